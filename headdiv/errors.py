@@ -1,0 +1,17 @@
+"""The errors that users see: one sentence that names what, where, what was found and what is expected."""
+
+
+class HeaddivError(Exception):
+    """Something a user can mend. The command line prints its text alone and exits with status 2."""
+
+
+class ConfigError(HeaddivError):
+    """A key or value of a profile or of a run's configuration is wrong."""
+
+
+class DataError(HeaddivError):
+    """A data file is missing, damaged or not in the form it should have."""
+
+
+class TrainingError(HeaddivError):
+    """A training run cannot go on (a loss that is not finite, a checkpoint of another run)."""
