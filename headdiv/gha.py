@@ -1,0 +1,186 @@
+"""Generalized Hebbian Algorithm and DEACON's update (Ampazis & Sakketou 2024, sections 2.1 and 2.2).
+
+Row form throughout: rows x of X (N, k) are centred samples, y = x w, w (k, m) holds one component per
+column in the order of decreasing eigenvalue, C = XᵀX / N (k, k). Averaged over the rows, Sanger's rule
+needs C only, so the inner loop never touches the N rows again. Every function takes any leading
+dimensions and works on them as one batch, which is how the modules of a model are updated together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def covariance(rows: Tensor) -> Tensor:
+    """C = XᵀX / N of the centred rows (..., N, k) -> (..., k, k)."""
+    centred = rows - rows.mean(dim=-2, keepdim=True)
+    return centred.transpose(-2, -1) @ centred / rows.shape[-2]
+
+
+def sanger_rule(C: Tensor, w: Tensor) -> Tensor:
+    """F(w) = C w − w triu(wᵀ C w): Eq. 13/14 averaged over the rows.
+
+    The paper writes y yᵀ with the elements above the diagonal set to zero; for w with components in
+    columns that is the upper triangle with the diagonal.
+
+    Args:
+        C: covariances (..., k, k).
+        w: weights (..., k, m).
+
+    Returns:
+        The direction (..., k, m) in which one step of the rule moves w.
+    """
+    Cw = C @ w
+    return Cw - w @ (w.transpose(-2, -1) @ Cw).triu()
+
+
+def stable_learning_rate(C: Tensor, w: Tensor) -> Tensor:
+    """A rate at which Sanger's rule does not overshoot: 1 / (2 ‖C‖_∞ ‖wᵀw‖_∞), one for each leading index.
+
+    ‖·‖_∞ (largest absolute row sum) bounds the largest eigenvalue, so a step shortens or lengthens no
+    component by more than half. The paper does not state its rate. C = 0 gives 0: nothing moves.
+    """
+    bound = _row_sum_norm(C) * _row_sum_norm(w.transpose(-2, -1) @ w).clamp(min=1)
+    return torch.where(bound > 0, 0.5 / bound, torch.zeros_like(bound))
+
+
+def gha_inner_loop(C: Tensor, w: Tensor, steps: int, lr: float | Tensor | None = None) -> Tensor:
+    """Apply Sanger's rule ``steps`` times to a copy of w, with C held fixed.
+
+    On the CPU the loop runs in NumPy: its calls cost a third of torch's on matrices this small
+    (six modules, k = m = 8, 500 steps: 2.8 ms against 9.5 ms).
+
+    Args:
+        C: covariances (..., k, k).
+        w: weights (..., k, m) to start from; left as they are.
+        steps: number of iterations, the paper's i (it uses 500).
+        lr: learning rate η, a number or one per leading index; by default `stable_learning_rate`,
+            taken anew after 10, 30, 70, … steps, since it grows as w shrinks to unit columns.
+
+    Returns:
+        The weights (..., k, m) after the last step. They converge to `principal_components` (up to
+        the sign of each column) as steps grows. The displacement from w is DEACON's F.
+
+    Raises:
+        ValueError: steps is negative.
+    """
+    if steps < 0:
+        raise ValueError(f"steps must not be negative, found {steps}")
+    dtype = w.dtype
+    C, w = _at_least_float32(C.detach()), _at_least_float32(w.detach())
+    w = w.expand(torch.broadcast_shapes(C.shape[:-2], w.shape[:-2]) + w.shape[-2:]).clone()
+    upper = torch.ones(w.shape[-1], w.shape[-1], dtype=w.dtype, device=w.device).triu()
+    done, block = 0, steps if lr is not None else 10
+    while done < steps:
+        rate = stable_learning_rate(C, w) if lr is None else torch.as_tensor(lr).to(w)
+        scaled = rate[..., None, None] * C  # η C
+        block = min(block, steps - done)
+        if w.device.type == "cpu":
+            _iterate(np, scaled.numpy(), w.numpy(), upper.numpy(), block)  # writes to w's own memory
+        else:
+            _iterate(torch, scaled, w, upper, block)
+        done, block = done + block, 2 * block
+    return w.to(dtype)
+
+
+def _iterate(xp: Any, C: Any, w: Any, upper: Any, steps: int) -> None:
+    """w ← w + C w − w triu(wᵀ C w), in place; xp is the module (numpy or torch) of the arrays."""
+    w_transposed = w.swapaxes(-2, -1)
+    Cw, correction = xp.empty_like(w), xp.empty_like(w)
+    yy = xp.matmul(w_transposed, Cw)  # (..., m, m), here for its shape only
+    for _ in range(steps):
+        xp.matmul(C, w, out=Cw)
+        xp.matmul(w_transposed, Cw, out=yy)
+        xp.multiply(yy, upper, out=yy)
+        xp.matmul(w, yy, out=correction)
+        Cw -= correction
+        w += Cw
+
+
+def principal_components(C: Tensor, m: int) -> Tensor:
+    """The limit of `gha_inner_loop`: C's m leading eigenvectors as unit columns (..., k, m).
+
+    The sign of an eigenvector is free; here its element of largest magnitude is positive.
+
+    Raises:
+        ValueError: m is not between 1 and k.
+    """
+    k = C.shape[-1]
+    if not 1 <= m <= k:
+        raise ValueError(f"m must be between 1 and k = {k}, found {m}")
+    _, vectors = torch.linalg.eigh(_at_least_float32(C))  # ascending
+    leading = vectors.flip(-1)[..., :m]
+    largest = leading.gather(-2, leading.abs().argmax(dim=-2, keepdim=True))
+    return (leading * largest.sign()).to(C.dtype)
+
+
+def deacon_update(G: Tensor, F: Tensor, delta_p: float, xi: float) -> Tensor:
+    """DEACON's step (Eqs. 12 and 15 to 18) in closed form.
+
+    With g = G/‖G‖ and F⊥ = F − ⟨F, g⟩ g,
+
+        dw = −ξ δP g + √(1 − ξ²) δP F⊥/‖F⊥‖,
+
+    the dw of length δP with ⟨G, dw⟩ = −ξ δP ‖G‖ for which ⟨F, dw⟩ is largest. Norms and products run
+    over the last two dimensions; each leading index is a problem of its own.
+
+    Where the equations give no answer:
+        G = 0: nothing is asked of the loss, dw = δP F/‖F‖.
+        F = 0 or F ∥ G: no direction is preferred beside g, dw = −ξ δP g. The loss falls by what is
+            asked and nothing moves arbitrarily; the length is then ξ δP.
+        both zero: dw = 0.
+        NaN or an infinity in G or F: dw of that leading index is NaN throughout, the others are
+            unaffected. (A run stops at a loss that is not finite before it gets here.)
+
+    Args:
+        G: gradient of the loss at w (..., k, m).
+        F: direction of the Hebbian rule (..., k, m).
+        delta_p: δP > 0, the length of the step.
+        xi: ξ in (0, 1), the share of the steepest possible descent that is demanded.
+
+    Raises:
+        ValueError: delta_p or xi is out of its range.
+    """
+    if not delta_p > 0:
+        raise ValueError(f"delta_p must be greater than 0, found {delta_p}")
+    if not 0 < xi < 1:
+        raise ValueError(f"xi must lie between 0 and 1, both excluded, found {xi}")
+    dtype = G.dtype
+    g, has_g = _unit(_at_least_float32(G))
+    f, has_f = _unit(_at_least_float32(F))
+    perpendicular = f - _inner(f, g) * g
+    perpendicular = (
+        perpendicular - _inner(perpendicular, g) * g
+    )  # once more: the first leaves rounding behind
+    size = _inner(perpendicular, perpendicular).sqrt()
+    rounding = 4 * torch.finfo(f.dtype).eps * (f.shape[-2] * f.shape[-1]) ** 0.5
+    direction = torch.where(size <= rounding, torch.zeros_like(f), perpendicular / size)
+    step = -xi * g + (1 - xi * xi) ** 0.5 * direction
+    step = torch.where(has_g, step, torch.where(has_f, f, torch.zeros_like(f)))
+    return (delta_p * step).to(dtype)
+
+
+def _inner(a: Tensor, b: Tensor) -> Tensor:
+    """⟨a, b⟩ over the last two dimensions, which stay with size 1."""
+    return (a * b).sum(dim=(-2, -1), keepdim=True)
+
+
+def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
+    """x/‖x‖ (0 for x = 0) and whether x ≠ 0. Scaled first, so that no square over- or underflows."""
+    largest = x.abs().amax(dim=(-2, -1), keepdim=True)
+    nonzero = largest != 0
+    scaled = x / torch.where(nonzero, largest, torch.ones_like(largest))
+    length = _inner(scaled, scaled).sqrt()
+    return scaled / torch.where(nonzero, length, torch.ones_like(length)), nonzero
+
+
+def _row_sum_norm(x: Tensor) -> Tensor:
+    return x.abs().sum(dim=-1).amax(dim=-1)
+
+
+def _at_least_float32(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()

@@ -1,0 +1,205 @@
+"""GHA and DEACON's update against literal twins, their invariants, and every degenerate case."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headdiv.gha import (
+    covariance,
+    deacon_update,
+    gha_inner_loop,
+    principal_components,
+    sanger_rule,
+    stable_learning_rate,
+)
+
+seeds = st.integers(0, 2**31 - 1)
+
+
+def generator(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def random(seed, *shape, dtype=torch.float64):
+    return torch.randn(*shape, generator=generator(seed), dtype=dtype)
+
+
+def random_covariance(seed, *batch, k):
+    rows = random(seed, *batch, 10 * k, k) @ random(seed + 1, *batch, k, k)
+    return covariance(rows)
+
+
+def inner(a, b):
+    return (a * b).sum(dim=(-2, -1))
+
+
+def literal_sanger(X, w):
+    """Eq. 14 sample by sample, in the paper's column form (weights m × k, lower triangle)."""
+    W = w.T
+    total = torch.zeros_like(W)
+    for x in X:
+        y = W @ x
+        total += torch.outer(y, x) - torch.tril(torch.outer(y, y)) @ W
+    return (total / len(X)).T
+
+
+def literal_deacon(G, F, delta_p, xi):
+    """Eqs. 12 and 15 to 18 as the paper has them."""
+    I_GG, I_GF, I_FF = inner(G, G), inner(G, F), inner(F, F)
+    dQ = -xi * delta_p * I_GG.sqrt()
+    lambda_2 = 0.5 * ((I_GG * delta_p**2 - dQ**2) / (I_FF * I_GG - I_GF**2)) ** -0.5
+    lambda_1 = (I_GF - 2 * lambda_2 * dQ) / I_GG
+    return -(lambda_1 / (2 * lambda_2)) * G + F / (2 * lambda_2)
+
+
+@given(seed=seeds, k=st.integers(1, 6), m=st.integers(1, 6))
+def test_sanger_rule_is_the_mean_of_the_literal_rule_over_samples(seed, k, m):
+    m = min(m, k)
+    X, w = random(seed, 20, k), random(seed + 1, k, m)
+    X = X - X.mean(dim=0)
+    torch.testing.assert_close(sanger_rule(X.T @ X / len(X), w), literal_sanger(X, w))
+    torch.testing.assert_close(covariance(X + 3.0), X.T @ X / len(X))
+
+
+@given(seed=seeds)
+def test_inner_loop_repeats_sangers_rule_for_every_leading_index(seed):
+    C, w = random_covariance(seed, 2, 3, k=5), random(seed + 2, 2, 3, 5, 4)
+    lr = stable_learning_rate(C, w)  # kept by the loop for the first ten steps
+    expected = w.clone()
+    for _ in range(7):
+        for i in range(2):
+            for j in range(3):
+                expected[i, j] += lr[i, j] * sanger_rule(C[i, j], expected[i, j])
+    before = w.clone()
+    torch.testing.assert_close(gha_inner_loop(C, w, 7), expected)
+    torch.testing.assert_close(gha_inner_loop(C, w, 7, lr), expected)
+    assert torch.equal(w, before)
+    assert torch.equal(gha_inner_loop(C, w, 0), w)
+
+
+def test_inner_loop_in_torch_gives_what_it_gives_in_numpy():
+    from headdiv import gha
+
+    C, w = random_covariance(1, 6, k=8), random(2, 6, 8, 3)
+    by_torch = w.clone()
+    gha._iterate(torch, 0.01 * C, by_torch, torch.ones(3, 3, dtype=w.dtype).triu(), 50)
+    torch.testing.assert_close(by_torch, gha_inner_loop(C, w, 50, lr=0.01))
+
+
+@pytest.mark.parametrize(("k", "m"), [(8, 8), (8, 3), (1, 1)])
+def test_inner_loop_converges_to_the_principal_components(k, m):
+    basis = torch.linalg.qr(random(3, k, k))[0]
+    C = basis @ torch.diag(torch.linspace(float(k), 1.0, k, dtype=torch.float64)) @ basis.T
+    found = gha_inner_loop(C, random(4, k, m), 4000)
+    expected = principal_components(C, m)
+    cosines = (found * expected).sum(dim=0).abs()
+    torch.testing.assert_close(cosines, torch.ones_like(cosines), atol=1e-6, rtol=0)
+    torch.testing.assert_close(sanger_rule(C, expected), torch.zeros(k, m, dtype=C.dtype), atol=1e-10, rtol=0)
+
+
+@given(seed=seeds, scale=st.sampled_from([1e-3, 1.0, 30.0]))
+def test_default_rate_never_diverges_from_any_start(seed, scale):
+    C, w = random_covariance(seed, k=8), scale * random(seed + 1, 8, 8)
+    after = gha_inner_loop(C, w, 200)
+    assert after.isfinite().all()
+    assert after.norm() <= max(2 * w.norm(), 2 * math.sqrt(8))
+
+
+def test_principal_components_are_ordered_unit_columns_with_a_fixed_sign():
+    C = random_covariance(5, 4, k=6)
+    U = principal_components(C, 6)
+    torch.testing.assert_close(U.transpose(-2, -1) @ U, torch.eye(6, dtype=C.dtype).expand(4, 6, 6))
+    variances = (U.transpose(-2, -1) @ C @ U).diagonal(dim1=-2, dim2=-1)
+    assert (variances.diff(dim=-1) <= 1e-12).all()
+    assert (U.gather(-2, U.abs().argmax(dim=-2, keepdim=True)) > 0).all()
+
+
+@settings(max_examples=200)
+@given(
+    seed=seeds,
+    k=st.integers(1, 9),
+    m=st.integers(1, 9),
+    delta_p=st.floats(1e-3, 10),
+    xi=st.floats(0.01, 0.99),
+    scale_g=st.sampled_from([1e-12, 1.0, 1e12]),
+    scale_f=st.sampled_from([1e-12, 1.0, 1e12]),
+)
+def test_update_has_its_three_invariants(seed, k, m, delta_p, xi, scale_g, scale_f):
+    if k * m == 1:
+        m = 2  # in one dimension F is always parallel to G
+    G, F = scale_g * random(seed, 3, k, m), scale_f * random(seed + 1, 3, k, m)
+    dw = deacon_update(G, F, delta_p, xi)
+    length_G = inner(G, G).sqrt()
+    torch.testing.assert_close(inner(dw, dw).sqrt(), torch.full((3,), delta_p, dtype=dw.dtype))
+    torch.testing.assert_close(inner(G, dw), -xi * delta_p * length_G)
+    # any other step of this length with this descent: the same part along g, another part across it
+    g = G / length_G[:, None, None]
+    across = random(seed + 2, 50, 3, k, m)
+    across = across - inner(across, g)[..., None, None] * g
+    across = across / inner(across, across).sqrt()[..., None, None]
+    others = -xi * delta_p * g + math.sqrt(1 - xi**2) * delta_p * across
+    assert (inner(F, others) <= inner(F, dw) + 1e-9 * scale_f * delta_p * k * m).all()
+
+
+@given(seed=seeds, delta_p=st.floats(0.01, 1), xi=st.floats(0.05, 0.95))
+def test_update_equals_the_papers_equations(seed, delta_p, xi):
+    G, F = random(seed, 4, 3), random(seed + 1, 4, 3)
+    torch.testing.assert_close(deacon_update(G, F, delta_p, xi), literal_deacon(G, F, delta_p, xi))
+
+
+@given(seed=seeds)
+def test_update_without_a_gradient_follows_f(seed):
+    F = random(seed, 4, 3)
+    torch.testing.assert_close(deacon_update(torch.zeros_like(F), F, 0.2, 0.8), 0.2 * F / F.norm())
+
+
+@given(seed=seeds, factor=st.sampled_from([0.0, 1.0, -1.0, 3.7, -1e-9]))
+def test_update_with_f_zero_or_parallel_descends_along_g_alone(seed, factor):
+    G = random(seed, 4, 3)
+    dw = deacon_update(G, factor * G, 0.2, 0.8)
+    torch.testing.assert_close(dw, -0.8 * 0.2 * G / G.norm())
+
+
+def test_update_of_nothing_is_nothing():
+    zero = torch.zeros(2, 4, 3)
+    assert torch.equal(deacon_update(zero, zero, 0.2, 0.8), zero)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("where", ["G", "F"])
+def test_nan_and_infinity_spoil_their_own_leading_index_only(bad, where):
+    G, F = random(1, 3, 4, 2), random(2, 3, 4, 2)
+    clean = deacon_update(G, F, 0.2, 0.8)
+    (G if where == "G" else F)[1, 2, 0] = bad
+    dw = deacon_update(G, F, 0.2, 0.8)
+    assert dw[1].isnan().all()
+    assert torch.equal(dw[[0, 2]], clean[[0, 2]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_every_float_type_is_taken_and_returned(dtype):
+    C, w = random_covariance(1, 2, k=4).to(dtype), random(2, 2, 4, 3).to(dtype)
+    F = gha_inner_loop(C, w, 20) - w
+    assert F.dtype == dtype
+    assert sanger_rule(C, w).dtype == dtype
+    assert principal_components(C, 3).dtype == dtype
+    dw = deacon_update(w, F, 0.2, 0.8)
+    assert dw.dtype == dtype
+    torch.testing.assert_close(inner(dw, dw).sqrt().float(), torch.full((2,), 0.2), rtol=2e-2, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: deacon_update(x, x, 0.0, 0.8), "delta_p must be greater than 0, found 0.0"),
+        (lambda x: deacon_update(x, x, 0.2, 1.0), "xi must lie between 0 and 1, both excluded, found 1.0"),
+        (lambda x: gha_inner_loop(x, x, -1), "steps must not be negative, found -1"),
+        (lambda x: principal_components(x, 4), "m must be between 1 and k = 3, found 4"),
+    ],
+)
+def test_values_out_of_range_are_named(call, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        call(torch.eye(3))
