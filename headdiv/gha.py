@@ -76,7 +76,9 @@ def gha_inner_loop(C: Tensor, w: Tensor, steps: int, lr: float | Tensor | None =
     upper = torch.ones(w.shape[-1], w.shape[-1], dtype=w.dtype, device=w.device).triu()
     done, block = 0, steps if lr is not None else 10
     while done < steps:
-        rate = stable_learning_rate(C, w) if lr is None else torch.as_tensor(lr).to(w)
+        rate = (
+            stable_learning_rate(C, w) if lr is None else torch.as_tensor(lr, dtype=w.dtype, device=w.device)
+        )
         scaled = rate[..., None, None] * C  # η C
         block = min(block, steps - done)
         if w.device.type == "cpu":
@@ -91,7 +93,7 @@ def _iterate(xp: Any, C: Any, w: Any, upper: Any, steps: int) -> None:
     """w ← w + C w − w triu(wᵀ C w), in place; xp is the module (numpy or torch) of the arrays."""
     w_transposed = w.swapaxes(-2, -1)
     Cw, correction = xp.empty_like(w), xp.empty_like(w)
-    yy = xp.matmul(w_transposed, Cw)  # (..., m, m), here for its shape only
+    yy = xp.matmul(w_transposed, w)  # (..., m, m), here for its shape only
     for _ in range(steps):
         xp.matmul(C, w, out=Cw)
         xp.matmul(w_transposed, Cw, out=yy)
@@ -153,9 +155,7 @@ def deacon_update(G: Tensor, F: Tensor, delta_p: float, xi: float) -> Tensor:
     g, has_g = _unit(_at_least_float32(G))
     f, has_f = _unit(_at_least_float32(F))
     perpendicular = f - _inner(f, g) * g
-    perpendicular = (
-        perpendicular - _inner(perpendicular, g) * g
-    )  # once more: the first leaves rounding behind
+    perpendicular = perpendicular - _inner(perpendicular, g) * g  # again, for rounding
     size = _inner(perpendicular, perpendicular).sqrt()
     rounding = 4 * torch.finfo(f.dtype).eps * (f.shape[-2] * f.shape[-1]) ** 0.5
     direction = torch.where(size <= rounding, torch.zeros_like(f), perpendicular / size)

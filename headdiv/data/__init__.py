@@ -1,0 +1,1 @@
+"""Data: registry and download, readers, vocabularies, the toy corpus, batches."""

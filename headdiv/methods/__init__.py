@@ -1,0 +1,49 @@
+"""The methods, by the name that configurations use. A new one is a file here and a line below."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headdiv.config import ModelConfig, Settings, Source, check, mistake, nearest
+from headdiv.methods.base import Method
+from headdiv.methods.deacon import Deacon
+
+METHODS: dict[str, type[Method]] = {
+    "baseline": Method,
+    "deacon": Deacon,
+}
+
+
+def check_method(
+    told: Mapping[str, Any], model: ModelConfig, at: tuple[str, ...] = (), source: Source | None = None
+) -> dict[str, Any]:
+    """Fill in the options that ``told`` leaves out and hold them against the model's sizes.
+
+    Args:
+        told: {"name": …, option: value, …}.
+        model: the sizes that the method will meet.
+        at: keys that lead to ``told`` in its file.
+        source: the file, if there is one.
+
+    Raises:
+        ConfigError: an unknown method or option, a wrong value, or one that the model has no room for.
+    """
+    options = _options(told, at, source)
+    problem = METHODS[told["name"]].check(options, model)
+    if problem:
+        key, what = problem
+        raise mistake((*at, key), what, source)
+    return {"name": told["name"], **options.model_dump(mode="json")}
+
+
+def make_method(told: Mapping[str, Any]) -> Method:
+    """The method of a run's configuration."""
+    return METHODS[told["name"]](_options(told, ("method",)))
+
+
+def _options(told: Mapping[str, Any], at: tuple[str, ...], source: Source | None = None) -> Settings:
+    name = told.get("name")
+    if name not in METHODS:
+        raise mistake((*at, "name"), f"unknown method {name!r}{nearest(str(name), list(METHODS))}", source)
+    return check(METHODS[name].Options, {k: v for k, v in told.items() if k != "name"}, at, source)

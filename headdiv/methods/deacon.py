@@ -1,0 +1,201 @@
+"""DEACON (Ampazis & Sakketou 2024): a PCA layer between the concatenated heads and W^O.
+
+Its weights w follow the principal components of the heads as far as the loss still falls (`headdiv.gha`);
+its bias and everything else is the ordinary optimiser's. Three architectures, section 3:
+
+    direct      rows of h, one for each token and each of the d_k dimensions (Eqs. 22 to 25)
+    average     rows of h, one for each token, averaged over d_k (Eqs. 26 to 30)
+    nonlinear   rows of h heads, their squares and products, k = h(h + 3)/2 (Eqs. 31 to 35)
+
+Batch normalisation and C are taken over the real tokens of a batch. In a causal model batch statistics
+carry information from later positions to earlier ones while training; evaluation uses running statistics.
+
+Letters: T rows, H heads (h), K head width (d_k), D model width, k inputs and M outputs of the PCA layer.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from headdiv.attention import AttentionSpec, MultiHeadAttention
+from headdiv.config import ModelConfig, Settings
+from headdiv.gha import deacon_update, gha_inner_loop, principal_components, sanger_rule
+from headdiv.methods.base import Method
+
+Architecture = Literal["direct", "average", "nonlinear"]
+
+
+class PCAOutput(nn.Module):
+    """Batch normalisation, PCA layer y = x w + b, and W^O: what stands between the heads and the residual.
+
+    Args:
+        spec: the attention module this belongs to.
+        m: number of retained components.
+    """
+
+    def __init__(self, spec: AttentionSpec, m: int, inputs: int, normalised: int, projected: int) -> None:
+        super().__init__()
+        self.spec = spec
+        self.norm = nn.BatchNorm1d(normalised)
+        self.w = nn.Parameter(torch.empty(inputs, m))
+        self.b = nn.Parameter(torch.zeros(m))
+        self.project = nn.Linear(projected, spec.d_model)
+        self.covariance: Tensor | None = None  # (k, k) of the last training batch's PCA inputs
+        nn.init.orthogonal_(self.w)
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Orthonormal columns: where the Hebbian rule ends, but in no particular direction."""
+        nn.init.orthogonal_(self.w, generator=generator)
+        nn.init.zeros_(self.b)
+
+    @property
+    def components(self) -> int:
+        """M."""
+        return self.w.shape[1]
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.view(-1, self.spec.heads, self.spec.d_head)  # (T, H, K)
+
+    def _record_covariance(self, by_input: Tensor) -> None:
+        """C of the centred rows, from their values input by input: (k, …)."""
+        if self.training:
+            with torch.no_grad(), torch.autocast(by_input.device.type, enabled=False):
+                rows = by_input.float().flatten(1)
+                rows = rows - rows.mean(dim=1, keepdim=True)
+                self.covariance = rows @ rows.T / rows.shape[1]
+
+
+class DirectOutput(PCAOutput):
+    """Direct architecture. PCA layer and W^O are both linear, so they are multiplied first: T rows pay for one."""
+
+    def __init__(self, spec: AttentionSpec, m: int) -> None:
+        width = spec.heads * spec.d_head
+        super().__init__(spec, m, inputs=spec.heads, normalised=width, projected=m * spec.d_head)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(T, H·K) -> (T, D)."""
+        x = self.norm(x)
+        self._record_covariance(self._heads(x).transpose(0, 1))
+        by_component = self.project.weight.view(-1, self.components, self.spec.d_head)  # (D, M, K)
+        weight = torch.matmul(self.w, by_component)  # (D, H, K)
+        bias = self.project.bias + by_component.sum(dim=2) @ self.b
+        return F.linear(x, weight.flatten(1), bias)
+
+
+class AverageOutput(PCAOutput):
+    """Average architecture: a head is one number for each token."""
+
+    def __init__(self, spec: AttentionSpec, m: int) -> None:
+        width = spec.heads * spec.d_head
+        super().__init__(spec, m, inputs=spec.heads, normalised=width, projected=m)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(T, H·K) -> (T, D)."""
+        s = self._heads(self.norm(x)).mean(dim=2)  # (T, H)
+        self._record_covariance(s.T)
+        return self.project(s @ self.w + self.b)
+
+
+class NonLinearOutput(PCAOutput):
+    """Non-linear architecture: heads, their squares, products of two heads."""
+
+    def __init__(self, spec: AttentionSpec, m: int) -> None:
+        k = nonlinear_inputs(spec.heads)
+        super().__init__(spec, m, inputs=k, normalised=k, projected=m * spec.d_head)
+        squares = [(i, i) for i in range(spec.heads)]
+        products = [(i, j) for i in range(spec.heads) for j in range(i + 1, spec.heads)]
+        first, second = torch.tensor(squares + products).T.contiguous()
+        self.register_buffer("first", first, persistent=False)
+        self.register_buffer("second", second, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(T, H·K) -> (T, D)."""
+        z = self._heads(x)
+        features = torch.cat([z, z[:, self.first] * z[:, self.second]], dim=1)  # (T, k, K)
+        features = self.norm(features)
+        self._record_covariance(features.transpose(0, 1))
+        y = torch.matmul(self.w.T, features) + self.b[:, None]  # (T, M, K)
+        return self.project(y.flatten(1))
+
+
+OUTPUTS: dict[str, type[PCAOutput]] = {
+    "direct": DirectOutput,
+    "average": AverageOutput,
+    "nonlinear": NonLinearOutput,
+}
+
+
+def nonlinear_inputs(heads: int) -> int:
+    """k = h + h(h + 1)/2: the heads, and their products two at a time with repetition."""
+    return heads * (heads + 3) // 2
+
+
+class Deacon(Method):
+    """The method: one `PCAOutput` for each attention module, all updated together after each backward pass."""
+
+    class Options(Settings):
+        """Defaults are the paper's (section 5.1)."""
+
+        architecture: Architecture
+        m: int = Field(ge=1, description="retained components, at most k inputs of the PCA layer")
+        delta_p: float = Field(0.2, gt=0, description="δP, length of every step of w")
+        delta_p_schedule: Literal["constant", "linear"] = Field(
+            "constant", description="the paper's constant, or falling to 0 in a line so that w comes to rest"
+        )
+        xi: float = Field(0.8, gt=0, lt=1, description="ξ, share of the steepest descent that is demanded")
+        gha_steps: int = Field(500, ge=1, description="i, iterations of the inner loop")
+        direction: Literal["gha", "sanger", "eigenvectors"] = Field(
+            "gha",
+            description="F: displacement of the inner loop; one step of Eq. 14; or towards the exact components",
+        )
+
+    options: Options
+
+    @classmethod
+    def check(cls, options: Settings, model: ModelConfig) -> tuple[str, str] | None:
+        """The PCA layer has no more outputs than inputs."""
+        k = nonlinear_inputs(model.heads) if options.architecture == "nonlinear" else model.heads
+        if options.m <= k:
+            return None
+        layer = f"the PCA layer ({options.architecture} architecture, {model.heads} heads)"
+        return "m", f"{options.m} is more than the k = {k} inputs of {layer}"
+
+    def attention(self, spec: AttentionSpec) -> nn.Module:
+        """Ordinary heads with the architecture's output stage."""
+        return MultiHeadAttention(spec, OUTPUTS[self.options.architecture](spec, self.options.m))
+
+    def own_parameters(self, model: nn.Module) -> list[nn.Parameter]:
+        """The weights w, not the biases."""
+        return [layer.w for layer in pca_layers(model).values()]
+
+    @torch.no_grad()
+    def after_backward(self, model: nn.Module, progress: float) -> None:
+        """Move every w by DEACON's dw, all modules in one batched product."""
+        layers = list(pca_layers(model).values())
+        C = torch.stack([layer.covariance for layer in layers])  # (modules, k, k)
+        w = torch.stack([layer.w for layer in layers])  # (modules, k, M)
+        G = torch.stack([layer.w.grad for layer in layers])
+        fade = 1.0 if self.options.delta_p_schedule == "constant" else max(1 - progress, 1e-6)
+        dw = deacon_update(G, self._hebbian_direction(C, w), self.options.delta_p * fade, self.options.xi)
+        for layer, step in zip(layers, dw, strict=True):
+            layer.w += step
+            layer.w.grad = None
+
+    def _hebbian_direction(self, C: Tensor, w: Tensor) -> Tensor:
+        if self.options.direction == "gha":
+            return gha_inner_loop(C, w, self.options.gha_steps) - w
+        if self.options.direction == "sanger":
+            return sanger_rule(C, w)
+        components = principal_components(C, w.shape[-1])
+        nearer = (components * w).sum(dim=-2, keepdim=True).sign()  # an eigenvector has no sign of its own
+        return components * torch.where(nearer == 0, 1.0, nearer) - w
+
+
+def pca_layers(model: nn.Module) -> dict[str, PCAOutput]:
+    """Name and PCA layer of every attention module that has one."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, PCAOutput)}

@@ -1,0 +1,45 @@
+"""Where things lie: the project's folder and the folders below it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def home() -> Path:
+    """The project's folder: HEADDIV_HOME, else the nearest folder upwards that holds a Snakefile, else here.
+
+    Notebooks run in ``notebooks/`` and commands at the top; both find the same data and results.
+    """
+    if os.environ.get("HEADDIV_HOME"):
+        return Path(os.environ["HEADDIV_HOME"]).resolve()
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / "Snakefile").is_file():
+            return folder
+    return here
+
+
+def raw() -> Path:
+    """Downloads, one folder a data set."""
+    return home() / "data" / "raw"
+
+
+def prepared() -> Path:
+    """Corpora as word indices, one folder for each way of preparing."""
+    return home() / "data" / "prepared"
+
+
+def work() -> Path:
+    """Trained models and checkpoints, one folder a run, named by the hash of its configuration."""
+    return home() / "work"
+
+
+def results(profile: str) -> Path:
+    """Metrics, tables and figures of a profile."""
+    return home() / "results" / profile
+
+
+def profile_file(profile: str) -> Path:
+    """The configuration of a profile, given by name (``quick``) or as a path (``my/own.yaml``)."""
+    return Path(profile) if profile.endswith((".yaml", ".yml")) else home() / "config" / f"{profile}.yaml"

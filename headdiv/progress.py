@@ -1,0 +1,37 @@
+"""How work in progress is shown: a bar where a person watches, plain lines in a log."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tqdm.auto import tqdm
+
+PLAIN = "HEADDIV_PROGRESS"  # set to "plain" where output goes to a log although it looks like a notebook
+
+
+def watched() -> bool:
+    """Whether somebody looks on: a terminal, or a notebook that is not being executed in a pipeline."""
+    if os.environ.get(PLAIN) == "plain":
+        return False
+    return "ipykernel" in sys.modules or sys.stderr.isatty()
+
+
+@contextmanager
+def bar(total: int, what: str, done: int = 0) -> Iterator[Callable[[str], None]]:
+    """Yield a function that advances the bar by one and sets the text behind it."""
+    with tqdm(total=total, desc=what, initial=done, leave=False, disable=not watched()) as shown:
+
+        def advance(text: str) -> None:
+            shown.set_postfix_str(text, refresh=False)
+            shown.update()
+
+        yield advance
+
+
+def say(line: str) -> None:
+    """A line for the log, the terminal or the notebook; it does not break a bar."""
+    tqdm.write(line, file=sys.stdout)
+    sys.stdout.flush()

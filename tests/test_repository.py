@@ -1,0 +1,184 @@
+"""Rules for the whole repository: layers, sizes, safe loading, notebooks without logic or outputs."""
+
+import ast
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MIB = 1024 * 1024  # bytes
+MAX_LINES = 450
+
+# Earlier layers never import later ones; modules of one layer may import each other.
+# A subpackage counts by its top name: headdiv.data.fetch is in the layer of "data".
+LAYERS = (
+    ("errors", "files"),
+    ("config",),
+    ("papers",),
+    ("dropout", "losses", "packing"),
+    ("data", "attention", "gha"),
+    ("methods",),
+    ("model",),
+    ("experiments",),
+    ("optimise", "train", "decode"),
+    ("evaluate", "diversity", "params", "bench"),
+    ("runs",),
+    ("report", "notebook"),
+    ("cli",),
+    ("__main__",),
+)
+LAYER_OF = {module: layer for layer, modules in enumerate(LAYERS) for module in modules}
+
+
+def git_files(*patterns, untracked=False):
+    """Paths of the files in git (and, if asked, of new ones that git does not ignore) that exist."""
+    options = ["--cached", "--others", "--exclude-standard"] if untracked else ["--cached"]
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", *options, "--", *patterns],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    paths = (ROOT / name for name in sorted(set(listed.split("\0")) - {""}))
+    return [path for path in paths if path.is_file()]
+
+
+PYTHON_FILES = git_files("*.py", untracked=True)
+MODULES = [path for path in PYTHON_FILES if path.is_relative_to(ROOT / "headdiv")]
+NOTEBOOKS = git_files("notebooks/*.ipynb", untracked=True)
+
+
+def relative(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def code_cells(notebook):
+    """The code of each code cell, without the lines that only IPython understands."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    sources = ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    return [
+        "\n".join(line for line in source.splitlines() if not line.lstrip().startswith(("%", "!")))
+        for source in sources
+    ]
+
+
+def trees():
+    """Every piece of Python in the repository as (where, syntax tree)."""
+    for path in PYTHON_FILES:
+        yield relative(path), ast.parse(path.read_text(encoding="utf-8"))
+    for path in NOTEBOOKS:
+        for number, source in enumerate(code_cells(path), start=1):
+            yield f"{relative(path)}, code cell {number}", ast.parse(source)
+
+
+# --- files ---
+
+
+def test_no_tracked_file_over_one_mebibyte():
+    large = {relative(path): path.stat().st_size for path in git_files() if path.stat().st_size > MIB}
+    assert large == {}, f"bytes of tracked files over {MIB}: {large}"
+
+
+def test_no_python_file_over_450_lines():
+    lengths = {relative(path): len(path.read_text(encoding="utf-8").splitlines()) for path in PYTHON_FILES}
+    assert {name: lines for name, lines in lengths.items() if lines > MAX_LINES} == {}
+
+
+# --- layers ---
+
+
+def top_name(path):
+    """The name by which a module stands in LAYERS; "" for headdiv/__init__.py, which stands above all."""
+    first = path.relative_to(ROOT / "headdiv").parts[0]
+    return "" if first == "__init__.py" else first.removesuffix(".py")
+
+
+def imported_names(path, tree):
+    """The headdiv modules that a file imports, by their top names, each with its line."""
+    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            dotted = [alias.name.split(".") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = [*package[: len(package) - node.level + 1]] if node.level else []
+            base += node.module.split(".") if node.module else []
+            dotted = [[*base, alias.name] for alias in node.names]
+        else:
+            continue
+        for parts in dotted:
+            if parts[0] == "headdiv" and parts[1:] != ["__version__"]:
+                yield (parts[1] if len(parts) > 1 else ""), node.lineno
+
+
+@pytest.mark.parametrize("name", sorted({top_name(path) for path in MODULES} - {""}))
+def test_every_module_has_a_layer(name):
+    assert name in LAYER_OF, f"headdiv.{name} is in no layer: add it to LAYERS in tests/test_repository.py"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_imports_run_one_way(path):
+    importer = top_name(path)
+    if not importer:
+        return  # headdiv/__init__.py gathers the public names of every layer
+    for name, line in imported_names(path, ast.parse(path.read_text(encoding="utf-8"))):
+        where = f"{relative(path)}, line {line}"
+        assert name in LAYER_OF, (
+            f"{where}: imports {f'headdiv.{name}' if name else 'headdiv itself'}, which is not in LAYERS; import "
+            "a name from the module that defines it, and add a new module to LAYERS in tests/test_repository.py"
+        )
+        assert LAYER_OF[name] <= LAYER_OF.get(importer, len(LAYERS)), (
+            f"{where}: headdiv.{importer} imports headdiv.{name}, which is of a later layer"
+        )
+
+
+# --- safe loading ---
+
+
+def test_torch_load_always_says_weights_only():
+    for where, tree in trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load":
+                keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+                assert keywords.get("weights_only") == "True", f"{where}, line {node.lineno}"
+            if isinstance(node, ast.ImportFrom) and node.module == "torch":
+                assert "load" not in {alias.name for alias in node.names}, (
+                    f"{where}: write torch.load in full"
+                )
+
+
+def test_nothing_imports_pickle():
+    for where, tree in trees():
+        for node in ast.walk(tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            roots = {name.partition(".")[0] for name in names}
+            assert not roots & {"pickle", "_pickle", "cloudpickle", "dill"}, f"{where}, line {node.lineno}"
+
+
+# --- notebooks ---
+
+
+def test_there_are_notebooks():
+    assert NOTEBOOKS
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=relative)
+def test_notebook_is_committed_without_outputs(path):
+    for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"], start=1):
+        if cell["cell_type"] == "code":
+            where = f"{relative(path)}, cell {number}: run `make format`, which clears notebooks"
+            assert cell["outputs"] == [], where
+            assert cell["execution_count"] is None, where
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=relative)
+def test_notebook_holds_no_logic(path):
+    logic = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.For, ast.AsyncFor, ast.While)
+    for number, source in enumerate(code_cells(path), start=1):
+        for node in ast.walk(ast.parse(source)):
+            assert not isinstance(node, logic), (
+                f"{relative(path)}, code cell {number}: {type(node).__name__} belongs in headdiv/"
+            )
