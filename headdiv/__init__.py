@@ -1,3 +1,38 @@
-"""headdiv: methods that make the heads of multi-head attention less redundant, and the papers behind them."""
+"""headdiv: methods that make the heads of multi-head attention less redundant, and the papers behind them.
+
+import headdiv
+
+config = headdiv.run_config("quick", "deacon/translation", "direct-8", seed=1)
+run = headdiv.train(config)
+headdiv.translate_sentence(run, "The old dog sees a small cat.")
+"""
+
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
+
+# Looked up when first used, so that importing headdiv does not import torch.
+_PUBLIC = {
+    "run_config": "headdiv.experiments",
+    "train": "headdiv.training",
+    "load_run": "headdiv.training",
+    "evaluate": "headdiv.evaluation",
+    "examples": "headdiv.evaluation",
+    "translate_sentence": "headdiv.evaluation",
+    "record": "headdiv.report.store",
+    "scores": "headdiv.report.store",
+    "parameter_table": "headdiv.report.tables",
+    "results_table": "headdiv.report.tables",
+    "show_table": "headdiv.report.tables",
+    "show_figure": "headdiv.report.figures",
+    "gha_convergence": "headdiv.report.illustrations",
+    "deacon_geometry": "headdiv.report.illustrations",
+}
+__all__ = sorted(_PUBLIC)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'headdiv' has no attribute {name!r}")

@@ -66,10 +66,15 @@ class Cache:
     mask: Tensor | None = None  # (B, 1, 1, S), added to the scores (encoder-decoder attention)
 
     def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order (beam search)."""
+        """Keep these rows of the batch, in this order."""
         self.keys, self.values = self.keys[rows], self.values[rows]
         if self.mask is not None:
             self.mask = self.mask[rows]
+
+    def reorder(self, rows: Tensor) -> None:
+        """The same number of rows in another order; only what is filled moves."""
+        self.keys[:, :, : self.length] = self.keys[rows, :, : self.length]
+        self.values[:, :, : self.length] = self.values[rows, :, : self.length]
 
 
 class MultiHeadAttention(nn.Module):
@@ -155,6 +160,7 @@ class ScaledDotProduct(torch.autograd.Function):
         """q (R, H, N, K), k and v (R, H, S, K), mask (R, 1, N, S) -> (R, H, N, K)."""
         scores = q @ k.transpose(-2, -1)
         p = torch.softmax(scores.mul_(q.shape[-1] ** -0.5).add_(mask), dim=-1)
+        p = p.to(v.dtype)  # on a GPU autocast makes it float32, which `backward` cannot multiply with bfloat16
         ctx.save_for_backward(q, k, v, p)
         return p @ v
 

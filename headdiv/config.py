@@ -118,9 +118,7 @@ class RunConfig(Settings):
 Checked = TypeVar("Checked", bound=BaseModel)
 
 
-def check(
-    model: type[Checked], value: Any, at: tuple[str | int, ...] = (), source: Source | None = None
-) -> Checked:
+def check(model: type[Checked], value: Any, at: tuple[str | int, ...] = (), source: Source | None = None) -> Checked:
     """Validate ``value`` as ``model``.
 
     Args:
@@ -158,7 +156,7 @@ def _explain(model: type[BaseModel], error: Any) -> str:
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """"; did you mean 'x'?", or what there is to choose from."""
+    """ "; did you mean 'x'?", or what there is to choose from."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"; did you mean '{close[0]}'?" if close else f"; known here: {', '.join(sorted(known))}"
 
@@ -192,7 +190,7 @@ class Source:
             raise ConfigError(f"{self.path}{line}: not valid YAML ({getattr(error, 'problem', error)})") from None
 
     def place(self, path: tuple[str | int, ...]) -> str:
-        """"file, line n: " of the key, or of the nearest one above it that is there."""
+        """ "file, line n: " of the key, or of the nearest one above it that is there."""
         node, line = self.node, 1
         for key in path:
             if isinstance(node, yaml.MappingNode):

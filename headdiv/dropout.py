@@ -41,7 +41,7 @@ class Dropout(nn.Module):
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
-        dropped = round(p * 2**16)
+        dropped = min(round(p * 2**16), 2**16 - 1)
         draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         kept = (draws.view(torch.int16)[: x.numel()] >= dropped - 2**15).view(x.shape)
         ctx.scale = 2**16 / (2**16 - dropped)

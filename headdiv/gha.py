@@ -76,9 +76,7 @@ def gha_inner_loop(C: Tensor, w: Tensor, steps: int, lr: float | Tensor | None =
     upper = torch.ones(w.shape[-1], w.shape[-1], dtype=w.dtype, device=w.device).triu()
     done, block = 0, steps if lr is not None else 10
     while done < steps:
-        rate = (
-            stable_learning_rate(C, w) if lr is None else torch.as_tensor(lr, dtype=w.dtype, device=w.device)
-        )
+        rate = stable_learning_rate(C, w) if lr is None else torch.as_tensor(lr, dtype=w.dtype, device=w.device)
         scaled = rate[..., None, None] * C  # η C
         block = min(block, steps - done)
         if w.device.type == "cpu":

@@ -14,7 +14,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from headdiv.attention import AttentionLayout, AttentionSpec, Cache, Kind
 from headdiv.config import ModelConfig
@@ -86,13 +85,13 @@ class Transformer(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Hidden states before the output embedding, teacher forcing: (U, D)."""
-        return self.decode(batch, self.encode(batch))
+        return self.decode(batch, self.encode(batch.source, batch.encoder))
 
-    def encode(self, batch: Batch) -> Tensor:
-        """(T, D)."""
-        x = self._embed(self.source_embedding, batch.source, batch.source_side.positions)
+    def encode(self, source: Tensor, layout: AttentionLayout) -> Tensor:
+        """(T,) source words -> (T, D)."""
+        x = self._embed(self.source_embedding, source, layout.queries.positions)
         for layer in self.encoder:
-            x = layer(x, None, {"encoder": batch.encoder})
+            x = layer(x, None, {"encoder": layout})
         return x
 
     def decode(self, batch: Batch, memory: Tensor) -> Tensor:
@@ -149,7 +148,8 @@ def initialise(model: nn.Module, seed: int) -> None:
     A module with an ``initialise(generator)`` method of its own fills its parameters itself.
     """
     for name, module in model.named_modules():
-        generator = torch.Generator().manual_seed(zlib.crc32(name.encode()) + (seed << 32))
+        # Seed and name go into 32 bits together: torch's generator on the CPU ignores the upper ones.
+        generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
         if hasattr(module, "initialise"):
             module.initialise(generator)
         elif isinstance(module, nn.Linear):

@@ -126,8 +126,8 @@ def test_imports_run_one_way(path):
     for name, line in imported_names(path, ast.parse(path.read_text(encoding="utf-8"))):
         where = f"{relative(path)}, line {line}"
         assert name in LAYER_OF, (
-            f"{where}: imports {f'headdiv.{name}' if name else 'headdiv itself'}, which is not in LAYERS; import "
-            "a name from the module that defines it, and add a new module to LAYERS in tests/test_repository.py"
+            f"{where}: imports {f'headdiv.{name}' if name else 'headdiv itself'}, which is not in LAYERS; "
+            "import a name from the module that defines it, and add a new module to tests/test_repository.py"
         )
         assert LAYER_OF[name] <= LAYER_OF.get(importer, len(LAYERS)), (
             f"{where}: headdiv.{importer} imports headdiv.{name}, which is of a later layer"

@@ -123,4 +123,3 @@ def batches(pairs: Pairs, numbers: Sequence[Sequence[int]], device: torch.device
     """Lay out batch after batch."""
     for chosen in numbers:
         yield make_batch(pairs, chosen).to(device)
-

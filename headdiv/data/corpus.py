@@ -119,7 +119,9 @@ def _unflatten(words: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
 
 def _toy(config: DataConfig) -> dict[str, Text]:
     if (config.source, config.target) != ("en", "de"):
-        raise ConfigError(f"data.source, data.target: the toy corpus is en to de, found {config.source} to {config.target}")
+        raise ConfigError(
+            f"data.source, data.target: the toy corpus is en to de, found {config.source} to {config.target}"
+        )
     held_out = config.held_out_pairs
     return toy.splits(config.pairs or TOY_TRAINING_PAIRS, held_out, held_out, TOY_SEED)
 
@@ -150,5 +152,3 @@ def _data_set(config: DataConfig) -> fetch.DataSet:
 def _known(key: str, value: str, choices: list[str]) -> None:
     if value not in choices:
         raise ConfigError(f"{key}: {value!r} is not known; there are: {', '.join(sorted(choices))}")
-
-

@@ -217,9 +217,7 @@ def _download(
     for again in (True, False):
         # An earlier run may have been stopped between the last byte and the renaming.
         if not part.exists() or checksum(part, remote.algorithm) != remote.digest:
-            _receive_stubbornly(
-                remote.url, part, progress=progress, timeout=timeout, attempts=attempts, pause=pause
-            )
+            _receive_stubbornly(remote.url, part, progress=progress, timeout=timeout, attempts=attempts, pause=pause)
         found = checksum(part, remote.algorithm)
         if found == remote.digest:
             os.replace(part, target)

@@ -56,9 +56,7 @@ def _decode(line: bytes, path: Path, number: int, offset: int) -> str:
         ) from None
 
 
-def read_parallel(
-    source: Path | str, target: Path | str, *, expected: int | None = None
-) -> list[tuple[str, str]]:
+def read_parallel(source: Path | str, target: Path | str, *, expected: int | None = None) -> list[tuple[str, str]]:
     """Read two texts whose lines belong together, as pairs of (source sentence, target sentence).
 
     Args:
@@ -73,9 +71,7 @@ def read_parallel(
     source, target = Path(source), Path(target)
     sources, targets = read_lines(source), read_lines(target)
     if len(sources) != len(targets):
-        raise DataError(
-            f"{source} has {len(sources)} lines but {target} has {len(targets)}, expected equally many"
-        )
+        raise DataError(f"{source} has {len(sources)} lines but {target} has {len(targets)}, expected equally many")
     if expected is not None and len(sources) != expected:
         raise DataError(f"{source} and {target}: found {len(sources)} pairs, expected {expected}")
     for path, sentences in ((source, sources), (target, targets)):

@@ -163,10 +163,10 @@ class _Draw:
     def sentence(self) -> Sentence:
         tense = "past" if self.chance(0.4) else "present"
         shape = self.random()
-        if shape < 0.65:
+        if shape < 0.68:
             return Sentence(self.clause(tense, nested=True, front=True))
         data = lexicon().data
-        if shape < 0.76:
+        if shape < 0.78:
             link = self.pick(list(data["coordinators"]))
             return Sentence(self.clause(tense, front=True), link, self.clause(tense, front=True))
         first = shape > 0.9
@@ -205,7 +205,7 @@ class _Draw:
                 phrase.owner = self.noun_phrase((PERSON,), plain=True)
                 phrase.owner.determiner = self.pick(["the", "the", "my", "our", "this"])
                 phrase.owner.plural = False
-        if self.chance(0.28):
+        if self.chance(0.25):
             phrase.adjective = self.pick(_adjectives(noun.kind))
             phrase.very = self.chance(0.15)
         return phrase
@@ -223,9 +223,7 @@ class _Draw:
         if _verbs(gap, kind, False):
             phrase.relative = self.clause(tense, gap=gap, kind=kind)
 
-    def clause(
-        self, tense: str, *, nested: bool = False, front: bool = False, gap: str = "", kind: str = ""
-    ) -> Clause:
+    def clause(self, tense: str, *, nested: bool = False, front: bool = False, gap: str = "", kind: str = "") -> Clause:
         """A clause; `front`: an adverbial may stand first; the other arguments are those of `_verbs`."""
         verb = self.pick(_verbs(gap, kind, nested))
         clause = Clause(None, verb, tense)

@@ -165,9 +165,7 @@ def _english_noun_phrase(phrase: NounPhrase, *, subject: bool = False) -> list[s
     noun, data = phrase.noun, lexicon().data
     if noun.pronoun:
         return [noun.english[0 if subject else 1]]
-    words = (
-        ["very"] * phrase.very + [phrase.adjective] * bool(phrase.adjective) + [noun.english[phrase.plural]]
-    )
+    words = ["very"] * phrase.very + [phrase.adjective] * bool(phrase.adjective) + [noun.english[phrase.plural]]
     if phrase.owner is not None:
         owner = _english_noun_phrase(phrase.owner)
         words = [*owner[:-1], owner[-1] + "'s", *words]

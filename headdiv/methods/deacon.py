@@ -65,7 +65,7 @@ class PCAOutput(nn.Module):
         """C of the centred rows, from their values input by input: (k, …)."""
         if self.training:
             with torch.no_grad(), torch.autocast(by_input.device.type, enabled=False):
-                rows = by_input.float().flatten(1)
+                rows = (by_input if by_input.dtype == torch.float64 else by_input.float()).flatten(1)
                 rows = rows - rows.mean(dim=1, keepdim=True)
                 self.covariance = rows @ rows.T / rows.shape[1]
 

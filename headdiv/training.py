@@ -112,7 +112,13 @@ class _Training:
     """One training loop; a class because checkpoint, epoch and step share a dozen values."""
 
     def __init__(
-        self, config: RunConfig, folder: Path, corpus: Corpus, model: Transformer, method: Method, device: torch.device
+        self,
+        config: RunConfig,
+        folder: Path,
+        corpus: Corpus,
+        model: Transformer,
+        method: Method,
+        device: torch.device,
     ) -> None:
         self.config, self.corpus, self.model, self.method, self.device = config, corpus, model, method, device
         self.checkpoints = folder / "checkpoints"
@@ -198,7 +204,7 @@ class _Training:
         if not math.isfinite(value):
             raise TrainingError(
                 f"{self.config.variant}, seed {self.config.seed}: the {what} is {value} in epoch {epoch + 1}, "
-                f"step {self.step + 1}; nothing was recorded (a smaller train.learning_rate or train.clip_norm may help)"
+                f"step {self.step + 1}; nothing was recorded (try a smaller train.learning_rate or train.clip_norm)"
             )
 
     def _finish_epoch(self, number: int) -> None:

@@ -1,0 +1,5 @@
+"""`python -m headdiv`."""
+
+from headdiv.cli import main
+
+main()

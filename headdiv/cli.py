@@ -1,0 +1,196 @@
+"""The command line: `headdiv …` or `python -m headdiv …`. A mistake is one sentence, and status 2."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+import click
+
+import headdiv
+from headdiv.errors import HeaddivError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+terminal: IO[str] | None = None  # where errors go besides stderr, once output is sent to a log
+
+EXPERIMENT = click.argument("experiment", metavar="PAPER/TASK")
+
+
+def profile_option(default: str = "quick") -> Callable[[Command], Command]:
+    """``--profile``, the same wherever it is taken."""
+    return click.option(
+        "--profile", default=default, show_default=True, help="Name of a file in config/, or the path of a YAML file."
+    )
+
+
+@click.group()
+@click.version_option(headdiv.__version__)
+@click.option("-v", "--verbose", is_flag=True, help="Say more about what is being done.")
+@click.option("--log", type=click.Path(path_type=Path), help="Send all output to this file; errors are said here too.")
+def cli(verbose: bool, log: Path | None) -> None:
+    """Reproduce, compare and use methods that make the heads of multi-head attention less redundant."""
+    if log:
+        _send_output_to(log)
+    logging.basicConfig(format="%(message)s", level=logging.INFO if verbose or log else logging.WARNING)
+
+
+def _send_output_to(log: Path) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    global terminal
+    terminal = os.fdopen(os.dup(2), "w")
+    with log.open("w") as file:
+        for descriptor in (1, 2):  # of the process, so that what kernels and libraries print goes there too
+            os.dup2(file.fileno(), descriptor)
+
+
+@cli.command()
+@click.argument("name")
+@click.option("--folder", type=click.Path(path_type=Path), help="Where to; data/raw where left out.")
+def fetch(name: str, folder: Path | None) -> None:
+    """Download the public data set NAME, with checksums, and count what is in it."""
+    from headdiv import places
+    from headdiv.data import fetch as fetching
+    from headdiv.data.text import read_parallel
+    from headdiv.errors import DataError
+
+    registry = fetching.load_registry()
+    if name not in registry:
+        raise DataError(f"data set {name!r} is not known; there are: {', '.join(registry)}")
+    where = fetching.fetch(name, folder or places.raw())
+    for split, entry in registry[name].splits.items():
+        read_parallel(*(where / file for file in entry.files.values()), expected=entry.count)
+        click.echo(f"{split}: {entry.count:,} pairs")
+    click.echo(f"{where} is complete. Licence: {registry[name].licence}")
+
+
+@cli.command()
+@EXPERIMENT
+@profile_option()
+def prepare(experiment: str, profile: str) -> None:
+    """Fetch an experiment's data and turn it into word indices."""
+    from headdiv.data.corpus import load_corpus
+    from headdiv.experiments import Runs
+
+    corpus = load_corpus(Runs(profile).of(experiment)[0].data)
+    click.echo(json.dumps(corpus.statistics(), indent=1))
+
+
+@cli.command()
+@EXPERIMENT
+@profile_option()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def params(experiment: str, profile: str, as_json: bool) -> None:
+    """Count the parameters of every variant and compare them with the paper's."""
+    from headdiv.params import audit
+
+    told = audit(profile, experiment)
+    if as_json:
+        click.echo(json.dumps(told, indent=1))
+        return
+    for variant, row in told.items():
+        paper = f"{row['paper']:>12,}" if row["paper"] is not None else f"{'–':>12}"
+        click.echo(f"{variant:<14}{row['parameters']:>12,}  paper {paper}")
+
+
+@cli.command()
+@EXPERIMENT
+@click.argument("variant")
+@click.option("--seed", type=int, default=1, show_default=True)
+@profile_option()
+def train(experiment: str, variant: str, seed: int, profile: str) -> None:
+    """Train and evaluate one run and record its metrics, without a notebook."""
+    run = headdiv.train(headdiv.run_config(profile, experiment, variant, seed))
+    metrics = headdiv.evaluate(run)
+    path = headdiv.record(metrics, _name(profile))
+    for name, score in metrics["scores"].items():
+        click.echo(f"{name:<20}{score['value']:10.4f} {score['unit']}")
+    click.echo(f"{path}")
+
+
+@cli.command()
+@click.argument("notebook", type=click.Path(path_type=Path))
+@click.argument("output", type=click.Path(path_type=Path))
+@click.option("--scratch", type=click.Path(path_type=Path), required=True, help="Folder for the copy while it runs.")
+@click.option("--parameters", default="{}", help="JSON object for the cell tagged 'parameters'.")
+def notebook(notebook: Path, output: Path, scratch: Path, parameters: str) -> None:
+    """Execute NOTEBOOK and keep the executed copy as OUTPUT (.ipynb or .html)."""
+    from headdiv.notebook import execute
+
+    execute(notebook, output, json.loads(parameters), scratch)
+
+
+@cli.command()
+@EXPERIMENT
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="CSV MARKDOWN")
+@profile_option()
+def table(experiment: str, paths: tuple[Path, ...], profile: str) -> None:
+    """Print a paper's table with ours beside it, or write it to CSV and MARKDOWN."""
+    from headdiv.report.tables import as_markdown, write_tables
+
+    if paths:
+        write_tables(_name(profile), experiment, *paths)
+    else:
+        click.echo(as_markdown(_name(profile), experiment))
+
+
+@cli.command()
+@click.argument("name")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@profile_option()
+def figure(name: str, paths: tuple[Path, ...], profile: str) -> None:
+    """Draw the figure NAME from stored results into each of PATHS (.png, .svg, .pdf)."""
+    from headdiv.report.figures import write_figure
+
+    write_figure(name, _name(profile), *paths)
+
+
+@cli.command()
+@click.argument("output", type=click.Path(path_type=Path))
+@profile_option()
+def report(output: Path, profile: str) -> None:
+    """Write the profile's report, one HTML file that needs no network, to OUTPUT."""
+    from headdiv.report.page import write_report
+
+    write_report(profile, output)
+    click.echo(f"report: {output}")
+
+
+@cli.command()
+@profile_option("multi30k")
+@click.option("--rounds", default=15, show_default=True, help="Steps of each kind, interleaved.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def bench(profile: str, rounds: int, as_json: bool) -> None:
+    """Measure what DEACON costs, and how fast the baseline is, on this machine."""
+    from headdiv.bench import measure, say
+
+    told = measure(profile, rounds)
+    click.echo(json.dumps(told, indent=1) if as_json else say(told))
+
+
+def _name(profile: str) -> str:
+    """Under which results of a profile are kept."""
+    return Path(profile).stem
+
+
+def main() -> None:
+    """Entry point."""
+    try:
+        cli(standalone_mode=False)
+    except HeaddivError as error:
+        _fail(f"headdiv: {error}", 2)
+    except click.ClickException as error:
+        _fail(f"headdiv: {error.format_message()}", error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        _fail("headdiv: interrupted", 130)
+
+
+def _fail(message: str, status: int) -> None:
+    for stream in filter(None, (sys.stderr, terminal)):
+        print(message, file=stream, flush=True)
+    sys.exit(status)

@@ -1,0 +1,151 @@
+"""Profiles: which experiments to run and how, expanded into the configuration of every single run.
+
+A profile is a YAML file in ``config/`` (or anywhere). For each experiment ``<paper>/<task>`` it says data,
+model, training and decoding; the variants come from the paper's own file, and more can be defined:
+
+    experiments:
+      deacon/translation:
+        data: {name: toy}
+        variants: [baseline, direct-8, direct-5]       # all of the paper's, where left out
+        define:
+          direct-5: {name: deacon, architecture: direct, m: 5}
+        methods:
+          deacon: {delta_p: 0.05}                      # options for every variant of that method
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from headdiv import places
+from headdiv.config import (
+    DataConfig,
+    DecodeConfig,
+    ModelConfig,
+    RunConfig,
+    Settings,
+    Source,
+    TrainConfig,
+    check,
+    mistake,
+    nearest,
+)
+from headdiv.errors import ConfigError
+from headdiv.methods import check_method
+from headdiv.papers import load_task
+
+
+class Experiment(Settings):
+    """One paper's task in a profile."""
+
+    data: DataConfig
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    decode: DecodeConfig = DecodeConfig()
+    variants: list[str] | None = Field(None, description="names; all of the paper's where left out")
+    define: dict[str, dict[str, Any]] = Field(default_factory=dict, description="further variants: their method")
+    methods: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options by method, for all variants")
+
+
+class Profile(Settings):
+    """A whole profile."""
+
+    title: str
+    seeds: list[int] = Field(min_length=1)
+    threads: int = Field(1, ge=1, description="CPU threads of each run")
+    experiments: dict[str, Experiment] = Field(min_length=1, description="by <paper>/<task>")
+
+
+class Runs:
+    """The checked runs of a profile.
+
+    Args:
+        profile: a name (``quick``: config/quick.yaml) or the path of a YAML file.
+
+    Raises:
+        ConfigError: the first mistake, with file, line and key.
+    """
+
+    def __init__(self, profile: str) -> None:
+        source = Source(places.profile_file(profile))
+        self.name = source.path.stem
+        self.profile = check(Profile, source.data, source=source)
+        self._all: dict[tuple[str, str, int], RunConfig] = {}
+        for name, experiment in self.profile.experiments.items():
+            self._expand(name, experiment, source)
+
+    def _expand(self, name: str, experiment: Experiment, source: Source) -> None:
+        at = ("experiments", name)
+        paper, _, task = name.partition("/")
+        try:
+            rows = load_task(paper, task).variants
+        except ConfigError as error:
+            raise mistake(at, str(error), source) from None
+        known = {variant: row.method for variant, row in rows.items()} | experiment.define
+        for position, variant in enumerate(experiment.variants or known):
+            if variant not in known:
+                what = f"unknown variant {variant!r}{nearest(variant, list(known))}"
+                raise mistake((*at, "variants", position), what, source)
+            own, shared = known[variant], experiment.methods.get(known[variant].get("name", ""), {})
+            if variant in experiment.define:
+                told, here = {**shared, **own}, (*at, "define", variant)
+            else:
+                told, here = (
+                    {**own, **shared},
+                    (*at, *(("methods", own["name"]) if shared else ("variants", variant))),
+                )
+            method = check_method(told, experiment.model, here, source)
+            for seed in self.profile.seeds:
+                self._all[name, variant, seed] = RunConfig(
+                    paper=paper,
+                    task=task,
+                    variant=variant,
+                    data=experiment.data,
+                    model=experiment.model,
+                    method=method,
+                    train=experiment.train,
+                    decode=experiment.decode,
+                    seed=seed,
+                    threads=self.profile.threads,
+                )
+
+    def all(self) -> list[RunConfig]:
+        """Every run, in the profile's order."""
+        return list(self._all.values())
+
+    def experiments(self) -> list[str]:
+        """<paper>/<task> of each experiment."""
+        return list(self.profile.experiments)
+
+    def of(self, experiment: str) -> list[RunConfig]:
+        """The runs of one experiment.
+
+        Raises:
+            ConfigError: the profile has no such experiment.
+        """
+        if experiment not in self.profile.experiments:
+            known = list(self.profile.experiments)
+            raise ConfigError(f"profile {self.name}: no experiment {experiment!r}{nearest(experiment, known)}")
+        return [config for (name, _, _), config in self._all.items() if name == experiment]
+
+    def one(self, experiment: str, variant: str, seed: int) -> RunConfig:
+        """One run.
+
+        Raises:
+            ConfigError: the profile has no such run.
+        """
+        runs = {(config.variant, config.seed): config for config in self.of(experiment)}
+        if (variant, seed) not in runs:
+            variants = sorted({name for name, _ in runs})
+            if variant not in variants:
+                raise ConfigError(f"profile {self.name}: no variant {variant!r}{nearest(variant, variants)}")
+            seeds = ", ".join(map(str, self.profile.seeds))
+            raise ConfigError(f"profile {self.name}: no seed {seed}; its seeds are {seeds}")
+        return runs[variant, seed]
+
+
+def run_config(profile: str, experiment: str, variant: str, seed: int) -> RunConfig:
+    """The configuration of one run of a profile, e.g. ("quick", "deacon/translation", "direct-8", 1)."""
+    return Runs(profile).one(experiment, variant, seed)

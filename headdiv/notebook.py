@@ -1,0 +1,72 @@
+"""Executing a notebook as a step of the pipeline."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from headdiv import places, progress
+from headdiv.errors import DataError, HeaddivError
+from headdiv.files import replacing
+
+KERNEL = "python3"
+
+
+def execute(notebook: Path, output: Path, parameters: dict[str, Any], scratch: Path) -> None:
+    """Run a notebook with papermill; the executed copy becomes ``output`` only if every cell succeeded.
+
+    Args:
+        notebook: the one to execute; its cell tagged ``parameters`` holds the defaults.
+        output: where the executed copy goes; ``.html`` gives a page, anything else a notebook.
+        parameters: values for that cell, handed over as they are (no guessing of types).
+        scratch: folder for the copy while it runs, and for good where a cell fails.
+
+    Raises:
+        HeaddivError: a cell failed; the sentence names the cell, its error and the copy to look at.
+    """
+    import papermill
+    from papermill.exceptions import PapermillException, PapermillExecutionError
+
+    if not notebook.is_file():
+        raise DataError(f"{notebook}: no such notebook")
+    scratch.mkdir(parents=True, exist_ok=True)
+    copy = scratch / notebook.name
+    with tempfile.TemporaryDirectory() as private:
+        # Kernels started side by side must not share a history database.
+        os.environ["IPYTHONDIR"] = private
+        os.environ[progress.PLAIN] = "plain"
+        try:
+            papermill.execute_notebook(
+                notebook,
+                copy,
+                parameters=parameters,
+                kernel_name=KERNEL,
+                cwd=places.home(),
+                progress_bar=False,
+                stdout_file=sys.stdout,
+                stderr_file=sys.stderr,
+                autosave_cell_every=30,
+            )
+        except PapermillExecutionError as error:
+            what = f"{error.ename}: {error.evalue}"
+            raise HeaddivError(f"{notebook}, cell {error.exec_count}: {what} (the copy is {copy})") from None
+        except PapermillException as error:
+            raise HeaddivError(f"{notebook}: {error}") from None
+    with replacing(output) as temporary:
+        if output.suffix == ".html":
+            temporary.write_text(_page(copy), encoding="utf-8")
+            copy.unlink()
+        else:
+            copy.replace(temporary)
+
+
+def _page(notebook: Path) -> str:
+    from nbconvert import HTMLExporter
+
+    exporter = HTMLExporter(exclude_input_prompt=True, exclude_output_prompt=True, embed_images=True)
+    # Formulas are left to the browser's own MathML or shown as they are written: no address is asked for them.
+    body, _ = exporter.from_filename(str(notebook))
+    return body

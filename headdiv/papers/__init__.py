@@ -1,0 +1,76 @@
+"""What the papers report, as data: variants by name, what each is called there, and its numbers."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from headdiv.config import Settings, Source, check, nearest
+from headdiv.errors import ConfigError
+
+FOLDER = Path(__file__).parent
+
+
+class Variant(Settings):
+    """A row of a paper's table: the method that makes it, and what the paper reports."""
+
+    label: str
+    method: dict[str, Any]
+    reported: dict[str, float] = Field(default_factory=dict)
+
+
+class Column(Settings):
+    """A number that is reported for every variant."""
+
+    label: str
+    unit: str
+    better: str | None = Field(None, pattern="^(higher|lower)$")
+    digits: int = Field(ge=0, description="decimals that the paper prints")
+
+
+class Task(Settings):
+    """One table of a paper."""
+
+    title: str
+    table: str
+    columns: dict[str, Column]
+    variants: dict[str, Variant]
+    notes: list[str] = Field(default_factory=list)
+
+
+class Paper(Settings):
+    """A paper and its tasks."""
+
+    title: str
+    citation: str
+    doi: str | None = None
+    tasks: dict[str, Task]
+
+
+@cache
+def load_paper(name: str) -> Paper:
+    """The paper of this name (``deacon``).
+
+    Raises:
+        ConfigError: there is no such paper, or its file is wrong.
+    """
+    known = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    if name not in known:
+        raise ConfigError(f"paper {name!r} is not known{nearest(name, known)}")
+    source = Source(FOLDER / f"{name}.yaml")
+    return check(Paper, source.data, source=source)
+
+
+def load_task(paper: str, task: str) -> Task:
+    """One task of a paper.
+
+    Raises:
+        ConfigError: there is no such paper or task.
+    """
+    tasks = load_paper(paper).tasks
+    if task not in tasks:
+        raise ConfigError(f"task {task!r} of {paper} is not known{nearest(task, list(tasks))}")
+    return tasks[task]

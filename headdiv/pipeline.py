@@ -1,0 +1,65 @@
+"""What the Snakefile asks about a profile: files, parameters, and what decides whether a run is still valid."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from headdiv import places
+from headdiv.config import RunConfig
+from headdiv.data.corpus import prepared_folder
+from headdiv.errors import DataError
+from headdiv.experiments import Runs
+from headdiv.files import read_json, short_hash
+from headdiv.report.figures import FIGURES
+
+
+class Plan:
+    """A checked profile, seen from the pipeline. Paths are relative to the project's folder.
+
+    Raises:
+        ConfigError: the profile is wrong.
+        DataError: an experiment has no notebook.
+    """
+
+    def __init__(self, profile: str) -> None:
+        self.profile = profile
+        self.runs = Runs(profile)
+        self.name = self.runs.name
+        self.threads = self.runs.profile.threads
+        self.tables = {name.replace("/", "_"): name for name in self.runs.experiments()}
+        self.figures = {name: figure.table for name, figure in FIGURES.items() if figure.table in self.tables}
+        self.papers = sorted({config.paper for config in self.runs.all()})
+        for table in self.tables:
+            self.notebook_code(f"notebooks/runs/{table}.ipynb")
+
+    def metrics(self, table: str) -> list[str]:
+        """Metrics files of all runs behind a table (``deacon_translation``)."""
+        configs = self.runs.of(self.tables[table])
+        return [f"results/{self.name}/{c.paper}/{c.task}/{c.variant}/seed{c.seed}/metrics.json" for c in configs]
+
+    def vocabulary(self, experiment: str) -> str:
+        """The file that says that an experiment's corpus is prepared."""
+        folder = prepared_folder(self.runs.of(experiment)[0].data)
+        return f"{folder.relative_to(places.home())}/vocabulary.json"
+
+    def experiment_of_corpus(self, corpus: str) -> str:
+        """An experiment that uses the prepared corpus of this folder name."""
+        return next(e for e in self.runs.experiments() if Path(self.vocabulary(e)).parent.name == corpus)
+
+    def parameters(self, **more: str | int) -> str:
+        """Parameters of a notebook, as JSON."""
+        return json.dumps({"profile": self.profile, **more})
+
+    def decisive(self, experiment: str, variant: str, seed: int) -> str:
+        """Changes when a run's result must be made anew: hash of training and of the search."""
+        config: RunConfig = self.runs.one(experiment, variant, seed)
+        return short_hash([config.hash, config.decode.model_dump(mode="json")])
+
+    def notebook_code(self, notebook: str) -> str:
+        """Hash of a notebook's code; its prose does not enter."""
+        path = places.home() / notebook
+        if not path.is_file():
+            raise DataError(f"{notebook}: no such notebook; every experiment of a profile needs one")
+        cells = read_json(path)["cells"]
+        return short_hash(["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"])

@@ -1,0 +1,137 @@
+"""Figures, drawn from stored metrics: as PNG and SVG, the same bytes for the same numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import seaborn as sns
+from matplotlib.figure import Figure
+
+from headdiv.errors import DataError
+from headdiv.files import replacing
+from headdiv.papers import load_task
+from headdiv.report.store import Metrics, stored
+
+FIGURE_6 = ("direct-8", "average-8", "nonlinear-8")  # the paper's panels i, ii, iii
+
+STYLE = {
+    "svg.hashsalt": "headdiv",
+    "svg.fonttype": "none",  # text stays text
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+def deacon_figure6(profile: str) -> Figure:
+    """Figure 6: how far the columns of each PCA layer's weights are from orthogonal, for M = 8.
+
+    The paper shows one matrix an architecture and does not say of which attention module; here is every one.
+    """
+    runs = {m["variant"]: m for m in reversed(stored(profile, "deacon/translation"))}  # the first seed wins
+    shown = [variant for variant in FIGURE_6 if variant in runs]
+    if not shown:
+        raise DataError(f"Figure 6 needs one of {', '.join(FIGURE_6)} among the stored runs of profile {profile}")
+    labels = load_task("deacon", "translation").variants
+    modules = list(runs[shown[0]]["heads"]["pca_weights"].values())
+    figure = Figure(figsize=(1.55 * len(modules) + 1.3, 1.75 * len(shown) + 0.7), layout="constrained")
+    axes = figure.subplots(len(shown), len(modules), squeeze=False)
+    for row, variant in zip(axes, shown, strict=True):
+        for ax, module in zip(row, runs[variant]["heads"]["pca_weights"].values(), strict=True):
+            cosines = np.array(module["cosines"])
+            sns.heatmap(
+                cosines, ax=ax, vmin=-1, vmax=1, center=0, cmap="vlag", square=True, cbar=False,
+                xticklabels=False, yticklabels=False,
+            )  # fmt: skip
+            ax.set_title(f"{module['place']}\noff-diagonal {module['mean_absolute_cosine']:.2f}", fontsize=8)
+        row[0].set_ylabel(f"{labels[variant].label}\ncomponent", fontsize=9)
+    for ax in axes[-1]:
+        ax.set_xlabel("component", fontsize=8)
+    bar = figure.colorbar(axes[0][0].collections[0], ax=axes, shrink=0.6, pad=0.01)
+    bar.set_label("cosine between columns of w")
+    bar.outline.set_visible(False)
+    run = runs[shown[0]]
+    figure.suptitle(
+        f"Figure 6 · PCA weights of every attention module: {run['config']['data']['name']}, "
+        f"{len(run['curve'])} epochs, seed {run['seed']}",
+        fontsize=10,
+    )
+    return figure
+
+
+def deacon_translation_curves(profile: str) -> Figure:
+    """Validation accuracy and training loss by epoch, one line a variant (mean over seeds)."""
+    labels = load_task("deacon", "translation").variants
+    groups: dict[str, list[Metrics]] = {}
+    for metrics in stored(profile, "deacon/translation"):
+        groups.setdefault(metrics["variant"], []).append(metrics)
+    order = [name for name in labels if name in groups] + sorted(set(groups) - set(labels))
+    figure = Figure(figsize=(8.4, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    colours = sns.color_palette("colorblind", len(order))
+    marks = "osD^vP*Xdp<>"
+    for number, (variant, colour) in enumerate(zip(order, colours, strict=True)):
+        epochs = [point["epoch"] for point in groups[variant][0]["curve"]]
+        label = labels[variant].label if variant in labels else variant
+        for ax, key in ((left, "training_loss"), (right, "validation_accuracy")):
+            values = np.mean([[point[key] for point in run["curve"]] for run in groups[variant]], axis=0)
+            ax.plot(epochs, values, color=colour, marker=marks[number % len(marks)], ms=3.5, lw=1.2, label=label)
+    left.set(xlabel="epoch", ylabel="training loss (nats/token)")
+    right.set(xlabel="epoch", ylabel="validation token accuracy (%)")
+    for ax in (left, right):
+        ax.xaxis.get_major_locator().set_params(integer=True)
+    right.legend(frameon=False, fontsize=8)
+    run = next(iter(groups.values()))[0]
+    figure.suptitle(f"{run['config']['data']['name']}, {run['data']['train']['pairs']:,} training pairs", fontsize=10)
+    return figure
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure: how it is drawn, the table whose runs it needs, and what it shows."""
+
+    draw: Callable[[str], Figure]
+    table: str
+    caption: str
+
+
+FIGURES = {
+    "deacon_figure6": Drawing(
+        deacon_figure6,
+        "deacon_translation",
+        "Cosine between the columns of each PCA layer's weights (the paper's Figure 6). Principal components "
+        "would give the identity: white off the diagonal.",
+    ),
+    "deacon_translation_curves": Drawing(
+        deacon_translation_curves,
+        "deacon_translation",
+        "Training loss and validation token accuracy after each epoch.",
+    ),
+}
+
+
+def show_figure(name: str, profile: str) -> Figure:
+    """Draw a figure by name; a notebook shows what this returns.
+
+    Raises:
+        DataError: no figure of this name, or no stored results to draw it from.
+    """
+    if name not in FIGURES:
+        raise DataError(f"figure {name!r} is not known; there are: {', '.join(FIGURES)}")
+    with matplotlib.rc_context(STYLE):
+        return FIGURES[name].draw(profile)
+
+
+def write_figure(name: str, profile: str, *paths: Path) -> None:
+    """Draw a figure once and write it in the format of each path's ending."""
+    figure = show_figure(name, profile)
+    for path in paths:
+        kind = path.suffix[1:]
+        date = {"Date": None} if kind == "svg" else {"Software": None}
+        with matplotlib.rc_context(STYLE), replacing(path) as temporary:
+            figure.savefig(temporary, format=kind, dpi=200, metadata=date, facecolor="white")

@@ -1,0 +1,45 @@
+"""Where the metrics of runs lie, and how they are written and read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headdiv import places
+from headdiv.errors import DataError
+from headdiv.files import read_json, write_json
+
+Metrics = dict[str, Any]
+
+
+def metrics_path(profile: str, experiment: str, variant: str, seed: int) -> Path:
+    """``results/<profile>/<paper>/<task>/<variant>/seed<k>/metrics.json``."""
+    return places.results(profile) / experiment / variant / f"seed{seed}" / "metrics.json"
+
+
+def record(metrics: Metrics, profile: str) -> Path:
+    """Write a run's metrics to their place in the profile's results; an earlier file is replaced whole."""
+    experiment = f"{metrics['paper']}/{metrics['task']}"
+    path = metrics_path(profile, experiment, metrics["variant"], metrics["seed"])
+    write_json(path, metrics)
+    return path
+
+
+def stored(profile: str, experiment: str) -> list[Metrics]:
+    """The metrics of every stored run of an experiment.
+
+    Raises:
+        DataError: there are none.
+    """
+    folder = places.results(profile) / experiment
+    found = [read_json(path) for path in sorted(folder.glob("*/seed*/metrics.json"))]
+    if not found:
+        raise DataError(f"{folder}: no stored results; `snakemake reproduce-all --config profile={profile}` makes them")
+    return found
+
+
+def scores(metrics: Metrics) -> pd.DataFrame:
+    """Scores of one run with unit and signature, one a line."""
+    return pd.DataFrame(metrics["scores"]).T[["value", "unit", "signature"]]

@@ -1,0 +1,147 @@
+"""Checkpoints: everything comes back, only the newest stays, damage is named."""
+
+import pytest
+import torch
+from torch import nn
+
+from headdiv import checkpoints
+from headdiv.errors import TrainingError
+
+
+def build(seed, width=3):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(4, width), nn.BatchNorm1d(width), nn.Linear(width, 2))
+    return model, torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
+
+
+def step(model, optimiser):
+    """One step on random data: it moves parameters, running statistics, moments and the generator."""
+    optimiser.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    optimiser.step()
+
+
+def everything(model, optimiser):
+    moments = [value for state in optimiser.state_dict()["state"].values() for value in state.values()]
+    return [*model.state_dict().values(), *moments, torch.get_rng_state()]
+
+
+CPU = torch.device("cpu")
+
+
+def test_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path):
+    model, optimiser = build(1)
+    for _ in range(3):
+        step(model, optimiser)
+    state = {"step": 3, "curve": [{"loss": 0.1}], "seconds": 1.5}
+    checkpoints.save(tmp_path, 3, model, optimiser, state)
+    saved = [value.clone() for value in everything(model, optimiser)]
+    for _ in range(2):
+        step(model, optimiser)
+    expected = everything(model, optimiser)
+
+    model, optimiser = build(2)
+    assert checkpoints.restore(tmp_path, model, optimiser, CPU) == state
+    restored = everything(model, optimiser)
+    assert len(restored) == len(saved)
+    assert all(torch.equal(a, b) for a, b in zip(restored, saved, strict=True))
+    for _ in range(2):
+        step(model, optimiser)
+    assert all(torch.equal(a, b) for a, b in zip(everything(model, optimiser), expected, strict=True))
+
+
+def test_saving_changes_nothing(tmp_path):
+    model, optimiser = build(1)
+    step(model, optimiser)
+    before = [value.clone() for value in everything(model, optimiser)]
+    checkpoints.save(tmp_path, 1, model, optimiser, {})
+    assert all(torch.equal(a, b) for a, b in zip(everything(model, optimiser), before, strict=True))
+
+
+@pytest.mark.parametrize("folder", ["", "nothing/here"])
+def test_without_a_checkpoint_nothing_is_restored(tmp_path, folder):
+    model, optimiser = build(1)
+    before = [value.clone() for value in everything(model, optimiser)]
+    assert checkpoints.restore(tmp_path / folder, model, optimiser, CPU) is None
+    assert all(torch.equal(a, b) for a, b in zip(everything(model, optimiser), before, strict=True))
+
+
+def test_only_the_newest_is_kept(tmp_path):
+    model, optimiser = build(1)
+    for number in (1, 9, 10, 10, 100):  # a step may be saved twice
+        checkpoints.save(tmp_path, number, model, optimiser, {"step": number})
+        assert [path.name for path in tmp_path.iterdir()] == [f"step{number}"]
+        assert checkpoints.restore(tmp_path, model, optimiser, CPU) == {"step": number}
+    assert sorted(path.name for path in (tmp_path / "step100").iterdir()) == [
+        "model.safetensors",
+        "optimiser.pt",
+        "state.json",
+    ]
+
+
+def test_the_newest_counts_when_an_older_one_was_not_removed(tmp_path):
+    model, optimiser = build(1)
+    checkpoints.save(tmp_path, 9, model, optimiser, {"step": 9})
+    (tmp_path / "step9").rename(tmp_path / "aside")
+    checkpoints.save(tmp_path, 10, model, optimiser, {"step": 10})
+    (tmp_path / "aside").rename(tmp_path / "step9")
+    assert checkpoints.restore(tmp_path, model, optimiser, CPU) == {"step": 10}
+
+
+def test_what_was_half_written_is_ignored(tmp_path):
+    model, optimiser = build(1)
+    checkpoints.save(tmp_path, 5, model, optimiser, {"step": 5})
+    for name in (".step7.0123abcd.tmp", "step7.tmp", ".step5.0123abcd.old", "stepless"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(b"half")
+    assert checkpoints.restore(tmp_path, model, optimiser, CPU) == {"step": 5}
+    checkpoints.save(tmp_path, 6, model, optimiser, {"step": 6})
+    assert checkpoints.restore(tmp_path, model, optimiser, CPU) == {"step": 6}
+
+
+def test_a_failed_save_leaves_the_last_one(tmp_path):
+    model, optimiser = build(1)
+    checkpoints.save(tmp_path, 5, model, optimiser, {"step": 5})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        checkpoints.save(tmp_path, 6, model, optimiser, {"loss": float("nan")})
+    assert [path.name for path in tmp_path.iterdir()] == ["step5"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x00" * 100, "half"])
+def test_a_damaged_model_file_is_named(tmp_path, damage):
+    model, optimiser = build(1)
+    checkpoints.save(tmp_path, 5, model, optimiser, {})
+    path = tmp_path / "step5" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-20] if damage == "half" else damage)
+    with pytest.raises(TrainingError) as found:
+        checkpoints.restore(tmp_path, model, optimiser, CPU)
+    assert str(found.value).startswith(f"{path}: cannot be read (")
+    assert "\n" not in str(found.value)
+
+
+def test_a_missing_model_file_is_named(tmp_path):
+    path = tmp_path / "model.safetensors"
+    with pytest.raises(TrainingError) as found:
+        checkpoints.load_model(build(1)[0], path)
+    assert str(found.value).startswith(f"{path}: cannot be read (")
+
+
+def test_a_model_of_another_shape_is_refused(tmp_path):
+    path = tmp_path / "model.safetensors"
+    checkpoints.save_model(build(1)[0], path)
+    with pytest.raises(TrainingError) as found:
+        checkpoints.load_model(build(1, width=5)[0], path)
+    assert str(found.value).startswith(f"{path}: does not fit this model (size mismatch for ")
+    assert "\n" not in str(found.value)
+    with pytest.raises(TrainingError, match="does not fit this model"):
+        checkpoints.load_model(nn.Linear(4, 3), path)
+
+
+def test_views_and_buffers_are_kept(tmp_path):
+    model = nn.BatchNorm1d(6)
+    model.weight = nn.Parameter(torch.arange(12.0).view(6, 2).T[0])  # not contiguous
+    path = tmp_path / "model.safetensors"
+    checkpoints.save_model(model, path)
+    other = nn.BatchNorm1d(6)
+    checkpoints.load_model(other, path)
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), other.state_dict().values(), strict=True))

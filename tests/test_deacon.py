@@ -1,0 +1,462 @@
+"""DEACON's output stages against the paper's equations written out, and its update of w."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headdiv.attention import AttentionLayout, AttentionSpec, MultiHeadAttention
+from headdiv.config import ModelConfig
+from headdiv.data.batches import Pairs, make_batch
+from headdiv.errors import ConfigError
+from headdiv.gha import covariance, deacon_update, gha_inner_loop
+from headdiv.losses import linear_cross_entropy
+from headdiv.methods import METHODS, check_method, make_method
+from headdiv.methods.deacon import OUTPUTS, nonlinear_inputs, pca_layers
+from headdiv.model import Transformer, initialise
+from headdiv.packing import assign_windows, attention_mask, lay_out
+
+ARCHITECTURES = ["direct", "average", "nonlinear"]
+SPEC = AttentionSpec("encoder", 0, d_model=12, heads=3)
+H, K = SPEC.heads, SPEC.d_head
+seeds = st.integers(0, 2**31 - 1)
+
+
+def random(seed, *shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def output_stage(architecture, seed, m=2):
+    """With nothing left at ones or zeros."""
+    module = OUTPUTS[architecture](SPEC, m).double()
+    with torch.no_grad():
+        for i, tensor in enumerate([*module.parameters(), module.norm.running_mean]):
+            tensor.copy_(random(seed + i, *tensor.shape))
+        module.norm.running_var.copy_(random(seed + 50, *module.norm.running_var.shape).square() + 0.1)
+    return module
+
+
+def told(architecture="direct", m=3, **options):
+    return {"name": "deacon", "architecture": architecture, "m": m, **options}
+
+
+# ---- the three architectures
+
+
+def literal_norm(channels, norm, training):
+    """Batch normalisation of (samples, channels); also the running statistics that follow."""
+    mean, variance = norm.running_mean.clone(), norm.running_var.clone()
+    if not training:
+        used = mean, variance
+    else:
+        n = len(channels)
+        batch_mean = sum(channels) / n
+        squares = sum((row - batch_mean) ** 2 for row in channels)
+        used = batch_mean, squares / n
+        mean = 0.9 * mean + 0.1 * batch_mean
+        variance = 0.9 * variance + 0.1 * squares / (n - 1)
+    return (channels - used[0]) / (used[1] + 1e-5).sqrt() * norm.weight + norm.bias, mean, variance
+
+
+def literal_features(z):
+    """A token's heads at one dimension (H,) -> heads, squares, products of two (k,): Eq. 31."""
+    return torch.stack([*z, *(x * x for x in z), *(x * y for x, y in itertools.combinations(z, 2))])
+
+
+def literal_stage(module, architecture, x, training):
+    """(T, H·K) -> (T, D), the PCA layer's input rows, and BatchNorm's new running statistics."""
+    T, m = len(x), module.components
+    if architecture == "nonlinear":
+        k = nonlinear_inputs(H)
+        by_row = [literal_features(x[t].view(H, K)[:, j]) for t in range(T) for j in range(K)]
+        rows, mean, variance = literal_norm(torch.stack(by_row), module.norm, training)  # (T·K, k)
+        assert rows.shape == (T * K, k)
+    else:
+        normed, mean, variance = literal_norm(x, module.norm, training)
+        if architecture == "direct":
+            rows = torch.stack([normed[t].view(H, K)[:, j] for t in range(T) for j in range(K)])  # (T·K, H)
+        else:
+            rows = torch.stack([sum(normed[t].view(H, K)[:, j] for j in range(K)) / K for t in range(T)])
+    y = rows @ module.w + module.b
+    if architecture != "average":  # column m·K + j of a token is component m of its dimension j
+        columns = torch.zeros(T, m * K, dtype=x.dtype)
+        for t, j, c in itertools.product(range(T), range(K), range(m)):
+            columns[t, c * K + j] = y[t * K + j, c]
+        y = columns
+    return y @ module.project.weight.T + module.project.bias, rows, mean, variance
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@settings(max_examples=6)
+@given(seed=seeds, T=st.integers(2, 6), m=st.integers(1, 3))
+def test_stage_is_the_literal_one(architecture, training, seed, T, m):
+    module = output_stage(architecture, seed, m).train(training)
+    x = random(seed + 99, T, H * K).requires_grad_()
+    expected, rows, mean, variance = literal_stage(module, architecture, x, training)
+    found = module(x)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close((module.norm.running_mean, module.norm.running_var), (mean, variance))
+    weights = random(seed + 100, *found.shape)
+    inputs = [x, *module.parameters()]
+    grads = [torch.autograd.grad((y * weights).sum(), inputs) for y in (found, expected)]
+    torch.testing.assert_close(*grads)
+    if training:
+        torch.testing.assert_close(module.covariance, literal_covariance(rows.detach()))
+        assert not module.covariance.requires_grad
+    else:
+        assert module.covariance is None
+
+
+def literal_covariance(rows):
+    N, k = rows.shape
+    C = torch.zeros(k, k, dtype=rows.dtype)
+    centred = [row - sum(rows) / N for row in rows]
+    for i, j in itertools.product(range(k), range(k)):
+        C[i, j] = sum(row[i] * row[j] for row in centred) / N
+    return C
+
+
+def test_nonlinear_features_of_eight_heads_stand_in_order():
+    """Unit BatchNorm, w that picks one input at a time, W^O that shows it: what is input c?"""
+    assert nonlinear_inputs(8) == 44
+    spec = AttentionSpec("encoder", 0, d_model=8, heads=8)
+    module = OUTPUTS["nonlinear"](spec, 44).double().eval()
+    module.norm.eps = 0.0
+    heads = torch.tensor([2.0, 3, 5, 7, 11, 13, 17, 19], dtype=torch.float64)
+    with torch.no_grad():
+        module.w.copy_(torch.eye(44))
+        module.project.weight.zero_()
+        module.project.bias.zero_()
+        module.project.weight[:8].copy_(torch.eye(44)[:8])
+        first = module(heads[None])
+        features = []
+        for start in range(0, 44, 8):
+            module.project.weight.zero_()
+            for i in range(min(8, 44 - start)):
+                module.project.weight[i, start + i] = 1
+            features += module(heads[None])[0].tolist()
+    products = [heads[i] * heads[j] for i in range(8) for j in range(i + 1, 8)]
+    assert first[0].tolist() == heads.tolist()
+    assert features[:44] == pytest.approx([*heads.tolist(), *(heads**2).tolist(), *map(float, products)])
+
+
+def test_covariance_is_of_the_last_training_batch_and_float32_at_least():
+    module = output_stage("direct", 1).float()
+    module(random(2, 9, H * K).float())
+    first = module.covariance
+    module.eval()(random(3, 9, H * K).float())
+    assert module.covariance is first
+    module.train()
+    with torch.autocast("cpu", torch.bfloat16):
+        module(random(3, 9, H * K).bfloat16())
+    assert module.covariance is not first
+    assert module.covariance.dtype == torch.float32
+    assert "covariance" not in module.state_dict()
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_autocast_stays_close_to_float32(architecture):
+    def run(enabled):
+        module = output_stage(architecture, 4).float()
+        x = random(5, 40, H * K).float()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            y = module(x.bfloat16() if enabled else x)
+        y.float().square().sum().backward()
+        return y.float(), module.w.grad, module.b.grad, module.covariance
+
+    for found, expected in zip(run(True), run(False), strict=True):
+        assert (found - expected).norm() < 0.03 * expected.norm()
+
+
+def test_fresh_weights_have_orthonormal_columns():
+    for architecture in ARCHITECTURES:
+        module = OUTPUTS[architecture](SPEC, 2)
+        module.initialise(torch.Generator().manual_seed(1))
+        torch.testing.assert_close(module.w.T @ module.w, torch.eye(2))
+        assert (module.b == 0).all()
+
+
+# ---- padding
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@settings(max_examples=8)
+@given(seed=seeds, lengths=st.lists(st.integers(1, 5), min_size=2, max_size=5))
+def test_layout_of_the_sentences_does_not_matter(architecture, seed, lengths):
+    sentences = [random(seed + i, n, SPEC.d_model) for i, n in enumerate(lengths)]
+
+    def run(width):
+        module = MultiHeadAttention(SPEC, output_stage(architecture, seed)).double()
+        with torch.no_grad():
+            module.in_projection.weight.copy_(random(seed + 70, *module.in_projection.weight.shape))
+        windows = assign_windows(lengths, width=width)
+        order = [i for window in windows for i in window]
+        side = lay_out(lengths, windows)
+        inputs = [x.clone().requires_grad_() for x in sentences]
+        layout = AttentionLayout(side, side, attention_mask(side, side))
+        parts = module(torch.cat([inputs[i] for i in order]), None, layout).split(side.lengths.tolist())
+        outputs = [parts[order.index(i)] for i in range(len(order))]
+        sum((random(i, *y.shape) * y).sum() for i, y in enumerate(outputs)).backward()
+        norm = module.output.norm
+        return [
+            *(y.detach() for y in outputs),
+            *(x.grad for x in inputs),
+            *(p.grad for p in module.parameters()),
+            norm.running_mean,
+            norm.running_var,
+            module.output.covariance,
+        ]
+
+    padded = run(1)
+    for width in (6, 48):
+        torch.testing.assert_close(run(width), padded)
+
+
+# ---- the update
+
+
+CONFIG = ModelConfig(d_model=12, heads=3, encoder_layers=1, decoder_layers=1, d_ff=10, dropout=0.1)
+
+
+def some_pairs(n=6, seed=0):
+    rng = np.random.default_rng(seed)
+    return Pairs(*([rng.integers(4, 15, rng.integers(1, 7)) for _ in range(n)] for _ in range(2)))
+
+
+def trained_one_step(options, dtype=torch.float32):
+    """A model with all gradients in place, and its method."""
+    method = make_method(options)
+    model = Transformer(CONFIG, 15, 15, method.attention)
+    initialise(model, 1)
+    model.to(dtype)
+    torch.manual_seed(2)
+    batch = make_batch(some_pairs(), range(6))
+    loss, _, _ = linear_cross_entropy(model(batch), model.output_embedding.weight, batch.target_out)
+    (loss / len(batch.target_out)).backward()
+    return model, method
+
+
+def literal_direction(direction, C, w, steps):
+    if direction == "gha":
+        return gha_inner_loop(C, w, steps) - w
+    if direction == "sanger":
+        return C @ w - w @ torch.triu(w.T @ C @ w)
+    _, vectors = torch.linalg.eigh(C)
+    F = torch.zeros_like(w)
+    for c in range(w.shape[1]):
+        vector = vectors[:, -1 - c]
+        F[:, c] = (vector if torch.dot(vector, w[:, c]) > 0 else -vector) - w[:, c]
+    return F
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("direction", ["gha", "sanger", "eigenvectors"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_w_moves_by_the_update_and_nothing_else_does(architecture, direction, dtype):
+    options = told(architecture, m=2, direction=direction, gha_steps=40, delta_p=0.3, xi=0.7)
+    model, method = trained_one_step(options, dtype)
+    layers = pca_layers(model)
+    assert len(layers) == 3
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    C, G = ({n: x.clone() for n, x in values} for values in (
+        [(name, layer.covariance) for name, layer in layers.items()],
+        [(name, layer.w.grad) for name, layer in layers.items()],
+    ))  # fmt: skip
+    others = {name: p.grad.clone() for name, p in model.named_parameters() if not name.endswith(".w")}
+    method.after_backward(model, progress=0.5)
+    for name, layer in layers.items():
+        w = before[f"{name}.w"]
+        assert C[name].dtype == layer.w.dtype == dtype
+        expected = deacon_update(G[name], literal_direction(direction, C[name], w, 40), 0.3, 0.7)
+        torch.testing.assert_close(layer.w - w, expected, atol=1e-5, rtol=1e-4)
+        assert (layer.w - w).norm().item() == pytest.approx(0.3, rel=1e-4)
+        assert layer.w.grad is None
+        assert layer.w.requires_grad
+    for name, p in model.named_parameters():
+        if not name.endswith(".w"):
+            assert torch.equal(p, before[name])
+            assert torch.equal(p.grad, others[name])
+
+
+def test_the_update_descends_as_far_as_is_asked():
+    model, method = trained_one_step(told(m=3, gha_steps=20))
+    layers = pca_layers(model).values()
+    before = [(layer.w.detach().clone(), layer.w.grad.clone()) for layer in layers]
+    method.after_backward(model, progress=0.0)
+    for layer, (w, G) in zip(layers, before, strict=True):
+        assert (G * (layer.w - w)).sum().item() == pytest.approx(-0.8 * 0.2 * G.norm().item(), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "progress", "length"),
+    [
+        ("constant", 0.0, 0.2),
+        ("constant", 0.75, 0.2),
+        ("linear", 0.0, 0.2),
+        ("linear", 0.75, 0.05),
+        ("linear", 1.0, 0.0),
+    ],
+)
+def test_length_of_a_step_follows_its_schedule(schedule, progress, length):
+    model, method = trained_one_step(told(m=2, gha_steps=5, delta_p_schedule=schedule))
+    before = [layer.w.detach().clone() for layer in pca_layers(model).values()]
+    method.after_backward(model, progress)
+    for layer, w in zip(pca_layers(model).values(), before, strict=True):
+        assert (layer.w - w).norm().item() == pytest.approx(length, rel=1e-3, abs=1e-6)
+
+
+def test_own_parameters_are_the_weights_alone():
+    model, method = trained_one_step(told())
+    own = {id(p) for p in method.own_parameters(model)}
+    named = [name for name, p in model.named_parameters() if id(p) in own]
+    assert named == [name for name, _ in model.named_parameters() if name.endswith(".w")]
+    assert [name.rsplit(".output.", 1) for name in named] == [
+        ["encoder.0.attention.encoder", "w"],
+        ["decoder.0.attention.decoder", "w"],
+        ["decoder.0.attention.cross", "w"],
+    ]
+    assert len(own) == 3
+
+
+def test_covariance_kept_by_the_stage_is_that_of_gha():
+    model, _ = trained_one_step(told("average"))
+    layer = pca_layers(model)["encoder.0.attention.encoder.output"]
+    rows = random(1, 30, H * K).float()
+    layer(rows)
+    normed = torch.nn.functional.batch_norm(rows, None, None, layer.norm.weight, layer.norm.bias, training=True)
+    torch.testing.assert_close(layer.covariance, covariance(normed.view(30, H, K).mean(2)))
+
+
+# ---- options
+
+
+def refusal(options, model=None):
+    with pytest.raises(ConfigError) as found:
+        check_method(options, model or ModelConfig(), ("method",))
+    return str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (told("direct", 9), "method.m: 9 is more than the k = 8 inputs of the PCA layer (direct architecture, 8 heads)"),
+        (told("average", 9), "method.m: 9 is more than the k = 8 inputs of the PCA layer (average architecture, 8 heads)"),
+        (told("nonlinear", 45),
+         "method.m: 45 is more than the k = 44 inputs of the PCA layer (nonlinear architecture, 8 heads)"),
+        (told("direct", 0), "method.m: input should be greater than or equal to 1, found 0"),
+        (told(xi=1.0), "method.xi: input should be less than 1, found 1.0"),
+        (told(delta_p=0), "method.delta_p: input should be greater than 0, found 0"),
+        (told("indirect"), "method.architecture: input should be 'direct', 'average' or 'nonlinear', found 'indirect'"),
+        ({"name": "deacon", "m": 3}, "method.architecture: is missing"),
+        (told(delta=0.1), "method.delta: unknown key; did you mean 'delta_p'?"),
+        (told(gha_step=5), "method.gha_step: unknown key; did you mean 'gha_steps'?"),
+        ({"name": "baseline", "m": 3}, "method.m: unknown key; known here: "),
+        ({"name": "decon"}, "method.name: unknown method 'decon'; did you mean 'deacon'?"),
+        ({"name": "xyz"}, "method.name: unknown method 'xyz'; known here: baseline, deacon"),
+        ({}, "method.name: unknown method None; known here: baseline, deacon"),
+    ],
+)  # fmt: skip
+def test_wrong_options_are_named(options, message):
+    found = refusal(options)
+    assert found == message or (message.endswith("; known here: ") and found == "method.m: unknown key")
+
+
+def test_room_for_components_follows_the_heads():
+    assert refusal(told(m=5), ModelConfig(heads=4)).startswith("method.m: 5 is more than the k = 4 inputs")
+    assert check_method(told("nonlinear", 14), ModelConfig(heads=4))["m"] == 14
+
+
+def test_options_left_out_are_the_papers():
+    assert check_method(told(), ModelConfig()) == {
+        "name": "deacon",
+        "architecture": "direct",
+        "m": 3,
+        "delta_p": 0.2,
+        "delta_p_schedule": "constant",
+        "xi": 0.8,
+        "gha_steps": 500,
+        "direction": "gha",
+    }
+    assert check_method({"name": "baseline"}, ModelConfig()) == {"name": "baseline"}
+
+
+# ---- what holds for every method
+
+EXAMPLES = {"baseline": [{"name": "baseline"}], "deacon": [told(name, gha_steps=5) for name in ARCHITECTURES]}
+EVERY = [pytest.param(example, id="-".join(str(v) for v in list(example.values())[:2]))
+         for examples in EXAMPLES.values() for example in examples]  # fmt: skip
+
+
+def test_every_method_has_an_example_here():
+    assert EXAMPLES.keys() == METHODS.keys()
+
+
+def test_the_baseline_carries_no_trace_of_a_method():
+    model = Transformer(CONFIG, 15, 15, make_method({"name": "baseline"}).attention)
+    assert pca_layers(model) == {}
+    for name in model.state_dict():
+        assert not {"w", "b", "norm", "project", "covariance", "first", "second"} & set(name.split("."))
+        assert "running" not in name
+    assert make_method({"name": "baseline"}).own_parameters(model) == []
+
+
+@pytest.mark.parametrize("options", EVERY)
+def test_every_model_trains_with_finite_gradients(options):
+    model, method = trained_one_step(options)
+    for name, parameter in model.named_parameters():
+        if not name.startswith("output_embedding"):
+            assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+    method.after_backward(model, 0.0)
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("options", EVERY)
+def test_every_model_keeps_sentences_and_later_words_apart(options):
+    model, _ = trained_one_step(options, torch.float64)
+    model.eval()
+    pairs = some_pairs()
+    batch = make_batch(pairs, range(6))
+    before = model(batch)
+    side, source_side = batch.target_side, batch.source_side
+    line = int(side.lengths.argmax())
+    first, last = int(side.offsets()[line]), int(side.offsets()[line] + side.lengths[line]) - 1
+    batch.target_in[last] = 4 + (batch.target_in[last] - 3) % 11
+    after = model(batch)
+    torch.testing.assert_close(after[:last], before[:last])
+    torch.testing.assert_close(after[last + 1 :], before[last + 1 :])
+    assert not torch.allclose(after[last], before[last])
+    batch.source[int(source_side.offsets()[line])] = 1
+    moved = (model(batch) - after).abs().amax(dim=1) > 1e-9
+    expected = torch.zeros(len(moved), dtype=torch.bool)
+    expected[first : last + 1] = True
+    assert torch.equal(moved, expected)
+
+
+@pytest.mark.parametrize("options", EVERY)
+def test_every_state_dict_comes_back(options):
+    model, method = trained_one_step(options)
+    method.after_backward(model, 0.0)
+    other = Transformer(CONFIG, 15, 15, make_method(options).attention)
+    other.load_state_dict(model.state_dict())
+    batch = make_batch(some_pairs(seed=4), range(6))
+    assert torch.equal(model.eval()(batch), other.eval()(batch))
+
+
+@pytest.mark.parametrize("options", EVERY)
+def test_every_model_decodes_as_it_is_trained(options):
+    """One position at a time equals the whole pass, in evaluation."""
+    model, _ = trained_one_step(options, torch.float64)
+    model.eval()
+    batch = make_batch(Pairs([np.array([5, 6, 7])], [np.array([8, 9, 10])]), [0])
+    memory = model.encode(batch.source, batch.encoder)
+    expected = model.output_embedding(model.decode(batch, memory))
+    caches = model.start(memory[None], torch.zeros(1, 4, dtype=torch.float64), 4)
+    for position, word in enumerate(batch.target_in):
+        torch.testing.assert_close(model.step(word[None], position, caches)[0], expected[position])
+    assert math.isfinite(expected.sum().item())

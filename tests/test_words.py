@@ -1,0 +1,141 @@
+"""Tokens and back, vocabularies, and BLEU over tokens."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headdiv.data.batches import BEGIN, END, SPECIALS, UNKNOWN
+from headdiv.data.torchtext06 import token_bleu, vocabulary_words
+from headdiv.data.words import Vocabulary, detokenize, tokenize
+
+
+@pytest.mark.parametrize(
+    ("language", "line", "words"),
+    [
+        ("en", "A man's hat, isn't it?", ["A", "man", "'s", "hat", ",", "isn", "'t", "it", "?"]),
+        ("en", "A well-known dog.", ["A", "well", "@-@", "known", "dog", "."]),
+        ("en", "Rock & roll <b>", ["Rock", "&", "roll", "<", "b", ">"]),
+        ("de", "Ein T-Shirt (blau) für 3,50 Euro.",
+         ["Ein", "T", "@-@", "Shirt", "(", "blau", ")", "für", "3,50", "Euro", "."]),
+    ],
+)  # fmt: skip
+def test_words_are_found_by_moses_rules_and_nothing_is_escaped(language, line, words):
+    assert tokenize(line, language) == words
+    assert tokenize(f"  {line}\n", language) == words
+    assert detokenize(words, language) == line.replace(" <b>", " < b >")
+
+
+@pytest.mark.parametrize(
+    ("language", "line"),
+    [
+        ("en", "Two young, White males are outside near many bushes."),
+        ("en", "Several men in hard hats are operating a giant pulley system."),
+        ("en", "A little girl climbing into a wooden play-house (she's three)!"),
+        ("en", 'He says "hello" to 1,000 half-awake people.'),
+        ("de", "Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche."),
+        ("de", "Ein Mann lächelt einen ausgestopften Löwen an: \u201eso groß!\u201c"),
+        ("de", "Eine Frau mit Hip-Hop-Kleidung fragt: Wie viel?"),
+    ],
+)
+def test_text_comes_back_from_its_words(language, line):
+    assert detokenize(tokenize(line, language), language) == line
+
+
+def test_lower_case_on_request():
+    assert tokenize("Der HUND Ä", "de", lowercase=True) == ["der", "hund", "ä"]
+    assert tokenize("Der HUND Ä", "de") == ["Der", "HUND", "Ä"]
+
+
+def test_empty_lines_have_no_words():
+    assert tokenize("  \n", "en") == []
+    assert detokenize([], "en") == ""
+
+
+# ---- vocabularies
+
+SENTENCES = [["b", "a", "b"], ["c", "b", "a"], ["d", "<unk>", "</s>"]]
+
+
+def literal_words(counts, least):
+    return [*SPECIALS, *sorted((w for w, n in counts.items() if n >= least), key=lambda w: (-counts[w], w))]
+
+
+def test_specials_stand_first_and_words_by_frequency_then_spelling():
+    assert Vocabulary.build(SENTENCES, 1).words == [*SPECIALS, "b", "a", "c", "d"]
+    assert Vocabulary.build(SENTENCES, 2).words == [*SPECIALS, "b", "a"]
+    assert len(Vocabulary.build(SENTENCES, 4)) == 4
+
+
+@given(counts=st.dictionaries(st.text("abcdé", min_size=1, max_size=3), st.integers(1, 5)), least=st.integers(1, 6))
+def test_words_are_the_literal_selection(counts, least):
+    from collections import Counter
+
+    before = Counter(counts)
+    assert vocabulary_words(before, least, SPECIALS) == literal_words(counts, least)
+    assert before == counts
+
+
+def test_indices_of_words_and_words_of_indices():
+    vocabulary = Vocabulary.build(SENTENCES, 2)
+    indices = vocabulary.encode(["a", "never seen", "b"])
+    assert indices.dtype == np.int32
+    assert indices.tolist() == [5, UNKNOWN, 4]
+    assert vocabulary.decode(indices) == ["a", "<unk>", "b"]
+    assert vocabulary.decode([5, END, 4, 5]) == ["a"]
+    assert vocabulary.decode([BEGIN, 4]) == ["<s>", "b"]
+    assert vocabulary.decode([]) == []
+    assert vocabulary.encode([]).shape == (0,)
+
+
+@given(words=st.lists(st.sampled_from(["a", "b"])))
+def test_known_words_come_back(words):
+    vocabulary = Vocabulary.build(SENTENCES, 2)
+    assert vocabulary.decode(vocabulary.encode(words).tolist()) == words
+
+
+# ---- BLEU
+
+
+def literal_bleu(hypotheses, references):
+    """Papineni et al. 2002, corpus level, one reference, four orders, no smoothing."""
+    from collections import Counter
+
+    def grams(words, n):
+        return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
+
+    logs = 0.0
+    for n in range(1, 5):
+        matched = sum(
+            (grams(h, n) & grams(r, n)).total() for h, r in zip(hypotheses, references, strict=True)
+        )
+        if not matched:
+            return 0.0
+        logs += math.log(matched / sum(grams(h, n).total() for h in hypotheses)) / 4
+    h, r = (sum(map(len, side)) for side in (hypotheses, references))
+    return 100 * math.exp(logs + min(0.0, 1 - r / h))
+
+
+def test_bleu_of_a_perfect_match_is_one_hundred():
+    lines = ["a small dog runs fast".split(), "the end is near".split()]
+    assert token_bleu(lines, lines) == pytest.approx(100)
+
+
+def test_bleu_of_a_known_case():
+    hypotheses, references = ["the cat sat on the mat".split()], ["the cat sat on a mat".split()]
+    # precisions 5/6, 3/5, 2/4, 1/3; no brevity penalty
+    assert token_bleu(hypotheses, references) == pytest.approx(100 * (5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25)
+    short = ["the cat sat on".split()]
+    assert token_bleu(short, references) == pytest.approx(100 * math.exp(1 - 6 / 4))
+    assert token_bleu(["no such words here".split()], references) == 0
+
+
+words_of = st.lists(st.sampled_from("abc"), min_size=4, max_size=12)
+
+
+@given(pairs=st.lists(st.tuples(words_of, words_of), min_size=1, max_size=4))
+def test_bleu_is_the_literal_one(pairs):
+    hypotheses, references = zip(*pairs, strict=True)
+    assert token_bleu(hypotheses, references) == pytest.approx(literal_bleu(hypotheses, references), abs=1e-4)
