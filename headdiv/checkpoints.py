@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import shutil
 from pathlib import Path
@@ -51,8 +52,12 @@ def restore(
     newest = found[max(found)]
     state = read_json(newest / "state.json")
     load_model(model, newest / "model.safetensors")
-    tensors = torch.load(newest / "optimiser.pt", weights_only=True, map_location=device)
-    optimiser.load_state_dict(tensors["optimiser"])
+    path = newest / "optimiser.pt"
+    try:
+        tensors = torch.load(path, weights_only=True, map_location=device)
+        optimiser.load_state_dict(tensors["optimiser"])
+    except (OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError) as error:
+        raise TrainingError(f"{path}: cannot be read ({str(error).split(chr(10))[0]})") from None
     torch.set_rng_state(tensors["random"].cpu())
     if device.type == "cuda" and "random_cuda" in tensors:
         torch.cuda.set_rng_state(tensors["random_cuda"].cpu())

@@ -158,7 +158,7 @@ def _explain(model: type[BaseModel], error: Any) -> str:
 def nearest(name: str, known: list[str]) -> str:
     """ "; did you mean 'x'?", or what there is to choose from."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"; did you mean '{close[0]}'?" if close else f"; known here: {', '.join(sorted(known))}"
+    return f"; did you mean '{close[0]}'?" if close else f"; known here: {', '.join(sorted(known)) or 'none'}"
 
 
 def _fields_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:

@@ -16,7 +16,7 @@ from headdiv import progress
 from headdiv.attention import AttentionLayout
 from headdiv.config import DecodeConfig
 from headdiv.data.batches import BEGIN, END, PAD
-from headdiv.model import Transformer
+from headdiv.model import MAX_POSITIONS, Transformer
 from headdiv.packing import MASKED, Side, assign_windows, attention_mask, lay_out, pad_rows
 
 
@@ -154,7 +154,7 @@ def _translate_batch(
     words = np.concatenate([np.append(sources[i], END) for i in order])
     layout = AttentionLayout(side, side, attention_mask(side, side))
     memory = model.encode(torch.from_numpy(words.astype(np.int64)).to(device), layout)
-    limits = (side.lengths * config.max_length_factor + config.max_length_offset).long()
+    limits = (side.lengths * config.max_length_factor + config.max_length_offset).long().clamp(max=MAX_POSITIONS)
     decoder = CachedDecoder(model, memory, side, config.beam, int(limits.max()))
     found = beam_search(decoder, limits, config.beam, config.length_penalty)
     outputs: list[list[int]] = [[] for _ in sources]

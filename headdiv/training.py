@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import shutil
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from headdiv import checkpoints, places, progress
-from headdiv.config import RunConfig, TrainConfig
+from headdiv.config import RunConfig
 from headdiv.data.batches import Pairs, batch_numbers, batches
 from headdiv.data.corpus import Corpus, load_corpus
 from headdiv.errors import TrainingError
@@ -25,6 +22,7 @@ from headdiv.losses import linear_cross_entropy
 from headdiv.methods import make_method
 from headdiv.methods.base import Method
 from headdiv.model import Transformer, count_parameters, initialise
+from headdiv.optimise import Learner
 from headdiv.provenance import peak_memory_mib, provenance
 
 log = logging.getLogger(__name__)
@@ -112,19 +110,14 @@ class _Training:
     """One training loop; a class because checkpoint, epoch and step share a dozen values."""
 
     def __init__(
-        self,
-        config: RunConfig,
-        folder: Path,
-        corpus: Corpus,
-        model: Transformer,
-        method: Method,
-        device: torch.device,
+        self, config: RunConfig, folder: Path, corpus: Corpus, model: Transformer, method: Method, device: torch.device
     ) -> None:
-        self.config, self.corpus, self.model, self.method, self.device = config, corpus, model, method, device
+        self.config, self.corpus, self.model, self.device = config, corpus, model, device
+        self.name = f"{config.variant} seed {config.seed}"
         self.checkpoints = folder / "checkpoints"
-        own = {id(parameter) for parameter in method.own_parameters(model)}
-        self.parameters = [p for p in model.parameters() if p.requires_grad and id(p) not in own]
-        self.optimiser = make_optimiser(config.train, self.parameters)
+        self.learner = Learner(model, method, config.train)
+        # Random batches differ in number from epoch to epoch by a handful at most; the first stands for all.
+        self.steps = len(self._plan(0)) * config.train.epochs
         self.step = 0
         self.curve: list[dict[str, Any]] = []
         self.epoch: dict[str, Any] = _new_epoch()
@@ -134,26 +127,34 @@ class _Training:
     def run(self) -> dict[str, Any]:
         torch.manual_seed(self.config.seed)
         self._restore()
-        last_saved = time.monotonic()
-        for number in range(len(self.curve), self.config.train.epochs):
-            plan = self._plan(number)
-            name = f"epoch {number + 1}/{self.config.train.epochs}"
-            done = self.epoch["batches"]
+        epochs = self.config.train.epochs
+        for number in range(len(self.curve), epochs):
             self.model.train()
-            with progress.bar(len(plan), name, done) as advance:
-                for batch in batches(self.corpus.train.pairs, plan[done:], self.device):
-                    began = time.perf_counter()
-                    loss = self._train_on(batch, number)
-                    self.seconds += time.perf_counter() - began
-                    advance(f"loss {loss:.3f}")
-                    if time.monotonic() - last_saved > self.config.train.checkpoint_seconds:
-                        self._save()
-                        last_saved = time.monotonic()
+            self._train_epoch(number, f"epoch {number + 1}/{epochs}")
             self._finish_epoch(number)
-            if number + 1 < self.config.train.epochs:
+            if number + 1 < epochs:
                 self._save()
-                last_saved = time.monotonic()
         return self._record()
+
+    def _train_epoch(self, number: int, name: str) -> None:
+        plan, done = self._plan(number), self.epoch["batches"]
+        last_saved = time.monotonic()
+        with progress.bar(len(plan), name, done) as advance:
+            for batch in batches(self.corpus.train.pairs, plan[done:], self.device):
+                began = time.perf_counter()
+                try:
+                    sums = self.learner.step(batch, self.step + 1, self.steps)
+                except TrainingError as error:
+                    raise TrainingError(f"{self.name}, {name}: {error}") from None
+                self.seconds += time.perf_counter() - began
+                self.step += 1
+                self.tokens += sums.tokens
+                for key, value in {"batches": 1, **vars(sums)}.items():
+                    self.epoch[key] += value
+                advance(f"loss {sums.loss / sums.tokens:.3f}")
+                if time.monotonic() - last_saved > self.config.train.checkpoint_seconds:
+                    self._save()
+                    last_saved = time.monotonic()
 
     def _plan(self, epoch: int) -> list[list[int]]:
         train = self.config.train
@@ -164,48 +165,6 @@ class _Training:
             epoch=epoch,
             bucketed=train.batching == "bucketed",
         )
-
-    def _train_on(self, batch: Any, epoch: int) -> float:
-        """One step; returns the batch's mean loss in nats a token."""
-        train = self.config.train
-        steps_in_all = self._steps_in_all()
-        rate = train.learning_rate * rate_factor(train, self.step + 1, steps_in_all)
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=train.precision == "bfloat16"):
-            hidden = self.model(batch)
-            loss, plain, correct = linear_cross_entropy(
-                hidden, self.model.output_embedding.weight, batch.target_out, train.label_smoothing
-            )
-        tokens = len(batch.target_out)
-        mean = loss.item() / tokens
-        self._must_be_finite("loss", mean, epoch)
-        for parameter in self.model.parameters():
-            parameter.grad = None
-        (loss / tokens).backward()
-        norm = nn.utils.clip_grad_norm_(self.parameters, train.clip_norm or math.inf)
-        self._must_be_finite("norm of the gradient", norm.item(), epoch)
-        self.method.after_backward(self.model, progress=self.step / steps_in_all)
-        self.optimiser.step()
-        self.step += 1
-        self.tokens += tokens
-        for name, value in (("batches", 1), ("tokens", tokens), ("loss", loss.item()), ("nll", plain.item()),
-                            ("correct", correct.item())):  # fmt: skip
-            self.epoch[name] += value
-        return mean
-
-    def _steps_in_all(self) -> int:
-        if not hasattr(self, "_steps"):
-            # Random batches differ from epoch to epoch by a handful at most; the first epoch stands for all.
-            self._steps = len(self._plan(0)) * self.config.train.epochs
-        return self._steps
-
-    def _must_be_finite(self, what: str, value: float, epoch: int) -> None:
-        if not math.isfinite(value):
-            raise TrainingError(
-                f"{self.config.variant}, seed {self.config.seed}: the {what} is {value} in epoch {epoch + 1}, "
-                f"step {self.step + 1}; nothing was recorded (try a smaller train.learning_rate or train.clip_norm)"
-            )
 
     def _finish_epoch(self, number: int) -> None:
         sums, tokens = self.epoch, self.epoch["tokens"]
@@ -222,7 +181,7 @@ class _Training:
         self.curve.append(told)
         self.epoch = _new_epoch()
         progress.say(
-            f"{self.config.variant} seed {self.config.seed} epoch {number + 1}/{self.config.train.epochs}: "
+            f"{self.name} epoch {number + 1}/{self.config.train.epochs}: "
             f"training loss {told['training_loss']:.4f}, validation loss {told['validation_nll']:.4f}, "
             f"accuracy {told['validation_accuracy']:.2f} %, {self.tokens / self.seconds:,.0f} tokens/s"
         )
@@ -242,42 +201,18 @@ class _Training:
 
     def _save(self) -> None:
         state = {key: getattr(self, key) for key in ("step", "curve", "epoch", "seconds", "tokens")}
-        checkpoints.save(self.checkpoints, self.step, self.model, self.optimiser, state)
+        checkpoints.save(self.checkpoints, self.step, self.model, self.learner.optimiser, state)
 
     def _restore(self) -> None:
-        state = checkpoints.restore(self.checkpoints, self.model, self.optimiser, self.device)
+        state = checkpoints.restore(self.checkpoints, self.model, self.learner.optimiser, self.device)
         for key, value in (state or {}).items():
             setattr(self, key, value)
         if state:
-            progress.say(f"{self.config.variant} seed {self.config.seed}: going on from step {self.step}")
+            progress.say(f"{self.name}: going on from step {self.step}")
 
 
 def _new_epoch() -> dict[str, Any]:
     return {"batches": 0, "tokens": 0, "loss": 0.0, "nll": 0.0, "correct": 0}
-
-
-def make_optimiser(config: TrainConfig, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """Adam with decoupled weight decay, in its fused form (one pass over memory)."""
-    return torch.optim.AdamW(
-        list(parameters),
-        lr=config.learning_rate,
-        betas=config.betas,
-        eps=config.epsilon,
-        weight_decay=config.weight_decay,
-        fused=True,
-    )
-
-
-def rate_factor(config: TrainConfig, step: int, steps: int) -> float:
-    """What the learning rate is multiplied by at ``step`` (from 1) of ``steps``: 1 at its peak."""
-    warmup = max(config.warmup_steps, 1)
-    if step < warmup:
-        return step / warmup
-    if config.schedule == "inverse_sqrt":
-        return (warmup / step) ** 0.5
-    if config.schedule == "linear":
-        return max(0.0, (steps - step + 1) / max(steps - warmup + 1, 1))
-    return 1.0
 
 
 @torch.no_grad()

@@ -1,5 +1,7 @@
 """Batches: every pair once, budgets kept, order from the seed alone, and contents sentence by sentence."""
 
+import itertools
+
 import numpy as np
 import torch
 from hypothesis import given
@@ -42,7 +44,7 @@ def test_every_pair_once_and_the_budget_kept(sizes, tokens, seed, epoch, buckete
         assert tokens_of(pairs, batch) <= tokens or len(batch) == 1
     assert found == batch_numbers(pairs, tokens, seed=seed, epoch=epoch, bucketed=bucketed)
     if not bucketed:  # no batch could have taken the next one's first pair
-        for batch, following in zip(found, found[1:], strict=False):
+        for batch, following in itertools.pairwise(found):
             assert tokens_of(pairs, [*batch, following[0]]) > tokens
 
 

@@ -119,6 +119,22 @@ def test_a_damaged_model_file_is_named(tmp_path, damage):
     assert "\n" not in str(found.value)
 
 
+@pytest.mark.parametrize("damage", [b"", b"\x80\x02garbage", b"PK\x03\x04", "half", "another"])
+def test_a_damaged_optimiser_file_is_named(tmp_path, damage):
+    model, optimiser = build(1)
+    step(model, optimiser)
+    checkpoints.save(tmp_path, 5, model, optimiser, {})
+    path = tmp_path / "step5" / "optimiser.pt"
+    if damage == "another":  # of a model with fewer parameters
+        torch.save({"optimiser": torch.optim.AdamW([torch.ones(2)]).state_dict()}, path)
+    else:
+        path.write_bytes(path.read_bytes()[:-200] if damage == "half" else damage)
+    with pytest.raises(TrainingError) as found:
+        checkpoints.restore(tmp_path, model, optimiser, CPU)
+    assert str(found.value).startswith(f"{path}: cannot be read (")
+    assert "\n" not in str(found.value)
+
+
 def test_a_missing_model_file_is_named(tmp_path):
     path = tmp_path / "model.safetensors"
     with pytest.raises(TrainingError) as found:

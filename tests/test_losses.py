@@ -67,9 +67,7 @@ def test_chunks_of_any_size_give_the_same(monkeypatch, elements, smoothing):
 def test_gradcheck(monkeypatch, smoothing):
     monkeypatch.setattr(losses, "CHUNK_ELEMENTS", 12)
     x, weight, targets = data(2, 5, 3, 6)
-    assert torch.autograd.gradcheck(
-        lambda x, w: linear_cross_entropy(x, w, targets, smoothing)[0], (x, weight)
-    )
+    assert torch.autograd.gradcheck(lambda x, w: linear_cross_entropy(x, w, targets, smoothing)[0], (x, weight))
 
 
 @pytest.mark.parametrize("only", ["x", "weight"])

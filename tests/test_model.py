@@ -61,7 +61,7 @@ def literal_norm(x, norm):
 
 def literal_attention(x, memory, hidden, attention, heads):
     """x (B, N, D), memory (B, S, D), hidden (B, N, S): True where a query must not look."""
-    B, N, D = x.shape
+    D = x.shape[-1]
     wq, wk, wv = attention.in_projection.weight.chunk(3)
     bias = attention.in_projection.bias
     bq, bk, bv = (0, 0, 0) if bias is None else bias.chunk(3)
@@ -175,9 +175,7 @@ def values(model):
 
 def test_variants_of_one_seed_start_from_common_values():
     config = ModelConfig(d_model=32, d_ff=24)
-    models = [
-        build(config, method=TABLE_3[variant][0]) for variant in ("baseline", "direct-8", "nonlinear-8")
-    ]
+    models = [build(config, method=TABLE_3[variant][0]) for variant in ("baseline", "direct-8", "nonlinear-8")]
     common = set.intersection(*(set(values(model)) for model in models))
     assert {name.split(".")[0] for name in common} >= {"source_embedding", "encoder", "decoder"}
     assert any("in_projection" in name for name in common)
@@ -197,7 +195,7 @@ def test_seeds_differ_and_repeat_themselves(variant):
     again = build(config, 1, TABLE_3[variant][0])
     for name, value in values(models[1]).items():
         assert torch.equal(value, values(again)[name])
-        drawn = name.endswith("weight") and "norm" not in name or name.endswith(".w")
+        drawn = (name.endswith("weight") and "norm" not in name) or name.endswith(".w")
         for seed, model in models.items():
             if seed != 1 and drawn:
                 assert not torch.equal(value, values(model)[name]), (seed, name)

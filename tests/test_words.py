@@ -1,6 +1,7 @@
 """Tokens and back, vocabularies, and BLEU over tokens."""
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -71,8 +72,6 @@ def test_specials_stand_first_and_words_by_frequency_then_spelling():
 
 @given(counts=st.dictionaries(st.text("abcdé", min_size=1, max_size=3), st.integers(1, 5)), least=st.integers(1, 6))
 def test_words_are_the_literal_selection(counts, least):
-    from collections import Counter
-
     before = Counter(counts)
     assert vocabulary_words(before, least, SPECIALS) == literal_words(counts, least)
     assert before == counts
@@ -99,18 +98,19 @@ def test_known_words_come_back(words):
 # ---- BLEU
 
 
+def split(line):
+    return line.split(" ")
+
+
 def literal_bleu(hypotheses, references):
     """Papineni et al. 2002, corpus level, one reference, four orders, no smoothing."""
-    from collections import Counter
 
     def grams(words, n):
         return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
 
     logs = 0.0
     for n in range(1, 5):
-        matched = sum(
-            (grams(h, n) & grams(r, n)).total() for h, r in zip(hypotheses, references, strict=True)
-        )
+        matched = sum((grams(h, n) & grams(r, n)).total() for h, r in zip(hypotheses, references, strict=True))
         if not matched:
             return 0.0
         logs += math.log(matched / sum(grams(h, n).total() for h in hypotheses)) / 4
@@ -119,17 +119,17 @@ def literal_bleu(hypotheses, references):
 
 
 def test_bleu_of_a_perfect_match_is_one_hundred():
-    lines = ["a small dog runs fast".split(), "the end is near".split()]
+    lines = [split("a small dog runs fast"), split("the end is near")]
     assert token_bleu(lines, lines) == pytest.approx(100)
 
 
 def test_bleu_of_a_known_case():
-    hypotheses, references = ["the cat sat on the mat".split()], ["the cat sat on a mat".split()]
+    hypotheses, references = [split("the cat sat on the mat")], [split("the cat sat on a mat")]
     # precisions 5/6, 3/5, 2/4, 1/3; no brevity penalty
     assert token_bleu(hypotheses, references) == pytest.approx(100 * (5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25)
-    short = ["the cat sat on".split()]
+    short = [split("the cat sat on")]
     assert token_bleu(short, references) == pytest.approx(100 * math.exp(1 - 6 / 4))
-    assert token_bleu(["no such words here".split()], references) == 0
+    assert token_bleu([split("no such words here")], references) == 0
 
 
 words_of = st.lists(st.sampled_from("abc"), min_size=4, max_size=12)
