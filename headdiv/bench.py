@@ -138,10 +138,11 @@ class PlainTorch:
                 (batch.target_out, batch.target_side),
             )
         )
+        length = target_in.shape[1]
         hidden = self.transformer(
             self.dropout(self.source(source) * self.scale),
             self.dropout(self.target(target_in) * self.scale),
-            tgt_mask=nn.Transformer.generate_square_subsequent_mask(target_in.shape[1]),
+            tgt_mask=torch.ones(length, length, dtype=torch.bool).triu(1),
             src_key_padding_mask=source == 0,
             tgt_key_padding_mask=target_in == 0,
             memory_key_padding_mask=source == 0,

@@ -1,8 +1,7 @@
-"""Checkpoints that are whole or not there, and hold no code: safetensors, JSON, and tensors of the optimiser."""
+"""Checkpoints that are whole or not there, and hold no code: safetensors and JSON."""
 
 from __future__ import annotations
 
-import pickle
 import re
 import shutil
 from pathlib import Path
@@ -32,10 +31,12 @@ def save(folder: Path, step: int, model: nn.Module, optimiser: torch.optim.Optim
     with replacing(folder / f"step{step}") as temporary:
         temporary.mkdir()
         save_model(model, temporary / "model.safetensors")
-        tensors = {"optimiser": optimiser.state_dict(), "random": torch.get_rng_state()}
+        tensors = {"random": torch.get_rng_state()}
         if torch.cuda.is_available():
             tensors["random_cuda"] = torch.cuda.get_rng_state()
-        torch.save(tensors, temporary / "optimiser.pt")
+        for number, values in optimiser.state_dict()["state"].items():
+            tensors |= {f"{number}.{name}": value.contiguous() for name, value in values.items()}
+        save_file(tensors, temporary / "optimiser.safetensors")
         write_json(temporary / "state.json", state)
     for other, path in _all(folder).items():
         if other != step:
@@ -52,15 +53,21 @@ def restore(
     newest = found[max(found)]
     state = read_json(newest / "state.json")
     load_model(model, newest / "model.safetensors")
-    path = newest / "optimiser.pt"
-    try:
-        tensors = torch.load(path, weights_only=True, map_location=device)
-        optimiser.load_state_dict(tensors["optimiser"])
-    except (OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError) as error:
-        raise TrainingError(f"{path}: cannot be read ({str(error).split(chr(10))[0]})") from None
-    torch.set_rng_state(tensors["random"].cpu())
-    if device.type == "cuda" and "random_cuda" in tensors:
-        torch.cuda.set_rng_state(tensors["random_cuda"].cpu())
+    path = newest / "optimiser.safetensors"
+    tensors = _read(path)
+    random, random_cuda = tensors.pop("random", None), tensors.pop("random_cuda", None)
+    told = optimiser.state_dict()
+    for name, value in tensors.items():
+        number, _, key = name.partition(".")
+        told["state"].setdefault(int(number), {})[key] = value
+    parameters = [p for group in optimiser.param_groups for p in group["params"]]
+    shapes = {number: values["exp_avg"].shape for number, values in told["state"].items()}  # none before step 1
+    if random is None or (shapes and any(shapes.get(number) != p.shape for number, p in enumerate(parameters))):
+        raise TrainingError(f"{path}: does not fit this model")
+    optimiser.load_state_dict(told)
+    torch.set_rng_state(random)
+    if device.type == "cuda" and random_cuda is not None:
+        torch.cuda.set_rng_state(random_cuda)
     return state
 
 
@@ -75,12 +82,18 @@ def load_model(model: nn.Module, path: Path) -> None:
     Raises:
         TrainingError: the file is damaged or belongs to another model.
     """
+    tensors = _read(path)
     try:
-        model.load_state_dict(load_file(path))
-    except (SafetensorError, OSError) as error:
-        raise TrainingError(f"{path}: cannot be read ({error})") from None
+        model.load_state_dict(tensors)
     except RuntimeError as error:
         raise TrainingError(f"{path}: does not fit this model ({str(error).splitlines()[-1].strip()})") from None
+
+
+def _read(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise TrainingError(f"{path}: cannot be read ({error})") from None
 
 
 def _all(folder: Path) -> dict[int, Path]:

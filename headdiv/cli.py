@@ -12,7 +12,7 @@ from typing import IO, Any, TypeVar
 
 import click
 
-import headdiv
+from headdiv import __version__
 from headdiv.errors import HeaddivError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -30,7 +30,7 @@ def profile_option(default: str = "quick") -> Callable[[Command], Command]:
 
 
 @click.group()
-@click.version_option(headdiv.__version__)
+@click.version_option(__version__)
 @click.option("-v", "--verbose", is_flag=True, help="Say more about what is being done.")
 @click.option("--log", type=click.Path(path_type=Path), help="Send all output to this file; errors are said here too.")
 def cli(verbose: bool, log: Path | None) -> None:
@@ -105,9 +105,13 @@ def params(experiment: str, profile: str, as_json: bool) -> None:
 @profile_option()
 def train(experiment: str, variant: str, seed: int, profile: str) -> None:
     """Train and evaluate one run and record its metrics, without a notebook."""
-    run = headdiv.train(headdiv.run_config(profile, experiment, variant, seed))
-    metrics = headdiv.evaluate(run)
-    path = headdiv.record(metrics, _name(profile))
+    from headdiv import evaluation, training
+    from headdiv.experiments import run_config
+    from headdiv.report.store import record
+
+    run = training.train(run_config(profile, experiment, variant, seed))
+    metrics = evaluation.evaluate(run)
+    path = record(metrics, _name(profile))
     for name, score in metrics["scores"].items():
         click.echo(f"{name:<20}{score['value']:10.4f} {score['unit']}")
     click.echo(f"{path}")

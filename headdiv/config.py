@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -17,6 +17,8 @@ from headdiv.errors import ConfigError
 from headdiv.files import short_hash
 
 RECIPE = 1  # raised whenever a change of the code changes what a configuration trains to
+
+Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Settings(BaseModel):
@@ -69,7 +71,7 @@ class TrainConfig(Settings):
         "inverse_sqrt", description="after the warm-up: stay, fall with 1/√step, or fall to 0 in a line"
     )
     warmup_steps: int = Field(400, ge=0, description="linear rise from 0")
-    betas: tuple[float, float] = Field((0.9, 0.98), description="Adam's decay rates")
+    betas: tuple[Decay, Decay] = Field((0.9, 0.98), description="Adam's decay rates")
     epsilon: float = Field(1e-9, gt=0, description="Adam's ε")
     weight_decay: float = Field(0.0, ge=0, description="decoupled (AdamW)")
     clip_norm: float | None = Field(1.0, gt=0, description="largest norm of the gradient; null: no clipping")
@@ -134,7 +136,11 @@ def check(model: type[Checked], value: Any, at: tuple[str | int, ...] = (), sour
         return model.model_validate(value)
     except ValidationError as problem:
         first = problem.errors()[0]
-        raise mistake((*at, *first["loc"]), _explain(model, first), source) from None
+        loc, what = first["loc"], _explain(model, first)
+        if first["type"] == "value_error":  # a validator of several keys says which one it is about
+            key, _, what = what.partition(": ")
+            loc = (*loc, key)
+        raise mistake((*at, *loc), what, source) from None
 
 
 def mistake(at: tuple[str | int, ...], what: str, source: Source | None = None) -> ConfigError:
@@ -162,13 +168,14 @@ def nearest(name: str, known: list[str]) -> str:
 
 
 def _fields_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
+    inner: Any = model
     for key in path:
-        field = model.model_fields.get(str(key))
-        inner = field.annotation if field else None
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
-            return []
-        model = inner
-    return list(model.model_fields)
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            field = inner.model_fields.get(str(key))
+            inner = field.annotation if field else None
+        else:  # dict[str, Model], list[Model]
+            inner = (get_args(inner) or (None,))[-1]
+    return list(inner.model_fields) if isinstance(inner, type) and issubclass(inner, BaseModel) else []
 
 
 class Source:
@@ -181,13 +188,18 @@ class Source:
         except FileNotFoundError:
             others = ", ".join(sorted(p.stem for p in self.path.parent.glob("*.yaml"))) or "none"
             raise ConfigError(f"{self.path}: no such file; there are: {others}") from None
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{self.path}: not UTF-8 text (byte offset {error.start})") from None
+        except OSError as error:
+            raise ConfigError(f"{self.path}: cannot be read ({error.strerror})") from None
         try:
             self.node = yaml.compose(text, Loader=yaml.SafeLoader)
             self.data: Any = yaml.safe_load(text)
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             line = f", line {mark.line + 1}" if mark else ""
-            raise ConfigError(f"{self.path}{line}: not valid YAML ({getattr(error, 'problem', error)})") from None
+            problem = " ".join(str(getattr(error, "problem", error)).split())
+            raise ConfigError(f"{self.path}{line}: not valid YAML ({problem})") from None
 
     def place(self, path: tuple[str | int, ...]) -> str:
         """ "file, line n: " of the key, or of the nearest one above it that is there."""

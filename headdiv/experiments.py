@@ -15,7 +15,8 @@ model, training and decoding; the variants come from the paper's own file, and m
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -33,8 +34,10 @@ from headdiv.config import (
     nearest,
 )
 from headdiv.errors import ConfigError
-from headdiv.methods import check_method
+from headdiv.methods import METHODS, check_method
 from headdiv.papers import load_task
+
+VARIANT = re.compile(r"[A-Za-z0-9-]+")  # names a folder of results and a wildcard of the Snakefile
 
 
 class Experiment(Settings):
@@ -53,7 +56,7 @@ class Profile(Settings):
     """A whole profile."""
 
     title: str
-    seeds: list[int] = Field(min_length=1)
+    seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
     threads: int = Field(1, ge=1, description="CPU threads of each run")
     experiments: dict[str, Experiment] = Field(min_length=1, description="by <paper>/<task>")
 
@@ -83,12 +86,19 @@ class Runs:
             rows = load_task(paper, task).variants
         except ConfigError as error:
             raise mistake(at, str(error), source) from None
+        for method in experiment.methods:
+            if method not in METHODS:
+                raise mistake((*at, "methods", method), f"unknown method{nearest(method, list(METHODS))}", source)
+        for variant in experiment.define:
+            if not VARIANT.fullmatch(variant):
+                what = "a variant's name is made of letters, digits and hyphens"
+                raise mistake((*at, "define", variant), what, source)
         known = {variant: row.method for variant, row in rows.items()} | experiment.define
         for position, variant in enumerate(experiment.variants or known):
             if variant not in known:
                 what = f"unknown variant {variant!r}{nearest(variant, list(known))}"
                 raise mistake((*at, "variants", position), what, source)
-            own, shared = known[variant], experiment.methods.get(known[variant].get("name", ""), {})
+            own, shared = known[variant], experiment.methods.get(str(known[variant].get("name")), {})
             if variant in experiment.define:
                 told, here = {**shared, **own}, (*at, "define", variant)
             else:

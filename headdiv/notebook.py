@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+import nbformat
 
 from headdiv import places, progress
 from headdiv.errors import DataError, HeaddivError
@@ -64,9 +67,33 @@ def execute(notebook: Path, output: Path, parameters: dict[str, Any], scratch: P
 
 
 def _page(notebook: Path) -> str:
+    """An executed notebook as one HTML file that asks for nothing from the network."""
     from nbconvert import HTMLExporter
 
+    content = nbformat.read(notebook, as_version=4)
+    formulas: list[str] = []
+
+    def set_aside(formula: re.Match[str]) -> str:  # nbconvert would take MathML apart
+        formulas.append(_mathml(formula))
+        return f"FORMULA{len(formulas) - 1:04d}END"
+
+    for cell in content.cells:
+        if cell.cell_type == "markdown":
+            cell.source = FORMULA.sub(set_aside, cell.source)
     exporter = HTMLExporter(exclude_input_prompt=True, exclude_output_prompt=True, embed_images=True)
-    # Formulas are left to the browser's own MathML or shown as they are written: no address is asked for them.
-    body, _ = exporter.from_filename(str(notebook))
-    return body
+    page, _ = exporter.from_notebook_node(content)
+    page = NETWORK_SCRIPT.sub("", page)
+    return re.sub(r"FORMULA(\d{4})END", lambda match: formulas[int(match[1])], page)
+
+
+FORMULA = re.compile(r"\$\$(?P<display>.+?)\$\$|\$(?P<inline>[^$\n]+?)\$", re.DOTALL)
+# MathJax, require.js and mermaid, which nbconvert would load from a server.
+NETWORK_SCRIPT = re.compile(r"<script\b(?:(?!</script>).)*?https?://(?:(?!</script>).)*?</script>", re.DOTALL)
+
+
+def _mathml(formula: re.Match[str]) -> str:
+    from latex2mathml.converter import convert
+
+    if formula["display"] is None:
+        return convert(formula["inline"].strip())
+    return convert(formula["display"].strip(), display="block")

@@ -36,8 +36,8 @@ def work() -> Path:
 
 
 def results(profile: str) -> Path:
-    """Metrics, tables and figures of a profile."""
-    return home() / "results" / profile
+    """Metrics, tables and figures of a profile, given by name or as a path."""
+    return home() / "results" / profile_file(profile).stem
 
 
 def profile_file(profile: str) -> Path:

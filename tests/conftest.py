@@ -1,6 +1,113 @@
-"""Settings for all tests: hypothesis without a clock and always with the same examples."""
+"""Settings for all tests (hypothesis without a clock, always the same examples) and a project of their own.
 
+No test that uses these fixtures reads or writes the real data/, work/ or results/.
+"""
+
+import copy
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
 from hypothesis import settings
 
 settings.register_profile("headdiv", deadline=None, derandomize=True, max_examples=30)
 settings.load_profile("headdiv")
+
+EXPERIMENT = "deacon/translation"
+TINY = {
+    "title": "tiny",
+    "seeds": [1],
+    "threads": 1,
+    "experiments": {
+        EXPERIMENT: {
+            "data": {"name": "toy", "pairs": 60, "held_out_pairs": 8, "min_frequency": 1},
+            "model": {"d_model": 16, "heads": 8, "encoder_layers": 1, "decoder_layers": 1, "d_ff": 16},
+            "train": {"epochs": 2, "tokens_per_batch": 150, "learning_rate": 0.01, "warmup_steps": 5},
+            "decode": {"beam": 2, "max_length_factor": 1.0, "max_length_offset": 4},
+            "variants": ["baseline", "direct-8"],
+        }
+    },
+}
+STEPS = 10  # of the tiny profile's training: 5 an epoch
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project's folder, to which HEADDIV_HOME points."""
+
+    home: Path
+
+    def write_profile(self, name="tiny", top=None, **sections):
+        """config/<name>.yaml: the tiny profile with keys of the experiment's sections replaced."""
+        content = copy.deepcopy(TINY) | (top or {})
+        experiment = content["experiments"][EXPERIMENT]
+        for section, told in sections.items():
+            experiment[section] = experiment.get(section, {}) | told if isinstance(told, dict) else told
+        return self.write_config(name, yaml.safe_dump(content, sort_keys=False))
+
+    def write_config(self, name, text):
+        path = self.home / "config" / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return name
+
+    def config(self, variant="baseline", seed=1, **sections):
+        """The configuration of a run of the tiny profile, with keys of its sections replaced."""
+        from headdiv.experiments import run_config
+
+        name = self.write_profile("changed", {"seeds": [seed]}, **sections)
+        return run_config(name, EXPERIMENT, variant, seed)
+
+
+def enter(patch, home):
+    patch.setenv("HEADDIV_HOME", str(home))
+    patch.setenv("HEADDIV_DEVICE", "cpu")
+    patch.delenv("HEADDIV_MIRROR", raising=False)
+
+
+@pytest.fixture(scope="session")
+def prepared_home(tmp_path_factory):
+    """A project with its corpus prepared; not to be changed."""
+    from headdiv.data.corpus import load_corpus
+
+    project = Project(tmp_path_factory.mktemp("prepared"))
+    (project.home / "Snakefile").touch()
+    project.write_profile()
+    with pytest.MonkeyPatch.context() as patch:
+        enter(patch, project.home)
+        load_corpus(project.config().data)
+    return project.home
+
+
+@pytest.fixture(scope="session")
+def finished_home(prepared_home, tmp_path_factory):
+    """A project with both variants trained and their metrics recorded; not to be changed."""
+    from headdiv.evaluation import evaluate
+    from headdiv.experiments import Runs
+    from headdiv.report.store import record
+    from headdiv.training import train
+
+    home = shutil.copytree(prepared_home, tmp_path_factory.mktemp("finished") / "home")
+    with pytest.MonkeyPatch.context() as patch:
+        enter(patch, home)
+        for config in Runs("tiny").all():
+            record(evaluate(train(config)), "tiny")
+    return home
+
+
+@pytest.fixture
+def project(prepared_home, tmp_path, monkeypatch):
+    """A tiny project of the test's own: profile and prepared corpus, nothing trained."""
+    home = shutil.copytree(prepared_home, tmp_path / "project")
+    enter(monkeypatch, home)
+    return Project(home)
+
+
+@pytest.fixture
+def finished(finished_home, tmp_path, monkeypatch):
+    """The same with both variants trained and recorded."""
+    home = shutil.copytree(finished_home, tmp_path / "finished")
+    enter(monkeypatch, home)
+    return Project(home)

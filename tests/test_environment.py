@@ -146,8 +146,6 @@ def test_conda_python_satisfies_requires_python():
 
 @pytest.mark.parametrize("text", [LOCK, ENVIRONMENT], ids=["requirements.lock", "environment.yml"])
 def test_no_address_no_index_no_local_path(text):
-    found = re.findall(
-        r"\S*://\S*|file:\S*|--?(?:extra-)?index\S*|--find-links|--hash\S*|(?<=\s)/\w\S*| @ \S+", text
-    )
+    found = re.findall(r"\S*://\S*|file:\S*|--?(?:extra-)?index\S*|--find-links|--hash\S*|(?<=\s)/\w\S*| @ \S+", text)
     assert found == []
     assert re.findall(r"\b[\w-]+\.(?:org|com|net|io|dev)\b", text) == []

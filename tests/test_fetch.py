@@ -145,9 +145,7 @@ def test_a_wrong_file_in_place_is_fetched_again(server, tmp_path, caplog, wrong)
     assert path.read_bytes() == BODY
     (message,) = [record.getMessage() for record in caplog.records]
     found = hashlib.sha256(wrong).hexdigest()
-    assert message == (
-        f"{path}: sha256 is {found}, expected {GOOD}; the file is thrown away and fetched again"
-    )
+    assert message == (f"{path}: sha256 is {found}, expected {GOOD}; the file is thrown away and fetched again")
 
 
 def test_a_cut_connection_is_resumed_where_it_ended(server, tmp_path, caplog):
@@ -335,9 +333,7 @@ def test_a_mirror_file_that_cannot_be_read_is_passed_over(server, mirror, tmp_pa
 
 def test_the_mirror_must_be_a_folder(server, tmp_path, monkeypatch):
     monkeypatch.setenv("HEADDIV_MIRROR", str(tmp_path / "none"))
-    with fails(
-        f"HEADDIV_MIRROR is set to {str(tmp_path / 'none')!r}, which is not a folder; correct it or unset it"
-    ):
+    with fails(f"HEADDIV_MIRROR is set to {str(tmp_path / 'none')!r}, which is not a folder; correct it or unset it"):
         get(server, tmp_path)
 
 

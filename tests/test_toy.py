@@ -11,9 +11,7 @@ from headdiv.data.toy_grammar import Clause, NounPhrase, Sentence, lexicon
 from headdiv.errors import ConfigError, DataError
 
 VOWELS = tuple("aeiouAEIOU")
-SLEEPS = Sentence(
-    Clause(NounPhrase(lexicon().nouns["dog"], "the", adjective="old"), lexicon().verbs["schlafen"])
-)
+SLEEPS = Sentence(Clause(NounPhrase(lexicon().nouns["dog"], "the", adjective="old"), lexicon().verbs["schlafen"]))
 
 
 @pytest.fixture(scope="module")

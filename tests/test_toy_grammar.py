@@ -160,9 +160,7 @@ def test_when_is_translated_by_its_tense():
     assert both(clause(noun("girl"), "lachen", tense="past"), "when", past)[1] == (
         "Das Mädchen lachte, als der Junge ankam."
     )
-    assert both(clause(noun("girl"), "lachen"), "when", BOY_SLEEPS)[1] == (
-        "Das Mädchen lacht, wenn der Junge schläft."
-    )
+    assert both(clause(noun("girl"), "lachen"), "when", BOY_SLEEPS)[1] == ("Das Mädchen lacht, wenn der Junge schläft.")
 
 
 def test_inversion_after_a_fronted_adverbial():
@@ -221,9 +219,7 @@ def test_prepositions_govern_cases_and_contract():
 def test_modals_send_the_infinitive_to_the_end():
     wants = clause(noun("girl"), "aufmachen", noun("door"), modal=3)
     assert both(wants) == ("The girl wants to open the door.", "Das Mädchen will die Tür aufmachen.")
-    assert both(BOY_SLEEPS, "because", wants)[1] == (
-        "Der Junge schläft, weil das Mädchen die Tür aufmachen will."
-    )
+    assert both(BOY_SLEEPS, "because", wants)[1] == ("Der Junge schläft, weil das Mädchen die Tür aufmachen will.")
 
 
 def test_that_clauses():

@@ -44,6 +44,6 @@ def make_method(told: Mapping[str, Any]) -> Method:
 
 def _options(told: Mapping[str, Any], at: tuple[str, ...], source: Source | None = None) -> Settings:
     name = told.get("name")
-    if name not in METHODS:
+    if not isinstance(name, str) or name not in METHODS:
         raise mistake((*at, "name"), f"unknown method {name!r}{nearest(str(name), list(METHODS))}", source)
     return check(METHODS[name].Options, {k: v for k, v in told.items() if k != "name"}, at, source)

@@ -93,8 +93,8 @@ def as_markdown(profile: str, experiment: str) -> str:
 
 
 def show_table(profile: str, experiment: str) -> Markdown:
-    """`as_markdown` for a notebook."""
-    return Markdown(as_markdown(profile, experiment))
+    """`as_markdown` for a notebook, whose own headings come before it."""
+    return Markdown(as_markdown(profile, experiment).split("\n", 2)[2])
 
 
 def scale(runs: list[Metrics], profile: str) -> str:

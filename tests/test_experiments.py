@@ -1,0 +1,159 @@
+"""Profiles expanded into runs."""
+
+import pytest
+
+from headdiv.errors import ConfigError
+from headdiv.experiments import Runs, run_config
+
+EXPERIMENT = "deacon/translation"
+SEVEN = ["baseline", "direct-8", "direct-3", "average-8", "average-3", "nonlinear-8", "nonlinear-3"]
+HERE = "experiments.deacon/translation"
+
+
+def refusal(call):
+    with pytest.raises(ConfigError) as found:
+        call()
+    return str(found.value)
+
+
+def place(project, line):
+    return f"{project.home}/config/p.yaml, line {line}: {HERE}."
+
+
+PROFILE = """\
+title: test
+seeds: [1, 2]
+experiments:
+  deacon/translation:
+    data: {name: toy}
+"""
+
+
+def runs(project, more=""):
+    project.write_config("p", PROFILE + more)
+    return Runs("p")
+
+
+def test_every_profile_of_the_project_loads(monkeypatch):
+    from pathlib import Path
+
+    root = Path(__file__).parents[1]
+    monkeypatch.setenv("HEADDIV_HOME", str(root))
+    profiles = sorted(path.stem for path in (root / "config").glob("*.yaml"))
+    assert {"multi30k", "quick"} <= set(profiles)
+    for profile in profiles:
+        found = Runs(profile)
+        assert found.name == profile
+        assert len({config.hash for config in found.all()}) == len(found.all())
+    for profile in ("multi30k", "quick"):
+        assert [config.variant for config in Runs(profile).of(EXPERIMENT)] == SEVEN
+
+
+def test_the_seven_rows_come_in_the_papers_order_seed_by_seed(project):
+    found = runs(project)
+    assert [(c.variant, c.seed) for c in found.all()] == [(variant, seed) for variant in SEVEN for seed in (1, 2)]
+    assert found.experiments() == [EXPERIMENT]
+    assert found.of(EXPERIMENT) == found.all()
+    assert {(c.paper, c.task) for c in found.all()} == {("deacon", "translation")}
+    one = found.one(EXPERIMENT, "direct-8", 2)
+    assert one == run_config("p", EXPERIMENT, "direct-8", 2)
+    assert one.method == {
+        "name": "deacon",
+        "architecture": "direct",
+        "m": 8,
+        "delta_p": 0.2,
+        "delta_p_schedule": "constant",
+        "xi": 0.8,
+        "gha_steps": 500,
+        "direction": "gha",
+    }
+
+
+def test_variants_are_chosen_and_defined(project):
+    more = """\
+    define:
+      direct-5: {name: deacon, architecture: direct, m: 5, xi: 0.5}
+    methods:
+      deacon: {xi: 0.6, delta_p: 0.05}
+"""
+    chosen = runs(project, f"{more}    variants: [direct-5, baseline, average-3]\n").all()
+    assert [c.variant for c in chosen[::2]] == ["direct-5", "baseline", "average-3"]
+    methods = {c.variant: c.method for c in chosen}
+    told = {variant: (method["xi"], method["delta_p"]) for variant, method in methods.items() if len(method) > 1}
+    assert told == {"direct-5": (0.5, 0.05), "average-3": (0.6, 0.05)}  # a definition's own options win
+    assert methods["direct-5"]["m"] == 5
+    assert methods["baseline"] == {"name": "baseline"}
+    assert [c.variant for c in runs(project, more).all()[::2]] == [*SEVEN, "direct-5"]
+    # options for a method stand over those of the paper's file
+    assert runs(project, "    methods: {deacon: {m: 2}}\n").one(EXPERIMENT, "direct-8", 1).method["m"] == 2
+
+
+def test_a_profile_may_lie_anywhere(project, tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text(PROFILE)
+    assert Runs(str(path)).name == "own"
+    assert Runs(str(path)).all() == runs(project).all()
+
+
+@pytest.mark.parametrize(
+    ("more", "line", "message"),
+    [
+        ("    variants: [direct-9]\n", 6, "variants.0: unknown variant 'direct-9'; did you mean 'direct-8'?"),
+        (
+            "    variants:\n      - baseline\n      - x\n",
+            8,
+            f"variants.1: unknown variant 'x'; known here: {', '.join(sorted(SEVEN))}",
+        ),
+        (
+            "    define:\n      direct-9:\n        {name: deacon, architecture: direct,\n         m: 9}\n",
+            9,
+            "define.direct-9.m: 9 is more than the k = 8 inputs of the PCA layer (direct architecture, 8 heads)",
+        ),
+        (
+            "    methods:\n      deacon: {m: 9}\n",
+            7,
+            "methods.deacon.m: 9 is more than the k = 8 inputs of the PCA layer (direct architecture, 8 heads)",
+        ),
+        (
+            "    model: {heads: 4}\n",
+            4,
+            "variants.direct-8.m: 8 is more than the k = 4 inputs of the PCA layer (direct architecture, 4 heads)",
+        ),
+        ("    methods: {decon: {xi: 0.5}}\n", 6, "methods.decon: unknown method; did you mean 'deacon'?"),
+        ("    methods: {deacon: {ksi: 0.5}}\n", 6, "methods.deacon.ksi: unknown key; did you mean 'xi'?"),
+        ("    define: {a: {m: 2}}\n", 6, "define.a.name: unknown method None; known here: baseline, deacon"),
+        (
+            "    define: {a: {name: [deacon]}}\n",
+            6,
+            "define.a.name: unknown method ['deacon']; did you mean 'deacon'?",
+        ),
+        ("    define: {a: {name: deacon}}\n", 6, "define.a.architecture: is missing"),
+        (
+            "    define: {a_b: {name: baseline}}\n",
+            6,
+            "define.a_b: a variant's name is made of letters, digits and hyphens",
+        ),
+    ],
+)
+def test_a_wrong_variant_or_method_is_named_with_its_line(project, more, line, message):
+    assert refusal(lambda: runs(project, more)) == place(project, line) + message
+
+
+def test_more_components_than_heads_are_possible_in_the_nonlinear_architecture_only(project):
+    found = runs(project, "    define: {n: {name: deacon, architecture: nonlinear, m: 44}}\n")
+    assert found.one(EXPERIMENT, "n", 1).method["m"] == 44
+
+
+@pytest.mark.parametrize(
+    ("experiment", "variant", "seed", "message"),
+    [
+        ("deacon/translatoin", "baseline", 1, "no experiment 'deacon/translatoin'; did you mean 'deacon/translation'?"),
+        ("x", "baseline", 1, "no experiment 'x'; known here: deacon/translation"),
+        (EXPERIMENT, "basline", 1, "no variant 'basline'; did you mean 'baseline'?"),
+        (EXPERIMENT, "x", 1, f"no variant 'x'; known here: {', '.join(sorted(SEVEN))}"),
+        (EXPERIMENT, "baseline", 3, "no seed 3; its seeds are 1, 2"),
+    ],
+)
+def test_a_run_that_is_not_there_is_named(project, experiment, variant, seed, message):
+    found = runs(project)
+    assert refusal(lambda: found.one(experiment, variant, seed)) == f"profile p: {message}"
