@@ -30,12 +30,18 @@ def provenance(threads: int, device: torch.device) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The checked-out commit, with "+changes" where files under git differ from it; None outside git."""
+    """The checked-out commit, with "+changes" where code or profiles differ from it; None outside git."""
+    head, changes = _git("rev-parse", "--short=12", "HEAD"), _git("status", "--porcelain", "--", "headdiv", "config")
+    if head is None:
+        return None
+    return f"{head}+changes" if changes else head
+
+
+def _git(*arguments: str) -> str | None:
     try:
         told = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=12", "--dirty=+changes", "--exclude=*"],
-            cwd=places.home(), capture_output=True, text=True, timeout=10, check=True,
-        )  # fmt: skip
+            ["git", *arguments], cwd=places.home(), capture_output=True, text=True, timeout=10, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return told.stdout.strip()

@@ -118,6 +118,7 @@ class _Training:
         self.learner = Learner(model, method, config.train)
         # Random batches differ in number from epoch to epoch by a handful at most; the first stands for all.
         self.steps = len(self._plan(0)) * config.train.epochs
+        self.provenance = provenance(config.threads, device)  # now: files may change while the run lasts
         self.step = 0
         self.curve: list[dict[str, Any]] = []
         self.epoch: dict[str, Any] = _new_epoch()
@@ -196,7 +197,7 @@ class _Training:
                 "target_tokens_per_second": self.tokens / self.seconds,
                 "peak_memory_mib": peak_memory_mib(self.device),
             },
-            "provenance": provenance(torch.get_num_threads(), self.device),
+            "provenance": self.provenance,
         }
 
     def _save(self) -> None:
