@@ -16,6 +16,8 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "run_config": "headdiv.experiments",
     "train": "headdiv.training",
+    "make_method": "headdiv.methods",
+    "MultiheadAttention": "headdiv.drop_in",
     "load_run": "headdiv.training",
     "evaluate": "headdiv.evaluation",
     "examples": "headdiv.evaluation",

@@ -33,6 +33,7 @@ from headdiv.config import (
     mistake,
     nearest,
 )
+from headdiv.data.corpus import check_data
 from headdiv.errors import ConfigError
 from headdiv.methods import METHODS, check_method
 from headdiv.papers import load_task
@@ -93,6 +94,7 @@ class Runs:
             if not VARIANT.fullmatch(variant):
                 what = "a variant's name is made of letters, digits and hyphens"
                 raise mistake((*at, "define", variant), what, source)
+        check_data(experiment.data, (*at, "data"), source)
         known = {variant: row.method for variant, row in rows.items()} | experiment.define
         for position, variant in enumerate(experiment.variants or known):
             if variant not in known:

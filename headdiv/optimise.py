@@ -30,7 +30,8 @@ class Learner:
     """A model with its optimiser, and its method's share in the training."""
 
     def __init__(self, model: Transformer, method: Method, config: TrainConfig) -> None:
-        own = {id(parameter) for parameter in method.own_parameters(model)}
+        self.own = method.own_parameters(model)
+        own = {id(parameter) for parameter in self.own}
         self.model, self.method, self.config = model, method, config
         self.parameters = [p for p in model.parameters() if p.requires_grad and id(p) not in own]
         self.optimiser = torch.optim.AdamW(
@@ -63,12 +64,13 @@ class Learner:
             )
         tokens = len(batch.target_out)
         sums = Sums(tokens, loss.item(), nll.item(), int(correct))
-        _must_be_finite("loss", sums.loss, number)
+        must_be_finite("loss", sums.loss, number)
         for parameter in self.model.parameters():
             parameter.grad = None
         (loss / tokens).backward()
         norm = nn.utils.clip_grad_norm_(self.parameters, config.clip_norm or math.inf)
-        _must_be_finite("norm of the gradient", norm.item(), number)
+        norm = norm + nn.utils.get_total_norm([parameter.grad for parameter in self.own])
+        must_be_finite("norm of the gradient", norm.item(), number)
         self.method.after_backward(self.model, progress=(number - 1) / steps)
         self.optimiser.step()
         return sums
@@ -86,7 +88,8 @@ def rate_factor(config: TrainConfig, step: int, steps: int) -> float:
     return 1.0
 
 
-def _must_be_finite(what: str, value: float, step: int) -> None:
+def must_be_finite(what: str, value: float, step: int) -> None:
+    """Raise the TrainingError that says what is not finite, and what may help."""
     if not math.isfinite(value):
         raise TrainingError(
             f"the {what} is {value} at step {step}; nothing was recorded "

@@ -22,7 +22,7 @@ from headdiv.losses import linear_cross_entropy
 from headdiv.methods import make_method
 from headdiv.methods.base import Method
 from headdiv.model import Transformer, count_parameters, initialise
-from headdiv.optimise import Learner
+from headdiv.optimise import Learner, must_be_finite
 from headdiv.provenance import peak_memory_mib, provenance
 
 log = logging.getLogger(__name__)
@@ -131,8 +131,12 @@ class _Training:
         epochs = self.config.train.epochs
         for number in range(len(self.curve), epochs):
             self.model.train()
-            self._train_epoch(number, f"epoch {number + 1}/{epochs}")
-            self._finish_epoch(number)
+            name = f"epoch {number + 1}/{epochs}"
+            try:
+                self._train_epoch(number, name)
+                self._finish_epoch(number)
+            except TrainingError as error:
+                raise TrainingError(f"{self.name}, {name}: {error}") from None
             if number + 1 < epochs:
                 self._save()
         return self._record()
@@ -143,10 +147,7 @@ class _Training:
         with progress.bar(len(plan), name, done) as advance:
             for batch in batches(self.corpus.train.pairs, plan[done:], self.device):
                 began = time.perf_counter()
-                try:
-                    sums = self.learner.step(batch, self.step + 1, self.steps)
-                except TrainingError as error:
-                    raise TrainingError(f"{self.name}, {name}: {error}") from None
+                sums = self.learner.step(batch, self.step + 1, self.steps)
                 self.seconds += time.perf_counter() - began
                 self.step += 1
                 self.tokens += sums.tokens
@@ -170,6 +171,7 @@ class _Training:
     def _finish_epoch(self, number: int) -> None:
         sums, tokens = self.epoch, self.epoch["tokens"]
         valid = teacher_forced(self.model, self.corpus.valid.pairs, self.device)
+        must_be_finite("validation loss", valid["nll"], self.step)
         told = {
             "epoch": number + 1,
             "steps": self.step,

@@ -58,7 +58,10 @@ class Project:
         from headdiv.experiments import run_config
 
         name = self.write_profile("changed", {"seeds": [seed]}, **sections)
-        return run_config(name, EXPERIMENT, variant, seed)
+        try:
+            return run_config(name, EXPERIMENT, variant, seed)
+        finally:
+            (self.home / "config" / "changed.yaml").unlink()
 
 
 def enter(patch, home):

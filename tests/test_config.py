@@ -241,4 +241,4 @@ def test_what_changes_training_changes_the_hash():
 
 def test_the_hash_stays_what_it_is():
     """Another value here means that models trained so far are not found any more: raise RECIPE on purpose only."""
-    assert run().hash == "PINNED"
+    assert run().hash == "24f995d66e9a35ac"

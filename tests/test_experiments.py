@@ -120,7 +120,7 @@ def test_a_profile_may_lie_anywhere(project, tmp_path):
             "variants.direct-8.m: 8 is more than the k = 4 inputs of the PCA layer (direct architecture, 4 heads)",
         ),
         ("    methods: {decon: {xi: 0.5}}\n", 6, "methods.decon: unknown method; did you mean 'deacon'?"),
-        ("    methods: {deacon: {ksi: 0.5}}\n", 6, "methods.deacon.ksi: unknown key; did you mean 'xi'?"),
+        ("    methods: {deacon: {deltap: 1}}\n", 6, "methods.deacon.deltap: unknown key; did you mean 'delta_p'?"),
         ("    define: {a: {m: 2}}\n", 6, "define.a.name: unknown method None; known here: baseline, deacon"),
         (
             "    define: {a: {name: [deacon]}}\n",

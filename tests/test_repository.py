@@ -22,7 +22,7 @@ LAYERS = (
     ("attention", "gha"),
     ("data",),
     ("methods",),
-    ("model",),
+    ("model", "drop_in"),
     ("experiments",),
     ("checkpoints", "optimise", "decode"),
     ("training",),

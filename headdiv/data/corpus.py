@@ -10,11 +10,10 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from headdiv import places
-from headdiv.config import DataConfig
+from headdiv.config import DataConfig, Source, mistake
 from headdiv.data import fetch, text, toy
 from headdiv.data.batches import UNKNOWN, Pairs
 from headdiv.data.words import Vocabulary, tokenize
-from headdiv.errors import ConfigError
 from headdiv.files import read_json, replacing, short_hash, write_json
 
 log = logging.getLogger(__name__)
@@ -82,10 +81,11 @@ def load_corpus(config: DataConfig) -> Corpus:
 
 def prepared_folder(config: DataConfig) -> Path:
     """Where the prepared corpus lies: named by all that decides its content, the files' checksums included."""
+    check_data(config)
     if config.name == "toy":
         content: object = toy.VERSION
     else:
-        content = {name: file.digest for name, file in _data_set(config).files.items()}
+        content = {name: file.digest for name, file in fetch.load_registry()[config.name].files.items()}
     key = short_hash({"preparation": PREPARATION, "config": config.model_dump(mode="json"), "content": content})
     return places.prepared() / f"{config.name}-{key}"
 
@@ -118,16 +118,12 @@ def _unflatten(words: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
 
 
 def _toy(config: DataConfig) -> dict[str, Text]:
-    if (config.source, config.target) != ("en", "de"):
-        raise ConfigError(
-            f"data.source, data.target: the toy corpus is en to de, found {config.source} to {config.target}"
-        )
     held_out = config.held_out_pairs
     return toy.splits(config.pairs or TOY_TRAINING_PAIRS, held_out, held_out, TOY_SEED)
 
 
 def _public(config: DataConfig) -> dict[str, Text]:
-    data_set = _data_set(config)
+    data_set = fetch.load_registry()[config.name]
     folder = fetch.fetch(config.name, places.raw())
     splits: dict[str, Text] = {}
     for name, wanted in (("train", "train"), ("valid", config.valid), ("test", config.test)):
@@ -138,17 +134,27 @@ def _public(config: DataConfig) -> dict[str, Text]:
     return splits
 
 
-def _data_set(config: DataConfig) -> fetch.DataSet:
+def check_data(config: DataConfig, at: tuple[str, ...] = ("data",), source: Source | None = None) -> None:
+    """Hold a configuration against what there is, before anything runs.
+
+    Args:
+        config: the data's part of a configuration.
+        at: keys that lead to it in its file.
+        source: the file, if there is one.
+
+    Raises:
+        ConfigError: no such data set, split or language.
+    """
     registry = fetch.load_registry()
-    _known("data.name", config.name, [*registry, "toy"])
-    data_set = registry[config.name]
-    for key, split in (("data.valid", config.valid), ("data.test", config.test)):
-        _known(key, split, list(data_set.splits))
-    for key, language in (("data.source", config.source), ("data.target", config.target)):
-        _known(key, language, list(data_set.splits["train"].files))
-    return data_set
-
-
-def _known(key: str, value: str, choices: list[str]) -> None:
-    if value not in choices:
-        raise ConfigError(f"{key}: {value!r} is not known; there are: {', '.join(sorted(choices))}")
+    if config.name == "toy":
+        choices = {"source": ["en"], "target": ["de"]}
+    else:
+        choices = {"name": [*registry, "toy"]}
+        if config.name in registry:
+            splits = registry[config.name].splits
+            languages = list(splits["train"].files)
+            choices = {"valid": list(splits), "test": list(splits), "source": languages, "target": languages}
+    for key, known in choices.items():
+        value = getattr(config, key)
+        if value not in known:
+            raise mistake((*at, key), f"{value!r} is not known; there are: {', '.join(sorted(known))}", source)
