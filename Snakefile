@@ -54,6 +54,8 @@ rule figures:
         expand(f"{RESULTS}/figures/{{figure}}.{{kind}}", figure=PLAN.figures, kind=["png", "svg"]),
 
 
+# A folder's name says all that decides its content, so no parameter may make this job run again: Snakemake does not
+# compare those that depend on `output`. (Run again it would be alone, for `ancient` below hides it from all others.)
 rule data:
     output:
         "data/prepared/{corpus}/vocabulary.json",
@@ -62,8 +64,8 @@ rule data:
     conda:
         "environment.yml"
     params:
-        experiment=lambda w: PLAN.experiment_of_corpus(w.corpus),
-        profile=PLAN.profile,
+        experiment=lambda w, output: PLAN.experiment_of_corpus(w.corpus),
+        profile=lambda w, output: PLAN.profile,
     shell:
         "python -m headdiv --log {log} prepare {params.experiment} --profile {params.profile}"
 

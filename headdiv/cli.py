@@ -111,7 +111,7 @@ def train(experiment: str, variant: str, seed: int, profile: str) -> None:
 
     run = training.train(run_config(profile, experiment, variant, seed))
     metrics = evaluation.evaluate(run)
-    path = record(metrics, _name(profile))
+    path = record(metrics, profile)
     for name, score in metrics["scores"].items():
         click.echo(f"{name:<20}{score['value']:10.4f} {score['unit']}")
     click.echo(f"{path}")
@@ -126,7 +126,11 @@ def notebook(notebook: Path, output: Path, scratch: Path, parameters: str) -> No
     """Execute NOTEBOOK and keep the executed copy as OUTPUT (.ipynb or .html)."""
     from headdiv.notebook import execute
 
-    execute(notebook, output, json.loads(parameters), scratch)
+    try:
+        told = json.loads(parameters)
+    except json.JSONDecodeError as error:
+        raise click.BadParameter(f"not JSON ({error})", param_hint="'--parameters'") from None
+    execute(notebook, output, told, scratch)
 
 
 @cli.command()
@@ -137,10 +141,12 @@ def table(experiment: str, paths: tuple[Path, ...], profile: str) -> None:
     """Print a paper's table with ours beside it, or write it to CSV and MARKDOWN."""
     from headdiv.report.tables import as_markdown, write_tables
 
+    if len(paths) not in (0, 2):
+        raise click.UsageError("CSV and MARKDOWN go together: give both paths, or none to have the table printed.")
     if paths:
-        write_tables(_name(profile), experiment, *paths)
+        write_tables(profile, experiment, *paths)
     else:
-        click.echo(as_markdown(_name(profile), experiment))
+        click.echo(as_markdown(profile, experiment))
 
 
 @cli.command()
@@ -151,7 +157,7 @@ def figure(name: str, paths: tuple[Path, ...], profile: str) -> None:
     """Draw the figure NAME from stored results into each of PATHS (.png, .svg, .pdf)."""
     from headdiv.report.figures import write_figure
 
-    write_figure(name, _name(profile), *paths)
+    write_figure(name, profile, *paths)
 
 
 @cli.command()
@@ -175,11 +181,6 @@ def bench(profile: str, rounds: int, as_json: bool) -> None:
 
     told = measure(profile, rounds)
     click.echo(json.dumps(told, indent=1) if as_json else say(told))
-
-
-def _name(profile: str) -> str:
-    """Under which results of a profile are kept."""
-    return Path(profile).stem
 
 
 def main() -> None:

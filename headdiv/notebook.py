@@ -31,6 +31,7 @@ def execute(notebook: Path, output: Path, parameters: dict[str, Any], scratch: P
         HeaddivError: a cell failed; the sentence names the cell, its error and the copy to look at.
     """
     import papermill
+    from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillException, PapermillExecutionError
 
     if not notebook.is_file():
@@ -56,6 +57,8 @@ def execute(notebook: Path, output: Path, parameters: dict[str, Any], scratch: P
         except PapermillExecutionError as error:
             what = f"{error.ename}: {error.evalue}"
             raise HeaddivError(f"{notebook}, cell {error.exec_count}: {what} (the copy is {copy})") from None
+        except DeadKernelError:
+            raise HeaddivError(f"{notebook}: the kernel died (the copy is {copy})") from None
         except PapermillException as error:
             raise HeaddivError(f"{notebook}: {error}") from None
     with replacing(output) as temporary:

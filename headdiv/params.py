@@ -26,7 +26,7 @@ def audit(profile: str, experiment: str) -> dict[str, dict[str, int | None]]:
         DataError: the data cannot be had.
     """
     configs = {config.variant: config for config in Runs(profile).of(experiment)}
-    rows = load_task(*experiment.split("/", 1)).variants
+    rows = load_task(*experiment.partition("/")[::2]).variants
     told: dict[str, dict[str, int | None]] = {}
     for variant, config in configs.items():
         with torch.device("meta"):

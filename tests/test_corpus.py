@@ -46,6 +46,14 @@ def test_a_toy_corpus_is_prepared_once_and_always_the_same(project, monkeypatch)
     assert {p.name: p.read_bytes() for p in again.iterdir()} == {p.name: p.read_bytes() for p in folder.iterdir()}
 
 
+def test_an_empty_folder_is_not_a_prepared_corpus(project):
+    """Snakemake makes the folders of a job's outputs before the job runs."""
+    folder = prepared_folder(TOY)
+    folder.mkdir(parents=True)
+    assert len(load_corpus(TOY).train.text) == 30
+    assert [path for path in folder.parent.iterdir() if path.name.startswith(".")] == []
+
+
 def test_indices_say_what_the_text_says(project):
     corpus = load_corpus(TOY)
     assert [len(split.text) for split in (corpus.train, corpus.valid, corpus.test)] == [30, 5, 5]
@@ -178,4 +186,4 @@ def test_what_a_data_set_does_not_have_is_named(pets, changes, message):
 def test_the_toy_corpus_has_one_direction(project):
     with pytest.raises(ConfigError) as found:
         load_corpus(TOY.model_copy(update={"source": "de", "target": "en"}))
-    assert str(found.value) == "data.source, data.target: the toy corpus is en to de, found de to en"
+    assert str(found.value) == "data.source: 'de' is not known; there are: en"

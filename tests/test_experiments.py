@@ -139,6 +139,22 @@ def test_a_wrong_variant_or_method_is_named_with_its_line(project, more, line, m
     assert refusal(lambda: runs(project, more)) == place(project, line) + message
 
 
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("{name: multi40k}", "name: 'multi40k' is not known; there are: multi30k, toy"),
+        ("{name: multi30k, test: test}", "test: 'test' is not known; there are: test_2016_flickr, "),
+        ("{name: multi30k, test: test_2016_flickr, target: xx}", "target: 'xx' is not known; there are: "),
+        ("{name: toy, target: fr}", "target: "),
+    ],
+)
+def test_data_that_is_not_there_is_named_with_its_line(project, data, message):
+    project.write_config("p", PROFILE.replace("{name: toy}", data))
+    found = refusal(lambda: Runs("p"))
+    assert found.startswith(place(project, 5) + f"data.{message}")
+    assert "\n" not in found
+
+
 def test_more_components_than_heads_are_possible_in_the_nonlinear_architecture_only(project):
     found = runs(project, "    define: {n: {name: deacon, architecture: nonlinear, m: 44}}\n")
     assert found.one(EXPERIMENT, "n", 1).method["m"] == 44

@@ -67,7 +67,7 @@ def load_corpus(config: DataConfig) -> Corpus:
         DataError: a file is missing or damaged, or could not be fetched.
     """
     folder = prepared_folder(config)
-    if not folder.is_dir():
+    if not (folder / "vocabulary.json").is_file():  # Snakemake makes the folder before it asks for the file
         _prepare(config, folder)
     vocabularies = {side: Vocabulary(words) for side, words in read_json(folder / "vocabulary.json").items()}
     splits = {}

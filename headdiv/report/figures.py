@@ -18,6 +18,8 @@ from headdiv.report.store import Metrics, stored
 
 FIGURE_6 = ("direct-8", "average-8", "nonlinear-8")  # the paper's panels i, ii, iii
 
+FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # and what would change their bytes
+
 STYLE = {
     "svg.hashsalt": "headdiv",
     "svg.fonttype": "none",  # text stays text
@@ -128,10 +130,16 @@ def show_figure(name: str, profile: str) -> Figure:
 
 
 def write_figure(name: str, profile: str, *paths: Path) -> None:
-    """Draw a figure once and write it in the format of each path's ending."""
+    """Draw a figure once and write it in the format of each path's ending.
+
+    Raises:
+        DataError: no such figure, no results, or an ending that is not in `FORMATS`.
+    """
+    for path in paths:
+        if path.suffix not in FORMATS:
+            raise DataError(f"{path}: a figure is written as one of {', '.join(FORMATS)}")
     figure = show_figure(name, profile)
     for path in paths:
-        kind = path.suffix[1:]
-        date = {"Date": None} if kind == "svg" else {"Software": None}
+        told = {FORMATS[path.suffix]: None}
         with matplotlib.rc_context(STYLE), replacing(path) as temporary:
-            figure.savefig(temporary, format=kind, dpi=200, metadata=date, facecolor="white")
+            figure.savefig(temporary, format=path.suffix[1:], dpi=200, metadata=told, facecolor="white")

@@ -9,6 +9,7 @@ import jinja2
 import pandas as pd
 
 from headdiv import places
+from headdiv.errors import DataError
 from headdiv.experiments import Runs
 from headdiv.files import write_text
 from headdiv.papers import load_paper, load_task
@@ -64,7 +65,10 @@ def _section(profile: str, experiment: str, output: Path) -> dict[str, Any]:
 
 def _svg(profile: str, figure: str) -> str:
     """The figure's drawing without the XML prologue, to stand inside the page."""
-    text = (places.results(profile) / "figures" / f"{figure}.svg").read_text(encoding="utf-8")
+    path = places.results(profile) / "figures" / f"{figure}.svg"
+    if not path.is_file():
+        raise DataError(f"{path}: no such figure; `headdiv figure {figure} {path} --profile {profile}` draws it")
+    text = path.read_text(encoding="utf-8")
     return text[text.index("<svg") :]
 
 

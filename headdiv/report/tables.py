@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 from IPython.display import Markdown
 
+from headdiv import places
 from headdiv.files import write_text
 from headdiv.papers import Column, Task, load_task
 from headdiv.params import audit
@@ -21,7 +22,7 @@ def results_table(profile: str, experiment: str) -> pd.DataFrame:
     Columns: variant, label, seeds, epochs, training_pairs, then for each of the paper's columns
     ``<name>``, ``<name>_sd``, ``<name>_paper``; at last cost.
     """
-    task = load_task(*experiment.split("/", 1))
+    task = load_task(*experiment.partition("/")[::2])
     runs = stored(profile, experiment)
     by_variant: dict[str, list[Metrics]] = {}
     for metrics in sorted(runs, key=lambda m: (_order(task, m["variant"]), m["variant"], m["seed"])):
@@ -64,7 +65,7 @@ def _value(metrics: Metrics, name: str, base: int | None) -> float | None:
 
 def display_table(profile: str, experiment: str) -> pd.DataFrame:
     """`results_table` for reading: rounded as the paper rounds, ours and the paper's side by side."""
-    task = load_task(*experiment.split("/", 1))
+    task = load_task(*experiment.partition("/")[::2])
     table = results_table(profile, experiment)
     shown = pd.DataFrame({"Architecture": table["label"]})
     for name, column in task.columns.items():
@@ -76,7 +77,7 @@ def display_table(profile: str, experiment: str) -> pd.DataFrame:
 
 def as_markdown(profile: str, experiment: str) -> str:
     """The table for reading, with its scale above it and signatures below."""
-    task = load_task(*experiment.split("/", 1))
+    task = load_task(*experiment.partition("/")[::2])
     shown = display_table(profile, experiment)
     runs = stored(profile, experiment)
     lines = [
@@ -104,8 +105,9 @@ def scale(runs: list[Metrics], profile: str) -> str:
     seeds = sorted({run["seed"] for run in runs})
     machines = sorted({f"{run['provenance']['device']}, {run['provenance']['threads']} thread(s)" for run in runs})
     epochs = sorted({len(run["curve"]) for run in runs})
+    name = places.profile_file(profile).stem
     said = (
-        f"Profile {profile}: {config['data']['name']}, {data['train']['pairs']:,} training pairs, "
+        f"Profile {name}: {config['data']['name']}, {data['train']['pairs']:,} training pairs, "
         f"{data['test']['pairs']:,} test pairs, {' or '.join(map(str, epochs))} epochs of batches of "
         f"{train['tokens_per_batch']:,} target tokens, d = {config['model']['d_model']}, "
         f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}, {'; '.join(machines)}."

@@ -1,0 +1,236 @@
+"""The command line: what it prints, and one sentence and status 2 for every mistake."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import EXPERIMENT
+
+import headdiv
+from headdiv.cli import main
+from headdiv.files import read_json
+from headdiv.training import run_folder
+
+
+@pytest.fixture
+def headdiv_says(monkeypatch, capsys):
+    """Run a command in this process: status, stdout, stderr."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["headdiv", *map(str, arguments)])
+        status = 0
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code
+        told = capsys.readouterr()
+        return status, told.out, told.err
+
+    return run
+
+
+def start(*arguments, **environment):
+    command = [sys.executable, "-m", "headdiv", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (
+            "params deacon/translatoin --profile tiny",
+            "profile tiny: no experiment 'deacon/translatoin'; did you mean 'deacon/translation'?",
+        ),
+        ("params deacon/translation --profile tniy", "{home}/config/tniy.yaml: no such file; there are: tiny"),
+        ("prepare deacon/translation --profile p.yaml", "p.yaml: no such file; there are: none"),
+        (
+            "train deacon/translation direct8 --profile tiny",
+            "profile tiny: no variant 'direct8'; did you mean 'direct-8'?",
+        ),
+        ("train deacon/translation direct-8 --profile tiny --seed 3", "profile tiny: no seed 3; its seeds are 1"),
+        ("fetch multi40k", "data set 'multi40k' is not known; there are: multi30k"),
+        ("table deacon/translatoin", "task 'translatoin' of deacon is not known; did you mean 'translation'?"),
+        ("table decon/translation", "paper 'decon' is not known; did you mean 'deacon'?"),
+        ("table deacon", "task '' of deacon is not known; known here: translation"),
+        (
+            "table deacon/translation --profile tiny",
+            "{home}/results/tiny/deacon/translation: no stored results; "
+            "`snakemake reproduce-all --config profile=tiny` makes them",
+        ),
+        (
+            "table deacon/translation a.csv",
+            "CSV and MARKDOWN go together: give both paths, or none to have the table printed.",
+        ),
+        (
+            "figure deacon_figure7 a.png",
+            "figure 'deacon_figure7' is not known; there are: deacon_figure6, deacon_translation_curves",
+        ),
+        ("figure deacon_figure6 a.jpeg", "a.jpeg: a figure is written as one of .png, .svg, .pdf"),
+        (
+            "report r.html --profile tiny",
+            "{home}/results/tiny/deacon/translation: no stored results; "
+            "`snakemake reproduce-all --config profile=tiny` makes them",
+        ),
+        ("notebook a.ipynb b.ipynb --scratch s", "a.ipynb: no such notebook"),
+        (
+            "notebook a.ipynb b.ipynb --scratch s --parameters {",
+            "Invalid value for '--parameters': not JSON "
+            "(Expecting property name enclosed in double quotes: line 1 column 2 (char 1))",
+        ),
+        ("params", "Missing argument 'PAPER/TASK'."),
+        ("prams", "No such command 'prams'. Did you mean 'params'?"),
+        ("train a b --seed x", "Invalid value for '--seed': 'x' is not a valid integer."),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_status_2(project, headdiv_says, monkeypatch, command, sentence):
+    monkeypatch.chdir(project.home)
+    before = sorted(project.home.rglob("*"))
+    status, out, err = headdiv_says(*command.split())
+    assert err == f"headdiv: {sentence.format(home=project.home)}\n"
+    assert (status, out) == (2, "")
+    assert sorted(project.home.rglob("*")) == before
+
+
+def test_a_mistake_in_a_profile_is_one_sentence(project, headdiv_says):
+    project.write_profile("tiny", train={"epoch": 3})
+    status, out, err = headdiv_says("train", EXPERIMENT, "baseline", "--profile", "tiny")
+    line = (project.home / "config" / "tiny.yaml").read_text().splitlines().index("      epoch: 3") + 1
+    assert err == (
+        f"headdiv: {project.home}/config/tiny.yaml, line {line}: "
+        "experiments.deacon/translation.train.epoch: unknown key; did you mean 'epochs'?\n"
+    )
+    assert (status, out) == (2, "")
+
+
+def test_an_unknown_data_set_is_one_sentence(project, headdiv_says):
+    project.write_profile("tiny", data={"name": "toi"})
+    for command in ("prepare", "params"):
+        status, out, err = headdiv_says(command, EXPERIMENT, "--profile", "tiny")
+        assert err == (
+            f"headdiv: {project.home}/config/tiny.yaml, line 8: experiments.deacon/translation.data.name: "
+            "'toi' is not known; there are: multi30k, toy\n"
+        )
+        assert (status, out) == (2, "")
+
+
+def test_a_loss_that_is_not_finite_is_one_sentence(project, headdiv_says):
+    project.write_profile("tiny", train={"learning_rate": 1e30, "warmup_steps": 0})
+    status, _, err = headdiv_says("train", EXPERIMENT, "baseline", "--profile", "tiny")
+    assert err == (
+        "headdiv: baseline seed 1, epoch 1/2: the loss is nan at step 2; nothing was recorded "
+        "(try a smaller train.learning_rate or train.clip_norm)\n"
+    )
+    assert status == 2
+    assert not (project.home / "results").exists()
+
+
+def test_an_interruption_is_said_in_a_word(project, headdiv_says, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("headdiv.params.audit", interrupted)
+    status, out, err = headdiv_says("params", EXPERIMENT, "--profile", "tiny")
+    assert (status, out, err.lstrip("\n")) == (130, "", "headdiv: interrupted\n")  # click ends the line with ^C
+
+
+# ---- what is printed when all is well
+
+
+def test_prepare_prints_what_was_prepared(project, headdiv_says):
+    status, out, err = headdiv_says("prepare", EXPERIMENT, "--profile", "tiny")
+    assert (status, err) == (0, "")
+    assert json.loads(out)["train"]["pairs"] == 60
+
+
+def test_params_prints_a_table(project, headdiv_says):
+    from headdiv.params import audit
+
+    status, out, err = headdiv_says("params", EXPERIMENT, "--profile", "tiny")
+    assert (status, err) == (0, "")
+    assert [line.split() for line in out.splitlines()] == [
+        [variant, f"{row['parameters']:,}", "paper", f"{row['paper']:,}"]
+        for variant, row in audit("tiny", EXPERIMENT).items()
+    ]
+    assert len({len(line) for line in out.splitlines()}) == 1  # aligned
+
+
+def test_train_records_metrics_where_tables_find_them(project, headdiv_says):
+    status, out, err = headdiv_says("train", EXPERIMENT, "direct-8", "--profile", "tiny")
+    assert (status, err) == (0, "")
+    path = project.home / "results" / "tiny" / EXPERIMENT / "direct-8" / "seed1" / "metrics.json"
+    lines = out.splitlines()
+    assert lines[0].startswith("direct-8 seed 1 epoch 1/2: training loss ")
+    assert lines[-1] == str(path)
+    metrics = read_json(path)
+    assert [line.split()[0] for line in lines[2:-1]] == list(metrics["scores"])
+    assert metrics["hash"] == run_folder(project.config("direct-8")).name
+    status, again, err = headdiv_says("train", EXPERIMENT, "direct-8", "--profile", "tiny")
+    assert again.splitlines() == lines[2:]  # loaded, not trained
+    status, out, err = headdiv_says("table", EXPERIMENT, "--profile", "tiny")
+    assert (status, err) == (0, "")
+    assert "| Direct-8 " in out
+
+
+def test_a_profile_by_path_has_its_results_under_its_name(project, headdiv_says):
+    path = project.home / "own.yaml"
+    path.write_text((project.home / "config" / "tiny.yaml").read_text())
+    status, _, _ = headdiv_says("train", EXPERIMENT, "baseline", "--profile", path)
+    assert status == 0
+    assert (project.home / "results" / "own" / EXPERIMENT / "baseline" / "seed1" / "metrics.json").is_file()
+
+
+def test_tables_figures_and_report_are_written(finished, headdiv_says, tmp_path):
+    written = [tmp_path / "a.csv", tmp_path / "a.md"]
+    assert headdiv_says("table", EXPERIMENT, *written, "--profile", "tiny") == (0, "", "")
+    folder = finished.home / "results" / "tiny"
+    for name in ("deacon_figure6", "deacon_translation_curves"):
+        paths = [folder / "figures" / f"{name}.{kind}" for kind in ("svg", "png")]
+        assert headdiv_says("figure", name, *paths, "--profile", "tiny") == (0, "", "")
+        written += paths
+    report = tmp_path / "report.html"
+    assert headdiv_says("report", report, "--profile", "tiny") == (0, f"report: {report}\n", "")
+    assert all(path.stat().st_size for path in [*written, report])
+
+
+def test_bench_measures_something(project, headdiv_says, monkeypatch):
+    monkeypatch.setattr("headdiv.bench.GEMM", (32, 32, 32))
+    monkeypatch.setattr("headdiv.bench.WARM_UP", 1)
+    status, out, err = headdiv_says("bench", "--profile", "tiny", "--rounds", "3", "--json")
+    assert status == 0, err
+    told = json.loads(out)
+    for name in ("deacon_step_over_baseline", "baseline_over_nn_transformer", "gemm_share"):
+        assert 0 < told[name]["low"] <= told[name]["median"] <= told[name]["high"]
+    status, out, _ = headdiv_says("bench", "--profile", "tiny", "--rounds", "3")
+    assert out.startswith("deacon_step_over_baseline ")
+
+
+# ---- as a process
+
+
+def test_version_and_module():
+    told = start("--version")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout.rstrip().endswith(f"version {headdiv.__version__}")
+
+
+def test_importing_headdiv_imports_no_torch():
+    code = "import sys, headdiv, headdiv.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_log_takes_the_errors_and_the_terminal_too(project):
+    log = project.home / "logs" / "deep" / "a.log"
+    told = start("--log", log, "fetch", "multi40k")
+    sentence = "headdiv: data set 'multi40k' is not known; there are: multi30k\n"
+    assert (told.returncode, told.stdout, told.stderr) == (2, "", sentence)
+    assert log.read_text() == sentence
+
+
+def test_log_takes_all_output(project):
+    log = project.home / "a.log"
+    log.write_text("of an earlier try")
+    told = start("--log", log, "params", EXPERIMENT, "--profile", "tiny")
+    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+    assert [line.split()[0] for line in log.read_text().splitlines()] == ["baseline", "direct-8"]
