@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from headdiv.errors import ConfigError
 from headdiv.files import short_hash
 
-RECIPE = 1  # raised whenever a change of the code changes what a configuration trains to
+RECIPE = 1  # raised whenever a change of the code, or of a corpus, changes what a configuration trains to
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
@@ -200,6 +200,22 @@ class Source:
             line = f", line {mark.line + 1}" if mark else ""
             problem = " ".join(str(getattr(error, "problem", error)).split())
             raise ConfigError(f"{self.path}{line}: not valid YAML ({problem})") from None
+        self._refuse_double_keys(self.node)
+
+    def _refuse_double_keys(self, node: yaml.Node | None) -> None:
+        """PyYAML would let the last one win."""
+        children = [value for _, value in node.value] if isinstance(node, yaml.MappingNode) else []
+        if isinstance(node, yaml.SequenceNode):
+            children = node.value
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, _ in node.value:
+                if key.value in seen:
+                    line = key.start_mark.line + 1
+                    raise ConfigError(f"{self.path}, line {line}: the key {key.value!r} is given twice")
+                seen.add(key.value)
+        for child in children:
+            self._refuse_double_keys(child)
 
     def place(self, path: tuple[str | int, ...]) -> str:
         """ "file, line n: " of the key, or of the nearest one above it that is there."""

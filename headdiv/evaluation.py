@@ -85,9 +85,9 @@ def score_translations(run: Run, lines: list[str]) -> dict[str, dict[str, Any]]:
         result = metric.corpus_score(lines, [references])
         told[name] = _score(result.score, "0 to 100", str(metric.get_signature()))
     tokens = [[tokenize(line, data.target) for line in side] for side in (lines, references)]
-    told["bleu_tokens"] = _score(
-        token_bleu(*tokens), "0 to 100", "torchtext 0.6.0 bleu_score, Moses tokens, case kept, one reference"
-    )
+    case = "lower case" if data.lowercase else "case kept"
+    signature = f"torchtext 0.6.0 bleu_score, Moses tokens, {case}, one reference"
+    told["bleu_tokens"] = _score(token_bleu(*tokens), "0 to 100", signature)
     return told
 
 

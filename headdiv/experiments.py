@@ -87,9 +87,12 @@ class Runs:
             rows = load_task(paper, task).variants
         except ConfigError as error:
             raise mistake(at, str(error), source) from None
-        for method in experiment.methods:
+        for method, options in experiment.methods.items():
             if method not in METHODS:
                 raise mistake((*at, "methods", method), f"unknown method{nearest(method, list(METHODS))}", source)
+            if "name" in options:
+                what = "options of a method stand here; another method is a variant under 'define'"
+                raise mistake((*at, "methods", method, "name"), what, source)
         for variant in experiment.define:
             if not VARIANT.fullmatch(variant):
                 what = "a variant's name is made of letters, digits and hyphens"
@@ -100,15 +103,7 @@ class Runs:
             if variant not in known:
                 what = f"unknown variant {variant!r}{nearest(variant, list(known))}"
                 raise mistake((*at, "variants", position), what, source)
-            own, shared = known[variant], experiment.methods.get(str(known[variant].get("name")), {})
-            if variant in experiment.define:
-                told, here = {**shared, **own}, (*at, "define", variant)
-            else:
-                told, here = (
-                    {**own, **shared},
-                    (*at, *(("methods", own["name"]) if shared else ("variants", variant))),
-                )
-            method = check_method(told, experiment.model, here, source)
+            method = self._method(variant, known[variant], experiment, at, source)
             for seed in self.profile.seeds:
                 self._all[name, variant, seed] = RunConfig(
                     paper=paper,
@@ -122,6 +117,17 @@ class Runs:
                     seed=seed,
                     threads=self.profile.threads,
                 )
+
+    @staticmethod
+    def _method(
+        variant: str, own: dict[str, Any], experiment: Experiment, at: tuple[str, ...], source: Source
+    ) -> dict[str, Any]:
+        """A method with all options: what the profile defines wins over ``methods``, which wins over the paper."""
+        shared = experiment.methods.get(str(own.get("name")), {})
+        if variant in experiment.define:
+            return check_method({**shared, **own}, experiment.model, (*at, "define", variant), source)
+        here = ("methods", own["name"]) if shared else ("variants", variant)
+        return check_method({**own, **shared}, experiment.model, (*at, *here), source)
 
     def all(self) -> list[RunConfig]:
         """Every run, in the profile's order."""

@@ -56,13 +56,15 @@ def read_json(path: Path | str) -> Any:
     """Read a JSON file.
 
     Raises:
-        DataError: the file is missing or is not JSON (the message names file and line).
+        DataError: the file is missing, not UTF-8 or not JSON (the message names file and place).
     """
     path = Path(path)
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 text (byte offset {error.start})") from None
     except json.JSONDecodeError as error:
         raise DataError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
 

@@ -242,3 +242,11 @@ def test_what_changes_training_changes_the_hash():
 def test_the_hash_stays_what_it_is():
     """Another value here means that models trained so far are not found any more: raise RECIPE on purpose only."""
     assert run().hash == "24f995d66e9a35ac"
+
+
+def test_a_key_given_twice_is_refused_at_every_depth(tmp_path):
+    path = tmp_path / "twice.yaml"
+    path.write_text("a:\n  - {b: 1}\n  - c: 1\n    d: 2\n    c: 3\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as found:
+        Source(path)
+    assert str(found.value) == f"{path}, line 5: the key 'c' is given twice"

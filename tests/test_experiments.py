@@ -173,3 +173,11 @@ def test_more_components_than_heads_are_possible_in_the_nonlinear_architecture_o
 def test_a_run_that_is_not_there_is_named(project, experiment, variant, seed, message):
     found = runs(project)
     assert refusal(lambda: found.one(experiment, variant, seed)) == f"profile p: {message}"
+
+
+def test_methods_hold_options_and_name_no_other_method(project):
+    more = "    methods:\n      deacon: {name: baseline}\n"
+    assert refusal(lambda: runs(project, more)) == (
+        f"{place(project, 7)}methods.deacon.name: options of a method stand here; "
+        "another method is a variant under 'define'"
+    )

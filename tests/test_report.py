@@ -45,8 +45,16 @@ def metrics(variant, seed, *, parameters=1000, epochs=2, data="toy", **values):
     }
 
 
+@pytest.fixture(autouse=True)
+def profiles(project):
+    """Two seeds of the paper's variants and of one more; and the same under a name without results."""
+    for name in ("p", "empty"):
+        own = {"own": {"name": "deacon", "architecture": "direct", "m": 2}}
+        project.write_profile(name, {"seeds": [1, 2]}, variants=None, define=own)
+
+
 @pytest.fixture
-def recorded(project):
+def recorded(project, profiles):
     """Two seeds of the baseline and of Direct-8, one run of a variant that the paper does not have."""
     for told in (
         metrics("own", 1, parameters=1500),
@@ -322,6 +330,8 @@ def test_what_a_configuration_says_is_escaped(finished):
 
 def test_stored_metrics_of_a_real_run_make_a_table(finished):
     store.record(evaluate(train(finished.config("direct-8", seed=2))), "tiny")
+    assert list(tables.results_table("tiny", EXPERIMENT)["seeds"]) == [1, 1]  # the profile names no seed 2
+    finished.write_profile(top={"seeds": [1, 2]})
     table = tables.results_table("tiny", EXPERIMENT).set_index("variant")
     assert list(table["seeds"]) == [1, 2]
     assert table.loc["direct-8", "bleu_sd"] >= 0

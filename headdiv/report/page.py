@@ -33,7 +33,7 @@ def write_report(profile: str, output: Path) -> None:
         profile=runs.name,
         title=runs.profile.title,
         commit=commit(),
-        sections=[_section(runs.name, experiment, output) for experiment in runs.experiments()],
+        sections=[_section(profile, experiment, output) for experiment in runs.experiments()],
     )
     write_text(output, page)
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 from headdiv import places
 from headdiv.errors import DataError
+from headdiv.experiments import Runs
 from headdiv.files import read_json, write_json
 
 Metrics = dict[str, Any]
@@ -28,14 +29,19 @@ def record(metrics: Metrics, profile: str) -> Path:
 
 
 def stored(profile: str, experiment: str) -> list[Metrics]:
-    """The metrics of every stored run of an experiment.
+    """The metrics of a profile's runs of an experiment, as far as they are stored, in the profile's order.
+
+    Files of variants and seeds that the profile does not name are left alone.
 
     Raises:
-        DataError: there are none.
+        ConfigError: no such profile or experiment.
+        DataError: none of its runs is stored.
     """
-    folder = places.results(profile) / experiment
-    found = [read_json(path) for path in sorted(folder.glob("*/seed*/metrics.json"))]
+    configs = Runs(profile).of(experiment)
+    paths = [metrics_path(profile, experiment, config.variant, config.seed) for config in configs]
+    found = [read_json(path) for path in paths if path.is_file()]
     if not found:
+        folder = places.results(profile) / experiment
         raise DataError(f"{folder}: no stored results; `snakemake reproduce-all --config profile={profile}` makes them")
     return found
 
