@@ -162,7 +162,7 @@ def _explain(model: type[BaseModel], error: Any) -> str:
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """ "; did you mean 'x'?", or what there is to choose from."""
+    """The end of a message about a name that is not known: a near one, or what there is to choose from."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"; did you mean '{close[0]}'?" if close else f"; known here: {', '.join(sorted(known)) or 'none'}"
 
@@ -218,7 +218,7 @@ class Source:
             self._refuse_double_keys(child)
 
     def place(self, path: tuple[str | int, ...]) -> str:
-        """ "file, line n: " of the key, or of the nearest one above it that is there."""
+        """File and line of the key ("file, line n: "), or of the nearest one above it that is there."""
         node, line = self.node, 1
         for key in path:
             if isinstance(node, yaml.MappingNode):

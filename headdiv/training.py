@@ -14,7 +14,7 @@ import torch
 
 from headdiv import checkpoints, places, progress
 from headdiv.config import RunConfig
-from headdiv.data.batches import Pairs, batch_numbers, batches
+from headdiv.data.batches import Pairs, batch_numbers, make_batch
 from headdiv.data.corpus import Corpus, load_corpus
 from headdiv.errors import TrainingError
 from headdiv.files import read_json, replacing, write_json
@@ -145,8 +145,9 @@ class _Training:
         plan, done = self._plan(number), self.epoch["batches"]
         last_saved = time.monotonic()
         with progress.bar(len(plan), name, done) as advance:
-            for batch in batches(self.corpus.train.pairs, plan[done:], self.device):
+            for numbers in plan[done:]:
                 began = time.perf_counter()
+                batch = make_batch(self.corpus.train.pairs, numbers).to(self.device)
                 sums = self.learner.step(batch, self.step + 1, self.steps)
                 self.seconds += time.perf_counter() - began
                 self.step += 1
@@ -224,7 +225,8 @@ def teacher_forced(model: Transformer, pairs: Pairs, device: torch.device, token
     model.eval()
     nll = correct = count = 0.0
     plan = batch_numbers(pairs, tokens, seed=None)
-    for batch in batches(pairs, plan, device):
+    for numbers in plan:
+        batch = make_batch(pairs, numbers).to(device)
         hidden = model(batch)
         _, plain, right = linear_cross_entropy(hidden, model.output_embedding.weight, batch.target_out)
         nll, correct, count = nll + plain.item(), correct + right.item(), count + len(hidden)

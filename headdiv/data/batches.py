@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,9 +117,3 @@ def batch_numbers(
     if bucketed and rng is not None:
         rng.shuffle(batches)
     return batches
-
-
-def batches(pairs: Pairs, numbers: Sequence[Sequence[int]], device: torch.device | str = "cpu") -> Iterator[Batch]:
-    """Lay out batch after batch."""
-    for chosen in numbers:
-        yield make_batch(pairs, chosen).to(device)

@@ -54,8 +54,8 @@ def deacon_figure6(profile: str) -> Figure:
         row[0].set_ylabel(f"{labels[variant].label}\ncomponent", fontsize=9)
     for ax in axes[-1]:
         ax.set_xlabel("component", fontsize=8)
-    bar = figure.colorbar(axes[0][0].collections[0], ax=axes, shrink=0.6, pad=0.01)
-    bar.set_label("cosine between columns of w")
+    bar = figure.colorbar(axes[0][0].collections[0], ax=axes, shrink=0.6 if len(shown) > 1 else 1.0, pad=0.01)
+    bar.set_label("cosine of two columns of w", fontsize=8)
     bar.outline.set_visible(False)
     run = runs[shown[0]]
     figure.suptitle(
