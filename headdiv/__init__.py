@@ -38,3 +38,7 @@ def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'headdiv' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:  # so that notebooks complete the names
+    return sorted([*globals(), *__all__])

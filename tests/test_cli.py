@@ -234,3 +234,11 @@ def test_log_takes_all_output(project):
     told = start("--log", log, "params", EXPERIMENT, "--profile", "tiny")
     assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
     assert [line.split()[0] for line in log.read_text().splitlines()] == ["baseline", "direct-8"]
+
+
+def test_every_public_name_is_there_and_completes():
+    for name in headdiv.__all__:
+        assert callable(getattr(headdiv, name)), name
+    assert set(headdiv.__all__) <= set(dir(headdiv))
+    with pytest.raises(AttributeError, match="module 'headdiv' has no attribute 'trian'"):
+        headdiv.trian  # noqa: B018
