@@ -7,7 +7,7 @@ D model width, K head width (d_k).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -191,9 +191,13 @@ def _gather(x: Tensor, side: Side, parts: int, heads: int) -> Tensor:
     return x.view(R, N, parts, heads, -1).permute(2, 0, 3, 1, 4).contiguous()  # (parts, R, H, N, K)
 
 
-def _scatter(z: Tensor, side: Side) -> Tensor:
-    parts, R, H, N, K = z.shape
-    x = z.permute(1, 3, 0, 2, 4).reshape(R * N, parts * H * K)
+def _scatter(parts: Sequence[Tensor], side: Side) -> Tensor:
+    """(R, H, N, K) each -> (T, parts·H·K), in one pass over memory."""
+    R, H, N, K = parts[0].shape
+    x = parts[0].new_empty(R, N, len(parts), H, K)
+    for i, part in enumerate(parts):
+        x[:, :, i] = part.transpose(1, 2)
+    x = x.view(R * N, len(parts) * H * K)
     return x if side.full else x.index_select(0, side.slots)
 
 
@@ -210,14 +214,14 @@ class _IntoWindows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        return _scatter(torch.stack(grads), ctx.side), None, None, None
+        return _scatter(grads, ctx.side), None, None, None
 
 
 class _OutOfWindows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor, side: Side) -> Tensor:
         ctx.side, ctx.heads = side, z.shape[1]
-        return _scatter(z[None], side)
+        return _scatter([z], side)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
