@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from headdiv.attention import AttentionSpec, MultiHeadAttention
 from headdiv.config import ModelConfig, Settings
-from headdiv.gha import deacon_update, gha_inner_loop, principal_components, sanger_rule
+from headdiv.gha import covariance, deacon_update, gha_inner_loop, principal_components, sanger_rule
 from headdiv.methods.base import Method
 
 Architecture = Literal["direct", "average", "nonlinear"]
@@ -62,12 +62,11 @@ class PCAOutput(nn.Module):
         return x.view(-1, self.spec.heads, self.spec.d_head)  # (T, H, K)
 
     def _record_covariance(self, by_input: Tensor) -> None:
-        """C of the centred rows, from their values input by input: (k, …)."""
+        """C of the PCA layer's inputs, from their values input by input: (k, …)."""
         if self.training:
             with torch.no_grad(), torch.autocast(by_input.device.type, enabled=False):
-                rows = (by_input if by_input.dtype == torch.float64 else by_input.float()).flatten(1)
-                rows = rows - rows.mean(dim=1, keepdim=True)
-                self.covariance = rows @ rows.T / rows.shape[1]
+                rows = by_input.flatten(1).T  # (N, k)
+                self.covariance = covariance(rows if rows.dtype == torch.float64 else rows.float())
 
 
 class DirectOutput(PCAOutput):
