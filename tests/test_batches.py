@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headdiv.data.batches import BEGIN, END, PAD, SPECIALS, UNKNOWN, Pairs, batch_numbers, batches, make_batch
+from headdiv.data.batches import BEGIN, END, PAD, SPECIALS, UNKNOWN, Pairs, batch_numbers, make_batch
 from headdiv.packing import attention_mask
 
 lengths = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30)
@@ -129,9 +129,3 @@ def test_a_batch_moves_as_a_whole():
     assert moved.cross.keys is moved.source_side
     for layout in ("encoder", "decoder", "cross"):
         assert getattr(moved, layout).mask.shape == getattr(batch, layout).mask.shape
-
-
-def test_batches_are_laid_out_one_after_the_other():
-    pairs = pairs_of([(3, 4), (5, 1), (2, 2)])
-    found = list(batches(pairs, [[2, 0], [1]]))
-    assert [sorted(batch.numbers.tolist()) for batch in found] == [[0, 2], [1]]
