@@ -7,7 +7,7 @@ import torch
 from headdiv.data.corpus import load_corpus
 from headdiv.experiments import Runs
 from headdiv.model import count_parameters
-from headdiv.papers import load_task
+from headdiv.papers import task_of
 from headdiv.training import build_model
 
 
@@ -26,7 +26,7 @@ def audit(profile: str, experiment: str) -> dict[str, dict[str, int | None]]:
         DataError: the data cannot be had.
     """
     configs = {config.variant: config for config in Runs(profile).of(experiment)}
-    rows = load_task(*experiment.partition("/")[::2]).variants
+    rows = task_of(experiment).variants
     told: dict[str, dict[str, int | None]] = {}
     for variant, config in configs.items():
         with torch.device("meta"):

@@ -12,6 +12,7 @@ from headdiv.errors import DataError
 from headdiv.experiments import Runs
 from headdiv.files import read_json, short_hash
 from headdiv.report.figures import FIGURES
+from headdiv.report.store import metrics_path
 
 
 class Plan:
@@ -35,8 +36,9 @@ class Plan:
 
     def metrics(self, table: str) -> list[str]:
         """Metrics files of all runs behind a table (``deacon_translation``)."""
-        configs = self.runs.of(self.tables[table])
-        return [f"results/{self.name}/{c.paper}/{c.task}/{c.variant}/seed{c.seed}/metrics.json" for c in configs]
+        experiment = self.tables[table]
+        paths = (metrics_path(self.profile, experiment, c.variant, c.seed) for c in self.runs.of(experiment))
+        return [str(path.relative_to(places.home())) for path in paths]
 
     def vocabulary(self, experiment: str) -> str:
         """The file that says that an experiment's corpus is prepared."""

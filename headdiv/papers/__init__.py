@@ -74,3 +74,13 @@ def load_task(paper: str, task: str) -> Task:
     if task not in tasks:
         raise ConfigError(f"task {task!r} of {paper} is not known{nearest(task, list(tasks))}")
     return tasks[task]
+
+
+def task_of(experiment: str) -> Task:
+    """The task of ``<paper>/<task>``.
+
+    Raises:
+        ConfigError: there is no such paper or task.
+    """
+    paper, _, task = experiment.partition("/")
+    return load_task(paper, task)

@@ -11,7 +11,7 @@ from IPython.display import Markdown
 
 from headdiv import places
 from headdiv.files import write_text
-from headdiv.papers import Column, Task, load_task
+from headdiv.papers import Column, Task, task_of
 from headdiv.params import audit
 from headdiv.report.store import Metrics, stored
 
@@ -22,7 +22,7 @@ def results_table(profile: str, experiment: str) -> pd.DataFrame:
     Columns: variant, label, seeds, epochs, training_pairs, then for each of the paper's columns
     ``<name>``, ``<name>_sd``, ``<name>_paper``; at last cost.
     """
-    task = load_task(*experiment.partition("/")[::2])
+    task = task_of(experiment)
     runs = stored(profile, experiment)
     by_variant: dict[str, list[Metrics]] = {}
     for metrics in sorted(runs, key=lambda m: (_order(task, m["variant"]), m["variant"], m["seed"])):
@@ -65,7 +65,7 @@ def _value(metrics: Metrics, name: str, base: int | None) -> float | None:
 
 def display_table(profile: str, experiment: str) -> pd.DataFrame:
     """`results_table` for reading: rounded as the paper rounds, ours and the paper's side by side."""
-    task = load_task(*experiment.partition("/")[::2])
+    task = task_of(experiment)
     table = results_table(profile, experiment)
     shown = pd.DataFrame({"Architecture": table["label"]})
     for name, column in task.columns.items():
@@ -77,7 +77,7 @@ def display_table(profile: str, experiment: str) -> pd.DataFrame:
 
 def as_markdown(profile: str, experiment: str) -> str:
     """The table for reading, with its scale above it and signatures below."""
-    task = load_task(*experiment.partition("/")[::2])
+    task = task_of(experiment)
     shown = display_table(profile, experiment)
     runs = stored(profile, experiment)
     lines = [
