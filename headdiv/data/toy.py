@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, TypeVar
 
 from headdiv.data.toy_grammar import (
@@ -88,6 +88,22 @@ def splits(train: int, valid: int, test: int, seed: int) -> dict[str, list[tuple
     return {"train": pairs[test + valid :], "valid": pairs[test : test + valid], "test": pairs[:test]}
 
 
+def sentences(source: random.Random, nouns: int | None = None) -> Iterator[tuple[str, Sentence]]:
+    """Endless English sentences of the corpus's lengths, each as its text and its tree; some occur again.
+
+    Args:
+        source: only its `random()` is called, and only while a sentence is being drawn, so that a caller
+            may draw from it in between.
+        nouns: how many of the nouns of each kind to use, the first ones of the lexicon; None uses all.
+    """
+    draw = _Draw(source, nouns)
+    while True:
+        sentence = draw.sentence()
+        text = english(sentence)
+        if SHORTEST <= text.count(" ") + 1 <= LONGEST:
+            yield text, sentence
+
+
 @functools.cache
 def _verbs(gap: str, kind: str, nested: bool) -> list[Verb]:
     """The verbs of a clause, as often as their weight says.
@@ -110,8 +126,11 @@ def _verbs(gap: str, kind: str, nested: bool) -> list[Verb]:
 
 
 @functools.cache
-def _nouns(kinds: tuple[str, ...]) -> list[Noun]:
-    return [noun for noun in lexicon().nouns.values() if noun.kind in kinds and not noun.pronoun]
+def _nouns(kinds: tuple[str, ...], most: int | None = None) -> list[Noun]:
+    """The nouns of the kinds, in the order of the lexicon, at most so many of each."""
+    every = [noun for noun in lexicon().nouns.values() if not noun.pronoun]
+    few = {kind: [noun for noun in every if noun.kind == kind][:most] for kind in kinds}
+    return [noun for noun in every if noun in few.get(noun.kind, ())]
 
 
 @functools.cache
@@ -151,8 +170,9 @@ def _times(tense: str) -> list[str]:
 class _Draw:
     """Draws trees. Only `random()` is called: its sequence alone is promised never to change."""
 
-    def __init__(self, source: random.Random) -> None:
+    def __init__(self, source: random.Random, nouns: int | None = None) -> None:
         self.random = source.random
+        self.nouns = nouns  # how many of each kind; None: all
 
     def pick(self, choices: Sequence[_T]) -> _T:
         return choices[int(self.random() * len(choices))]
@@ -193,7 +213,7 @@ class _Draw:
         """
         if PERSON in kinds and self.chance(pronoun):
             return NounPhrase(self.pick(_pronouns()))
-        noun = self.pick(_nouns(kinds))
+        noun = self.pick(_nouns(kinds, self.nouns))
         phrase = NounPhrase(noun)
         if noun.kind == "drink":
             phrase.determiner = self.pick(["bare", "bare", "the"])

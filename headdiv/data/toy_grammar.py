@@ -6,7 +6,7 @@ The words and their forms are in toy_lexicon.yaml; headdiv/data/toy.py draws the
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
@@ -137,8 +137,8 @@ def lexicon() -> Lexicon:
     return Lexicon(yaml.safe_load(text))
 
 
-def _text(words: list[str]) -> str:
-    """Join words; a comma is written once, and only between two words."""
+def _text(words: list[str], end: str = ".") -> str:
+    """Join words and `end`; a comma is written once, and only between two words."""
     out, comma = [], False
     for word in words:
         if word == ",":
@@ -149,7 +149,7 @@ def _text(words: list[str]) -> str:
             comma = False
             out.append(word)
     text = " ".join(out)
-    return text[0].upper() + text[1:] + "."
+    return text[0].upper() + text[1:] + end
 
 
 def english(sentence: Sentence) -> str:
@@ -159,6 +159,37 @@ def english(sentence: Sentence) -> str:
         return _text(main)
     other = [sentence.link, *_english_clause(sentence.other)]
     return _text([*other, ",", *main] if sentence.first else [*main, "," * (sentence.link == "but"), *other])
+
+
+def english_phrase(phrase: NounPhrase) -> str:
+    """Write a noun phrase in English as it stands in the middle of a sentence; pronouns in their object form."""
+    return " ".join(word for word in _english_noun_phrase(phrase) if word)
+
+
+def english_question(clause: Clause, asked: str) -> str:
+    """Ask in English for a phrase of a clause that has no adverbials.
+
+    Args:
+        clause: a clause with one or two objects; nothing in it is a gap.
+        asked: "subject" ("Who sees the cat?") or "object", the last one ("What does the man see?").
+    """
+    wanted = clause.subject if asked == "subject" else clause.objects[-1]
+    words = ["who" if wanted.noun.kind == PERSON else "what"]
+    if asked == "subject":  # the verb is singular whatever the answer's number
+        return _text([*words, *_english_clause(replace(clause, subject=None))], "?")
+    plural = _is_plural(clause.subject)
+    helper, plain = "did" if clause.tense == "past" else "do" if plural else "does", clause.verb.english[0]
+    if clause.modal is not None:
+        singular, modal = lexicon().data["modals"][clause.modal]["en"]
+        if singular == modal:
+            helper = modal
+        else:  # "wants to" takes "does" like any other verb
+            plain = f"{modal} {plain}"
+    words += [helper, *_english_noun_phrase(clause.subject, subject=True), "not" * clause.negative, clause.frequency]
+    words.append(plain)
+    for phrase in clause.objects[:-1]:
+        words += _english_noun_phrase(phrase)
+    return _text(words, "?")
 
 
 def _english_noun_phrase(phrase: NounPhrase, *, subject: bool = False) -> list[str]:

@@ -1,0 +1,151 @@
+"""Byte-level byte pair encoding by Hugging Face ``tokenizers``: train one, or load one such as GPT-NeoX's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from headdiv.errors import DataError
+from headdiv.files import read_json
+
+END_TEXT = "<|endoftext|>"  # the entry that stands between documents
+SMALLEST = 257  # entries: one for each byte, and END_TEXT
+SEEN = 2  # times: a pair of entries that occurs once in the whole training text is not worth an entry
+
+
+@dataclass(frozen=True)
+class Bpe:
+    """A tokeniser of text into the ids 0 … ``size`` - 1.
+
+    Attributes:
+        tokenizer: of the ``tokenizers`` library, without added tokens.
+        size: entries of the vocabulary: rows of the model's embedding.
+        end: the id of ``<|endoftext|>``. No text is ever encoded to it.
+    """
+
+    tokenizer: Tokenizer
+    size: int
+    end: int
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, without marks of begin or end."""
+        return [found.ids for found in self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids; ``end`` is shown as ``<|endoftext|>``.
+
+        What `train_bpe` made gives back every encoded text as it was. A loaded tokeniser that normalises
+        (GPT-NeoX: NFC) gives it back normalised. Ids cut inside a character give U+FFFD there.
+
+        Raises:
+            ValueError: an id is not one of the vocabulary's (the library would leave it out).
+        """
+        ids = [int(i) for i in ids]
+        for i in ids:
+            if not 0 <= i < self.size:
+                raise ValueError(f"id {i} is not in the vocabulary of {self.size} entries")
+        return self.tokenizer.decode(ids, skip_special_tokens=False)
+
+
+def train_bpe(texts: Iterable[str], vocabulary_size: int) -> str:
+    """Train on ``texts``; the same texts in the same order always give the same tokeniser.
+
+    Args:
+        texts: read once, one after the other.
+        vocabulary_size: entries, at least 257: ``<|endoftext|>`` with id 0, the 256 bytes, and merges of
+            pairs that occur at least twice.
+
+    Returns:
+        The tokeniser as JSON, for `load_bpe`.
+
+    Raises:
+        DataError: the size is below 257, or the texts hold too few pairs to reach it. The vocabulary is
+            not filled up with entries that no text can have, since the model's size would then mean nothing.
+    """
+    if vocabulary_size < SMALLEST:
+        raise DataError(
+            f"a vocabulary of {vocabulary_size} entries is too small, expected at least {SMALLEST}: "
+            f"the 256 bytes and {END_TEXT}"
+        )
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary_size,
+        min_frequency=SEEN,
+        special_tokens=[END_TEXT],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    found = tokenizer.get_vocab_size()
+    if found != vocabulary_size:
+        raise DataError(
+            f"the training text yields a vocabulary of {found} entries, expected {vocabulary_size}; "
+            "give more text or ask for a smaller vocabulary"
+        )
+    return tokenizer.to_str()
+
+
+def load_bpe(source: Path | str) -> Bpe:
+    """Load a tokeniser in the JSON form of ``tokenizers``: `train_bpe`'s, or a file such as GPT-NeoX-20B's.
+
+    The vocabulary is that of the file's BPE model. The tokens that the file adds to it are dropped: those
+    with ids of their own (GPT-NeoX's 23 runs of spaces, from id 50,254 on) since without them V = 50,254,
+    which the DEACON paper's 354,818,048 parameters need; the others so that a text which spells
+    ``<|endoftext|>`` is encoded as the ordinary characters it consists of.
+
+    Args:
+        source: a file, or the JSON itself (a text that begins with a brace).
+
+    Raises:
+        DataError: the file is missing, not JSON or no BPE tokeniser; it encodes at random (dropout); the ids
+            of its vocabulary are not 0, 1, 2, …; or ``<|endoftext|>`` is missing there, or can be
+            encoded from a text.
+    """
+    if isinstance(source, str) and source.lstrip().startswith("{"):
+        name = "tokeniser"
+        try:
+            content = json.loads(source)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{name}, line {error.lineno}: not valid JSON ({error.msg})") from None
+    else:
+        name = str(source)
+        content = read_json(source)
+    vocabulary = _vocabulary(content, name)
+    # A batch must not be cut or filled up: windows are cut later.
+    content = content | {"added_tokens": [], "truncation": None, "padding": None}
+    try:
+        tokenizer = Tokenizer.from_str(json.dumps(content))
+    except Exception as error:  # the library raises nothing narrower
+        raise DataError(f"{name}: not a tokeniser in the form of Hugging Face tokenizers ({error})") from None
+    bpe = Bpe(tokenizer, len(vocabulary), vocabulary[END_TEXT])
+    if any(bpe.end in ids for ids in bpe.encode_batch([END_TEXT, f"a{END_TEXT}b", f"a {END_TEXT} b"])):
+        raise DataError(f"{name}: a text that spells {END_TEXT} is encoded as the mark itself, expected never")
+    return bpe
+
+
+def _vocabulary(content: Any, name: str) -> dict[str, int]:
+    model = content.get("model") if isinstance(content, dict) else None
+    # Files from before the library's release 0.11 do not name the model's type, but BPE alone has merges.
+    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE" or "merges" not in model:
+        kind = model.get("type", "no type") if isinstance(model, dict) else "no model"
+        raise DataError(f"{name}: found {kind}, expected a tokeniser whose model is of type BPE")
+    vocabulary = model.get("vocab")
+    if not isinstance(vocabulary, dict) or not _counts_up(vocabulary.values()):
+        raise DataError(f"{name}: the ids of the BPE model's vocabulary are not 0, 1, 2, … without a gap")
+    if END_TEXT not in vocabulary:
+        raise DataError(f"{name}: the BPE model's vocabulary of {len(vocabulary)} entries lacks {END_TEXT}")
+    if model.get("dropout"):
+        raise DataError(f"{name}: the BPE model has dropout {model['dropout']}, expected none: it encodes at random")
+    return vocabulary
+
+
+def _counts_up(ids: Iterable[Any]) -> bool:
+    ids = list(ids)
+    return all(isinstance(i, int) for i in ids) and sorted(ids) == list(range(len(ids)))

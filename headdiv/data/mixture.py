@@ -1,0 +1,355 @@
+"""An endless stream of token windows from several sources, mixed by weights; and the windows of held-out text.
+
+Every document is ``end`` and its tokens, so ``end`` marks both where a document begins and where the one
+before it stops. The documents are laid one behind the other and the row is cut into windows of context + 1
+tokens that overlap by one: the inputs are ``window[:-1]``, the targets ``window[1:]``, and each token is a
+target exactly once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from headdiv.data.refusals import Refusals
+from headdiv.data.shards import read_documents
+from headdiv.errors import DataError
+from headdiv.files import short_hash
+
+Encode = Callable[[list[str]], list[list[int]]]  # each text to its tokens, whatever the others are
+Read = Callable[..., Iterator[tuple[int, str]]]  # read_documents, all but the path and ``start`` given
+Label = TypeVar("Label")
+
+AHEAD = 64  # documents of a source that are encoded at once, at most
+AHEAD_CHARACTERS = 1 << 20  # once there are so many, no further document joins them
+
+
+class Mixture:
+    """The stream: windows from all sources, always the same for the same arguments, without an end.
+
+    The next document comes from the source that lacks most tokens of its share (share · tokens of all
+    sources - its own tokens), so the shares follow the weights with an error of a few documents and without
+    a draw. A source whose last shard ends begins again at its first.
+
+    Documents are read until ``block`` windows can be cut. All whole windows of the block are then permuted,
+    since batch normalisation needs batches that look like the corpus; what is left (at most ``context``
+    tokens, the first of them the last window's last) begins the next block. The memory holds one block and
+    up to `AHEAD` documents of each source.
+
+    Args:
+        sources: each source's shards, in reading order (see `read_documents` for their form).
+        weights: each source's share of the tokens, to any sum; the names are those of ``sources``.
+        encode: gives the tokens of each text; called with a few documents at once.
+        end: the id that stands before each document.
+        context: tokens that a model sees, at least 1.
+        seed: of the permutations.
+        refusals: told of records that cannot be used, once of each, however often it is read. In strict mode
+            the error may come up to `AHEAD` documents before the record's own turn.
+        block: windows that are shuffled together, at least 1. A long last document makes a block larger.
+        by_set: each source takes from its shards only the documents of its own set, as SlimPajama's shards
+            demand, where all sources list the same files; the names are then keys of `SLIMPAJAMA`.
+        document_start: see `read_documents`.
+
+    Raises:
+        DataError: sources and weights differ in their names, or a weight is not above zero. Later, from
+            `next` and `restore`: a shard cannot be read (see `read_documents`) or a source has no documents.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, Sequence[Path | str]],
+        weights: Mapping[str, float],
+        encode: Encode,
+        *,
+        end: int,
+        context: int,
+        seed: int,
+        refusals: Refusals,
+        block: int = 256,
+        by_set: bool = False,
+        document_start: str | None = None,
+    ) -> None:
+        if not sources or set(sources) != set(weights):
+            raise DataError(
+                f"found sources {', '.join(sorted(sources)) or 'none'} and weights for "
+                f"{', '.join(sorted(weights)) or 'none'}, expected one weight for each source"
+            )
+        for name, weight in weights.items():
+            if not (math.isfinite(weight) and weight > 0):
+                raise DataError(f"source {name!r}: found weight {weight}, expected a number above zero")
+        self._encode, self._end, self._context = encode, end, context
+        self._seed, self._block_size = seed, block
+        once = _EachOnce(refusals)
+        names = sorted(sources)  # nothing depends on the order in which the caller lists them
+        whole = math.fsum(weights.values())
+        self._shares = {name: weights[name] / whole for name in names}
+        self._sources = {
+            name: _Source(
+                name,
+                [Path(shard) for shard in sources[name]],
+                partial(
+                    read_documents,
+                    refusals=once,
+                    source=name if by_set else None,
+                    document_start=document_start,
+                ),
+            )
+            for name in names
+        }
+        shards = {name: [shard.name for shard in source.shards] for name, source in self._sources.items()}
+        self._stream = short_hash([shards, self._shares, end, context, seed, block, by_set, document_start])
+        self._block = 0  # blocks read so far
+        self._carried = np.empty(0, dtype=np.int32)
+        self._windows = np.empty((0, context + 1), dtype=np.int32)  # of the current block, permuted
+        self._taken = 0  # of them
+        self._begin: dict[str, Any] = {}  # the state where the current block began
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """Tokens of each source's documents up to the current block's end, each with its ``end``."""
+        return {name: source.tokens for name, source in self._sources.items()}
+
+    @property
+    def passes(self) -> dict[str, int]:
+        """How often each source's documents had been given in full when its last document was taken."""
+        return {name: source.place.passes for name, source in self._sources.items()}
+
+    def next(self, count: int) -> np.ndarray:
+        """The next windows: int32 (count, context + 1)."""
+        parts = [self._windows[:0]]
+        while count > 0:
+            if self._taken == len(self._windows):
+                self._read_block()
+            part = self._windows[self._taken : self._taken + count]
+            self._taken += len(part)
+            count -= len(part)
+            parts.append(part)
+        return np.concatenate(parts)
+
+    def state(self) -> dict[str, Any]:
+        """Where the stream stands, for `restore`: JSON-able, at most ``context`` tokens and a line a source."""
+        if self._taken == len(self._windows):
+            return self._snapshot()
+        return self._begin | {"taken": self._taken}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on exactly where `state` was asked for; the current block is read again.
+
+        Raises:
+            DataError: the state is of a stream with other arguments or shards of other names (their folder
+                may have changed), or a shard is not the file that it was.
+        """
+        if state["stream"] != self._stream:
+            raise DataError(
+                f"the state is of another stream: found {state['stream']}, expected {self._stream}; the names of "
+                "shards, weights, end, context, seed, block, by_set and document_start must be the same"
+            )
+        for name, source in self._sources.items():
+            place = state["sources"][name]
+            source.go_to(_Place(place["shard"], place["record"], place["passes"]), place["tokens"])
+        self._block = state["block"]
+        self._carried = np.array(state["carried"], dtype=np.int32)
+        self._windows, self._taken = self._windows[:0], 0
+        if state["taken"]:
+            self._read_block()
+            if state["taken"] > len(self._windows):
+                raise DataError(
+                    f"block {state['block']} of the stream: found {len(self._windows)} windows, expected more than "
+                    f"the {state['taken']} that were taken: a shard or the tokeniser has changed"
+                )
+            self._taken = state["taken"]
+
+    def _snapshot(self) -> dict[str, Any]:
+        return {
+            "stream": self._stream,
+            "block": self._block,
+            "taken": 0,
+            "carried": self._carried.tolist(),
+            "sources": {
+                name: source.place._asdict() | {"tokens": source.tokens} for name, source in self._sources.items()
+            },
+        }
+
+    def _read_block(self) -> None:
+        self._begin = self._snapshot()
+        parts, size = [self._carried], len(self._carried)
+        while size - 1 < self._block_size * self._context:
+            parts.append(self._neediest().next_document(self._encode, self._end))
+            size += len(parts[-1])
+        windows, self._carried = _cut(np.concatenate(parts), self._context)
+        order = np.random.default_rng([self._seed, self._block]).permutation(len(windows))
+        self._windows, self._taken = windows[order], 0
+        self._block += 1
+
+    def _neediest(self) -> _Source:
+        """The source with the largest deficit; of equals the one with the largest share, then the first by name."""
+        total = sum(source.tokens for source in self._sources.values())
+
+        def need(name: str) -> tuple[float, float]:
+            return self._shares[name] * total - self._sources[name].tokens, self._shares[name]
+
+        return self._sources[max(self._sources, key=need)]
+
+
+class _Place(NamedTuple):
+    """Where a source's next document is read: behind ``record`` records of a shard, in pass ``passes`` (from 0)."""
+
+    shard: int
+    record: int
+    passes: int
+
+
+class _Source:
+    """One source's documents without an end. They are encoded a few ahead, which never shows from outside."""
+
+    def __init__(self, name: str, shards: list[Path], read: Read) -> None:
+        self.name, self.shards, self._read = name, shards, read
+        self.go_to(_Place(0, 0, 0), 0)
+
+    def go_to(self, place: _Place, tokens: int) -> None:
+        """Go on behind the document that was the last when ``place`` and ``tokens`` were asked for."""
+        self.place, self.tokens = place, tokens
+        self._ahead: deque[tuple[_Place, np.ndarray]] = deque()
+        self._documents = self._endless(place)
+
+    def next_document(self, encode: Encode, end: int) -> np.ndarray:
+        """``end`` and the next document's tokens."""
+        if not self._ahead:
+            self._ahead.extend(_encode_some(self._documents, encode, end))
+        self.place, document = self._ahead.popleft()
+        self.tokens += len(document)
+        return document
+
+    def _endless(self, place: _Place) -> Iterator[tuple[_Place, str]]:
+        first, record, passes = place
+        found = first > 0 or record > 0  # who goes on in the middle may be behind the last document
+        while True:
+            for shard in range(first, len(self.shards)):
+                for after, text in self._read(self.shards[shard], start=record):
+                    found = True
+                    yield _Place(shard, after, passes), text
+                record = 0
+            if not found:
+                listed = ", ".join(str(shard) for shard in self.shards[:3]) + ", …" * (len(self.shards) > 3)
+                raise DataError(
+                    f"source {self.name!r}: found no document in its {len(self.shards)} shards ({listed}), "
+                    "expected at least one"
+                )
+            first, passes, found = 0, passes + 1, False
+
+
+class _EachOnce(Refusals):
+    """Passes a refusal on once, though every pass and every source that reads the shard meets the record.
+
+    It keeps a short text for each refused record, and none when records are read strictly.
+    """
+
+    def __init__(self, outer: Refusals) -> None:
+        super().__init__(outer.strict)
+        self._outer = outer
+        self.counts = outer.counts
+        self._told: set[str] = set()
+
+    def add(self, where: str, reason: str, found: str = "") -> None:
+        """See `Refusals.add`."""
+        if where not in self._told:
+            self._outer.add(where, reason, found)
+            self._told.add(where)
+
+
+def _encode_some(documents: Iterator[tuple[Label, str]], encode: Encode, end: int) -> list[tuple[Label, np.ndarray]]:
+    """``end`` and the tokens of the next few documents, int32, each with its label; [] when none is left."""
+    labels, texts, characters = [], [], 0
+    for label, text in documents:
+        labels.append(label)
+        texts.append(text)
+        characters += len(text)
+        if len(texts) == AHEAD or characters >= AHEAD_CHARACTERS:
+            break
+    encoded = encode(texts) if texts else []
+    return [(label, np.array([end, *ids], dtype=np.int32)) for label, ids in zip(labels, encoded, strict=True)]
+
+
+def _cut(row: np.ndarray, context: int) -> tuple[np.ndarray, np.ndarray]:
+    """All whole windows (count, context + 1) of a row of tokens, as a view, and what the next one begins with."""
+    count = max(len(row) - 1, 0) // context
+    rest = row[count * context :].copy()
+    if not count:
+        return np.empty((0, context + 1), dtype=row.dtype), rest
+    return np.lib.stride_tricks.sliding_window_view(row, context + 1)[::context], rest
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Validation or test text in windows, and the sizes of the raw text that its measures are divided by.
+
+    Attributes:
+        windows: int32 (windows, context + 1); the last is filled up with -1, which is no token: a target of
+            -1 must not be scored and an input of -1 may be read as any id.
+        documents: how many.
+        words: parts between white space.
+        bytes: of the documents' texts in UTF-8, without what stands between documents.
+    """
+
+    windows: np.ndarray
+    documents: int
+    words: int
+    bytes: int
+
+    @property
+    def targets(self) -> int:
+        """Tokens to predict: those of every document, and an ``end`` behind each."""
+        return int((self.windows[:, 1:] >= 0).sum())
+
+
+def held_out(
+    paths: Sequence[Path | str],
+    encode: Encode,
+    *,
+    end: int,
+    context: int,
+    refusals: Refusals,
+    document_start: str | None = None,
+    source: str | None = None,
+) -> HeldOut:
+    """Read all documents in order and cut them as `Mixture` does, unshuffled.
+
+    One ``end`` stands behind the last document, so that the end of each is predicted, as in training. Every
+    token but the first ``end`` is a target exactly once. The whole text is held as int32.
+
+    Args:
+        paths: files (see `read_documents`).
+        encode: gives the tokens of each text.
+        end: the id between documents.
+        context: tokens that a model sees, at least 1.
+        refusals: told of records that cannot be used.
+        document_start: see `read_documents`.
+        source: only the documents of this set of SlimPajama's.
+
+    Raises:
+        DataError: a file cannot be read (see `read_documents`), or there is no document in any.
+    """
+    read = partial(read_documents, refusals=refusals, source=source, document_start=document_start)
+    texts = chain.from_iterable(read(path) for path in paths)
+    # What is counted travels as a label beside the text, which is gone once it is encoded.
+    labelled = (((len(text.split()), len(text.encode())), text) for _, text in texts)
+    parts, words, size = [], 0, 0
+    while some := _encode_some(labelled, encode, end):
+        for (more_words, more_bytes), document in some:
+            parts.append(document)
+            words += more_words
+            size += more_bytes
+    if not parts:
+        raise DataError(f"{', '.join(str(path) for path in paths)}: found no document, expected at least one")
+    row = np.concatenate([*parts, np.array([end], dtype=np.int32)])
+    padding = -(len(row) - 1) % context
+    windows, _ = _cut(np.pad(row, (0, padding), constant_values=-1), context)
+    return HeldOut(windows.copy(), len(parts), words, size)
