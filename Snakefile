@@ -26,6 +26,7 @@ shell.prefix(f"export PATH='{Path(sys.executable).parent}':$PATH; ")
 wildcard_constraints:
     paper="[a-z0-9]+",
     task="[a-z0-9]+",
+    table="[a-z0-9]+",
     variant="[A-Za-z0-9-]+",
     seed="[0-9]+",
     figure="[a-z0-9_]+",
@@ -58,7 +59,7 @@ rule figures:
 # compare those that depend on `output`. (Run again it would be alone, for `ancient` below hides it from all others.)
 rule data:
     output:
-        "data/prepared/{corpus}/vocabulary.json",
+        "data/prepared/{corpus}/corpus.json",
     log:
         f"{LOGS}/data/{{corpus}}.log",
     conda:
@@ -73,7 +74,7 @@ rule data:
 # What decides a run is its configuration and the notebook's code, not the age of files: prose may change freely.
 rule run:
     input:
-        data=ancient(lambda w: PLAN.vocabulary(f"{w.paper}/{w.task}")),
+        data=ancient(lambda w: PLAN.corpus(f"{w.paper}/{w.task}")),
         notebook=ancient("notebooks/runs/{paper}_{task}.ipynb"),
     output:
         metrics=f"{RESULTS}/{{paper}}/{{task}}/{{variant}}/seed{{seed}}/metrics.json",
@@ -95,18 +96,18 @@ rule run:
 
 rule table:
     input:
-        lambda w: PLAN.metrics(f"{w.paper}_{w.task}"),
+        lambda w: PLAN.metrics(PLAN.tables[f"{w.paper}_{w.table}"]),
     output:
-        csv=f"{RESULTS}/tables/{{paper}}_{{task}}.csv",
-        markdown=f"{RESULTS}/tables/{{paper}}_{{task}}.md",
+        csv=f"{RESULTS}/tables/{{paper}}_{{table}}.csv",
+        markdown=f"{RESULTS}/tables/{{paper}}_{{table}}.md",
     log:
-        f"{LOGS}/tables/{{paper}}_{{task}}.log",
+        f"{LOGS}/tables/{{paper}}_{{table}}.log",
     conda:
         "environment.yml"
     params:
         profile=PLAN.profile,
     shell:
-        "python -m headdiv --log {log} table {wildcards.paper}/{wildcards.task} {output.csv} {output.markdown}"
+        "python -m headdiv --log {log} table {wildcards.paper}/{wildcards.table} {output.csv} {output.markdown}"
         " --profile {params.profile}"
 
 

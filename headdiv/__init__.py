@@ -4,7 +4,7 @@ import headdiv
 
 config = headdiv.run_config("quick", "deacon/translation", "direct-8", seed=1)
 run = headdiv.train(config)
-headdiv.translate_sentence(run, "The old dog sees a small cat.")
+headdiv.apply(run, "The old dog sees a small cat.")
 """
 
 from importlib import import_module
@@ -21,13 +21,17 @@ _PUBLIC = {
     "load_run": "headdiv.training",
     "evaluate": "headdiv.evaluation",
     "examples": "headdiv.evaluation",
-    "translate_sentence": "headdiv.evaluation",
+    "apply": "headdiv.evaluation",
+    "answer": "headdiv.evaluation",
     "record": "headdiv.report.store",
-    "scores": "headdiv.report.store",
+    "score_table": "headdiv.report.store",
     "parameter_table": "headdiv.report.tables",
     "results_table": "headdiv.report.tables",
-    "show_table": "headdiv.report.tables",
-    "show_figure": "headdiv.report.figures",
+    "show_table": "headdiv.report.show",
+    "show_parameters": "headdiv.report.show",
+    "show_figure": "headdiv.report.show",
+    "show_scores": "headdiv.report.show",
+    "show_examples": "headdiv.report.show",
     "gha_convergence": "headdiv.report.illustrations",
     "deacon_geometry": "headdiv.report.illustrations",
 }

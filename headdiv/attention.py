@@ -15,9 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headdiv.packing import Side
+from headdiv.packing import Side, attention_mask
 
 Kind = Literal["encoder", "decoder", "cross"]
+
+WIDE = 64 * 64  # weights of a window and head: up to here our own product is as fast, beyond torch's fused one wins
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,23 @@ class AttentionSpec:
 
 @dataclass(frozen=True)
 class AttentionLayout:
-    """Who may look at whom in one kind of attention: the two sides and the mask between them."""
+    """Who may look at whom in one kind of attention: the two sides and the mask between them.
+
+    Without a mask every slot sees itself and all earlier ones of its window (a language model's full windows).
+    """
 
     queries: Side
     keys: Side
-    mask: Tensor  # (R, 1, N, S), added to the scores
+    mask: Tensor | None  # (R, 1, N, S), added to the scores
+
+    def written_out(self) -> Tensor:
+        """The mask, also where it is only implied."""
+        return attention_mask(self.queries, self.keys, causal=True) if self.mask is None else self.mask
+
+    @property
+    def wide(self) -> bool:
+        """Whether a window's weights are too many to be held for the backward pass."""
+        return self.queries.sentences.shape[1] * self.keys.sentences.shape[1] > WIDE
 
 
 @dataclass(frozen=True)
@@ -105,9 +119,8 @@ class MultiHeadAttention(nn.Module):
             (q,) = into_windows(self._project(x, 0, 1), layout.queries, 1, H)
             k, v = into_windows(self._project(memory, 1, 3), layout.keys, 2, H)
         if self.records is None:
-            z = ScaledDotProduct.apply(q, k, v, layout.mask)  # (R, H, N, K)
-            return out_of_windows(z, layout.queries)
-        scores = q @ k.transpose(-2, -1) * K**-0.5 + layout.mask
+            return out_of_windows(_dot_product(q, k, v, layout), layout.queries)
+        scores = q @ k.transpose(-2, -1) * K**-0.5 + layout.written_out()
         weights = scores.softmax(dim=-1)  # (R, H, N, S)
         heads = out_of_windows(weights @ v, layout.queries)
         self.records.append(HeadRecord(self.spec, layout, weights, v, heads.view(-1, H, K)))
@@ -174,6 +187,14 @@ class ScaledDotProduct(torch.autograd.Function):
         return grad_scores @ k, grad_scores.transpose(-2, -1) @ q, grad_v, None
 
 
+def _dot_product(q: Tensor, k: Tensor, v: Tensor, layout: AttentionLayout) -> Tensor:
+    """softmax(q kᵀ/√K + mask) v, (R, H, N, K), by whichever way is faster for windows of this width."""
+    if not layout.wide:
+        return ScaledDotProduct.apply(q, k, v, layout.written_out())
+    mask = layout.mask if layout.mask is None else layout.mask.to(q.dtype)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+
+
 def into_windows(x: Tensor, side: Side, parts: int, heads: int) -> tuple[Tensor, ...]:
     """(T, parts·H·K) rows -> ``parts`` tensors (R, H, N, K); an empty slot holds some row's values."""
     return _IntoWindows.apply(x, side, parts, heads)
@@ -188,7 +209,8 @@ def _gather(x: Tensor, side: Side, parts: int, heads: int) -> Tensor:
     if not side.full:
         x = x.index_select(0, side.rows)
     R, N = side.sentences.shape
-    return x.view(R, N, parts, heads, -1).permute(2, 0, 3, 1, 4).contiguous()  # (parts, R, H, N, K)
+    K = x.shape[1] // (parts * heads)
+    return x.view(R, N, parts, heads, K).permute(2, 0, 3, 1, 4).contiguous()  # (parts, R, H, N, K)
 
 
 def _scatter(parts: Sequence[Tensor], side: Side) -> Tensor:
@@ -231,7 +253,7 @@ class _OutOfWindows(torch.autograd.Function):
         R, N = side.sentences.shape
         spread = grad.new_zeros(R * N, grad.shape[1])
         spread[side.slots] = grad
-        return spread.view(R, N, ctx.heads, -1).transpose(1, 2).contiguous(), None
+        return spread.view(R, N, ctx.heads, grad.shape[1] // ctx.heads).transpose(1, 2).contiguous(), None
 
 
 @contextlib.contextmanager

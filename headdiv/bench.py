@@ -14,12 +14,14 @@ from torch.nn import functional as F
 
 from headdiv.config import RunConfig
 from headdiv.data.batches import Batch, batch_numbers, make_batch
-from headdiv.data.corpus import Corpus, load_corpus
+from headdiv.data.seq2seq import Corpus, load_translation
 from headdiv.experiments import Runs
 from headdiv.model import Transformer
 from headdiv.optimise import Learner
 from headdiv.packing import pad_rows
 from headdiv.provenance import provenance
+from headdiv.tasks import TASKS
+from headdiv.tasks.base import vocabulary_of
 from headdiv.training import build_model
 
 EXPERIMENT = "deacon/translation"
@@ -43,8 +45,10 @@ def measure(profile: str, rounds: int = 15) -> dict[str, Any]:
     runs = Runs(profile)
     config, deacon = (runs.one(EXPERIMENT, variant, runs.profile.seeds[0]) for variant in ("baseline", "direct-8"))
     torch.set_num_threads(config.threads)
-    corpus = load_corpus(config.data)
-    chosen = batch_numbers(corpus.train.pairs, config.train.tokens_per_batch, seed=config.seed)[: rounds + WARM_UP]
+    corpus = load_translation(config.data)
+    chosen = batch_numbers(corpus.train.pairs.sizes("target"), config.train.tokens_per_batch, seed=config.seed)[
+        : rounds + WARM_UP
+    ]
     batches = [make_batch(corpus.train.pairs, numbers) for numbers in chosen]
     learner, steps = _learner(config, corpus), {}
     steps["baseline"] = _stepper(learner, corpus)
@@ -89,8 +93,8 @@ def say(told: dict[str, Any]) -> str:
 
 
 def _learner(config: RunConfig, corpus: Corpus) -> Learner:
-    model, method = build_model(config, corpus)
-    return Learner(model.train(), method, config.train)
+    model, method = build_model(config, vocabulary_of(corpus))
+    return Learner(TASKS[config.task], model.train(), method, config.train)
 
 
 def _stepper(learner: Learner, corpus: Corpus) -> Callable[[Batch], object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from headdiv import distributed
 from headdiv.errors import TrainingError
 from headdiv.files import read_json, replacing, write_json
 
@@ -19,7 +21,7 @@ _NAME = re.compile(r"step(\d+)")
 
 
 def save(folder: Path, step: int, model: nn.Module, optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Write ``folder/step<step>`` and then remove older ones.
+    """Write ``folder/step<step>`` and then remove older ones; called by all ranks, written by the first.
 
     Args:
         folder: of the run's checkpoints.
@@ -28,12 +30,14 @@ def save(folder: Path, step: int, model: nn.Module, optimiser: torch.optim.Optim
         optimiser: its state is kept.
         state: everything else, as JSON; the random number generators' states are added.
     """
+    tensors = {"random": distributed.gathered(torch.get_rng_state())}  # (ranks, bytes)
+    if torch.cuda.is_available():
+        tensors["random_cuda"] = distributed.gathered(torch.cuda.get_rng_state())
+    if not distributed.is_first():
+        return
     with replacing(folder / f"step{step}") as temporary:
         temporary.mkdir()
         save_model(model, temporary / "model.safetensors")
-        tensors = {"random": torch.get_rng_state()}
-        if torch.cuda.is_available():
-            tensors["random_cuda"] = torch.cuda.get_rng_state()
         for number, values in optimiser.state_dict()["state"].items():
             tensors |= {f"{number}.{name}": value.contiguous() for name, value in values.items()}
         save_file(tensors, temporary / "optimiser.safetensors")
@@ -46,7 +50,10 @@ def save(folder: Path, step: int, model: nn.Module, optimiser: torch.optim.Optim
 def restore(
     folder: Path, model: nn.Module, optimiser: torch.optim.Optimizer, device: torch.device
 ) -> dict[str, Any] | None:
-    """Put the newest checkpoint into model, optimiser and generators; return its state, or None if there is none."""
+    """Put the newest checkpoint into model, optimiser and generators; return its state, or None if there is none.
+
+    It may have been written by another number of ranks. Ranks that had none then draw from a state of their own.
+    """
     found = _all(folder)
     if not found:
         return None
@@ -65,9 +72,13 @@ def restore(
     if random is None or (shapes and any(shapes.get(number) != p.shape for number, p in enumerate(parameters))):
         raise TrainingError(f"{path}: does not fit this model")
     optimiser.load_state_dict(told)
-    torch.set_rng_state(random)
-    if device.type == "cuda" and random_cuda is not None:
-        torch.cuda.set_rng_state(random_cuda)
+    rank = distributed.rank()
+    if rank < len(random):
+        torch.set_rng_state(random[rank].clone())  # not a view, which torch would read from its storage's beginning
+        if device.type == "cuda" and random_cuda is not None:
+            torch.cuda.set_rng_state(random_cuda[rank].clone())
+    else:
+        torch.manual_seed(zlib.crc32(f"{newest.name} {rank}".encode()))
     return state
 
 

@@ -53,10 +53,9 @@ def _send_output_to(log: Path) -> None:
 @click.argument("name")
 @click.option("--folder", type=click.Path(path_type=Path), help="Where to; data/raw where left out.")
 def fetch(name: str, folder: Path | None) -> None:
-    """Download the public data set NAME, with checksums, and count what is in it."""
+    """Download the public data set NAME and check its files' checksums."""
     from headdiv import places
     from headdiv.data import fetch as fetching
-    from headdiv.data.text import read_parallel
     from headdiv.errors import DataError
 
     registry = fetching.load_registry()
@@ -64,8 +63,7 @@ def fetch(name: str, folder: Path | None) -> None:
         raise DataError(f"data set {name!r} is not known; there are: {', '.join(registry)}")
     where = fetching.fetch(name, folder or places.raw())
     for split, entry in registry[name].splits.items():
-        read_parallel(*(where / file for file in entry.files.values()), expected=entry.count)
-        click.echo(f"{split}: {entry.count:,} pairs")
+        click.echo(f"{split}: {entry.count:,} examples in {', '.join(dict.fromkeys(entry.files.values()))}")
     click.echo(f"{where} is complete. Licence: {registry[name].licence}")
 
 
@@ -74,11 +72,11 @@ def fetch(name: str, folder: Path | None) -> None:
 @profile_option()
 def prepare(experiment: str, profile: str) -> None:
     """Fetch an experiment's data and turn it into word indices."""
-    from headdiv.data.corpus import load_corpus
     from headdiv.experiments import Runs
+    from headdiv.tasks import TASKS
 
-    corpus = load_corpus(Runs(profile).of(experiment)[0].data)
-    click.echo(json.dumps(corpus.statistics(), indent=1))
+    config = Runs(profile).of(experiment)[0]
+    click.echo(json.dumps(TASKS[config.task].load(config.data).statistics, indent=1))
 
 
 @cli.command()
@@ -95,7 +93,8 @@ def params(experiment: str, profile: str, as_json: bool) -> None:
         return
     for variant, row in told.items():
         paper = f"{row['paper']:>12,}" if row["paper"] is not None else f"{'–':>12}"
-        click.echo(f"{variant:<14}{row['parameters']:>12,}  paper {paper}")
+        follows = f"  follows: {row['follows']}" if row["follows"] else ""
+        click.echo(f"{variant:<14}{row['parameters']:>12,}  paper {paper}{follows}")
 
 
 @cli.command()
@@ -104,12 +103,18 @@ def params(experiment: str, profile: str, as_json: bool) -> None:
 @click.option("--seed", type=int, default=1, show_default=True)
 @profile_option()
 def train(experiment: str, variant: str, seed: int, profile: str) -> None:
-    """Train and evaluate one run and record its metrics, without a notebook."""
-    from headdiv import evaluation, training
+    """Train and evaluate one run and record its metrics, without a notebook.
+
+    Under torchrun all ranks train together and the first one evaluates:
+    torchrun --nproc-per-node 2 -m headdiv train deacon/lm baseline
+    """
+    from headdiv import distributed, evaluation, training
     from headdiv.experiments import run_config
     from headdiv.report.store import record
 
     run = training.train(run_config(profile, experiment, variant, seed))
+    if not distributed.is_first():
+        return
     metrics = evaluation.evaluate(run)
     path = record(metrics, profile)
     for name, score in metrics["scores"].items():
@@ -134,19 +139,23 @@ def notebook(notebook: Path, output: Path, scratch: Path, parameters: str) -> No
 
 
 @cli.command()
-@EXPERIMENT
+@click.argument("name", metavar="PAPER/TABLE")
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="CSV MARKDOWN")
 @profile_option()
-def table(experiment: str, paths: tuple[Path, ...], profile: str) -> None:
-    """Print a paper's table with ours beside it, or write it to CSV and MARKDOWN."""
+def table(name: str, paths: tuple[Path, ...], profile: str) -> None:
+    """Print a paper's table with ours beside it, or write it to CSV and MARKDOWN.
+
+    A table of results has the name of its experiment (deacon/qa); deacon/sources is the composition of the
+    language model's training text.
+    """
     from headdiv.report.tables import as_markdown, write_tables
 
     if len(paths) not in (0, 2):
         raise click.UsageError("CSV and MARKDOWN go together: give both paths, or none to have the table printed.")
     if paths:
-        write_tables(profile, experiment, *paths)
+        write_tables(profile, name, *paths)
     else:
-        click.echo(as_markdown(profile, experiment))
+        click.echo(as_markdown(profile, name))
 
 
 @cli.command()
@@ -169,6 +178,19 @@ def report(output: Path, profile: str) -> None:
 
     write_report(profile, output)
     click.echo(f"report: {output}")
+
+
+@cli.command()
+@profile_option()
+def check(profile: str) -> None:
+    """Hold the profile's stored runs against the least that may be expected: that something was learnt."""
+    from headdiv.errors import HeaddivError
+    from headdiv.sanity import failures
+
+    told = failures(profile)
+    if told:
+        raise HeaddivError("\n".join(told))
+    click.echo("Every stored run has learnt: its loss fell, and validation beats frequencies alone.")
 
 
 @cli.command()

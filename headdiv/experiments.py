@@ -21,33 +21,23 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from headdiv import places
-from headdiv.config import (
-    DataConfig,
-    DecodeConfig,
-    ModelConfig,
-    RunConfig,
-    Settings,
-    Source,
-    TrainConfig,
-    check,
-    mistake,
-    nearest,
-)
-from headdiv.data.corpus import check_data
+from headdiv.config import RunConfig, Sizes, TrainConfig
 from headdiv.errors import ConfigError
 from headdiv.methods import METHODS, check_method
 from headdiv.papers import load_task
+from headdiv.settings import Settings, Source, check, mistake, nearest
+from headdiv.tasks import TASKS
 
 VARIANT = re.compile(r"[A-Za-z0-9-]+")  # names a folder of results and a wildcard of the Snakefile
 
 
 class Experiment(Settings):
-    """One paper's task in a profile."""
+    """One paper's task in a profile; data, model and decode have the keys of the task."""
 
-    data: DataConfig
-    model: ModelConfig = ModelConfig()
+    data: dict[str, Any]
+    model: dict[str, Any] = Field(default_factory=dict)
     train: TrainConfig = TrainConfig()
-    decode: DecodeConfig = DecodeConfig()
+    decode: dict[str, Any] = Field(default_factory=dict)
     variants: list[str] | None = Field(None, description="names; all of the paper's where left out")
     define: dict[str, dict[str, Any]] = Field(default_factory=dict, description="further variants: their method")
     methods: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options by method, for all variants")
@@ -84,9 +74,13 @@ class Runs:
         at = ("experiments", name)
         paper, _, task = name.partition("/")
         try:
-            rows = load_task(paper, task).variants
+            rows, kind = load_task(paper, task).variants, TASKS[task]
         except ConfigError as error:
             raise mistake(at, str(error), source) from None
+        data = check(kind.Data, experiment.data, (*at, "data"), source)
+        model = check(kind.Model, experiment.model, (*at, "model"), source)
+        decode = check(kind.Decode, experiment.decode, (*at, "decode"), source)
+        kind.check_data(data, (*at, "data"), source)
         for method, options in experiment.methods.items():
             if method not in METHODS:
                 raise mistake((*at, "methods", method), f"unknown method{nearest(method, list(METHODS))}", source)
@@ -97,37 +91,36 @@ class Runs:
             if not VARIANT.fullmatch(variant):
                 what = "a variant's name is made of letters, digits and hyphens"
                 raise mistake((*at, "define", variant), what, source)
-        check_data(experiment.data, (*at, "data"), source)
         known = {variant: row.method for variant, row in rows.items()} | experiment.define
         for position, variant in enumerate(experiment.variants or known):
             if variant not in known:
                 what = f"unknown variant {variant!r}{nearest(variant, list(known))}"
                 raise mistake((*at, "variants", position), what, source)
-            method = self._method(variant, known[variant], experiment, at, source)
+            method = self._method(variant, known[variant], experiment, model, at, source)
             for seed in self.profile.seeds:
                 self._all[name, variant, seed] = RunConfig(
                     paper=paper,
                     task=task,
                     variant=variant,
-                    data=experiment.data,
-                    model=experiment.model,
+                    data=data,
+                    model=model,
                     method=method,
                     train=experiment.train,
-                    decode=experiment.decode,
+                    decode=decode,
                     seed=seed,
                     threads=self.profile.threads,
                 )
 
     @staticmethod
     def _method(
-        variant: str, own: dict[str, Any], experiment: Experiment, at: tuple[str, ...], source: Source
+        variant: str, own: dict[str, Any], experiment: Experiment, model: Sizes, at: tuple[str, ...], source: Source
     ) -> dict[str, Any]:
         """A method with all options: what the profile defines wins over ``methods``, which wins over the paper."""
         shared = experiment.methods.get(str(own.get("name")), {})
         if variant in experiment.define:
-            return check_method({**shared, **own}, experiment.model, (*at, "define", variant), source)
+            return check_method({**shared, **own}, model, (*at, "define", variant), source)
         here = ("methods", own["name"]) if shared else ("variants", variant)
-        return check_method({**own, **shared}, experiment.model, (*at, *here), source)
+        return check_method({**own, **shared}, model, (*at, *here), source)
 
     def all(self) -> list[RunConfig]:
         """Every run, in the profile's order."""

@@ -83,3 +83,18 @@ def canonical_json(value: Any) -> str:
 def short_hash(value: Any) -> str:
     """The first 16 hexadecimal digits of the SHA-256 of a JSON value's canonical spelling."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
+
+
+WHOLE = 1 << 26  # bytes up to which all of a file enters its fingerprint
+
+
+def fingerprint(path: Path | str) -> str:
+    """Changes when a file does: its SHA-256; of more than 64 MiB, that of its size, first and last MiB."""
+    path = Path(path)
+    size = path.stat().st_size
+    if size <= WHOLE:
+        return checksum(path)
+    with path.open("rb") as file:
+        first = file.read(1 << 20)
+        file.seek(-(1 << 20), os.SEEK_END)
+        return hashlib.sha256(str(size).encode() + first + file.read()).hexdigest()

@@ -14,11 +14,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headdiv import distributed
+
 
 def covariance(rows: Tensor) -> Tensor:
     """C = XᵀX / N of the centred rows (..., N, k) -> (..., k, k)."""
     centred = rows - rows.mean(dim=-2, keepdim=True)
     return centred.transpose(-2, -1) @ centred / rows.shape[-2]
+
+
+def pooled_covariance(rows: Tensor, mean: Tensor, C: Tensor) -> Tensor:
+    """C of the rows of all ranks from what each rank knows of its own.
+
+    Args:
+        rows: their number (...,).
+        mean: (..., k).
+        C: (..., k, k).
+    """
+    n = distributed.total(rows)[..., None]
+    apart = mean - distributed.total(mean * rows[..., None]) / n
+    scatter = C + apart[..., :, None] * apart[..., None, :]
+    return distributed.total(scatter * rows[..., None, None]) / n[..., None]
 
 
 def sanger_rule(C: Tensor, w: Tensor) -> Tensor:

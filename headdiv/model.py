@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.attention import AttentionLayout, AttentionSpec, Cache, Kind
-from headdiv.config import ModelConfig
+from headdiv.config import ModelConfig, Sizes
 from headdiv.data.batches import Batch
 from headdiv.dropout import Dropout
 from headdiv.errors import DataError
@@ -27,12 +27,12 @@ BuildAttention = Callable[[AttentionSpec], nn.Module]
 
 
 class FeedForward(nn.Sequential):
-    """Position-wise network: W2 relu(W1 x + b1) + b2."""
+    """Position-wise network: W2 relu(W1 x + b1) + b2, or with GELU."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: Sizes) -> None:
         super().__init__(
             nn.Linear(config.d_model, config.d_ff),
-            nn.ReLU(inplace=True),
+            nn.ReLU(inplace=True) if config.activation == "relu" else nn.GELU(),
             nn.Linear(config.d_ff, config.d_model),
         )
 
@@ -40,7 +40,7 @@ class FeedForward(nn.Sequential):
 class Layer(nn.Module):
     """Self-attention, in the decoder encoder-decoder attention, feed-forward; each norm(x + dropout(f(x)))."""
 
-    def __init__(self, config: ModelConfig, build_attention: BuildAttention, kinds: list[Kind], layer: int) -> None:
+    def __init__(self, config: Sizes, build_attention: BuildAttention, kinds: list[Kind], layer: int) -> None:
         super().__init__()
         specs = [AttentionSpec(kind, layer, config.d_model, config.heads, config.attention_bias) for kind in kinds]
         self.attention = nn.ModuleDict({spec.kind: build_attention(spec) for spec in specs})
@@ -64,10 +64,23 @@ class Layer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Encoder–decoder; attention modules come from ``build_attention``, one call for each module."""
+    """Encoder–decoder; attention modules come from ``build_attention``, one call for each module.
+
+    Args:
+        config: the sizes.
+        source_words: words that the encoder can read.
+        target_words: words that the decoder can read.
+        build_attention: makes each attention module.
+        outputs: scores for each row of the decoder; one for each target word where left out.
+    """
 
     def __init__(
-        self, config: ModelConfig, source_words: int, target_words: int, build_attention: BuildAttention
+        self,
+        config: ModelConfig,
+        source_words: int,
+        target_words: int,
+        build_attention: BuildAttention,
+        outputs: int | None = None,
     ) -> None:
         super().__init__()
         D = config.d_model
@@ -79,9 +92,14 @@ class Transformer(nn.Module):
         self.decoder = nn.ModuleList(
             Layer(config, build_attention, ["decoder", "cross"], layer) for layer in range(config.decoder_layers)
         )
-        self.output_embedding = nn.Linear(D, target_words, bias=False)
+        self.output_embedding = nn.Linear(D, outputs or target_words, bias=False)
         self.dropout = Dropout(config.dropout)
         self.register_buffer("position_table", sinusoids(MAX_POSITIONS, D), persistent=False)
+
+    @property
+    def output_weight(self) -> Tensor:
+        """(V, D)."""
+        return self.output_embedding.weight
 
     def forward(self, batch: Batch) -> Tensor:
         """Hidden states before the output embedding, teacher forcing: (U, D)."""
@@ -123,7 +141,7 @@ class Transformer(nn.Module):
         return self.output_embedding(x)
 
     def _embed(self, embedding: nn.Embedding, words: Tensor, positions: Tensor) -> Tensor:
-        longest = int(positions.max()) + 1
+        longest = int(positions.max()) + 1 if len(positions) else 0
         if longest > MAX_POSITIONS:
             raise DataError(f"a sentence of {longest} tokens: the model has positions for {MAX_POSITIONS}")
         scale = math.sqrt(embedding.embedding_dim)

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
+from headdiv import distributed
 from headdiv.config import TrainConfig
-from headdiv.data.batches import Batch
 from headdiv.errors import TrainingError
-from headdiv.losses import linear_cross_entropy
 from headdiv.methods.base import Method
-from headdiv.model import Transformer
+from headdiv.tasks.base import Losses, Task
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Of one step, over the target tokens of its batch."""
+    """Of one step, over its batch on all ranks."""
 
-    tokens: int
+    count: int  # predictions
+    tokens: int  # that went through the decoder
     loss: float  # nats, as trained on
     nll: float  # nats, without label smoothing
     correct: int
@@ -29,7 +31,8 @@ class Sums:
 class Learner:
     """A model with its optimiser, and its method's share in the training."""
 
-    def __init__(self, model: Transformer, method: Method, config: TrainConfig) -> None:
+    def __init__(self, task: Task[Any], model: nn.Module, method: Method, config: TrainConfig) -> None:
+        self.task = task
         self.own = method.own_parameters(model)
         own = {id(parameter) for parameter in self.own}
         self.model, self.method, self.config = model, method, config
@@ -42,38 +45,43 @@ class Learner:
             weight_decay=config.weight_decay,
             fused=True,  # one pass over memory
         )
+        # Adds the ranks' gradients up while the backward pass goes on.
+        self.forward = DistributedDataParallel(model) if distributed.world() > 1 else model
 
-    def step(self, batch: Batch, number: int, steps: int) -> Sums:
+    def step(self, batch: Any, number: int, steps: int) -> Sums:
         """Learn from one batch.
 
         Args:
-            batch: sentence pairs.
+            batch: of the task; with several ranks, this one's share of it.
             number: of this step, from 1.
             steps: in the whole training.
 
         Raises:
             TrainingError: the loss or the gradient is not finite; the parameters are as they were.
         """
-        config, device = self.config, batch.source.device
+        config, weight = self.config, self.model.output_weight
         for group in self.optimiser.param_groups:
             group["lr"] = config.learning_rate * rate_factor(config, number, steps)
-        with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
-            hidden = self.model(batch)
-            loss, nll, correct = linear_cross_entropy(
-                hidden, self.model.output_embedding.weight, batch.target_out, config.label_smoothing
-            )
-        tokens = len(batch.target_out)
-        sums = Sums(tokens, loss.item(), nll.item(), int(correct))
+        with torch.autocast(weight.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+            losses = self.task.loss(self.forward, weight, batch, config.label_smoothing)
+        sums = _sums(losses)
         must_be_finite("loss", sums.loss, number)
         for parameter in self.model.parameters():
             parameter.grad = None
-        (loss / tokens).backward()
+        # DistributedDataParallel takes the mean over the ranks, and this is the mean over all predictions.
+        (losses.loss * (distributed.world() / sums.count)).backward()
         norm = nn.utils.clip_grad_norm_(self.parameters, config.clip_norm or math.inf)
         norm = norm + nn.utils.get_total_norm([parameter.grad for parameter in self.own])
         must_be_finite("norm of the gradient", norm.item(), number)
         self.method.after_backward(self.model, progress=(number - 1) / steps)
         self.optimiser.step()
         return sums
+
+
+def _sums(losses: Losses) -> Sums:
+    numbers = (losses.count, losses.tokens, losses.loss.item(), losses.nll.item(), int(losses.correct))
+    count, tokens, loss, nll, correct = distributed.total_numbers(*numbers)
+    return Sums(int(count), int(tokens), loss, nll, int(correct))
 
 
 def rate_factor(config: TrainConfig, step: int, steps: int) -> float:

@@ -70,6 +70,8 @@ def assign_windows(*lengths: Sequence[int], width: int = 48) -> list[list[int]]:
         The sentences' numbers, window by window.
     """
     sides = np.stack([np.asarray(side, dtype=np.int64) for side in lengths])  # (sides, B)
+    if not sides.size:
+        return []
     capacity = np.maximum(sides.max(axis=1), width)
     order = np.argsort(-sides.max(axis=0), kind="stable")
     if width <= 1:
@@ -93,7 +95,7 @@ def lay_out(lengths: Sequence[int], windows: Sequence[Sequence[int]]) -> Side:
     """Rows and slots of one side. Rows follow the windows, so sentence order is that of ``windows``, flattened."""
     lengths_in_order = np.array([lengths[i] for window in windows for i in window], dtype=np.int64)
     filled = np.array([sum(lengths[i] for i in window) for window in windows], dtype=np.int64)
-    width, total = int(filled.max()), int(lengths_in_order.sum())
+    width, total = int(filled.max(initial=0)), int(lengths_in_order.sum())
     slot_is_filled = np.arange(width)[None] < filled[:, None]  # (R, N)
     slots = np.flatnonzero(slot_is_filled)
     rows = np.zeros(slot_is_filled.size, dtype=np.int64)
@@ -113,7 +115,7 @@ def lay_out(lengths: Sequence[int], windows: Sequence[Sequence[int]]) -> Side:
 
 def pad_rows(rows: Tensor, side: Side, fill: float = 0.0) -> Tensor:
     """(T, …) -> (B, longest, …): one sentence a line, ``fill`` behind its end."""
-    longest = int(side.lengths.max())
+    longest = int(side.lengths.max()) if len(side.lengths) else 1  # softmax and argmax need a column
     padded = rows.new_full((len(side.lengths), longest, *rows.shape[1:]), fill)
     sentence = torch.repeat_interleave(torch.arange(len(side.lengths), device=rows.device), side.lengths)
     padded[sentence, side.positions] = rows

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any
 
-from headdiv.data.corpus import load_corpus
 from headdiv.experiments import Runs
 from headdiv.model import count_parameters
 from headdiv.papers import task_of
+from headdiv.tasks import TASKS
 from headdiv.training import build_model
 
+BASE = "baseline"
+EXACT, DIFFERENCE, NO = "yes", "difference to the baseline only", "no"
 
-def audit(profile: str, experiment: str) -> dict[str, dict[str, int | None]]:
-    """Parameters of each variant, ours and the paper's.
 
-    Models are built on the meta device: nothing is allocated and nothing trained. The data is read, for
-    vocabularies decide the size of the embeddings.
+def audit(profile: str, experiment: str) -> dict[str, dict[str, Any]]:
+    """Parameters of each variant, ours and the paper's, and whether the paper's follow from the architecture.
+
+    Models are built on the meta device: nothing is allocated and nothing trained. The data is read where
+    its vocabularies decide the size of the embeddings. A count that differs because of the vocabulary
+    alone still has the right difference to the baseline; ``follows`` tells the two apart, for the sizes of
+    this profile.
 
     Args:
         profile: name or path.
         experiment: <paper>/<task>.
+
+    Returns:
+        By variant: parameters, paper (None where it reports none), follows (None likewise).
 
     Raises:
         ConfigError: there is no such profile, paper or task.
@@ -27,13 +35,21 @@ def audit(profile: str, experiment: str) -> dict[str, dict[str, int | None]]:
     """
     configs = {config.variant: config for config in Runs(profile).of(experiment)}
     rows = task_of(experiment).variants
-    told: dict[str, dict[str, int | None]] = {}
-    for variant, config in configs.items():
-        with torch.device("meta"):
-            model, _ = build_model(config, load_corpus(config.data), device="meta")
-        reported = rows[variant].reported.get("parameters") if variant in rows else None
-        told[variant] = {
-            "parameters": count_parameters(model),
-            "paper": None if reported is None else int(reported),
-        }
+    first = next(iter(configs.values()))
+    vocabulary = TASKS[first.task].vocabulary(first.data)
+    ours = {
+        variant: count_parameters(build_model(config, vocabulary, device="meta")[0])
+        for variant, config in configs.items()
+    }
+    paper = {variant: rows[variant].reported.get("parameters") if variant in rows else None for variant in configs}
+    told: dict[str, dict[str, Any]] = {}
+    for variant, count in ours.items():
+        reported = None if paper[variant] is None else int(paper[variant])
+        follows = None
+        if reported is not None:
+            follows = EXACT if count == reported else NO
+            base = paper.get(BASE)
+            if follows == NO and variant != BASE and base is not None and count - ours[BASE] == reported - base:
+                follows = DIFFERENCE
+        told[variant] = {"parameters": count, "paper": reported, "follows": follows}
     return told

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from headdiv import places
 from headdiv.config import RunConfig
-from headdiv.data.corpus import prepared_folder
+from headdiv.data.sources import prepared_folder
 from headdiv.errors import DataError
 from headdiv.experiments import Runs
 from headdiv.files import read_json, short_hash
-from headdiv.report.figures import FIGURES
+from headdiv.report.figures import figures_of
 from headdiv.report.store import metrics_path
+from headdiv.report.tables import tables_of
+from headdiv.training import run_name
 
 
 class Plan:
@@ -28,26 +30,27 @@ class Plan:
         self.runs = Runs(profile)
         self.name = self.runs.name
         self.threads = self.runs.profile.threads
-        self.tables = {name.replace("/", "_"): name for name in self.runs.experiments()}
-        self.figures = {name: figure.table for name, figure in FIGURES.items() if figure.table in self.tables}
+        # Of files without their endings, each with the experiment whose runs it needs.
+        self.tables = {table.replace("/", "_"): e for table, e in tables_of(self.runs.experiments()).items()}
+        runs = ((f"{config.paper}/{config.task}", config.variant) for config in self.runs.all())
+        self.figures = {name: drawing.experiment for name, drawing in figures_of(runs).items()}
         self.papers = sorted({config.paper for config in self.runs.all()})
-        for table in self.tables:
-            self.notebook_code(f"notebooks/runs/{table}.ipynb")
+        for experiment in self.runs.experiments():
+            self.notebook_code(f"notebooks/runs/{experiment.replace('/', '_')}.ipynb")
 
-    def metrics(self, table: str) -> list[str]:
-        """Metrics files of all runs behind a table (``deacon_translation``)."""
-        experiment = self.tables[table]
+    def metrics(self, experiment: str) -> list[str]:
+        """Metrics files of all runs of an experiment."""
         paths = (metrics_path(self.profile, experiment, c.variant, c.seed) for c in self.runs.of(experiment))
         return [str(path.relative_to(places.home())) for path in paths]
 
-    def vocabulary(self, experiment: str) -> str:
+    def corpus(self, experiment: str) -> str:
         """The file that says that an experiment's corpus is prepared."""
         folder = prepared_folder(self.runs.of(experiment)[0].data)
-        return f"{folder.relative_to(places.home())}/vocabulary.json"
+        return f"{folder.relative_to(places.home())}/corpus.json"
 
     def experiment_of_corpus(self, corpus: str) -> str:
         """An experiment that uses the prepared corpus of this folder name."""
-        return next(e for e in self.runs.experiments() if Path(self.vocabulary(e)).parent.name == corpus)
+        return next(e for e in self.runs.experiments() if Path(self.corpus(e)).parent.name == corpus)
 
     def parameters(self, **more: str | int) -> str:
         """Parameters of a notebook, as JSON."""
@@ -56,7 +59,7 @@ class Plan:
     def decisive(self, experiment: str, variant: str, seed: int) -> str:
         """Changes when a run's result must be made anew: hash of training and of the search."""
         config: RunConfig = self.runs.one(experiment, variant, seed)
-        return short_hash([config.hash, config.decode.model_dump(mode="json")])
+        return short_hash([run_name(config), config.decode.model_dump(mode="json")])
 
     def notebook_code(self, notebook: str) -> str:
         """Hash of a notebook's code; its prose does not enter."""

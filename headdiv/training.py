@@ -2,87 +2,92 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
-from headdiv import checkpoints, places, progress
+from headdiv import checkpoints, distributed, places, progress
 from headdiv.config import RunConfig
-from headdiv.data.batches import Pairs, batch_numbers, make_batch
-from headdiv.data.corpus import Corpus, load_corpus
+from headdiv.data.sources import content_key
 from headdiv.errors import TrainingError
-from headdiv.files import read_json, replacing, write_json
-from headdiv.losses import linear_cross_entropy
+from headdiv.files import read_json, replacing, short_hash, write_json
 from headdiv.methods import make_method
 from headdiv.methods.base import Method
-from headdiv.model import Transformer, count_parameters, initialise
+from headdiv.model import count_parameters, initialise
 from headdiv.optimise import Learner, must_be_finite
 from headdiv.provenance import peak_memory_mib, provenance
-
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Run:
-    """A finished run: what was asked for, what came of it, and the model to work with."""
-
-    config: RunConfig
-    folder: Path
-    corpus: Corpus
-    model: Transformer
-    record: dict[str, Any]  # training.json: curve, cost, provenance
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model is."""
-        return self.model.output_embedding.weight.device
+from headdiv.tasks import TASKS
+from headdiv.tasks.base import Run, held_out_loss, vocabulary_of
 
 
-def build_model(config: RunConfig, corpus: Corpus, device: torch.device | str = "cpu") -> tuple[Transformer, Method]:
-    """A fresh model, its parameters drawn from the run's seed, and the method that trains it."""
+def build_model(
+    config: RunConfig, vocabulary: tuple[int, ...], device: torch.device | str = "cpu"
+) -> tuple[nn.Module, Method]:
+    """A fresh model, its parameters drawn from the run's seed, and the method that trains it.
+
+    Args:
+        config: of the run.
+        vocabulary: sizes, as `Task.vocabulary` gives them.
+        device: where the model goes; "meta" allocates and draws nothing.
+    """
     method = make_method(config.method)
-    model = Transformer(config.model, len(corpus.source), len(corpus.target), method.attention)
+    with torch.device("meta" if str(device) == "meta" else "cpu"):
+        model = TASKS[config.task].build(config, vocabulary, method.attention)
+    if str(device) == "meta":
+        return model, method
     initialise(model, config.seed)
     return model.to(device), method
 
 
 def choose_device() -> torch.device:
-    """HEADDIV_DEVICE, else a GPU if there is one, else the CPU."""
+    """HEADDIV_DEVICE, else this rank's GPU if there is one, else the CPU."""
     named = os.environ.get("HEADDIV_DEVICE")
-    return torch.device(named or ("cuda" if torch.cuda.is_available() else "cpu"))
+    own = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    return torch.device(named or (own if torch.cuda.is_available() else "cpu"))
 
 
 def train(config: RunConfig, device: torch.device | str | None = None) -> Run:
     """Train the model of ``config``, or load it if that has been done before.
 
     The run's folder is ``work/<hash>``. A finished run is not trained again; an interrupted one goes on
-    from its last checkpoint to the same result, bit for bit on the CPU.
+    from its last checkpoint to the same result, bit for bit on the CPU. Started by `torchrun`, all ranks
+    learn from every batch together; the first alone writes files.
 
     Raises:
         TrainingError: loss or gradient is not finite. Nothing is recorded; the last checkpoint stays.
         DataError: the data cannot be had.
     """
-    folder = run_folder(config)
-    if (folder / "training.json").is_file():
-        return load_run(config, device)
     device = torch.device(device) if device else choose_device()
+    folder = run_folder(config)
+    with distributed.process_group(device):
+        if not (folder / "training.json").is_file():
+            _train(config, folder, device)
+        distributed.wait()
+    return load_run(config, device)
+
+
+def _train(config: RunConfig, folder: Path, device: torch.device) -> None:
     torch.set_num_threads(config.threads)
-    corpus = load_corpus(config.data)
-    model, method = build_model(config, corpus, device)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "config.json", config.model_dump(mode="json"))
+    task = TASKS[config.task]
+    if distributed.is_first():
+        task.load(config.data)  # prepares it where that is still to be done
+    distributed.wait()
+    corpus = task.load(config.data)
+    model, method = build_model(config, vocabulary_of(corpus), device)
+    if distributed.is_first():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "config.json", config.model_dump(mode="json"))
     record = _Training(config, folder, corpus, model, method, device).run()
-    with replacing(folder / "model.safetensors") as temporary:
-        checkpoints.save_model(model, temporary)
-    write_json(folder / "training.json", record)  # last: its presence says that all else is there
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-    return Run(config, folder, corpus, model.eval(), record)
+    if distributed.is_first():
+        with replacing(folder / "model.safetensors") as temporary:
+            checkpoints.save_model(model, temporary)
+        write_json(folder / "training.json", record)  # last: its presence says that all else is there
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 
 def load_run(config: RunConfig, device: torch.device | str | None = None) -> Run:
@@ -95,29 +100,37 @@ def load_run(config: RunConfig, device: torch.device | str | None = None) -> Run
     if not (folder / "training.json").is_file():
         raise TrainingError(f"{config.variant}, seed {config.seed}: not trained yet, {folder} holds no finished run")
     torch.set_num_threads(config.threads)
-    corpus = load_corpus(config.data)
-    model, _ = build_model(config, corpus, device or choose_device())
+    task = TASKS[config.task]
+    corpus = task.load(config.data)
+    model, _ = build_model(config, vocabulary_of(corpus), device or choose_device())
     checkpoints.load_model(model, folder / "model.safetensors")
     return Run(config, folder, corpus, model.eval(), read_json(folder / "training.json"))
 
 
+def run_name(config: RunConfig) -> str:
+    """Names a trained model by all that decides it: its configuration and the content of its corpus."""
+    return short_hash([config.hash, content_key(config.data)])
+
+
 def run_folder(config: RunConfig) -> Path:
-    """``work/<hash>``."""
-    return places.work() / config.hash
+    """``work/<name>``."""
+    return places.work() / run_name(config)
 
 
 class _Training:
     """One training loop; a class because checkpoint, epoch and step share a dozen values."""
 
     def __init__(
-        self, config: RunConfig, folder: Path, corpus: Corpus, model: Transformer, method: Method, device: torch.device
+        self, config: RunConfig, folder: Path, corpus: Any, model: nn.Module, method: Method, device: torch.device
     ) -> None:
         self.config, self.corpus, self.model, self.device = config, corpus, model, device
-        self.name = f"{config.variant} seed {config.seed}"
+        self.task = TASKS[config.task]
+        self.name = f"{config.task} {config.variant} seed {config.seed}"
         self.checkpoints = folder / "checkpoints"
-        self.learner = Learner(model, method, config.train)
+        self.learner = Learner(self.task, model, method, config.train)
+        self.feed = self.task.feed(corpus, config)
         # Random batches differ in number from epoch to epoch by a handful at most; the first stands for all.
-        self.steps = len(self._plan(0)) * config.train.epochs
+        self.steps = self.feed.batches(0) * config.train.epochs
         self.provenance = provenance(config.threads, device)  # now: files may change while the run lasts
         self.step = 0
         self.curve: list[dict[str, Any]] = []
@@ -126,7 +139,7 @@ class _Training:
         self.tokens = 0
 
     def run(self) -> dict[str, Any]:
-        torch.manual_seed(self.config.seed)
+        torch.manual_seed(self.config.seed + 1000 * distributed.rank())  # ranks drop different values out
         self._restore()
         epochs = self.config.train.epochs
         for number in range(len(self.curve), epochs):
@@ -142,92 +155,75 @@ class _Training:
         return self._record()
 
     def _train_epoch(self, number: int, name: str) -> None:
-        plan, done = self._plan(number), self.epoch["batches"]
         last_saved = time.monotonic()
-        with progress.bar(len(plan), name, done) as advance:
-            for numbers in plan[done:]:
+        batches = self.feed.epoch(number)
+        with progress.bar(self.feed.batches(number), name, self.epoch["batches"]) as advance:
+            while True:
                 began = time.perf_counter()
-                batch = make_batch(self.corpus.train.pairs, numbers).to(self.device)
-                sums = self.learner.step(batch, self.step + 1, self.steps)
+                batch = next(batches, None)
+                if batch is None:
+                    break
+                sums = self.learner.step(batch.to(self.device), self.step + 1, self.steps)
                 self.seconds += time.perf_counter() - began
                 self.step += 1
                 self.tokens += sums.tokens
                 for key, value in {"batches": 1, **vars(sums)}.items():
                     self.epoch[key] += value
-                advance(f"loss {sums.loss / sums.tokens:.3f}")
-                if time.monotonic() - last_saved > self.config.train.checkpoint_seconds:
+                advance(f"loss {sums.loss / sums.count:.3f}")
+                late = time.monotonic() - last_saved > self.config.train.checkpoint_seconds
+                if distributed.agreed(late):
                     self._save()
                     last_saved = time.monotonic()
 
-    def _plan(self, epoch: int) -> list[list[int]]:
-        train = self.config.train
-        return batch_numbers(
-            self.corpus.train.pairs,
-            train.tokens_per_batch,
-            seed=self.config.seed,
-            epoch=epoch,
-            bucketed=train.batching == "bucketed",
-        )
-
     def _finish_epoch(self, number: int) -> None:
-        sums, tokens = self.epoch, self.epoch["tokens"]
-        valid = teacher_forced(self.model, self.corpus.valid.pairs, self.device)
+        sums, count = self.epoch, self.epoch["count"]
+        valid = held_out_loss(self.task, self.model, self.corpus, "valid", self.config, self.device)
         must_be_finite("validation loss", valid["nll"], self.step)
         told = {
             "epoch": number + 1,
             "steps": self.step,
-            "training_loss": sums["loss"] / tokens,
-            "training_nll": sums["nll"] / tokens,
-            "training_accuracy": 100 * sums["correct"] / tokens,
+            "training_loss": sums["loss"] / count,
+            "training_nll": sums["nll"] / count,
+            "training_accuracy": 100 * sums["correct"] / count,
             "validation_nll": valid["nll"],
             "validation_accuracy": valid["accuracy"],
         }
         self.curve.append(told)
         self.epoch = _new_epoch()
-        progress.say(
-            f"{self.name} epoch {number + 1}/{self.config.train.epochs}: "
-            f"training loss {told['training_loss']:.4f}, validation loss {told['validation_nll']:.4f}, "
-            f"accuracy {told['validation_accuracy']:.2f} %, {self.tokens / self.seconds:,.0f} tokens/s"
-        )
+        if distributed.is_first():
+            progress.say(
+                f"{self.name} epoch {number + 1}/{self.config.train.epochs}: "
+                f"training loss {told['training_loss']:.4f}, validation loss {told['validation_nll']:.4f}, "
+                f"accuracy {told['validation_accuracy']:.2f} %, {self.tokens / self.seconds:,.0f} tokens/s"
+            )
 
     def _record(self) -> dict[str, Any]:
         return {
             "parameters": count_parameters(self.model),
-            "data": self.corpus.statistics(),
+            "data": self.corpus.statistics | {"stream": self.feed.report()},
             "curve": self.curve,
             "cost": {
                 "training_seconds": self.seconds,
                 "target_tokens_per_second": self.tokens / self.seconds,
                 "peak_memory_mib": peak_memory_mib(self.device),
             },
-            "provenance": self.provenance,
+            "provenance": self.provenance | {"ranks": distributed.world()},
         }
 
     def _save(self) -> None:
         state = {key: getattr(self, key) for key in ("step", "curve", "epoch", "seconds", "tokens")}
+        state["feed"] = self.feed.state()
         checkpoints.save(self.checkpoints, self.step, self.model, self.learner.optimiser, state)
 
     def _restore(self) -> None:
         state = checkpoints.restore(self.checkpoints, self.model, self.learner.optimiser, self.device)
-        for key, value in (state or {}).items():
-            setattr(self, key, value)
         if state:
-            progress.say(f"{self.name}: going on from step {self.step}")
+            self.feed.restore(state.pop("feed"))
+            for key, value in state.items():
+                setattr(self, key, value)
+            if distributed.is_first():
+                progress.say(f"{self.name}: going on from step {self.step}")
 
 
 def _new_epoch() -> dict[str, Any]:
-    return {"batches": 0, "tokens": 0, "loss": 0.0, "nll": 0.0, "correct": 0}
-
-
-@torch.no_grad()
-def teacher_forced(model: Transformer, pairs: Pairs, device: torch.device, tokens: int = 4000) -> dict[str, float]:
-    """Loss in nats a token and accuracy in percent when every word is predicted from the right ones before it."""
-    model.eval()
-    nll = correct = count = 0.0
-    plan = batch_numbers(pairs, tokens, seed=None)
-    for numbers in plan:
-        batch = make_batch(pairs, numbers).to(device)
-        hidden = model(batch)
-        _, plain, right = linear_cross_entropy(hidden, model.output_embedding.weight, batch.target_out)
-        nll, correct, count = nll + plain.item(), correct + right.item(), count + len(hidden)
-    return {"nll": nll / count, "accuracy": 100 * correct / count}
+    return {"batches": 0, "count": 0, "tokens": 0, "loss": 0.0, "nll": 0.0, "correct": 0}

@@ -22,7 +22,7 @@ TINY = {
     "threads": 1,
     "experiments": {
         EXPERIMENT: {
-            "data": {"name": "toy", "pairs": 60, "held_out_pairs": 8, "min_frequency": 1},
+            "data": {"name": "toy", "examples": 60, "held_out": 8, "min_frequency": 1},
             "model": {"d_model": 16, "heads": 8, "encoder_layers": 1, "decoder_layers": 1, "d_ff": 16},
             "train": {"epochs": 2, "tokens_per_batch": 150, "learning_rate": 0.01, "warmup_steps": 5},
             "decode": {"beam": 2, "max_length_factor": 1.0, "max_length_offset": 4},
@@ -73,14 +73,14 @@ def enter(patch, home):
 @pytest.fixture(scope="session")
 def prepared_home(tmp_path_factory):
     """A project with its corpus prepared; not to be changed."""
-    from headdiv.data.corpus import load_corpus
+    from headdiv.data.seq2seq import load_translation
 
     project = Project(tmp_path_factory.mktemp("prepared"))
     (project.home / "Snakefile").touch()
     project.write_profile()
     with pytest.MonkeyPatch.context() as patch:
         enter(patch, project.home)
-        load_corpus(project.config().data)
+        load_translation(project.config().data)
     return project.home
 
 

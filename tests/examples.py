@@ -26,7 +26,7 @@ def trained_one_step(options, dtype=torch.float32):
     model.to(dtype)
     torch.manual_seed(2)
     batch = make_batch(some_pairs(), range(6))
-    loss, _, _ = linear_cross_entropy(model(batch), model.output_embedding.weight, batch.target_out)
+    loss, _, _ = linear_cross_entropy(model(batch), model.output_weight, batch.target_out)
     (loss / len(batch.target_out)).backward()
     return model, method
 

@@ -1,111 +1,20 @@
 """Attention on packed rows against a loop over sentences, heads and tokens, and against torch's own."""
 
-import math
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packed import D, H, K, build, pack, random, run_literal, run_packed, sentences, with_gradients
 from torch import nn
+from torch.nn import functional as F
 
-from headdiv.attention import (
-    AttentionLayout,
-    AttentionSpec,
-    MultiHeadAttention,
-    ScaledDotProduct,
-    into_windows,
-    out_of_windows,
-    record_heads,
-)
+from headdiv import attention
+from headdiv.attention import AttentionLayout, ScaledDotProduct, into_windows, out_of_windows, record_heads
 from headdiv.packing import MASKED, assign_windows, attention_mask, lay_out, pad_rows
 
-D, H, K = 6, 2, 3
 seeds = st.integers(0, 2**31 - 1)
 pairs_of_lengths = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), min_size=1, max_size=5)
 KINDS = ["encoder", "decoder", "cross"]
-
-
-def random(seed, *shape, dtype=torch.float64):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
-
-
-def build(seed, kind="encoder", bias=True):
-    module = MultiHeadAttention(AttentionSpec(kind, 0, D, H, bias)).double()
-    with torch.no_grad():
-        for i, parameter in enumerate(module.parameters()):
-            parameter.copy_(random(seed + i, *parameter.shape))
-    return module
-
-
-def sentences(seed, lengths):
-    return [random(seed + i, length, D) for i, length in enumerate(lengths)]
-
-
-def pack(queries, keys, kind, width):
-    """Rows of both sides in the windows' order, their layout, and that order. Self-attention has no ``keys``."""
-    n = [len(q) for q in queries]
-    s = [len(k) for k in keys] if kind == "cross" else n
-    windows = assign_windows(n, s, width=width)
-    order = [i for window in windows for i in window]
-    q, k = lay_out(n, windows), lay_out(s, windows)
-    layout = AttentionLayout(q, k, attention_mask(q, k, causal=kind == "decoder"))
-    x = torch.cat([queries[i] for i in order])
-    memory = torch.cat([keys[i] for i in order]) if kind == "cross" else None
-    return x, memory, layout, order
-
-
-def unpack(rows, layout, order):
-    """Back to a list of sentences as they were before `pack`."""
-    parts = rows.split(layout.queries.lengths.tolist())
-    return [parts[order.index(i)] for i in range(len(order))]
-
-
-def literal_attention(module, queries, keys, kind):
-    """Eqs. 2 to 6 for one sentence, head by head and token by token."""
-    wq, wk, wv = module.in_projection.weight.view(3, H, K, D)
-    bq, bk, bv = (torch.zeros(3, H, K) if module.in_projection.bias is None else module.in_projection.bias).view(
-        3, H, K
-    )
-    lines = []
-    for n, x in enumerate(queries):
-        heads = []
-        for h in range(H):
-            q = wq[h] @ x + bq[h]
-            visible = keys[: n + 1] if kind == "decoder" else keys
-            scores = [torch.dot(q, wk[h] @ y + bk[h]) / math.sqrt(K) for y in visible]
-            total = sum(score.exp() for score in scores)
-            heads.append(sum(s.exp() / total * (wv[h] @ y + bv[h]) for s, y in zip(scores, visible, strict=True)))
-        lines.append(module.output.weight @ torch.cat(heads) + module.output.bias)
-    return torch.stack(lines)
-
-
-def with_gradients(module, x, memory, run):
-    """Outputs of ``run`` and the gradients of a fixed weighting of them, for inputs and parameters."""
-    module.zero_grad()
-    inputs = [y.detach().requires_grad_() for y in (*x, *(memory or []))]
-    outputs = run(inputs[: len(x)], inputs[len(x) :])
-    sum((random(i, *y.shape) * y).sum() for i, y in enumerate(outputs)).backward()
-    return [
-        *(y.detach() for y in outputs),
-        *(y.grad for y in inputs),
-        *(p.grad.clone() for p in module.parameters()),
-    ]
-
-
-def run_packed(module, kind, width):
-    def run(queries, keys):
-        x, memory, layout, order = pack(queries, keys, kind, width)
-        return unpack(module(x, memory, layout), layout, order)
-
-    return run
-
-
-def run_literal(module, kind):
-    def run(queries, keys):
-        others = keys if kind == "cross" else queries
-        return [literal_attention(module, q, k, kind) for q, k in zip(queries, others, strict=True)]
-
-    return run
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -118,6 +27,56 @@ def test_packed_attention_is_the_literal_one_with_its_gradients(kind, seed, leng
     found = with_gradients(module, queries, memory, run_packed(module, kind, width))
     expected = with_gradients(module, queries, memory, run_literal(module, kind))
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("width", [1, 7, 48])
+def test_wide_windows_give_what_the_literal_one_gives(kind, width, monkeypatch):
+    """torch's fused product, with the gaps of windows that are not full."""
+    fused, real = [], F.scaled_dot_product_attention
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: fused.append(k) or real(*a, **k))
+    monkeypatch.setattr(attention, "WIDE", 0)
+    module, lengths = build(31, kind), [(3, 2), (1, 5), (4, 4), (2, 1)]
+    queries, keys = (sentences(32 + 100 * side, [pair[side] for pair in lengths]) for side in (0, 1))
+    memory = keys if kind == "cross" else None
+    found = with_gradients(module, queries, memory, run_packed(module, kind, width))
+    assert [keywords["is_causal"] for keywords in fused] == [False]
+    torch.testing.assert_close(found, with_gradients(module, queries, memory, run_literal(module, kind)))
+
+
+def test_the_limit_is_on_the_weights_of_a_window():
+    for n, s, wide in ((2, 3, False), (7, 3, True), (3, 7, True)):
+        q, k = (lay_out([length], [[0]]) for length in (n, s))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(attention, "WIDE", 20)
+            assert AttentionLayout(q, k, None).wide is wide
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_without_a_mask_every_slot_sees_itself_and_earlier_ones(wide, monkeypatch):
+    monkeypatch.setattr(attention, "WIDE", 0 if wide else 100)
+    module, x = build(33, "decoder"), sentences(34, [4, 4])
+    rows, _, layout, _ = pack(x, [], "decoder", 1)
+    implied = AttentionLayout(layout.queries, layout.keys, None)
+    assert torch.equal(implied.written_out(), layout.mask)
+    assert layout.written_out() is layout.mask
+    torch.testing.assert_close(module(rows, None, implied), module(rows, None, layout))
+    with record_heads(module) as records:
+        recorded = module(rows, None, implied)
+    torch.testing.assert_close(recorded, module(rows, None, layout))
+    assert (records[0].weights.triu(1) == 0).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_gives_nothing(kind):
+    """A rank's share of a small batch may be empty; its gradients are zero and not missing."""
+    module, side = build(35, kind), lay_out([], assign_windows([], []))
+    layout = AttentionLayout(side, side, attention_mask(side, side, causal=kind == "decoder"))
+    x = torch.zeros(0, D, dtype=torch.float64, requires_grad=True)
+    y = module(x, x if kind == "cross" else None, layout)
+    assert y.shape == (0, D)
+    y.sum().backward()
+    assert all((parameter.grad == 0).all() for parameter in module.parameters())
 
 
 @pytest.mark.parametrize("kind", KINDS)

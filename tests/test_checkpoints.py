@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from headdiv import checkpoints
@@ -51,6 +51,45 @@ def test_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path):
     for _ in range(2):
         step(model, optimiser)
     assert all(torch.equal(a, b) for a, b in zip(everything(model, optimiser), expected, strict=True))
+
+
+def test_generators_of_all_ranks_are_kept(tmp_path, monkeypatch):
+    """Each rank goes on with its own; one that was not there before with one that is always the same."""
+    model, optimiser = build(1)
+    step(model, optimiser)
+    checkpoints.save(tmp_path, 1, model, optimiser, {})
+    path = tmp_path / "step1" / "optimiser.safetensors"
+    own = torch.get_rng_state()
+    assert torch.equal(load_file(path)["random"], own[None])
+
+    torch.manual_seed(77)
+    second = torch.get_rng_state()
+    monkeypatch.setattr(checkpoints.distributed, "gathered", lambda state: torch.stack([own, second]))
+    checkpoints.save(tmp_path, 2, model, optimiser, {})
+    assert load_file(tmp_path / "step2" / "optimiser.safetensors")["random"].shape == (2, len(own))
+    found = {}
+    for rank in range(4):
+        monkeypatch.setattr(checkpoints.distributed, "rank", lambda rank=rank: rank)
+        states = []
+        for seed in (5, 6):  # whatever came before
+            torch.manual_seed(seed)
+            assert checkpoints.restore(tmp_path, model, optimiser, CPU) == {}
+            states.append(torch.get_rng_state())
+        assert torch.equal(*states)
+        found[rank] = states[0]
+    assert torch.equal(found[0], own)
+    assert torch.equal(found[1], second)
+    assert len({state.numpy().tobytes() for state in found.values()}) == 4
+
+
+def test_the_first_rank_alone_writes(tmp_path, monkeypatch):
+    model, optimiser = build(1)
+    gathered = []
+    monkeypatch.setattr(checkpoints.distributed, "gathered", lambda state: gathered.append(state) or state[None])
+    monkeypatch.setenv("RANK", "1")
+    checkpoints.save(tmp_path, 1, model, optimiser, {})
+    assert len(gathered) >= 1  # which takes all ranks
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_saving_changes_nothing(tmp_path):
@@ -129,7 +168,7 @@ def test_a_damaged_optimiser_file_is_named(tmp_path, damage):
     checkpoints.save(tmp_path, 5, model, optimiser, {})
     path = tmp_path / "step5" / "optimiser.safetensors"
     if damage == "another":  # of a model with fewer parameters
-        save_file({"random": torch.get_rng_state(), "0.exp_avg": torch.ones(2)}, path)
+        save_file({"random": torch.get_rng_state()[None], "0.exp_avg": torch.ones(2)}, path)
     else:
         path.write_bytes(path.read_bytes()[:-200] if damage == "half" else damage)
     with pytest.raises(TrainingError) as found:

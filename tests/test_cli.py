@@ -1,5 +1,6 @@
 """The command line: what it prints, and one sentence and status 2 for every mistake."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -10,7 +11,10 @@ from conftest import EXPERIMENT
 
 import headdiv
 from headdiv.cli import main
-from headdiv.files import read_json
+from headdiv.data import fetch as fetching
+from headdiv.data.fetch import load_registry
+from headdiv.files import read_json, write_json
+from headdiv.report.figures import FIGURES
 from headdiv.training import run_folder
 
 
@@ -50,10 +54,10 @@ def start(*arguments, **environment):
             "profile tiny: no variant 'direct8'; did you mean 'direct-8'?",
         ),
         ("train deacon/translation direct-8 --profile tiny --seed 3", "profile tiny: no seed 3; its seeds are 1"),
-        ("fetch multi40k", "data set 'multi40k' is not known; there are: multi30k"),
+        ("fetch multi40k", f"data set 'multi40k' is not known; there are: {', '.join(load_registry())}"),
         ("table deacon/translatoin", "task 'translatoin' of deacon is not known; did you mean 'translation'?"),
         ("table decon/translation", "paper 'decon' is not known; did you mean 'deacon'?"),
-        ("table deacon", "task '' of deacon is not known; known here: translation"),
+        ("table deacon", "task '' of deacon is not known; known here: lm, qa, summarisation, translation"),
         (
             "table deacon/translation --profile tiny",
             "{home}/results/tiny/deacon/translation: no stored results; "
@@ -65,7 +69,16 @@ def start(*arguments, **environment):
         ),
         (
             "figure deacon_figure7 a.png",
-            "figure 'deacon_figure7' is not known; there are: deacon_figure6, deacon_translation_curves",
+            f"figure 'deacon_figure7' is not known; there are: {', '.join(FIGURES)}",
+        ),
+        (
+            "table deacon/source",
+            "task 'source' of deacon is not known; known here: lm, qa, summarisation, translation",
+        ),
+        (
+            "check --profile tiny",
+            "{home}/results/tiny/deacon/translation: no stored results; "
+            "`snakemake reproduce-all --config profile=tiny` makes them",
         ),
         ("figure deacon_figure6 a.jpeg", "a.jpeg: a figure is written as one of .png, .svg, .pdf"),
         (
@@ -110,7 +123,7 @@ def test_an_unknown_data_set_is_one_sentence(project, headdiv_says):
         status, out, err = headdiv_says(command, EXPERIMENT, "--profile", "tiny")
         assert err == (
             f"headdiv: {project.home}/config/tiny.yaml, line 8: experiments.deacon/translation.data.name: "
-            "'toi' is not known; there are: multi30k, toy\n"
+            f"'toi' is not known; there are: {', '.join(sorted([*load_registry(), 'toy']))}\n"
         )
         assert (status, out) == (2, "")
 
@@ -119,7 +132,7 @@ def test_a_loss_that_is_not_finite_is_one_sentence(project, headdiv_says):
     project.write_profile("tiny", train={"learning_rate": 1e30, "warmup_steps": 0})
     status, _, err = headdiv_says("train", EXPERIMENT, "baseline", "--profile", "tiny")
     assert err == (
-        "headdiv: baseline seed 1, epoch 1/2: the loss is nan at step 2; nothing was recorded "
+        "headdiv: translation baseline seed 1, epoch 1/2: the loss is nan at step 2; nothing was recorded "
         "(try a smaller train.learning_rate or train.clip_norm)\n"
     )
     assert status == 2
@@ -141,7 +154,7 @@ def test_an_interruption_is_said_in_a_word(project, headdiv_says, monkeypatch):
 def test_prepare_prints_what_was_prepared(project, headdiv_says):
     status, out, err = headdiv_says("prepare", EXPERIMENT, "--profile", "tiny")
     assert (status, err) == (0, "")
-    assert json.loads(out)["train"]["pairs"] == 60
+    assert json.loads(out)["train"]["examples"] == 60
 
 
 def test_params_prints_a_table(project, headdiv_says):
@@ -150,10 +163,10 @@ def test_params_prints_a_table(project, headdiv_says):
     status, out, err = headdiv_says("params", EXPERIMENT, "--profile", "tiny")
     assert (status, err) == (0, "")
     assert [line.split() for line in out.splitlines()] == [
-        [variant, f"{row['parameters']:,}", "paper", f"{row['paper']:,}"]
+        [variant, f"{row['parameters']:,}", "paper", f"{row['paper']:,}", "follows:", *row["follows"].split()]
         for variant, row in audit("tiny", EXPERIMENT).items()
     ]
-    assert len({len(line) for line in out.splitlines()}) == 1  # aligned
+    assert len({line.index("  follows") for line in out.splitlines()}) == 1  # aligned
 
 
 def test_train_records_metrics_where_tables_find_them(project, headdiv_says):
@@ -161,7 +174,7 @@ def test_train_records_metrics_where_tables_find_them(project, headdiv_says):
     assert (status, err) == (0, "")
     path = project.home / "results" / "tiny" / EXPERIMENT / "direct-8" / "seed1" / "metrics.json"
     lines = out.splitlines()
-    assert lines[0].startswith("direct-8 seed 1 epoch 1/2: training loss ")
+    assert lines[0].startswith("translation direct-8 seed 1 epoch 1/2: training loss ")
     assert lines[-1] == str(path)
     metrics = read_json(path)
     assert [line.split()[0] for line in lines[2:-1]] == list(metrics["scores"])
@@ -179,6 +192,69 @@ def test_a_profile_by_path_has_its_results_under_its_name(project, headdiv_says)
     status, _, _ = headdiv_says("train", EXPERIMENT, "baseline", "--profile", path)
     assert status == 0
     assert (project.home / "results" / "own" / EXPERIMENT / "baseline" / "seed1" / "metrics.json").is_file()
+
+
+def test_check_says_what_has_not_learnt(finished, headdiv_says):
+    def frequencies_alone(variant, nll):
+        path = finished.home / "results" / "tiny" / EXPERIMENT / variant / "seed1" / "metrics.json"
+        metrics = read_json(path)
+        metrics["scores"]["unigram_nll"]["value"] = nll
+        write_json(path, metrics)
+        return metrics["scores"]["validation_nll"]["value"]
+
+    for variant in ("baseline", "direct-8"):  # two epochs are too few to learn in
+        frequencies_alone(variant, 9.0)
+    sentence = "Every stored run has learnt: its loss fell, and validation beats frequencies alone.\n"
+    assert headdiv_says("check", "--profile", "tiny") == (0, sentence, "")
+    nll = frequencies_alone("direct-8", 0.5)
+    assert headdiv_says("check", "--profile", "tiny") == (
+        2,
+        "",
+        f"headdiv: deacon/translation, direct-8, seed 1: the validation loss {nll:.4f} is not below 0.5000, "
+        "that of frequencies alone\n",
+    )
+
+
+@pytest.fixture
+def pets(tmp_path, monkeypatch):
+    """A data set of the registry, in a mirror."""
+    content = {"train.jsonl": b"{}\n{}\n", "test.jsonl": b"{}\n"}
+    for name, data in content.items():
+        (tmp_path / "pets").mkdir(exist_ok=True)
+        (tmp_path / "pets" / name).write_bytes(data)
+    address = "http://127.0.0.1:9"
+    entry = {
+        "title": "Pets",
+        "licence": "none",
+        "licence_source": address,
+        "homepage": address,
+        "citation": "none",
+        "files": {
+            name: {"url": f"{address}/{name}", "sha256": hashlib.sha256(data).hexdigest()}
+            for name, data in content.items()
+        },
+        "splits": {
+            "train": {"count": 2000, "files": {"examples": "train.jsonl"}},
+            "test": {"count": 1, "files": {"archive": "test.jsonl", "splits": "test.jsonl"}},
+        },
+    }
+    monkeypatch.setattr(fetching, "load_registry", lambda: {"pets": fetching.DataSet.model_validate(entry)})
+    monkeypatch.setenv("HEADDIV_MIRROR", str(tmp_path))
+
+
+def test_fetch_says_what_was_fetched(project, pets, headdiv_says):
+    """Of any task: what plays which part is told by the registry."""
+    status, out, err = headdiv_says("fetch", "pets")
+    where = project.home / "data" / "raw" / "pets"
+    assert (status, out.splitlines()) == (
+        0,
+        [
+            "train: 2,000 examples in train.jsonl",
+            "test: 1 examples in test.jsonl",
+            f"{where} is complete. Licence: none",
+        ],
+    ), err
+    assert sorted(path.name for path in where.iterdir()) == ["test.jsonl", "train.jsonl"]
 
 
 def test_tables_figures_and_report_are_written(finished, headdiv_says, tmp_path):
@@ -223,7 +299,7 @@ def test_importing_headdiv_imports_no_torch():
 def test_log_takes_the_errors_and_the_terminal_too(project):
     log = project.home / "logs" / "deep" / "a.log"
     told = start("--log", log, "fetch", "multi40k")
-    sentence = "headdiv: data set 'multi40k' is not known; there are: multi30k\n"
+    sentence = f"headdiv: data set 'multi40k' is not known; there are: {', '.join(load_registry())}\n"
     assert (told.returncode, told.stdout, told.stderr) == (2, "", sentence)
     assert log.read_text() == sentence
 

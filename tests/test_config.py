@@ -1,199 +1,44 @@
-"""Every mistake in a configuration is one sentence with file, line and key; and the hash that names a run."""
+"""What a configuration may hold, task by task, and the hash that names a run."""
 
 import pytest
 from pydantic import ValidationError
 
-from headdiv.config import DataConfig, ModelConfig, RunConfig, Settings, Source, TrainConfig, check, mistake, nearest
-from headdiv.errors import ConfigError
-from headdiv.experiments import Runs
-
-PROFILE = """\
-title: test
-seeds: [1]
-experiments:
-  deacon/translation:
-    data: {name: toy}
-    model:
-      d_model: 16
-      heads: 8
-    train:
-      epochs: 2
-      learning_rate: 0.01
-"""
-HERE = "experiments.deacon/translation"
-
-
-def refusal(project, text):
-    """What is said of a profile, without the folder before its name."""
-    project.write_config("p", text)
-    with pytest.raises(ConfigError) as found:
-        Runs("p")
-    folder = f"{project.home}/config/"
-    assert str(found.value).startswith(folder)
-    assert "\n" not in str(found.value)
-    return str(found.value).removeprefix(folder)
-
-
-def test_the_profile_of_these_tests_is_right(project):
-    project.write_config("p", PROFILE)
-    assert len(Runs("p").all()) == 7
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("title:", "titel:", "p.yaml, line 1: title: is missing"),
-        ("seeds: [1]", "sedes: [1]", "p.yaml, line 1: seeds: is missing"),
-        ("title: test", "title: test\nthread: 1", "p.yaml, line 2: thread: unknown key; did you mean 'threads'?"),
-        (
-            "title: test",
-            "title: test\ncolour: red",
-            "p.yaml, line 2: colour: unknown key; known here: experiments, seeds, threads, title",
-        ),
-        ("epochs", "epoch", f"p.yaml, line 10: {HERE}.train.epoch: unknown key; did you mean 'epochs'?"),
-        (
-            "{name: toy}",
-            "{name: toy, min_frequenzy: 2}",
-            f"p.yaml, line 5: {HERE}.data.min_frequenzy: unknown key; did you mean 'min_frequency'?",
-        ),
-        (
-            "d_model",
-            "zzz",
-            f"p.yaml, line 7: {HERE}.model.zzz: unknown key; known here: attention_bias, d_ff, d_model, "
-            "decoder_layers, dropout, encoder_layers, heads",
-        ),
-        ("{name: toy}", "{}", f"p.yaml, line 5: {HERE}.data.name: is missing"),
-        (
-            "epochs: 2",
-            "epochs: many",
-            f"p.yaml, line 10: {HERE}.train.epochs: input should be a valid integer, unable to parse string as an "
-            "integer, found 'many'",
-        ),
-        ("[1]", "[1, two]", "p.yaml, line 2: seeds.1: input should be a valid integer, unable to parse string as an "
-         "integer, found 'two'"),
-        ("[1]", "[-1]", "p.yaml, line 2: seeds.0: input should be greater than or equal to 0, found -1"),
-        ("[1]", "[]", "p.yaml, line 2: seeds: list should have at least 1 item after validation, not 0, found []"),
-        ("heads: 8", "heads: 3", f"p.yaml, line 8: {HERE}.model.heads: 3 does not divide d_model = 16"),
-        ("      heads: 8\n", "", None),
-        (
-            "      d_model: 16\n      heads: 8",
-            "      d_model: 20",
-            f"p.yaml, line 6: {HERE}.model.heads: 8 does not divide d_model = 20",
-        ),
-        (
-            "epochs: 2",
-            "epochs: 0",
-            f"p.yaml, line 10: {HERE}.train.epochs: input should be greater than or equal to 1, found 0",
-        ),
-        (
-            "0.01",
-            ".nan",
-            f"p.yaml, line 11: {HERE}.train.learning_rate: input should be a finite number, found nan",
-        ),
-        (
-            "epochs: 2",
-            "betas: [0.9, 1.0]",
-            f"p.yaml, line 10: {HERE}.train.betas.1: input should be less than 1, found 1.0",
-        ),
-        (
-            "epochs: 2",
-            "batching: bucket",
-            f"p.yaml, line 10: {HERE}.train.batching: input should be 'random' or 'bucketed', found 'bucket'",
-        ),
-        (
-            "deacon/translation",
-            "deacon/translatoin",
-            "p.yaml, line 4: experiments.deacon/translatoin: task 'translatoin' of deacon is not known; "
-            "did you mean 'translation'?",
-        ),
-    ],
-)  # fmt: skip
-def test_a_mistake_is_named_with_file_line_and_key(project, old, new, message):
-    assert PROFILE.count(old) == 1
-    if message is None:
-        project.write_config("p", PROFILE.replace(old, new))
-        assert Runs("p").all()[0].model.heads == 8
-    else:
-        assert refusal(project, PROFILE.replace(old, new)) == message
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a: 1\nb: [1\nc: 2\n", "p.yaml, line 3: not valid YAML (expected ',' or ']', but got ':')"),
-        ("a: 1\n\tb: 2\n", r"p.yaml, line 2: not valid YAML (found character '\t' that cannot start any token)"),
-        (
-            "a: \x07\n",
-            "p.yaml: not valid YAML (unacceptable character #x0007: special characters are not allowed "
-            'in "<unicode string>", position 3)',
-        ),
-        ("", "p.yaml, line 1: input should be a valid dictionary or instance of Profile, found None"),
-        ("- a\n", "p.yaml, line 1: input should be a valid dictionary or instance of Profile, found ['a']"),
-    ],
+from headdiv import config as module
+from headdiv.config import (
+    DataConfig,
+    DecodeConfig,
+    LMConfig,
+    LMData,
+    ModelConfig,
+    QAData,
+    RunConfig,
+    Sizes,
+    SpanConfig,
+    SummarisationData,
+    TimingConfig,
+    TrainConfig,
+    TranslationData,
 )
-def test_a_file_that_is_no_profile_is_named(project, text, message):
-    assert refusal(project, text) == message
+from headdiv.errors import ConfigError
+from headdiv.settings import Settings, check
 
-
-def test_a_file_that_cannot_be_read_is_named(project):
-    folder = project.home / "config"
-    project.write_config("other", PROFILE)
-    for profile, message in (
-        ("tniy", f"{folder}/tniy.yaml: no such file; there are: other, tiny"),
-        (str(project.home / "elsewhere" / "p.yaml"), f"{project.home}/elsewhere/p.yaml: no such file; there are: none"),
-    ):
-        with pytest.raises(ConfigError) as found:
-            Runs(profile)
-        assert str(found.value) == message
-    (folder / "p.yaml").write_bytes(PROFILE.encode().replace(b"test", b"t\xe4st"))
-    with pytest.raises(ConfigError) as found:
-        Runs("p")
-    assert str(found.value) == f"{folder}/p.yaml: not UTF-8 text (byte offset 8)"
-    (folder / "q.yaml").mkdir()
-    with pytest.raises(ConfigError) as found:
-        Runs("q")
-    assert str(found.value) == f"{folder}/q.yaml: cannot be read (Is a directory)"
-
-
-def test_without_a_file_only_the_key_is_named():
-    with pytest.raises(ConfigError) as found:
-        check(TrainConfig, {"epochs": 0}, ("train",))
-    assert str(found.value) == "train.epochs: input should be greater than or equal to 1, found 0"
-    assert str(mistake((), "nothing")) == "nothing"
-
-
-def test_lines_of_keys_and_list_entries(tmp_path):
-    path = tmp_path / "a.yaml"
-    path.write_text("a:\n  - x\n  -\n    b: 1\n    c: 2\n")
-    source = Source(path)
-    lines = {
-        ("a",): 1,
-        ("a", 0): 2,
-        ("a", 1, "c"): 5,
-        ("a", 1, "zzz"): 4,
-        ("a", 7): 1,
-        ("zzz", "a"): 1,
-        (): 1,
-    }
-    assert {keys: source.place(keys) for keys in lines} == {k: f"{path}, line {n}: " for k, n in lines.items()}
-
-
-def test_the_nearest_name_or_all_of_them():
-    assert nearest("heds", ["d_model", "heads"]) == "; did you mean 'heads'?"
-    assert nearest("x", ["b", "a"]) == "; known here: a, b"
-    assert nearest("x", []) == "; known here: none"
+DATA = (TranslationData, SummarisationData, QAData, LMData)
+MODELS = (ModelConfig, LMConfig)
+DECODES = (DecodeConfig, SpanConfig, TimingConfig)
 
 
 def test_settings_are_frozen_and_take_no_unknown_keys():
     config = ModelConfig()
     with pytest.raises(ValidationError, match="frozen"):
         config.heads = 4
-    for model in (DataConfig, ModelConfig, TrainConfig, RunConfig):
+    for model in (*DATA, *MODELS, *DECODES, TrainConfig, RunConfig):
         assert issubclass(model, Settings)
         assert model.model_config["extra"] == "forbid"
 
 
 # ---- the hash
+
+OWN = {split: {"en": f"{split}.en", "de": f"{split}.de"} for split in ("train", "valid", "test")}
 
 
 def run(**changes):
@@ -201,8 +46,8 @@ def run(**changes):
         "paper": "deacon",
         "task": "translation",
         "variant": "direct-8",
-        "data": {"name": "toy", "pairs": 60},
-        "model": {"d_model": 16},
+        "data": TranslationData(name="toy", examples=60),
+        "model": ModelConfig(d_model=16),
         "method": {"name": "deacon", "architecture": "direct", "m": 8},
         "train": {"epochs": 2},
         "seed": 1,
@@ -214,7 +59,7 @@ def run(**changes):
     "same",
     [
         {"variant": "another-name"},
-        {"decode": {"beam": 1}},
+        {"decode": DecodeConfig(beam=1)},
         {"train": {"epochs": 2, "checkpoint_seconds": 1.0}},
         {"train": {"epochs": 2, "tokens_per_batch": 1800}},  # a default, spelled out
     ],
@@ -229,8 +74,15 @@ def test_what_changes_training_changes_the_hash():
         {"seed": 2},
         {"threads": 2},
         {"task": "other"},
-        {"data": {"name": "toy", "pairs": 61}},
-        {"model": {"d_model": 32}},
+        {"data": TranslationData(name="toy", examples=61)},
+        {"data": TranslationData(name="toy", examples=60, strict=False)},
+        {"data": TranslationData(name="own", examples=60, files=OWN)},
+        {"data": TranslationData(name="own", examples=60, files=OWN | {"test": OWN["valid"]})},
+        {"data": SummarisationData(name="toy", examples=60)},
+        {"data": SummarisationData(name="toy", examples=60, document_words=50)},
+        {"model": ModelConfig(d_model=32)},
+        {"model": ModelConfig(d_model=16, activation="gelu")},
+        {"model": LMConfig(d_model=16)},
         {"train": {"epochs": 3}},
         {"train": {"epochs": 2, "batching": "bucketed"}},
         {"method": {"name": "baseline"}},
@@ -239,14 +91,64 @@ def test_what_changes_training_changes_the_hash():
     assert len({run(**change).hash for change in changes}) == len(changes)
 
 
+def test_a_change_of_the_code_that_changes_results_changes_the_hash(monkeypatch):
+    before = run().hash
+    monkeypatch.setattr(module, "RECIPE", 1000)
+    assert run().hash != before
+
+
+def test_what_a_task_adds_to_its_data_is_written_out_and_told():
+    """The fields are typed by what all tasks share; nothing of a task's own may be lost."""
+    data = TranslationData(name="own", files=OWN, source="fr")
+    told = run(data=data, model=LMConfig(d_model=16), decode=SpanConfig(max_answer_words=3)).model_dump(mode="json")
+    assert told["data"]["source"] == "fr"
+    assert told["data"]["files"] == OWN
+    assert told["model"]["layers"] == 24
+    assert told["decode"] == {"max_answer_words": 3}
+    for model in DATA:
+        assert issubclass(model, DataConfig)
+    for model in MODELS:
+        assert issubclass(model, Sizes)
+
+
+def test_the_language_model_is_gpt2_mediums_where_nothing_is_said():
+    assert LMConfig().model_dump() == {
+        "d_model": 1024,
+        "heads": 16,
+        "d_ff": 4096,
+        "dropout": 0.1,
+        "attention_bias": True,
+        "activation": "gelu",
+        "layers": 24,
+    }
+
+
+@pytest.mark.parametrize(
+    ("model", "told", "message"),
+    [
+        (TranslationData, {"name": "a", "files": {"train": ["a.en"]}},
+         "data.files.train: input should be a valid dictionary, found ['a.en']"),
+        (TranslationData, {"name": "a", "files": {"train": {"en": ["a.en"]}}},
+         "data.files.train.en: input should be a valid string, found ['a.en']"),
+        (SummarisationData, {"name": "a", "files": {"train": {"en": "a"}}},
+         "data.files.train: input should be a valid string, found {'en': 'a'}"),
+        (LMData, {"name": "a", "epoch_tokens": 9, "files": {"train": "a.txt"}},
+         "data.files.train: input should be a valid list, found 'a.txt'"),
+        (LMData, {"name": "a"}, "data.epoch_tokens: is missing"),
+        (LMData, {"name": "a", "epoch_tokens": 9, "mixture": {"C4": 0}},
+         "data.mixture.C4: input should be greater than 0, found 0"),
+        (TranslationData, {"name": "a", "pairs": 5}, "data.pairs: unknown key; known here: examples, files, held_out, "
+         "lowercase, min_frequency, name, source, strict, target, test, tokenizer, valid"),
+        (TranslationData, {"name": "a", "held_out": 0},
+         "data.held_out: input should be greater than or equal to 1, found 0"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_data_is_named(model, told, message):
+    with pytest.raises(ConfigError) as found:
+        check(model, told, ("data",))
+    assert str(found.value) == message
+
+
 def test_the_hash_stays_what_it_is():
     """Another value here means that models trained so far are not found any more: raise RECIPE on purpose only."""
-    assert run().hash == "24f995d66e9a35ac"
-
-
-def test_a_key_given_twice_is_refused_at_every_depth(tmp_path):
-    path = tmp_path / "twice.yaml"
-    path.write_text("a:\n  - {b: 1}\n  - c: 1\n    d: 2\n    c: 3\n", encoding="utf-8")
-    with pytest.raises(ConfigError) as found:
-        Source(path)
-    assert str(found.value) == f"{path}, line 5: the key 'c' is given twice"
+    assert run().hash == "3d834b904007633f"

@@ -94,10 +94,13 @@ def test_stage_is_the_literal_one(architecture, training, seed, T, m):
     grads = [torch.autograd.grad((y * weights).sum(), inputs) for y in (found, expected)]
     torch.testing.assert_close(*grads)
     if training:
-        torch.testing.assert_close(module.covariance, literal_covariance(rows.detach()))
-        assert not module.covariance.requires_grad
+        number, middle, C = module.moments
+        assert number == len(rows)
+        torch.testing.assert_close(middle, sum(rows.detach()) / number)
+        torch.testing.assert_close(C, literal_covariance(rows.detach()))
+        assert not (middle.requires_grad or C.requires_grad)
     else:
-        assert module.covariance is None
+        assert module.moments is None
 
 
 def literal_covariance(rows):
@@ -133,18 +136,20 @@ def test_nonlinear_features_of_eight_heads_stand_in_order():
     assert features[:44] == pytest.approx([*heads.tolist(), *(heads**2).tolist(), *map(float, products)])
 
 
-def test_covariance_is_of_the_last_training_batch_and_float32_at_least():
+def test_moments_are_of_the_last_training_batch_and_float32_at_least():
     module = output_stage("direct", 1).float()
     module(random(2, 9, H * K).float())
-    first = module.covariance
+    first = module.moments
     module.eval()(random(3, 9, H * K).float())
-    assert module.covariance is first
+    assert module.moments is first
     module.train()
     with torch.autocast("cpu", torch.bfloat16):
         module(random(3, 9, H * K).bfloat16())
-    assert module.covariance is not first
-    assert module.covariance.dtype == torch.float32
-    assert "covariance" not in module.state_dict()
+    assert module.moments is not first
+    number, middle, C = module.moments
+    assert number == 9 * K
+    assert middle.dtype == C.dtype == torch.float32
+    assert "moments" not in module.state_dict()
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -155,7 +160,7 @@ def test_autocast_stays_close_to_float32(architecture):
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
             y = module(x.bfloat16() if enabled else x)
         y.float().square().sum().backward()
-        return y.float(), module.w.grad, module.b.grad, module.covariance
+        return y.float(), module.w.grad, module.b.grad, module.moments[2]
 
     for found, expected in zip(run(True), run(False), strict=True):
         assert (found - expected).norm() < 0.03 * expected.norm()
@@ -197,7 +202,7 @@ def test_layout_of_the_sentences_does_not_matter(architecture, seed, lengths):
             *(p.grad for p in module.parameters()),
             norm.running_mean,
             norm.running_var,
-            module.output.covariance,
+            *module.output.moments[1:],
         ]
 
     padded = run(1)
@@ -231,7 +236,7 @@ def test_every_w_moves_by_the_update_and_nothing_else_does(architecture, directi
     assert len(layers) == 3
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     C, G = ({n: x.clone() for n, x in values} for values in (
-        [(name, layer.covariance) for name, layer in layers.items()],
+        [(name, layer.moments[2]) for name, layer in layers.items()],
         [(name, layer.w.grad) for name, layer in layers.items()],
     ))  # fmt: skip
     others = {name: p.grad.clone() for name, p in model.named_parameters() if not name.endswith(".w")}
@@ -296,4 +301,4 @@ def test_covariance_kept_by_the_stage_is_that_of_gha():
     rows = random(1, 30, H * K).float()
     layer(rows)
     normed = torch.nn.functional.batch_norm(rows, None, None, layer.norm.weight, layer.norm.bias, training=True)
-    torch.testing.assert_close(layer.covariance, covariance(normed.view(30, H, K).mean(2)))
+    torch.testing.assert_close(layer.moments[2], covariance(normed.view(30, H, K).mean(2)))

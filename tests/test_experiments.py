@@ -2,12 +2,15 @@
 
 import pytest
 
+from headdiv.data.fetch import load_registry
 from headdiv.errors import ConfigError
 from headdiv.experiments import Runs, run_config
+from headdiv.tasks import TASKS
 
 EXPERIMENT = "deacon/translation"
 SEVEN = ["baseline", "direct-8", "direct-3", "average-8", "average-3", "nonlinear-8", "nonlinear-3"]
 HERE = "experiments.deacon/translation"
+KNOWN = ", ".join(sorted([*load_registry(), "toy"]))
 
 
 def refusal(call):
@@ -47,6 +50,7 @@ def test_every_profile_of_the_project_loads(monkeypatch):
         assert len({config.hash for config in found.all()}) == len(found.all())
     for profile in ("multi30k", "quick"):
         assert [config.variant for config in Runs(profile).of(EXPERIMENT)] == SEVEN
+    assert {config.task for config in Runs("quick").all()} == set(TASKS)
 
 
 def test_the_seven_rows_come_in_the_papers_order_seed_by_seed(project):
@@ -142,7 +146,7 @@ def test_a_wrong_variant_or_method_is_named_with_its_line(project, more, line, m
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("{name: multi40k}", "name: 'multi40k' is not known; there are: multi30k, toy"),
+        ("{name: multi40k}", f"name: 'multi40k' is not known; there are: {KNOWN}"),
         ("{name: multi30k, test: test}", "test: 'test' is not known; there are: test_2016_flickr, "),
         ("{name: multi30k, test: test_2016_flickr, target: xx}", "target: 'xx' is not known; there are: "),
         ("{name: toy, target: fr}", "target: "),
@@ -153,6 +157,62 @@ def test_data_that_is_not_there_is_named_with_its_line(project, data, message):
     found = refusal(lambda: Runs("p"))
     assert found.startswith(place(project, 5) + f"data.{message}")
     assert "\n" not in found
+
+
+OTHERS = """\
+title: test
+seeds: [1]
+experiments:
+  deacon/summarisation:
+    data: {name: toy, document_words: 50}
+  deacon/qa:
+    data: {name: toy}
+    decode: {max_answer_words: 5}
+  deacon/lm:
+    data:
+      name: toy
+      epoch_tokens: 100
+    model: {layers: 3, d_model: 32}
+"""
+
+
+def test_every_task_has_keys_of_its_own(project):
+    project.write_config("p", OTHERS)
+    by_task = {config.task: config for config in Runs("p").all() if config.variant == "baseline"}
+    assert by_task["summarisation"].data.document_words == 50
+    assert by_task["qa"].decode.max_answer_words == 5
+    assert by_task["lm"].model.layers == 3
+    assert [c.variant for c in Runs("p").of("deacon/lm")][:3] == ["baseline", "direct-16", "direct-8"]
+    for task, config in by_task.items():
+        kind = TASKS[task]
+        assert (type(config.data), type(config.model), type(config.decode)) == (kind.Data, kind.Model, kind.Decode)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("document_words", "context_words", "line 5: experiments.deacon/summarisation.data.context_words: unknown key"),
+        ("max_answer_words", "beam", "line 8: experiments.deacon/qa.decode.beam: unknown key; known here: "
+         "max_answer_words"),
+        ("layers: 3", "encoder_layers: 3", "line 13: experiments.deacon/lm.model.encoder_layers: unknown key; "
+         "did you mean 'layers'?"),
+        ("      epoch_tokens: 100\n", "", "line 10: experiments.deacon/lm.data.epoch_tokens: is missing"),
+        ("epoch_tokens: 100", "epoch_tokens: 100\n      mixture: {c4: 1}",
+         "line 13: experiments.deacon/lm.data.mixture.c4: unknown source"),
+        ("d_model: 32", "d_model: 30", "line 13: experiments.deacon/lm.model.heads: 16 does not divide d_model = 30"),
+        ("{name: toy}", "{name: mine, files: {train: a.json}}",
+         "line 7: experiments.deacon/qa.data.valid: 'valid' is not known; there are: train"),
+        ("{name: toy}", "{name: toy, files: {train: a.json}}",
+         "line 7: experiments.deacon/qa.data.name: 'toy' is generated; with 'files' give another name"),
+        ("{name: toy}", "{name: multi30k, test: valid}",
+         "line 7: experiments.deacon/qa.data.name: 'multi30k' has no file for 'examples' in split 'train'; "
+         "there are: de, en"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_another_tasks_keys_is_named_with_its_line(project, old, new, message):
+    assert OTHERS.count(old) == 1
+    project.write_config("p", OTHERS.replace(old, new))
+    assert refusal(lambda: Runs("p")).startswith(f"{project.home}/config/p.yaml, {message}")
 
 
 def test_more_components_than_heads_are_possible_in_the_nonlinear_architecture_only(project):

@@ -1,12 +1,23 @@
 """Whole files or none, and the one spelling of JSON that hashes are taken of."""
 
+import hashlib
 import json
 import math
 
 import pytest
 
+from headdiv import files
 from headdiv.errors import DataError
-from headdiv.files import canonical_json, checksum, read_json, replacing, short_hash, write_json, write_text
+from headdiv.files import (
+    canonical_json,
+    checksum,
+    fingerprint,
+    read_json,
+    replacing,
+    short_hash,
+    write_json,
+    write_text,
+)
 
 
 def names(folder):
@@ -109,6 +120,46 @@ def test_checksums_are_the_published_ones(tmp_path):
     path.write_bytes(b"abc")
     assert checksum(path) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert checksum(path, "md5") == "900150983cd24fb0d6963f7d28e17f72"
+
+
+def test_the_fingerprint_of_a_file_is_its_checksum(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"abc")
+    assert fingerprint(path) == fingerprint(str(path)) == checksum(path)
+    path.write_bytes(b"abd")
+    assert fingerprint(path) == checksum(path)
+    path.write_bytes(b"")
+    assert fingerprint(path) == checksum(path)
+
+
+def test_of_a_large_file_size_beginning_and_end_are_told(tmp_path, monkeypatch):
+    """Hashing a corpus of many GB would take longer than to prepare it."""
+    mib = 1 << 20
+    monkeypatch.setattr(files, "WHOLE", 3 * mib)
+    path, content = tmp_path / "a", bytearray(4 * mib)
+    path.write_bytes(content)
+    before = fingerprint(path)
+    expected = hashlib.sha256(str(4 * mib).encode() + bytes(2 * mib)).hexdigest()
+    assert before == expected != checksum(path)
+    told = {before}
+    for at in (0, mib - 1, 3 * mib, 4 * mib - 1):
+        changed = content.copy()
+        changed[at] = 1
+        path.write_bytes(changed)
+        told.add(fingerprint(path))
+    path.write_bytes(content + b"\0")
+    told.add(fingerprint(path))
+    assert len(told) == 6
+    content[2 * mib] = 1  # in between nobody looks
+    path.write_bytes(content)
+    assert fingerprint(path) == before
+    path.write_bytes(content[: 3 * mib])
+    assert fingerprint(path) == checksum(path)
+
+
+def test_a_file_that_is_not_there_has_no_fingerprint(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        fingerprint(tmp_path / "a")
 
 
 def test_canonical_json_has_one_spelling():

@@ -120,6 +120,17 @@ def test_without_gradients_the_sums_are_the_same():
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_of_nothing_the_sums_and_gradients_are_zero(smoothing):
+    """A rank whose share of a batch is empty still takes part in the sum over all."""
+    x, weight, targets = data(7, 0, 3, 5)
+    found, expected = both(x, weight, targets, smoothing)
+    assert_equal_sums(found, expected)
+    assert found[0] == found[1] == found[-1] == 0
+    assert found[3].shape == weight.shape
+    assert (found[3] == 0).all()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_bfloat16_autocast_stays_close_to_float32(smoothing):
     x, weight, targets = data(6, 50, 16, 30, torch.float32)
     loss, plain, _ = linear_cross_entropy(x, weight, targets, smoothing)

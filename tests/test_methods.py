@@ -85,7 +85,7 @@ def test_the_baseline_carries_no_trace_of_a_method():
     model = Transformer(CONFIG, 15, 15, make_method({"name": "baseline"}).attention)
     assert pca_layers(model) == {}
     for name in model.state_dict():
-        assert not {"w", "b", "norm", "project", "covariance", "first", "second"} & set(name.split("."))
+        assert not {"w", "b", "norm", "project", "moments", "first", "second"} & set(name.split("."))
         assert "running" not in name
     assert make_method({"name": "baseline"}).own_parameters(model) == []
 

@@ -84,6 +84,11 @@ def literal_embedding(words, embedding):
     return embedding.weight[words] * math.sqrt(D) + positions
 
 
+def literal_activation(x, name):
+    """Gaussian error linear unit as Hendrycks and Gimpel define it: x Φ(x)."""
+    return torch.clamp(x, min=0) if name == "relu" else x * (1 + torch.erf(x / math.sqrt(2))) / 2
+
+
 def literal_transformer(model, config, source, target):
     """Padded words (B, S) and (B, N) with PAD behind each end -> (B, N, D)."""
     B, S, N = len(source), source.shape[1], target.shape[1]
@@ -92,7 +97,7 @@ def literal_transformer(model, config, source, target):
 
     def feed_forward(x, layer):
         first, _, second = layer.feed_forward
-        inner = torch.clamp(x @ first.weight.T + first.bias, min=0)
+        inner = literal_activation(x @ first.weight.T + first.bias, config.activation)
         return literal_norm(x + inner @ second.weight.T + second.bias, layer.feed_forward_norm)
 
     def attend(x, memory, hidden, layer, kind):
@@ -109,10 +114,10 @@ def literal_transformer(model, config, source, target):
     return x
 
 
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("bias", "activation"), [(False, "relu"), (True, "relu"), (True, "gelu")])
 @pytest.mark.parametrize("window", [1, 9, 48])
-def test_packed_model_is_the_padded_one_with_its_gradients(bias, window):
-    config = SMALL.model_copy(update={"attention_bias": bias, "dropout": 0.0})
+def test_packed_model_is_the_padded_one_with_its_gradients(bias, activation, window):
+    config = SMALL.model_copy(update={"attention_bias": bias, "activation": activation, "dropout": 0.0})
     model = randomise(build(config)).double()
     pairs = some_pairs()
     batch = make_batch(pairs, range(len(pairs)), window)
@@ -142,6 +147,20 @@ def test_words_to_come_change_nothing_before_them():
     others = torch.arange(len(before)) != last
     assert torch.equal(before[others], after[others])
     assert not torch.equal(before[last], after[last])
+
+
+@pytest.mark.parametrize("variant", ["baseline", "direct-3", "average-8", "nonlinear-3"])
+def test_an_empty_batch_has_gradients_of_zero(variant):
+    """In evaluation; what batch normalisation makes of no rows while training is a matter between ranks."""
+    config = ModelConfig(d_model=16, d_ff=12, encoder_layers=1, decoder_layers=1)
+    model = build(config, method=TABLE_3[variant][0]).eval()
+    batch = make_batch(some_pairs(), [])
+    hidden = model(batch)
+    assert hidden.shape == (0, 16)
+    loss, _, _ = linear_cross_entropy(hidden, model.output_weight, batch.target_out)
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        assert (parameter.grad == 0).all(), name
 
 
 # ---- positions
@@ -236,6 +255,18 @@ def test_parameters_are_those_of_table_3(variant):
     with torch.device("meta"):
         model = Transformer(ModelConfig(), 3369, 3665, make_method(method).attention)
     assert count_parameters(model) == expected
+
+
+def test_outputs_need_not_be_words():
+    """Question answering: two scores for each row of the decoder; everything else is as it was."""
+    words = build()
+    spans = Transformer(SMALL, WORDS, WORDS, make_method({"name": "baseline"}).attention, outputs=2)
+    initialise(spans, 1)
+    assert spans.output_weight is spans.output_embedding.weight
+    assert (words.output_weight.shape, spans.output_weight.shape) == ((WORDS, 12), (2, 12))
+    assert count_parameters(words) - count_parameters(spans) == (WORDS - 2) * 12
+    for name, value in values(spans).items():
+        assert name.startswith("output_embedding") or torch.equal(value, values(words)[name])
 
 
 def test_frozen_parameters_are_not_counted():

@@ -13,6 +13,8 @@ from headdiv.methods import make_method
 from headdiv.methods.deacon import pca_layers
 from headdiv.model import Transformer, initialise
 from headdiv.optimise import Learner, rate_factor
+from headdiv.tasks import TASKS
+from headdiv.tasks.base import Losses
 
 BASELINE = {"name": "baseline"}
 DIRECT = {"name": "deacon", "architecture": "direct", "m": 2, "gha_steps": 10}
@@ -45,7 +47,7 @@ def learner(method, dtype=torch.float32, **options):
     made = make_method(method)
     model = Transformer(MODEL, 15, 15, made.attention).to(dtype)
     initialise(model, 1)
-    return Learner(model, made, TrainConfig(schedule="constant", **options))
+    return Learner(TASKS["translation"], model, made, TrainConfig(schedule="constant", **options))
 
 
 def batch(seed=0):
@@ -78,7 +80,7 @@ def test_everything_but_w_takes_a_literal_adamw_step(method, clip):
     for number in (1, 2, 3):
         b = batch(number)
         model.zero_grad()
-        loss, nll, correct = linear_cross_entropy(model(b), model.output_embedding.weight, b.target_out)
+        loss, nll, correct = linear_cross_entropy(model(b), model.output_weight, b.target_out)
         (loss / len(b.target_out)).backward()
         grads = {name: p.grad.clone() for name, p in model.named_parameters() if name not in own}
         norm = sum(g.square().sum() for g in grads.values()).sqrt()
@@ -92,7 +94,7 @@ def test_everything_but_w_takes_a_literal_adamw_step(method, clip):
             )
         sums = learn.step(b, number, 30)
         assert told == {"progress": (number - 1) / 30}
-        assert (sums.tokens, sums.correct) == (len(b.target_out), int(correct))
+        assert (sums.count, sums.tokens, sums.correct) == (len(b.target_out), len(b.target_out), int(correct))
         assert (sums.loss, sums.nll) == pytest.approx((loss.item(), nll.item()))
         for name, p in model.named_parameters():
             torch.testing.assert_close(p.detach(), expected[name], atol=1e-7, rtol=1e-5)
@@ -116,6 +118,27 @@ def test_label_smoothing_is_trained_on_and_nll_is_without():
     plain, smooth = (learner(BASELINE, label_smoothing=s).step(b, 1, 10) for s in (0.0, 0.3))
     assert plain.loss == plain.nll == pytest.approx(smooth.nll)
     assert smooth.loss != pytest.approx(smooth.nll, rel=1e-3)
+
+
+class Weighed(type(TASKS["translation"])):
+    """Counts each sentence as one prediction, as question answering does."""
+
+    def loss(self, model, weight, batch, smoothing=0.0):
+        found = super().loss(model, weight, batch, smoothing)
+        return Losses(found.loss, found.nll, found.correct, count=len(batch.numbers), tokens=found.tokens)
+
+
+def test_the_gradient_is_of_the_mean_over_the_predictions():
+    """A task says what it counts; tokens are for speed alone."""
+    b, gradients, told = batch(), [], []
+    for task in (TASKS["translation"], Weighed()):
+        learn = learner(BASELINE, clip_norm=None)
+        learn.task = task
+        told.append(learn.step(b, 1, 10))
+        gradients.append(learn.model.output_weight.grad.clone())
+    assert (told[1].count, told[1].tokens) == (6, told[0].tokens)
+    assert told[1].loss == pytest.approx(told[0].loss)
+    torch.testing.assert_close(gradients[1] * 6, gradients[0] * told[0].count)
 
 
 TAIL = "at step 7; nothing was recorded (try a smaller train.learning_rate or train.clip_norm)"

@@ -143,6 +143,19 @@ def test_padded_rows_are_the_sentences_one_by_one(lengths, width, fill):
         assert (line[len(sentence) :] == fill).all()
 
 
+@pytest.mark.parametrize("width", [1, 48])
+def test_nothing_is_laid_out_as_nothing(width):
+    assert assign_windows([], width=width) == assign_windows([], [], width=width) == []
+    side = lay_out([], [])
+    assert (side.tokens, side.full) == (0, True)
+    assert side.sentences.shape == (0, 0)
+    assert side.offsets().tolist() == side.positions.tolist() == side.rows.tolist() == []
+    assert attention_mask(side, side, causal=True).shape == (0, 1, 0, 0)
+    padded = pad_rows(torch.zeros(0, 3), side)
+    assert padded.shape == (0, 1, 3)
+    assert padded.softmax(dim=1).argmax(dim=1).shape == (0, 3)  # which a line without columns would not take
+
+
 def test_gradient_goes_back_through_padding():
     side = lay_out([2, 1], [[0, 1]])
     rows = torch.ones(3, 2, requires_grad=True)

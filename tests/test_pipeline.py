@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 from conftest import EXPERIMENT
+from reported import EXPERIMENTS, write_profile
 
-from headdiv.data.corpus import prepared_folder
+from headdiv.data.sources import prepared_folder
 from headdiv.errors import ConfigError, DataError
+from headdiv.experiments import Runs
 from headdiv.pipeline import Plan
 
 NOTEBOOK = "notebooks/runs/deacon_translation.ipynb"
@@ -16,9 +18,8 @@ NOTEBOOK = "notebooks/runs/deacon_translation.ipynb"
 
 @pytest.fixture
 def planned(project):
-    """The tiny project with the notebook that its experiment needs."""
-    (project.home / NOTEBOOK).parent.mkdir(parents=True)
-    shutil.copy(Path(__file__).parents[1] / NOTEBOOK, project.home / NOTEBOOK)
+    """The tiny project with the notebooks that experiments need."""
+    shutil.copytree(Path(__file__).parents[1] / "notebooks" / "runs", project.home / "notebooks" / "runs")
     return project
 
 
@@ -27,18 +28,15 @@ def test_a_plan_lists_files(planned):
     plan = Plan("tiny")
     assert (plan.name, plan.threads, plan.papers) == ("tiny", 2, ["deacon"])
     assert plan.tables == {"deacon_translation": EXPERIMENT}
-    assert plan.figures == {
-        "deacon_figure6": "deacon_translation",
-        "deacon_translation_curves": "deacon_translation",
-    }
-    assert plan.metrics("deacon_translation") == [
+    assert plan.figures == {"deacon_figure6": EXPERIMENT, "deacon_translation_curves": EXPERIMENT}
+    assert plan.metrics(EXPERIMENT) == [
         f"results/tiny/deacon/translation/{variant}/seed{seed}/metrics.json"
         for variant in ("baseline", "direct-8")
         for seed in (1, 7)
     ]
     folder = prepared_folder(planned.config().data)
-    assert plan.vocabulary(EXPERIMENT) == f"data/prepared/{folder.name}/vocabulary.json"
-    assert (planned.home / plan.vocabulary(EXPERIMENT)).is_file()
+    assert plan.corpus(EXPERIMENT) == f"data/prepared/{folder.name}/corpus.json"
+    assert (planned.home / plan.corpus(EXPERIMENT)).is_file()
     assert plan.experiment_of_corpus(folder.name) == EXPERIMENT
     assert json.loads(plan.parameters(variant="direct-8", seed=7)) == {
         "profile": "tiny",
@@ -53,8 +51,53 @@ def test_files_lie_where_runs_record_them(planned):
 
     for profile in ("tiny", str(planned.home / "config" / "tiny.yaml")):
         plan = Plan(profile)
-        listed = [planned.home / path for path in plan.metrics("deacon_translation")]
+        listed = [planned.home / path for path in plan.metrics(EXPERIMENT)]
         assert listed == [metrics_path(profile, EXPERIMENT, variant, 1) for variant in ("baseline", "direct-8")]
+
+
+def test_a_plan_of_all_tasks(planned):
+    write_profile(planned, "all", seeds=[1])
+    plan = Plan("all")
+    assert plan.tables == {
+        "deacon_translation": "deacon/translation",
+        "deacon_summarisation": "deacon/summarisation",
+        "deacon_qa": "deacon/qa",
+        "deacon_sources": "deacon/lm",
+        "deacon_lm": "deacon/lm",
+    }
+    assert plan.figures == {
+        "deacon_figure6": "deacon/translation",
+        **{f"deacon_{task}_curves": f"deacon/{task}" for task in EXPERIMENTS},
+    }
+    assert plan.papers == ["deacon"]
+    corpora = {task: Path(plan.corpus(f"deacon/{task}")).parent.name for task in EXPERIMENTS}
+    assert len(set(corpora.values())) == 4
+    for task, corpus in corpora.items():
+        assert plan.experiment_of_corpus(corpus) == f"deacon/{task}"
+        assert len(plan.metrics(f"deacon/{task}")) == 8  # the paper's seven and one more
+
+
+@pytest.mark.parametrize(
+    ("task", "tables", "figures"),
+    [
+        ("summarisation", ["deacon_summarisation"], ["deacon_summarisation_curves"]),
+        ("qa", ["deacon_qa"], ["deacon_qa_curves"]),
+        ("lm", ["deacon_sources", "deacon_lm"], ["deacon_lm_curves"]),
+    ],
+)
+def test_a_plan_of_a_single_experiment(planned, task, tables, figures):
+    write_profile(planned, "alone", task)
+    shutil.rmtree(planned.home / "notebooks")
+    with pytest.raises(DataError, match=rf"^notebooks/runs/deacon_{task}\.ipynb: no such notebook; every experiment"):
+        Plan("alone")
+    shutil.copytree(Path(__file__).parents[1] / "notebooks" / "runs", planned.home / "notebooks" / "runs")
+    plan = Plan("alone")
+    assert (list(plan.tables), list(plan.figures)) == (tables, figures)
+
+
+def test_figure_6_is_planned_only_with_one_of_its_variants(planned):
+    planned.write_profile("tiny", variants=["baseline"])
+    assert list(Plan("tiny").figures) == ["deacon_translation_curves"]
 
 
 def decisive(planned, **sections):
@@ -70,7 +113,7 @@ def test_what_decides_a_result_is_the_configuration_of_its_training_and_search(p
     changed = [
         decisive(planned, train={"epochs": 3}),
         decisive(planned, decode={"beam": 3}),
-        decisive(planned, data={"pairs": 61}),
+        decisive(planned, data={"examples": 61}),
         decisive(planned, model={"d_ff": 17}),
         decisive(planned, methods={"deacon": {"xi": 0.5}}),
     ]
@@ -102,5 +145,30 @@ def test_a_missing_notebook_is_named(project):
 
 def test_a_data_set_that_is_not_there_is_named_before_anything_runs(planned):
     planned.write_profile("tiny", data={"name": "toi"})
-    with pytest.raises(ConfigError, match=r"line 8: .*\.data\.name: 'toi' is not known; there are: multi30k, toy$"):
+    with pytest.raises(ConfigError, match=r"line 8: .*\.data\.name: 'toi' is not known; there are: .*\btoy\b"):
         Plan("tiny")
+
+
+def test_a_change_of_ones_own_files_decides_too(planned):
+    for name in ("a.en", "a.de"):
+        (planned.home / name).write_text("One.\nTwo.\nThree.\n")
+    split = {"en": "a.en", "de": "a.de"}
+    own = {"name": "own", "files": dict.fromkeys(("train", "valid", "test"), split), "held_out": 500}
+    before = decisive(planned, data=own), Plan("tiny").corpus(EXPERIMENT)
+    (planned.home / "a.de").write_text("One.\nTwo.\nFour.\n")
+    after = Plan("tiny").decisive(EXPERIMENT, "direct-8", 1), Plan("tiny").corpus(EXPERIMENT)
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+
+
+def test_the_profiles_of_the_repository_can_be_planned(planned, monkeypatch):
+    folder = Path(__file__).parents[1] / "config"
+    monkeypatch.setenv("HEADDIV_MIRROR", "nowhere")  # profiles of files of one's own are planned where these are
+    own = []
+    for path in sorted(folder.glob("*.yaml")):
+        shutil.copy(path, planned.home / "config" / path.name)
+        runs = Runs(path.stem)
+        own += [path.stem for config in runs.all() if config.data.files is not None][:1]
+        if path.stem not in own:
+            assert Plan(path.stem).tables
+    assert "quick" not in own

@@ -25,6 +25,19 @@ def test_the_registry_knows_multi30k():
         assert file.algorithm == "sha256"
 
 
+@pytest.mark.parametrize(
+    ("name", "counts", "roles"),
+    [
+        ("xsum", {"train": 204045, "validation": 11332, "test": 11334}, ["archive", "splits"]),
+        ("squad", {"train": 87599, "valid": 10570}, ["examples"]),
+    ],
+)
+def test_the_registry_knows_the_other_tasks_data(name, counts, roles):
+    known = load_registry()[name]
+    assert {split: entry.count for split, entry in known.splits.items()} == counts
+    assert all(list(entry.files) == roles for entry in known.splits.values())
+
+
 def entry():
     return {
         "title": "Toy",

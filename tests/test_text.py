@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headdiv.data.refusals import Refusals
 from headdiv.data.text import read_lines, read_parallel
 from headdiv.errors import DataError
 
@@ -134,3 +135,23 @@ def test_empty_sentence_on_either_side(tmp_path, blank):
     for pair in ((full, holed), (holed, full), (holed, holed)):
         with fails(f"{holed}, line 2: the sentence is empty, expected one on every line"):
             read_parallel(*pair)
+
+
+@pytest.mark.parametrize("blank", ["", "   ", "\u00a0\t"])
+def test_empty_sentences_may_be_left_out_and_counted(tmp_path, blank):
+    en, de = (
+        put(tmp_path / "a.en", f"one\ntwo\n{blank}\nfour\n"),
+        put(tmp_path / "a.de", f"eins\n{blank}\ndrei\nvier\n"),
+    )
+    refusals = Refusals(strict=False)
+    assert read_parallel(en, de, expected=4, refusals=refusals) == [("one", "eins"), ("four", "vier")]
+    assert refusals.counts == {"the sentence is empty, expected one on every line": 2}
+    with fails("data.strict: false leaves such records out and counts them"):
+        read_parallel(en, de, refusals=Refusals())
+
+
+def test_what_is_wrong_with_whole_files_stays_an_error(tmp_path):
+    """Left-out lines would shift all that follow."""
+    en, de = put(tmp_path / "a.en", "one\ntwo\nthree\n"), put(tmp_path / "a.de", "eins\nzwei\n")
+    with fails(f"{en} has 3 lines but {de} has 2, expected equally many"):
+        read_parallel(en, de, refusals=Refusals(strict=False))

@@ -17,7 +17,8 @@ from headdiv import checkpoints, training
 from headdiv.errors import TrainingError
 from headdiv.files import read_json
 from headdiv.optimise import Learner
-from headdiv.training import build_model, load_run, run_folder, train
+from headdiv.tasks import TASKS
+from headdiv.training import build_model, load_run, run_folder, run_name, train
 
 VARIANTS = ["baseline", "direct-8"]
 
@@ -48,14 +49,14 @@ def test_a_run_learns(project, variant):
     assert curve[-1]["validation_nll"] < curve[0]["validation_nll"]
     assert curve[-1]["training_accuracy"] > curve[0]["training_accuracy"]
     assert not run.model.training
-    assert run.folder == project.home / "work" / config.hash
+    assert run.folder == project.home / "work" / run_name(config)
     assert sorted(path.name for path in run.folder.iterdir()) == ["config.json", "model.safetensors", "training.json"]
     assert read_json(run.folder / "config.json") == config.model_dump(mode="json")
     assert read_json(run.folder / "training.json") == run.record
     assert run.record["parameters"] == sum(p.numel() for p in run.model.parameters())
-    assert run.record["data"] == run.corpus.statistics()
+    assert run.record["data"] == run.corpus.statistics | {"stream": {}}
     assert run.record["cost"]["target_tokens_per_second"] > 0
-    assert run.record["provenance"]["threads"] == 1
+    assert (run.record["provenance"]["threads"], run.record["provenance"]["ranks"]) == (1, 1)
 
 
 def test_a_finished_run_is_not_trained_again(finished, monkeypatch):
@@ -83,7 +84,7 @@ def test_a_run_that_is_not_there_is_named(project):
 
 
 def test_the_seed_decides(project, finished_home, monkeypatch):
-    expected = result(finished_home / "work" / project.config().hash)
+    expected = result(finished_home / "work" / run_name(project.config()))
     torch.manual_seed(5)  # whatever came before
     assert result(train(project.config()).folder) == expected
     other = result(train(project.config(seed=2)).folder)
@@ -91,10 +92,42 @@ def test_the_seed_decides(project, finished_home, monkeypatch):
     assert len({point["training_loss"] for point in (*other[1], *expected[1])}) == 4
 
 
-def test_variants_of_one_seed_start_from_equal_values(project):
-    from headdiv.data.corpus import load_corpus
+def test_a_run_is_named_by_its_configuration_and_its_corpus(project, monkeypatch):
+    names = {run_name(project.config())}
+    assert run_name(project.config(decode={"beam": 1})) in names  # searches do not train
+    assert run_folder(project.config()).name in names
+    names |= {
+        run_name(project.config(**other)) for other in ({"seed": 2}, {"train": {"epochs": 3}}, {"variant": "direct-8"})
+    }
+    monkeypatch.setattr("headdiv.data.toy.VERSION", 1000)
+    names.add(run_name(project.config()))
+    assert len(names) == 5
 
-    models = [build_model(c, load_corpus(c.data))[0].state_dict() for c in map(project.config, VARIANTS)]
+
+def test_a_changed_file_is_another_run(project):
+    """Its name and place are as before: what has been trained on the old text is not taken for it."""
+    files = {}
+    for split, count in (("train", 40), ("valid", 4), ("test", 4)):
+        files[split] = {}
+        for language, sentence in (("en", "Dog {} runs."), ("de", "Hund {} rennt.")):
+            text = "".join(f"{sentence.format(i % 7)}\n" for i in range(count))
+            (project.home / f"{split}.{language}").write_text(text)
+            files[split][language] = f"{split}.{language}"
+    config = project.config(data={"name": "mine", "files": files}, train={"epochs": 1})
+    first = train(config)
+    assert load_run(config).folder == first.folder
+    (project.home / "test.de").write_text("Katze 1 rennt.\n" * 4)
+    assert config == project.config(data={"name": "mine", "files": files}, train={"epochs": 1})
+    with pytest.raises(TrainingError, match="not trained yet"):
+        load_run(config)
+    second = train(config)
+    assert second.folder != first.folder
+    assert second.corpus.test.text != first.corpus.test.text
+
+
+def test_variants_of_one_seed_start_from_equal_values(project):
+    vocabulary = TASKS["translation"].vocabulary(project.config().data)
+    models = [build_model(c, vocabulary)[0].state_dict() for c in map(project.config, VARIANTS)]
     common = [name for name in models[0] if name in models[1] and models[0][name].shape == models[1][name].shape]
     assert len(common) > 20
     assert all(torch.equal(*(model[name] for model in models)) for name in common)
@@ -145,8 +178,8 @@ def test_an_interruption_changes_nothing(project, finished_home, monkeypatch, ca
     done = fail_after(monkeypatch, 1000)
     run = train(config)
     assert done == [STEPS - saved]
-    assert (f"{variant} seed 1: going on from step {saved}" in capsys.readouterr().out) == (saved > 0)
-    assert result(run.folder) == result(finished_home / "work" / config.hash)
+    assert (f"translation {variant} seed 1: going on from step {saved}" in capsys.readouterr().out) == (saved > 0)
+    assert result(run.folder) == result(finished_home / "work" / run_name(config))
     names = load_file(run.folder / "model.safetensors")
     assert any("running_mean" in name for name in names) == (variant == "direct-8")
     assert not (run.folder / "checkpoints").exists()
@@ -157,7 +190,7 @@ def test_many_interruptions_change_nothing(project, finished_home):
     for steps in (2, 1, 3):
         interrupt(config, steps)
     run = train(config)
-    assert result(run.folder) == result(finished_home / "work" / config.hash)
+    assert result(run.folder) == result(finished_home / "work" / run_name(config))
     assert run.record["cost"]["training_seconds"] > 0
 
 
@@ -176,7 +209,7 @@ def test_an_interruption_after_the_last_step_changes_nothing(project, finished_h
         return fail
 
     for module, name, unfinished in (
-        (training, "teacher_forced", None),
+        (training, "held_out_loss", None),
         (checkpoints, "save_model", "model.safetensors"),
         (training, "write_json", "training.json"),
     ):
@@ -187,7 +220,7 @@ def test_an_interruption_after_the_last_step_changes_nothing(project, finished_h
                 train(config)
         assert not (folder / "training.json").exists()
     run = train(config)
-    assert result(run.folder) == result(finished_home / "work" / config.hash)
+    assert result(run.folder) == result(finished_home / "work" / run_name(config))
 
 
 @pytest.mark.slow
@@ -234,7 +267,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(project):
     with pytest.raises(TrainingError) as found:
         train(config)
     assert str(found.value) == (
-        "baseline seed 1, epoch 1/2: the loss is nan at step 2; nothing was recorded "
+        "translation baseline seed 1, epoch 1/2: the loss is nan at step 2; nothing was recorded "
         "(try a smaller train.learning_rate or train.clip_norm)"
     )
     assert [path.name for path in run_folder(config).iterdir()] == ["config.json"]
@@ -246,7 +279,7 @@ def test_a_validation_loss_that_is_not_finite_ends_the_run(project):
     with pytest.raises(TrainingError) as found:
         train(config)
     assert str(found.value) == (
-        "baseline seed 1, epoch 1/1: the validation loss is nan at step 1; nothing was recorded "
+        "translation baseline seed 1, epoch 1/1: the validation loss is nan at step 1; nothing was recorded "
         "(try a smaller train.learning_rate or train.clip_norm)"
     )
     assert not (run_folder(config) / "training.json").exists()
@@ -261,7 +294,7 @@ def test_bucketed_batches_and_bfloat16_learn_too(project, finished_home, variant
     config = project.config(variant, train={"epochs": 3, **options})
     curve = train(config).record["curve"]
     assert curve[-1]["training_loss"] < 0.92 * curve[0]["training_loss"]
-    plain = read_json(finished_home / "work" / project.config(variant).hash / "training.json")["curve"]
+    plain = read_json(finished_home / "work" / run_name(project.config(variant)) / "training.json")["curve"]
     assert curve[0]["training_loss"] != plain[0]["training_loss"]
     assert curve[0]["training_loss"] == pytest.approx(plain[0]["training_loss"], rel=0.1)
 

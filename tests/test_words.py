@@ -1,16 +1,19 @@
 """Tokens and back, vocabularies, and BLEU over tokens."""
 
 import math
+import os
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headdiv.data import words as module
 from headdiv.data.batches import BEGIN, END, SPECIALS, UNKNOWN
 from headdiv.data.torchtext06 import token_bleu, vocabulary_words
-from headdiv.data.words import Vocabulary, detokenize, tokenize
+from headdiv.data.words import Vocabulary, detokenize, tokenize, tokenize_all
 
 
 @pytest.mark.parametrize(
@@ -53,6 +56,38 @@ def test_lower_case_on_request():
 def test_empty_lines_have_no_words():
     assert tokenize("  \n", "en") == []
     assert detokenize([], "en") == ""
+
+
+LINES = ["A well-known dog.", "Rock & roll <b>", "", "  ", *(f"The {n}-th man's hat, isn't it?" for n in range(40))]
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_many_lines_are_the_words_of_each(lowercase, monkeypatch):
+    monkeypatch.setattr(module, "ProcessPoolExecutor", None)  # so few start no process
+    assert tokenize_all(LINES, "en", lowercase) == [tokenize(line, "en", lowercase) for line in LINES]
+    assert tokenize_all([], "en") == []
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="asks for the processors in another way")
+def test_one_processor_starts_no_others(monkeypatch):
+    monkeypatch.setattr(module, "PARALLEL", 1)
+    monkeypatch.setattr(module, "ProcessPoolExecutor", None)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    assert tokenize_all(LINES, "en") == [tokenize(line, "en") for line in LINES]
+
+
+def test_all_processors_find_what_one_finds(monkeypatch):
+    monkeypatch.setattr(module, "PARALLEL", len(LINES))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    used = []
+
+    def pool(*args, **options):
+        used.append(args)
+        return ProcessPoolExecutor(*args, **options)
+
+    monkeypatch.setattr(module, "ProcessPoolExecutor", pool)
+    assert tokenize_all(LINES, "de", lowercase=True) == [tokenize(line, "de", lowercase=True) for line in LINES]
+    assert used == [(2,)]
 
 
 # ---- vocabularies

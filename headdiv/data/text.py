@@ -7,6 +7,7 @@ import gzip
 import zlib
 from pathlib import Path
 
+from headdiv.data.refusals import Refusals
 from headdiv.errors import DataError
 
 
@@ -56,26 +57,35 @@ def _decode(line: bytes, path: Path, number: int, offset: int) -> str:
         ) from None
 
 
-def read_parallel(source: Path | str, target: Path | str, *, expected: int | None = None) -> list[tuple[str, str]]:
+def read_parallel(
+    source: Path | str, target: Path | str, *, expected: int | None = None, refusals: Refusals | None = None
+) -> list[tuple[str, str]]:
     """Read two texts whose lines belong together, as pairs of (source sentence, target sentence).
 
     Args:
         source: the text in the language to translate from.
         target: the text in the language to translate into.
         expected: how many pairs there must be; None takes any number.
+        refusals: what becomes of pairs with an empty sentence; an error where left out.
 
     Raises:
         DataError: a file cannot be read (see ``read_lines``), the files have unequal numbers of lines
             or not the expected number, or a sentence is empty or only white space.
     """
+    refusals = refusals or Refusals()
     source, target = Path(source), Path(target)
     sources, targets = read_lines(source), read_lines(target)
     if len(sources) != len(targets):
         raise DataError(f"{source} has {len(sources)} lines but {target} has {len(targets)}, expected equally many")
     if expected is not None and len(sources) != expected:
         raise DataError(f"{source} and {target}: found {len(sources)} pairs, expected {expected}")
-    for path, sentences in ((source, sources), (target, targets)):
-        for number, sentence in enumerate(sentences, start=1):
-            if not sentence.strip():
-                raise DataError(f"{path}, line {number}: the sentence is empty, expected one on every line")
-    return list(zip(sources, targets, strict=True))
+    pairs = []
+    for number, pair in enumerate(zip(sources, targets, strict=True), start=1):
+        empty = next(
+            (path for path, sentence in zip((source, target), pair, strict=True) if not sentence.strip()), None
+        )
+        if empty is None:
+            pairs.append(pair)
+        else:
+            refusals.add(f"{empty}, line {number}", "the sentence is empty, expected one on every line")
+    return pairs

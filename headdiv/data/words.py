@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import cache
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache, partial
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 
 from headdiv.data.batches import END, SPECIALS, UNKNOWN
 from headdiv.data.torchtext06 import vocabulary_words
+
+PARALLEL = 20_000  # lines from which on starting processes pays
 
 
 @cache
@@ -24,6 +29,15 @@ def tokenize(line: str, language: str, lowercase: bool = False) -> list[str]:
     """Words by Moses rules with dashes split (``a-b`` -> ``a @-@ b``) and nothing escaped."""
     text = line.lower() if lowercase else line
     return _moses(language)[0].tokenize(text.strip(), aggressive_dash_splits=True, escape=False)
+
+
+def tokenize_all(lines: Sequence[str], language: str, lowercase: bool = False) -> list[list[str]]:
+    """`tokenize` for many lines; from twenty thousand on by all processors, since Moses rules are slow."""
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if len(lines) < PARALLEL or processors == 1:
+        return [tokenize(line, language, lowercase) for line in lines]
+    with ProcessPoolExecutor(processors, mp_context=get_context("spawn")) as pool:
+        return list(pool.map(partial(tokenize, language=language, lowercase=lowercase), lines, chunksize=500))
 
 
 def detokenize(words: Sequence[str], language: str) -> str:

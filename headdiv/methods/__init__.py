@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headdiv.config import ModelConfig, Settings, Source, check, mistake, nearest
+from headdiv.config import Sizes
 from headdiv.methods.base import Method
 from headdiv.methods.deacon import Deacon
+from headdiv.settings import Settings, Source, check, mistake, nearest
 
 METHODS: dict[str, type[Method]] = {
     "baseline": Method,
@@ -16,7 +17,7 @@ METHODS: dict[str, type[Method]] = {
 
 
 def check_method(
-    told: Mapping[str, Any], model: ModelConfig, at: tuple[str, ...] = (), source: Source | None = None
+    told: Mapping[str, Any], model: Sizes, at: tuple[str, ...] = (), source: Source | None = None
 ) -> dict[str, Any]:
     """Fill in the options that ``told`` leaves out and hold them against the model's sizes.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import nn
 
 from headdiv.attention import AttentionSpec, MultiHeadAttention
-from headdiv.config import ModelConfig, Settings
+from headdiv.config import Sizes
+from headdiv.settings import Settings
 
 
 class Method:
@@ -18,7 +19,7 @@ class Method:
         self.options = options
 
     @classmethod
-    def check(cls, options: Settings, model: ModelConfig) -> tuple[str, str] | None:
+    def check(cls, options: Settings, model: Sizes) -> tuple[str, str] | None:
         """What is wrong with these options for a model of these sizes (key and sentence), or None."""
         return None
 

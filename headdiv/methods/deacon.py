@@ -22,10 +22,13 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from headdiv import distributed
 from headdiv.attention import AttentionSpec, MultiHeadAttention
-from headdiv.config import ModelConfig, Settings
-from headdiv.gha import covariance, deacon_update, gha_inner_loop, principal_components, sanger_rule
+from headdiv.batch_norm import BatchNorm
+from headdiv.config import Sizes
+from headdiv.gha import covariance, deacon_update, gha_inner_loop, pooled_covariance, principal_components, sanger_rule
 from headdiv.methods.base import Method
+from headdiv.settings import Settings
 
 Architecture = Literal["direct", "average", "nonlinear"]
 
@@ -41,11 +44,12 @@ class PCAOutput(nn.Module):
     def __init__(self, spec: AttentionSpec, m: int, inputs: int, normalised: int, projected: int) -> None:
         super().__init__()
         self.spec = spec
-        self.norm = nn.BatchNorm1d(normalised)
+        self.norm = BatchNorm(normalised)
         self.w = nn.Parameter(torch.empty(inputs, m))
         self.b = nn.Parameter(torch.zeros(m))
         self.project = nn.Linear(projected, spec.d_model)
-        self.covariance: Tensor | None = None  # (k, k) of the last training batch's PCA inputs
+        # Of the last training batch's PCA inputs on this rank: their number, mean (k,) and covariance (k, k).
+        self.moments: tuple[int, Tensor, Tensor] | None = None
         nn.init.orthogonal_(self.w)
 
     def initialise(self, generator: torch.Generator) -> None:
@@ -59,14 +63,16 @@ class PCAOutput(nn.Module):
         return self.w.shape[1]
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.view(-1, self.spec.heads, self.spec.d_head)  # (T, H, K)
+        return x.view(len(x), self.spec.heads, self.spec.d_head)  # (T, H, K)
 
-    def _record_covariance(self, by_input: Tensor) -> None:
-        """C of the PCA layer's inputs, from their values input by input: (k, …)."""
+    def _record_moments(self, by_input: Tensor) -> None:
+        """Moments of the PCA layer's inputs, from their values input by input: (k, …)."""
         if self.training:
             with torch.no_grad(), torch.autocast(by_input.device.type, enabled=False):
                 rows = by_input.flatten(1).T  # (N, k)
-                self.covariance = covariance(rows if rows.dtype == torch.float64 else rows.float())
+                rows = rows if rows.dtype == torch.float64 else rows.float()
+                # A rank without an example in this batch has no rows: its zeros then weigh nothing.
+                self.moments = len(rows), rows.mean(dim=0).nan_to_num(), covariance(rows).nan_to_num()
 
 
 class DirectOutput(PCAOutput):
@@ -79,7 +85,7 @@ class DirectOutput(PCAOutput):
     def forward(self, x: Tensor) -> Tensor:
         """(T, H·K) -> (T, D)."""
         x = self.norm(x)
-        self._record_covariance(self._heads(x).transpose(0, 1))
+        self._record_moments(self._heads(x).transpose(0, 1))
         by_component = self.project.weight.view(-1, self.components, self.spec.d_head)  # (D, M, K)
         weight = torch.matmul(self.w, by_component)  # (D, H, K)
         bias = self.project.bias + by_component.sum(dim=2) @ self.b
@@ -96,7 +102,7 @@ class AverageOutput(PCAOutput):
     def forward(self, x: Tensor) -> Tensor:
         """(T, H·K) -> (T, D)."""
         s = self._heads(self.norm(x)).mean(dim=2)  # (T, H)
-        self._record_covariance(s.T)
+        self._record_moments(s.T)
         return self.project(s @ self.w + self.b)
 
 
@@ -117,7 +123,7 @@ class NonLinearOutput(PCAOutput):
         z = self._heads(x)
         features = torch.cat([z, z[:, self.first] * z[:, self.second]], dim=1)  # (T, k, K)
         features = self.norm(features)
-        self._record_covariance(features.transpose(0, 1))
+        self._record_moments(features.transpose(0, 1))
         y = torch.matmul(self.w.T, features) + self.b[:, None]  # (T, M, K)
         return self.project(y.flatten(1))
 
@@ -156,7 +162,7 @@ class Deacon(Method):
     options: Options
 
     @classmethod
-    def check(cls, options: Settings, model: ModelConfig) -> tuple[str, str] | None:
+    def check(cls, options: Settings, model: Sizes) -> tuple[str, str] | None:
         """The PCA layer has no more outputs than inputs."""
         k = nonlinear_inputs(model.heads) if options.architecture == "nonlinear" else model.heads
         if options.m <= k:
@@ -176,7 +182,7 @@ class Deacon(Method):
     def after_backward(self, model: nn.Module, progress: float) -> None:
         """Move every w by DEACON's dw, all modules in one batched product."""
         layers = list(pca_layers(model).values())
-        C = torch.stack([layer.covariance for layer in layers])  # (modules, k, k)
+        C = self._covariances(layers)  # (modules, k, k)
         w = torch.stack([layer.w for layer in layers])  # (modules, k, M)
         G = torch.stack([layer.w.grad for layer in layers])
         fade = 1.0 if self.options.delta_p_schedule == "constant" else max(1 - progress, 1e-6)
@@ -184,6 +190,14 @@ class Deacon(Method):
         for layer, step in zip(layers, dw, strict=True):
             layer.w += step
             layer.w.grad = None
+
+    @staticmethod
+    def _covariances(layers: list[PCAOutput]) -> Tensor:
+        """C of every module over the rows of all ranks."""
+        numbers, means, covariances = zip(*(layer.moments for layer in layers), strict=True)
+        if distributed.world() == 1:
+            return torch.stack(covariances)
+        return pooled_covariance(means[0].new_tensor(numbers), torch.stack(means), torch.stack(covariances))
 
     def _hebbian_direction(self, C: Tensor, w: Tensor) -> Tensor:
         if self.options.direction == "gha":

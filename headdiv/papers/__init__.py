@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import Field
 
-from headdiv.config import Settings, Source, check, nearest
 from headdiv.errors import ConfigError
+from headdiv.settings import Settings, Source, check, nearest
 
 FOLDER = Path(__file__).parent
 
@@ -23,7 +23,7 @@ class Variant(Settings):
 
 
 class Column(Settings):
-    """A number that is reported for every variant."""
+    """A number that is reported in every row."""
 
     label: str
     unit: str
@@ -32,7 +32,7 @@ class Column(Settings):
 
 
 class Task(Settings):
-    """One table of a paper."""
+    """One task of a paper, and the table of its results."""
 
     title: str
     table: str
@@ -41,13 +41,25 @@ class Task(Settings):
     notes: list[str] = Field(default_factory=list)
 
 
+class DataTable(Settings):
+    """A table about a task's data: numbers by source of the text."""
+
+    title: str
+    table: str
+    task: str = Field(description="whose runs read the data")
+    columns: dict[str, Column]
+    rows: dict[str, dict[str, float]]
+    notes: list[str] = Field(default_factory=list)
+
+
 class Paper(Settings):
-    """A paper and its tasks."""
+    """A paper, its tasks, and its tables that are not about a task's results."""
 
     title: str
     citation: str
     doi: str | None = None
     tasks: dict[str, Task]
+    tables: dict[str, DataTable] = Field(default_factory=dict)
 
 
 @cache
@@ -84,3 +96,13 @@ def task_of(experiment: str) -> Task:
     """
     paper, _, task = experiment.partition("/")
     return load_task(paper, task)
+
+
+def data_table_of(name: str) -> DataTable | None:
+    """The table ``<paper>/<table>`` about data; None where the paper has none of this name.
+
+    Raises:
+        ConfigError: there is no such paper.
+    """
+    paper, _, table = name.partition("/")
+    return load_paper(paper).tables.get(table)

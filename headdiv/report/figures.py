@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import matplotlib
@@ -14,7 +15,8 @@ from matplotlib.figure import Figure
 from headdiv.errors import DataError
 from headdiv.files import replacing
 from headdiv.papers import load_task
-from headdiv.report.store import Metrics, stored
+from headdiv.report.curves import draw_curves
+from headdiv.report.store import stored
 
 FIGURE_6 = ("direct-8", "average-8", "nonlinear-8")  # the paper's panels i, ii, iii
 
@@ -66,67 +68,86 @@ def deacon_figure6(profile: str) -> Figure:
     return figure
 
 
-def deacon_translation_curves(profile: str) -> Figure:
-    """Validation accuracy and training loss by epoch, one line a variant (mean over seeds)."""
-    labels = load_task("deacon", "translation").variants
-    groups: dict[str, list[Metrics]] = {}
-    for metrics in stored(profile, "deacon/translation"):
-        groups.setdefault(metrics["variant"], []).append(metrics)
-    order = [name for name in labels if name in groups] + sorted(set(groups) - set(labels))
-    figure = Figure(figsize=(8.4, 3.4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    colours = sns.color_palette("colorblind", len(order))
-    marks = "osD^vP*Xdp<>"
-    for number, (variant, colour) in enumerate(zip(order, colours, strict=True)):
-        epochs = [point["epoch"] for point in groups[variant][0]["curve"]]
-        label = labels[variant].label if variant in labels else variant
-        for ax, key in ((left, "training_loss"), (right, "validation_accuracy")):
-            values = np.mean([[point[key] for point in run["curve"]] for run in groups[variant]], axis=0)
-            ax.plot(epochs, values, color=colour, marker=marks[number % len(marks)], ms=3.5, lw=1.2, label=label)
-    left.set(xlabel="epoch", ylabel="training loss (nats/token)")
-    right.set(xlabel="epoch", ylabel="validation token accuracy (%)")
-    for ax in (left, right):
-        ax.xaxis.get_major_locator().set_params(integer=True)
-    right.legend(frameon=False, fontsize=8)
-    run = next(iter(groups.values()))[0]
-    figure.suptitle(f"{run['config']['data']['name']}, {run['data']['train']['pairs']:,} training pairs", fontsize=10)
-    return figure
-
-
 @dataclass(frozen=True)
 class Drawing:
-    """A figure: how it is drawn, the table whose runs it needs, and what it shows."""
+    """A figure: how it is drawn, the experiment whose runs it needs, and what it shows."""
 
     draw: Callable[[str], Figure]
-    table: str
+    experiment: str
     caption: str
+    variants: tuple[str, ...] = ()  # one of these must be in the profile; none named: any will do
+
+
+def _curves(experiment: str, caption: str) -> Drawing:
+    return Drawing(partial(draw_curves, experiment=experiment), experiment, caption)
 
 
 FIGURES = {
     "deacon_figure6": Drawing(
         deacon_figure6,
-        "deacon_translation",
+        "deacon/translation",
         "Cosine between the columns of each PCA layer's weights (the paper's Figure 6). Principal components "
         "would give the identity: white off the diagonal.",
+        FIGURE_6,
     ),
-    "deacon_translation_curves": Drawing(
-        deacon_translation_curves,
-        "deacon_translation",
-        "Training loss and validation token accuracy after each epoch.",
+    "deacon_translation_curves": _curves(
+        "deacon/translation",
+        "Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of target "
+        "words that are the likeliest) after each epoch; dashed: what the words' frequencies alone give.",
+    ),
+    "deacon_summarisation_curves": _curves(
+        "deacon/summarisation",
+        "Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of the "
+        "summaries' words that are the likeliest) after each epoch; dashed: what the words' frequencies alone give.",
+    ),
+    "deacon_qa_curves": _curves(
+        "deacon/qa",
+        "Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of questions "
+        "whose first and last word are both the likeliest) after each epoch; dashed: what the frequencies of "
+        "positions alone give.",
+    ),
+    "deacon_lm_curves": _curves(
+        "deacon/lm",
+        "Training loss (mean over an epoch, dropout on) and validation perplexity by token, on a logarithmic axis, "
+        "after each epoch; dashed: what the tokens' frequencies alone give.",
     ),
 }
 
 
-def show_figure(name: str, profile: str) -> Figure:
-    """Draw a figure by name; a notebook shows what this returns.
+def figures_of(configured: Iterable[tuple[str, str]]) -> dict[str, Drawing]:
+    """The figures that a profile's runs allow.
+
+    Args:
+        configured: (experiment, variant) of every run.
+    """
+    there = set(configured)
+    return {
+        name: drawing
+        for name, drawing in FIGURES.items()
+        if any(e == drawing.experiment and (not drawing.variants or v in drawing.variants) for e, v in there)
+    }
+
+
+def drawing(name: str) -> Drawing:
+    """The figure of this name.
+
+    Raises:
+        DataError: there is none.
+    """
+    if name not in FIGURES:
+        raise DataError(f"figure {name!r} is not known; there are: {', '.join(FIGURES)}")
+    return FIGURES[name]
+
+
+def draw(name: str, profile: str) -> Figure:
+    """Draw a figure by name.
 
     Raises:
         DataError: no figure of this name, or no stored results to draw it from.
     """
-    if name not in FIGURES:
-        raise DataError(f"figure {name!r} is not known; there are: {', '.join(FIGURES)}")
+    told = drawing(name)
     with matplotlib.rc_context(STYLE):
-        return FIGURES[name].draw(profile)
+        return told.draw(profile)
 
 
 def write_figure(name: str, profile: str, *paths: Path) -> None:
@@ -138,7 +159,7 @@ def write_figure(name: str, profile: str, *paths: Path) -> None:
     for path in paths:
         if path.suffix not in FORMATS:
             raise DataError(f"{path}: a figure is written as one of {', '.join(FORMATS)}")
-    figure = show_figure(name, profile)
+    figure = draw(name, profile)
     for path in paths:
         told = {FORMATS[path.suffix]: None}
         with matplotlib.rc_context(STYLE), replacing(path) as temporary:

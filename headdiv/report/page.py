@@ -12,11 +12,11 @@ from headdiv import places
 from headdiv.errors import DataError
 from headdiv.experiments import Runs
 from headdiv.files import write_text
-from headdiv.papers import load_paper, load_task
+from headdiv.papers import load_paper
 from headdiv.provenance import commit
-from headdiv.report.figures import FIGURES
+from headdiv.report.figures import Drawing, figures_of
 from headdiv.report.store import Metrics, stored
-from headdiv.report.tables import display_table, scale
+from headdiv.report.tables import reading, tables_of
 
 TEMPLATE = Path(__file__).with_name("page.html")
 
@@ -28,39 +28,42 @@ def write_report(profile: str, output: Path) -> None:
         DataError: results are missing.
     """
     runs = Runs(profile)
+    figures = figures_of((f"{config.paper}/{config.task}", config.variant) for config in runs.all())
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     page = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         profile=runs.name,
         title=runs.profile.title,
         commit=commit(),
-        sections=[_section(profile, experiment, output) for experiment in runs.experiments()],
+        sections=[
+            _section(profile, table, experiment, figures, output)
+            for table, experiment in tables_of(runs.experiments()).items()
+        ],
     )
     write_text(output, page)
 
 
-def _section(profile: str, experiment: str, output: Path) -> dict[str, Any]:
-    paper_name, task_name = experiment.split("/", 1)
-    paper, task = load_paper(paper_name), load_task(paper_name, task_name)
-    runs = stored(profile, experiment)
-    table = display_table(profile, experiment)
-    name = experiment.replace("/", "_")
-    figures = [
-        {"name": figure, "caption": drawing.caption, "svg": _svg(profile, figure)}
-        for figure, drawing in FIGURES.items()
-        if drawing.table == name
-    ]
+def _section(profile: str, table: str, experiment: str, figures: dict[str, Drawing], output: Path) -> dict[str, Any]:
+    """A table; under an experiment's results its figures and runs as well."""
+    paper_name = table.partition("/")[0]
+    read, of_results = reading(profile, table), table == experiment
     companion = Path("companions") / f"{paper_name}.html"
     return {
-        "id": name,
-        "paper": paper,
-        "task": task,
-        "scale": scale(runs, profile),
-        "table": table.to_html(index=False, border=0, classes="numbers", justify="right"),
-        "signatures": {key: score["signature"] for key, score in runs[0]["scores"].items()},
-        "figures": figures,
-        "runs": _provenance(runs).to_html(index=False, border=0, classes="numbers", justify="right"),
-        "companion": companion.as_posix() if (output.parent / companion).is_file() else None,
+        "id": table.replace("/", "_"),
+        "paper": load_paper(paper_name),
+        "reading": read,
+        "tables": [_html(shown) for shown in read.tables],
+        "figures": [
+            {"name": name, "caption": drawing.caption, "svg": _svg(profile, name)}
+            for name, drawing in figures.items()
+            if of_results and drawing.experiment == experiment
+        ],
+        "runs": _html(_provenance(stored(profile, experiment))) if of_results else None,
+        "companion": companion.as_posix() if of_results and (output.parent / companion).is_file() else None,
     }
+
+
+def _html(table: pd.DataFrame) -> str:
+    return table.to_html(index=False, border=0, classes="numbers", justify="right")
 
 
 def _svg(profile: str, figure: str) -> str:
@@ -82,7 +85,7 @@ def _provenance(runs: list[Metrics]) -> pd.DataFrame:
             "machine": f"{run['provenance']['device']}, {run['provenance']['threads']} thread(s)",
             "torch": run["provenance"]["packages"]["torch"],
             "training (s)": f"{run['cost']['training_seconds']:.0f}",
-            "target tokens/s": f"{run['cost']['target_tokens_per_second']:,.0f}",
+            "tokens/s": f"{run['cost']['target_tokens_per_second']:,.0f}",
             "peak memory (MiB)": f"{run['cost']['peak_memory_mib']:,.0f}",
         }
         for run in runs

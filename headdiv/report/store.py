@@ -9,6 +9,7 @@ import pandas as pd
 
 from headdiv import places
 from headdiv.errors import DataError
+from headdiv.evaluation import FORMAT
 from headdiv.experiments import Runs
 from headdiv.files import read_json, write_json
 
@@ -21,9 +22,14 @@ def metrics_path(profile: str, experiment: str, variant: str, seed: int) -> Path
 
 
 def record(metrics: Metrics, profile: str) -> Path:
-    """Write a run's metrics to their place in the profile's results; an earlier file is replaced whole."""
+    """Write a run's metrics to their place in the profile's results; an earlier file is replaced whole.
+
+    The test set's outputs (translations, summaries, answers) come to lie beside them as ``outputs.json``.
+    """
     experiment = f"{metrics['paper']}/{metrics['task']}"
     path = metrics_path(profile, experiment, metrics["variant"], metrics["seed"])
+    if metrics["outputs"]:
+        write_json(path.with_name("outputs.json"), read_json(places.home() / metrics["outputs"]))
     write_json(path, metrics)
     return path
 
@@ -35,17 +41,32 @@ def stored(profile: str, experiment: str) -> list[Metrics]:
 
     Raises:
         ConfigError: no such profile or experiment.
-        DataError: none of its runs is stored.
+        DataError: none of its runs is stored, or one has metrics of another format.
     """
     configs = Runs(profile).of(experiment)
     paths = [metrics_path(profile, experiment, config.variant, config.seed) for config in configs]
-    found = [read_json(path) for path in paths if path.is_file()]
+    found = [_read(path, profile) for path in paths if path.is_file()]
     if not found:
         folder = places.results(profile) / experiment
-        raise DataError(f"{folder}: no stored results; `snakemake reproduce-all --config profile={profile}` makes them")
+        raise DataError(f"{folder}: no stored results; {_how_to_make(profile)} makes them")
     return found
 
 
-def scores(metrics: Metrics) -> pd.DataFrame:
+def _read(path: Path, profile: str) -> Metrics:
+    metrics = read_json(path)
+    told = metrics.get("format") if isinstance(metrics, dict) else None
+    if told != FORMAT:
+        raise DataError(
+            f"{path}: metrics of format {told}, expected {FORMAT}; remove the file, and {_how_to_make(profile)} "
+            "makes it anew"
+        )
+    return metrics
+
+
+def _how_to_make(profile: str) -> str:
+    return f"`snakemake reproduce-all --config profile={profile}`"
+
+
+def score_table(metrics: Metrics) -> pd.DataFrame:
     """Scores of one run with unit and signature, one a line."""
     return pd.DataFrame(metrics["scores"]).T[["value", "unit", "signature"]]

@@ -1,26 +1,91 @@
-"""A paper's table with ours beside it."""
+"""A paper's tables with ours beside them: results by variant, and what a task's text is made of.
+
+A table is named like an experiment: ``deacon/translation`` is the table of that experiment's results,
+``deacon/sources`` a table about the data of ``deacon/lm``.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 import pandas as pd
-from IPython.display import Markdown
 
-from headdiv import places
 from headdiv.files import write_text
-from headdiv.papers import Column, Task, task_of
+from headdiv.papers import Task, data_table_of, load_paper, task_of
 from headdiv.params import audit
+from headdiv.report.formats import as_printed, significant
+from headdiv.report.reading import Reading
+from headdiv.report.scale import scale
+from headdiv.report.sources import sources_reading, sources_table
 from headdiv.report.store import Metrics, stored
+
+
+def tables_of(experiments: Iterable[str]) -> dict[str, str]:
+    """The tables that these experiments give, each with the experiment whose runs it needs.
+
+    A table about an experiment's data comes before that of its results.
+    """
+    found = {}
+    for experiment in experiments:
+        paper, _, task = experiment.partition("/")
+        about = {f"{paper}/{name}": experiment for name, t in load_paper(paper).tables.items() if t.task == task}
+        found |= about | {experiment: experiment}
+    return found
+
+
+def experiment_behind(table: str) -> str:
+    """The experiment whose runs a table needs.
+
+    Raises:
+        ConfigError: there is no such table.
+    """
+    about = data_table_of(table)
+    if about is None:
+        task_of(table)
+        return table
+    return f"{table.partition('/')[0]}/{about.task}"
+
+
+def numbers(profile: str, table: str) -> pd.DataFrame:
+    """A table for programs: `results_table` or `sources_table`."""
+    about = data_table_of(table)
+    if about is None:
+        return results_table(profile, table)
+    return sources_table(profile, experiment_behind(table), about)
+
+
+def reading(profile: str, table: str) -> Reading:
+    """A table for people."""
+    about = data_table_of(table)
+    if about is None:
+        return results_reading(profile, table)
+    return sources_reading(profile, experiment_behind(table), about)
+
+
+def as_markdown(profile: str, table: str) -> str:
+    """A table for reading, with its scale above it, signatures and notes below."""
+    return reading(profile, table).markdown()
+
+
+def write_tables(profile: str, table: str, csv: Path, markdown: Path) -> None:
+    """The table for programs and for people."""
+    write_text(csv, numbers(profile, table).to_csv(index=False))
+    write_text(markdown, as_markdown(profile, table))
+
+
+# ---- results by variant
 
 
 def results_table(profile: str, experiment: str) -> pd.DataFrame:
     """One line a variant: mean (and standard deviation, from two seeds on) of ours, and what the paper reports.
 
-    Columns: variant, label, seeds, epochs, training_pairs, then for each of the paper's columns
-    ``<name>``, ``<name>_sd``, ``<name>_paper``; at last cost.
+    Columns: variant, label, seeds, epochs, training_examples, epoch_tokens (where an epoch is so many tokens of
+    a stream), then for each of the paper's columns ``<name>``, ``<name>_sd``, ``<name>_paper``, for every other
+    score ``<name>``, ``<name>_sd``; at last speed and cost.
     """
     task = task_of(experiment)
     runs = stored(profile, experiment)
@@ -28,7 +93,8 @@ def results_table(profile: str, experiment: str) -> pd.DataFrame:
     for metrics in sorted(runs, key=lambda m: (_order(task, m["variant"]), m["variant"], m["seed"])):
         by_variant.setdefault(metrics["variant"], []).append(metrics)
     base = by_variant.get("baseline", [{}])[0].get("parameters")
-    return pd.DataFrame([_row(task, variant, group, base) for variant, group in by_variant.items()])
+    more = list(_more(task, runs[0]))
+    return pd.DataFrame([_row(task, more, variant, group, base) for variant, group in by_variant.items()])
 
 
 def _order(task: Task, variant: str) -> int:
@@ -36,101 +102,80 @@ def _order(task: Task, variant: str) -> int:
     return names.index(variant) if variant in names else len(names)
 
 
-def _row(task: Task, variant: str, group: list[Metrics], base: int | None) -> dict[str, Any]:
+def _more(task: Task, metrics: Metrics) -> dict[str, str]:
+    """Scores that the paper's table lacks, with their units."""
+    return {name: score["unit"] for name, score in metrics["scores"].items() if name not in task.columns}
+
+
+def _row(task: Task, more: list[str], variant: str, group: list[Metrics], base: int | None) -> dict[str, Any]:
     known = task.variants.get(variant)
     row: dict[str, Any] = {
         "variant": variant,
         "label": known.label if known else variant,
         "seeds": len(group),
         "epochs": len(group[0]["curve"]),
-        "training_pairs": group[0]["data"]["train"]["pairs"],
+        "training_examples": group[0]["data"]["train"].get("examples", math.nan),
+        "epoch_tokens": group[0]["config"]["data"].get("epoch_tokens", math.nan),
     }
-    for name in task.columns:
+    for name in [*task.columns, *more]:
         values = [_value(metrics, name, base) for metrics in group]
-        row[name] = mean(values) if None not in values else None
-        row[f"{name}_sd"] = stdev(values) if len(values) > 1 and None not in values else None
-        row[f"{name}_paper"] = known.reported.get(name) if known else None
+        row[name] = mean(values)
+        row[f"{name}_sd"] = stdev(values) if len(values) > 1 else math.nan
+        if name in task.columns:
+            row[f"{name}_paper"] = known.reported.get(name, math.nan) if known else math.nan
     row["tokens_per_second"] = mean(m["cost"]["target_tokens_per_second"] for m in group)
     row["training_seconds"] = mean(m["cost"]["training_seconds"] for m in group)
     return row
 
 
-def _value(metrics: Metrics, name: str, base: int | None) -> float | None:
+def _value(metrics: Metrics, name: str, base: int | None) -> float:
     if name == "parameters":
         return metrics["parameters"]
     if name == "parameters_of_base":
-        return None if base is None else 100 * metrics["parameters"] / base
+        return math.nan if base is None else 100 * metrics["parameters"] / base
     return metrics["scores"][name]["value"]
 
 
 def display_table(profile: str, experiment: str) -> pd.DataFrame:
     """`results_table` for reading: rounded as the paper rounds, ours and the paper's side by side."""
-    task = task_of(experiment)
-    table = results_table(profile, experiment)
+    task, table = task_of(experiment), results_table(profile, experiment)
     shown = pd.DataFrame({"Architecture": table["label"]})
     for name, column in task.columns.items():
         unit = f" ({column.unit})" if column.unit else ""
-        shown[f"{column.label}{unit}"] = [_shown(row[name], row[f"{name}_sd"], column) for _, row in table.iterrows()]
-        shown[f"{column.label}, paper"] = [_shown(value, None, column) for value in table[f"{name}_paper"]]
+        shown[f"{column.label}{unit}"] = [
+            as_printed(value, column.digits, sd) for value, sd in zip(table[name], table[f"{name}_sd"], strict=True)
+        ]
+        shown[f"{column.label}, paper"] = [as_printed(value, column.digits) for value in table[f"{name}_paper"]]
     return shown
 
 
-def as_markdown(profile: str, experiment: str) -> str:
-    """The table for reading, with its scale above it and signatures below."""
-    task = task_of(experiment)
-    shown = display_table(profile, experiment)
-    runs = stored(profile, experiment)
-    lines = [
-        f"# {task.table}: {task.title}",
-        "",
+def further_table(profile: str, experiment: str) -> pd.DataFrame:
+    """What is measured beside the paper's columns, by the scores' own names."""
+    task, table = task_of(experiment), results_table(profile, experiment)
+    shown = pd.DataFrame({"Architecture": table["label"]})
+    for name, unit in _more(task, stored(profile, experiment)[0]).items():
+        pairs = zip(table[name], table[f"{name}_sd"], strict=True)
+        shown[f"{name} ({unit})" if unit else name] = [significant(value, sd) for value, sd in pairs]
+    shown["tokens/s"] = [significant(value) for value in table["tokens_per_second"]]
+    shown["training (s)"] = [significant(value) for value in table["training_seconds"]]
+    return shown
+
+
+def results_reading(profile: str, experiment: str) -> Reading:
+    """The results of an experiment for reading."""
+    task, runs = task_of(experiment), stored(profile, experiment)
+    return Reading(
+        task.table,
+        task.title,
         scale(runs, profile),
-        "",
-        shown.to_markdown(index=False, disable_numparse=True, colalign=["left"] + ["right"] * (shown.shape[1] - 1)),
-        "",
-        *(f"- {name}: {score['signature']}" for name, score in runs[0]["scores"].items()),
-        *(f"- {note}" for note in task.notes),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def show_table(profile: str, experiment: str) -> Markdown:
-    """`as_markdown` for a notebook, whose own headings come before it."""
-    return Markdown(as_markdown(profile, experiment).split("\n", 2)[2])
-
-
-def scale(runs: list[Metrics], profile: str) -> str:
-    """One sentence that says how large the runs were, and that a toy is a toy."""
-    config = runs[0]["config"]
-    data, train = runs[0]["data"], config["train"]
-    seeds = sorted({run["seed"] for run in runs})
-    machines = sorted({f"{run['provenance']['device']}, {run['provenance']['threads']} thread(s)" for run in runs})
-    epochs = sorted({len(run["curve"]) for run in runs})
-    name = places.profile_file(profile).stem
-    said = (
-        f"Profile {name}: {config['data']['name']}, {data['train']['pairs']:,} training pairs, "
-        f"{data['test']['pairs']:,} test pairs, {' or '.join(map(str, epochs))} epochs of batches of "
-        f"{train['tokens_per_batch']:,} target tokens, d = {config['model']['d_model']}, "
-        f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}, {'; '.join(machines)}."
+        [display_table(profile, experiment), further_table(profile, experiment)],
+        {name: score["signature"] for name, score in runs[0]["scores"].items()},
+        task.notes,
     )
-    if config["data"]["name"] == "toy":
-        said += " **A toy corpus: this shows that the pipeline works and reproduces nothing of the paper.**"
-    return said
-
-
-def _shown(value: float | None, sd: float | None, column: Column) -> str:
-    if value is None or pd.isna(value):
-        return "–"
-    text = f"{value:,.{column.digits}f}"
-    return text if sd is None or pd.isna(sd) else f"{text} ± {sd:,.{column.digits}f}"
-
-
-def write_tables(profile: str, experiment: str, csv: Path, markdown: Path) -> None:
-    """The table for programs and for people."""
-    write_text(csv, results_table(profile, experiment).to_csv(index=False))
-    write_text(markdown, as_markdown(profile, experiment))
 
 
 def parameter_table(profile: str, experiment: str) -> pd.DataFrame:
     """`headdiv.params.audit` as a table, with the difference to the paper."""
-    table = pd.DataFrame(audit(profile, experiment)).T.astype("Int64")
-    return table.assign(difference=table["parameters"] - table["paper"])
+    table = pd.DataFrame(audit(profile, experiment)).T
+    counts = table[["parameters", "paper"]].astype("Int64")
+    return counts.assign(difference=counts["parameters"] - counts["paper"], follows=table["follows"])

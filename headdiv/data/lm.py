@@ -1,0 +1,122 @@
+"""Corpora for language modelling: a tokeniser, held-out windows, and the training text as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from headdiv import places
+from headdiv.config import LMData
+from headdiv.data import sources, toy_shards
+from headdiv.data.bpe import Bpe, load_bpe, train_bpe
+from headdiv.data.mixture import HeldOut, Mixture, held_out
+from headdiv.data.refusals import Refusals
+from headdiv.data.seq2seq import TOY_SEED, unigram_nll
+from headdiv.data.shards import read_documents
+from headdiv.errors import DataError
+from headdiv.files import read_json, write_json, write_text
+
+TOY_EXAMPLES = 3000  # documents
+
+
+@dataclass(frozen=True)
+class LMCorpus:
+    """What a run needs of its data; the training text stays in its files."""
+
+    bpe: Bpe
+    valid: HeldOut
+    test: HeldOut
+    shards: list[Path]  # of the training text
+    refusals: Refusals  # told of training records while the stream is read
+    statistics: dict[str, Any]
+
+
+def load_lm(config: LMData) -> LMCorpus:
+    """Read what is prepared; train the tokeniser and encode the held-out text where that has not been done.
+
+    Raises:
+        DataError: a file is missing or damaged, or a record cannot be used (`data.strict`).
+    """
+    folder = sources.prepared(config, _prepare)
+    statistics = sources.read_statistics(folder)
+    held = {}
+    for name in ("valid", "test"):
+        told = statistics[name]
+        windows = load_file(folder / f"{name}.safetensors")["windows"]
+        held[name] = HeldOut(windows, told["examples"], told["words"], told["bytes"])
+    shards = _files(config, folder)["train"]
+    return LMCorpus(load_bpe(folder / "tokenizer.json"), **held, shards=shards, refusals=Refusals(config.strict),
+                    statistics=statistics)  # fmt: skip
+
+
+def open_stream(corpus: LMCorpus, config: LMData, seed: int) -> Mixture:
+    """The training text from its beginning, mixed as ``data.mixture`` says."""
+    names = config.mixture or {"all": 1.0}
+    return Mixture(
+        dict.fromkeys(names, corpus.shards),
+        names,
+        corpus.bpe.encode_batch,
+        end=corpus.bpe.end,
+        context=config.context,
+        seed=seed,
+        refusals=corpus.refusals,
+        block=config.block,
+        by_set=config.mixture is not None,
+        document_start=config.document_start,
+    )
+
+
+def _files(config: LMData, folder: Path) -> dict[str, list[Path]]:
+    if config.files is None and config.name == "toy":
+        return {name: sorted((folder / "shards").glob(f"{name}*")) for name in ("train", "valid", "test")}
+    return {split: list(chain(*files.values())) for split, files in sources.locate(config).items()}
+
+
+def _prepare(config: LMData, folder: Path) -> dict[str, Any]:
+    if config.files is None and config.name == "toy":
+        toy_shards.write_shards(folder / "shards", config.examples or TOY_EXAMPLES, TOY_SEED)
+    files, refusals = _files(config, folder), Refusals(config.strict)
+    sample = list(islice(_documents(files["train"], config, refusals), config.tokenizer_documents))
+    if not sample:
+        raise DataError(f"{', '.join(map(str, files['train']))}: found no document, expected at least one")
+    if config.tokenizer_file is None:
+        write_text(folder / "tokenizer.json", train_bpe(sample, config.vocabulary_size))
+    else:
+        write_json(folder / "tokenizer.json", read_json(places.home() / config.tokenizer_file))
+    bpe = load_bpe(folder / "tokenizer.json")
+    if bpe.size != config.vocabulary_size:
+        raise DataError(
+            f"{config.tokenizer_file}: the encoding has {bpe.size} entries, "
+            f"but data.vocabulary_size says {config.vocabulary_size}"
+        )
+    seen = np.concatenate([[bpe.end, *ids] for ids in bpe.encode_batch(sample)])
+    told: dict[str, Any] = {
+        "vocabulary": {"tokens": bpe.size},
+        "train": {"files": len(files["train"]), "bytes": sum(path.stat().st_size for path in files["train"])},
+    }
+    for name in ("valid", "test"):
+        text = held_out(
+            files[name],
+            bpe.encode_batch,
+            end=bpe.end,
+            context=config.context,
+            refusals=refusals,
+            document_start=config.document_start,
+        )
+        save_file({"windows": np.ascontiguousarray(text.windows)}, folder / f"{name}.safetensors")
+        targets = text.windows[:, 1:][text.windows[:, 1:] >= 0]
+        told[name] = {"examples": text.documents, "words": text.words, "bytes": text.bytes, "tokens": text.targets}
+        told[name]["unigram_nll"] = unigram_nll(seen, targets, bpe.size)
+    return told | {"refused": dict(refusals.counts)}
+
+
+def _documents(paths: Sequence[Path], config: LMData, refusals: Refusals) -> Iterator[str]:
+    for path in paths:
+        for _, text in read_documents(path, refusals, document_start=config.document_start):
+            yield text

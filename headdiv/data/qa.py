@@ -1,0 +1,213 @@
+"""Corpora of questions on passages: words, answers as ranges of words, and the way back to characters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from headdiv.config import QAData
+from headdiv.data import sources, squad, toy_documents
+from headdiv.data.batches import END, Batch, Pairs, assemble
+from headdiv.data.refusals import Refusals
+from headdiv.data.seq2seq import TOY_SEED, flatten, unflatten, word_statistics
+from headdiv.data.spans import Tokens, answer_to_tokens, tokenise_with_offsets
+from headdiv.data.squad import Answer, Question
+from headdiv.data.words import Vocabulary
+from headdiv.errors import DataError
+from headdiv.files import read_json, write_json
+
+TOY_EXAMPLES = 3000
+SKIP = -1  # stands for an answer that lies behind the cut
+
+
+@dataclass(frozen=True)
+class QASplit:
+    """Questions and passages as word indices, and as text where answers are to be written."""
+
+    pairs: Pairs  # question, passage
+    answers: np.ndarray  # (n, 2) first and last word of the first gold answer; SKIP where it was cut off
+    questions: list[Question]  # empty for training
+    offsets: list[np.ndarray]  # (words, 2) first and last character (exclusive) of a passage's words; likewise
+
+    @property
+    def answerable(self) -> np.ndarray:
+        """Numbers of the questions whose answer is there."""
+        return np.flatnonzero(self.answers[:, 0] != SKIP)
+
+
+@dataclass(frozen=True)
+class QACorpus:
+    """What a run needs of its data; questions and passages share one vocabulary."""
+
+    vocabulary: Vocabulary
+    train: QASplit
+    valid: QASplit
+    test: QASplit
+    statistics: dict[str, Any]
+
+
+def load_qa(config: QAData) -> QACorpus:
+    """Read the prepared corpus; fetch and prepare it first where that has not been done.
+
+    Raises:
+        DataError: a file is missing or damaged, or could not be fetched.
+    """
+    folder = sources.prepared(config, _prepare)
+    splits = {name: _load_split(folder, name) for name in ("train", "valid", "test")}
+    vocabulary = Vocabulary(read_json(folder / "vocabulary.json"))
+    return QACorpus(vocabulary, **splits, statistics=sources.read_statistics(folder))
+
+
+def _load_split(folder: Path, name: str) -> QASplit:
+    arrays = load_file(folder / f"{name}.safetensors")
+    contexts = unflatten(arrays["contexts"], arrays["contexts.lengths"])
+    which = arrays["which"]  # (n,) the passage of each question
+    questions, offsets = [], []
+    if name != "train":
+        characters = unflatten(arrays["offsets"], arrays["contexts.lengths"])
+        offsets = [characters[i] for i in which]
+        told = read_json(folder / f"{name}.json")
+        for (id, question, answers), i in zip(told["questions"], which, strict=True):
+            golds = tuple(Answer(text, start) for text, start in answers)
+            questions.append(Question(id, question, told["contexts"][i], golds))
+    pairs = Pairs(unflatten(arrays["questions"], arrays["questions.lengths"]), [contexts[i] for i in which])
+    return QASplit(pairs, arrays["answers"], questions, offsets)
+
+
+def make_qa_batch(split: QASplit, numbers: Sequence[int]) -> Batch:
+    """Encoder: the question and END. Decoder: the passage, every word of which sees every other."""
+    end = np.array([END])
+    passages = [split.pairs.target[i] for i in numbers]
+    batch = assemble(
+        numbers,
+        [np.concatenate([split.pairs.source[i], end]) for i in numbers],
+        passages,
+        [split.answers[i] for i in numbers],
+        causal=False,
+    )
+    return batch.with_target(batch.target_out.view(-1, 2))
+
+
+# ---- preparing
+
+
+def _prepare(config: QAData, folder: Path) -> dict[str, Any]:
+    refusals = Refusals(config.strict)
+    prepared = {
+        name: _Prepared(questions, config, refusals) for name, questions in _questions(config, refusals).items()
+    }
+    for name, split in prepared.items():
+        if not split.questions:
+            raise DataError(f"data.{name}: no question is left")
+        if name != "test" and (split.answers[:, 0] == SKIP).all():
+            raise DataError(f"data.{name}: every answer lies behind the {config.context_words} words that are read")
+    train = prepared["train"]
+    vocabulary = Vocabulary.build([*train.asked, *train.passages.values()], config.min_frequency)
+    write_json(folder / "vocabulary.json", vocabulary.words)
+    told: dict[str, Any] = {"vocabulary": {"words": len(vocabulary)}}
+    for name, split in prepared.items():
+        arrays = split.arrays(vocabulary)
+        told[name] = split.statistics(arrays)
+        save_file(arrays, folder / f"{name}.safetensors")
+        if name != "train":
+            questions = [[q.id, q.question, [list(answer) for answer in q.answers]] for q in split.questions]
+            write_json(folder / f"{name}.json", {"contexts": list(split.passages), "questions": questions})
+    told["valid"]["unigram_nll"] = position_nll(train.answers, prepared["valid"].answers, prepared["valid"].lengths)
+    return told | {"refused": dict(refusals.counts)}
+
+
+def _questions(config: QAData, refusals: Refusals) -> dict[str, list[Question]]:
+    if config.files is None and config.name == "toy":
+        made = toy_documents.questions(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
+        return {name: squad.questions_from_json(value, f"toy, {name}", refusals) for name, value in made.items()}
+    found = {}
+    for name, files in sources.locate(config).items():
+        (path,) = files["examples"]
+        found[name] = squad.read_squad(path, refusals)
+    found["train"] = found["train"][: config.examples]
+    return found
+
+
+class _Prepared:
+    """The questions of a split, and everything about them in words."""
+
+    def __init__(self, questions: list[Question], config: QAData, refusals: Refusals) -> None:
+        self.questions: list[Question] = []
+        self.passages: dict[str, list[str]] = {}  # by their text, in order, cut
+        self.asked: list[list[str]] = []
+        self.exact: list[bool] = []
+        tokens: dict[str, Tokens] = {}
+        answers, offsets, cut = [], {}, {}
+        for question in questions:
+            try:
+                asked = tokenise_with_offsets(question.question, config.lowercase)
+                if question.context not in tokens:
+                    tokens[question.context] = tokenise_with_offsets(question.context, config.lowercase)
+                passage = tokens[question.context]
+                first, last, exact = answer_to_tokens(passage, question.answers[0])
+            except DataError as error:
+                refusals.add(f"question {question.id}", "the answer cannot be found among the words", str(error))
+                continue
+            self.questions.append(question)
+            self.asked.append(asked.words[: config.question_words])
+            self.exact.append(exact)
+            answers.append((first, last) if last < config.context_words else (SKIP, SKIP))
+            self.passages[question.context] = passage.words[: config.context_words]
+            cut[question.context] = len(passage.words) > config.context_words
+            pairs = np.stack([passage.starts, passage.ends], axis=1)
+            offsets[question.context] = pairs[: config.context_words].astype(np.int32)
+        self.answers = np.array(answers, dtype=np.int32).reshape(-1, 2)
+        self.offsets = list(offsets.values())
+        self.truncated_share = float(np.mean(list(cut.values()))) if cut else 0.0
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(n,) words of the passage of each question."""
+        return np.array([len(self.passages[question.context]) for question in self.questions])
+
+    def arrays(self, vocabulary: Vocabulary) -> dict[str, np.ndarray]:
+        """As they are stored; passages once each."""
+        number = {text: i for i, text in enumerate(self.passages)}
+        arrays = {"answers": self.answers, "offsets": np.concatenate(self.offsets)}
+        arrays["which"] = np.array([number[question.context] for question in self.questions], dtype=np.int32)
+        for name, texts in (("contexts", self.passages.values()), ("questions", self.asked)):
+            arrays[name], arrays[f"{name}.lengths"] = flatten(vocabulary.encode(words) for words in texts)
+        return arrays
+
+    def statistics(self, arrays: dict[str, np.ndarray]) -> dict[str, int | float]:
+        """Counts and shares (0 to 1)."""
+        return {
+            "examples": len(self.questions),
+            "passages": len(self.passages),
+            **word_statistics("source", arrays["questions"]),
+            **word_statistics("target", arrays["contexts"]),
+            "target_truncated_share": self.truncated_share,
+            "answers_cut_off": int((self.answers[:, 0] == SKIP).sum()),
+            "answers_not_on_word_borders": self.exact.count(False),
+        }
+
+
+def position_nll(train: np.ndarray, held_out: np.ndarray, lengths: np.ndarray) -> float:
+    """What a model that knows only how frequent each position is would reach, in nats an answer.
+
+    Frequencies of the first and of the last word's position are the training answers', with one added to
+    each, over the positions that a passage has.
+
+    Args:
+        train: (n, 2) first and last words; SKIP is left out.
+        held_out: (n', 2) the same.
+        lengths: (n',) words of the passages.
+    """
+    longest = int(max(train.max(), held_out.max(), lengths.max() - 1)) + 1
+    there = held_out[:, 0] != SKIP
+    nll = 0.0
+    for side in (0, 1):
+        counts = np.bincount(train[train[:, 0] != SKIP, side], minlength=longest) + 1.0
+        among = np.cumsum(counts)[lengths[there] - 1]
+        nll -= np.log(counts[held_out[there, side]] / among).mean()
+    return float(nll)

@@ -1,0 +1,151 @@
+"""Where a corpus comes from: generated, a public data set of the registry, or files of one's own.
+
+A public data set is nothing but a named case of one's own files: `locate` gives the same for both.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from headdiv import places
+from headdiv.config import DataConfig
+from headdiv.data import fetch, toy, toy_tasks
+from headdiv.errors import ConfigError, DataError
+from headdiv.files import fingerprint, read_json, replacing, short_hash, write_json
+from headdiv.settings import Source, mistake
+
+PREPARATION = 2  # raised whenever the same text is turned into other indices
+
+Files = dict[str, list[Path]]  # by the part that they play: a language, "examples", "archive", …
+
+
+def split_names(config: DataConfig) -> dict[str, str]:
+    """What the three splits of a run are called in the data set."""
+    return {"train": "train", "valid": config.valid, "test": config.test}
+
+
+def check_data(
+    config: DataConfig, roles: Sequence[str], at: tuple[str, ...] = ("data",), source: Source | None = None
+) -> None:
+    """Hold a configuration against what there is, before anything runs.
+
+    Args:
+        config: the data's part of a configuration.
+        roles: parts that files must play; one of a group "a|b" is enough.
+        at: keys that lead to it in its file.
+        source: the file, if there is one.
+
+    Raises:
+        ConfigError: no such data set or split, or one without the files that the task needs.
+    """
+    if config.files is not None:
+        if config.name == "toy":
+            raise mistake((*at, "name"), "'toy' is generated; with 'files' give another name", source)
+        splits = {split: list(told) if isinstance(told, dict) else ["examples"] for split, told in config.files.items()}
+    elif config.name == "toy":
+        return
+    else:
+        registry = fetch.load_registry()
+        if config.name not in registry:
+            raise mistake((*at, "name"), f"{config.name!r} is not known; {_known([*registry, 'toy'])}", source)
+        splits = {split: list(entry.files) for split, entry in registry[config.name].splits.items()}
+    for key, name in split_names(config).items():
+        if name not in splits:
+            where = ("files",) if key == "train" else (key,)
+            raise mistake((*at, *where), f"{name!r} is not known; {_known(splits)}", source)
+        for role in roles:
+            if not set(role.split("|")) & set(splits[name]):
+                what = f"{config.name!r} has no file for {role!r} in split {name!r}; {_known(splits[name])}"
+                raise mistake((*at, "name"), what, source)
+
+
+def _known(names: Sequence[str] | dict[str, Any]) -> str:
+    return f"there are: {', '.join(sorted(names)) or 'none'}"
+
+
+def locate(config: DataConfig) -> dict[str, Files]:
+    """The files of each of the three splits; a public data set is fetched where it is not there yet.
+
+    A path may hold environment variables (``$HEADDIV_MIRROR/xsum/train.jsonl``) and, where several
+    files are allowed, patterns. Relative ones begin at the project's folder.
+
+    Raises:
+        ConfigError: an environment variable is not set.
+        DataError: a file is not there, or could not be fetched.
+    """
+    if config.files is None:
+        folder = fetch.fetch(config.name, places.raw())
+        splits = fetch.load_registry()[config.name].splits
+        return {
+            key: {role: [folder / file] for role, file in splits[name].files.items()}
+            for key, name in split_names(config).items()
+        }
+    located: dict[str, Files] = {}
+    for key, name in split_names(config).items():
+        told = config.files[name]
+        roles = told if isinstance(told, dict) else {"examples": told}
+        located[key] = {role: _paths(paths, f"data.files.{name}") for role, paths in roles.items()}
+    return located
+
+
+def _paths(told: str | list[str], key: str) -> list[Path]:
+    found: list[Path] = []
+    for path in [told] if isinstance(told, str) else told:
+        expanded = os.path.expandvars(path)
+        if "$" in expanded:
+            raise ConfigError(f"{key}: {path!r} names an environment variable that is not set")
+        whole = places.home() / Path(expanded).expanduser()
+        matches = [Path(match) for match in sorted(glob.glob(str(whole)))]
+        if not matches:
+            raise DataError(f"{key}: {whole}: no such file")
+        found += matches
+    return found
+
+
+def expected_count(config: DataConfig, split: str) -> int | None:
+    """How many examples the registry says that a split holds; None for files of one's own."""
+    if config.files is not None:
+        return None
+    return fetch.load_registry()[config.name].splits[split_names(config)[split]].count
+
+
+def content_key(config: DataConfig) -> str:
+    """Changes with the corpus: checksums of its files, or the version of what generates it."""
+    if config.files is None and config.name == "toy":
+        content: object = [toy.VERSION, toy_tasks.VERSION]
+    elif config.files is None:
+        content = {name: file.digest for name, file in fetch.load_registry()[config.name].files.items()}
+    else:
+        content = {
+            split: {role: [fingerprint(path) for path in paths] for role, paths in files.items()}
+            for split, files in locate(config).items()
+        }
+    return short_hash({"preparation": PREPARATION, "content": content})
+
+
+def prepared_folder(config: DataConfig) -> Path:
+    """Where the prepared corpus lies: named by all that decides its content."""
+    told = {type(config).__name__: config.model_dump(mode="json")}
+    return places.prepared() / f"{config.name}-{short_hash([told, content_key(config)])}"
+
+
+def prepared(config: DataConfig, prepare: Callable[[Any, Path], dict[str, Any]]) -> Path:
+    """The folder of the prepared corpus; ``prepare(config, folder)`` fills it where that has not been done.
+
+    What ``prepare`` returns is written last, as ``corpus.json``: its presence says that all else is there.
+    """
+    folder = prepared_folder(config)
+    if not (folder / "corpus.json").is_file():  # Snakemake makes the folder before it asks for the file
+        with replacing(folder) as temporary:
+            temporary.mkdir()
+            write_json(temporary / "corpus.json", prepare(config, temporary))
+    return folder
+
+
+def read_statistics(folder: Path) -> dict[str, Any]:
+    """What `prepared` wrote about a corpus: sizes, shares, and ``refused`` records by reason."""
+    return read_json(folder / "corpus.json")

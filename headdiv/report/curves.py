@@ -1,0 +1,95 @@
+"""Learning curves of an experiment, one line a variant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import cycle
+
+import numpy as np
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+from headdiv.papers import task_of
+from headdiv.report.scale import training_size
+from headdiv.report.store import Metrics, stored
+
+MARKS = "osD^vP*Xdp<>"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One measure by epoch."""
+
+    key: str  # of the curve's points
+    label: str
+    unit: str | None = "%"  # None: that of the losses
+    perplexity: bool = False  # e to the power of the measure, on a logarithmic axis
+    unigram: bool = False  # a dashed line where the simplest model is
+
+
+LOSS = Panel("training_loss", "training loss", unit=None)
+VALIDATION_LOSS = Panel("validation_nll", "validation loss", unit=None, unigram=True)
+PANELS = {
+    "translation": (LOSS, VALIDATION_LOSS, Panel("validation_accuracy", "validation token accuracy")),
+    "summarisation": (LOSS, VALIDATION_LOSS, Panel("validation_accuracy", "validation token accuracy")),
+    "qa": (LOSS, VALIDATION_LOSS, Panel("validation_accuracy", "validation accuracy of whole spans")),
+    "lm": (LOSS, Panel("validation_nll", "validation perplexity", "by token", perplexity=True, unigram=True)),
+}
+
+
+def draw_curves(profile: str, experiment: str) -> Figure:
+    """Training loss and what fits the task of the validation split, by epoch; means over seeds.
+
+    Raises:
+        DataError: no stored results.
+    """
+    labels = task_of(experiment).variants
+    groups: dict[str, list[Metrics]] = {}
+    for metrics in stored(profile, experiment):
+        groups.setdefault(metrics["variant"], []).append(metrics)
+    order = [name for name in labels if name in groups] + sorted(set(groups) - set(labels))
+    run = groups[order[0]][0]
+    panels = PANELS[run["task"]]
+    figure = Figure(figsize=(3.5 * len(panels), 3.7), layout="constrained")
+    axes = figure.subplots(1, len(panels))
+    looks = dict(zip(order, zip(sns.color_palette("colorblind", len(order)), cycle(MARKS), strict=False), strict=True))
+    entries = {}  # of the legend
+    for ax, panel in zip(axes, panels, strict=True):
+        for variant, (colour, mark) in looks.items():
+            label = labels[variant].label if variant in labels else variant
+            epochs = [point["epoch"] for point in groups[variant][0]["curve"]]
+            ax.plot(epochs, _means(panel, groups[variant]), color=colour, marker=mark, ms=3.5, lw=1.2, label=label)
+        _finish(ax, panel, run)
+        entries |= {handle.get_label(): handle for handle in ax.get_legend_handles_labels()[0]}
+    figure.legend(handles=entries.values(), loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    seeds = max(len(group) for group in groups.values())
+    over = f", mean over {seeds} seeds" if seeds > 1 else ""
+    figure.suptitle(f"{experiment}: {run['config']['data']['name']}, {training_size(run)}{over}", fontsize=10)
+    return figure
+
+
+def _means(panel: Panel, runs: list[Metrics]) -> np.ndarray:
+    values = np.array([[point[panel.key] for point in run["curve"]] for run in runs])
+    return (np.exp(values) if panel.perplexity else values).mean(axis=0)
+
+
+def _finish(ax: Axes, panel: Panel, run: Metrics) -> None:
+    """The simplest model's line, the axes' names and ticks."""
+    if panel.unigram:
+        level = run["scores"]["unigram_nll"]["value"]
+        ax.axhline(np.exp(level) if panel.perplexity else level, color="0.35", lw=1, ls="--", label="frequencies alone")
+    unit = run["scores"]["training_loss"]["unit"] if panel.unit is None else panel.unit
+    ax.set(xlabel="epoch", ylabel=f"{panel.label} ({unit})")
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    if panel.perplexity:
+        ax.set_yscale("log")
+        low, high = ax.get_ylim()
+        if high < 10 * low:  # round numbers of a linear axis, for powers of ten are too far apart
+            ax.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
+            ax.yaxis.set_minor_locator(NullLocator())
+        else:
+            ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            ax.yaxis.set_minor_formatter(NullFormatter())
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))

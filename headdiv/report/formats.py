@@ -1,0 +1,48 @@
+"""Numbers as they are shown."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+NONE = "–"
+
+
+def as_printed(value: float | None, digits: int, sd: float | None = None) -> str:
+    """A number with the paper's decimals, and its standard deviation if it has one other than 0.
+
+    What these decimals would round to nothing is shown with two significant digits: 0.00012, not 0.0.
+    """
+    if value is None or pd.isna(value):
+        return NONE
+    if _vanishes(value, digits):
+        digits = _decimals(value, figures=2)
+    return _with_sd(value, digits, sd)
+
+
+def significant(value: float | None, sd: float | None = None, figures: int = 4) -> str:
+    """A number with four significant digits, but never rounded before the point."""
+    if value is None or pd.isna(value):
+        return NONE
+    return _with_sd(value, _decimals(value, figures), sd)
+
+
+def _vanishes(value: float, digits: int) -> bool:
+    return value != 0 and float(f"{value:.{digits}f}") == 0
+
+
+def _decimals(value: float, figures: int) -> int:
+    return max(0, figures - 1 - math.floor(math.log10(abs(value)))) if value else figures - 1
+
+
+def _with_sd(value: float, digits: int, sd: float | None) -> str:
+    text = f"{value:,.{digits}f}"
+    if sd is None or pd.isna(sd) or sd == 0:
+        return text
+    return f"{text} ± {sd:,.{_decimals(sd, figures=1) if _vanishes(sd, digits) else digits}f}"
+
+
+def plural(count: int, one: str) -> str:
+    """ "1 seed", "2 seeds"."""
+    return f"{count:,} {one}{'' if count == 1 else 's'}"

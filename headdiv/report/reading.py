@@ -1,0 +1,30 @@
+"""A table as people read it, whatever it is about: for Markdown, notebooks and the report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A table with what it takes to read it; all cells are text."""
+
+    number: str  # in the paper: "Table 3"
+    title: str
+    scale: str  # what the numbers are of, in a sentence; **bold** is the only mark in it
+    tables: list[pd.DataFrame] = field(default_factory=list)  # beside the paper's first, then ours alone
+    signatures: dict[str, str] = field(default_factory=dict)  # by score
+    notes: list[str] = field(default_factory=list)
+
+    def markdown(self) -> str:
+        """All of it."""
+        parts = [f"# {self.number}: {self.title}", self.scale, *(_markdown(table) for table in self.tables)]
+        lines = [*(f"- {name}: {how}" for name, how in self.signatures.items()), *(f"- {note}" for note in self.notes)]
+        return "\n\n".join([*parts, "\n".join(lines)]).rstrip("\n") + "\n"
+
+
+def _markdown(table: pd.DataFrame) -> str:
+    align = ["left"] + ["right"] * (table.shape[1] - 1)
+    return table.to_markdown(index=False, disable_numparse=True, colalign=align)

@@ -1,0 +1,88 @@
+"""What a notebook shows. What a profile does not have is a line of text, so that one notebook fits every profile."""
+
+from __future__ import annotations
+
+import pandas as pd
+from IPython.display import Markdown
+from matplotlib.figure import Figure
+from pandas.io.formats.style import Styler
+
+from headdiv.evaluation import examples
+from headdiv.experiments import Runs
+from headdiv.papers import task_of
+from headdiv.report.figures import draw, drawing
+from headdiv.report.formats import significant
+from headdiv.report.store import Metrics, score_table
+from headdiv.report.tables import as_markdown, experiment_behind, parameter_table
+from headdiv.tasks.base import Run
+
+LONGEST = 600  # characters of a cell
+
+
+def show_table(profile: str, table: str) -> Markdown:
+    """A table for reading, without its heading: a notebook has its own.
+
+    Raises:
+        ConfigError: there is no such profile or table.
+        DataError: no stored results.
+    """
+    lacking = _lacking(profile, experiment_behind(table))
+    return Markdown(as_markdown(profile, table).split("\n", 2)[2]) if lacking is None else lacking
+
+
+def show_parameters(profile: str, experiment: str) -> pd.DataFrame | Markdown:
+    """The parameter audit of an experiment.
+
+    Raises:
+        ConfigError: there is no such profile or experiment.
+        DataError: the data cannot be had.
+    """
+    task_of(experiment)
+    lacking = _lacking(profile, experiment)
+    return parameter_table(profile, experiment) if lacking is None else lacking
+
+
+def show_figure(name: str, profile: str) -> Figure | Markdown:
+    """A figure by name.
+
+    Raises:
+        ConfigError: there is no such profile.
+        DataError: no figure of this name, or no stored results to draw it from.
+    """
+    told = drawing(name)
+    lacking = _lacking(profile, told.experiment, told.variants)
+    return draw(name, profile) if lacking is None else lacking
+
+
+def _lacking(profile: str, experiment: str, variants: tuple[str, ...] = ()) -> Markdown | None:
+    """The line about what the profile does not have."""
+    runs = Runs(profile)
+    if experiment not in runs.experiments():
+        return Markdown(f"*Profile {runs.name} has no {experiment}.*")
+    if variants and not {config.variant for config in runs.of(experiment)} & set(variants):
+        return Markdown(f"*Profile {runs.name} has none of {', '.join(variants)} in {experiment}.*")
+    return None
+
+
+def show_scores(metrics: Metrics) -> Styler:
+    """Scores of one run with unit and signature."""
+    return _text(score_table(metrics), "scores")
+
+
+def show_examples(run: Run, count: int) -> Styler:
+    """Inputs, references and outputs of the first examples of the test set, long ones cut."""
+    return _text(examples(run, count), "examples")
+
+
+def _text(table: pd.DataFrame, name: str) -> Styler:
+    """A table of text, left-aligned and broken into lines; pandas itself cuts every cell at 50 characters."""
+    left = {"text-align": "left", "vertical-align": "top"}
+    style = Styler(table.map(_cell), uuid=name, cell_ids=False).format(escape="html")
+    style.set_table_styles([{"selector": "th", "props": list(left.items())}])
+    return style.set_properties(**left, **{"white-space": "pre-wrap"})
+
+
+def _cell(value: str | float) -> str:
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST else f"{value[:LONGEST]} …"
+    return significant(value)

@@ -1,0 +1,85 @@
+"""The composition of a language model's training text: what was drawn from each source beside the paper's shares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from headdiv import places
+from headdiv.papers import DataTable
+from headdiv.report.formats import as_printed, plural
+from headdiv.report.reading import Reading
+from headdiv.report.scale import toy
+from headdiv.report.store import Metrics, stored
+
+TOTAL = "Total"
+
+
+def sources_table(profile: str, experiment: str, table: DataTable) -> pd.DataFrame:
+    """One line a source: ours, then what the paper reports; runs differ by seed alone, and by little.
+
+    Columns: source; weight (%) in the mixture; tokens drawn with their documents' ends, mean over the runs, and
+    tokens_sd; share (%) of all tokens drawn; passes, how often all documents of the source were read;
+    ``<name>_paper`` of each of the paper's columns. A text without a mixture is the source "all".
+    """
+    runs = stored(profile, experiment)
+    mixture = runs[0]["config"]["data"]["mixture"] or {"all": 1.0}
+    drawn = pd.DataFrame([run["data"]["stream"]["tokens"] for run in runs])
+    rows = []
+    for name in [*table.rows, *(name for name in mixture if name not in table.rows)]:
+        row: dict[str, Any] = {"source": name, "weight": None, "tokens": None, "tokens_sd": None, "share": None}
+        row["passes"] = None
+        if name in mixture:
+            row["weight"] = 100 * mixture[name] / sum(mixture.values())
+            row["tokens"] = drawn[name].mean()
+            row["tokens_sd"] = drawn[name].std()
+            row["share"] = 100 * row["tokens"] / drawn.mean().sum()
+            row["passes"] = max(run["data"]["stream"]["passes"][name] for run in runs)
+        rows.append(row | {f"{column}_paper": table.rows.get(name, {}).get(column) for column in table.columns})
+    numbers = pd.DataFrame(rows)
+    return numbers.astype({name: float for name in numbers.columns if name != "source"})
+
+
+def sources_reading(profile: str, experiment: str, table: DataTable) -> Reading:
+    """`sources_table` for reading, with the sums; one sentence where the runs' text has no sources."""
+    runs = stored(profile, experiment)
+    if runs[0]["config"]["data"]["mixture"] is None:
+        said = f"{_begin(runs, profile)} is read as one stream: without data.mixture there are no sources to compare."
+        return Reading(table.table, table.title, said)
+    numbers = sources_table(profile, experiment, table)
+    total = {"source": TOTAL, "tokens_sd": None, "passes": None}
+    sums = {name: numbers[name].sum() for name in numbers.columns if name not in total}
+    shown = pd.DataFrame([_cells(row, table) for row in [*numbers.to_dict("records"), total | sums]])
+    epochs, size = len(runs[0]["curve"]), runs[0]["config"]["data"]["epoch_tokens"]
+    said = (
+        f"{_begin(runs, profile)}, {plural(epochs, 'epoch')} of {size:,} tokens, "
+        f"{'one run' if len(runs) == 1 else f'mean over {len(runs)} runs'}. "
+        "Tokens drawn are those of whole documents up to the last block that was read, ends of documents included."
+    )
+    return Reading(table.table, table.title, " ".join([said, *toy(runs[0])]), [shown], notes=table.notes)
+
+
+def _begin(runs: list[Metrics], profile: str) -> str:
+    return f"Profile {places.profile_file(profile).stem}: {runs[0]['config']['data']['name']}"
+
+
+def _cells(row: dict[str, Any], table: DataTable) -> dict[str, str]:
+    paper = {
+        name: (f"{column.label}, paper ({column.unit})", as_printed(row[f"{name}_paper"], column.digits))
+        for name, column in table.columns.items()
+    }
+    differ = row["tokens_sd"] is not None and row["tokens_sd"] > 0
+    return dict(
+        [
+            ("Source", row["source"]),
+            ("Sampling (%)", as_printed(row["weight"], 1)),
+            paper["sampling"],
+            ("Tokens drawn", as_printed(row["tokens"], 0, row["tokens_sd"] if differ else None)),
+            paper["train_billions"],
+            ("Share of tokens drawn (%)", as_printed(row["share"], 2)),
+            paper["share"],
+            ("Passes", as_printed(row["passes"], 0)),
+            paper["validation_millions"],
+        ]
+    )

@@ -1,0 +1,185 @@
+"""What the trainer and the evaluation ask of a task: its data, its model, its loss, its scores."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from headdiv import distributed
+from headdiv.config import DataConfig, RunConfig, Sizes
+from headdiv.files import short_hash
+from headdiv.model import BuildAttention
+from headdiv.settings import Settings, Source
+
+Corpus = TypeVar("Corpus")
+Score = dict[str, Any]  # value, unit, signature
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Of one batch: sums over what is predicted."""
+
+    loss: Tensor  # nats, as trained on, with gradient
+    nll: Tensor  # nats, without label smoothing
+    correct: Tensor
+    count: int  # predictions: what the means are over
+    tokens: int  # that went through the decoder, for speed
+
+
+class Feed(Protocol):
+    """The training batches in their order; says where it is, and goes on from there."""
+
+    def batches(self, epoch: int) -> int:
+        """How many batches this epoch has."""
+
+    def epoch(self, number: int) -> Iterator[Any]:
+        """The batches of an epoch that are still to come."""
+
+    def state(self) -> dict[str, Any]:
+        """Where it is, as JSON: behind the last batch that was handed out."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+
+    def report(self) -> dict[str, Any]:
+        """What is worth recording of what was read."""
+
+
+class PlannedFeed:
+    """Batches of a corpus in memory, by plans of example numbers.
+
+    With several ranks each takes every so-manieth example of every batch, which may leave it an empty share.
+
+    Args:
+        plan: the batches of an epoch, as numbers of examples.
+        make: lays out a batch.
+    """
+
+    def __init__(self, plan: Callable[[int], list[list[int]]], make: Callable[[list[int]], Any]) -> None:
+        self.plan, self.make, self.done = plan, make, 0
+
+    def batches(self, epoch: int) -> int:
+        """See `Feed`."""
+        return len(self.plan(epoch))
+
+    def epoch(self, number: int) -> Iterator[Any]:
+        """See `Feed`."""
+        for numbers in self.plan(number)[self.done :]:
+            self.done += 1
+            yield self.make(numbers[distributed.rank() :: distributed.world()])
+        self.done = 0
+
+    def state(self) -> dict[str, Any]:
+        """See `Feed`."""
+        return {"done": self.done}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """See `Feed`."""
+        self.done = state["done"]
+
+    def report(self) -> dict[str, Any]:
+        """See `Feed`."""
+        return {}
+
+
+def outputs_path(run: Run, name: str) -> Path:
+    """A file beside the model, named by what decides the search."""
+    return run.folder / f"{name}-{short_hash(run.config.decode.model_dump(mode='json'))}.json"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: what was asked for, what came of it, and the model to work with."""
+
+    config: RunConfig
+    folder: Path
+    corpus: Any
+    model: nn.Module
+    record: dict[str, Any]  # training.json: curve, cost, provenance
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+
+class Task(ABC, Generic[Corpus]):
+    """One kind of task. Without state: everything is handed in."""
+
+    Data: type[DataConfig]
+    Model: type[Sizes]
+    Decode: type[Settings]
+    unit: str  # of losses: nats for each …
+    accuracy: str  # what the accuracy is the share of
+    unigram: str  # what the loss of the simplest model is
+
+    @abstractmethod
+    def check_data(self, config: Any, at: tuple[str, ...] = ("data",), source: Source | None = None) -> None:
+        """Hold the data's part of a configuration against what there is; raises ConfigError."""
+
+    @abstractmethod
+    def load(self, config: Any) -> Corpus:
+        """The prepared corpus, fetched and prepared where that has not been done; raises DataError."""
+
+    def vocabulary(self, config: Any) -> tuple[int, ...]:
+        """Sizes of the vocabularies, which with the configuration decide the model's."""
+        return vocabulary_of(self.load(config))
+
+    @abstractmethod
+    def build(self, config: RunConfig, vocabulary: tuple[int, ...], build_attention: BuildAttention) -> nn.Module:
+        """The model, not yet initialised."""
+
+    @abstractmethod
+    def feed(self, corpus: Corpus, config: RunConfig) -> Feed:
+        """The training batches."""
+
+    @abstractmethod
+    def held_out(self, corpus: Corpus, split: str, config: RunConfig) -> Iterator[Any]:
+        """Batches of the split "valid" or "test", each example once; with several ranks, this one's share."""
+
+    @abstractmethod
+    def loss(self, model: Callable[[Any], Tensor], weight: Tensor, batch: Any, smoothing: float = 0.0) -> Losses:
+        """What the model makes of a batch; ``weight`` is its output weight."""
+
+    @abstractmethod
+    def scores(self, run: Run) -> dict[str, Score]:
+        """What the task is scored by, with signatures; outputs are kept beside the model."""
+
+    def outputs_file(self, run: Run) -> Path | None:
+        """Where the test set's outputs lie beside the model: JSON; None for a task without."""
+        return None
+
+    @abstractmethod
+    def examples(self, run: Run, count: int) -> pd.DataFrame:
+        """A few inputs and outputs of the test set."""
+
+
+def vocabulary_of(corpus: Any) -> tuple[int, ...]:
+    """Sizes of a corpus's vocabularies."""
+    return tuple(corpus.statistics["vocabulary"].values())
+
+
+def score(value: float, unit: str, signature: str) -> Score:
+    """One number with what it takes to read it."""
+    return {"value": value, "unit": unit, "signature": signature}
+
+
+@torch.no_grad()
+def held_out_loss(
+    task: Task[Any], model: nn.Module, corpus: Any, split: str, config: RunConfig, device: torch.device | str
+) -> dict[str, float]:
+    """Loss in nats for each prediction and accuracy in percent on a split, nothing dropped out."""
+    model.eval()
+    nll = correct = count = 0.0
+    for batch in task.held_out(corpus, split, config):
+        losses = task.loss(model, model.output_weight, batch.to(device))
+        nll, correct, count = nll + losses.nll.item(), correct + losses.correct.item(), count + losses.count
+    nll, correct, count = distributed.total_numbers(nll, correct, count)
+    return {"nll": nll / count, "accuracy": 100 * correct / count}

@@ -1,0 +1,228 @@
+"""Language modelling: the next token of a text."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from headdiv import distributed
+from headdiv.config import LMConfig, LMData, RunConfig, TimingConfig
+from headdiv.data import sources
+from headdiv.data.lm import LMCorpus, load_lm, open_stream
+from headdiv.data.mixture import HeldOut, Mixture
+from headdiv.data.refusals import Refusals
+from headdiv.data.shards import SLIMPAJAMA
+from headdiv.errors import ConfigError
+from headdiv.language_model import IGNORED, LanguageModel, Windows, continue_text, make_windows
+from headdiv.losses import linear_cross_entropy
+from headdiv.model import BuildAttention
+from headdiv.settings import Source, mistake, nearest
+from headdiv.tasks.base import Feed, Losses, Run, Score, Task, held_out_loss, score
+
+EVALUATION_TOKENS = 8000  # of a batch when nothing is learnt
+REPEATS = 5  # of the timed continuation
+WITHIN = 0.01  # of the best perplexity: where a run counts as converged
+
+
+class StreamFeed:
+    """Batches of windows from a stream; with several ranks each takes every so-manieth window."""
+
+    def __init__(
+        self,
+        stream: Mixture,
+        windows: int,
+        batches: int,
+        make: Callable[[np.ndarray], Windows],
+        refusals: Refusals | None = None,
+    ) -> None:
+        self.refusals = refusals or Refusals()
+        if windows < distributed.world():
+            raise ConfigError(
+                f"train.tokens_per_batch: a batch has {windows} windows, too few for {distributed.world()} ranks"
+            )
+        self.stream, self.windows, self._batches, self.make, self.done = stream, windows, batches, make, 0
+
+    def batches(self, epoch: int) -> int:
+        """See `Feed`."""
+        return self._batches
+
+    def epoch(self, number: int) -> Iterator[Windows]:
+        """See `Feed`."""
+        while self.done < self._batches:
+            tokens = self.stream.next(self.windows)
+            self.done += 1
+            yield self.make(tokens[distributed.rank() :: distributed.world()])
+        self.done = 0
+
+    def state(self) -> dict[str, Any]:
+        """See `Feed`."""
+        return {"done": self.done, "stream": self.stream.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """See `Feed`."""
+        self.done = state["done"]
+        self.stream.restore(state["stream"])
+
+    def report(self) -> dict[str, Any]:
+        """Tokens read of each source, how often all of its documents were, and records that were left out."""
+        refused = dict(self.refusals.counts)
+        return {"tokens": self.stream.tokens, "passes": self.stream.passes, "refused": refused}
+
+
+class LanguageModelling(Task[LMCorpus]):
+    """Language modelling, scored by perplexity."""
+
+    Data = LMData
+    Model = LMConfig
+    Decode = TimingConfig
+    unit = "nats/token"
+    accuracy = "share of tokens that are the likeliest, given those before them"
+    unigram = "every token by its frequency in the documents that the tokeniser is trained on"
+
+    def check_data(self, config: LMData, at: tuple[str, ...] = ("data",), source: Source | None = None) -> None:
+        """Files of one's own, or the toy; the mixture's sources must be SlimPajama's."""
+        sources.check_data(config, ["examples"], at, source)
+        for name in config.mixture or {}:
+            if name not in SLIMPAJAMA:
+                raise mistake((*at, "mixture", name), f"unknown source{nearest(name, list(SLIMPAJAMA))}", source)
+
+    def load(self, config: LMData) -> LMCorpus:
+        """See `Task`."""
+        return load_lm(config)
+
+    def vocabulary(self, config: LMData) -> tuple[int, ...]:
+        """Entries of the encoding; the configuration says how many, so that no data is needed."""
+        return (config.vocabulary_size,)
+
+    def build(self, config: RunConfig, vocabulary: tuple[int, ...], build_attention: BuildAttention) -> LanguageModel:
+        """See `Task`."""
+        (entries,) = vocabulary
+        return LanguageModel(config.model, entries, config.data.context, build_attention)
+
+    def feed(self, corpus: LMCorpus, config: RunConfig) -> Feed:
+        """See `Task`; an epoch is ``data.epoch_tokens`` of the stream, whatever the length of the text."""
+        data = config.data
+        windows = max(1, config.train.tokens_per_batch // data.context)
+        batches = max(1, round(data.epoch_tokens / (windows * data.context)))
+        stream = open_stream(corpus, data, config.seed)
+        return StreamFeed(stream, windows, batches, self._layout(corpus, data), corpus.refusals)
+
+    def held_out(self, corpus: LMCorpus, split: str, config: RunConfig) -> Iterator[Windows]:
+        """See `Task`."""
+        make, data = self._layout(corpus, config.data), config.data
+        windows = getattr(corpus, split).windows
+        size = max(1, EVALUATION_TOKENS // data.context)
+        starts = range(0, len(windows), size)
+        for start in starts[distributed.rank() :: distributed.world()]:
+            yield make(windows[start : start + size])
+
+    @staticmethod
+    def _layout(corpus: LMCorpus, data: LMData) -> Callable[[np.ndarray], Windows]:
+        return lambda tokens: make_windows(tokens, corpus.bpe.end, data.boundaries)
+
+    def loss(
+        self, model: Callable[[Windows], Tensor], weight: Tensor, batch: Windows, smoothing: float = 0.0
+    ) -> Losses:
+        """Cross-entropy of every token."""
+        hidden, targets = model(batch), batch.targets
+        there = targets != IGNORED
+        if not bool(there.all()):
+            hidden, targets = hidden[there], targets[there]
+        sums = linear_cross_entropy(hidden, weight, targets, smoothing)
+        return Losses(*sums, count=len(targets), tokens=len(targets))
+
+    def scores(self, run: Run) -> dict[str, Score]:
+        """Perplexity by token and by word, bits per byte, of both held-out splits; cost; convergence."""
+        told = {}
+        for split, nll in (
+            ("valid", run.record["curve"][-1]["validation_nll"]),
+            ("test", held_out_loss(self, run.model, run.corpus, "test", run.config, run.device)["nll"]),
+        ):
+            told |= text_measures(nll, getattr(run.corpus, split), "" if split == "valid" else "test_", split)
+        milliseconds = self.milliseconds_a_token(run)
+        timing = run.config.decode
+        return told | {
+            "training_days": score(
+                run.record["cost"]["training_seconds"] / 86400,
+                "days",
+                "optimiser steps with their batches, no evaluation",
+            ),
+            "inference_ms": score(
+                milliseconds,
+                "ms/token",
+                f"greedy, one text, cached keys and values, {timing.new_tokens} tokens behind {timing.prompt_tokens}, "
+                f"median of {REPEATS}",
+            ),
+            "convergence_epoch": score(
+                convergence_epoch(run.record["curve"]),
+                "epochs",
+                f"where validation perplexity, in a straight line between epochs, first comes within "
+                f"{WITHIN:.0%} of its lowest",
+            ),
+        }
+
+    def milliseconds_a_token(self, run: Run) -> float:
+        """Time of one more token when a text is continued, keys and values cached."""
+        timing = run.config.decode
+        prompt = np.maximum(run.corpus.test.windows[0, : timing.prompt_tokens], 0).tolist()
+        new = min(timing.new_tokens, run.config.data.context - len(prompt) - 1)
+        seconds = []
+        for _ in range(REPEATS):
+            began = time.perf_counter()
+            continue_text(run.model, prompt, 1)
+            read = time.perf_counter()
+            continue_text(run.model, prompt, new + 1)
+            seconds.append((time.perf_counter() - read - (read - began)) / new)
+        return 1000 * statistics.median(seconds)
+
+    def apply(self, run: Run, text: str, new_tokens: int = 40) -> str:
+        """A text, typed in, and its likeliest continuation."""
+        bpe = run.corpus.bpe
+        room = run.config.data.context - new_tokens
+        prompt = [bpe.end, *bpe.encode_batch([text])[0]][-room:]
+        return text + bpe.decode(continue_text(run.model, prompt, new_tokens))
+
+    def examples(self, run: Run, count: int) -> pd.DataFrame:
+        """The first words of test windows, how they go on, and how the model goes on."""
+        bpe, context = run.corpus.bpe, run.config.data.context
+        split = max(1, context // 4)
+        rows = []
+        for window in run.corpus.test.windows[:count]:
+            tokens = window[window != IGNORED][: 2 * split].tolist()
+            if len(tokens) > split:
+                written = continue_text(run.model, tokens[:split], len(tokens) - split)
+                rows.append([bpe.decode(part) for part in (tokens[:split], tokens[split:], written)])
+        return pd.DataFrame(rows, columns=["text", "goes on", "model goes on"])
+
+
+def text_measures(nll: float, text: HeldOut, prefix: str, split: str) -> dict[str, Score]:
+    """Perplexity and bits of a split from its mean loss in nats a token."""
+    total = nll * text.targets
+    what = f"{split} split, {text.targets:,} tokens in {text.documents:,} documents, an end of each counted"
+    return {
+        f"{prefix}perplexity": score(math.exp(nll), "", f"by token: exp(nats/token); {what}"),
+        f"{prefix}word_perplexity": score(
+            math.exp(min(total / text.words, 700.0)), "", f"exp(nats/word), {text.words:,} words between spaces; {what}"
+        ),
+        f"{prefix}bits_per_byte": score(
+            total / math.log(2) / text.bytes, "bits/byte", f"{text.bytes:,} bytes of UTF-8; {what}"
+        ),
+    }
+
+
+def convergence_epoch(curve: list[dict[str, Any]]) -> float:
+    """The epoch, in fractions, at which validation perplexity first comes within 1 % of its lowest."""
+    values = np.exp([point["validation_nll"] for point in curve])
+    bar = values.min() * (1 + WITHIN)
+    at = int(np.flatnonzero(values <= bar)[0])
+    if at == 0:
+        return float(curve[0]["epoch"])
+    before, after = values[at - 1], values[at]
+    return float(curve[at - 1]["epoch"] + (before - bar) / (before - after))

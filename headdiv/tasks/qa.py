@@ -1,0 +1,172 @@
+"""Extractive question answering: which words of a passage answer a question.
+
+The paper does not say how its encoder-decoder yields spans. Here the encoder reads the question and the
+decoder reads the passage, every word of which sees every other and, through encoder-decoder attention, the
+question. Two scores for each row of the decoder, softmaxed over the passage, are the probabilities that the
+answer begins and that it ends there. All three kinds of attention work as in translation, nothing is
+generated, and the output weight has two rows where translation has a vocabulary.
+
+Letters: B questions, U rows of all passages, L words of the longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from headdiv import distributed, progress
+from headdiv.config import ModelConfig, QAData, RunConfig, SpanConfig
+from headdiv.data import sources, squad
+from headdiv.data.batches import Batch, Pairs, batch_numbers
+from headdiv.data.qa import QACorpus, QASplit, load_qa, make_qa_batch
+from headdiv.data.spans import tokenise_with_offsets
+from headdiv.data.squad import Question
+from headdiv.errors import DataError
+from headdiv.model import BuildAttention, Transformer
+from headdiv.packing import MASKED, pad_rows
+from headdiv.scores import squad as scoring
+from headdiv.settings import Source
+from headdiv.tasks.base import Feed, Losses, PlannedFeed, Run, Score, Task, outputs_path, score
+
+EVALUATION_TOKENS = 8000  # of a batch when nothing is learnt
+
+
+class QuestionAnswering(Task[QACorpus]):
+    """Extractive question answering, scored by SQuAD's exact match and F1."""
+
+    Data = QAData
+    Model = ModelConfig
+    Decode = SpanConfig
+    unit = "nats/answer"
+    accuracy = "share of questions whose first gold answer's first and last word are both the likeliest"
+    unigram = "first and last word by the frequency of their positions among the training answers"
+
+    def check_data(self, config: QAData, at: tuple[str, ...] = ("data",), source: Source | None = None) -> None:
+        """A file in SQuAD's form for each split."""
+        sources.check_data(config, ["examples"], at, source)
+
+    def load(self, config: QAData) -> QACorpus:
+        """See `Task`."""
+        return load_qa(config)
+
+    def build(self, config: RunConfig, vocabulary: tuple[int, ...], build_attention: BuildAttention) -> Transformer:
+        """See `Task`."""
+        (words,) = vocabulary
+        return Transformer(config.model, words, words, build_attention, outputs=2)
+
+    def feed(self, corpus: QACorpus, config: RunConfig) -> Feed:
+        """See `Task`; questions whose answer was cut off are left out."""
+        split, train = corpus.train, config.train
+
+        def plan(epoch: int) -> list[list[int]]:
+            bucketed = train.batching == "bucketed"
+            return _plan(split, train.tokens_per_batch, seed=config.seed, epoch=epoch, bucketed=bucketed)
+
+        return PlannedFeed(plan, lambda numbers: make_qa_batch(split, numbers))
+
+    def held_out(self, corpus: QACorpus, split: str, config: RunConfig) -> Iterator[Batch]:
+        """See `Task`; questions whose answer was cut off are left out."""
+        data = getattr(corpus, split)
+        for numbers in _plan(data, EVALUATION_TOKENS, seed=None)[distributed.rank() :: distributed.world()]:
+            yield make_qa_batch(data, numbers)
+
+    def loss(self, model: Callable[[Batch], Tensor], weight: Tensor, batch: Batch, smoothing: float = 0.0) -> Losses:
+        """−log p(first word) − log p(last word), summed over the questions."""
+        log_p = span_log_probabilities(model(batch), weight, batch)  # (B, L, 2)
+        gold = batch.target_out[:, None]  # (B, 1, 2)
+        nll = -log_p.gather(1, gold).sum()
+        loss = nll
+        if smoothing:
+            there = log_p > MASKED / 2
+            uniform = -(log_p.masked_fill(~there, 0.0).sum(1) / there.sum(1)).sum()
+            loss = (1 - smoothing) * nll + smoothing * uniform
+        correct = (log_p.argmax(1) == batch.target_out).all(1).sum()
+        return Losses(loss, nll.detach(), correct, count=len(gold), tokens=batch.target_side.tokens)
+
+    def outputs_file(self, run: Run) -> Path:
+        """SQuAD's own form of predictions, id -> answer, which anybody's scorer reads."""
+        return outputs_path(run, "predictions")
+
+    def answers(self, run: Run) -> dict[str, str]:
+        """Question id -> answer, for the test set; kept beside the model in SQuAD's own form."""
+        path = self.outputs_file(run)
+        if not path.is_file():
+            squad.write_predictions(path, predict(run.model, run.corpus.test, run.config.decode, run.device))
+        return squad.read_predictions(path)
+
+    def scores(self, run: Run) -> dict[str, Score]:
+        """Exact match and F1 over the test set's gold answers."""
+        told = scoring.score(self.answers(run), run.corpus.test.questions)
+        return {name: score(told[name], "%", told["signature"]) for name in ("em", "f1")}
+
+    def answer(self, run: Run, passage: str, question: str) -> str:
+        """The answer to one question, typed in, on a passage, typed in.
+
+        Raises:
+            DataError: one of them has no words, or holds what cannot be aligned to words.
+        """
+        data, vocabulary = run.config.data, run.corpus.vocabulary
+        asked, read = (tokenise_with_offsets(text, data.lowercase) for text in (question, passage))
+        words = [asked.words[: data.question_words], read.words[: data.context_words]]
+        if not all(words):
+            raise DataError("a question and a passage of at least one word each are needed")
+        offsets = np.stack([read.starts, read.ends], axis=1)
+        pairs = Pairs(*([vocabulary.encode(side)] for side in words))
+        one = QASplit(pairs, np.zeros((1, 2), dtype=np.int32), [Question("", question, passage, ())], [offsets])
+        return predict(run.model, one, run.config.decode, run.device)[""]
+
+    def examples(self, run: Run, count: int) -> pd.DataFrame:
+        """Passage, question, gold answers, answer."""
+        answers = self.answers(run)
+        rows = [
+            (q.context, q.question, " | ".join(dict.fromkeys(a.text for a in q.answers)), answers[q.id])
+            for q in run.corpus.test.questions[:count]
+        ]
+        return pd.DataFrame(rows, columns=["passage", "question", "gold answers", "answer"])
+
+
+def _plan(split: QASplit, tokens: int, **order: int | bool | None) -> list[list[int]]:
+    numbers = split.answerable
+    plan = batch_numbers(split.pairs.sizes("target")[numbers], tokens, **order)
+    return [numbers[batch].tolist() for batch in plan]
+
+
+def span_log_probabilities(hidden: Tensor, weight: Tensor, batch: Batch) -> Tensor:
+    """(U, D) -> (B, L, 2): log-probability of each word of a passage to be the answer's first, and its last."""
+    scores = F.linear(hidden, weight).float()  # (U, 2)
+    return pad_rows(scores, batch.target_side, MASKED).log_softmax(dim=1)
+
+
+def best_span(log_p: Tensor, longest: int) -> Tensor:
+    """The likeliest first and last word with first ≤ last < first + longest: (B, L, 2) -> (B, 2)."""
+    B, L, _ = log_p.shape
+    joint = log_p[:, :, None, 0] + log_p[:, None, :, 1]  # (B, L, L)
+    allowed = torch.ones(L, L, dtype=torch.bool, device=log_p.device).triu().tril(longest - 1)
+    best = joint.masked_fill(~allowed, -torch.inf).view(B, -1).argmax(1)
+    return torch.stack([best // L, best % L], dim=1)
+
+
+@torch.inference_mode()
+def predict(
+    model: Transformer, split: QASplit, config: SpanConfig, device: torch.device | str = "cpu"
+) -> dict[str, str]:
+    """Question id -> answer: the text between the likeliest first and last word, as it stands in the passage."""
+    model.eval()
+    plan = batch_numbers(split.pairs.sizes("target"), EVALUATION_TOKENS, seed=None)
+    found: dict[str, str] = {}
+    with progress.bar(len(plan), "answering") as advance:
+        for numbers in plan:
+            batch = make_qa_batch(split, numbers).to(device)
+            log_p = span_log_probabilities(model(batch), model.output_weight, batch)
+            spans = best_span(log_p, config.max_answer_words).cpu().numpy()
+            for number, (first, last) in zip(batch.numbers.tolist(), spans, strict=True):
+                question, offsets = split.questions[number], split.offsets[number]
+                found[question.id] = question.context[int(offsets[first, 0]) : int(offsets[last, 1])]
+            advance("")
+    return {question.id: found[question.id] for question in split.questions}

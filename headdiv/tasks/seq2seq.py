@@ -1,0 +1,179 @@
+"""Translation and summarisation: from a source text to a target text, word by word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import sacrebleu
+from torch import Tensor
+
+from headdiv import distributed
+from headdiv.config import DecodeConfig, ModelConfig, RunConfig, SummarisationData, TranslationData
+from headdiv.data import sources
+from headdiv.data.batches import Batch, batch_numbers, make_batch
+from headdiv.data.seq2seq import Corpus, load_summarisation, load_translation
+from headdiv.data.torchtext06 import token_bleu
+from headdiv.data.words import detokenize, tokenize
+from headdiv.decode import translate
+from headdiv.files import read_json, write_json
+from headdiv.losses import linear_cross_entropy
+from headdiv.model import BuildAttention, Transformer
+from headdiv.scores.rouge import rouge
+from headdiv.settings import Source, mistake
+from headdiv.tasks.base import Feed, Losses, PlannedFeed, Run, Score, Task, outputs_path, score
+
+EVALUATION_TOKENS = 4000  # of a batch when nothing is learnt
+
+
+class Seq2Seq(Task[Corpus]):
+    """What both have in common: the encoder-decoder Transformer, teacher forcing, beam search."""
+
+    Model = ModelConfig
+    Decode = DecodeConfig
+    unit = "nats/token"
+    accuracy = "share of target words (end mark included) that are likeliest, given the right ones before them"
+    unigram = "every word by its frequency in the training targets"
+    budget: tuple[str, ...]  # sides that a batch's budget of tokens counts
+
+    def build(self, config: RunConfig, vocabulary: tuple[int, ...], build_attention: BuildAttention) -> Transformer:
+        """See `Task`."""
+        return Transformer(config.model, *vocabulary, build_attention)
+
+    def feed(self, corpus: Corpus, config: RunConfig) -> Feed:
+        """See `Task`."""
+        pairs, train = corpus.train.pairs, config.train
+        sizes = pairs.sizes(*self.budget)
+
+        def plan(epoch: int) -> list[list[int]]:
+            bucketed = train.batching == "bucketed"
+            return batch_numbers(sizes, train.tokens_per_batch, seed=config.seed, epoch=epoch, bucketed=bucketed)
+
+        return PlannedFeed(plan, lambda numbers: make_batch(pairs, numbers))
+
+    def held_out(self, corpus: Corpus, split: str, config: RunConfig) -> Iterator[Batch]:
+        """See `Task`."""
+        pairs = getattr(corpus, split).pairs
+        plan = batch_numbers(pairs.sizes(*self.budget), EVALUATION_TOKENS, seed=None)
+        for numbers in plan[distributed.rank() :: distributed.world()]:
+            yield make_batch(pairs, numbers)
+
+    def loss(self, model: Callable[[Batch], Tensor], weight: Tensor, batch: Batch, smoothing: float = 0.0) -> Losses:
+        """Cross-entropy of every target word and END."""
+        hidden = model(batch)
+        sums = linear_cross_entropy(hidden, weight, batch.target_out, smoothing)
+        return Losses(*sums, count=len(hidden), tokens=len(hidden))
+
+    def outputs_file(self, run: Run) -> Path:
+        """A JSON list of texts, in the test set's order."""
+        return outputs_path(run, "outputs")
+
+    def outputs(self, run: Run) -> list[str]:
+        """The test set's sources in the form of targets, as text; kept beside the model for the next time."""
+        path = self.outputs_file(run)
+        if path.is_file():
+            return read_json(path)
+        found = translate(run.model, run.corpus.test.pairs.source, run.config.decode, run.device)
+        lines = [self.as_text(run, output) for output in found]
+        write_json(path, lines)
+        return lines
+
+    def as_text(self, run: Run, output: list[int]) -> str:
+        """Word indices as text."""
+        return detokenize(run.corpus.target.decode(output), getattr(run.config.data, "target", "en"))
+
+    def apply(self, run: Run, text: str) -> str:
+        """One text, typed in."""
+        data = run.config.data
+        words = tokenize(text, getattr(data, "source", "en"), data.lowercase)
+        words = words[: getattr(data, "document_words", None)]
+        (output,) = translate(run.model, [np.asarray(run.corpus.source.encode(words))], run.config.decode, run.device)
+        return self.as_text(run, output)
+
+    def references(self, run: Run) -> list[str]:
+        """The test set's targets as they are scored against."""
+        fold = run.config.data.lowercase
+        return [target.lower() if fold else target for _, target in run.corpus.test.text]
+
+    def _examples(self, run: Run, count: int, columns: list[str]) -> pd.DataFrame:
+        rows = [(*pair, line) for pair, line in zip(run.corpus.test.text, self.outputs(run), strict=True)][:count]
+        return pd.DataFrame(rows, columns=columns)
+
+
+class Translation(Seq2Seq):
+    """Machine translation, scored by BLEU and chrF."""
+
+    Data = TranslationData
+    budget = ("target",)
+
+    def check_data(
+        self, config: TranslationData, at: tuple[str, ...] = ("data",), source: Source | None = None
+    ) -> None:
+        """Both languages must be there in every split."""
+        sources.check_data(config, [], at, source)
+        if config.files is not None:
+            languages = set.intersection(*(set(told) for told in config.files.values()))
+        elif config.name == "toy":
+            languages = {"source": {"en"}, "target": {"de"}}
+        else:
+            languages = set(sources.fetch.load_registry()[config.name].splits["train"].files)
+        for key in ("source", "target"):
+            known = languages[key] if isinstance(languages, dict) else languages
+            value = getattr(config, key)
+            if value not in known:
+                raise mistake((*at, key), f"{value!r} is not known; there are: {', '.join(sorted(known))}", source)
+
+    def load(self, config: TranslationData) -> Corpus:
+        """See `Task`."""
+        return load_translation(config)
+
+    def scores(self, run: Run) -> dict[str, Score]:
+        """BLEU and chrF by sacrebleu against the raw references; torchtext's BLEU over tokens as a cross-check."""
+        return self.score_lines(run, self.outputs(run))
+
+    def score_lines(self, run: Run, lines: list[str]) -> dict[str, Score]:
+        """The same for translations from anywhere."""
+        data, references, told = run.config.data, self.references(run), {}
+        for name, metric in (("bleu", sacrebleu.BLEU()), ("chrf", sacrebleu.CHRF())):
+            result = metric.corpus_score(lines, [references])
+            told[name] = score(result.score, "0 to 100", str(metric.get_signature()))
+        tokens = [[tokenize(line, data.target) for line in side] for side in (lines, references)]
+        case = "lower case" if data.lowercase else "case kept"
+        signature = f"torchtext 0.6.0 bleu_score, Moses tokens, {case}, one reference"
+        told["bleu_tokens"] = score(token_bleu(*tokens), "0 to 100", signature)
+        return told
+
+    def examples(self, run: Run, count: int) -> pd.DataFrame:
+        """Source, reference, translation."""
+        return self._examples(run, count, ["source", "reference", "translation"])
+
+
+class Summarisation(Seq2Seq):
+    """Summarisation, scored by ROUGE. One vocabulary for documents and summaries, two embeddings."""
+
+    Data = SummarisationData
+    budget = ("source", "target")
+
+    def check_data(
+        self, config: SummarisationData, at: tuple[str, ...] = ("data",), source: Source | None = None
+    ) -> None:
+        """JSON lines, or the public archive."""
+        sources.check_data(config, ["examples|archive"], at, source)
+
+    def load(self, config: SummarisationData) -> Corpus:
+        """See `Task`."""
+        return load_summarisation(config)
+
+    def scores(self, run: Run) -> dict[str, Score]:
+        """ROUGE-1, -2, -L and -Lsum by rouge-score against the whole reference summaries."""
+        return self.score_lines(run, self.outputs(run))
+
+    def score_lines(self, run: Run, lines: list[str]) -> dict[str, Score]:
+        """The same for summaries from anywhere."""
+        return rouge(lines, self.references(run))
+
+    def examples(self, run: Run, count: int) -> pd.DataFrame:
+        """Document, reference, summary."""
+        return self._examples(run, count, ["document", "reference", "summary"])

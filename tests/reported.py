@@ -1,0 +1,101 @@
+"""Metrics of every task, as `evaluate` gives them but written by hand: shared by the tests of the report."""
+
+import copy
+
+import yaml
+
+from headdiv.report import store
+
+MIXTURE = {"CommonCrawl": 67.0, "C4": 15.0, "GitHub": 4.5, "Books": 4.5, "Wikipedia": 4.5, "ArXiv": 2.5}
+MIXTURE["StackExchange"] = 2.0
+DRAWN = {"CommonCrawl": 6700, "C4": 1500, "GitHub": 450, "Books": 450, "Wikipedia": 450, "ArXiv": 250}
+DRAWN["StackExchange"] = 200
+
+WORDS = {"name": "toy"}
+SIZES = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 3}
+TRAIN = {"tokens_per_batch": 1500}
+EXPERIMENTS = {
+    "translation": {"data": WORDS, "model": SIZES, "train": TRAIN},
+    "summarisation": {"data": WORDS | {"document_words": 400, "summary_words": 60}, "model": SIZES, "train": TRAIN},
+    "qa": {"data": WORDS | {"context_words": 300, "question_words": 60}, "model": SIZES, "train": TRAIN},
+    "lm": {
+        "data": {"name": "toy", "vocabulary_size": 500, "context": 64, "epoch_tokens": 5000, "mixture": MIXTURE},
+        "model": {"d_model": 16, "layers": 1},
+        "train": TRAIN,
+    },
+}
+COUNTS = {"examples": 1000}
+CUT = {"source_truncated_share": 0.0, "target_truncated_share": 0.0}
+FOUND = {"target_truncated_share": 0.0, "answers_cut_off": 0, "answers_not_on_word_borders": 0}
+DATA = {
+    "translation": {"train": {"examples": 29000}, "valid": COUNTS, "test": COUNTS},
+    "summarisation": {"train": {"examples": 29000} | CUT, "valid": COUNTS | CUT, "test": COUNTS | CUT},
+    "qa": {"train": {"examples": 29000} | FOUND, "valid": COUNTS | FOUND, "test": COUNTS | FOUND},
+    "lm": {"train": {"files": 3, "bytes": 9}, "valid": COUNTS | {"tokens": 70}, "test": COUNTS | {"tokens": 80}},
+}
+STREAM = {"tokens": DRAWN, "passes": dict.fromkeys(DRAWN, 0) | {"ArXiv": 2}}
+UNITS = {"translation": "nats/token", "summarisation": "nats/token", "qa": "nats/answer", "lm": "nats/token"}
+LOSSES = {"training_loss": 1.0, "validation_accuracy": 2.0, "validation_nll": 1.5, "unigram_nll": 4.0}
+SCORES = {
+    "translation": {"bleu": 3.0, "chrf": 4.0},
+    "summarisation": {"rouge1": 3.0, "rouge2": 2.0, "rougeL": 1.0},
+    "qa": {"em": 3.0, "f1": 4.0},
+    "lm": {"perplexity": 4.5, "bits_per_byte": 1.25, "training_days": 0.000116, "inference_ms": 0.31}
+    | {"convergence_epoch": 1.9},
+}
+
+
+def metrics(variant, seed, *, task="translation", parameters=1000, epochs=2, data="toy", **values):
+    """As `evaluate` gives them; ``values`` are scores."""
+    numbers = LOSSES | SCORES[task] | values
+    curve = [
+        {
+            "epoch": n,
+            "training_loss": 5.0 / n + seed,
+            "validation_nll": 4.0 / n,
+            "validation_accuracy": 10.0 * n,
+        }
+        for n in range(1, epochs + 1)
+    ]
+    weights = {
+        f"{kind}.0": {"place": f"{kind} 1", "cosines": [[1.0, 0.5], [0.5, 1.0]], "mean_absolute_cosine": 0.5}
+        for kind in ("encoder", "cross")
+    }
+    config = copy.deepcopy(EXPERIMENTS[task])
+    config["data"]["name"] = data
+    return {
+        "format": 2,
+        "paper": "deacon",
+        "task": task,
+        "variant": variant,
+        "seed": seed,
+        "hash": f"hash-of-{variant}-{seed}",
+        "config": config,
+        "parameters": parameters,
+        "scores": {
+            key: {"value": v, "unit": UNITS[task] if key in LOSSES else "u", "signature": f"how {key} is made"}
+            for key, v in numbers.items()
+        },
+        "curve": curve,
+        "heads": {"pca_weights": {} if variant == "baseline" else weights},
+        "outputs": None,
+        "cost": {"training_seconds": 10.0 * seed, "target_tokens_per_second": 1000.0 * seed, "peak_memory_mib": 5.0},
+        "data": copy.deepcopy(DATA[task]) | {"refused": {}, "stream": STREAM if task == "lm" else {}},
+        "provenance": {"commit": "abc123", "device": "a CPU", "threads": 2, "packages": {"torch": "2.6"}, "ranks": 1},
+    }
+
+
+def write_profile(project, name, *tasks, seeds=(1, 2), variants=None):
+    """A profile of these tasks (of all, if none are named), with all of the paper's variants and "own"."""
+    own = {"own": {"name": "deacon", "architecture": "direct", "m": 2}}
+    sections = {"define": own, "variants": variants}
+    experiments = {f"deacon/{task}": EXPERIMENTS[task] | sections for task in tasks or EXPERIMENTS}
+    content = {"title": name, "seeds": list(seeds), "threads": 1, "experiments": experiments}
+    return project.write_config(name, yaml.safe_dump(content, sort_keys=False))
+
+
+def store_all(profile, *told):
+    """Record these metrics, and one run of the baseline of every task that has none among them."""
+    lacking = set(EXPERIMENTS) - {m["task"] for m in told}
+    for m in (*told, *(metrics("baseline", 1, task=task) for task in sorted(lacking))):
+        store.record(m, profile)

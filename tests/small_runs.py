@@ -1,0 +1,148 @@
+"""Runs of every task that train in a second, each test file in a project folder of its own."""
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from headdiv.config import RunConfig, TrainConfig
+from headdiv.files import read_json, write_json
+from headdiv.methods import check_method
+from headdiv.optimise import Learner
+from headdiv.tasks import TASKS
+from headdiv.tasks.base import Run, vocabulary_of
+from headdiv.training import build_model, run_folder
+
+METHODS = {
+    "baseline": {"name": "baseline"},
+    "direct-2": {"name": "deacon", "architecture": "direct", "m": 2},
+    "average-2": {"name": "deacon", "architecture": "average", "m": 2},
+    "nonlinear-3": {"name": "deacon", "architecture": "nonlinear", "m": 3},
+}
+_MODEL = {"d_model": 16, "heads": 4, "d_ff": 16}
+_ONE_LAYER = _MODEL | {"encoder_layers": 1, "decoder_layers": 1}
+_TRAIN = {"epochs": 3, "learning_rate": 0.01, "warmup_steps": 5}
+SMALL = {
+    "summarisation": {
+        "data": {"name": "toy", "examples": 150, "held_out": 8, "document_words": 25, "summary_words": 12}
+        | {"min_frequency": 1},
+        "model": _ONE_LAYER,
+        "train": _TRAIN | {"tokens_per_batch": 500},
+        "decode": {"beam": 2, "max_length_factor": 0, "max_length_offset": 8},
+    },
+    "qa": {
+        "data": {"name": "toy", "examples": 150, "held_out": 20, "min_frequency": 1},
+        "model": _ONE_LAYER,
+        "train": _TRAIN | {"tokens_per_batch": 400},
+        "decode": {"max_answer_words": 4},
+    },
+    "lm": {
+        "data": {"name": "toy", "examples": 100, "vocabulary_size": 300, "context": 32, "block": 16}
+        | {"epoch_tokens": 3200},
+        "model": _MODEL | {"layers": 1},
+        "train": _TRAIN | {"tokens_per_batch": 256},
+        "decode": {"prompt_tokens": 4, "new_tokens": 8},
+    },
+}
+
+
+def enter(patch, folder):
+    """Make ``folder`` the project's."""
+    (folder / "Snakefile").touch()
+    patch.setenv("HEADDIV_HOME", str(folder))
+    patch.setenv("HEADDIV_DEVICE", "cpu")
+    patch.delenv("HEADDIV_MIRROR", raising=False)
+    return folder
+
+
+def small_config(task, variant="baseline", seed=1, **sections):
+    """The small run of a task, with keys of its sections replaced."""
+    told = {name: keys | sections.get(name, {}) for name, keys in SMALL[task].items()}
+    if "files" in told["data"]:  # one's own; without the keys of the toy corpora
+        told["data"] = {key: value for key, value in told["data"].items() if key not in ("examples", "held_out")}
+    kind = TASKS[task]
+    model = kind.Model(**told["model"])
+    return RunConfig(
+        paper="deacon",
+        task=task,
+        variant=variant,
+        data=kind.Data(**told["data"]),
+        model=model,
+        method=check_method(METHODS[variant], model),
+        train=TrainConfig(**told["train"]),
+        decode=kind.Decode(**told["decode"]),
+        seed=seed,
+    )
+
+
+def untrained(config, model=None):
+    """A run with its model as it starts out, or with a model of the test's own."""
+    corpus = TASKS[config.task].load(config.data)
+    folder = run_folder(config)
+    folder.mkdir(parents=True, exist_ok=True)
+    fresh, _ = build_model(config, vocabulary_of(corpus))
+    record = {
+        "parameters": 1,
+        "data": corpus.statistics,
+        "curve": [{"epoch": 1, "validation_nll": 2.0}],
+        "cost": {"training_seconds": 43200.0},
+        "provenance": {},
+    }
+    return Run(config, folder, corpus, (model or fresh).eval(), record)
+
+
+def result(folder):
+    """What must be equal for equal runs: every tensor's bytes, and the whole curve."""
+    tensors = {name: t.numpy().tobytes() for name, t in sorted(load_file(folder / "model.safetensors").items())}
+    return tensors, read_json(folder / "training.json")["curve"]
+
+
+class Power(Exception):
+    """It fails."""
+
+
+def fail_after(patch, steps):
+    """The learner's step after so many raises, before anything is done."""
+    done, real = [0], Learner.step
+
+    def step(self, *args):
+        if done[0] == steps:
+            raise Power
+        done[0] += 1
+        return real(self, *args)
+
+    patch.setattr(Learner, "step", step)
+    return done
+
+
+def as_rank(patch, rank, world):
+    """Be one of several ranks, as far as the shares of the data go."""
+    patch.setattr("headdiv.distributed.rank", lambda: rank)
+    patch.setattr("headdiv.distributed.world", lambda: world)
+
+
+def put_squad(path: Path, *paragraphs):
+    """A file in SQuAD's form: (context, {question's id: (question, gold answers)}) a paragraph.
+
+    An answer is a text, at its first place in the context, or (text, answer_start).
+    """
+    told = []
+    for context, questions in paragraphs:
+        qas = []
+        for id, (question, *golds) in questions.items():
+            pairs = [gold if isinstance(gold, tuple) else (gold, context.index(gold)) for gold in golds]
+            answers = [{"text": text, "answer_start": start} for text, start in pairs]
+            qas.append({"id": id, "question": question, "answers": answers})
+        told.append({"context": context, "qas": qas})
+    write_json(path, {"version": "1.1", "data": [{"title": "t", "paragraphs": told}]})
+    return str(path)
+
+
+def randomise(model, seed=3):
+    """Norms and biases, which start as ones and zeros, count too; and running statistics."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, values in [*model.named_parameters(), *model.named_buffers()]:
+            if ("norm" in name or "bias" in name or name.endswith(".b")) and values.is_floating_point():
+                values.add_(0.3 * torch.rand(values.shape, generator=generator, dtype=values.dtype))
+    return model
