@@ -74,7 +74,7 @@ def restore(
     optimiser.load_state_dict(told)
     rank = distributed.rank()
     if rank < len(random):
-        torch.set_rng_state(random[rank].clone())  # not a view, which torch would read from its storage's beginning
+        torch.set_rng_state(random[rank].clone())  # torch takes no row of another tensor
         if device.type == "cuda" and random_cuda is not None:
             torch.cuda.set_rng_state(random_cuda[rank].clone())
     else:

@@ -20,7 +20,10 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 class DataConfig(Settings):
     """Which corpus; every task adds how it is prepared."""
 
-    name: str = Field(description="'toy' (generated), a data set of the registry, or a name for your own 'files'")
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$",  # it becomes part of a folder's name
+        description="'toy' (generated), a data set of the registry, or a name for your own 'files'",
+    )
     files: dict[str, Any] | None = Field(None, description="your own files, by split")
     strict: bool = Field(True, description="a record that cannot be used: an error; false leaves it out and counts it")
     valid: str = Field("valid", description="split that is watched during training")
@@ -74,7 +77,7 @@ class LMData(DataConfig):
     tokenizer_file: str | None = Field(None, description="a tokenizer.json (GPT-NeoX's); null: train one")
     tokenizer_documents: int = Field(2000, ge=1, description="training documents from which a tokeniser is trained")
     vocabulary_size: int = Field(50254, ge=257, description="V, entries of the byte-pair encoding")
-    context: int = Field(1024, ge=2, description="tokens of a window")
+    context: int = Field(1024, ge=4, description="tokens of a window")
     boundaries: bool = Field(True, description="attention and positions begin anew with each document")
     epoch_tokens: int = Field(ge=1, description="training tokens that are called an epoch")
     block: int = Field(256, ge=1, description="windows that are shuffled together")

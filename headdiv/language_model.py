@@ -10,6 +10,7 @@ Letters for shapes: R windows, N tokens of each, T = R·N rows, D model width, V
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,23 +110,30 @@ class LanguageModel(nn.Module):
         return self.dropout((self.embedding(tokens) + self.positions(positions)) * scale)
 
 
-@torch.inference_mode()
 def continue_text(model: LanguageModel, prompt: list[int], new_tokens: int) -> list[int]:
-    """The likeliest next token, ``new_tokens`` times, with cached keys and values.
+    """The likeliest next token, ``new_tokens`` times.
 
     Raises:
         DataError: an empty prompt, or one that leaves too little room in the model's context.
     """
+    return list(likeliest_tokens(model, prompt, new_tokens))
+
+
+def likeliest_tokens(model: LanguageModel, prompt: list[int], new_tokens: int) -> Iterator[int]:
+    """The same one by one, with cached keys and values; the prompt is read before the first."""
     context = model.positions.num_embeddings
     if not prompt or len(prompt) + new_tokens > context:
         raise DataError(f"a prompt of {len(prompt)} tokens and {new_tokens} new ones: expected 1 to {context} in all")
     model.eval()
-    caches = model.start(1, len(prompt) + new_tokens)
     device = model.embedding.weight.device
-    written: list[int] = []
+    with torch.inference_mode():
+        caches = model.start(1, len(prompt) + new_tokens)
+    token = prompt[0]
     for position in range(len(prompt) + new_tokens - 1):
-        token = prompt[position] if position < len(prompt) else written[-1]
-        logits = model.step(torch.tensor([token], device=device), position, caches)
-        if position >= len(prompt) - 1:
-            written.append(int(logits.argmax()))
-    return written
+        with torch.inference_mode():  # not around a yield, which would leave it on for the caller
+            logits = model.step(torch.tensor([token], device=device), position, caches)
+        if position < len(prompt) - 1:
+            token = prompt[position + 1]
+        else:
+            token = int(logits.argmax())
+            yield token

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headdiv.config import RunConfig
 from headdiv.experiments import Runs
 from headdiv.model import count_parameters
 from headdiv.papers import task_of
@@ -41,6 +42,8 @@ def audit(profile: str, experiment: str) -> dict[str, dict[str, Any]]:
         variant: count_parameters(build_model(config, vocabulary, device="meta")[0])
         for variant, config in configs.items()
     }
+    base = count_parameters(build_model(_with_baseline(first), vocabulary, device="meta")[0])
+    base_reported = rows[BASE].reported.get("parameters") if BASE in rows else None
     paper = {variant: rows[variant].reported.get("parameters") if variant in rows else None for variant in configs}
     told: dict[str, dict[str, Any]] = {}
     for variant, count in ours.items():
@@ -48,8 +51,11 @@ def audit(profile: str, experiment: str) -> dict[str, dict[str, Any]]:
         follows = None
         if reported is not None:
             follows = EXACT if count == reported else NO
-            base = paper.get(BASE)
-            if follows == NO and variant != BASE and base is not None and count - ours[BASE] == reported - base:
+            if follows == NO and variant != BASE and base_reported and count - base == reported - base_reported:
                 follows = DIFFERENCE
         told[variant] = {"parameters": count, "paper": reported, "follows": follows}
     return told
+
+
+def _with_baseline(config: RunConfig) -> RunConfig:
+    return config.model_copy(update={"method": {"name": BASE}})

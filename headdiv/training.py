@@ -54,7 +54,7 @@ def choose_device() -> torch.device:
 def train(config: RunConfig, device: torch.device | str | None = None) -> Run:
     """Train the model of ``config``, or load it if that has been done before.
 
-    The run's folder is ``work/<hash>``. A finished run is not trained again; an interrupted one goes on
+    The run's folder is ``work/<name>`` (`run_name`). A finished run is not trained again; an interrupted one goes on
     from its last checkpoint to the same result, bit for bit on the CPU. Started by `torchrun`, all ranks
     learn from every batch together; the first alone writes files.
 

@@ -33,7 +33,7 @@ DATA = {
     "qa": {"train": {"examples": 29000} | FOUND, "valid": COUNTS | FOUND, "test": COUNTS | FOUND},
     "lm": {"train": {"files": 3, "bytes": 9}, "valid": COUNTS | {"tokens": 70}, "test": COUNTS | {"tokens": 80}},
 }
-STREAM = {"tokens": DRAWN, "passes": dict.fromkeys(DRAWN, 0) | {"ArXiv": 2}}
+STREAM = {"tokens": DRAWN, "passes": dict.fromkeys(DRAWN, 0) | {"ArXiv": 2}, "refused": {}}
 UNITS = {"translation": "nats/token", "summarisation": "nats/token", "qa": "nats/answer", "lm": "nats/token"}
 LOSSES = {"training_loss": 1.0, "validation_accuracy": 2.0, "validation_nll": 1.5, "unigram_nll": 4.0}
 SCORES = {

@@ -171,7 +171,6 @@ def test_a_tokeniser_that_is_not_there_is_named(home):
         load_lm(mine(tokenizer_file="none.json"))
 
 
-@pytest.mark.xfail(reason="the content of data.tokenizer_file does not enter the corpus's name", strict=True)
 def test_another_tokeniser_of_the_same_name_makes_another_corpus(home):
     put_plain(home)
     found = []

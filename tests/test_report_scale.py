@@ -59,6 +59,16 @@ def test_records_left_out_are_told_by_reason():
     assert sentence in scale([told], "p")
 
 
+def test_records_of_a_stream_are_told_apart_from_those_found_in_preparing():
+    told = metrics("baseline", 1, task="lm")
+    told["data"]["refused"] = {"the document is empty": 2}
+    told["data"]["stream"] = told["data"]["stream"] | {"refused": {"the document is empty": 31}}
+    assert data_losses(told) == [
+        "Records left out: 2 (the document is empty: 2).",
+        "Records left out of the training stream: 31 (the document is empty: 31).",
+    ]
+
+
 def test_cut_documents_are_told_by_split():
     told = metrics("baseline", 1, task="summarisation")
     told["data"]["train"]["source_truncated_share"] = 0.3712

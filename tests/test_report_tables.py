@@ -60,6 +60,24 @@ def test_numbers_have_the_papers_decimals_unless_nothing_would_be_left(value, di
 
 
 @pytest.mark.parametrize(
+    ("values", "digits", "wanted"),
+    [
+        ([31.6, 32.2], 1, 1),
+        ([1.5, 12.0], 0, 1),
+        ([0.27, 1.05, 41.0], 0, 2),
+        ([0.000139, 0.00054], 1, 5),
+        ([0.0, 12.5], 2, 2),
+        ([0.0, 0.04], 2, 3),
+        ([5370112, 3], 0, 0),  # counts
+        ([math.nan, math.nan], 2, 2),
+        ([], 2, 2),
+    ],
+)
+def test_a_column_keeps_two_significant_digits(values, digits, wanted):
+    assert formats.enough(values, digits) == wanted
+
+
+@pytest.mark.parametrize(
     ("value", "sd", "text"),
     [
         (22551525.6, None, "22,551,526"),

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import headdiv
+from headdiv.papers import load_paper
+
 ROOT = Path(__file__).parents[1]
 MIB = 1024 * 1024  # bytes
 MAX_LINES = 450
@@ -139,6 +142,12 @@ def test_imports_run_one_way(path):
         )
 
 
+def test_no_public_name_is_a_module_too():
+    """Once imported, the module would stand where the function is looked for."""
+    modules = {top_name(path) for path in MODULES}
+    assert modules & set(headdiv.__all__) == set()
+
+
 # --- safe loading ---
 
 
@@ -185,3 +194,41 @@ def test_notebook_holds_no_logic(path):
             assert not isinstance(node, logic), (
                 f"{relative(path)}, code cell {number}: {type(node).__name__} belongs in headdiv/"
             )
+
+
+RUN_NOTEBOOKS = [path for path in NOTEBOOKS if path.parent.name == "runs"]
+
+
+def test_every_task_of_a_paper_has_a_run_notebook_and_a_place_in_the_companion():
+    for paper in sorted({path.stem.partition("_")[0] for path in RUN_NOTEBOOKS}):
+        tasks = load_paper(paper).tasks
+        assert {path.stem for path in RUN_NOTEBOOKS if path.stem.startswith(f"{paper}_")} == {
+            f"{paper}_{task}" for task in tasks
+        }
+        companion = "\n".join(code_cells(ROOT / "notebooks" / f"{paper}.ipynb"))
+        for table in (*tasks, *load_paper(paper).tables):
+            assert f'headdiv.show_table(profile, "{paper}/{table}")' in companion
+
+
+@pytest.mark.parametrize("path", RUN_NOTEBOOKS, ids=relative)
+def test_a_run_notebook_trains_scores_shows_and_records_its_own_experiment(path):
+    parameters, *cells = code_cells(path)
+    experiment = path.stem.replace("_", "/", 1)
+    assert [line.split(" =")[0] for line in parameters.splitlines()] == ["profile", "variant", "seed"]
+    assert f'config = headdiv.run_config(profile, "{experiment}", variant, seed)' in cells[0]
+    assert cells[1:3] == [
+        "run = headdiv.train(config)",
+        "metrics = headdiv.evaluate(run)\nheaddiv.show_scores(metrics)",
+    ]
+    assert cells[-2].startswith("headdiv.show_examples(run, ")
+    assert cells[-1] == "headdiv.record(metrics, profile)"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=relative)
+def test_a_notebook_has_parameters_and_calls_public_names_only(path):
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    assert [cell["metadata"].get("tags") for cell in cells if cell["metadata"].get("tags")] == [["parameters"]]
+    for source in code_cells(path):
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "headdiv":
+                assert node.attr in headdiv.__all__, f"{relative(path)}: headdiv.{node.attr}"

@@ -10,7 +10,9 @@ import zlib
 from pathlib import Path
 
 import pytest
-from conftest import EXPERIMENT, Project
+import yaml
+from conftest import EXPERIMENT, TINY, Project
+from small_runs import SMALL
 
 pytestmark = pytest.mark.slow
 
@@ -20,16 +22,16 @@ RUN_NOTEBOOK = Path("notebooks") / "runs" / "deacon_translation.ipynb"
 RESULTS = Path("results") / "tiny"
 
 
-def snakemake(home, *arguments):
-    command = [sys.executable, "-m", "snakemake", *arguments, "--cores", "1", "--config", "profile=tiny"]
+def snakemake(home, *arguments, profile="tiny"):
+    command = [sys.executable, "-m", "snakemake", *arguments, "--cores", "1", "--config", f"profile={profile}"]
     environment = os.environ | {"HEADDIV_HOME": str(home), "HEADDIV_DEVICE": "cpu", "OMP_NUM_THREADS": "1"}
     told = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=600)
     return told.returncode, told.stdout + told.stderr
 
 
-def planned(home, target="reproduce-all"):
+def planned(home, target="reproduce-all", profile="tiny"):
     """How many jobs of each rule would be run."""
-    status, said = snakemake(home, target, "--dry-run")
+    status, said = snakemake(home, target, "--dry-run", profile=profile)
     assert status == 0, said
     if "Nothing to be done" in said:
         return {}
@@ -208,6 +210,52 @@ def test_a_failing_run_says_why_and_leaves_the_others(project):
     assert earlier
     log = project.home / "logs" / "tiny" / EXPERIMENT / "baseline" / "seed1" / "run.log"
     assert "the loss is nan at step 2" in log.read_text()
+
+
+def write_profile(project, name, tasks):
+    """A profile of the baseline on each of these tasks, in sizes that train in a second."""
+    sections = {"translation": TINY["experiments"][EXPERIMENT]} | SMALL
+    experiments = {f"deacon/{task}": sections[task] | {"variants": ["baseline"]} for task in tasks}
+    content = {"title": name, "seeds": [1], "experiments": experiments}
+    return project.write_config(name, yaml.safe_dump(content, sort_keys=False))
+
+
+def test_all_tasks_together_and_then_one_of_them_alone(project):
+    tasks = ("translation", "summarisation", "qa", "lm")
+    four = write_profile(project, "four", tasks)
+    assert planned(project.home, profile=four) == {
+        "data": 3, "run": 4, "table": 5, "figure": 4, "companion": 1, "report": 1, "reproduce-all": 1
+    }  # fmt: skip
+    status, said = snakemake(project.home, "reproduce-all", profile=four)
+    assert status == 0, said
+    results = project.home / "results" / four
+    made = {path.relative_to(results).as_posix() for path in results.rglob("*") if path.is_file()}
+    assert made == {
+        *(f"deacon/{task}/baseline/seed1/{file}" for task in tasks for file in ("metrics.json", "run.ipynb")),
+        *(f"deacon/{task}/baseline/seed1/outputs.json" for task in tasks if task != "lm"),
+        *(f"tables/deacon_{table}.{kind}" for table in (*tasks, "sources") for kind in ("csv", "md")),
+        *(f"figures/deacon_{task}_curves.{kind}" for task in tasks for kind in ("png", "svg")),
+        "companions/deacon.html",
+        "report.html",
+    }
+    assert planned(project.home, profile=four) == {}
+    companion = (results / "companions" / "deacon.html").read_text()
+    assert "Profile four has none of direct-8, average-8, nonlinear-8 in deacon/translation." in companion
+    assert "354818048" in companion
+    assert "there are no sources to compare" in companion  # the small run's text is one stream
+
+    alone, before = write_profile(project, "alone", ["lm"]), trained(project.home)
+    jobs = planned(project.home, profile=alone)
+    assert (jobs["run"], jobs["table"], jobs["figure"]) == (1, 2, 1)
+    assert "data" not in jobs
+    status, said = snakemake(project.home, "reproduce-all", profile=alone)
+    assert status == 0, said
+    assert trained(project.home) == before
+    companion = (project.home / "results" / alone / "companions" / "deacon.html").read_text()
+    for task in ("translation", "summarisation", "qa"):
+        assert f"Profile alone has no deacon/{task}." in companion
+    report = (project.home / "results" / alone / "report.html").read_text()
+    assert re.findall(r"Table \d: ", report) == ["Table 2: ", "Table 6: "]
 
 
 def test_a_profile_may_be_given_by_path(project):

@@ -1,8 +1,7 @@
-"""Language modelling: a stream in batches, measures of a text, continuations, and runs from beginning to end."""
+"""Language modelling: a stream in batches, the loss, measures of a text, the time it takes, continuations."""
 
 import json
 import math
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -10,19 +9,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import METHODS, Power, as_rank, enter, fail_after, result, small_config, untrained
+from small_runs import METHODS, as_rank, enter, small_config, untrained
 
 from headdiv.config import LMConfig, LMData, TimingConfig
 from headdiv.data.mixture import HeldOut
 from headdiv.errors import ConfigError
-from headdiv.evaluation import apply, evaluate, examples
-from headdiv.files import read_json
+from headdiv.evaluation import apply, examples
 from headdiv.language_model import IGNORED, make_windows
 from headdiv.model import count_parameters
 from headdiv.tasks import TASKS, lm
 from headdiv.tasks.base import held_out_loss
 from headdiv.tasks.lm import StreamFeed, convergence_epoch, text_measures
-from headdiv.training import build_model, run_folder, train
+from headdiv.training import build_model
 
 TASK = TASKS["lm"]
 
@@ -79,7 +77,7 @@ def test_a_feed_goes_on_where_it_stood(windows, batches, data):
     epoch = first.epoch(0)
     found = [next(epoch) for _ in range(before)]
     state = json.loads(json.dumps(first.state()))
-    assert state == {"done": before, "stream": {"taken": before * windows}}
+    assert state == {"done": before, "stream": {"taken": before * windows}, "refused": {}}
     second = StreamFeed(Counting(), windows, batches, numbers)
     second.restore(state)
     found += [*second.epoch(0), *second.epoch(1)]
@@ -103,6 +101,34 @@ def test_the_stream_of_a_corpus_goes_on_in_the_middle_of_an_epoch(run):
         assert second.report() == whole.report()
     assert whole.report()["tokens"]["all"] >= 2 * 3200
     assert set(whole.report()) >= {"tokens", "passes"}
+
+
+def of_spoilt_text(folder):
+    """A run on 600 documents, of which the third is not UTF-8."""
+    text = "\n\n".join(f"The dog {i} sees the cat {7 * i}." for i in range(600)).encode()
+    for split in ("train", "valid", "test"):
+        (folder / f"{split}.txt").write_bytes(text)
+    (folder / "train.txt").write_bytes(text.replace(b"dog 2 ", b"dog \xff "))
+    files = {split: [f"{split}.txt"] for split in ("train", "valid", "test")}
+    data = {"name": "mine", "files": files, "strict": False, "tokenizer_documents": 2, "vocabulary_size": 257}
+    return small_config("lm", data=data)
+
+
+def test_records_of_the_stream_that_were_left_out_are_reported(tmp_path, monkeypatch):
+    config = of_spoilt_text(enter(monkeypatch, tmp_path))
+    feed = TASK.feed(TASK.load(config.data), config)
+    assert feed.report()["refused"] == {}
+    list(feed.epoch(0))
+    assert feed.report()["refused"] == {"not UTF-8 text": 1}
+
+
+def test_records_that_were_left_out_are_reported_after_an_interruption_too(tmp_path, monkeypatch):
+    config = of_spoilt_text(enter(monkeypatch, tmp_path))
+    first = TASK.feed(TASK.load(config.data), config)
+    list(first.epoch(0))
+    second = TASK.feed(TASK.load(config.data), config)
+    second.restore(json.loads(json.dumps(first.state())))
+    assert second.report() == first.report()
 
 
 @pytest.mark.parametrize(
@@ -238,23 +264,33 @@ def test_scores_have_their_signatures(run):
     nll = held_out_loss(TASK, run.model, run.corpus, "test", run.config, "cpu")["nll"]
     assert told["test_perplexity"]["value"] == pytest.approx(math.exp(nll))
     assert (told["training_days"]["value"], told["training_days"]["unit"]) == (0.5, "days")
-    assert told["inference_ms"]["value"] > 0
     assert "8 tokens behind 4, median of 5" in told["inference_ms"]["signature"]
     assert told["convergence_epoch"]["signature"].endswith("first comes within 1% of its lowest")
     assert all(score["signature"] for score in told.values())
 
 
-@pytest.mark.xfail(reason="the signature tells the configuration's numbers, not those that the context had room for")
+def test_the_time_of_inference_is_that_of_a_further_token(run, monkeypatch):
+    """On a clock that only the model's steps move."""
+    clock, step = [0.0], run.model.step
+
+    def tick(*args):
+        clock[0] += 0.5
+        return step(*args)
+
+    monkeypatch.setattr(lm.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(run.model, "step", tick)
+    assert TASK.scores(run)["inference_ms"]["value"] == pytest.approx(500.0)
+
+
 def test_the_time_of_inference_says_what_there_was_room_for(run):
     config = run.config.model_copy(update={"decode": TimingConfig(prompt_tokens=4, new_tokens=500)})
     assert "27 tokens behind 4" in TASK.scores(untrained(config))["inference_ms"]["signature"]
 
 
-@pytest.mark.xfail(reason="a prompt of 16 tokens has no room in a context of so few")
 @pytest.mark.parametrize("context", [4, 16, 17])
 def test_a_short_context_can_be_timed(home, context):
     config = small_config("lm", data={"context": context}, decode={"prompt_tokens": 16})
-    assert TASK.scores(untrained(config))["inference_ms"]["value"] > 0
+    assert math.isfinite(TASK.scores(untrained(config))["inference_ms"]["value"])
 
 
 # ---- continuations
@@ -317,53 +353,3 @@ def test_a_source_that_slimpajama_does_not_have():
         TASK.check_data(LMData(**told, mixture={"C4": 1.0, "Book": 2.0}))
     with pytest.raises(ConfigError, match=r"^data\.name: 'xsum' has no file for 'examples' in split|is not known"):
         TASK.check_data(LMData(**told | {"name": "xsum"}))
-
-
-# ---- from beginning to end
-
-
-LONGER = {"train": {"epochs": 4, "learning_rate": 0.03}, "data": {"epoch_tokens": 6400}}
-
-
-@pytest.mark.parametrize("variant", ["baseline", "nonlinear-3"])
-def test_a_text_is_learnt(home, variant):
-    config = small_config("lm", variant, **LONGER)
-    run = train(config)
-    metrics = evaluate(run)
-    scores, curve = metrics["scores"], metrics["curve"]
-    assert curve[-1]["training_loss"] < 0.9 * curve[0]["training_loss"]
-    assert scores["validation_nll"]["value"] < scores["unigram_nll"]["value"] - 0.1
-    assert scores["perplexity"]["value"] == pytest.approx(math.exp(scores["validation_nll"]["value"]))
-    assert scores["validation_nll"]["unit"] == "nats/token"
-    assert all(told["signature"] for told in scores.values())
-    assert json.loads(json.dumps(metrics)) == metrics
-    assert metrics["data"]["stream"]["passes"]["all"] >= 1
-
-    expected = result(run.folder)
-    shutil.rmtree(run.folder)
-    assert result(train(config).folder) == expected
-
-
-@pytest.mark.parametrize("variant", ["baseline", "direct-2"])
-@pytest.mark.parametrize("mixture", [None, {"C4": 3.0, "GitHub": 1.0}], ids=["one_stream", "mixed"])
-def test_an_interruption_in_the_middle_of_an_epoch_changes_nothing(home, variant, mixture):
-    """An epoch has 12 steps; blocks of the stream begin and end elsewhere."""
-    sections = {"train": {"epochs": 2, "checkpoint_seconds": 1e-9}, "data": {"mixture": mixture}}
-    config = small_config("lm", variant, **sections)
-    whole = train(config)
-    expected, data = result(whole.folder), read_json(whole.folder / "training.json")["data"]
-    shutil.rmtree(whole.folder)
-    for steps in (5, 9, 3):  # of each try: it ends at step 5, 14, 17 of 24
-        with pytest.MonkeyPatch.context() as patch:
-            fail_after(patch, steps)
-            with pytest.raises(Power):
-                train(config)
-        torch.manual_seed(12345)  # the next try is another process
-    (checkpoint,) = (run_folder(config) / "checkpoints").iterdir()
-    assert checkpoint.name == "step17"
-    feed = read_json(checkpoint / "state.json")["feed"]
-    assert feed["done"] == 5
-    assert feed["stream"]["taken"] > 0
-    again = train(config)
-    assert result(again.folder) == expected
-    assert read_json(again.folder / "training.json")["data"] == data

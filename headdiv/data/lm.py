@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from headdiv import places
 from headdiv.config import LMData
 from headdiv.data import sources, toy_shards
 from headdiv.data.bpe import Bpe, load_bpe, train_bpe
@@ -85,10 +84,11 @@ def _prepare(config: LMData, folder: Path) -> dict[str, Any]:
     sample = list(islice(_documents(files["train"], config, refusals), config.tokenizer_documents))
     if not sample:
         raise DataError(f"{', '.join(map(str, files['train']))}: found no document, expected at least one")
-    if config.tokenizer_file is None:
+    own = sources.tokenizer_file(config)
+    if own is None:
         write_text(folder / "tokenizer.json", train_bpe(sample, config.vocabulary_size))
     else:
-        write_json(folder / "tokenizer.json", read_json(places.home() / config.tokenizer_file))
+        write_json(folder / "tokenizer.json", read_json(own))
     bpe = load_bpe(folder / "tokenizer.json")
     if bpe.size != config.vocabulary_size:
         raise DataError(

@@ -87,7 +87,7 @@ class Mixture:
                 raise DataError(f"source {name!r}: found weight {weight}, expected a number above zero")
         self._encode, self._end, self._context = encode, end, context
         self._seed, self._block_size = seed, block
-        once = _EachOnce(refusals)
+        self._once = once = _EachOnce(refusals)
         names = sorted(sources)  # nothing depends on the order in which the caller lists them
         whole = math.fsum(weights.values())
         self._shares = {name: weights[name] / whole for name in names}
@@ -155,6 +155,7 @@ class Mixture:
         for name, source in self._sources.items():
             place = state["sources"][name]
             source.go_to(_Place(place["shard"], place["record"], place["passes"]), place["tokens"])
+        self._once.told = set(state["refused"])
         self._block = state["block"]
         self._carried = np.array(state["carried"], dtype=np.int32)
         self._windows, self._taken = self._windows[:0], 0
@@ -173,6 +174,7 @@ class Mixture:
             "block": self._block,
             "taken": 0,
             "carried": self._carried.tolist(),
+            "refused": sorted(self._once.told),
             "sources": {
                 name: source.place._asdict() | {"tokens": source.tokens} for name, source in self._sources.items()
             },
@@ -256,13 +258,13 @@ class _EachOnce(Refusals):
         super().__init__(outer.strict)
         self._outer = outer
         self.counts = outer.counts
-        self._told: set[str] = set()
+        self.told: set[str] = set()
 
     def add(self, where: str, reason: str, found: str = "") -> None:
         """See `Refusals.add`."""
-        if where not in self._told:
+        if where not in self.told:
             self._outer.add(where, reason, found)
-            self._told.add(where)
+            self.told.add(where)
 
 
 def _encode_some(documents: Iterator[tuple[Label, str]], encode: Encode, end: int) -> list[tuple[Label, np.ndarray]]:

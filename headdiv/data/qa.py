@@ -98,9 +98,8 @@ def make_qa_batch(split: QASplit, numbers: Sequence[int]) -> Batch:
 
 def _prepare(config: QAData, folder: Path) -> dict[str, Any]:
     refusals = Refusals(config.strict)
-    prepared = {
-        name: _Prepared(questions, config, refusals) for name, questions in _questions(config, refusals).items()
-    }
+    found = _questions(config, refusals)
+    prepared = {name: _Prepared(name, questions, config, refusals) for name, questions in found.items()}
     for name, split in prepared.items():
         if not split.questions:
             raise DataError(f"data.{name}: no question is left")
@@ -136,7 +135,7 @@ def _questions(config: QAData, refusals: Refusals) -> dict[str, list[Question]]:
 class _Prepared:
     """The questions of a split, and everything about them in words."""
 
-    def __init__(self, questions: list[Question], config: QAData, refusals: Refusals) -> None:
+    def __init__(self, name: str, questions: list[Question], config: QAData, refusals: Refusals) -> None:
         self.questions: list[Question] = []
         self.passages: dict[str, list[str]] = {}  # by their text, in order, cut
         self.asked: list[list[str]] = []
@@ -151,7 +150,9 @@ class _Prepared:
                 passage = tokens[question.context]
                 first, last, exact = answer_to_tokens(passage, question.answers[0])
             except DataError as error:
-                refusals.add(f"question {question.id}", "the answer cannot be found among the words", str(error))
+                refusals.add(
+                    f"data.{name}, question {question.id}", "the answer cannot be found among the words", str(error)
+                )
                 continue
             self.questions.append(question)
             self.asked.append(asked.words[: config.question_words])

@@ -87,6 +87,9 @@ def _prepare_translation(config: TranslationData, folder: Path) -> dict[str, Any
             expected = sources.expected_count(config, split)
             texts[split] = text.read_parallel(source, target, expected=expected, refusals=refusals)
         texts["train"] = texts["train"][: config.examples]
+    for split, pairs in texts.items():
+        if not pairs:
+            raise DataError(f"data.{split}: no pair is left")
     words = {
         split: {
             side: tokenize_all([pair[at] for pair in pairs], language, config.lowercase)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headdiv import places
-from headdiv.config import DataConfig
+from headdiv.config import DataConfig, LMData
 from headdiv.data import fetch, toy, toy_tasks
 from headdiv.errors import ConfigError, DataError
 from headdiv.files import fingerprint, read_json, replacing, short_hash, write_json
@@ -99,11 +99,20 @@ def _paths(told: str | list[str], key: str) -> list[Path]:
         if "$" in expanded:
             raise ConfigError(f"{key}: {path!r} names an environment variable that is not set")
         whole = places.home() / Path(expanded).expanduser()
-        matches = [Path(match) for match in sorted(glob.glob(str(whole)))]
+        matches = [whole] if whole.is_file() else [Path(match) for match in sorted(glob.glob(str(whole)))]
+        matches = [match for match in matches if match.is_file()]
         if not matches:
             raise DataError(f"{key}: {whole}: no such file")
+        if isinstance(told, str) and len(matches) > 1:
+            names = ", ".join(match.name for match in matches)
+            raise DataError(f"{key}: {whole}: one file is wanted, and {len(matches)} fit: {names}")
         found += matches
     return found
+
+
+def tokenizer_file(config: LMData) -> Path | None:
+    """The file of the byte-pair encoding, where the configuration names one; errors as those of `locate`."""
+    return None if config.tokenizer_file is None else _paths(config.tokenizer_file, "data.tokenizer_file")[0]
 
 
 def expected_count(config: DataConfig, split: str) -> int | None:
@@ -124,6 +133,9 @@ def content_key(config: DataConfig) -> str:
             split: {role: [fingerprint(path) for path in paths] for role, paths in files.items()}
             for split, files in locate(config).items()
         }
+    tokenizer = tokenizer_file(config) if isinstance(config, LMData) else None
+    if tokenizer:
+        content = [content, fingerprint(tokenizer)]
     return short_hash({"preparation": PREPARATION, "content": content})
 
 

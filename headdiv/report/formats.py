@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import pandas as pd
 
@@ -19,6 +20,15 @@ def as_printed(value: float | None, digits: int, sd: float | None = None) -> str
     if _vanishes(value, digits):
         digits = _decimals(value, figures=2)
     return _with_sd(value, digits, sd)
+
+
+def enough(values: Iterable[float], digits: int) -> int:
+    """Decimals for a column of which every number keeps two significant digits; ``digits`` where they are enough.
+
+    A toy's milliseconds and days would else be 0, 1 or 2 beside the paper's 41. Whole numbers need no decimals.
+    """
+    wanted = [_decimals(value, figures=2) for value in values if not pd.isna(value) and value != round(value)]
+    return max([digits, *wanted])
 
 
 def significant(value: float | None, sd: float | None = None, figures: int = 4) -> str:

@@ -105,9 +105,10 @@ def _machine(metrics: Metrics) -> str:
 def data_losses(metrics: Metrics) -> list[str]:
     """Sentences about records left out, texts cut short and answers lost; none where there is nothing to say."""
     data, config, said = metrics["data"], metrics["config"]["data"], []
-    if data["refused"]:
-        reasons = ", ".join(f"{reason}: {count:,}" for reason, count in data["refused"].items())
-        said.append(f"Records left out: {sum(data['refused'].values()):,} ({reasons}).")
+    for what, refused in (("", data["refused"]), (" of the training stream", data["stream"].get("refused", {}))):
+        if refused:
+            reasons = ", ".join(f"{reason}: {count:,}" for reason, count in refused.items())
+            said.append(f"Records left out{what}: {sum(refused.values()):,} ({reasons}).")
     for cut in WORDING[metrics["task"]].cuts:
         shares = {
             split: f"{as_printed(100 * data[split][cut.share], 1)} %" for split in SPLITS if data[split][cut.share]

@@ -17,7 +17,7 @@ import pandas as pd
 from headdiv.files import write_text
 from headdiv.papers import Task, data_table_of, load_paper, task_of
 from headdiv.params import audit
-from headdiv.report.formats import as_printed, significant
+from headdiv.report.formats import as_printed, enough, significant
 from headdiv.report.reading import Reading
 from headdiv.report.scale import scale
 from headdiv.report.sources import sources_reading, sources_table
@@ -137,14 +137,16 @@ def _value(metrics: Metrics, name: str, base: int | None) -> float:
 
 
 def display_table(profile: str, experiment: str) -> pd.DataFrame:
-    """`results_table` for reading: rounded as the paper rounds, ours and the paper's side by side."""
+    """`results_table` for reading: rounded as the paper rounds, ours and the paper's side by side.
+
+    A column of ours has more decimals where a number in it would keep fewer than two significant digits.
+    """
     task, table = task_of(experiment), results_table(profile, experiment)
     shown = pd.DataFrame({"Architecture": table["label"]})
     for name, column in task.columns.items():
         unit = f" ({column.unit})" if column.unit else ""
-        shown[f"{column.label}{unit}"] = [
-            as_printed(value, column.digits, sd) for value, sd in zip(table[name], table[f"{name}_sd"], strict=True)
-        ]
+        digits, pairs = enough(table[name], column.digits), zip(table[name], table[f"{name}_sd"], strict=True)
+        shown[f"{column.label}{unit}"] = [as_printed(value, digits, sd) for value, sd in pairs]
         shown[f"{column.label}, paper"] = [as_printed(value, column.digits) for value in table[f"{name}_paper"]]
     return shown
 

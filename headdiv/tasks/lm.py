@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +21,7 @@ from headdiv.data.mixture import HeldOut, Mixture
 from headdiv.data.refusals import Refusals
 from headdiv.data.shards import SLIMPAJAMA
 from headdiv.errors import ConfigError
-from headdiv.language_model import IGNORED, LanguageModel, Windows, continue_text, make_windows
+from headdiv.language_model import IGNORED, LanguageModel, Windows, continue_text, likeliest_tokens, make_windows
 from headdiv.losses import linear_cross_entropy
 from headdiv.model import BuildAttention
 from headdiv.settings import Source, mistake, nearest
@@ -63,12 +64,14 @@ class StreamFeed:
 
     def state(self) -> dict[str, Any]:
         """See `Feed`."""
-        return {"done": self.done, "stream": self.stream.state()}
+        return {"done": self.done, "stream": self.stream.state(), "refused": dict(self.refusals.counts)}
 
     def restore(self, state: dict[str, Any]) -> None:
         """See `Feed`."""
         self.done = state["done"]
-        self.stream.restore(state["stream"])
+        self.stream.restore(state["stream"])  # which reads the current block again, its faults included
+        self.refusals.counts.clear()
+        self.refusals.counts.update(state["refused"])
 
     def report(self) -> dict[str, Any]:
         """Tokens read of each source, how often all of its documents were, and records that were left out."""
@@ -146,8 +149,7 @@ class LanguageModelling(Task[LMCorpus]):
             ("test", held_out_loss(self, run.model, run.corpus, "test", run.config, run.device)["nll"]),
         ):
             told |= text_measures(nll, getattr(run.corpus, split), "" if split == "valid" else "test_", split)
-        milliseconds = self.milliseconds_a_token(run)
-        timing = run.config.decode
+        milliseconds, how = self.milliseconds_a_token(run)
         return told | {
             "training_days": score(
                 run.record["cost"]["training_seconds"] / 86400,
@@ -157,8 +159,7 @@ class LanguageModelling(Task[LMCorpus]):
             "inference_ms": score(
                 milliseconds,
                 "ms/token",
-                f"greedy, one text, cached keys and values, {timing.new_tokens} tokens behind {timing.prompt_tokens}, "
-                f"median of {REPEATS}",
+                f"greedy, one text, cached keys and values, {how}, median of {REPEATS}",
             ),
             "convergence_epoch": score(
                 convergence_epoch(run.record["curve"]),
@@ -168,37 +169,41 @@ class LanguageModelling(Task[LMCorpus]):
             ),
         }
 
-    def milliseconds_a_token(self, run: Run) -> float:
-        """Time of one more token when a text is continued, keys and values cached."""
-        timing = run.config.decode
-        prompt = np.maximum(run.corpus.test.windows[0, : timing.prompt_tokens], 0).tolist()
-        new = min(timing.new_tokens, run.config.data.context - len(prompt) - 1)
+    def milliseconds_a_token(self, run: Run) -> tuple[float, str]:
+        """Time of one more token when a text is continued, keys and values cached; and how it was taken."""
+        timing, context = run.config.decode, run.config.data.context
+        read = min(timing.prompt_tokens, context // 2)
+        prompt = np.maximum(run.corpus.test.windows[0, :read], 0).tolist()
+        new = min(timing.new_tokens, context - read - 1)
         seconds = []
         for _ in range(REPEATS):
+            tokens = likeliest_tokens(run.model, prompt, new + 1)
+            next(tokens)
             began = time.perf_counter()
-            continue_text(run.model, prompt, 1)
-            read = time.perf_counter()
-            continue_text(run.model, prompt, new + 1)
-            seconds.append((time.perf_counter() - read - (read - began)) / new)
-        return 1000 * statistics.median(seconds)
+            deque(tokens, maxlen=0)
+            seconds.append((time.perf_counter() - began) / new)
+        return 1000 * statistics.median(seconds), f"{new} tokens behind {read}"
 
     def apply(self, run: Run, text: str, new_tokens: int = 40) -> str:
         """A text, typed in, and its likeliest continuation."""
         bpe = run.corpus.bpe
-        room = run.config.data.context - new_tokens
+        room = run.config.data.context - new_tokens  # what is longer is read from its end
         prompt = [bpe.end, *bpe.encode_batch([text])[0]][-room:]
         return text + bpe.decode(continue_text(run.model, prompt, new_tokens))
 
     def examples(self, run: Run, count: int) -> pd.DataFrame:
         """The first words of test windows, how they go on, and how the model goes on."""
         bpe, context = run.corpus.bpe, run.config.data.context
-        split = max(1, context // 4)
+        size = max(1, context // 4)
         rows = []
         for window in run.corpus.test.windows[:count]:
-            tokens = window[window != IGNORED][: 2 * split].tolist()
-            if len(tokens) > split:
-                written = continue_text(run.model, tokens[:split], len(tokens) - split)
-                rows.append([bpe.decode(part) for part in (tokens[:split], tokens[split:], written)])
+            tokens = window[window != IGNORED].tolist()
+            marks = [i for i, token in enumerate(tokens[:size]) if token == bpe.end]
+            begin = marks[-1] if marks and run.config.data.boundaries else 0  # a model with boundaries sees no further
+            text, rest = tokens[begin : begin + size], tokens[begin + size : begin + 2 * size]
+            if rest:
+                written = continue_text(run.model, text, len(rest))
+                rows.append([bpe.decode(part) for part in (text, rest, written)])
         return pd.DataFrame(rows, columns=["text", "goes on", "model goes on"])
 
 
@@ -209,7 +214,9 @@ def text_measures(nll: float, text: HeldOut, prefix: str, split: str) -> dict[st
     return {
         f"{prefix}perplexity": score(math.exp(nll), "", f"by token: exp(nats/token); {what}"),
         f"{prefix}word_perplexity": score(
-            math.exp(min(total / text.words, 700.0)), "", f"exp(nats/word), {text.words:,} words between spaces; {what}"
+            math.exp(min(total / text.words, 700.0)),
+            "",
+            f"exp(nats/word), e^700 at most, {text.words:,} words between spaces; {what}",
         ),
         f"{prefix}bits_per_byte": score(
             total / math.log(2) / text.bytes, "bits/byte", f"{text.bytes:,} bytes of UTF-8; {what}"
