@@ -78,6 +78,9 @@ class LMData(DataConfig):
     tokenizer_documents: int = Field(2000, ge=1, description="training documents from which a tokeniser is trained")
     vocabulary_size: int = Field(50254, ge=257, description="V, entries of the byte-pair encoding")
     context: int = Field(1024, ge=4, description="tokens of a window")
+    held_out_tokens: int | None = Field(
+        None, ge=1, description="tokens of each held-out split, mixed like the training text; null: all, as it stands"
+    )
     boundaries: bool = Field(True, description="attention and positions begin anew with each document")
     epoch_tokens: int = Field(ge=1, description="training tokens that are called an epoch")
     block: int = Field(256, ge=1, description="windows that are shuffled together")

@@ -17,10 +17,16 @@ from torch import Tensor
 from headdiv import distributed
 
 
+def moments(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and covariance of rows (..., N, k) -> (..., k), (..., k, k)."""
+    mean = rows.mean(dim=-2, keepdim=True)
+    centred = rows - mean
+    return mean.squeeze(-2), centred.transpose(-2, -1) @ centred / rows.shape[-2]
+
+
 def covariance(rows: Tensor) -> Tensor:
     """C = XᵀX / N of the centred rows (..., N, k) -> (..., k, k)."""
-    centred = rows - rows.mean(dim=-2, keepdim=True)
-    return centred.transpose(-2, -1) @ centred / rows.shape[-2]
+    return moments(rows)[1]
 
 
 def pooled_covariance(rows: Tensor, mean: Tensor, C: Tensor) -> Tensor:

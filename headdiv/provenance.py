@@ -14,7 +14,7 @@ import torch
 
 from headdiv import places
 
-PACKAGES = ("headdiv", "torch", "numpy", "sacrebleu", "sacremoses", "torchtext")
+PACKAGES = ("headdiv", "torch", "numpy", "sacrebleu", "sacremoses", "torchtext", "rouge-score", "nltk", "tokenizers")
 
 
 def provenance(threads: int, device: torch.device) -> dict[str, Any]:

@@ -304,3 +304,35 @@ def test_wikitext_is_read_whole(home):
     assert told["words"] == len(text.split())
     assert told["examples"] == 62  # 60 articles, and two lines of formulas that look like a title
     assert texts(corpus.bpe, row_of(corpus.test.windows))[0].startswith(" = Robert <unk> = \n")
+
+
+# ---- held-out text by weights
+
+
+def of_two_sources(folder, **told):
+    sources = ["C4", "Books"]
+    lines = [(f"Text {i} of {sources[i % 2]} sings.", sources[i % 2]) for i in range(40)]
+    for name in FILES:
+        put_shard(folder / f"{name}.jsonl.zst", *lines)
+    return load_lm(mine(mixture={"C4": 3.0, "Books": 1.0}, **told))
+
+
+def test_held_out_text_is_mixed_up_to_a_number_of_tokens(home):
+    whole = of_two_sources(home, context=500)
+    corpus = of_two_sources(home, context=500, held_out_tokens=200)
+    assert whole.valid.documents == 40
+    first, second = (corpus.bpe.decode(row[row >= 0]) for row in corpus.valid.windows)  # a source's text fits one
+    documents = first.count("of C4 sings"), second.count("of Books sings")
+    assert sum(documents) == corpus.valid.documents < 40
+    per_document = whole.valid.targets / 40
+    for count, wanted in zip(documents, (150, 50), strict=True):
+        assert wanted - per_document < count * per_document < wanted + 2 * per_document
+    assert corpus.valid.words == 5 * corpus.valid.documents
+    assert corpus.statistics["valid"]["tokens"] == corpus.valid.targets
+
+
+def test_held_out_text_without_a_mixture_stops_behind_a_document(home):
+    put_plain(home)
+    corpus = load_lm(mine(held_out_tokens=1))
+    assert corpus.valid.documents == 1
+    assert corpus.valid.words == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 from headdiv.config import LMData
 from headdiv.data import sources, toy_shards
 from headdiv.data.bpe import Bpe, load_bpe, train_bpe
-from headdiv.data.mixture import HeldOut, Mixture, held_out
+from headdiv.data.mixture import EachOnce, HeldOut, Mixture, held_out
 from headdiv.data.refusals import Refusals
 from headdiv.data.seq2seq import TOY_SEED, unigram_nll
 from headdiv.data.shards import read_documents
@@ -101,19 +102,36 @@ def _prepare(config: LMData, folder: Path) -> dict[str, Any]:
         "train": {"files": len(files["train"]), "bytes": sum(path.stat().st_size for path in files["train"])},
     }
     for name in ("valid", "test"):
-        text = held_out(
-            files[name],
-            bpe.encode_batch,
-            end=bpe.end,
-            context=config.context,
-            refusals=refusals,
-            document_start=config.document_start,
-        )
+        text = _held_out(files[name], config, bpe, EachOnce(refusals))
         save_file({"windows": np.ascontiguousarray(text.windows)}, folder / f"{name}.safetensors")
         targets = text.windows[:, 1:][text.windows[:, 1:] >= 0]
         told[name] = {"examples": text.documents, "words": text.words, "bytes": text.bytes, "tokens": text.targets}
         told[name]["unigram_nll"] = unigram_nll(seen, targets, bpe.size)
     return told | {"refused": dict(refusals.counts)}
+
+
+def _held_out(paths: Sequence[Path], config: LMData, bpe: Bpe, refusals: Refusals) -> HeldOut:
+    """All of the text, or, with ``held_out_tokens``, so much of each source as its weight asks for."""
+    read = partial(
+        held_out,
+        paths,
+        bpe.encode_batch,
+        end=bpe.end,
+        context=config.context,
+        refusals=refusals,
+        document_start=config.document_start,
+    )
+    if config.held_out_tokens is None:
+        return read()
+    if config.mixture is None:
+        return read(limit=config.held_out_tokens)
+    whole = sum(config.mixture.values())
+    parts = [
+        read(source=name, limit=round(config.held_out_tokens * weight / whole))
+        for name, weight in config.mixture.items()
+    ]
+    windows = np.concatenate([part.windows for part in parts])
+    return HeldOut(windows, *(sum(getattr(part, key) for part in parts) for key in ("documents", "words", "bytes")))
 
 
 def _documents(paths: Sequence[Path], config: LMData, refusals: Refusals) -> Iterator[str]:

@@ -87,7 +87,7 @@ class Mixture:
                 raise DataError(f"source {name!r}: found weight {weight}, expected a number above zero")
         self._encode, self._end, self._context = encode, end, context
         self._seed, self._block_size = seed, block
-        self._once = once = _EachOnce(refusals)
+        self._once = once = EachOnce(refusals)
         names = sorted(sources)  # nothing depends on the order in which the caller lists them
         whole = math.fsum(weights.values())
         self._shares = {name: weights[name] / whole for name in names}
@@ -248,7 +248,7 @@ class _Source:
             first, passes, found = 0, passes + 1, False
 
 
-class _EachOnce(Refusals):
+class EachOnce(Refusals):
     """Passes a refusal on once, though every pass and every source that reads the shard meets the record.
 
     It keeps a short text for each refused record, and none when records are read strictly.
@@ -321,6 +321,7 @@ def held_out(
     refusals: Refusals,
     document_start: str | None = None,
     source: str | None = None,
+    limit: int | None = None,
 ) -> HeldOut:
     """Read all documents in order and cut them as `Mixture` does, unshuffled.
 
@@ -335,6 +336,7 @@ def held_out(
         refusals: told of records that cannot be used.
         document_start: see `read_documents`.
         source: only the documents of this set of SlimPajama's.
+        limit: stop behind the document with which so many tokens are reached.
 
     Raises:
         DataError: a file cannot be read (see `read_documents`), or there is no document in any.
@@ -343,9 +345,13 @@ def held_out(
     texts = chain.from_iterable(read(path) for path in paths)
     # What is counted travels as a label beside the text, which is gone once it is encoded.
     labelled = (((len(text.split()), len(text.encode())), text) for _, text in texts)
-    parts, words, size = [], 0, 0
-    while some := _encode_some(labelled, encode, end):
+    parts, words, size, tokens = [], 0, 0, 0
+    full = math.inf if limit is None else limit
+    while tokens < full and (some := _encode_some(labelled, encode, end)):
         for (more_words, more_bytes), document in some:
+            if tokens >= full:
+                break
+            tokens += len(document)
             parts.append(document)
             words += more_words
             size += more_bytes

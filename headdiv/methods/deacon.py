@@ -26,7 +26,7 @@ from headdiv import distributed
 from headdiv.attention import AttentionSpec, MultiHeadAttention
 from headdiv.batch_norm import BatchNorm
 from headdiv.config import Sizes
-from headdiv.gha import covariance, deacon_update, gha_inner_loop, pooled_covariance, principal_components, sanger_rule
+from headdiv.gha import deacon_update, gha_inner_loop, moments, pooled_covariance, principal_components, sanger_rule
 from headdiv.methods.base import Method
 from headdiv.settings import Settings
 
@@ -72,7 +72,8 @@ class PCAOutput(nn.Module):
                 rows = by_input.flatten(1).T  # (N, k)
                 rows = rows if rows.dtype == torch.float64 else rows.float()
                 # A rank without an example in this batch has no rows: its zeros then weigh nothing.
-                self.moments = len(rows), rows.mean(dim=0).nan_to_num(), covariance(rows).nan_to_num()
+                mean, C = moments(rows)
+                self.moments = len(rows), mean.nan_to_num(), C.nan_to_num()
 
 
 class DirectOutput(PCAOutput):
