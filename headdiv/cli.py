@@ -118,7 +118,7 @@ def train(experiment: str, variant: str, seed: int, profile: str) -> None:
     metrics = evaluation.evaluate(run)
     path = record(metrics, profile)
     for name, score in metrics["scores"].items():
-        click.echo(f"{name:<20}{score['value']:10.4f} {score['unit']}")
+        click.echo(f"{name:<22}{score['value']:10.4f} {score['unit']}")
     click.echo(f"{path}")
 
 

@@ -31,7 +31,7 @@ def prepared() -> Path:
 
 
 def work() -> Path:
-    """Trained models and checkpoints, one folder a run, named by the hash of its configuration."""
+    """Trained models and checkpoints, one folder a run, named by its configuration and the content of its corpus."""
     return home() / "work"
 
 
