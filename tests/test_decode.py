@@ -216,7 +216,7 @@ class Uncached:
 def build(method, config=None, words=20, dtype=torch.float64):
     """In evaluation, with random running statistics and words distinct enough to end at different places."""
     config = config or ModelConfig(d_model=16, heads=8, d_ff=20, encoder_layers=1, decoder_layers=2)
-    model = Transformer(config, words, words, make_method(METHODS[method]).attention)
+    model = Transformer(config, words, words, make_method(METHODS[method]))
     initialise(model, 3)
     generator = torch.Generator().manual_seed(4)
     with torch.no_grad():

@@ -109,7 +109,7 @@ def names(folder):
 
 
 def test_unknown_set(tmp_path):
-    with fails("no data set is called 'multi31k', expected one of: multi30k"):
+    with fails("no data set is called 'multi31k', expected one of: iwslt14, multi30k"):
         fetch("multi31k", tmp_path)
 
 
@@ -340,3 +340,61 @@ def test_the_mirror_must_be_a_folder(server, tmp_path, monkeypatch):
 def test_an_empty_mirror_setting_is_none(server, tmp_path, monkeypatch):
     monkeypatch.setenv("HEADDIV_MIRROR", "")
     assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
+
+
+# ---- without a published checksum
+
+
+def unpublished(server):
+    return registry(server.url, pin=True)
+
+
+def pin_of(folder):
+    return folder / "toy" / "a.gz.sha256"
+
+
+def test_the_first_download_is_pinned_and_later_ones_must_match(server, tmp_path, caplog):
+    path = get(server, tmp_path, registry=unpublished(server)) / "a.gz"
+    assert (path.read_bytes(), pin_of(tmp_path).read_text()) == (BODY, f"{GOOD}  a.gz\n")
+    get(server, tmp_path, registry=unpublished(server))
+    assert len(server.ranges) == 1
+    path.write_bytes(BODY[:-1])
+    get(server, tmp_path, registry=unpublished(server))
+    assert path.read_bytes() == BODY
+    path.unlink()
+    server.plan = ["corrupted"]
+    with fails(f"; {pin_of(tmp_path)} keeps the checksum of the first download, delete it to take another file"):
+        get(server, tmp_path, registry=unpublished(server))
+    pin_of(tmp_path).unlink()
+    assert (get(server, tmp_path, registry=unpublished(server)) / "a.gz").read_bytes() == OTHER
+
+
+def test_a_file_found_in_place_is_pinned(server, tmp_path):
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "a.gz").write_bytes(OTHER)
+    get(server, tmp_path, registry=unpublished(server))
+    assert (server.ranges, pin_of(tmp_path).read_text()[:64]) == ([], hashlib.sha256(OTHER).hexdigest())
+
+
+def test_the_mirrors_copy_is_pinned_and_must_match_too(server, mirror, tmp_path, caplog):
+    (mirror / "toy" / "a.gz").write_bytes(BODY)
+    path = get(server, tmp_path, registry=unpublished(server)) / "a.gz"
+    assert (server.ranges, pin_of(tmp_path).read_text()) == ([], f"{GOOD}  a.gz\n")
+    path.unlink()
+    (mirror / "toy" / "a.gz").write_bytes(OTHER)
+    assert (get(server, tmp_path, registry=unpublished(server)) / "a.gz").read_bytes() == BODY
+    assert "the mirror's file is damaged" in caplog.text
+
+
+def test_halves_of_unknown_files_are_not_put_together(server, tmp_path):
+    leave_part(tmp_path, OTHER[:1000])
+    assert (get(server, tmp_path, registry=unpublished(server)) / "a.gz").read_bytes() == BODY
+    assert server.ranges == [None]
+
+
+@pytest.mark.parametrize("content", ["", "what?", "0" * 63])
+def test_a_damaged_pin_is_named(server, tmp_path, content):
+    get(server, tmp_path, registry=unpublished(server))
+    pin_of(tmp_path).write_text(content)
+    with fails(f"{pin_of(tmp_path)}: found {content!r}, expected the sha256 of a.gz; delete it to take the file as"):
+        get(server, tmp_path, registry=unpublished(server))

@@ -30,12 +30,19 @@ def test_the_registry_knows_multi30k():
     [
         ("xsum", {"train": 204045, "validation": 11332, "test": 11334}, ["archive", "splits"]),
         ("squad", {"train": 87599, "valid": 10570}, ["examples"]),
+        ("iwslt14", {"train": 160239, "valid": 7283, "test": 6750}, ["archive"]),
     ],
 )
 def test_the_registry_knows_the_other_tasks_data(name, counts, roles):
     known = load_registry()[name]
     assert {split: entry.count for split, entry in known.splits.items()} == counts
     assert all(list(entry.files) == roles for entry in known.splits.values())
+
+
+def test_a_file_without_a_published_checksum_is_known_by_its_address():
+    (file,) = load_registry()["iwslt14"].files.values()
+    assert (file.pin, file.digest, file.identity) == (True, "", file.url)
+    assert load_registry()["squad"].files["dev-v1.1.json"].identity == "3e85deb501d4e538b6bc56f786231552"
 
 
 def entry():
@@ -56,6 +63,7 @@ def entry():
         (lambda e: e.update(colour="red"), "toy > colour", "Extra inputs are not permitted"),
         (lambda e: e["files"]["a.gz"].pop("sha256"), "toy > files > a.gz", "expected one of sha256 and md5"),
         (lambda e: e["files"]["a.gz"].update(md5="0" * 32), "toy > files > a.gz", "expected one of"),
+        (lambda e: e["files"]["a.gz"].update(pin=True), "a.gz", "or pin: true where no checksum is published"),
         (lambda e: e["files"]["a.gz"].update(sha256="abc"), "a.gz > sha256", "String should match pattern"),
         (lambda e: e["files"]["a.gz"].update(url="ftp://x"), "a.gz > url", "String should match pattern"),
         (lambda e: e["files"].update({"../b": e["files"]["a.gz"]}), "../b", "String should match pattern"),

@@ -53,6 +53,22 @@ def test_lower_case_on_request():
     assert tokenize("Der HUND Ä", "de") == ["Der", "HUND", "Ä"]
 
 
+def test_dashes_may_stay():
+    assert tokenize("A well-known dog -- a T-Shirt.", "en", split_dashes=False) == (
+        ["A", "well-known", "dog", "--", "a", "T-Shirt", "."]
+    )
+
+
+def test_case_may_be_folded_behind_the_rules():
+    """They go by case: a full stop before a capital ends a sentence."""
+    line = "It Sat. Then Mr. Ä ran."
+    assert tokenize(line, "en", lowercase=True) == ["it", "sat.", "then", "mr.", "ä", "ran", "."]
+    late = tokenize(line, "en", lowercase=True, fold_late=True)
+    assert late == ["it", "sat", ".", "then", "mr.", "ä", "ran", "."]
+    assert late == [word.lower() for word in tokenize(line, "en")]
+    assert tokenize(line, "en", fold_late=True) == tokenize(line, "en")
+
+
 def test_empty_lines_have_no_words():
     assert tokenize("  \n", "en") == []
     assert detokenize([], "en") == ""
@@ -86,7 +102,8 @@ def test_all_processors_find_what_one_finds(monkeypatch):
         return ProcessPoolExecutor(*args, **options)
 
     monkeypatch.setattr(module, "ProcessPoolExecutor", pool)
-    assert tokenize_all(LINES, "de", lowercase=True) == [tokenize(line, "de", lowercase=True) for line in LINES]
+    rules = {"lowercase": True, "split_dashes": False, "fold_late": True}
+    assert tokenize_all(LINES, "de", **rules) == [tokenize(line, "de", **rules) for line in LINES]
     assert used == [(2,)]
 
 

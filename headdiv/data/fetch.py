@@ -17,7 +17,7 @@ import yaml
 from tqdm.auto import tqdm
 
 from headdiv.errors import DataError
-from headdiv.files import checksum, replacing
+from headdiv.files import checksum, replacing, write_text
 
 log = logging.getLogger(__name__)
 
@@ -37,26 +37,36 @@ class _Entry(pydantic.BaseModel):
 
 
 class RemoteFile(_Entry):
-    """A file's address and the one checksum that is known of it."""
+    """A file's address and the one checksum that is known of it.
+
+    ``pin: true`` says that none is published. That of the first download is then kept beside the file, as
+    ``<file>.sha256``, and holds for every later one.
+    """
 
     url: Address
     sha256: Sha256 | None = None
     md5: Md5 | None = None
+    pin: bool = False
 
     @pydantic.model_validator(mode="after")
     def _one_checksum(self) -> Self:
-        if (self.sha256 is None) == (self.md5 is None):
-            raise ValueError("expected one of sha256 and md5")
+        if (self.sha256 is not None) + (self.md5 is not None) + self.pin != 1:
+            raise ValueError("expected one of sha256 and md5, or pin: true where no checksum is published")
         return self
 
     @property
+    def identity(self) -> str:
+        """What tells the file from others, known before it is fetched: its checksum, else its address."""
+        return self.digest or self.url
+
+    @property
     def algorithm(self) -> Literal["sha256", "md5"]:
-        """Which checksum is known."""
-        return "sha256" if self.sha256 is not None else "md5"
+        """Which checksum is known; sha256 where none is."""
+        return "md5" if self.md5 is not None else "sha256"
 
     @property
     def digest(self) -> str:
-        """The known checksum, in hexadecimal digits."""
+        """The known checksum, in hexadecimal digits; empty where none is."""
         return self.sha256 or self.md5 or ""
 
 
@@ -121,7 +131,8 @@ def fetch(
 
     A file that is there and right is left alone; one that is there and wrong is thrown away and fetched
     again. Files are looked for in ``$HEADDIV_MIRROR/<name>/`` first, then at their public address. An
-    interrupted download stays as ``<file>.part`` and is resumed. Nothing is unpacked.
+    interrupted download stays as ``<file>.part`` and is resumed. Nothing is unpacked. Of a file without a
+    published checksum the first one fetched, or found in place, is right from then on.
 
     Args:
         name: the set's name in the registry.
@@ -148,11 +159,13 @@ def fetch(
         target = home / file
         try:
             home.mkdir(parents=True, exist_ok=True)
-            if _in_place(target, remote):
-                continue
-            if not (mirror and _copy(mirror / name / file, target, remote)):
-                _download(remote, target, progress=progress, timeout=timeout, attempts=attempts, pause=pause)
-            _part_of(target).unlink(missing_ok=True)
+            known_as = _pinned(target, remote)
+            if not _in_place(target, known_as):
+                if not (mirror and _copy(mirror / name / file, target, known_as)):
+                    _download(known_as, target, progress=progress, timeout=timeout, attempts=attempts, pause=pause)
+                _part_of(target).unlink(missing_ok=True)
+            if not known_as.digest:
+                _pin(target)
         except OSError as error:
             raise DataError(f"{target}: cannot be written ({error.strerror or error})") from None
     return home
@@ -172,9 +185,36 @@ def _part_of(target: Path) -> Path:
     return target.with_name(f"{target.name}.part")
 
 
+def _pin_of(target: Path) -> Path:
+    return target.with_name(f"{target.name}.sha256")
+
+
+def _pin(target: Path) -> None:
+    digest = checksum(target)
+    write_text(_pin_of(target), f"{digest}  {target.name}\n")  # as sha256sum writes and checks it
+    log.info("%s: no checksum is published; its sha256, %s, holds from now on", target, digest)
+
+
+def _pinned(target: Path, remote: RemoteFile) -> RemoteFile:
+    """The file with the checksum of its first download, where none is published and there was one."""
+    path = _pin_of(target)
+    if not remote.pin or not path.exists():
+        return remote
+    found = path.read_text(encoding="utf-8", errors="replace").split()
+    try:
+        return RemoteFile(url=remote.url, sha256=found[0] if found else "")
+    except pydantic.ValidationError:
+        raise DataError(
+            f"{path}: found {' '.join(found)[:80]!r}, expected the sha256 of {target.name}; "
+            "delete it to take the file as it is"
+        ) from None
+
+
 def _in_place(target: Path, remote: RemoteFile) -> bool:
     if not target.exists():
         return False
+    if not remote.digest:
+        return True
     found = checksum(target, remote.algorithm)
     if found == remote.digest:
         return True
@@ -190,13 +230,14 @@ def _copy(source: Path, target: Path, remote: RemoteFile) -> bool:
     """Copy a file out of the mirror; False when it is not there or not right."""
     try:
         found = checksum(source, remote.algorithm)
+        right = found == remote.digest or not remote.digest
     except FileNotFoundError:
         log.info("%s: not in the mirror, going on to %s", source, remote.url)
         return False
     except OSError as error:
         log.warning("%s: the mirror's file cannot be read (%s), going on to %s", source, error, remote.url)
         return False
-    if found != remote.digest:
+    if not right:
         log.warning(
             "%s: the mirror's file is damaged, its %s is %s, expected %s; going on to %s",
             *(source, remote.algorithm, found, remote.digest, remote.url),
@@ -214,12 +255,14 @@ def _download(
     """Download to ``<target>.part``, and rename it once its checksum is right."""
     part = _part_of(target)
     found = ""
+    if not remote.digest:  # nothing would tell that the two halves of a resumed file belong to two versions
+        part.unlink(missing_ok=True)
     for again in (True, False):
         # An earlier run may have been stopped between the last byte and the renaming.
         if not part.exists() or checksum(part, remote.algorithm) != remote.digest:
             _receive_stubbornly(remote.url, part, progress=progress, timeout=timeout, attempts=attempts, pause=pause)
         found = checksum(part, remote.algorithm)
-        if found == remote.digest:
+        if found == remote.digest or not remote.digest:
             os.replace(part, target)
             log.info("%s: fetched from %s", target, remote.url)
             return
@@ -229,10 +272,13 @@ def _download(
                 "%s: %s is %s after the download, expected %s; trying once more from the start",
                 *(target, remote.algorithm, found, remote.digest),
             )
+    pin = _pin_of(target)
+    kept = pin.exists()
     raise DataError(
         f"{target.name}: what {remote.url} sends has the {remote.algorithm} {found}, expected "
         f"{remote.digest}; try again later, or set {MIRROR} to a folder that holds a good copy at "
         f"{target.parent.name}/{target.name}"
+        + (f"; {pin} keeps the checksum of the first download, delete it to take another file" if kept else "")
     )
 
 

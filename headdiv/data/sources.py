@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headdiv import places
-from headdiv.config import DataConfig, LMData
+from headdiv.config import DataConfig, LMData, TranslationData
 from headdiv.data import fetch, toy, toy_tasks
 from headdiv.errors import ConfigError, DataError
 from headdiv.files import fingerprint, read_json, replacing, short_hash, write_json
@@ -26,6 +26,21 @@ Files = dict[str, list[Path]]  # by the part that they play: a language, "exampl
 def split_names(config: DataConfig) -> dict[str, str]:
     """What the three splits of a run are called in the data set."""
     return {"train": "train", "valid": config.valid, "test": config.test}
+
+
+def read_splits(config: DataConfig) -> dict[str, str]:
+    """The same, of the splits that are read: validation is not where every so-manieth training pair is taken for it."""
+    names = split_names(config)
+    if isinstance(config, TranslationData) and config.valid_every is not None:
+        del names["valid"]
+    return names
+
+
+def roles_of_splits(config: DataConfig) -> dict[str, list[str]]:
+    """The parts that files play, by split as the data set calls it."""
+    if config.files is not None:
+        return {name: list(told) if isinstance(told, dict) else ["examples"] for name, told in config.files.items()}
+    return {name: list(entry.files) for name, entry in fetch.load_registry()[config.name].splits.items()}
 
 
 def check_data(
@@ -45,15 +60,14 @@ def check_data(
     if config.files is not None:
         if config.name == "toy":
             raise mistake((*at, "name"), "'toy' is generated; with 'files' give another name", source)
-        splits = {split: list(told) if isinstance(told, dict) else ["examples"] for split, told in config.files.items()}
     elif config.name == "toy":
         return
     else:
         registry = fetch.load_registry()
         if config.name not in registry:
             raise mistake((*at, "name"), f"{config.name!r} is not known; {_known([*registry, 'toy'])}", source)
-        splits = {split: list(entry.files) for split, entry in registry[config.name].splits.items()}
-    for key, name in split_names(config).items():
+    splits = roles_of_splits(config)
+    for key, name in read_splits(config).items():
         if name not in splits:
             where = ("files",) if key == "train" else (key,)
             raise mistake((*at, *where), f"{name!r} is not known; {_known(splits)}", source)
@@ -68,7 +82,7 @@ def _known(names: Sequence[str] | dict[str, Any]) -> str:
 
 
 def locate(config: DataConfig) -> dict[str, Files]:
-    """The files of each of the three splits; a public data set is fetched where it is not there yet.
+    """The files of each split that is read; a public data set is fetched where it is not there yet.
 
     A path may hold environment variables (``$HEADDIV_MIRROR/xsum/train.jsonl``) and, where several
     files are allowed, patterns. Relative ones begin at the project's folder.
@@ -82,10 +96,10 @@ def locate(config: DataConfig) -> dict[str, Files]:
         splits = fetch.load_registry()[config.name].splits
         return {
             key: {role: [folder / file] for role, file in splits[name].files.items()}
-            for key, name in split_names(config).items()
+            for key, name in read_splits(config).items()
         }
     located: dict[str, Files] = {}
-    for key, name in split_names(config).items():
+    for key, name in read_splits(config).items():
         told = config.files[name]
         roles = told if isinstance(told, dict) else {"examples": told}
         located[key] = {role: _paths(paths, f"data.files.{name}") for role, paths in roles.items()}
@@ -127,7 +141,7 @@ def content_key(config: DataConfig) -> str:
     if config.files is None and config.name == "toy":
         content: object = [toy.VERSION, toy_tasks.VERSION]
     elif config.files is None:
-        content = {name: file.digest for name, file in fetch.load_registry()[config.name].files.items()}
+        content = {name: file.identity for name, file in fetch.load_registry()[config.name].files.items()}
     else:
         content = {
             split: {role: [fingerprint(path) for path in paths] for role, paths in files.items()}

@@ -25,19 +25,34 @@ def _moses(language: str) -> tuple[Any, Any]:
     return MosesTokenizer(lang=language), MosesDetokenizer(lang=language)
 
 
-def tokenize(line: str, language: str, lowercase: bool = False) -> list[str]:
-    """Words by Moses rules with dashes split (``a-b`` -> ``a @-@ b``) and nothing escaped."""
-    text = line.lower() if lowercase else line
-    return _moses(language)[0].tokenize(text.strip(), aggressive_dash_splits=True, escape=False)
+def tokenize(
+    line: str, language: str, lowercase: bool = False, split_dashes: bool = True, fold_late: bool = False
+) -> list[str]:
+    """Words by Moses rules with nothing escaped.
+
+    Args:
+        line: the text.
+        language: whose rules.
+        lowercase: fold case.
+        split_dashes: part words at dashes: ``a-b`` -> ``a @-@ b``.
+        fold_late: fold case behind the rules, not before. They go by case: ``It sat. Then`` is parted before the
+            full stop, ``it sat. then`` is not.
+    """
+    text = line.lower() if lowercase and not fold_late else line
+    words = _moses(language)[0].tokenize(text.strip(), aggressive_dash_splits=split_dashes, escape=False)
+    return [word.lower() for word in words] if lowercase and fold_late else words
 
 
-def tokenize_all(lines: Sequence[str], language: str, lowercase: bool = False) -> list[list[str]]:
+def tokenize_all(
+    lines: Sequence[str], language: str, lowercase: bool = False, split_dashes: bool = True, fold_late: bool = False
+) -> list[list[str]]:
     """`tokenize` for many lines; from twenty thousand on by all processors, since Moses rules are slow."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if len(lines) < PARALLEL or processors == 1:
-        return [tokenize(line, language, lowercase) for line in lines]
+        return [tokenize(line, language, lowercase, split_dashes, fold_late) for line in lines]
     with ProcessPoolExecutor(processors, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(partial(tokenize, language=language, lowercase=lowercase), lines, chunksize=500))
+        rules = {"lowercase": lowercase, "split_dashes": split_dashes, "fold_late": fold_late}
+        return list(pool.map(partial(tokenize, language=language, **rules), lines, chunksize=500))
 
 
 def detokenize(words: Sequence[str], language: str) -> str:

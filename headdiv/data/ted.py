@@ -1,0 +1,197 @@
+"""Readers of the IWSLT evaluation's TED talks: tagged training text, XML test sets, and the archive of both.
+
+A language pair's archive (``de-en.tgz`` of 2014, from WIT³) holds ``de-en/train.tags.de-en.de`` and ``.en``,
+one sentence a line among lines about the talk, and test sets such as ``de-en/IWSLT14.TED.tst2010.de-en.de.xml``.
+What is kept of them is what the script does that published results go by: ``prepare-iwslt14.sh`` of fairseq,
+https://github.com/facebookresearch/fairseq/tree/main/examples/translation
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import tarfile
+import zlib
+from itertools import product
+from pathlib import Path
+from typing import Literal
+from xml.etree import ElementTree
+from xml.parsers.expat import ErrorString
+
+from headdiv.data import text
+from headdiv.data.text import Side
+from headdiv.errors import DataError
+
+TAGS = "train.tags"
+SETS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")  # together the test set
+ONLY = {"TEDX.dev2012": {"de", "en"}}  # sets that one pair of languages alone has
+ABOUT = re.compile(r"\s*</?(?:doc|keywords|reviewer|speaker|talkid|translator|url)\b[^>]*>")  # begins such a line
+MARKS = re.compile(r"</?(?:title|description)>")  # around text that is kept
+DECLARATIONS = ("<!DOCTYPE", "<!ENTITY")
+LARGEST = 1 << 28  # bytes of a member; a larger one is refused, not read into memory
+CHUNK = 1 << 20
+
+
+def read_side(path: Path | str) -> Side:
+    """Read one side of a parallel text in the form that its name tells.
+
+    ``*.xml`` is a TED test set, ``train.tags.*`` is tagged training text, all else has one sentence a line.
+    Any of them may be packed with gzip (``.gz``).
+
+    Raises:
+        DataError: the file is missing, unreadable or empty, is a damaged gzip stream, is not UTF-8, or is
+            not in its form (the message names file and place).
+    """
+    path = Path(path)
+    if not (_is_xml(path.name) or path.name.startswith(f"{TAGS}.")):
+        return text.plain(path)
+    with text.opened(path) as file:
+        content = file.read()
+    return _parsed(content, path.name, str(path))
+
+
+def languages_of(archive: Path | str) -> set[str] | None:
+    """The languages that an archive's name tells: de and en of ``de-en.tgz``; None where it tells none."""
+    found = re.fullmatch(r"([a-z]{2,3})-([a-z]{2,3})\.(?:tgz|tar\.gz)", Path(archive).name)
+    return set(found.groups()) if found else None
+
+
+def read_archive(
+    archive: Path | str, source: str, target: str, part: Literal["train", "test"]
+) -> list[tuple[Side, Side]]:
+    """Read the training text or the test sets of one pair of languages, without unpacking the archive to disk.
+
+    The archive of de-en serves both directions. Only regular members of the expected names are read; links,
+    folders and all others are passed over, and no member's name is used as a path.
+
+    Args:
+        archive: a tar packed with gzip, in WIT³'s layout.
+        source: the language to translate from.
+        target: the language to translate into.
+        part: "train": the tagged text; "test": the five sets of `SETS`, in that order.
+
+    Returns:
+        (source side, target side) of every file, in order.
+
+    Raises:
+        DataError: the archive is missing, unreadable, cut off or damaged; a member is missing, there twice,
+            over 256 MiB, or not in its form.
+    """
+    archive = Path(archive)
+    parts = (
+        [TAGS] if part == "train" else [name for name in SETS if ONLY.get(name, {source, target}) == {source, target}]
+    )
+    members = _members(archive, source, target, parts)
+    pairs = (f"{source}-{target}", f"{target}-{source}")
+    pair = next((pair for pair in pairs if any(key[0] == pair for key in members)), pairs[0])
+    sides = []
+    for name, language in product(parts, (source, target)):
+        if (pair, name, language) not in members:
+            raise DataError(
+                f"{archive}: there is no member {_spelt(pair, name, language)}, expected one of {name} in each language"
+            )
+        member, content = members[pair, name, language]
+        sides.append(_parsed(content, Path(member).name, f"{archive}, {member}"))
+    return list(zip(sides[::2], sides[1::2], strict=True))
+
+
+def _spelt(pair: str, name: str, language: str) -> str:
+    return f"{pair}/{name}.{pair}.{language}" if name == TAGS else f"{pair}/IWSLT14.{name}.{pair}.{language}.xml"
+
+
+def _members(
+    archive: Path, source: str, target: str, parts: list[str]
+) -> dict[tuple[str, str, str], tuple[str, bytes]]:
+    """Name and content of the regular members that are wanted, by pair, part and language."""
+    a, b = re.escape(source), re.escape(target)
+    tags, sets = re.escape(TAGS), "|".join(map(re.escape, SETS))
+    wanted = re.compile(
+        rf"(?:\./)?(?P<pair>{a}-{b}|{b}-{a})/"
+        rf"(?:(?P<tags>{tags})\.(?P=pair)\.(?P<of_tags>{a}|{b})|"
+        rf"IWSLT\d+\.(?P<set>{sets})\.(?P=pair)\.(?P<of_set>{a}|{b})\.xml)"
+    )
+    found: dict[tuple[str, str, str], tuple[str, bytes]] = {}
+    last = "none"
+    try:
+        with gzip.open(archive, "rb") as packed:
+            with tarfile.open(fileobj=packed, mode="r|") as tar:
+                while (member := tar.next()) is not None:
+                    last = ascii(member.name)
+                    told = wanted.fullmatch(member.name)
+                    file = tar.extractfile(member) if told and member.isreg() else None
+                    if told is None or file is None:
+                        continue
+                    key = (told["pair"], told["tags"] or told["set"], told["of_tags"] or told["of_set"])
+                    if key[1] not in parts:
+                        continue
+                    if key in found:
+                        raise DataError(f"{archive}: the member {member.name} is there twice, expected once")
+                    if member.size > LARGEST:
+                        raise DataError(
+                            f"{archive}: the member {member.name} has {member.size} bytes, expected at most {LARGEST}"
+                        )
+                    found[key] = (member.name, file.read())
+            while packed.read(CHUNK):  # to the end, where the checksum stands
+                pass
+    except FileNotFoundError:
+        raise DataError(f"{archive}: no such file") from None
+    except (EOFError, ValueError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:  # ValueError: bad headers
+        raise DataError(
+            f"{archive}: the archive is cut off or damaged ({error}); the last member reached: {last}; "
+            "delete the file and fetch it again"
+        ) from None
+    except OSError as error:
+        raise DataError(f"{archive}: cannot be read ({error.strerror or error})") from None
+    return found
+
+
+# ---- forms
+
+
+def _is_xml(file_name: str) -> bool:
+    return file_name.removesuffix(".gz").endswith(".xml")
+
+
+def _parsed(content: bytes, file_name: str, name: str) -> Side:
+    return _from_xml(content, name) if _is_xml(file_name) else _from_tags(content, name)
+
+
+def _from_tags(content: bytes, name: str) -> Side:
+    """Lines about the talk are left out; of titles and descriptions the marks are taken off."""
+    kept = [
+        (number, MARKS.sub("", line).strip())
+        for number, line in enumerate(text.decoded(io.BytesIO(content), name), start=1)
+        if not ABOUT.match(line)
+    ]
+    if not kept:
+        raise DataError(f"{name}: there is no sentence, expected one a line")
+    return Side(name, [sentence for _, sentence in kept], [number for number, _ in kept])
+
+
+def _from_xml(content: bytes, name: str) -> Side:
+    """The text of every ``<seg>``, with the typographic apostrophe as the plain one."""
+    # As text, so that no declared encoding can hide what is looked for here: nothing that a file declares is
+    # ever resolved.
+    told = "\n".join(text.decoded(io.BytesIO(content), name))
+    for declaration in DECLARATIONS:
+        if declaration in told:
+            raise DataError(f"{name}: found {declaration}, expected XML that declares no entities")
+    try:
+        root = ElementTree.fromstring(told)
+    except ElementTree.ParseError as error:
+        line, column = error.position
+        raise DataError(
+            f"{name}, line {line}: not valid XML ({ErrorString(error.code)} at column {column + 1})"
+        ) from None
+    sentences, places, doc = [], [], "?"
+    for element in root.iter():
+        if element.tag == "doc":
+            doc = element.get("docid", "?")
+        elif element.tag == "seg":
+            sentence = "".join(element.itertext()).replace("\n", " ").replace("’", "'")
+            sentences.append(sentence.strip())
+            places.append(f"doc {doc}, seg {element.get('id', '?')}")
+    if not sentences:
+        raise DataError(f"{name}: there is no <seg>, expected one for each sentence")
+    return Side(name, sentences, places, unit="segment")
