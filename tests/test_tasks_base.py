@@ -31,7 +31,7 @@ def feed_of(batches=plan):
 
 
 def test_the_tasks_are_known_by_name():
-    assert list(TASKS) == ["translation", "summarisation", "qa", "lm"]
+    assert list(TASKS) == ["translation", "summarisation", "qa", "lm", "mlm"]
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -23,6 +23,9 @@ from headdiv.errors import DataError
 from headdiv.files import read_json, write_json, write_text
 
 TOY_EXAMPLES = 3000  # documents
+IGNORED = -1  # stands in windows where no token is, and in targets where nothing is to be predicted
+
+Measure = Callable[[Any, Bpe, np.ndarray, HeldOut], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,23 @@ class LMCorpus:
     statistics: dict[str, Any]
 
 
-def load_lm(config: LMData) -> LMCorpus:
+def next_tokens(config: LMData, bpe: Bpe, seen: np.ndarray, text: HeldOut) -> dict[str, Any]:
+    """How well frequencies alone predict every token of a held-out text."""
+    targets = text.windows[:, 1:][text.windows[:, 1:] >= 0]
+    return {"unigram_nll": unigram_nll(seen, targets, bpe.size)}
+
+
+def load_lm(config: LMData, measure: Measure = next_tokens) -> LMCorpus:
     """Read what is prepared; train the tokeniser and encode the held-out text where that has not been done.
+
+    Args:
+        config: which text, and how it is prepared.
+        measure: statistics of a held-out text, given the tokens from which frequencies are taken.
 
     Raises:
         DataError: a file is missing or damaged, or a record cannot be used (`data.strict`).
     """
-    folder = sources.prepared(config, _prepare)
+    folder = sources.prepared(config, lambda config, folder: _prepare(config, folder, measure))
     statistics = sources.read_statistics(folder)
     held = {}
     for name in ("valid", "test"):
@@ -78,7 +91,7 @@ def _files(config: LMData, folder: Path) -> dict[str, list[Path]]:
     return {split: list(chain(*files.values())) for split, files in sources.locate(config).items()}
 
 
-def _prepare(config: LMData, folder: Path) -> dict[str, Any]:
+def _prepare(config: LMData, folder: Path, measure: Measure) -> dict[str, Any]:
     if config.files is None and config.name == "toy":
         toy_shards.write_shards(folder / "shards", config.examples or TOY_EXAMPLES, TOY_SEED)
     files, refusals = _files(config, folder), Refusals(config.strict)
@@ -104,9 +117,8 @@ def _prepare(config: LMData, folder: Path) -> dict[str, Any]:
     for name in ("valid", "test"):
         text = _held_out(files[name], config, bpe, EachOnce(refusals))
         save_file({"windows": np.ascontiguousarray(text.windows)}, folder / f"{name}.safetensors")
-        targets = text.windows[:, 1:][text.windows[:, 1:] >= 0]
         told[name] = {"examples": text.documents, "words": text.words, "bytes": text.bytes, "tokens": text.targets}
-        told[name]["unigram_nll"] = unigram_nll(seen, targets, bpe.size)
+        told[name] |= measure(config, bpe, seen, text)
     return told | {"refused": dict(refusals.counts)}
 
 

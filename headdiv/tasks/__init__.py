@@ -6,6 +6,7 @@ from typing import Any
 
 from headdiv.tasks.base import Task
 from headdiv.tasks.lm import LanguageModelling
+from headdiv.tasks.mlm import MaskedLanguageModelling
 from headdiv.tasks.qa import QuestionAnswering
 from headdiv.tasks.seq2seq import Summarisation, Translation
 
@@ -14,4 +15,5 @@ TASKS: dict[str, Task[Any]] = {
     "summarisation": Summarisation(),
     "qa": QuestionAnswering(),
     "lm": LanguageModelling(),
+    "mlm": MaskedLanguageModelling(),
 }

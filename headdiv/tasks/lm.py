@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -17,13 +19,14 @@ from headdiv import distributed
 from headdiv.config import LMConfig, LMData, RunConfig, TimingConfig
 from headdiv.data import sources
 from headdiv.data.lm import LMCorpus, load_lm, open_stream
+from headdiv.data.masking import MaskedStream
 from headdiv.data.mixture import HeldOut, Mixture
 from headdiv.data.refusals import Refusals
 from headdiv.data.shards import SLIMPAJAMA
 from headdiv.errors import ConfigError
 from headdiv.language_model import IGNORED, LanguageModel, Windows, continue_text, likeliest_tokens, make_windows
 from headdiv.losses import linear_cross_entropy
-from headdiv.model import BuildAttention
+from headdiv.model import Parts
 from headdiv.settings import Source, mistake, nearest
 from headdiv.tasks.base import Feed, Losses, Run, Score, Task, held_out_loss, score
 
@@ -31,13 +34,15 @@ EVALUATION_TOKENS = 8000  # of a batch when nothing is learnt
 REPEATS = 5  # of the timed continuation
 WITHIN = 0.01  # of the best perplexity: where a run counts as converged
 
+Text = TypeVar("Text", bound=LMCorpus)
+
 
 class StreamFeed:
     """Batches of windows from a stream; with several ranks each takes every so-manieth window."""
 
     def __init__(
         self,
-        stream: Mixture,
+        stream: Mixture | MaskedStream,
         windows: int,
         batches: int,
         make: Callable[[np.ndarray], Windows],
@@ -79,15 +84,10 @@ class StreamFeed:
         return {"tokens": self.stream.tokens, "passes": self.stream.passes, "refused": refused}
 
 
-class LanguageModelling(Task[LMCorpus]):
-    """Language modelling, scored by perplexity."""
+class StreamTask(Task[Text]):
+    """What tasks on a stream of text have in common: its batches and those of held-out windows, and the loss."""
 
-    Data = LMData
     Model = LMConfig
-    Decode = TimingConfig
-    unit = "nats/token"
-    accuracy = "share of tokens that are the likeliest, given those before them"
-    unigram = "every token by its frequency in the documents that the tokeniser is trained on"
 
     def check_data(self, config: LMData, at: tuple[str, ...] = ("data",), source: Source | None = None) -> None:
         """Files of one's own, or the toy; the mixture's sources must be SlimPajama's."""
@@ -96,50 +96,79 @@ class LanguageModelling(Task[LMCorpus]):
             if name not in SLIMPAJAMA:
                 raise mistake((*at, "mixture", name), f"unknown source{nearest(name, list(SLIMPAJAMA))}", source)
 
-    def load(self, config: LMData) -> LMCorpus:
-        """See `Task`."""
-        return load_lm(config)
-
     def vocabulary(self, config: LMData) -> tuple[int, ...]:
         """Entries of the encoding; the configuration says how many, so that no data is needed."""
         return (config.vocabulary_size,)
 
-    def build(self, config: RunConfig, vocabulary: tuple[int, ...], build_attention: BuildAttention) -> LanguageModel:
-        """See `Task`."""
-        (entries,) = vocabulary
-        return LanguageModel(config.model, entries, config.data.context, build_attention)
+    @abstractmethod
+    def stream(self, corpus: Text, config: RunConfig) -> Mixture | MaskedStream:
+        """The training text from its beginning, as windows."""
 
-    def feed(self, corpus: LMCorpus, config: RunConfig) -> Feed:
+    @abstractmethod
+    def windows(self, corpus: Text, split: str) -> np.ndarray:
+        """All windows of a held-out split, as those of the stream."""
+
+    @abstractmethod
+    def lay_out(self, windows: np.ndarray, corpus: Text, data: Any) -> Windows:
+        """A batch of such windows."""
+
+    def feed(self, corpus: Text, config: RunConfig) -> Feed:
         """See `Task`; an epoch is ``data.epoch_tokens`` of the stream, whatever the length of the text."""
         data = config.data
         windows = max(1, config.train.tokens_per_batch // data.context)
         batches = max(1, round(data.epoch_tokens / (windows * data.context)))
-        stream = open_stream(corpus, data, config.seed)
-        return StreamFeed(stream, windows, batches, self._layout(corpus, data), corpus.refusals)
+        stream = self.stream(corpus, config)
+        return StreamFeed(stream, windows, batches, partial(self.lay_out, corpus=corpus, data=data), corpus.refusals)
 
-    def held_out(self, corpus: LMCorpus, split: str, config: RunConfig) -> Iterator[Windows]:
+    def held_out(self, corpus: Text, split: str, config: RunConfig) -> Iterator[Windows]:
         """See `Task`."""
-        make, data = self._layout(corpus, config.data), config.data
-        windows = getattr(corpus, split).windows
+        windows, data = self.windows(corpus, split), config.data
         size = max(1, EVALUATION_TOKENS // data.context)
         starts = range(0, len(windows), size)
         for start in starts[distributed.rank() :: distributed.world()]:
-            yield make(windows[start : start + size])
-
-    @staticmethod
-    def _layout(corpus: LMCorpus, data: LMData) -> Callable[[np.ndarray], Windows]:
-        return lambda tokens: make_windows(tokens, corpus.bpe.end, data.boundaries)
+            yield self.lay_out(windows[start : start + size], corpus, data)
 
     def loss(
         self, model: Callable[[Windows], Tensor], weight: Tensor, batch: Windows, smoothing: float = 0.0
     ) -> Losses:
-        """Cross-entropy of every token."""
+        """Cross-entropy of everything that is to be predicted; only its rows meet the output weight."""
         hidden, targets = model(batch), batch.targets
         there = targets != IGNORED
         if not bool(there.all()):
             hidden, targets = hidden[there], targets[there]
         sums = linear_cross_entropy(hidden, weight, targets, smoothing)
         return Losses(*sums, count=len(targets), tokens=len(targets))
+
+
+class LanguageModelling(StreamTask[LMCorpus]):
+    """Language modelling, scored by perplexity."""
+
+    Data = LMData
+    Decode = TimingConfig
+    unit = "nats/token"
+    accuracy = "share of tokens that are the likeliest, given those before them"
+    unigram = "every token by its frequency in the documents that the tokeniser is trained on"
+
+    def load(self, config: LMData) -> LMCorpus:
+        """See `Task`."""
+        return load_lm(config)
+
+    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: Parts) -> LanguageModel:
+        """See `Task`."""
+        (entries,) = vocabulary
+        return LanguageModel(config.model, entries, config.data.context, parts)
+
+    def stream(self, corpus: LMCorpus, config: RunConfig) -> Mixture:
+        """See `StreamTask`."""
+        return open_stream(corpus, config.data, config.seed)
+
+    def windows(self, corpus: LMCorpus, split: str) -> np.ndarray:
+        """See `StreamTask`."""
+        return getattr(corpus, split).windows
+
+    def lay_out(self, windows: np.ndarray, corpus: LMCorpus, data: LMData) -> Windows:
+        """See `StreamTask`."""
+        return make_windows(windows, corpus.bpe.end, data.boundaries)
 
     def scores(self, run: Run) -> dict[str, Score]:
         """Perplexity by token and by word, bits per byte, of both held-out splits; cost; convergence."""

@@ -1,0 +1,149 @@
+"""Masked language modelling: tokens that are hidden from the model, from what stands before and behind them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from headdiv.config import MLMData, RunConfig
+from headdiv.data.bpe import Bpe
+from headdiv.data.masking import MaskedCorpus, MaskedStream, load_mlm, open_masked_stream
+from headdiv.errors import DataError
+from headdiv.language_model import IGNORED, MaskedModel, Windows, fill_in, make_masked_windows
+from headdiv.model import Parts
+from headdiv.settings import Settings
+from headdiv.tasks.base import Losses, Run, Score, held_out_loss, score
+from headdiv.tasks.lm import StreamTask
+
+BLANK = "[MASK]"
+BLANKS = re.compile(rf" ?{re.escape(BLANK)}")  # an entry of the encoding begins with the space before its word
+SHOWN_TOKENS = 48  # of a window, as an example
+
+
+class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
+    """Masked language modelling, scored by perplexity on the tokens that are to be predicted."""
+
+    Data = MLMData
+    Decode = Settings  # nothing to choose: each blank is filled on its own
+    unit = "nats/masked token"
+    accuracy = "share of masked tokens that are the likeliest, given all around them"
+    unigram = "every masked token by its frequency in the documents that the tokeniser is trained on"
+
+    def load(self, config: MLMData) -> MaskedCorpus:
+        """See `Task`."""
+        return load_mlm(config)
+
+    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: Parts) -> MaskedModel:
+        """See `Task`."""
+        (entries,) = vocabulary
+        return MaskedModel(config.model, entries, config.data.context, parts)
+
+    def stream(self, corpus: MaskedCorpus, config: RunConfig) -> MaskedStream:
+        """See `StreamTask`."""
+        return open_masked_stream(corpus, config.data, config.seed)
+
+    def windows(self, corpus: MaskedCorpus, split: str) -> np.ndarray:
+        """See `StreamTask`."""
+        return corpus.masked[split]
+
+    def lay_out(self, windows: np.ndarray, corpus: MaskedCorpus, data: MLMData) -> Windows:
+        """See `StreamTask`."""
+        return make_masked_windows(windows, corpus.bpe.end, data.boundaries)
+
+    def loss(
+        self, model: Callable[[Windows], Tensor], weight: Tensor, batch: Windows, smoothing: float = 0.0
+    ) -> Losses:
+        """Cross-entropy of the masked tokens; all tokens count as work done."""
+        return replace(super().loss(model, weight, batch, smoothing), tokens=len(batch.inputs))
+
+    def scores(self, run: Run) -> dict[str, Score]:
+        """Perplexity and accuracy on the masked tokens of both held-out splits."""
+        last = run.record["curve"][-1]
+        valid = {"nll": last["validation_nll"], "accuracy": last["validation_accuracy"]}
+        test = held_out_loss(self, run.model, run.corpus, "test", run.config, run.device)
+        return _measures(valid, run, "valid", "") | _measures(test, run, "test", "test_")
+
+    def apply(self, run: Run, text: str) -> str:
+        """A text, typed in, with each ``[MASK]`` replaced by its likeliest token, all at once.
+
+        A space before it goes with it, since a word's token brings its own.
+
+        Raises:
+            DataError: there is none, or the text is longer than the model's context.
+        """
+        bpe, context = run.corpus.bpe, run.config.data.context
+        first, *others = bpe.encode_batch(BLANKS.split(text))
+        if not others:
+            raise DataError(f"a text without {BLANK}: expected at least one, where a token is to be filled in")
+        tokens = [bpe.end, *first]
+        for part in others:
+            tokens += [bpe.size, *part]
+        if len(tokens) > context:
+            raise DataError(f"a text of {len(tokens)} tokens, its beginning counted: expected at most {context}")
+        read = np.array([tokens])
+        blank = read == bpe.size
+        read[blank] = _fill(run, read, blank)
+        return bpe.decode(read[0, 1:])
+
+    def examples(self, run: Run, count: int) -> pd.DataFrame:
+        """Beginnings of test windows with a blank for each masked token, these tokens, and the likeliest ones."""
+        bpe = run.corpus.bpe
+        tokens = run.corpus.test.windows[:, :-1][:, :SHOWN_TOKENS]
+        blank = run.corpus.masked["test"][:, 1, :SHOWN_TOKENS] != IGNORED
+        shown = np.flatnonzero(blank.any(axis=1))[:count]
+        tokens, blank = tokens[shown], blank[shown]
+        filled = tokens.copy()
+        if len(shown):
+            filled[blank] = _fill(run, tokens, blank)
+        rows = [
+            (_with_blanks(truth, where, bpe), *(_listed(side[where], bpe) for side in (truth, answer)))
+            for truth, where, answer in zip(tokens, blank, filled, strict=True)
+        ]
+        return pd.DataFrame(rows, columns=["text", "masked", "likeliest"])
+
+
+def _measures(told: dict[str, float], run: Run, split: str, prefix: str) -> dict[str, Score]:
+    data, counts = run.config.data, run.corpus.statistics[split]
+    chosen, blank, random = (f"{100 * s:g} %" for s in (data.mask_share, data.blank_share, data.random_share))
+    what = (
+        f"{split} split, {counts['predictions']:,} predictions among {counts['tokens']:,} tokens; {chosen} chosen, "
+        f"document ends never; of these {blank} read as a blank, {random} as a random token; one choice for all runs"
+    )
+    return {
+        f"{prefix}perplexity": score(math.exp(told["nll"]), "", f"exp(nats/masked token); {what}"),
+        f"{prefix}masked_accuracy": score(told["accuracy"], "%", f"masked tokens that are the likeliest; {what}"),
+    }
+
+
+def _fill(run: Run, tokens: np.ndarray, blank: np.ndarray) -> np.ndarray:
+    """The likeliest tokens for the blanks of windows (R, N), in their order: (blanks,)."""
+    bpe = run.corpus.bpe
+    wanted = np.where(blank, bpe.size, IGNORED)  # a place is asked for, not a token
+    masked = np.stack([np.where(blank, bpe.size, tokens), wanted], axis=1)
+    return fill_in(run.model, make_masked_windows(masked, bpe.end, run.config.data.boundaries)).cpu().numpy()
+
+
+def _with_blanks(tokens: np.ndarray, blank: np.ndarray, bpe: Bpe) -> str:
+    """The text of a window's tokens, typed as `MaskedLanguageModelling.apply` reads it."""
+    cuts = np.flatnonzero(blank)
+    parts = np.split(tokens, cuts)
+    said = [_decoded(parts[0], bpe)]
+    for part in parts[1:]:
+        space = " " if bpe.decode(part[:1]).startswith(" ") else ""
+        said += [space, BLANK, _decoded(part[1:], bpe)]
+    return "".join(said)
+
+
+def _decoded(tokens: np.ndarray, bpe: Bpe) -> str:
+    return bpe.decode(tokens[tokens != IGNORED])
+
+
+def _listed(tokens: np.ndarray, bpe: Bpe) -> str:
+    texts = (bpe.decode([token]) for token in tokens)
+    return " | ".join(text.strip() or repr(text) for text in texts)
