@@ -39,6 +39,15 @@ class AttentionSpec:
 
 
 @dataclass(frozen=True)
+class BlockSpec:
+    """What a method is told about the block (layer) whose output it may change."""
+
+    stack: Literal["encoder", "decoder"]
+    layer: int  # from 0
+    d_model: int  # D
+
+
+@dataclass(frozen=True)
 class AttentionLayout:
     """Who may look at whom in one kind of attention: the two sides and the mask between them.
 
@@ -65,9 +74,17 @@ class HeadRecord:
 
     spec: AttentionSpec
     layout: AttentionLayout
-    weights: Tensor  # (R, H, N, S)
-    values: Tensor  # (R, H, S, K)
+    weights: Tensor | None  # (R, H, N, S); None where they were not asked for
+    values: Tensor  # (T', H, K), a row for each key
     outputs: Tensor  # (T, H, K), before the output stage
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """Collects what heads do while `record_heads` is open."""
+
+    weights: bool  # whether anybody asked for them
+    records: list[HeadRecord]
 
 
 @dataclass
@@ -104,7 +121,7 @@ class MultiHeadAttention(nn.Module):
         width = spec.heads * spec.d_head
         self.in_projection = nn.Linear(spec.d_model, 3 * width, bias=spec.bias)
         self.output = nn.Linear(width, spec.d_model) if output is None else output
-        self.records: list[HeadRecord] | None = None  # filled while `record_heads` is open
+        self.recorder: Recorder | None = None  # there while `record_heads` is open
 
     def forward(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
         """(T, D) queries and, for encoder-decoder attention, (T', D) memory -> (T, D)."""
@@ -114,16 +131,17 @@ class MultiHeadAttention(nn.Module):
         """The heads side by side, M of Eq. 6: (T, H·K)."""
         H, K = self.spec.heads, self.spec.d_head
         if memory is None:
-            q, k, v = into_windows(self.in_projection(x), layout.queries, 3, H)  # (R, H, N, K) each
+            projected = self.in_projection(x)  # (T, 3·H·K)
+            q, k, v = into_windows(projected, layout.queries, 3, H)  # (R, H, N, K) each
         else:
+            projected = self._project(memory, 1, 3)  # (T', 2·H·K)
             (q,) = into_windows(self._project(x, 0, 1), layout.queries, 1, H)
-            k, v = into_windows(self._project(memory, 1, 3), layout.keys, 2, H)
-        if self.records is None:
-            return out_of_windows(_dot_product(q, k, v, layout), layout.queries)
-        scores = q @ k.transpose(-2, -1) * K**-0.5 + layout.written_out()
-        weights = scores.softmax(dim=-1)  # (R, H, N, S)
-        heads = out_of_windows(weights @ v, layout.queries)
-        self.records.append(HeadRecord(self.spec, layout, weights, v, heads.view(-1, H, K)))
+            k, v = into_windows(projected, layout.keys, 2, H)
+        z, weights = dot_product(q, k, v, layout, self.recorder is not None and self.recorder.weights)
+        heads = out_of_windows(z, layout.queries)  # (T, H·K)
+        if self.recorder is not None:
+            values = projected[:, -H * K :].view(-1, H, K)
+            self.recorder.records.append(HeadRecord(self.spec, layout, weights, values, heads.view(-1, H, K)))
         return heads
 
     def _project(self, x: Tensor, first: int, last: int) -> Tensor:
@@ -165,34 +183,49 @@ class MultiHeadAttention(nn.Module):
 class ScaledDotProduct(torch.autograd.Function):
     """softmax(q kᵀ/√K + mask) v (Eq. 5) with a backward pass of four batched products and no copies.
 
-    On short windows this takes 60 % of the time of torch's fused CPU kernel.
+    On short windows this takes 60 % of the time of torch's fused CPU kernel. The weights come with it, for losses
+    on them; as long as nobody uses them they cost nothing.
     """
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        """q (R, H, N, K), k and v (R, H, S, K), mask (R, 1, N, S) -> (R, H, N, K)."""
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """q (R, H, N, K), k and v (R, H, S, K), mask (R, 1, N, S) -> (R, H, N, K) and weights (R, H, N, S)."""
+        ctx.set_materialize_grads(False)
         scores = q @ k.transpose(-2, -1)
         p = torch.softmax(scores.mul_(q.shape[-1] ** -0.5).add_(mask), dim=-1)
         p = p.to(v.dtype)  # on a GPU autocast makes it float32, which `backward` cannot multiply with bfloat16
         ctx.save_for_backward(q, k, v, p)
-        return p @ v
+        return p @ v, p
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor | None, grad_weights: Tensor | None) -> tuple[Tensor | None, ...]:
         """Gradients of q, k, v; the mask has none."""
         q, k, v, p = ctx.saved_tensors
-        grad_v = p.transpose(-2, -1) @ grad
-        grad_p = grad @ v.transpose(-2, -1)
+        if grad is None and grad_weights is None:
+            return None, None, None, None
+        if grad is None:
+            grad_v, grad_p = None, grad_weights.clone()
+        else:
+            grad_v = p.transpose(-2, -1) @ grad
+            grad_p = grad @ v.transpose(-2, -1)
+            if grad_weights is not None:
+                grad_p += grad_weights
         grad_scores = grad_p.sub_((grad_p * p).sum(dim=-1, keepdim=True)).mul_(p).mul_(q.shape[-1] ** -0.5)
         return grad_scores @ k, grad_scores.transpose(-2, -1) @ q, grad_v, None
 
 
-def _dot_product(q: Tensor, k: Tensor, v: Tensor, layout: AttentionLayout) -> Tensor:
-    """softmax(q kᵀ/√K + mask) v, (R, H, N, K), by whichever way is faster for windows of this width."""
-    if not layout.wide:
-        return ScaledDotProduct.apply(q, k, v, layout.written_out())
+def dot_product(
+    q: Tensor, k: Tensor, v: Tensor, layout: AttentionLayout, weights: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """softmax(q kᵀ/√K + mask) v, (R, H, N, K), by whichever way is faster for windows of this width.
+
+    The weights (R, H, N, S) come with it where they are asked for.
+    """
+    if weights or not layout.wide:
+        z, p = ScaledDotProduct.apply(q, k, v, layout.written_out())
+        return z, p if weights else None
     mask = layout.mask if layout.mask is None else layout.mask.to(q.dtype)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None), None
 
 
 def into_windows(x: Tensor, side: Side, parts: int, heads: int) -> tuple[Tensor, ...]:
@@ -257,14 +290,20 @@ class _OutOfWindows(torch.autograd.Function):
 
 
 @contextlib.contextmanager
-def record_heads(model: nn.Module) -> Iterator[list[HeadRecord]]:
-    """While open, every attention module of ``model`` appends a `HeadRecord` for each forward pass."""
-    records: list[HeadRecord] = []
-    modules = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
+def record_heads(model: nn.Module, weights: bool = True) -> Iterator[list[HeadRecord]]:
+    """While open, every attention module of ``model`` appends a `HeadRecord` for each forward pass.
+
+    Args:
+        model: whatever holds attention modules.
+        weights: with the attention weights, which wide windows would otherwise not hold in memory.
+    """
+    recorder = Recorder(weights, [])
+    # Not by class: methods bring modules of their own.
+    modules = [module for module in model.modules() if hasattr(module, "recorder")]
     for module in modules:
-        module.records = records
+        module.recorder = recorder
     try:
-        yield records
+        yield recorder.records
     finally:
         for module in modules:
-            module.records = None
+            module.recorder = None

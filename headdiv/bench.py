@@ -16,6 +16,7 @@ from headdiv.config import RunConfig
 from headdiv.data.batches import Batch, batch_numbers, make_batch
 from headdiv.data.seq2seq import Corpus, load_translation
 from headdiv.experiments import Runs
+from headdiv.methods import check_method
 from headdiv.model import Transformer
 from headdiv.optimise import Learner
 from headdiv.packing import pad_rows
@@ -27,23 +28,30 @@ from headdiv.training import build_model
 EXPERIMENT = "deacon/translation"
 WARM_UP = 3
 GEMM = (2048, 2048, 2048)
+METHODS: dict[str, dict[str, Any]] = {  # of each, what costs most
+    "deacon": {"name": "deacon", "architecture": "direct", "m": 8},
+    "disagreement": {"name": "disagreement", "term": "position"},
+    "dpp": {"name": "dpp", "term": "position"},
+    "mixing": {"name": "mixing", "start": 0.0},
+}
 
 
 def measure(profile: str, rounds: int = 15) -> dict[str, Any]:
-    """Time steps of baseline, Direct-8 and `torch.nn.Transformer` on the same random batches.
+    """Time steps of the baseline, of every method of `METHODS` and of `torch.nn.Transformer` on the same batches.
 
     Each round times one batch with each model in turn and one large matrix product. Every ratio is taken
     within a round; reported are its median and quartiles over the rounds.
 
     Returns:
-        deacon_step_over_baseline: duration of a Direct-8 step (inner loop included) over a baseline step.
+        <method>_step_over_baseline: duration of its step over a baseline step; DEACON is Direct-8, its inner loop
+            included, disagreement and DPP are taken on the attention weights, mixing after its frozen time.
         baseline_over_nn_transformer: our baseline's tokens/s over those of `torch.nn.Transformer` with the
             same sizes, padded batches, and the same optimiser.
         gemm_share: rate of the baseline's matrix products, whole step counted, over the machine's rate
             for a large product in float32.
     """
     runs = Runs(profile)
-    config, deacon = (runs.one(EXPERIMENT, variant, runs.profile.seeds[0]) for variant in ("baseline", "direct-8"))
+    config = runs.one(EXPERIMENT, "baseline", runs.profile.seeds[0])
     torch.set_num_threads(config.threads)
     corpus = load_translation(config.data)
     chosen = batch_numbers(corpus.train.pairs.sizes("target"), config.train.tokens_per_batch, seed=config.seed)[
@@ -52,7 +60,9 @@ def measure(profile: str, rounds: int = 15) -> dict[str, Any]:
     batches = [make_batch(corpus.train.pairs, numbers) for numbers in chosen]
     learner, steps = _learner(config, corpus), {}
     steps["baseline"] = _stepper(learner, corpus)
-    steps["deacon"] = _stepper(_learner(deacon, corpus), corpus)
+    for name, told in METHODS.items():
+        method = check_method(told, config.model)
+        steps[name] = _stepper(_learner(config.model_copy(update={"method": method}), corpus), corpus)
     steps["nn_transformer"] = PlainTorch(config, corpus).step
     a, b = (torch.randn(GEMM[i], GEMM[i + 1]) for i in range(2))
     steps["gemm"] = lambda batch: a @ b
@@ -67,12 +77,12 @@ def measure(profile: str, rounds: int = 15) -> dict[str, Any]:
     gemm_rate = 2 * float(np.prod(GEMM)) / statistics.median(timed["gemm"])
     tokens = [len(batch.target_out) for batch in batches[WARM_UP:]]
     return {
-        "deacon_step_over_baseline": _spread(_ratios(timed["deacon"], timed["baseline"])),
+        **{f"{name}_step_over_baseline": _spread(_ratios(timed[name], timed["baseline"])) for name in METHODS},
         "baseline_over_nn_transformer": _spread(_ratios(timed["nn_transformer"], timed["baseline"])),
         "gemm_share": _spread(_ratios([f / gemm_rate for f in flops], timed["baseline"])),
         "tokens_per_second": {
             name: round(statistics.median(_ratios(tokens, timed[name])))
-            for name in ("baseline", "deacon", "nn_transformer")
+            for name in ("baseline", *METHODS, "nn_transformer")
         },
         "gemm_gflops": round(gemm_rate / 1e9, 1),
         "rounds": rounds,
@@ -84,9 +94,10 @@ def measure(profile: str, rounds: int = 15) -> dict[str, Any]:
 
 def say(told: dict[str, Any]) -> str:
     """`measure`'s answer as lines to read."""
-    names = ("deacon_step_over_baseline", "baseline_over_nn_transformer", "gemm_share")
+    ratios = {name: value for name, value in told.items() if isinstance(value, dict) and "median" in value}
     lines = [
-        f"{n:<30}{told[n]['median']:7.3f}  (quartiles {told[n]['low']:.3f} to {told[n]['high']:.3f})" for n in names
+        f"{name:<34}{value['median']:7.3f}  (quartiles {value['low']:.3f} to {value['high']:.3f})"
+        for name, value in ratios.items()
     ]
     speeds = ", ".join(f"{name} {rate:,}" for name, rate in told["tokens_per_second"].items())
     return "\n".join([*lines, f"target tokens/s: {speeds}; matrix products {told['gemm_gflops']} GFLOP/s in float32"])
@@ -94,7 +105,7 @@ def say(told: dict[str, Any]) -> str:
 
 def _learner(config: RunConfig, corpus: Corpus) -> Learner:
     model, method = build_model(config, vocabulary_of(corpus))
-    return Learner(TASKS[config.task], model.train(), method, config.train)
+    return Learner(TASKS[config.kind], model.train(), method, config.train)
 
 
 def _stepper(learner: Learner, corpus: Corpus) -> Callable[[Batch], object]:

@@ -68,8 +68,10 @@ def restore(
         number, _, key = name.partition(".")
         told["state"].setdefault(int(number), {})[key] = value
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
-    shapes = {number: values["exp_avg"].shape for number, values in told["state"].items()}  # none before step 1
-    if random is None or (shapes and any(shapes.get(number) != p.shape for number, p in enumerate(parameters))):
+    # A parameter has no state before its first step: before step 1, or as long as its method keeps it frozen.
+    shapes = {number: values["exp_avg"].shape for number, values in told["state"].items()}
+    expected = {number: p.shape for number, p in enumerate(parameters) if number in shapes}
+    if random is None or shapes != expected:
         raise TrainingError(f"{path}: does not fit this model")
     optimiser.load_state_dict(told)
     rank = distributed.rank()
@@ -83,8 +85,12 @@ def restore(
 
 
 def save_model(model: nn.Module, path: Path) -> None:
-    """Parameters and buffers as safetensors."""
-    save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, path)
+    """Parameters and buffers as safetensors; a tied parameter is written under each of its names."""
+    tensors: dict[str, torch.Tensor] = {}
+    for name, tensor in model.state_dict().items():
+        tied = any(tensor.data_ptr() == other.data_ptr() for other in tensors.values() if other.numel())
+        tensors[name] = tensor.clone() if tied else tensor.contiguous()
+    save_file(tensors, path)
 
 
 def load_model(model: nn.Module, path: Path) -> None:

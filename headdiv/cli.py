@@ -76,7 +76,7 @@ def prepare(experiment: str, profile: str) -> None:
     from headdiv.tasks import TASKS
 
     config = Runs(profile).of(experiment)[0]
-    click.echo(json.dumps(TASKS[config.task].load(config.data).statistics, indent=1))
+    click.echo(json.dumps(TASKS[config.kind].load(config.data).statistics, indent=1))
 
 
 @cli.command()
@@ -93,8 +93,9 @@ def params(experiment: str, profile: str, as_json: bool) -> None:
         return
     for variant, row in told.items():
         paper = f"{row['paper']:>12,}" if row["paper"] is not None else f"{'–':>12}"
+        there = f"  at the paper's sizes {row['at_paper_sizes']:>12,}" if row["at_paper_sizes"] else ""
         follows = f"  follows: {row['follows']}" if row["follows"] else ""
-        click.echo(f"{variant:<14}{row['parameters']:>12,}  paper {paper}{follows}")
+        click.echo(f"{variant:<16}{row['parameters']:>12,}{there}  paper {paper}{follows}")
 
 
 @cli.command()

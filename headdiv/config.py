@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializeAsAny, model_validator
+from pydantic import (
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from headdiv.files import short_hash
 from headdiv.settings import Settings
@@ -40,12 +48,48 @@ class WordsConfig(DataConfig):
     min_frequency: int = Field(5, ge=1, description="a word seen less often in the training text is <unk>")
 
 
-class TranslationData(WordsConfig):
-    """Parallel text: two files a split, one for each language."""
+def _path_or_paths(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return read(value)
+    except ValidationError:  # which would speak of every kind of value that is allowed
+        raise PydanticCustomError("paths", "Input should be a path or a list of paths") from None
 
-    files: dict[str, dict[str, str]] | None = Field(None, description="by split and language: one sentence a line")
+
+PathOrPaths = Annotated[str | Annotated[list[str], Field(min_length=1)], WrapValidator(_path_or_paths)]
+
+
+class TranslationData(WordsConfig):
+    """Parallel text: files of each language, or an archive with both."""
+
+    files: dict[str, dict[str, PathOrPaths]] | None = Field(
+        None,
+        description="by split and language, a file or several in their order: *.xml is a TED test set, train.tags.* "
+        "tagged TED text, all else has one sentence a line; or by split {archive: de-en.tgz}, in WIT³'s layout",
+    )
     source: str = Field("en", description="language translated from")
     target: str = Field("de", description="language translated into")
+    split_dashes: bool = Field(True, description="Moses rules part words at dashes (a-b: a @-@ b)")
+    max_words: int | None = Field(None, ge=1, description="training pairs with more words on a side, or none, go out")
+    max_ratio: float | None = Field(None, ge=1, description="training pairs whose sides' words differ by more go out")
+    valid_every: int | None = Field(
+        None, ge=2, description="every so-manieth training pair that is left is validation; null: a split of its own"
+    )
+    merges: int | None = Field(
+        None,
+        ge=1,
+        description="of a byte-pair encoding of both languages' words; case is then folded behind Moses rules, as is "
+        "usual with it, not before; null: whole words",
+    )
+
+    @property
+    def cleans(self) -> bool:
+        """Whether training pairs are left out."""
+        return self.max_words is not None or self.max_ratio is not None
+
+    @property
+    def selects(self) -> bool:
+        """Whether training pairs are left out, or taken for validation."""
+        return self.cleans or self.valid_every is not None
 
 
 class SummarisationData(WordsConfig):
@@ -86,6 +130,20 @@ class LMData(DataConfig):
     block: int = Field(256, ge=1, description="windows that are shuffled together")
 
 
+class MLMData(LMData):
+    """The same text with tokens hidden from the model; defaults are BERT's."""
+
+    mask_share: float = Field(0.15, gt=0, le=1, description="of the tokens: those that are to be predicted")
+    blank_share: float = Field(0.8, ge=0, le=1, description="of these: read as a blank…")
+    random_share: float = Field(0.1, ge=0, le=1, description="…and read as a random token; the rest as they are")
+
+    @model_validator(mode="after")
+    def _shares_make_a_whole(self) -> MLMData:
+        if self.blank_share + self.random_share > 1:
+            raise ValueError(f"random_share: {self.random_share} and blank_share = {self.blank_share} exceed 1")
+        return self
+
+
 # ---- model
 
 
@@ -111,10 +169,11 @@ class ModelConfig(Sizes):
 
     encoder_layers: int = Field(2, ge=1)
     decoder_layers: int = Field(2, ge=1)
+    tied_output: bool = Field(False, description="the output embedding is the target embedding")
 
 
 class LMConfig(Sizes):
-    """Sizes of the decoder-only Transformer; defaults are GPT-2 medium's, which give Table 6's baseline count."""
+    """Sizes of a Transformer of one stack; defaults are GPT-2 medium's, which give Table 6's baseline count."""
 
     d_model: int = Field(1024, ge=1, description="width D of the embeddings and of every sub-layer")
     heads: int = Field(16, ge=1, description="attention heads h")
@@ -177,7 +236,8 @@ class RunConfig(Settings):
     """One variant of one paper's task with one seed."""
 
     paper: str
-    task: str
+    task: str = Field(description="the paper's task: a name in its file")
+    kind: str = Field(description="what kind of task that is: translation, summarisation, qa, lm, mlm")
     variant: str
     data: SerializeAsAny[DataConfig]
     model: SerializeAsAny[Sizes] = ModelConfig()
@@ -190,6 +250,6 @@ class RunConfig(Settings):
     @property
     def hash(self) -> str:
         """Equal for all runs that train the same thing: what is left out is names, and the search of outputs."""
-        told = self.model_dump(mode="json", exclude={"paper", "variant", "decode"})
+        told = self.model_dump(mode="json", exclude={"paper", "task", "variant", "decode"})
         del told["train"]["checkpoint_seconds"]
         return short_hash({"recipe": RECIPE, **told})

@@ -8,12 +8,13 @@ import pandas as pd
 
 from headdiv import places
 from headdiv.config import RunConfig
-from headdiv.diversity import pca_weights
+from headdiv.diversity import head_measures
+from headdiv.methods import make_method
 from headdiv.provenance import commit
 from headdiv.tasks import TASKS
-from headdiv.tasks.base import Run, score
+from headdiv.tasks.base import Run, observed_heads, score
 
-FORMAT = 2  # of metrics.json
+FORMAT = 3  # of metrics.json
 
 
 def evaluate(run: Run) -> dict[str, Any]:
@@ -23,12 +24,13 @@ def evaluate(run: Run) -> dict[str, Any]:
     same search costs nothing.
     """
     record, config = run.record, run.config
-    task, last = TASKS[config.task], record["curve"][-1]
+    task, last = TASKS[config.kind], record["curve"][-1]
     scores, outputs = task.scores(run), task.outputs_file(run)
     return {
         "format": FORMAT,
         "paper": config.paper,
         "task": config.task,
+        "kind": config.kind,
         "variant": config.variant,
         "seed": config.seed,
         "hash": run.folder.name,
@@ -44,7 +46,7 @@ def evaluate(run: Run) -> dict[str, Any]:
             **scores,
         },
         "curve": record["curve"],
-        "heads": {"pca_weights": pca_weights(run.model)},
+        "heads": {**make_method(config.method).findings(run.model), **_measures(run)},
         "outputs": None if outputs is None else str(outputs.relative_to(places.home())),
         "cost": record["cost"],
         "data": record["data"],
@@ -54,17 +56,23 @@ def evaluate(run: Run) -> dict[str, Any]:
 
 def examples(run: Run, count: int) -> pd.DataFrame:
     """Inputs, references and outputs of the first ``count`` examples of the test set."""
-    return TASKS[run.config.task].examples(run, count)
+    return TASKS[run.config.kind].examples(run, count)
 
 
 def apply(run: Run, text: str) -> str:
     """What a translation, summarisation or language model makes of a text that you type in."""
-    return TASKS[run.config.task].apply(run, text)
+    return TASKS[run.config.kind].apply(run, text)
 
 
 def answer(run: Run, passage: str, question: str) -> str:
     """What a question-answering model answers to a question that you type in, on a passage that you type in."""
-    return TASKS[run.config.task].answer(run, passage, question)
+    return TASKS[run.config.kind].answer(run, passage, question)
+
+
+def _measures(run: Run) -> dict[str, Any]:
+    """Measures of the heads on the validation split."""
+    task = TASKS[run.config.kind]
+    return head_measures(observed_heads(task, run.model, run.corpus, "valid", run.config, run.device))
 
 
 def _training_loss_definition(config: RunConfig) -> str:

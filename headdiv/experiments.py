@@ -74,13 +74,15 @@ class Runs:
         at = ("experiments", name)
         paper, _, task = name.partition("/")
         try:
-            rows, kind = load_task(paper, task).variants, TASKS[task]
+            told = load_task(paper, task)
+            rows, kind = told.variants, told.kind or task
         except ConfigError as error:
             raise mistake(at, str(error), source) from None
-        data = check(kind.Data, experiment.data, (*at, "data"), source)
-        model = check(kind.Model, experiment.model, (*at, "model"), source)
-        decode = check(kind.Decode, experiment.decode, (*at, "decode"), source)
-        kind.check_data(data, (*at, "data"), source)
+        kinds = TASKS[kind]
+        data = check(kinds.Data, experiment.data, (*at, "data"), source)
+        check(kinds.Model, experiment.model, (*at, "model"), source)
+        decode = check(kinds.Decode, experiment.decode, (*at, "decode"), source)
+        kinds.check_data(data, (*at, "data"), source)
         for method, options in experiment.methods.items():
             if method not in METHODS:
                 raise mistake((*at, "methods", method), f"unknown method{nearest(method, list(METHODS))}", source)
@@ -96,11 +98,14 @@ class Runs:
             if variant not in known:
                 what = f"unknown variant {variant!r}{nearest(variant, list(known))}"
                 raise mistake((*at, "variants", position), what, source)
+            own = rows[variant].model if variant in rows and variant not in experiment.define else {}
+            model = check(kinds.Model, experiment.model | own, (*at, "model"), source)
             method = self._method(variant, known[variant], experiment, model, at, source)
             for seed in self.profile.seeds:
                 self._all[name, variant, seed] = RunConfig(
                     paper=paper,
                     task=task,
+                    kind=kind,
                     variant=variant,
                     data=data,
                     model=model,

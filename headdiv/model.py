@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from headdiv.attention import AttentionLayout, AttentionSpec, Cache, Kind
+from headdiv.attention import AttentionLayout, AttentionSpec, BlockSpec, Cache, Kind
 from headdiv.config import ModelConfig, Sizes
 from headdiv.data.batches import Batch
 from headdiv.dropout import Dropout
@@ -23,7 +23,15 @@ from headdiv.errors import DataError
 
 MAX_POSITIONS = 4096
 
-BuildAttention = Callable[[AttentionSpec], nn.Module]
+
+class Parts(Protocol):
+    """Makes the parts of a model that methods may replace: see `headdiv.methods.base.Method`."""
+
+    def attention(self, spec: AttentionSpec) -> nn.Module:
+        """An attention module."""
+
+    def block_output(self, spec: BlockSpec) -> nn.Module:
+        """What a layer's output goes through: (rows, D) -> (rows, D)."""
 
 
 class FeedForward(nn.Sequential):
@@ -40,13 +48,14 @@ class FeedForward(nn.Sequential):
 class Layer(nn.Module):
     """Self-attention, in the decoder encoder-decoder attention, feed-forward; each norm(x + dropout(f(x)))."""
 
-    def __init__(self, config: Sizes, build_attention: BuildAttention, kinds: list[Kind], layer: int) -> None:
+    def __init__(self, config: Sizes, parts: Parts, kinds: list[Kind], layer: int) -> None:
         super().__init__()
         specs = [AttentionSpec(kind, layer, config.d_model, config.heads, config.attention_bias) for kind in kinds]
-        self.attention = nn.ModuleDict({spec.kind: build_attention(spec) for spec in specs})
+        self.attention = nn.ModuleDict({spec.kind: parts.attention(spec) for spec in specs})
         self.attention_norm = nn.ModuleDict({kind: nn.LayerNorm(config.d_model) for kind in kinds})
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = nn.LayerNorm(config.d_model)
+        self.block_output = parts.block_output(BlockSpec(kinds[0], layer, config.d_model))
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, memory: Tensor | None, layouts: dict[Kind, AttentionLayout]) -> Tensor:
@@ -54,23 +63,23 @@ class Layer(nn.Module):
         for kind, attention in self.attention.items():
             update = attention(x, memory if kind == "cross" else None, layouts[kind])
             x = self.attention_norm[kind](x + self.dropout(update))
-        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+        return self.block_output(self.feed_forward_norm(x + self.dropout(self.feed_forward(x))))
 
     def step(self, x: Tensor, caches: dict[Kind, Cache]) -> Tensor:
         """One new position for each row of a batch of hypotheses: (B, D) -> (B, D)."""
         for kind, attention in self.attention.items():
             x = self.attention_norm[kind](x + attention.step(x, caches[kind]))
-        return self.feed_forward_norm(x + self.feed_forward(x))
+        return self.block_output(self.feed_forward_norm(x + self.feed_forward(x)))
 
 
 class Transformer(nn.Module):
-    """Encoder–decoder; attention modules come from ``build_attention``, one call for each module.
+    """Encoder–decoder; attention modules come from ``parts``, one call for each module.
 
     Args:
         config: the sizes.
         source_words: words that the encoder can read.
         target_words: words that the decoder can read.
-        build_attention: makes each attention module.
+        parts: makes what methods may replace.
         outputs: scores for each row of the decoder; one for each target word where left out.
     """
 
@@ -79,20 +88,20 @@ class Transformer(nn.Module):
         config: ModelConfig,
         source_words: int,
         target_words: int,
-        build_attention: BuildAttention,
+        parts: Parts,
         outputs: int | None = None,
     ) -> None:
         super().__init__()
         D = config.d_model
         self.source_embedding = nn.Embedding(source_words, D)
         self.target_embedding = nn.Embedding(target_words, D)
-        self.encoder = nn.ModuleList(
-            Layer(config, build_attention, ["encoder"], layer) for layer in range(config.encoder_layers)
-        )
+        self.encoder = nn.ModuleList(Layer(config, parts, ["encoder"], layer) for layer in range(config.encoder_layers))
         self.decoder = nn.ModuleList(
-            Layer(config, build_attention, ["decoder", "cross"], layer) for layer in range(config.decoder_layers)
+            Layer(config, parts, ["decoder", "cross"], layer) for layer in range(config.decoder_layers)
         )
         self.output_embedding = nn.Linear(D, outputs or target_words, bias=False)
+        if config.tied_output:
+            self.output_embedding.weight = self.target_embedding.weight
         self.dropout = Dropout(config.dropout)
         self.register_buffer("position_table", sinusoids(MAX_POSITIONS, D), persistent=False)
 
@@ -163,14 +172,16 @@ def initialise(model: nn.Module, seed: int) -> None:
 
     Two variants with one seed therefore start from equal values wherever their parameters have equal
     names and shapes, whatever else they contain: the common random seed of the paper, made exact.
-    A module with an ``initialise(generator)`` method of its own fills its parameters itself.
+    A module with an ``initialise(generator)`` method of its own fills its parameters itself; an output tied to an
+    embedding is drawn as the embedding.
     """
+    embedded = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     for name, module in model.named_modules():
         # Seed and name go into 32 bits together: torch's generator on the CPU ignores the upper ones.
         generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
         if hasattr(module, "initialise"):
             module.initialise(generator)
-        elif isinstance(module, nn.Linear):
+        elif isinstance(module, nn.Linear) and id(module.weight) not in embedded:
             nn.init.xavier_uniform_(module.weight, generator=generator)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)

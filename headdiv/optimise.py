@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from headdiv import distributed
+from headdiv.attention import HeadRecord, record_heads
 from headdiv.config import TrainConfig
 from headdiv.errors import TrainingError
 from headdiv.methods.base import Method
@@ -26,6 +28,7 @@ class Sums:
     loss: float  # nats, as trained on
     nll: float  # nats, without label smoothing
     correct: int
+    auxiliary: float  # what the method added to the loss
 
 
 class Learner:
@@ -33,7 +36,7 @@ class Learner:
 
     def __init__(self, task: Task[Any], model: nn.Module, method: Method, config: TrainConfig) -> None:
         self.task = task
-        self.own = method.own_parameters(model)
+        self.own, self.watched = method.own_parameters(model), method.watches()
         own = {id(parameter) for parameter in self.own}
         self.model, self.method, self.config = model, method, config
         self.parameters = [p for p in model.parameters() if p.requires_grad and id(p) not in own]
@@ -62,26 +65,39 @@ class Learner:
         config, weight = self.config, self.model.output_weight
         for group in self.optimiser.param_groups:
             group["lr"] = config.learning_rate * rate_factor(config, number, steps)
-        with torch.autocast(weight.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+        progress, records = (number - 1) / steps, list[HeadRecord]()
+        with contextlib.ExitStack() as open_while:
+            open_while.enter_context(
+                torch.autocast(weight.device.type, torch.bfloat16, enabled=config.precision == "bfloat16")
+            )
+            if self.watched != "nothing":
+                records = open_while.enter_context(record_heads(self.model, weights=self.watched == "weights"))
             losses = self.task.loss(self.forward, weight, batch, config.label_smoothing)
-        sums = _sums(losses)
+        count = int(distributed.total_numbers(losses.count)[0])
+        added = self.method.aux_loss(self.model, records, progress, count)
+        sums = _sums(losses, added)
         must_be_finite("loss", sums.loss, number)
+        must_be_finite("loss that the method adds", sums.auxiliary, number)
         for parameter in self.model.parameters():
             parameter.grad = None
         # DistributedDataParallel takes the mean over the ranks, and this is the mean over all predictions.
-        (losses.loss * (distributed.world() / sums.count)).backward()
+        loss = losses.loss * (distributed.world() / count)
+        (loss if added is None else loss + added).backward()
+        for parameter in self.method.frozen_parameters(self.model, progress):
+            parameter.grad = None
         norm = nn.utils.clip_grad_norm_(self.parameters, config.clip_norm or math.inf)
         norm = norm + nn.utils.get_total_norm([parameter.grad for parameter in self.own])
         must_be_finite("norm of the gradient", norm.item(), number)
-        self.method.after_backward(self.model, progress=(number - 1) / steps)
+        self.method.after_backward(self.model, progress)
         self.optimiser.step()
         return sums
 
 
-def _sums(losses: Losses) -> Sums:
+def _sums(losses: Losses, added: Tensor | None) -> Sums:
     numbers = (losses.count, losses.tokens, losses.loss.item(), losses.nll.item(), int(losses.correct))
-    count, tokens, loss, nll, correct = distributed.total_numbers(*numbers)
-    return Sums(int(count), int(tokens), loss, nll, int(correct))
+    own = 0.0 if added is None else added.item() / distributed.world()
+    count, tokens, loss, nll, correct, auxiliary = distributed.total_numbers(*numbers, own)
+    return Sums(int(count), int(tokens), loss, nll, int(correct), auxiliary)
 
 
 def rate_factor(config: TrainConfig, step: int, steps: int) -> float:

@@ -40,6 +40,10 @@ class Side:
         """The same on another device."""
         return Side(*(x.to(device) if isinstance(x, Tensor) else x for x in vars(self).values()))
 
+    def sentence_of_row(self) -> Tensor:
+        """(T,) number of each row's sentence."""
+        return torch.repeat_interleave(torch.arange(len(self.lengths), device=self.lengths.device), self.lengths)
+
     def offsets(self) -> Tensor:
         """(B,) the row at which each sentence begins."""
         return self.lengths.cumsum(0) - self.lengths
@@ -117,6 +121,5 @@ def pad_rows(rows: Tensor, side: Side, fill: float = 0.0) -> Tensor:
     """(T, …) -> (B, longest, …): one sentence a line, ``fill`` behind its end."""
     longest = int(side.lengths.max()) if len(side.lengths) else 1  # softmax and argmax need a column
     padded = rows.new_full((len(side.lengths), longest, *rows.shape[1:]), fill)
-    sentence = torch.repeat_interleave(torch.arange(len(side.lengths), device=rows.device), side.lengths)
-    padded[sentence, side.positions] = rows
+    padded[side.sentence_of_row(), side.positions] = rows
     return padded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 from torch import nn
 
 from headdiv import checkpoints, distributed, places, progress
@@ -17,12 +19,12 @@ from headdiv.data.sources import content_key
 from headdiv.errors import TrainingError
 from headdiv.files import read_json, replacing, short_hash, write_json
 from headdiv.methods import make_method
-from headdiv.methods.base import Method
+from headdiv.methods.base import EpochEnd, Method
 from headdiv.model import count_parameters, initialise
 from headdiv.optimise import Learner, must_be_finite
 from headdiv.provenance import peak_memory_mib, provenance
 from headdiv.tasks import TASKS
-from headdiv.tasks.base import Run, held_out_loss, vocabulary_of
+from headdiv.tasks.base import Run, held_out_loss, observed_heads, vocabulary_of
 
 
 def build_model(
@@ -37,7 +39,7 @@ def build_model(
     """
     method = make_method(config.method)
     with torch.device("meta" if str(device) == "meta" else "cpu"):
-        model = TASKS[config.task].build(config, vocabulary, method.attention)
+        model = TASKS[config.kind].build(config, vocabulary, method)
     if str(device) == "meta":
         return model, method
     initialise(model, config.seed)
@@ -64,16 +66,24 @@ def train(config: RunConfig, device: torch.device | str | None = None) -> Run:
     """
     device = torch.device(device) if device else choose_device()
     folder = run_folder(config)
-    with distributed.process_group(device):
-        if not (folder / "training.json").is_file():
+    with distributed.process_group(device), _alone(folder):
+        if distributed.agreed(not (folder / "training.json").is_file()):
             _train(config, folder, device)
         distributed.wait()
     return load_run(config, device)
 
 
+def _alone(folder: Path) -> contextlib.AbstractContextManager[Any]:
+    """Two processes may ask for one run, which has one folder: the second waits, and finds it finished."""
+    if not distributed.is_first():
+        return contextlib.nullcontext()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return FileLock(folder.with_suffix(".lock"))
+
+
 def _train(config: RunConfig, folder: Path, device: torch.device) -> None:
     torch.set_num_threads(config.threads)
-    task = TASKS[config.task]
+    task = TASKS[config.kind]
     if distributed.is_first():
         task.load(config.data)  # prepares it where that is still to be done
     distributed.wait()
@@ -100,7 +110,7 @@ def load_run(config: RunConfig, device: torch.device | str | None = None) -> Run
     if not (folder / "training.json").is_file():
         raise TrainingError(f"{config.variant}, seed {config.seed}: not trained yet, {folder} holds no finished run")
     torch.set_num_threads(config.threads)
-    task = TASKS[config.task]
+    task = TASKS[config.kind]
     corpus = task.load(config.data)
     model, _ = build_model(config, vocabulary_of(corpus), device or choose_device())
     checkpoints.load_model(model, folder / "model.safetensors")
@@ -124,8 +134,8 @@ class _Training:
         self, config: RunConfig, folder: Path, corpus: Any, model: nn.Module, method: Method, device: torch.device
     ) -> None:
         self.config, self.corpus, self.model, self.device = config, corpus, model, device
-        self.task = TASKS[config.task]
-        self.name = f"{config.task} {config.variant} seed {config.seed}"
+        self.task = TASKS[config.kind]
+        self.name = f"{config.paper}/{config.task} {config.variant} seed {config.seed}"
         self.checkpoints = folder / "checkpoints"
         self.learner = Learner(self.task, model, method, config.train)
         self.feed = self.task.feed(corpus, config)
@@ -179,6 +189,7 @@ class _Training:
         sums, count = self.epoch, self.epoch["count"]
         valid = held_out_loss(self.task, self.model, self.corpus, "valid", self.config, self.device)
         must_be_finite("validation loss", valid["nll"], self.step)
+        epochs = self.config.train.epochs
         told = {
             "epoch": number + 1,
             "steps": self.step,
@@ -188,14 +199,32 @@ class _Training:
             "validation_nll": valid["nll"],
             "validation_accuracy": valid["accuracy"],
         }
+        if sums["auxiliary"]:
+            told["auxiliary_loss"] = sums["auxiliary"] / sums["batches"]
+        if number + 1 < epochs:
+            told |= self._between_epochs(number + 1)
         self.curve.append(told)
         self.epoch = _new_epoch()
         if distributed.is_first():
             progress.say(
-                f"{self.name} epoch {number + 1}/{self.config.train.epochs}: "
+                f"{self.name} epoch {number + 1}/{epochs}: "
                 f"training loss {told['training_loss']:.4f}, validation loss {told['validation_nll']:.4f}, "
                 f"accuracy {told['validation_accuracy']:.2f} %, {self.tokens / self.seconds:,.0f} tokens/s"
             )
+
+    def _between_epochs(self, epoch: int) -> dict[str, Any]:
+        """What the method does behind an epoch, if it does anything."""
+        end = EpochEnd(
+            self.model,
+            self.learner.optimiser,
+            epoch,
+            self.config.train.epochs,
+            self.config.seed,
+            [point.get("method", {}) for point in self.curve],
+            lambda: observed_heads(self.task, self.model, self.corpus, "valid", self.config, self.device),
+        )
+        done = self.learner.method.after_epoch(end)
+        return {"method": done} if done else {}
 
     def _record(self) -> dict[str, Any]:
         return {
@@ -226,4 +255,4 @@ class _Training:
 
 
 def _new_epoch() -> dict[str, Any]:
-    return {"batches": 0, "count": 0, "tokens": 0, "loss": 0.0, "nll": 0.0, "correct": 0}
+    return {"batches": 0, "count": 0, "tokens": 0, "loss": 0.0, "nll": 0.0, "correct": 0, "auxiliary": 0.0}

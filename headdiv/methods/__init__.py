@@ -8,11 +8,24 @@ from typing import Any
 from headdiv.config import Sizes
 from headdiv.methods.base import Method
 from headdiv.methods.deacon import Deacon
+from headdiv.methods.disagreement import Disagreement
+from headdiv.methods.dpp import Dpp
+from headdiv.methods.homeostasis import Homeostasis
+from headdiv.methods.mixing import Mixing
+from headdiv.methods.moa import Moa
+from headdiv.methods.rotation import DynamicRotation, Rotation
 from headdiv.settings import Settings, Source, check, mistake, nearest
 
 METHODS: dict[str, type[Method]] = {
     "baseline": Method,
     "deacon": Deacon,
+    "rotation": Rotation,
+    "dynamic-rotation": DynamicRotation,
+    "mixing": Mixing,
+    "disagreement": Disagreement,
+    "dpp": Dpp,
+    "homeostasis": Homeostasis,
+    "moa": Moa,
 }
 
 

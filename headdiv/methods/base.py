@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
-from torch import nn
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from headdiv.attention import AttentionSpec, MultiHeadAttention
+import torch
+from torch import Tensor, nn
+
+from headdiv.attention import AttentionSpec, BlockSpec, HeadRecord, MultiHeadAttention
 from headdiv.config import Sizes
 from headdiv.settings import Settings
+
+Watched = Literal["nothing", "heads", "weights"]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the heads did with one batch: their records, and which rows are marks instead of words."""
+
+    records: list[HeadRecord]
+    marks: dict[str, tuple[Tensor, Tensor]]  # by kind of attention: (T,) queries and (T',) keys, True where a mark
+
+
+@dataclass(frozen=True)
+class EpochEnd:
+    """What a method is shown between two epochs."""
+
+    model: nn.Module
+    optimiser: torch.optim.Optimizer
+    epoch: int  # that is over, from 1
+    epochs: int
+    seed: int
+    history: list[dict[str, Any]]  # what `after_epoch` returned after the earlier epochs
+    observe: Callable[[], Iterator[Observed]]  # the heads on this rank's share of the validation split
 
 
 class Method:
@@ -27,8 +55,41 @@ class Method:
         """The attention module to put at the place that ``spec`` describes."""
         return MultiHeadAttention(spec)
 
+    def block_output(self, spec: BlockSpec) -> nn.Module:
+        """What the output of the layer that ``spec`` describes goes through: (rows, D) -> (rows, D)."""
+        return nn.Identity()
+
+    def watches(self) -> Watched:
+        """What `aux_loss` is to be shown of the heads; "weights": values and outputs too."""
+        return "nothing"
+
+    def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
+        """What is added to the loss (nats for each prediction); None: nothing.
+
+        With several ranks each adds its own, and the mean over the ranks counts: see `distributed.mean_over_ranks`.
+
+        Args:
+            model: the model in training.
+            records: of this batch, as `watches` asks for.
+            progress: share of the training that is done, from 0 to 1.
+            count: predictions of the batch, on all ranks.
+        """
+        return None
+
     def own_parameters(self, model: nn.Module) -> list[nn.Parameter]:
         """Parameters that the method trains itself; clipping and the optimiser leave them alone."""
+        return []
+
+    def after_epoch(self, end: EpochEnd) -> dict[str, Any]:
+        """Called between two epochs, after validation; what it returns (JSON) is kept with the epoch's results."""
+        return {}
+
+    def findings(self, model: nn.Module) -> dict[str, Any]:
+        """What of the trained model's parameters the results keep (JSON), by name."""
+        return {}
+
+    def frozen_parameters(self, model: nn.Module, progress: float) -> list[nn.Parameter]:
+        """Parameters that this step is to leave as they are: without a gradient, clipping and optimiser pass them."""
         return []
 
     def after_backward(self, model: nn.Module, progress: float) -> None:

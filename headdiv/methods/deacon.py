@@ -15,7 +15,7 @@ Letters: T rows, H heads (h), K head width (d_k), D model width, k inputs and M 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -26,6 +26,7 @@ from headdiv import distributed
 from headdiv.attention import AttentionSpec, MultiHeadAttention
 from headdiv.batch_norm import BatchNorm
 from headdiv.config import Sizes
+from headdiv.diversity import column_correlations, column_cosines, mean_off_diagonal
 from headdiv.gha import deacon_update, gha_inner_loop, moments, pooled_covariance, principal_components, sanger_rule
 from headdiv.methods.base import Method
 from headdiv.settings import Settings
@@ -192,6 +193,10 @@ class Deacon(Method):
             layer.w += step
             layer.w.grad = None
 
+    def findings(self, model: nn.Module) -> dict[str, Any]:
+        """What Figure 6 needs."""
+        return {"pca_weights": pca_weights(model)}
+
     @staticmethod
     def _covariances(layers: list[PCAOutput]) -> Tensor:
         """C of every module over the rows of all ranks."""
@@ -213,3 +218,24 @@ class Deacon(Method):
 def pca_layers(model: nn.Module) -> dict[str, PCAOutput]:
     """Name and PCA layer of every attention module that has one."""
     return {name: module for name, module in model.named_modules() if isinstance(module, PCAOutput)}
+
+
+def pca_weights(model: nn.Module) -> dict[str, dict[str, Any]]:
+    """What Figure 6 needs of every PCA layer, by module name; empty for a model without any.
+
+    Returns:
+        For each: the matrix of `column_cosines`, its `mean_off_diagonal`, that of `column_correlations`,
+        and the length of each column.
+    """
+    told = {}
+    for name, layer in pca_layers(model).items():
+        w = layer.w.detach().double().cpu()
+        cosines = column_cosines(w)
+        told[name.removesuffix(".output")] = {
+            "place": f"{layer.spec.kind} {layer.spec.layer + 1}",
+            "cosines": [[round(value, 6) for value in row] for row in cosines.tolist()],
+            "mean_absolute_cosine": mean_off_diagonal(cosines),
+            "mean_absolute_correlation": mean_off_diagonal(column_correlations(w)),
+            "column_lengths": w.norm(dim=0).tolist(),
+        }
+    return told

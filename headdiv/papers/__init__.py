@@ -19,6 +19,7 @@ class Variant(Settings):
 
     label: str
     method: dict[str, Any]
+    model: dict[str, Any] = Field(default_factory=dict, description="sizes of this row alone")
     reported: dict[str, float] = Field(default_factory=dict)
 
 
@@ -31,11 +32,22 @@ class Column(Settings):
     digits: int = Field(ge=0, description="decimals that the paper prints")
 
 
+class Sizes(Settings):
+    """The model that a paper's parameter counts belong to."""
+
+    model: dict[str, Any]
+    vocabulary: list[int]
+    printed_to: int = Field(1, ge=1, description="counts are printed to so many parameters")
+    data: dict[str, Any] = Field(default_factory=dict, description="of the data, what the model's size depends on")
+
+
 class Task(Settings):
     """One task of a paper, and the table of its results."""
 
     title: str
     table: str
+    kind: str | None = Field(None, description="what kind of task it is; its own name where left out")
+    sizes: Sizes | None = Field(None, description="what the reported parameter counts belong to")
     columns: dict[str, Column]
     variants: dict[str, Variant]
     notes: list[str] = Field(default_factory=list)

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from headdiv import distributed
+from headdiv.attention import record_heads
 from headdiv.config import DataConfig, RunConfig, Sizes
 from headdiv.files import short_hash
-from headdiv.model import BuildAttention
+from headdiv.methods.base import Observed
+from headdiv.model import Parts
 from headdiv.settings import Settings, Source
 
 Corpus = TypeVar("Corpus")
@@ -133,7 +135,7 @@ class Task(ABC, Generic[Corpus]):
         return vocabulary_of(self.load(config))
 
     @abstractmethod
-    def build(self, config: RunConfig, vocabulary: tuple[int, ...], build_attention: BuildAttention) -> nn.Module:
+    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: Parts) -> nn.Module:
         """The model, not yet initialised."""
 
     @abstractmethod
@@ -147,6 +149,10 @@ class Task(ABC, Generic[Corpus]):
     @abstractmethod
     def loss(self, model: Callable[[Any], Tensor], weight: Tensor, batch: Any, smoothing: float = 0.0) -> Losses:
         """What the model makes of a batch; ``weight`` is its output weight."""
+
+    def marks(self, batch: Any) -> dict[str, tuple[Tensor, Tensor]]:
+        """By kind of attention, which rows hold a mark instead of a word: (T,) of the queries, (T',) of the keys."""
+        return {}
 
     @abstractmethod
     def scores(self, run: Run) -> dict[str, Score]:
@@ -169,6 +175,19 @@ def vocabulary_of(corpus: Any) -> tuple[int, ...]:
 def score(value: float, unit: str, signature: str) -> Score:
     """One number with what it takes to read it."""
     return {"value": value, "unit": unit, "signature": signature}
+
+
+@torch.no_grad()
+def observed_heads(
+    task: Task[Any], model: nn.Module, corpus: Any, split: str, config: RunConfig, device: torch.device | str
+) -> Iterator[Observed]:
+    """What the heads do, batch by batch of a split, nothing dropped out; with several ranks, this one's share."""
+    model.eval()
+    for batch in task.held_out(corpus, split, config):
+        batch = batch.to(device)
+        with record_heads(model) as records:
+            model(batch)
+        yield Observed(records, task.marks(batch))
 
 
 @torch.no_grad()

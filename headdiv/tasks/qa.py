@@ -28,7 +28,7 @@ from headdiv.data.qa import QACorpus, QASplit, load_qa, make_qa_batch
 from headdiv.data.spans import tokenise_with_offsets
 from headdiv.data.squad import Question
 from headdiv.errors import DataError
-from headdiv.model import BuildAttention, Transformer
+from headdiv.model import Parts, Transformer
 from headdiv.packing import MASKED, pad_rows
 from headdiv.scores import squad as scoring
 from headdiv.settings import Source
@@ -55,10 +55,10 @@ class QuestionAnswering(Task[QACorpus]):
         """See `Task`."""
         return load_qa(config)
 
-    def build(self, config: RunConfig, vocabulary: tuple[int, ...], build_attention: BuildAttention) -> Transformer:
+    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: Parts) -> Transformer:
         """See `Task`."""
         (words,) = vocabulary
-        return Transformer(config.model, words, words, build_attention, outputs=2)
+        return Transformer(config.model, words, words, parts, outputs=2)
 
     def feed(self, corpus: QACorpus, config: RunConfig) -> Feed:
         """See `Task`; questions whose answer was cut off are left out."""

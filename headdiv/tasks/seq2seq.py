@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import sacrebleu
 from torch import Tensor
@@ -13,14 +12,15 @@ from torch import Tensor
 from headdiv import distributed
 from headdiv.config import DecodeConfig, ModelConfig, RunConfig, SummarisationData, TranslationData
 from headdiv.data import sources
-from headdiv.data.batches import Batch, batch_numbers, make_batch
-from headdiv.data.seq2seq import Corpus, load_summarisation, load_translation
+from headdiv.data.batches import BEGIN, END, Batch, batch_numbers, make_batch
+from headdiv.data.seq2seq import Corpus, load_summarisation, load_translation, word_rules
+from headdiv.data.ted import languages_of
 from headdiv.data.torchtext06 import token_bleu
 from headdiv.data.words import detokenize, tokenize
 from headdiv.decode import translate
 from headdiv.files import read_json, write_json
 from headdiv.losses import linear_cross_entropy
-from headdiv.model import BuildAttention, Transformer
+from headdiv.model import Parts, Transformer
 from headdiv.scores.rouge import rouge
 from headdiv.settings import Source, mistake
 from headdiv.tasks.base import Feed, Losses, PlannedFeed, Run, Score, Task, outputs_path, score
@@ -38,9 +38,9 @@ class Seq2Seq(Task[Corpus]):
     unigram = "every word by its frequency in the training targets"
     budget: tuple[str, ...]  # sides that a batch's budget of tokens counts
 
-    def build(self, config: RunConfig, vocabulary: tuple[int, ...], build_attention: BuildAttention) -> Transformer:
+    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: Parts) -> Transformer:
         """See `Task`."""
-        return Transformer(config.model, *vocabulary, build_attention)
+        return Transformer(config.model, *vocabulary, parts)
 
     def feed(self, corpus: Corpus, config: RunConfig) -> Feed:
         """See `Task`."""
@@ -66,6 +66,11 @@ class Seq2Seq(Task[Corpus]):
         sums = linear_cross_entropy(hidden, weight, batch.target_out, smoothing)
         return Losses(*sums, count=len(hidden), tokens=len(hidden))
 
+    def marks(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        """END behind the source, BEGIN before the target."""
+        source, target = batch.source == END, batch.target_in == BEGIN
+        return {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
+
     def outputs_file(self, run: Run) -> Path:
         """A JSON list of texts, in the test set's order."""
         return outputs_path(run, "outputs")
@@ -82,14 +87,14 @@ class Seq2Seq(Task[Corpus]):
 
     def as_text(self, run: Run, output: list[int]) -> str:
         """Word indices as text."""
-        return detokenize(run.corpus.target.decode(output), getattr(run.config.data, "target", "en"))
+        return detokenize(run.corpus.decode(output), getattr(run.config.data, "target", "en"))
 
     def apply(self, run: Run, text: str) -> str:
         """One text, typed in."""
         data = run.config.data
-        words = tokenize(text, getattr(data, "source", "en"), data.lowercase)
+        words = tokenize(text, getattr(data, "source", "en"), **word_rules(data))
         words = words[: getattr(data, "document_words", None)]
-        (output,) = translate(run.model, [np.asarray(run.corpus.source.encode(words))], run.config.decode, run.device)
+        (output,) = translate(run.model, [run.corpus.encode(words)], run.config.decode, run.device)
         return self.as_text(run, output)
 
     def references(self, run: Run) -> list[str]:
@@ -111,18 +116,12 @@ class Translation(Seq2Seq):
     def check_data(
         self, config: TranslationData, at: tuple[str, ...] = ("data",), source: Source | None = None
     ) -> None:
-        """Both languages must be there in every split."""
+        """Both languages must be there in every split, as files or in an archive."""
         sources.check_data(config, [], at, source)
-        if config.files is not None:
-            languages = set.intersection(*(set(told) for told in config.files.values()))
-        elif config.name == "toy":
-            languages = {"source": {"en"}, "target": {"de"}}
-        else:
-            languages = set(sources.fetch.load_registry()[config.name].splits["train"].files)
-        for key in ("source", "target"):
-            known = languages[key] if isinstance(languages, dict) else languages
+        for key, language in (("source", "en"), ("target", "de")):
+            known = {language} if config.files is None and config.name == "toy" else _languages(config, at, source)
             value = getattr(config, key)
-            if value not in known:
+            if known is not None and value not in known:
                 raise mistake((*at, key), f"{value!r} is not known; there are: {', '.join(sorted(known))}", source)
 
     def load(self, config: TranslationData) -> Corpus:
@@ -133,13 +132,20 @@ class Translation(Seq2Seq):
         """BLEU and chrF by sacrebleu against the raw references; torchtext's BLEU over tokens as a cross-check."""
         return self.score_lines(run, self.outputs(run))
 
+    def references(self, run: Run) -> list[str]:
+        """The test set's targets as they stand: sacrebleu folds case itself, and its signature says so."""
+        return [target for _, target in run.corpus.test.text]
+
     def score_lines(self, run: Run, lines: list[str]) -> dict[str, Score]:
         """The same for translations from anywhere."""
         data, references, told = run.config.data, self.references(run), {}
-        for name, metric in (("bleu", sacrebleu.BLEU()), ("chrf", sacrebleu.CHRF())):
+        metrics = {"bleu": sacrebleu.BLEU(lowercase=data.lowercase), "chrf": sacrebleu.CHRF(lowercase=data.lowercase)}
+        for name, metric in metrics.items():
             result = metric.corpus_score(lines, [references])
             told[name] = score(result.score, "0 to 100", str(metric.get_signature()))
-        tokens = [[tokenize(line, data.target) for line in side] for side in (lines, references)]
+        # Case is folded before words are found, since translations have none that the rules could go by.
+        rules = {"lowercase": data.lowercase, "split_dashes": data.split_dashes}
+        tokens = [[tokenize(line, data.target, **rules) for line in side] for side in (lines, references)]
         case = "lower case" if data.lowercase else "case kept"
         signature = f"torchtext 0.6.0 bleu_score, Moses tokens, {case}, one reference"
         told["bleu_tokens"] = score(token_bleu(*tokens), "0 to 100", signature)
@@ -148,6 +154,33 @@ class Translation(Seq2Seq):
     def examples(self, run: Run, count: int) -> pd.DataFrame:
         """Source, reference, translation."""
         return self._examples(run, count, ["source", "reference", "translation"])
+
+
+def _languages(config: TranslationData, at: tuple[str, ...], source: Source | None) -> set[str] | None:
+    """The languages of which every split that is read has files; None where an archive's name does not tell."""
+    known: set[str] | None = None
+    roles = sources.roles_of_splits(config)
+    for key, name in sources.read_splits(config).items():
+        archived = "archive" in roles[name]
+        told = _archived(config, key, name, at, source) if archived else set(roles[name])
+        if told is not None:
+            known = told if known is None else known & told
+    return known
+
+
+def _archived(
+    config: TranslationData, key: str, name: str, at: tuple[str, ...], source: Source | None
+) -> set[str] | None:
+    if key == "valid":
+        what = "is missing: the archive holds no validation set; expected a number (23, as published, takes every 23rd)"
+        raise mistake((*at, "valid_every"), what, source)
+    if config.files is None:
+        return languages_of(sources.fetch.load_registry()[config.name].splits[name].files["archive"])
+    told = config.files[name]
+    if len(told) > 1 or not isinstance(told["archive"], str):
+        what = f"found {', '.join(told)}, expected one archive and nothing else, or files of both languages"
+        raise mistake((*at, "files", name), what, source)
+    return languages_of(told["archive"])
 
 
 class Summarisation(Seq2Seq):

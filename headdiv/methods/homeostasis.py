@@ -1,0 +1,246 @@
+"""Homeostasis and sparsity (Kotyuzanskiy & Klimov): few units stay active, and rare ones come back.
+
+At two places: the heads before W^O, (T, H, K), each head for itself; and the output of a block (layer), (T, D).
+At each place one mechanism, as in Table 3:
+
+    kwta        of every row the k = round(s·n) largest units stay (Eqs. 1 to 3)
+    rfb-kwta    the same of values that are boosted where a unit was rarely active (Eqs. 4 to 6)
+    smart       a mask is drawn, from probabilities that depend on how often a unit was active (Eqs. 7 and 8)
+    dropout     what the paper compares with
+    none        as in the baseline
+
+(A) is the baseline, (B) rfb-kwta and dropout, (C) dropout twice, (D) smart twice, (E) rfb-kwta and smart.
+What a unit's activity is, is what the masks of the last Q training steps count (on all ranks together). The counts of
+a step enter after its backward pass, so a mask never depends on its own batch: no later word reaches an earlier one.
+
+At evaluation counts stand still. kWTA is a function of the values, and a model trained with n·s active units has
+never seen n of them, so both kinds of it stay active, unless ``kwta_evaluation`` says otherwise. "Smart" inhibition
+draws lots "similar to dropout", so it is off at evaluation; the paper rescales nothing, and ``expectation`` makes up
+for that by multiplying each unit by its probability of being kept. The paper itself is silent about evaluation.
+
+Letters: T rows, G groups (H heads, or 1), n units of a group (K or D), D model width.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from headdiv import distributed
+from headdiv.attention import AttentionSpec, BlockSpec, Kind, MultiHeadAttention
+from headdiv.config import Sizes
+from headdiv.dropout import Dropout
+from headdiv.methods.base import Method
+from headdiv.methods.kwta import (
+    HIGHEST,
+    LOWEST,
+    Reading,
+    boost,
+    keep_probabilities,
+    sampled,
+    survivors,
+    winners,
+)
+from headdiv.settings import Settings
+
+Mechanism = Literal["none", "dropout", "kwta", "rfb-kwta", "smart"]
+KWTA: tuple[Mechanism, ...] = ("kwta", "rfb-kwta")
+
+
+class Options(Settings):
+    """Mechanisms are to be named; the other defaults are those of the paper's best model, (D) of Table 3."""
+
+    attention: Mechanism = Field("none", description="on the heads, before W^O")
+    block: Mechanism = Field("none", description="on the output of each layer, behind its last norm")
+    s_att: float = Field(0.9, gt=0, lt=1, description="share of a head's units that stay active")
+    s_bo: float = Field(0.9, gt=0, lt=1, description="share of a block's units that stay active")
+    q_att: int = Field(256, ge=1, description="training steps whose activations are counted, at the heads…")
+    q_bo: int = Field(16, ge=1, description="…and at the blocks")
+    dropout: float = Field(0.1, ge=0, lt=1, description="rate where the mechanism is dropout")
+    kinds: tuple[Kind, ...] = Field(
+        ("encoder", "decoder"), min_length=1, description="kinds of attention; the paper names self-attention alone"
+    )
+    masked: Literal["boosted", "plain"] = Field(
+        "boosted", description="rfb-kwta: which values the winners pass on; the paper leaves it open"
+    )
+    reading: Reading = Field(
+        "inhibition", description="smart: what Eq. 7 is the probability of (see `kwta.keep_probabilities`)"
+    )
+    delta: float = Field(0.0, ge=0, description="smart: δ of Eq. 8, for which the paper has no number")
+    kwta_evaluation: Literal["active", "inactive"] = Field("active", description="kwta and rfb-kwta at evaluation")
+    smart_evaluation: Literal["identity", "expectation"] = Field(
+        "identity", description="smart at evaluation: all units, or each times its probability of being kept"
+    )
+
+
+class Inhibition(nn.Module):
+    """One mechanism at one place, with the activations of the last Q training steps.
+
+    Buffers: ``history`` (Q, G·n + 1), what each step counted, and at last its rows; ``total`` (G·n + 1), its sum over
+    the steps; ``oldest``, the line of ``history`` that the next step replaces. Integers, so that a sum from which the
+    oldest is taken and to which the newest is added stays the sum, and a step costs the same whatever Q is.
+
+    Args:
+        mechanism: kwta, rfb-kwta or smart.
+        place: what the results call it.
+        groups: G.
+        units: n.
+        s: share of units that stay active.
+        q: Q.
+        options: the method's.
+    """
+
+    def __init__(
+        self, mechanism: Mechanism, place: str, groups: int, units: int, s: float, q: int, options: Options
+    ) -> None:
+        super().__init__()
+        self.mechanism, self.place, self.options = mechanism, place, options
+        self.groups, self.units, self.s, self.k = groups, units, s, survivors(units, s)
+        self.pending: Tensor | None = None  # (G·n + 1,), counted on this rank since the last `remember`
+        width = groups * units + 1
+        self.register_buffer("history", torch.zeros(q, width, dtype=torch.int32))
+        self.register_buffer("total", torch.zeros(width, dtype=torch.int64))
+        self.register_buffer("oldest", torch.zeros(1, dtype=torch.int64))
+
+    @property
+    def counts(self) -> Tensor:
+        """t̄ of Eq. 5: how often each unit was active in the last Q steps, (G, n)."""
+        return self.total[:-1].view(self.groups, self.units)
+
+    @property
+    def shares(self) -> Tensor | None:
+        """The same for each row, (G, n); None where no row was counted yet."""
+        rows = int(self.total[-1])
+        return self.counts / rows if rows else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(T, G·n) -> (T, G·n); counts while training."""
+        if not self.training and self._rests():
+            return x
+        groups = x.view(len(x), self.groups, self.units)
+        # A product and not a choice: what is not a number must stay so, for the trainer to see it.
+        return (groups * self._factor(groups)).to(x.dtype).view(x.shape)
+
+    def _rests(self) -> bool:
+        """Whether the mechanism does nothing at evaluation."""
+        if self.mechanism in KWTA:
+            return self.options.kwta_evaluation == "inactive"
+        return self.options.smart_evaluation == "identity"
+
+    @torch.no_grad()
+    def _factor(self, x: Tensor) -> Tensor:
+        """What (T, G, n) values are multiplied by: 0 where they are inhibited."""
+        if self.mechanism == "smart":
+            keep = keep_probabilities(self.counts, self.s, self.options.reading, self.options.delta)
+            return self._counted(sampled(keep, len(x))) if self.training else keep.to(x.dtype)
+        if self.mechanism == "kwta":
+            return self._counted(winners(x, self.k))
+        boosts = boost(self.counts, self.k).to(torch.promote_types(x.dtype, torch.float32))  # (G, n)
+        mask = self._counted(winners(x * boosts, self.k))
+        return mask * boosts if self.options.masked == "boosted" else mask
+
+    def _counted(self, mask: Tensor) -> Tensor:
+        """The same mask (T, G, n); while training its activations are counted (Eq. 4)."""
+        if self.training:
+            counts = torch.cat([mask.sum(0).flatten(), self.total.new_tensor([len(mask)])])
+            self.pending = counts if self.pending is None else self.pending + counts
+        return mask
+
+    def remember(self, counts: Tensor) -> None:
+        """Put a training step's counts of all ranks, (G·n + 1,), in the place of the oldest step's."""
+        self.total += counts - self.history.index_select(0, self.oldest)[0]
+        self.history.index_copy_(0, self.oldest, counts[None].to(self.history.dtype))
+        self.oldest.add_(1).remainder_(len(self.history))
+        self.pending = None
+
+    def extra_repr(self) -> str:
+        """For print(model)."""
+        return f"{self.mechanism}, {self.groups}×{self.units} units, s={self.s}, Q={len(self.history)}"
+
+
+class InhibitedOutput(nn.Linear):
+    """W^O behind inhibited heads. Parameters have the baseline's names: a fresh model has its values too."""
+
+    def __init__(self, spec: AttentionSpec, inhibition: nn.Module) -> None:
+        super().__init__(spec.heads * spec.d_head, spec.d_model)
+        self.inhibition = inhibition
+
+    def forward(self, z: Tensor) -> Tensor:
+        """(T, H·K) -> (T, D)."""
+        return super().forward(self.inhibition(z))
+
+
+def inhibitions(model: nn.Module) -> list[Inhibition]:
+    """Every mechanism that counts, in the model's order."""
+    return [module for module in model.modules() if isinstance(module, Inhibition)]
+
+
+class Homeostasis(Method):
+    """The method: a mechanism before each W^O, at each block's output, or both."""
+
+    Options = Options
+    options: Options
+
+    @classmethod
+    def check(cls, options: Settings, model: Sizes) -> tuple[str, str] | None:
+        """Some mechanism, with at least one unit that stays and probabilities that Eq. 8 can reach."""
+        if options.attention == options.block == "none":
+            return "attention", "'none', and block is 'none' too; that is the method 'baseline'"
+        places = (
+            ("s_att", options.attention, options.s_att, model.d_model // model.heads, "a head"),
+            ("s_bo", options.block, options.s_bo, model.d_model, "a block's output"),
+        )
+        for key, mechanism, s, units, of in places:
+            if mechanism in KWTA and survivors(units, s) < 1:
+                return key, f"{s} keeps no unit: {of} has {units}, and round(s·{units}) must be at least 1"
+            if mechanism == "smart" and not LOWEST <= s <= HIGHEST:
+                return key, f"{s} is no median that smart inhibition can have: from {LOWEST} to {HIGHEST}"
+        return None
+
+    def attention(self, spec: AttentionSpec) -> nn.Module:
+        """Ordinary heads, inhibited where this kind is to be."""
+        o = self.options
+        if o.attention == "none" or spec.kind not in o.kinds:
+            return MultiHeadAttention(spec)
+        place = f"{spec.kind} {spec.layer + 1}"
+        inhibition = self._mechanism(o.attention, place, spec.heads, spec.d_head, o.s_att, o.q_att)
+        return MultiHeadAttention(spec, InhibitedOutput(spec, inhibition))
+
+    def block_output(self, spec: BlockSpec) -> nn.Module:
+        """The block's mechanism."""
+        o = self.options
+        if o.block == "none":
+            return super().block_output(spec)
+        return self._mechanism(o.block, f"{spec.stack} block {spec.layer + 1}", 1, spec.d_model, o.s_bo, o.q_bo)
+
+    def _mechanism(self, name: Mechanism, place: str, groups: int, units: int, s: float, q: int) -> nn.Module:
+        if name == "dropout":
+            return Dropout(self.options.dropout)
+        return Inhibition(name, place, groups, units, s, q, self.options)
+
+    @torch.no_grad()
+    def after_backward(self, model: nn.Module, progress: float) -> None:
+        """Add up what this step's masks counted on all ranks, in one exchange, and remember it."""
+        layers = inhibitions(model)
+        if not layers:
+            return
+        own = [torch.zeros_like(layer.total) if layer.pending is None else layer.pending for layer in layers]
+        pooled = distributed.total(torch.cat(own))
+        for layer, counts in zip(layers, pooled.split([len(part) for part in own]), strict=True):
+            layer.remember(counts)
+
+    def findings(self, model: nn.Module) -> dict[str, Any]:
+        """Of every unit the share of rows in which it was active in the last Q training steps, by place.
+
+        A block's output is one group, attention one a head. Plain kWTA makes no use of its counts, but they are
+        what the others' are to be compared with.
+        """
+        told = {}
+        for layer in inhibitions(model):
+            if layer.shares is not None:
+                rows = [[round(share, 4) for share in group] for group in layer.shares.tolist()]
+                told[layer.place] = {"mechanism": layer.mechanism, "s": layer.s, "shares": rows}
+        return {"activations": told} if told else {}

@@ -1,0 +1,123 @@
+"""Multi-head mixing, MHM (Azov & Landau): every head becomes a linear combination of all heads of its module.
+
+Z' = A Z over the heads, with A (h, h), the Alphas, from the identity. A stays frozen until a share P of the training
+is over; from then on a loss makes its nuclear norm grow (Eqs. 7 and 8):
+
+    L_nuc = ‖A(Θ0)‖_* + Δr − ‖A(Θ)‖_*        L = L_CE + γ L_nuc
+
+Θ0 are constants, so the gradient is that of −‖A‖_* whatever Θ0 and Δr are. As written, Θ0 are the parameters before
+the last step; in the authors' code they are the current ones, which makes the loss the constant Δr. They add γ L_nuc
+to the loss summed over a batch's tokens, as here; the tokens are then divided by.
+
+Their code has a bias of h a module beside the matrix: that makes the h² + h parameters of Table 3.
+
+Letters: T rows, H heads (h), K head width, D model width.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from headdiv.attention import AttentionSpec, HeadRecord, Kind, MultiHeadAttention
+from headdiv.diversity import attention_modules
+from headdiv.methods.base import Method
+from headdiv.methods.disagreement import ALL_KINDS, of_kinds
+from headdiv.settings import Settings
+
+
+class MixingOutput(nn.Linear):
+    """W^O behind the mixture of heads. Both are linear, so they are multiplied first: T rows pay for one.
+
+    It is W^O itself with two parameters more: a fresh model is, number by number, its baseline.
+    """
+
+    def __init__(self, spec: AttentionSpec) -> None:
+        super().__init__(spec.heads * spec.d_head, spec.d_model)
+        self.spec = spec
+        self.alphas = nn.Parameter(torch.eye(spec.heads))
+        self.beta = nn.Parameter(torch.zeros(spec.heads))
+        self.register_buffer("former_norm", torch.tensor(float(spec.heads)))  # ‖A(Θ0)‖_*
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """W^O as in the baseline, A the identity."""
+        nn.init.xavier_uniform_(self.weight, generator=generator)
+        for zero in (self.bias, self.beta):
+            nn.init.zeros_(zero)
+        nn.init.eye_(self.alphas)
+        self.former_norm.fill_(float(self.spec.heads))
+
+    def forward(self, z: Tensor) -> Tensor:
+        """(T, H·K) -> (T, D)."""
+        by_head = self.weight.view(-1, self.spec.heads, self.spec.d_head)  # (D, H, K)
+        weight = torch.matmul(self.alphas.T, by_head)  # head j reaches the output through column j of A
+        bias = self.bias + by_head.sum(dim=2) @ self.beta
+        return F.linear(z, weight.flatten(1), bias)
+
+
+def nuclear_norms(alphas: Tensor) -> Tensor:
+    """‖A‖_*, the sum of singular values: (…, H, H) -> (…); NaN where A is not finite, for the trainer to say so."""
+    values = torch.linalg.svdvals(alphas.nan_to_num())  # which would refuse NaN with an error of its own
+    return values.sum(-1) + 0 * alphas.detach().sum((-2, -1))
+
+
+class Mixing(Method):
+    """The method: a `MixingOutput` in each attention module."""
+
+    class Options(Settings):
+        """Defaults are those of the authors' code."""
+
+        start: float = Field(0.31, ge=0, le=1, description="P, share of the training until which A is frozen")
+        gamma: float = Field(40.0, ge=0, description="γ; 0: no loss on A")
+        growth: float = Field(1e-4, ge=0, description="Δr")
+        former: Literal["written", "coded"] = Field(
+            "written", description="Θ0: before the last step, or the current parameters; the gradient is the same"
+        )
+        kinds: tuple[Kind, ...] = Field(ALL_KINDS, min_length=1, description="kinds of attention whose heads are mixed")
+
+    options: Options
+
+    def attention(self, spec: AttentionSpec) -> nn.Module:
+        """Ordinary heads, mixed where this kind is to be."""
+        return MultiHeadAttention(spec, MixingOutput(spec) if spec.kind in self.options.kinds else None)
+
+    def layers(self, model: nn.Module) -> list[MixingOutput]:
+        """Every mixture of a model.
+
+        Raises:
+            TrainingError: it has no attention of these kinds.
+        """
+        return [module.output for module in of_kinds(attention_modules(model), self.options.kinds)]
+
+    def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
+        """γ times the sum of L_nuc over the modules, for each prediction; None while A is frozen."""
+        layers = self.layers(model)
+        if progress < self.options.start or not self.options.gamma:
+            return None
+        norms = nuclear_norms(torch.stack([layer.alphas for layer in layers]))  # (modules,)
+        current = norms.detach()
+        former = torch.stack([layer.former_norm for layer in layers]) if self.options.former == "written" else current
+        for layer, norm in zip(layers, current, strict=True):
+            layer.former_norm.copy_(norm)
+        return self.options.gamma / count * (former + self.options.growth - norms).sum()
+
+    def frozen_parameters(self, model: nn.Module, progress: float) -> list[nn.Parameter]:
+        """A and its bias until their time has come."""
+        if progress >= self.options.start:
+            return []
+        return [parameter for layer in self.layers(model) for parameter in (layer.alphas, layer.beta)]
+
+    def findings(self, model: nn.Module) -> dict[str, Any]:
+        """Every Alphas matrix and its nuclear norm, for Figures 3 and 4."""
+        told = {}
+        for layer in self.layers(model):
+            alphas = layer.alphas.detach().double().cpu()
+            told[f"{layer.spec.kind} {layer.spec.layer + 1}"] = {
+                "alphas": [[round(value, 6) for value in row] for row in alphas.tolist()],
+                "nuclear_norm": float(nuclear_norms(alphas)),
+            }
+        return {"alphas": told}
