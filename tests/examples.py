@@ -1,15 +1,18 @@
-"""A tiny model one step into its training, and DEACON's options in short: shared by the tests of methods."""
+"""Every method's options in a small size, and a tiny model one step into its training."""
 
 import numpy as np
 import torch
 
+from headdiv.attention import AttentionLayout, AttentionSpec, HeadRecord, record_heads
 from headdiv.config import ModelConfig
 from headdiv.data.batches import Pairs, make_batch
 from headdiv.losses import linear_cross_entropy
 from headdiv.methods import make_method
 from headdiv.model import Transformer, initialise
+from headdiv.packing import attention_mask, lay_out
 
 ARCHITECTURES = ["direct", "average", "nonlinear"]
+PLACES = ["subspace", "position", "output"]
 CONFIG = ModelConfig(d_model=12, heads=3, encoder_layers=1, decoder_layers=1, d_ff=10, dropout=0.1)
 
 
@@ -18,18 +21,86 @@ def some_pairs(n=6, seed=0):
     return Pairs(*([rng.integers(4, 15, rng.integers(1, 7)) for _ in range(n)] for _ in range(2)))
 
 
+def told(architecture="direct", m=3, **options):
+    return {"name": "deacon", "architecture": architecture, "m": m, **options}
+
+
+# By method: options that suit `CONFIG` and every larger model of an even number of heads.
+EXAMPLES = {
+    "baseline": [{"name": "baseline"}],
+    "deacon": [told(name, gha_steps=5) for name in ARCHITECTURES],
+    "rotation": [{"name": "rotation", "plan": "cross layer 1, heads 1 with 2, epochs 2"}],
+    "dynamic-rotation": [{"name": "dynamic-rotation", "choice": "hard", "swaps": 1, "every": 1}],
+    "mixing": [{"name": "mixing", "start": 0.0}],
+    "disagreement": [{"name": "disagreement", "term": term} for term in PLACES],
+    "dpp": [{"name": "dpp", "term": term} for term in PLACES],
+    "homeostasis": [
+        {"name": "homeostasis", "attention": "kwta", "s_att": 0.5},
+        {"name": "homeostasis", "attention": "rfb-kwta", "block": "smart", "s_att": 0.5, "q_att": 4, "q_bo": 4},
+        {"name": "homeostasis", "attention": "smart", "block": "rfb-kwta", "s_bo": 0.5, "q_att": 4, "q_bo": 4},
+    ],
+    "moa": [{"name": "moa", "experts": 4, "k": 2}, {"name": "moa", "experts": 5, "k": 3, "noisy": True}],
+}
+
+
+def watched_pass(model, method, batch, progress=0.5):
+    """Hidden states of a pass through the model, and what the method adds to the loss (0 where it adds nothing)."""
+    watched = method.watches()
+    if watched == "nothing":
+        hidden, records = model(batch), []
+    else:
+        with record_heads(model, weights=watched == "weights") as records:
+            hidden = model(batch)
+    added = method.aux_loss(model, records, progress, len(hidden))
+    return hidden, hidden.new_zeros(()) if added is None else added
+
+
+def tiny(options, dtype=torch.float64, seed=1, **sizes):
+    """A fresh model in evaluation mode, and its method."""
+    method = make_method(options)
+    model = Transformer(CONFIG.model_copy(update=sizes), 15, 15, method)
+    initialise(model, seed)
+    return model.to(dtype).eval(), method
+
+
+def heads_by_sentence(model, pairs):
+    """What every module's heads do with each pair alone, without packing: spec, A (H, N, S), V (H, S, K), O (H, N, K).
+
+    A line for each pair, in their order.
+    """
+    lines = []
+    for i in range(len(pairs)):
+        with record_heads(model) as records:
+            model(make_batch(pairs, [i]))
+        lines.append([(r.spec, r.weights[0], r.values.transpose(0, 1), r.outputs.transpose(0, 1)) for r in records])
+    return lines
+
+
+def record_of(weights, values, outputs):
+    """A record of one sentence: A (H, N, S), V (H, S, K), O (H, N, K)."""
+    queries, keys = (lay_out([x.shape[1]], [[0]]) for x in (outputs, values))
+    layout = AttentionLayout(queries, keys, attention_mask(queries, keys))
+    spec = AttentionSpec("cross", 0, values.shape[0] * values.shape[2], values.shape[0])
+    return HeadRecord(spec, layout, weights[None], values.transpose(0, 1), outputs.transpose(0, 1))
+
+
+def made_up_heads(seed, H=3, N=4, S=5, K=2, dtype=torch.float64):
+    """A, V and O of one sentence, as `record_of` wants them."""
+    generator = torch.Generator().manual_seed(seed)
+    shapes = (H, N, S), (H, S, K), (H, N, K)
+    scores, values, outputs = (torch.randn(shape, generator=generator, dtype=dtype) for shape in shapes)
+    return scores.softmax(-1), values, outputs
+
+
 def trained_one_step(options, dtype=torch.float32):
     """A model with all gradients in place, and its method."""
     method = make_method(options)
-    model = Transformer(CONFIG, 15, 15, method.attention)
+    model = Transformer(CONFIG, 15, 15, method)
     initialise(model, 1)
     model.to(dtype)
     torch.manual_seed(2)
     batch = make_batch(some_pairs(), range(6))
-    loss, _, _ = linear_cross_entropy(model(batch), model.output_weight, batch.target_out)
-    (loss / len(batch.target_out)).backward()
+    hidden, added = watched_pass(model, method, batch)
+    loss, _, _ = linear_cross_entropy(hidden, model.output_weight, batch.target_out)
+    (loss / len(batch.target_out) + added).backward()
     return model, method
-
-
-def told(architecture="direct", m=3, **options):
-    return {"name": "deacon", "architecture": architecture, "m": m, **options}

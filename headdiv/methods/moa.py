@@ -1,0 +1,271 @@
+"""Mixture of attention heads, MoA (Zhang et al. 2022): a router chooses k of E heads for every token.
+
+    y_t = Σ_{e chosen for t} p_e(t) · softmax((x_t W^q_e)(C W^k)ᵀ / √K) (C W^v) W^o_e      (Eqs. 4 to 8)
+
+Each expert has its own W^q and W^o; keys and values of the context C are shared by all, as in the authors' code. So
+the chosen heads of a token are the heads of multi-query attention (Shazeer 2019), which head is which differs from
+token to token, and only chosen experts are computed. See `headdiv.methods.routing` for the router.
+
+Bias: one for the output, as the baseline's W^O has, outside the sum; of queries (one for each expert), keys and values
+where the baseline has them. Parameters of a module with K = d_head:
+
+    2·D·K + E·2·D·K + D·E + D      (+ D·E if noisy, + (2 + E)·K with biases)
+
+The authors' code adds its losses, summed over the modules, to a loss that is the sum over a batch's predictions; there
+their weights are next to nothing. Here they are added to the mean over the predictions, unless `added` says otherwise.
+
+Letters: T rows, E experts, k chosen ones (slots), P = T·k pairs of a row and a slot, D model width, K width of a head,
+R windows, N query slots and S key slots of a window.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from headdiv.attention import (
+    AttentionLayout,
+    AttentionSpec,
+    Cache,
+    HeadRecord,
+    Recorder,
+    dot_product,
+    into_windows,
+    out_of_windows,
+)
+from headdiv.config import Sizes
+from headdiv.methods.base import Method, Watched
+from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses
+from headdiv.settings import Settings
+
+# ---- products with the chosen experts' matrices
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Which pairs of a row and a slot, numbered row by row, belong to each of E experts."""
+
+    pairs: tuple[Tensor, ...]  # E times (pairs of the expert,)
+    rows: tuple[Tensor, ...]  # E times, the rows of these pairs; none stands twice with one expert
+
+    @classmethod
+    def of(cls, experts: Tensor, number: int) -> Groups:
+        """Of chosen experts (T, k) among so many."""
+        flat = experts.flatten()
+        order = torch.argsort(flat, stable=True)
+        sizes = torch.bincount(flat, minlength=number).tolist()
+        return cls(order.split(sizes), order.div(experts.shape[1], rounding_mode="floor").split(sizes))
+
+
+class ExpertProduct(torch.autograd.Function):
+    """Lines of a matrix, each times an expert's own matrix, added up where they belong: y[to_e] += x[at_e] W_e.
+
+    One product an expert, gathered and added up while it is in the cache. For E = 32 a batched product of groups that
+    are padded to the longest takes twice as long, and one of all lines in the experts' order a fifth more.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, at: Sequence[Tensor], to: Sequence[Tensor], lines: int) -> Tensor:
+        """x (X, A), weight (E, A, B), at and to for each expert -> (lines, B)."""
+        ctx.save_for_backward(x, weight)
+        ctx.at, ctx.to = at, to
+        y = x.new_zeros(lines, weight.shape[2])
+        for matrix, here, there in zip(weight.unbind(0), at, to, strict=True):
+            y.index_add_(0, there, x.index_select(0, here) @ matrix)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of x and of the weight."""
+        x, weight = ctx.saved_tensors
+        grad_x, grad_weight = torch.zeros_like(x), torch.empty_like(weight)
+        for number, (here, there) in enumerate(zip(ctx.at, ctx.to, strict=True)):
+            own = grad.index_select(0, there)
+            grad_x.index_add_(0, here, own @ weight[number].T)
+            torch.mm(x.index_select(0, here).T, own, out=grad_weight[number])
+        return grad_x, grad_weight, None, None, None
+
+
+# ---- the module
+
+
+class Experts(nn.Module):
+    """A matrix for each expert, (E, inputs, outputs); each is drawn as a head's own projection."""
+
+    def __init__(self, experts: int, inputs: int, outputs: int, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(experts, inputs, outputs))
+        self.bias = nn.Parameter(torch.zeros(experts, outputs)) if bias else None
+        self._draw(None)
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Xavier for each matrix, as in the authors' code; no bias."""
+        self._draw(generator)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def _draw(self, generator: torch.Generator | None) -> None:
+        bound = (6 / (self.weight.shape[1] + self.weight.shape[2])) ** 0.5
+        nn.init.uniform_(self.weight, -bound, bound, generator=generator)
+
+
+class MixtureAttention(nn.Module):
+    """Attention whose heads are chosen for each token. A drop-in for `headdiv.attention.MultiHeadAttention`.
+
+    Args:
+        spec: where it stands; the number of heads there does not count.
+        experts: E.
+        k: experts of a token.
+        d_head: K.
+        noisy: see `Router`.
+        renormalise: see `Router`.
+    """
+
+    def __init__(
+        self,
+        spec: AttentionSpec,
+        experts: int,
+        k: int,
+        d_head: int | None = None,
+        *,
+        noisy: bool = False,
+        renormalise: bool = False,
+    ) -> None:
+        super().__init__()
+        self.spec, self.experts, self.k = spec, experts, k
+        self.d_head = spec.d_head if d_head is None else d_head
+        D, K = spec.d_model, self.d_head
+        self.router = Router(D, experts, k, noisy=noisy, renormalise=renormalise)
+        self.query = Experts(experts, D, K, spec.bias)
+        self.key_value = nn.Linear(D, 2 * K, bias=spec.bias)
+        self.output = Experts(experts, K, D, bias=False)
+        self.output_bias = nn.Parameter(torch.zeros(D))
+        self.recorder: Recorder | None = None  # there while `record_heads` is open
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """No output bias; the parts draw their own."""
+        nn.init.zeros_(self.output_bias)
+
+    def forward(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
+        """(T, D) queries and, for encoder-decoder attention, (T', D) memory -> (T, D)."""
+        k = self.k
+        routing, groups, q = self._queries(x)
+        key_value = self.key_value(x if memory is None else memory)  # (T', 2·K)
+        (q,) = into_windows(q.flatten(1), layout.queries, 1, k)  # (R, k, N, K)
+        keys, values = (part.expand(-1, k, -1, -1) for part in into_windows(key_value, layout.keys, 2, 1))
+        z, weights = dot_product(q, keys, values, layout, self.recorder is not None and self.recorder.weights)
+        heads = out_of_windows(z, layout.queries).view(-1, k, self.d_head)  # (T, k, K)
+        if self.recorder is not None:
+            spec = dataclasses.replace(self.spec, heads=k)  # slots are the heads that measures see
+            shared = key_value[:, None, self.d_head :].expand(-1, k, -1)  # (T', k, K)
+            self.recorder.records.append(RoutedRecord(spec, layout, weights, shared, heads, routing))
+        return self._mix(heads, routing, groups)
+
+    def _queries(self, x: Tensor) -> tuple[Routing, Groups, Tensor]:
+        """Which experts serve each row, the same by expert, and their queries (T, k, K)."""
+        routing = self.router(x)
+        groups = Groups.of(routing.experts, self.experts)
+        P = len(x) * self.k
+        q = ExpertProduct.apply(*_one_type(x, self.query.weight), groups.rows, groups.pairs, P)  # (P, K)
+        q = q.view(-1, self.k, self.d_head)
+        if self.query.bias is not None:
+            q = q + F.embedding(routing.experts, self.query.bias).to(q.dtype)
+        return routing, groups, q
+
+    def _mix(self, heads: Tensor, routing: Routing, groups: Groups) -> Tensor:
+        """Σ gate · head · W^o: (T, k, K) -> (T, D)."""
+        gated = (heads * routing.gates.unsqueeze(-1).to(heads.dtype)).view(-1, self.d_head)  # (P, K)
+        y = ExpertProduct.apply(*_one_type(gated, self.output.weight), groups.pairs, groups.rows, len(heads))
+        return y + self.output_bias.to(y.dtype)
+
+    # ---- one token at a time
+
+    def self_cache(self, batch: int, length: int, like: Tensor) -> Cache:
+        """An empty cache for ``length`` positions."""
+        shape = (batch, 1, length, self.d_head)
+        return Cache(like.new_zeros(shape), like.new_zeros(shape), 0)
+
+    def cross_cache(self, memory: Tensor, mask: Tensor) -> Cache:
+        """Keys and values of padded memory (B, S, D); mask (B, S) is added to the scores."""
+        keys, values = (part.unsqueeze(1).contiguous() for part in self.key_value(memory).chunk(2, dim=-1))
+        return Cache(keys, values, memory.shape[1], mask[:, None, None, :])
+
+    def step(self, x: Tensor, cache: Cache) -> Tensor:
+        """One new position for each row of the batch, (B, D) -> (B, D); a self-attention cache grows by it."""
+        routing, groups, q = self._queries(x)
+        if cache.mask is None:
+            cache.keys[:, 0, cache.length], cache.values[:, 0, cache.length] = self.key_value(x).chunk(2, dim=-1)
+            cache.length += 1
+        keys, values = cache.keys[:, :, : cache.length], cache.values[:, :, : cache.length]
+        # The slots share keys and values, so they can stand where the positions of one head do.
+        z = F.scaled_dot_product_attention(q.unsqueeze(1), keys, values, attn_mask=cache.mask)  # (B, 1, k, K)
+        return self._mix(z.squeeze(1), routing, groups)
+
+
+def _one_type(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in autocast's number format where it is on, which does not reach into the functions above."""
+    kind = x.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+    return x.to(dtype), weight.to(dtype)
+
+
+# ---- the method
+
+
+class Moa(Method):
+    """The method: a `MixtureAttention` in each place, and the losses of their routers."""
+
+    class Options(Settings):
+        """Weights of the losses and gates are those of the authors' code."""
+
+        experts: int = Field(ge=1, description="E, heads of a module to choose from")
+        k: int = Field(ge=1, description="heads of each token, at most E")
+        d_head: int | None = Field(None, ge=1, description="width of a head; null: d_model / heads")
+        balance: float = Field(0.01, ge=0, description="weight of the load-balancing loss")
+        z: float = Field(0.001, ge=0, description="weight of the z-loss")
+        cv: float = Field(0.0, ge=0, description="weight of the squared coefficient of variation of the importance")
+        added: Literal["mean", "sum"] = Field(
+            "mean", description="to the mean loss of a prediction; or, as coded, to the sum over a batch's predictions"
+        )
+        noisy: bool = Field(False, description="noise on the router's logits in training (Eqs. 2 and 3)")
+        renormalise: bool = Field(False, description="the gates of a token sum to 1 (Eq. 2)")
+
+    options: Options
+
+    @classmethod
+    def check(cls, options: Settings, model: Sizes) -> tuple[str, str] | None:
+        """No more choices than experts, and gates that can learn."""
+        if options.k > options.experts:
+            return "k", f"{options.k} is more than the {options.experts} experts to choose from"
+        if options.renormalise and options.k == 1:
+            return (
+                "renormalise",
+                "with k = 1 every gate is 1 and the router learns nothing from the task; expected k ≥ 2",
+            )
+        return None
+
+    def attention(self, spec: AttentionSpec) -> nn.Module:
+        """A mixture of the configured size."""
+        o = self.options
+        return MixtureAttention(spec, o.experts, o.k, o.d_head, noisy=o.noisy, renormalise=o.renormalise)
+
+    def watches(self) -> Watched:
+        """The routers' choices come with the heads."""
+        o = self.options
+        return "heads" if o.balance or o.z or o.cv else "nothing"
+
+    def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
+        """The weighted losses of `routing_losses`, summed over the modules; the same on every rank."""
+        if self.watches() == "nothing":
+            return None
+        o = self.options
+        balance, z, cv = pooled_losses(records)  # (modules,) each
+        loss = (o.balance * balance + o.z * z + o.cv * cv).sum()
+        return loss / count if o.added == "sum" else loss
