@@ -17,6 +17,7 @@ _PUBLIC = {
     "run_config": "headdiv.experiments",
     "train": "headdiv.training",
     "make_method": "headdiv.methods",
+    "record_heads": "headdiv.attention",
     "MultiheadAttention": "headdiv.drop_in",
     "load_run": "headdiv.training",
     "evaluate": "headdiv.evaluation",

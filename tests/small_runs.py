@@ -65,6 +65,7 @@ def small_config(task, variant="baseline", seed=1, **sections):
     return RunConfig(
         paper="deacon",
         task=task,
+        kind=task,
         variant=variant,
         data=kind.Data(**told["data"]),
         model=model,

@@ -136,7 +136,7 @@ def test_gradcheck_of_the_functions(full):
     assert torch.autograd.gradcheck(lambda z: out_of_windows(z, side), z)
     q, k, v = (random(i, 2, H, n, K).requires_grad_() for i, n in ((3, 2), (4, 3), (5, 3)))
     mask = torch.tensor([[[[0, MASKED, 0], [0, 0, 0]]], [[[MASKED, MASKED, 0], [MASKED, 0, 0]]]])
-    assert torch.autograd.gradcheck(lambda q, k, v: ScaledDotProduct.apply(q, k, v, mask), (q, k, v))
+    assert torch.autograd.gradcheck(lambda q, k, v: ScaledDotProduct.apply(q, k, v, mask), (q, k, v))  # outputs and weights
 
 
 @given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=5), width=st.integers(1, 12))
@@ -220,14 +220,15 @@ def test_records_hold_the_heads_and_change_nothing():
     for record, module in zip(records, modules, strict=True):
         (R, N), S = record.layout.queries.sentences.shape, record.layout.keys.sentences.shape[1]
         assert record.weights.shape == (R, H, N, S)
-        assert record.values.shape == (R, H, S, K)
+        assert record.values.shape == (record.layout.keys.tokens, H, K)
         torch.testing.assert_close(record.weights.sum(-1), torch.ones(R, H, N, dtype=torch.float64))
-        heads = out_of_windows(record.weights @ record.values, record.layout.queries)
+        (values,) = into_windows(record.values.flatten(1), record.layout.keys, 1, H)
+        heads = out_of_windows(record.weights @ values, record.layout.queries)
         torch.testing.assert_close(record.outputs.flatten(1), heads)
         torch.testing.assert_close(module.output(record.outputs.flatten(1)), recorded[records.index(record)])
     modules[0](x, None, own)
     assert len(records) == 2  # nothing is recorded outside the block
-    assert all(module.records is None for module in modules)
+    assert all(module.recorder is None for module in modules)
 
 
 def test_recording_ends_when_the_block_fails():
@@ -239,7 +240,7 @@ def test_recording_ends_when_the_block_fails():
 
     with pytest.raises(KeyError):
         fail()
-    assert module.records is None
+    assert module.recorder is None
 
 
 def test_gradient_flows_through_records_and_is_the_same_while_recording():
@@ -352,10 +353,10 @@ def test_backward_takes_a_softmax_that_autocast_has_widened(monkeypatch):
     softmax = torch.softmax
     q, k, v = (random(i, 2, H, 3, K).bfloat16().requires_grad_() for i in range(3))
     mask = torch.zeros(2, 1, 3, 3)
-    ScaledDotProduct.apply(q, k, v, mask).sum().backward()
+    ScaledDotProduct.apply(q, k, v, mask)[0].sum().backward()
     narrow = [x.grad for x in (q, k, v)]
     for x in (q, k, v):
         x.grad = None
     monkeypatch.setattr(torch, "softmax", lambda x, dim: softmax(x.float(), dim=dim))
-    ScaledDotProduct.apply(q, k, v, mask).sum().backward()
+    ScaledDotProduct.apply(q, k, v, mask)[0].sum().backward()
     torch.testing.assert_close([x.grad for x in (q, k, v)], narrow, atol=0.05, rtol=0.05)

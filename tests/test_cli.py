@@ -132,7 +132,7 @@ def test_a_loss_that_is_not_finite_is_one_sentence(project, headdiv_says):
     project.write_profile("tiny", train={"learning_rate": 1e30, "warmup_steps": 0})
     status, _, err = headdiv_says("train", EXPERIMENT, "baseline", "--profile", "tiny")
     assert err == (
-        "headdiv: translation baseline seed 1, epoch 1/2: the loss is nan at step 2; nothing was recorded "
+        "headdiv: deacon/translation baseline seed 1, epoch 1/2: the loss is nan at step 2; nothing was recorded "
         "(try a smaller train.learning_rate or train.clip_norm)\n"
     )
     assert status == 2
@@ -163,7 +163,8 @@ def test_params_prints_a_table(project, headdiv_says):
     status, out, err = headdiv_says("params", EXPERIMENT, "--profile", "tiny")
     assert (status, err) == (0, "")
     assert [line.split() for line in out.splitlines()] == [
-        [variant, f"{row['parameters']:,}", "paper", f"{row['paper']:,}", "follows:", *row["follows"].split()]
+        [variant, f"{row['parameters']:,}", "at", "the", "paper's", "sizes", f"{row['at_paper_sizes']:,}"]
+        + ["paper", f"{row['paper']:,}", "follows:", *row["follows"].split()]
         for variant, row in audit("tiny", EXPERIMENT).items()
     ]
     assert len({line.index("  follows") for line in out.splitlines()}) == 1  # aligned
@@ -174,7 +175,7 @@ def test_train_records_metrics_where_tables_find_them(project, headdiv_says):
     assert (status, err) == (0, "")
     path = project.home / "results" / "tiny" / EXPERIMENT / "direct-8" / "seed1" / "metrics.json"
     lines = out.splitlines()
-    assert lines[0].startswith("translation direct-8 seed 1 epoch 1/2: training loss ")
+    assert lines[0].startswith("deacon/translation direct-8 seed 1 epoch 1/2: training loss ")
     assert lines[-1] == str(path)
     metrics = read_json(path)
     assert [line.split()[0] for line in lines[2:-1]] == list(metrics["scores"])

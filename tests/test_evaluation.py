@@ -43,6 +43,7 @@ def test_metrics_hold_everything_that_is_reported(run):
         "format",
         "paper",
         "task",
+        "kind",
         "variant",
         "seed",
         "hash",
@@ -57,7 +58,7 @@ def test_metrics_hold_everything_that_is_reported(run):
         "provenance",
     ]
     assert (metrics["format"], metrics["variant"], metrics["seed"]) == (FORMAT, "direct-8", 1)
-    assert FORMAT == 2
+    assert FORMAT == 3
     assert metrics["hash"] == run_name(run.config) == run.folder.name
     assert metrics["config"] == run.config.model_dump(mode="json")
     assert metrics["curve"] == run.record["curve"]

@@ -5,11 +5,13 @@ import pytest
 from headdiv.data.fetch import load_registry
 from headdiv.errors import ConfigError
 from headdiv.experiments import Runs, run_config
+from headdiv.methods import METHODS
 from headdiv.tasks import TASKS
 
 EXPERIMENT = "deacon/translation"
 SEVEN = ["baseline", "direct-8", "direct-3", "average-8", "average-3", "nonlinear-8", "nonlinear-3"]
 HERE = "experiments.deacon/translation"
+KNOWN_METHODS = ", ".join(sorted(METHODS))
 KNOWN = ", ".join(sorted([*load_registry(), "toy"]))
 
 
@@ -47,10 +49,12 @@ def test_every_profile_of_the_project_loads(monkeypatch):
     for profile in profiles:
         found = Runs(profile)
         assert found.name == profile
-        assert len({config.hash for config in found.all()}) == len(found.all())
+        for experiment in found.experiments():
+            of_one = found.of(experiment)
+            assert len({config.hash for config in of_one}) == len(of_one)
     for profile in ("multi30k", "quick"):
         assert [config.variant for config in Runs(profile).of(EXPERIMENT)] == SEVEN
-    assert {config.task for config in Runs("quick").all()} == set(TASKS)
+    assert {config.kind for config in Runs("quick").all()} == set(TASKS)
 
 
 def test_the_seven_rows_come_in_the_papers_order_seed_by_seed(project):
@@ -125,7 +129,7 @@ def test_a_profile_may_lie_anywhere(project, tmp_path):
         ),
         ("    methods: {decon: {xi: 0.5}}\n", 6, "methods.decon: unknown method; did you mean 'deacon'?"),
         ("    methods: {deacon: {deltap: 1}}\n", 6, "methods.deacon.deltap: unknown key; did you mean 'delta_p'?"),
-        ("    define: {a: {m: 2}}\n", 6, "define.a.name: unknown method None; known here: baseline, deacon"),
+        ("    define: {a: {m: 2}}\n", 6, "define.a.name: unknown method None; known here: " + KNOWN_METHODS),
         (
             "    define: {a: {name: [deacon]}}\n",
             6,

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from small_runs import METHODS, randomise
 from torch.nn import functional as F
 
-from headdiv.attention import MultiHeadAttention
 from headdiv.config import LMConfig
 from headdiv.errors import DataError
 from headdiv.language_model import IGNORED, LanguageModel, continue_text, make_windows
@@ -27,7 +26,7 @@ with_and_without = pytest.mark.parametrize("boundaries", [True, False], ids=["bo
 
 def build(method=METHODS["baseline"], config=SMALL, vocabulary=VOCABULARY, context=CONTEXT):
     """In evaluation, in double precision, with no parameter at its neutral value."""
-    model = LanguageModel(config, vocabulary, context, make_method(method).attention)
+    model = LanguageModel(config, vocabulary, context, make_method(method))
     initialise(model, 1)
     return randomise(model).double().eval()
 
@@ -44,7 +43,7 @@ def some_tokens(R=3, N=CONTEXT, seed=0):
 
 def test_the_default_sizes_have_the_paper_s_number_of_parameters():
     with torch.device("meta"):
-        model = LanguageModel(LMConfig(), 50_254, 1024, MultiHeadAttention)
+        model = LanguageModel(LMConfig(), 50_254, 1024, make_method({"name": "baseline"}))
     assert count_parameters(model) == 354_818_048
     D, inner = 1024, 4096
     layer = (3 * D + D) * D + 4 * D + 2 * D * inner + inner + D + 2 * 2 * D

@@ -30,7 +30,7 @@ TABLE_3 = {
 
 
 def build(config=SMALL, seed=1, method=None):
-    model = Transformer(config, WORDS, WORDS, make_method(method or {"name": "baseline"}).attention)
+    model = Transformer(config, WORDS, WORDS, make_method(method or {"name": "baseline"}))
     initialise(model, seed)
     return model
 
@@ -253,14 +253,14 @@ def test_initialising_leaves_the_global_generator_alone():
 def test_parameters_are_those_of_table_3(variant):
     method, expected = TABLE_3[variant]
     with torch.device("meta"):
-        model = Transformer(ModelConfig(), 3369, 3665, make_method(method).attention)
+        model = Transformer(ModelConfig(), 3369, 3665, make_method(method))
     assert count_parameters(model) == expected
 
 
 def test_outputs_need_not_be_words():
     """Question answering: two scores for each row of the decoder; everything else is as it was."""
     words = build()
-    spans = Transformer(SMALL, WORDS, WORDS, make_method({"name": "baseline"}).attention, outputs=2)
+    spans = Transformer(SMALL, WORDS, WORDS, make_method({"name": "baseline"}), outputs=2)
     initialise(spans, 1)
     assert spans.output_weight is spans.output_embedding.weight
     assert (words.output_weight.shape, spans.output_weight.shape) == ((WORDS, 12), (2, 12))
@@ -283,7 +283,7 @@ def test_frozen_parameters_are_not_counted():
 def test_two_training_steps_are_equal_bit_for_bit(variant):
     def train():
         method = make_method(TABLE_3[variant][0])
-        model = Transformer(SMALL, WORDS, WORDS, method.attention)
+        model = Transformer(SMALL, WORDS, WORDS, method)
         initialise(model, 7)
         own = {id(p) for p in method.own_parameters(model)}
         optimiser = torch.optim.AdamW([p for p in model.parameters() if id(p) not in own], lr=0.01, fused=True)

@@ -45,7 +45,7 @@ def test_the_rate_stays_usable_beyond_the_planned_end():
 
 def learner(method, dtype=torch.float32, **options):
     made = make_method(method)
-    model = Transformer(MODEL, 15, 15, made.attention).to(dtype)
+    model = Transformer(MODEL, 15, 15, made).to(dtype)
     initialise(model, 1)
     return Learner(TASKS["translation"], model, made, TrainConfig(schedule="constant", **options))
 

@@ -82,10 +82,12 @@ def test_every_paper_loads(name):
     assert paper.title
     assert paper.tasks
     for kind, task in paper.tasks.items():
-        sizes = LMConfig() if kind == "lm" else ModelConfig()
+        model = LMConfig if (task.kind or kind) in ("lm", "mlm") else ModelConfig
+        own = task.sizes.model if task.sizes else {"encoder_layers": 6, "decoder_layers": 6} if name != "deacon" else {}
         assert task.variants
         for variant, row in task.variants.items():
             assert set(row.reported) <= set(task.columns), variant
+            sizes = model(**(own if model is ModelConfig or task.sizes else {}) | row.model)
             assert check_method(row.method, sizes)["name"] == row.method["name"]
     for table in paper.tables.values():
         assert table.task in paper.tasks

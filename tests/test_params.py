@@ -65,15 +65,16 @@ def test_a_variant_of_ones_own_has_no_count_in_the_paper(project):
                           variants=["baseline", "direct-5"])  # fmt: skip
     told = params.audit("own", EXPERIMENT)
     assert (told["direct-5"]["paper"], told["direct-5"]["follows"]) == (None, None)
-    assert (told["baseline"]["paper"], told["baseline"]["follows"]) == (5370112, "no")
+    assert (told["baseline"]["paper"], told["baseline"]["follows"]) == (5370112, "yes")  # at its sizes
+    assert told["baseline"]["at_paper_sizes"] == 5370112
     table = parameter_table("own", EXPERIMENT)
-    assert table.loc["baseline", "difference"] == told["baseline"]["parameters"] - 5370112
+    assert table.loc["baseline", "difference"] == 0
     assert table["difference"].isna().tolist() == [False, True]
     result = CliRunner().invoke(cli, ["params", EXPERIMENT, "--profile", "own"])
     counts = [f"{told[name]['parameters']:>12,}" for name in ("baseline", "direct-5")]
     assert result.output.splitlines() == [
-        f"baseline      {counts[0]}  paper    5,370,112  follows: no",
-        f"direct-5      {counts[1]}  paper            –",
+        f"baseline        {counts[0]}  at the paper's sizes    5,370,112  paper    5,370,112  follows: yes",
+        f"direct-5        {counts[1]}  at the paper's sizes    5,225,998  paper            –",
     ]
 
 
@@ -139,7 +140,10 @@ def test_of_table_6_the_baseline_alone_follows(papers_sizes, monkeypatch):
     monkeypatch.setattr(training, "initialise", None)
     told = params.audit(papers_sizes, "deacon/lm")
     assert list(told) == PAPERS_LM
-    assert told["baseline"] == {"parameters": 354_818_048, "paper": 354_818_048, "follows": "yes"}
+    assert set(told["baseline"].items()) == {
+        *((key, 354_818_048) for key in ("parameters", "at_paper_sizes", "paper")),
+        ("follows", "yes"),
+    }
     assert {told[variant]["follows"] for variant in PAPERS_LM[1:]} == {"no"}
     for variant, row in told.items():
         assert row["parameters"] == lm_formula(variant, 50254, 1024, 1024, 16, 4096, 24)
@@ -147,7 +151,17 @@ def test_of_table_6_the_baseline_alone_follows(papers_sizes, monkeypatch):
 
 def test_without_a_baseline_there_is_no_difference_to_it(project):
     project.write_profile("alone", variants=["direct-8"])
-    assert params.audit("alone", EXPERIMENT)["direct-8"]["follows"] == "no"
+    assert list(params.audit("alone", EXPERIMENT)) == ["direct-8"]
+
+
+def test_counts_that_are_printed_rounded_follow_when_they_round_to_them(project, monkeypatch):
+    task = load_task("deacon", "translation")
+    rough = task.variants["baseline"].model_copy(update={"reported": {"parameters": 5_400_000}})
+    sizes = task.sizes.model_copy(update={"printed_to": 100_000})
+    rounded = task.model_copy(update={"variants": {"baseline": rough}, "sizes": sizes})
+    monkeypatch.setattr(params, "task_of", lambda experiment: rounded)
+    project.write_profile("alone", variants=["baseline"])
+    assert params.audit("alone", EXPERIMENT)["baseline"]["follows"] == "yes"
 
 
 def test_another_experiment_is_named(project):

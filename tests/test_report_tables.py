@@ -228,6 +228,7 @@ def test_a_table_that_there_is_not_is_named(recorded, table, message):
 
 def test_the_audit_says_how_far_a_count_is_from_the_papers(project):
     table = tables.parameter_table("tiny", EXPERIMENT)
-    assert list(table) == ["parameters", "paper", "difference", "follows"]
-    assert (table["difference"] == table["parameters"] - table["paper"]).all()
-    assert (table["follows"] == "no").all()
+    assert list(table) == ["parameters", "at_paper_sizes", "paper", "difference", "follows"]
+    assert (table["difference"] == 0).all()  # at the paper's sizes
+    assert (table["parameters"] < table["paper"]).all()
+    assert (table["follows"] == "yes").all()

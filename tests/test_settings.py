@@ -60,7 +60,7 @@ def test_the_profile_of_these_tests_is_right(project):
             "d_model",
             "zzz",
             f"p.yaml, line 7: {HERE}.model.zzz: unknown key; known here: activation, attention_bias, d_ff, "
-            "d_model, decoder_layers, dropout, encoder_layers, heads",
+            "d_model, decoder_layers, dropout, encoder_layers, heads, tied_output",
         ),
         ("{name: toy}", "{}", f"p.yaml, line 5: {HERE}.data.name: is missing"),
         (

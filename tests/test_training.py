@@ -267,7 +267,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(project):
     with pytest.raises(TrainingError) as found:
         train(config)
     assert str(found.value) == (
-        "translation baseline seed 1, epoch 1/2: the loss is nan at step 2; nothing was recorded "
+        "deacon/translation baseline seed 1, epoch 1/2: the loss is nan at step 2; nothing was recorded "
         "(try a smaller train.learning_rate or train.clip_norm)"
     )
     assert [path.name for path in run_folder(config).iterdir()] == ["config.json"]
@@ -279,7 +279,7 @@ def test_a_validation_loss_that_is_not_finite_ends_the_run(project):
     with pytest.raises(TrainingError) as found:
         train(config)
     assert str(found.value) == (
-        "translation baseline seed 1, epoch 1/1: the validation loss is nan at step 1; nothing was recorded "
+        "deacon/translation baseline seed 1, epoch 1/1: the validation loss is nan at step 1; nothing was recorded "
         "(try a smaller train.learning_rate or train.clip_norm)"
     )
     assert not (run_folder(config) / "training.json").exists()

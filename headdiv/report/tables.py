@@ -133,6 +133,8 @@ def _value(metrics: Metrics, name: str, base: int | None) -> float:
         return metrics["parameters"]
     if name == "parameters_of_base":
         return math.nan if base is None else 100 * metrics["parameters"] / base
+    if name == "training_hours":
+        return metrics["cost"]["training_seconds"] / 3600
     return metrics["scores"][name]["value"]
 
 
@@ -177,7 +179,8 @@ def results_reading(profile: str, experiment: str) -> Reading:
 
 
 def parameter_table(profile: str, experiment: str) -> pd.DataFrame:
-    """`headdiv.params.audit` as a table, with the difference to the paper."""
+    """`headdiv.params.audit` as a table, with the difference to the paper, at its sizes where they are known."""
     table = pd.DataFrame(audit(profile, experiment)).T
-    counts = table[["parameters", "paper"]].astype("Int64")
-    return counts.assign(difference=counts["parameters"] - counts["paper"], follows=table["follows"])
+    counts = table[["parameters", "at_paper_sizes", "paper"]].astype("Int64")
+    judged = counts["at_paper_sizes"].fillna(counts["parameters"])
+    return counts.assign(difference=judged - counts["paper"], follows=table["follows"])
