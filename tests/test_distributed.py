@@ -27,10 +27,13 @@ experiments:
     model: {d_model: 16, heads: 4, encoder_layers: 1, decoder_layers: 1, d_ff: 16, dropout: 0.0}
     # A large ε keeps Adam from turning the noise of gradients that are zero into whole steps.
     train: {epochs: 2, tokens_per_batch: 150, learning_rate: 0.001, warmup_steps: 5, epsilon: 1.0e-3}
-    variants: [baseline, d3, n3]
+    variants: [baseline, d3, n3, dpp, mixing, rotation]
     define:
       d3: {name: deacon, architecture: direct, m: 3}
       n3: {name: deacon, architecture: nonlinear, m: 3}
+      dpp: {name: dpp, term: output}
+      mixing: {name: mixing, start: 0.4}
+      rotation: {name: dynamic-rotation, choice: hard, swaps: 1}  # the second rank has no batch to look at
   deacon/lm:
     data: {name: toy, examples: 200, vocabulary_size: 300, context: 16, epoch_tokens: 640, block: 8}
     model: {d_model: 16, heads: 4, d_ff: 16, layers: 1, dropout: 0.0}
@@ -126,6 +129,23 @@ def test_one_rank_is_alone():
     assert not distributed.agreed(False)
 
 
+@pytest.mark.parametrize("cut", [0, 3, 8])
+def test_the_mean_of_the_shares_is_the_mean_over_all_ranks(monkeypatch, cut):
+    """One of them may have nothing to share."""
+    values = torch.randn(8, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    assert torch.equal(distributed.mean_over_ranks(values), values.mean())
+    monkeypatch.setattr(distributed, "world", lambda: 2)
+    monkeypatch.setattr(distributed, "total_numbers", lambda count: [len(values)])
+    shares = [distributed.mean_over_ranks(part) for part in (values[:cut], values[cut:])]
+    torch.testing.assert_close(sum(shares) / 2, values.mean())
+    (gradient,) = torch.autograd.grad(sum(shares) / 2, values)
+    torch.testing.assert_close(gradient, torch.full_like(values, 1 / 8))
+
+
+def test_without_a_value_anywhere_the_mean_is_0():
+    assert distributed.mean_over_ranks(torch.zeros(0)).item() == 0
+
+
 def test_on_one_rank_the_norm_is_torchs_own():
     torch.manual_seed(1)
     x = torch.randn(7, 3)
@@ -161,6 +181,9 @@ def largest_difference(one, other):
         ("deacon/translation", "baseline"),
         ("deacon/translation", "d3"),
         ("deacon/translation", "n3"),
+        ("deacon/translation", "dpp"),
+        ("deacon/translation", "mixing"),
+        ("deacon/translation", "rotation"),
         ("deacon/lm", "a2"),
     ],
 )
@@ -173,6 +196,7 @@ def test_two_ranks_train_what_one_trains(home, experiment, variant):
     record = read_json(folder / "training.json")
     assert record["provenance"]["ranks"] == 2
     for mine, theirs in zip(alone.record["curve"], record["curve"], strict=True):
+        assert mine.pop("method", None) == theirs.pop("method", None)  # swaps, which are nested
         assert mine == pytest.approx(theirs, rel=1e-4)
     assert "perplexity" in first or "bleu" in first
     assert second == ""  # one of them speaks

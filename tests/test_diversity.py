@@ -1,12 +1,28 @@
-"""Measures of how different heads are, against numpy."""
+"""Measures of how different heads are, against numpy and loops over tokens and heads."""
+
+import math
 
 import numpy as np
 import pytest
 import torch
+from examples import heads_by_sentence, made_up_heads, record_of, some_pairs, tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headdiv.diversity import column_correlations, column_cosines, mean_off_diagonal, pca_weights
+from headdiv import diversity
+from headdiv.attention import record_heads
+from headdiv.data.batches import make_batch
+from headdiv.diversity import (
+    column_correlations,
+    column_cosines,
+    entropies,
+    head_measures,
+    mean_off_diagonal,
+    measure_heads,
+)
+from headdiv.methods.base import Observed
+from headdiv.methods.deacon import pca_weights
+from headdiv.tasks import TASKS
 from headdiv.training import load_run
 
 seeds = st.integers(0, 2**31 - 1)
@@ -92,3 +108,130 @@ def test_pca_weights_of_every_module(finished):
 
 def test_a_model_without_pca_layers_has_none(finished):
     assert pca_weights(load_run(finished.config("baseline")).model) == {}
+
+
+# ---- what heads do
+
+MARKS = TASKS["translation"].marks
+
+
+def observe(model, pairs, batches, window=48):
+    for numbers in batches:
+        batch = make_batch(pairs, numbers, window=window)
+        with torch.no_grad(), record_heads(model) as records:
+            model(batch)
+        yield Observed(records, MARKS(batch))
+
+
+def literal_measures(model, pairs):
+    """By module, sentence by sentence and word by word; END stands last in a source, BEGIN first in a target."""
+    told = {}
+    for line in heads_by_sentence(model, pairs):
+        for spec, A, _, Z in line:
+            H, N, S = A.shape
+            queries = range(N - 1) if spec.kind == "encoder" else range(1, N)
+            keys = range(1, S) if spec.kind == "decoder" else range(S - 1)
+            sums = told.setdefault(
+                spec, [0, torch.zeros(H), torch.zeros(H), torch.zeros(H, H), torch.zeros(H, H)]
+            )  # fmt: skip
+            for n in queries:
+                sums[0] += 1
+                for i in range(H):
+                    sums[1][i] += max(A[i, n, s].item() for s in keys)
+                    sums[2][i] += sum(-p * math.log(p) for p in A[i, n].tolist() if p > 0)
+                    for j in range(H):
+                        one, other = Z[i, n].tolist(), Z[j, n].tolist()
+                        product = sum(x * y for x, y in zip(one, other, strict=True))
+                        sums[3][i, j] += product / (math.hypot(*one) * math.hypot(*other))
+                        sums[4][i, j] += math.dist(one, other)
+    return {spec: (count, *(x / count for x in sums)) for spec, (count, *sums) in told.items()}
+
+
+@pytest.mark.parametrize("window", [48, 1])
+@pytest.mark.parametrize("batches", [[range(7)], [range(3), range(3, 7)]], ids=["one batch", "several"])
+def test_measures_are_the_literal_ones(window, batches):
+    """Confidence leaves marks out, as queries and as what is looked at; entropy is that of all weights."""
+    model, _ = tiny({"name": "baseline"}, encoder_layers=2)
+    pairs = some_pairs(7, seed=2)
+    found = measure_heads(observe(model, pairs, batches, window))
+    literal = literal_measures(model, pairs)
+    assert [spec for spec, _ in found] == list(literal)
+    for spec, measured in found:
+        count, *expected = literal[spec]
+        assert measured.queries == count == sum(map(len, pairs.source if spec.kind == "encoder" else pairs.target))
+        names = "confidence", "entropy", "cosine", "l2"
+        for name, values in zip(names, expected, strict=True):
+            torch.testing.assert_close(getattr(measured, name).float(), values, msg=f"{spec} {name}")
+        average = [sum(expected[3][i, j].item() for j in range(3) if j != i) / 2 for i in range(3)]
+        assert measured.average_l2().tolist() == pytest.approx(average, rel=1e-5)
+
+
+def test_only_as_much_is_read_as_is_needed(monkeypatch):
+    model, _ = tiny({"name": "baseline"})
+    pairs = some_pairs(6)
+    words = [min(len(side[i]) for side in (pairs.source, pairs.target)) for i in range(6)]
+    monkeypatch.setattr(diversity, "ENOUGH", sum(words[:2]) + 1)  # that of the module that has seen least
+    read = []
+
+    def batches():
+        for i in range(6):
+            read.append(i)
+            yield [i]
+
+    told = measure_heads(observe(model, pairs, batches()))
+    assert len(read) in (2, 3)
+    assert min(measured.queries for _, measured in told) >= sum(words[:2]) + 1
+
+
+def test_without_marks_every_query_counts():
+    A, V, Z = made_up_heads(1)
+    ((_, measured),) = measure_heads([Observed([record_of(A, V, Z)], {})])
+    assert measured.queries == A.shape[1]
+    torch.testing.assert_close(measured.confidence, A.amax(-1).mean(-1))
+
+
+def test_a_single_head_has_no_distance():
+    ((_, measured),) = measure_heads([Observed([record_of(*made_up_heads(1, H=1))], {})])
+    assert measured.average_l2().tolist() == [0]
+
+
+def test_a_rank_that_sees_no_batch_knows_the_modules_all_the_same(monkeypatch):
+    """Its sums are asked for as often as those of the others, which would wait for it for ever."""
+    model, _ = tiny({"name": "baseline"}, encoder_layers=2)
+    summed = []
+    monkeypatch.setattr("headdiv.distributed.total", lambda values: summed.append(values) or values)
+    seen, unseen = (measure_heads(observe(model, some_pairs(), batches), model) for batches in ([range(6)], []))
+    assert [spec for spec, _ in seen] == [spec for spec, _ in unseen]
+    assert [len(values) for values in summed[:4]] == [len(values) for values in summed[4:]]
+    assert all(measured.queries == 0 and not measured.l2.any() for _, measured in unseen)
+    assert measure_heads([]) == []
+
+
+def test_half_precision_is_widened():
+    heads = made_up_heads(3)
+    half = [x.bfloat16() for x in heads]
+    told = [
+        measure_heads([Observed([record_of(*which)], {})])[0][1] for which in (half, [x.float() for x in half])
+    ]  # fmt: skip
+    assert torch.equal(told[0].cosine, told[1].cosine)
+    assert torch.equal(told[0].entropy, told[1].entropy)
+
+
+def test_measures_as_json():
+    model, _ = tiny({"name": "baseline"})
+    told = head_measures(observe(model, some_pairs(), [range(6)]))["measures"]
+    assert list(told) == ["encoder 1", "decoder 1", "cross 1"]
+    ((_, first), *_) = measure_heads(observe(model, some_pairs(), [range(6)]))
+    assert told["encoder 1"]["queries"] == first.queries
+    for name, shape in (("confidence", (3,)), ("entropy", (3,)), ("cosine", (3, 3)), ("l2", (3, 3))):
+        assert np.shape(told["encoder 1"][name]) == shape
+        np.testing.assert_allclose(told["encoder 1"][name], getattr(first, name), atol=1e-6)
+
+
+def test_the_gradient_of_the_entropy():
+    weights = made_up_heads(5)[0].requires_grad_()
+    assert torch.autograd.gradcheck(entropies, weights)
+    one_hot = torch.eye(3, requires_grad=True)
+    entropies(one_hot).sum().backward()
+    assert one_hot.grad.isfinite().all()
+    assert entropies(torch.full((2, 4), 0.25)).tolist() == pytest.approx([math.log(4)] * 2)

@@ -5,14 +5,18 @@ import math
 import numpy as np
 import pytest
 import torch
-from examples import ARCHITECTURES, CONFIG, some_pairs, told, trained_one_step
+from examples import CONFIG, EXAMPLES, some_pairs, tiny, told, trained_one_step, watched_pass
+from torch import nn
 
+from headdiv.attention import MultiHeadAttention
 from headdiv.config import ModelConfig
 from headdiv.data.batches import Pairs, make_batch
 from headdiv.errors import ConfigError
 from headdiv.methods import METHODS, check_method, make_method
 from headdiv.methods.deacon import pca_layers
 from headdiv.model import Transformer
+
+KNOWN = ", ".join(sorted(METHODS))
 
 # ---- options
 
@@ -43,8 +47,8 @@ def too_many(m, k, architecture):
         (told(gha_step=5), "method.gha_step: unknown key; did you mean 'gha_steps'?"),
         ({"name": "baseline", "m": 3}, "method.m: unknown key; known here: none"),
         ({"name": "decon"}, "method.name: unknown method 'decon'; did you mean 'deacon'?"),
-        ({"name": "xyz"}, "method.name: unknown method 'xyz'; known here: baseline, deacon"),
-        ({}, "method.name: unknown method None; known here: baseline, deacon"),
+        ({"name": "xyz"}, "method.name: unknown method 'xyz'; known here: " + KNOWN),
+        ({}, "method.name: unknown method None; known here: " + KNOWN),
     ],
 )  # fmt: skip
 def test_wrong_options_are_named(options, message):
@@ -72,7 +76,6 @@ def test_options_left_out_are_the_papers():
 
 # ---- what holds for every method
 
-EXAMPLES = {"baseline": [{"name": "baseline"}], "deacon": [told(name, gha_steps=5) for name in ARCHITECTURES]}
 EVERY = [pytest.param(example, id="-".join(str(v) for v in list(example.values())[:2]))
          for examples in EXAMPLES.values() for example in examples]  # fmt: skip
 
@@ -82,16 +85,32 @@ def test_every_method_has_an_example_here():
 
 
 def test_the_baseline_carries_no_trace_of_a_method():
-    model = Transformer(CONFIG, 15, 15, make_method({"name": "baseline"}).attention)
+    method = make_method({"name": "baseline"})
+    model = Transformer(CONFIG, 15, 15, method)
     assert pca_layers(model) == {}
-    for name in model.state_dict():
-        assert not {"w", "b", "norm", "project", "moments", "first", "second"} & set(name.split("."))
-        assert "running" not in name
-    assert make_method({"name": "baseline"}).own_parameters(model) == []
+    expected = {"in_projection.weight", "output.weight", "output.bias"}
+    for attention in (m for m in model.modules() if hasattr(m, "in_projection")):
+        assert type(attention) is MultiHeadAttention
+        assert attention.state_dict().keys() == expected
+    assert all(type(layer.block_output) is nn.Identity for layer in (*model.encoder, *model.decoder))
+    assert not {name for name, _ in model.named_buffers()} - {"position_table"}
+    assert method.own_parameters(model) == method.frozen_parameters(model, 0.0) == []
+    assert method.watches() == "nothing"
+    assert method.aux_loss(model, [], 0.5, 1) is None
+    assert method.findings(model) == method.after_epoch(None) == {}
+
+
+def test_every_methods_options_are_checked_and_complete():
+    for examples in EXAMPLES.values():
+        for options in examples:
+            told = check_method(options, CONFIG)
+            assert options.items() <= told.items()
+            assert check_method(told, CONFIG) == told
 
 
 @pytest.mark.parametrize("options", EVERY)
 def test_every_model_trains_with_finite_gradients(options):
+    """The method's own loss is part of it."""
     model, method = trained_one_step(options)
     for name, parameter in model.named_parameters():
         if not name.startswith("output_embedding"):
@@ -99,6 +118,31 @@ def test_every_model_trains_with_finite_gradients(options):
         assert parameter.grad.isfinite().all(), name
     method.after_backward(model, 0.0)
     assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("options", EVERY)
+def test_what_a_method_adds_is_a_number_that_can_be_learnt_from(options):
+    model, method = tiny(options, torch.float32)
+    _, added = watched_pass(model.train(), method, make_batch(some_pairs(), range(6)))
+    assert added.shape == ()
+    assert added.dtype == torch.float32
+    assert added.isfinite()
+    if options["name"] in ("mixing", "disagreement", "dpp"):
+        assert added.requires_grad
+
+
+@pytest.mark.parametrize("options", EVERY)
+@pytest.mark.parametrize("window", [1, 13])
+def test_the_width_of_windows_is_without_effect(options, window):
+    """In windows of width 1 every sentence is padded to the longest: padding is without effect too."""
+    model, method = tiny(options)
+    pairs, told = some_pairs(7), []
+    for width in (48, window):
+        batch = make_batch(pairs, range(7), window=width)
+        hidden, added = watched_pass(model, method, batch)
+        by_number = dict(zip(batch.numbers.tolist(), hidden.split(batch.target_side.lengths.tolist()), strict=True))
+        told.append(([by_number[i] for i in range(7)], added))
+    torch.testing.assert_close(*told)
 
 
 @pytest.mark.parametrize("options", EVERY)
@@ -127,7 +171,7 @@ def test_every_model_keeps_sentences_and_later_words_apart(options):
 def test_every_state_dict_comes_back(options):
     model, method = trained_one_step(options)
     method.after_backward(model, 0.0)
-    other = Transformer(CONFIG, 15, 15, make_method(options).attention)
+    other = Transformer(CONFIG, 15, 15, make_method(options))
     other.load_state_dict(model.state_dict())
     batch = make_batch(some_pairs(seed=4), range(6))
     assert torch.equal(model.eval()(batch), other.eval()(batch))

@@ -36,6 +36,10 @@ PANELS = {
     "summarisation": (LOSS, VALIDATION_LOSS, Panel("validation_accuracy", "validation token accuracy")),
     "qa": (LOSS, VALIDATION_LOSS, Panel("validation_accuracy", "validation accuracy of whole spans")),
     "lm": (LOSS, Panel("validation_nll", "validation perplexity", "by token", perplexity=True, unigram=True)),
+    "mlm": (
+        LOSS,
+        Panel("validation_nll", "validation perplexity", "by masked token", perplexity=True, unigram=True),
+    ),
 }
 
 
@@ -51,7 +55,7 @@ def draw_curves(profile: str, experiment: str) -> Figure:
         groups.setdefault(metrics["variant"], []).append(metrics)
     order = [name for name in labels if name in groups] + sorted(set(groups) - set(labels))
     run = groups[order[0]][0]
-    panels = PANELS[run["task"]]
+    panels = PANELS[run["kind"]]
     figure = Figure(figsize=(3.5 * len(panels), 3.7), layout="constrained")
     axes = figure.subplots(1, len(panels))
     looks = dict(zip(order, zip(sns.color_palette("colorblind", len(order)), cycle(MARKS), strict=False), strict=True))
