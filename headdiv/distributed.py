@@ -81,15 +81,6 @@ def total_numbers(*values: float) -> list[float]:
     return summed.tolist()
 
 
-def mean_over_ranks(values: Tensor) -> Tensor:
-    """This rank's share of the mean over all values (n,) of all ranks: the mean of the shares is that mean.
-
-    No value at all anywhere gives 0.
-    """
-    (count,) = total_numbers(len(values))
-    return values.sum() * (world() / max(count, 1))
-
-
 def gathered(values: Tensor) -> Tensor:
     """(…) of each rank -> (ranks, …)."""
     if world() == 1:

@@ -51,7 +51,7 @@ def watched_pass(model, method, batch, progress=0.5):
     else:
         with record_heads(model, weights=watched == "weights") as records:
             hidden = model(batch)
-    added = method.aux_loss(model, records, progress, len(hidden))
+    added = method.aux_loss(model, records, progress, max(len(hidden), 1))
     return hidden, hidden.new_zeros(()) if added is None else added
 
 

@@ -47,14 +47,14 @@ def literal(term, A, V, Z):
 
 @pytest.mark.parametrize("term", PLACES)
 def test_the_loss_is_the_literal_one(term):
-    """Mean over the sentences and the modules; nothing is said of windows."""
+    """Sum over the sentences, mean over the modules, for each prediction; nothing is said of windows."""
     model, method = tiny(options(term, weight=0.7), encoder_layers=2)
     pairs = some_pairs(5, seed=3)
     lines = heads_by_sentence(model, pairs)
     expected = [literal(term, A, V, Z) for line in lines for _, A, V, Z in line]
     assert len(expected) == 5 * 4
-    _, found = watched_pass(model, method, make_batch(pairs, range(5)))
-    assert found.item() == pytest.approx(-0.7 * sum(expected) / len(expected), rel=1e-12)
+    hidden, found = watched_pass(model, method, make_batch(pairs, range(5)))
+    assert found.item() == pytest.approx(-0.7 * sum(expected) / 4 / len(hidden), rel=1e-12)
 
 
 @pytest.mark.parametrize("kinds", [["cross"], ["encoder", "decoder"]])
@@ -67,8 +67,8 @@ def test_only_the_named_kinds_count(kinds):
         for spec, *heads in line
         if spec.kind in kinds
     ]
-    _, found = watched_pass(model, method, make_batch(pairs, range(4)))
-    assert found.item() == pytest.approx(-sum(expected) / len(expected), rel=1e-12)
+    hidden, found = watched_pass(model, method, make_batch(pairs, range(4)))
+    assert found.item() == pytest.approx(-sum(expected) / len(kinds) / len(hidden), rel=1e-12)
 
 
 @pytest.mark.parametrize("term", PLACES)

@@ -129,23 +129,6 @@ def test_one_rank_is_alone():
     assert not distributed.agreed(False)
 
 
-@pytest.mark.parametrize("cut", [0, 3, 8])
-def test_the_mean_of_the_shares_is_the_mean_over_all_ranks(monkeypatch, cut):
-    """One of them may have nothing to share."""
-    values = torch.randn(8, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
-    assert torch.equal(distributed.mean_over_ranks(values), values.mean())
-    monkeypatch.setattr(distributed, "world", lambda: 2)
-    monkeypatch.setattr(distributed, "total_numbers", lambda count: [len(values)])
-    shares = [distributed.mean_over_ranks(part) for part in (values[:cut], values[cut:])]
-    torch.testing.assert_close(sum(shares) / 2, values.mean())
-    (gradient,) = torch.autograd.grad(sum(shares) / 2, values)
-    torch.testing.assert_close(gradient, torch.full_like(values, 1 / 8))
-
-
-def test_without_a_value_anywhere_the_mean_is_0():
-    assert distributed.mean_over_ranks(torch.zeros(0)).item() == 0
-
-
 def test_on_one_rank_the_norm_is_torchs_own():
     torch.manual_seed(1)
     x = torch.randn(7, 3)

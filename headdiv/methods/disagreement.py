@@ -8,7 +8,7 @@ with · the sum of products of equal entries.
     output     D = −1/H² Σ_i Σ_j O^i·O^j / (‖O^i‖ ‖O^j‖)
 
 D is between −1 and 1 (position: −1 and 0) and largest where heads differ most. It is added to the likelihood, so the
-loss loses λ·D, the mean over sentences and modules. A head that is zero throughout a sentence has no direction: its
+loss of a sentence loses λ·D, the mean over modules. A head that is zero throughout a sentence has no direction: its
 cosines are 0. Without a sentence (a rank may have none of a batch) the term is 0.
 
 Letters: B sentences, T rows, R windows, N query slots, S key slots, H heads, K head width.
@@ -122,11 +122,11 @@ class Disagreement(Method):
         return "weights" if self.options.term == "position" else "heads"
 
     def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
-        """−λ·D, mean over sentences and modules.
+        """−λ·D for each prediction: summed over sentences, as their log-likelihoods are, mean over modules.
 
         Raises:
             TrainingError: the model has no attention of these kinds.
         """
         chosen = of_kinds(records, self.options.kinds)
         each = torch.stack([disagreement(record, self.options.term) for record in chosen])  # (modules, B)
-        return -self.options.weight * distributed.mean_over_ranks(each.mean(0))
+        return -self.options.weight * each.mean(0).sum() * (distributed.world() / count)

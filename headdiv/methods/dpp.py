@@ -5,7 +5,7 @@ Of every sentence, with φ_i the whole matrix V^i, A^i or O^i of head i divided 
     q_i  = 1 / (1 + entropy(A^i))     quality; the entropy in nats, mean over the sentence's queries
     L_ij = q_i (φ_i·φ_j) q_j          (H, H)
 
-The loss loses λ·det L, the mean over sentences and modules: heads that attend sharply and differ from each other
+The loss of a sentence loses λ·det L, the mean over modules: heads that attend sharply and differ from each other
 span a large volume. det L is in [0, 1]; it is 0 where two heads are parallel or one is zero throughout a sentence.
 Without a sentence (a rank may have none of a batch) the term is 0. (The poster writes sums over i and j into φ_i·φ_j,
 which would make all entries equal; they are left out here.)
@@ -105,11 +105,11 @@ class Dpp(Method):
         return "weights"
 
     def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
-        """−λ·det L, mean over sentences and modules.
+        """−λ·det L for each prediction: summed over sentences, as their log-likelihoods are, mean over modules.
 
         Raises:
             TrainingError: the model has no attention of these kinds.
         """
         chosen = of_kinds(records, self.options.kinds)
         L = torch.stack([kernel(record, self.options.term) for record in chosen])  # (modules, B, H, H)
-        return -self.options.weight * distributed.mean_over_ranks(GramDeterminant.apply(L).mean(0))
+        return -self.options.weight * GramDeterminant.apply(L).mean(0).sum() * (distributed.world() / count)

@@ -41,6 +41,7 @@ WORDING = {
     ),
     "qa": Wording("questions", "tokens of passages", (Cut("target_truncated_share", "passages", "context_words"),)),
     "lm": Wording("documents", "tokens"),
+    "mlm": Wording("documents", "tokens"),
 }
 ANSWERS = {
     "answers_cut_off": "Answers behind the cut (not learnt from, but scored)",
@@ -54,13 +55,13 @@ def training_size(metrics: Metrics) -> str:
     data = metrics["config"]["data"]
     if "epoch_tokens" in data:
         return f"{data['epoch_tokens']:,} tokens of text an epoch"
-    return f"{metrics['data']['train']['examples']:,} training {WORDING[metrics['task']].examples}"
+    return f"{metrics['data']['train']['examples']:,} training {WORDING[metrics['kind']].examples}"
 
 
 def scale(runs: list[Metrics], profile: str) -> str:
     """What the runs of an experiment learnt from, how large they were, and that a toy is a toy."""
     first = runs[0]
-    config, wording = first["config"], WORDING[first["task"]]
+    config, wording = first["config"], WORDING[first["kind"]]
     test = first["data"]["test"]
     seeds = sorted({run["seed"] for run in runs})
     *fewer, epochs = sorted({len(run["curve"]) for run in runs})
@@ -109,7 +110,7 @@ def data_losses(metrics: Metrics) -> list[str]:
         if refused:
             reasons = ", ".join(f"{reason}: {count:,}" for reason, count in refused.items())
             said.append(f"Records left out{what}: {sum(refused.values()):,} ({reasons}).")
-    for cut in WORDING[metrics["task"]].cuts:
+    for cut in WORDING[metrics["kind"]].cuts:
         shares = {
             split: f"{as_printed(100 * data[split][cut.share], 1)} %" for split in SPLITS if data[split][cut.share]
         }

@@ -50,17 +50,22 @@ def show_figure(name: str, profile: str) -> Figure | Markdown:
         DataError: no figure of this name, or no stored results to draw it from.
     """
     told = drawing(name)
-    lacking = _lacking(profile, told.experiment, told.variants)
+    lacking = _lacking(profile, told.experiment, told.variants, told.against)
     return draw(name, profile) if lacking is None else lacking
 
 
-def _lacking(profile: str, experiment: str, variants: tuple[str, ...] = ()) -> Markdown | None:
+def _lacking(
+    profile: str, experiment: str, variants: tuple[str, ...] = (), all_of: tuple[str, ...] = ()
+) -> Markdown | None:
     """The line about what the profile does not have."""
     runs = Runs(profile)
     if experiment not in runs.experiments():
         return Markdown(f"*Profile {runs.name} has no {experiment}.*")
-    if variants and not {config.variant for config in runs.of(experiment)} & set(variants):
+    there = {config.variant for config in runs.of(experiment)}
+    if variants and not there & set(variants):
         return Markdown(f"*Profile {runs.name} has none of {', '.join(variants)} in {experiment}.*")
+    if missing := [variant for variant in all_of if variant not in there]:
+        return Markdown(f"*Profile {runs.name} has no {' and no '.join(missing)} in {experiment}.*")
     return None
 
 
