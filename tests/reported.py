@@ -2,8 +2,10 @@
 
 import copy
 
+import numpy as np
 import yaml
 
+from headdiv.papers import task_of
 from headdiv.report import store
 
 MIXTURE = {"CommonCrawl": 67.0, "C4": 15.0, "GitHub": 4.5, "Books": 4.5, "Wikipedia": 4.5, "ArXiv": 2.5}
@@ -64,9 +66,10 @@ def metrics(variant, seed, *, task="translation", parameters=1000, epochs=2, dat
     config = copy.deepcopy(EXPERIMENTS[task])
     config["data"]["name"] = data
     return {
-        "format": 2,
+        "format": 3,
         "paper": "deacon",
         "task": task,
+        "kind": task,
         "variant": variant,
         "seed": seed,
         "hash": f"hash-of-{variant}-{seed}",
@@ -85,11 +88,76 @@ def metrics(variant, seed, *, task="translation", parameters=1000, epochs=2, dat
     }
 
 
+# ---- what heads do
+
+HEADS = {"data": WORDS, "model": {"d_model": 32, "heads": 8, "encoder_layers": 2, "decoder_layers": 5}, "train": TRAIN}
+HEADED = ("mhr/translation", "mhr/spanish", "dpp/translation")
+
+
+def measures(seed, *, heads=3, layers=2):
+    """Of every kind's modules, as `head_measures` gives them; heads differ more with every seed."""
+    rng = np.random.default_rng(seed)
+    told = {}
+    for kind in ("encoder", "decoder", "cross"):
+        for layer in range(1, layers + 1):
+            outputs = rng.normal(size=(heads, 4)) + 1 / seed
+            unit = outputs / np.linalg.norm(outputs, axis=1, keepdims=True)
+            told[f"{kind} {layer}"] = {
+                "queries": 100,
+                "confidence": rng.uniform(0.2, 0.8, heads).tolist(),
+                "entropy": rng.uniform(0.5, 2.5, heads).tolist(),
+                "cosine": (unit @ unit.T).tolist(),
+                "l2": np.linalg.norm(outputs[:, None] - outputs, axis=2).tolist(),
+            }
+    return {"measures": told}
+
+
+def alphas(seed, *, heads=3, layers=2):
+    """Of every kind's modules, as mixing's `findings` gives them."""
+    rng = np.random.default_rng(seed)
+    matrices = {
+        f"{kind} {layer}": np.eye(heads) + rng.normal(scale=0.2, size=(heads, heads))
+        for kind in ("encoder", "decoder", "cross")
+        for layer in range(1, layers + 1)
+    }
+    return {
+        "alphas": {
+            place: {"alphas": matrix.tolist(), "nuclear_norm": float(np.linalg.norm(matrix, "nuc"))}
+            for place, matrix in matrices.items()
+        }
+    }
+
+
+def swap(kind, one, other):
+    """Two heads, each as (layer, head) counted from 1, as rotation tells of them."""
+    return {"kind": kind, "one": list(one), "other": list(other)}
+
+
+def headed(variant, seed, *, experiment="mhr/translation", heads=3, layers=2, swaps=None, **values):
+    """`metrics` of a run whose heads are told of; ``swaps``: by the epoch after which they are made, (pairs, back)."""
+    told = metrics(variant, seed, **values)
+    told["paper"], told["task"] = experiment.split("/")
+    known = task_of(experiment).variants
+    told["config"]["method"] = known[variant].method if variant in known else {"name": "baseline"}
+    mixed = alphas(seed, heads=heads, layers=layers) if told["config"]["method"]["name"] == "mixing" else {}
+    told["heads"] = mixed | measures(seed, heads=heads, layers=layers)
+    for epoch, (pairs, back) in (swaps or {}).items():
+        told["curve"][epoch - 1]["method"] = {"swaps": pairs, "back": back}
+    return told
+
+
+# ---- profiles
+
+
 def write_profile(project, name, *tasks, seeds=(1, 2), variants=None):
-    """A profile of these tasks (of all, if none are named), with all of the paper's variants and "own"."""
+    """A profile of these experiments, each with all of the paper's variants and "own".
+
+    A task of DEACON is named without its paper, one of `HEADED` with it; none named: all of DEACON's.
+    """
     own = {"own": {"name": "deacon", "architecture": "direct", "m": 2}}
     sections = {"define": own, "variants": variants}
-    experiments = {f"deacon/{task}": EXPERIMENTS[task] | sections for task in tasks or EXPERIMENTS}
+    told = {task if "/" in task else f"deacon/{task}": EXPERIMENTS.get(task, HEADS) for task in tasks or EXPERIMENTS}
+    experiments = {experiment: keys | sections for experiment, keys in told.items()}
     content = {"title": name, "seeds": list(seeds), "threads": 1, "experiments": experiments}
     return project.write_config(name, yaml.safe_dump(content, sort_keys=False))
 

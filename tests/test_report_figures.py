@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from reported import EXPERIMENTS, metrics, store_all, write_profile
+from reported import EXPERIMENTS, HEADED, headed, metrics, store_all, write_profile
 
 from headdiv.errors import DataError
-from headdiv.papers import load_task
+from headdiv.papers import load_paper, load_task
 from headdiv.report import curves, figures, illustrations, store
+from headdiv.tasks import TASKS
 
 CURVES = [f"deacon_{task}_curves" for task in EXPERIMENTS]
 
@@ -30,11 +31,22 @@ def recorded(profile):
     )
 
 
+@pytest.fixture
+def headed_too(recorded, project):
+    """The same beside runs of the papers whose figures are about heads."""
+    write_profile(project, "p", *EXPERIMENTS, *HEADED)
+    for variant in ("baseline", "alphas", "alphas-plain", "manual", "soft", "cosine"):
+        store.record(headed(variant, 1), "p")
+    store.record(headed("alphas", 1, experiment="mhr/spanish"), "p")
+    for variant in ("baseline", "dis-a", "dpp-o"):
+        store.record(headed(variant, 1, experiment="dpp/translation"), "p")
+
+
 # ---- files
 
 
 @pytest.mark.parametrize("name", figures.FIGURES)
-def test_a_figure_is_written_and_is_the_same_every_time(recorded, tmp_path, name):
+def test_a_figure_is_written_and_is_the_same_every_time(headed_too, tmp_path, name):
     contents = []
     for folder in (tmp_path / "a", tmp_path / "b"):
         paths = [folder / f"{name}{ending}" for ending in (".png", ".svg", ".pdf")]
@@ -56,7 +68,9 @@ def test_figures_that_cannot_be_drawn_are_named(recorded, tmp_path):
             call()
         assert str(found.value) == (
             "figure 'deacon_figure7' is not known; there are: deacon_figure6, deacon_translation_curves, "
-            "deacon_summarisation_curves, deacon_qa_curves, deacon_lm_curves"
+            "deacon_summarisation_curves, deacon_qa_curves, deacon_lm_curves, mhr_translation_curves, mhr_swaps, "
+            "mhr_figure3, mhr_figure4, mhr_figure5, mhr_figure6, mhr_figure7, mhr_spanish_curves, "
+            "dpp_translation_curves, dpp_heads"
         )
     with pytest.raises(DataError) as found:
         figures.write_figure("deacon_figure6", "p", tmp_path / "a.png", tmp_path / "a.jpeg")
@@ -73,9 +87,30 @@ def test_figures_are_those_of_the_profiles_runs():
     assert figures.figures_of([]) == {}
 
 
-def test_every_task_of_the_paper_has_curves():
-    assert set(curves.PANELS) == set(EXPERIMENTS)
-    assert {drawing.experiment for drawing in figures.FIGURES.values()} == {f"deacon/{task}" for task in EXPERIMENTS}
+def test_a_comparison_needs_the_baseline_in_the_profile():
+    def of(*variants):
+        return list(figures.figures_of(("mhr/translation", variant) for variant in variants))
+
+    assert of("alphas") == ["mhr_translation_curves", "mhr_figure4", "mhr_figure5"]
+    assert of("baseline") == ["mhr_translation_curves", "mhr_figure5"]
+    assert of("baseline", "cosine")[-2:] == ["mhr_figure6", "mhr_figure7"]
+    assert of("hard") == ["mhr_translation_curves", "mhr_swaps"]
+    assert of("alphas-plain") == ["mhr_translation_curves", "mhr_figure3"]
+
+
+def test_every_task_of_a_paper_with_figures_has_curves():
+    assert set(curves.PANELS) == set(TASKS)
+    papers = {drawing.experiment.split("/")[0] for drawing in figures.FIGURES.values()}
+    assert papers >= {"deacon", "mhr", "dpp"}
+    for paper in papers:
+        for task in load_paper(paper).tasks:
+            assert figures.drawing(f"{paper}_{task}_curves").experiment == f"{paper}/{task}"
+
+
+def test_the_variants_of_a_figure_are_rows_of_its_table():
+    for name, drawing in figures.FIGURES.items():
+        rows = load_task(*drawing.experiment.split("/")).variants
+        assert set(drawing.variants) | set(drawing.against) <= set(rows), name
 
 
 # ---- Figure 6
@@ -184,9 +219,38 @@ def test_every_row_of_a_paper_has_a_line_of_its_own_colour_and_mark(name):
 
 
 def test_illustrations_are_figures():
-    for figure in (illustrations.gha_convergence(k=4, m=3), illustrations.deacon_geometry()):
+    for figure in (
+        illustrations.gha_convergence(k=4, m=3),
+        illustrations.deacon_geometry(),
+        illustrations.nuclear_growth(heads=3, starts=2),
+        illustrations.determinant_volume(),
+    ):
         assert isinstance(figure, Figure)
         figure.canvas.draw()
     convergence = illustrations.gha_convergence(k=4, m=3)
     first = convergence.axes[0].lines[0].get_ydata()
     assert first[-1] == pytest.approx(1, abs=1e-6)
+
+
+def test_the_nuclear_norm_rewards_opposite_shares_and_no_equal_ones():
+    left, right = illustrations.nuclear_growth(heads=4, starts=3).axes
+    b = left.lines[0].get_xdata()
+    expected = (2 * np.sqrt(1 + b**2), np.sqrt(4 + b**2), np.full(len(b), 2.0))
+    for line, norm in zip(left.lines, expected, strict=True):
+        assert line.get_ydata() == pytest.approx(norm)
+    for line in right.lines[:3]:
+        shares = line.get_ydata()
+        assert (np.diff(shares) > 0).all()
+        assert shares[-1] > 0.8
+
+
+def test_the_determinant_is_the_squared_area_and_prefers_orthogonal_heads():
+    *areas, last = illustrations.determinant_volume().axes
+    q = 1 / 1.2
+    assert areas[0].get_title().endswith(f"det L = {q**4 * np.sin(np.radians(75)) ** 2:.2f}")
+    *determinants, disagreement = last.lines
+    degrees = disagreement.get_xdata()
+    for line, entropy in zip(determinants, (0, 0.5, 1), strict=True):
+        assert line.get_ydata() == pytest.approx(np.sin(np.radians(degrees)) ** 2 / (1 + entropy) ** 4, abs=1e-12)
+    assert degrees[disagreement.get_ydata().argmax()] == 180
+    assert disagreement.get_ydata() == pytest.approx((1 - np.cos(np.radians(degrees))) / 2, abs=1e-12)

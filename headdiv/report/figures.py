@@ -14,11 +14,22 @@ from matplotlib.figure import Figure
 
 from headdiv.errors import DataError
 from headdiv.files import replacing
-from headdiv.papers import load_task
 from headdiv.report.curves import draw_curves
-from headdiv.report.store import stored
+from headdiv.report.heads import (
+    chosen,
+    draw_alphas,
+    draw_changes,
+    draw_confidence,
+    draw_separation,
+    labels_of,
+    title,
+)
+from headdiv.report.swaps import draw_swaps
 
 FIGURE_6 = ("direct-8", "average-8", "nonlinear-8")  # the paper's panels i, ii, iii
+CONFIDENT = ("baseline", "alphas", "manual")  # of MHR's Figure 5
+PARTED = ("alphas", "cosine")  # of MHR's Figures 6 and 7, against the baseline
+MOVED = ("manual", "soft", "hard", "random", "soft-confidence", "hard-confidence")
 
 FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # and what would change their bytes
 
@@ -37,11 +48,10 @@ def deacon_figure6(profile: str) -> Figure:
 
     The paper shows one matrix an architecture and does not say of which attention module; here is every one.
     """
-    runs = {m["variant"]: m for m in reversed(stored(profile, "deacon/translation"))}  # the first seed wins
-    shown = [variant for variant in FIGURE_6 if variant in runs]
-    if not shown:
-        raise DataError(f"Figure 6 needs one of {', '.join(FIGURE_6)} among the stored runs of profile {profile}")
-    labels = load_task("deacon", "translation").variants
+    groups = chosen(profile, "deacon/translation", "Figure 6", FIGURE_6)
+    runs = {variant: group[0] for variant, group in groups.items()}
+    shown = list(runs)
+    labels = labels_of("deacon/translation", shown)
     modules = list(runs[shown[0]]["heads"]["pca_weights"].values())
     figure = Figure(figsize=(1.55 * len(modules) + 1.3, 1.75 * len(shown) + 0.7), layout="constrained")
     axes = figure.subplots(len(shown), len(modules), squeeze=False)
@@ -53,18 +63,13 @@ def deacon_figure6(profile: str) -> Figure:
                 xticklabels=False, yticklabels=False,
             )  # fmt: skip
             ax.set_title(f"{module['place']}\noff-diagonal {module['mean_absolute_cosine']:.2f}", fontsize=8)
-        row[0].set_ylabel(f"{labels[variant].label}\ncomponent", fontsize=9)
+        row[0].set_ylabel(f"{labels[variant]}\ncomponent", fontsize=9)
     for ax in axes[-1]:
         ax.set_xlabel("component", fontsize=8)
     bar = figure.colorbar(axes[0][0].collections[0], ax=axes, shrink=0.6 if len(shown) > 1 else 1.0, pad=0.01)
     bar.set_label("cosine of two columns of w", fontsize=8)
     bar.outline.set_visible(False)
-    run = runs[shown[0]]
-    figure.suptitle(
-        f"Figure 6 · PCA weights of every attention module: {run['config']['data']['name']}, "
-        f"{len(run['curve'])} epochs, seed {run['seed']}",
-        fontsize=10,
-    )
+    figure.suptitle(title("Figure 6 · PCA weights of every attention module", groups, first=True), fontsize=10)
     return figure
 
 
@@ -76,10 +81,40 @@ class Drawing:
     experiment: str
     caption: str
     variants: tuple[str, ...] = ()  # one of these must be in the profile; none named: any will do
+    against: tuple[str, ...] = ()  # and all of these
 
 
 def _curves(experiment: str, caption: str) -> Drawing:
     return Drawing(partial(draw_curves, experiment=experiment), experiment, caption)
+
+
+TRANSLATION_CURVES = (
+    "Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of target "
+    "words that are the likeliest) after each epoch; dashed: what the words' frequencies alone give."
+)
+
+
+def _alphas(variant: str, number: str, how: str) -> Drawing:
+    caption = (
+        f"The Alphas of every attention module, trained {how} (the paper's {number}, which shows the decoder's "
+        "self-attention). Row i holds the coefficients of which head i becomes the mixture. Colours show A minus the "
+        "identity that A starts from: white is as at the start. Above each, its nuclear norm (at the start: the "
+        "number of heads), and how much of the squares off the diagonal belongs to the skew-symmetric part: 1 where "
+        "opposite entries differ in sign only, 0 where they are equal, one half where they have nothing to do with "
+        "each other."
+    )
+    draw = partial(draw_alphas, experiment="mhr/translation", variant=variant, figure=number)
+    return Drawing(draw, "mhr/translation", caption, (variant,))
+
+
+def _changes(distance: str, number: str, definition: str) -> Drawing:
+    caption = (
+        f"How far the heads of a layer are from each other, against the baseline (the paper's {number}): change in "
+        f"percent of the L₁,₁ norm of the matrix of their distances, {definition}, mean over the words of the "
+        "validation split. Above zero the heads are further apart than the baseline's, below zero closer together."
+    )
+    draw = partial(draw_changes, experiment="mhr/translation", variants=PARTED, distance=distance, figure=number)
+    return Drawing(draw, "mhr/translation", caption, PARTED, ("baseline",))
 
 
 FIGURES = {
@@ -90,11 +125,7 @@ FIGURES = {
         "would give the identity: white off the diagonal.",
         FIGURE_6,
     ),
-    "deacon_translation_curves": _curves(
-        "deacon/translation",
-        "Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of target "
-        "words that are the likeliest) after each epoch; dashed: what the words' frequencies alone give.",
-    ),
+    "deacon_translation_curves": _curves("deacon/translation", TRANSLATION_CURVES),
     "deacon_summarisation_curves": _curves(
         "deacon/summarisation",
         "Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of the "
@@ -111,6 +142,36 @@ FIGURES = {
         "Training loss (mean over an epoch, dropout on) and validation perplexity by token, on a logarithmic axis, "
         "after each epoch; dashed: what the tokens' frequencies alone give.",
     ),
+    "mhr_translation_curves": _curves("mhr/translation", TRANSLATION_CURVES),
+    "mhr_swaps": Drawing(
+        partial(draw_swaps, experiment="mhr/translation", figure="mhr_swaps"),
+        "mhr/translation",
+        "Which heads changed places before which epoch, for every variant that moves heads. A band is a layer, and in "
+        "it the heads stand one over the other; a line joins two heads that exchange their projections. Hollow and "
+        "dotted: they return.",
+        MOVED,
+    ),
+    "mhr_figure3": _alphas("alphas-plain", "Figure 3", "without the nuclear loss"),
+    "mhr_figure4": _alphas("alphas", "Figure 4", "with the nuclear loss"),
+    "mhr_figure5": Drawing(
+        partial(draw_confidence, experiment="mhr/translation", variants=CONFIDENT, figure="Figure 5"),
+        "mhr/translation",
+        "Confidence of every head (the paper's Figure 5): the mean over the words of the validation split of the "
+        "largest weight that the head gives a word. Below, its standard deviation over the heads of a layer: 0 where "
+        "all are equally confident.",
+        CONFIDENT,
+    ),
+    "mhr_figure6": _changes("cosine", "Figure 6", "which are 1 − cosine of two heads' outputs"),
+    "mhr_figure7": _changes("l2", "Figure 7", "which are Euclidean, between two heads' outputs"),
+    "mhr_spanish_curves": _curves("mhr/spanish", TRANSLATION_CURVES),
+    "dpp_translation_curves": _curves("dpp/translation", TRANSLATION_CURVES),
+    "dpp_heads": Drawing(
+        partial(draw_separation, experiment="dpp/translation", figure="dpp_heads"),
+        "dpp/translation",
+        "What each loss did to the heads, on the words of the validation split: the mean cosine of the outputs of two "
+        "heads (1: they say the same; the least for H heads is −1/(H − 1)), and the entropy of the attention (0: all "
+        "of it on one word). Grey: a layer; blue: the mean over layers; dashed: that of the plain Transformer.",
+    ),
 }
 
 
@@ -120,11 +181,15 @@ def figures_of(configured: Iterable[tuple[str, str]]) -> dict[str, Drawing]:
     Args:
         configured: (experiment, variant) of every run.
     """
-    there = set(configured)
+    variants: dict[str, set[str]] = {}
+    for experiment, variant in configured:
+        variants.setdefault(experiment, set()).add(variant)
     return {
         name: drawing
         for name, drawing in FIGURES.items()
-        if any(e == drawing.experiment and (not drawing.variants or v in drawing.variants) for e, v in there)
+        if (there := variants.get(drawing.experiment))
+        and (not drawing.variants or there & set(drawing.variants))
+        and there.issuperset(drawing.against)
     }
 
 
