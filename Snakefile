@@ -113,7 +113,7 @@ rule table:
 
 rule figure:
     input:
-        lambda w: PLAN.metrics(PLAN.figures[w.figure]),
+        lambda w: PLAN.figure_metrics(w.figure),
     output:
         png=f"{RESULTS}/figures/{{figure}}.png",
         svg=f"{RESULTS}/figures/{{figure}}.svg",

@@ -24,6 +24,11 @@ _PUBLIC = {
     "examples": "headdiv.evaluation",
     "apply": "headdiv.evaluation",
     "answer": "headdiv.evaluation",
+    "head_measures": "headdiv.evaluation",
+    "masked_heads": "headdiv.importance",
+    "head_importance": "headdiv.importance",
+    "pruning_curve": "headdiv.importance",
+    "attention_maps": "headdiv.maps",
     "record": "headdiv.report.store",
     "score_table": "headdiv.report.store",
     "parameter_table": "headdiv.report.tables",
@@ -33,8 +38,10 @@ _PUBLIC = {
     "show_figure": "headdiv.report.show",
     "show_scores": "headdiv.report.show",
     "show_examples": "headdiv.report.show",
+    "router_words": "headdiv.report.moa",
     "gha_convergence": "headdiv.report.illustrations",
     "deacon_geometry": "headdiv.report.illustrations",
+    "inhibition_readings": "headdiv.report.illustrations",
 }
 __all__ = sorted(_PUBLIC)
 

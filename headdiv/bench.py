@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from headdiv.bench_moa import measure_moa
 from headdiv.config import RunConfig
 from headdiv.data.batches import Batch, batch_numbers, make_batch
 from headdiv.data.seq2seq import Corpus, load_translation
@@ -33,6 +34,7 @@ METHODS: dict[str, dict[str, Any]] = {  # of each, what costs most
     "disagreement": {"name": "disagreement", "term": "position"},
     "dpp": {"name": "dpp", "term": "position"},
     "mixing": {"name": "mixing", "start": 0.0},
+    "moa": {"name": "moa", "experts": 32, "k": 4},
 }
 
 
@@ -44,7 +46,9 @@ def measure(profile: str, rounds: int = 15) -> dict[str, Any]:
 
     Returns:
         <method>_step_over_baseline: duration of its step over a baseline step; DEACON is Direct-8, its inner loop
-            included, disagreement and DPP are taken on the attention weights, mixing after its frozen time.
+            included, disagreement and DPP are taken on the attention weights, mixing after its frozen time, a
+            mixture of heads with 4 of 32 experts.
+        moa_e32_over_e4: of one layer alone, see `measure_moa`.
         baseline_over_nn_transformer: our baseline's tokens/s over those of `torch.nn.Transformer` with the
             same sizes, padded batches, and the same optimiser.
         gemm_share: rate of the baseline's matrix products, whole step counted, over the machine's rate
@@ -78,6 +82,7 @@ def measure(profile: str, rounds: int = 15) -> dict[str, Any]:
     tokens = [len(batch.target_out) for batch in batches[WARM_UP:]]
     return {
         **{f"{name}_step_over_baseline": _spread(_ratios(timed[name], timed["baseline"])) for name in METHODS},
+        "moa_e32_over_e4": measure_moa(rounds, config.threads)["moa_e32_over_e4"],
         "baseline_over_nn_transformer": _spread(_ratios(timed["nn_transformer"], timed["baseline"])),
         "gemm_share": _spread(_ratios([f / gemm_rate for f in flops], timed["baseline"])),
         "tokens_per_second": {

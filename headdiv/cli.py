@@ -124,6 +124,28 @@ def train(experiment: str, variant: str, seed: int, profile: str) -> None:
 
 
 @cli.command()
+@EXPERIMENT
+@click.argument("variant")
+@click.option("--seed", type=int, default=1, show_default=True)
+@profile_option()
+@click.option("--steps", type=click.IntRange(1), default=10, show_default=True, help="Steps of the pruning curve.")
+@click.option("--scores", is_flag=True, help="Score the test set without each head as well: slow.")
+def importance(experiment: str, variant: str, seed: int, profile: str, steps: int, scores: bool) -> None:
+    """Mask each head of a trained run alone, then ever more of them, and record what changes.
+
+    The result lies beside the run's metrics as importance.json, from which the figure <paper>_pruning is drawn.
+    """
+    from headdiv.experiments import run_config
+    from headdiv.importance import importance_record
+    from headdiv.report.pruning import importance_table, record_importance
+    from headdiv.training import load_run
+
+    told = importance_record(load_run(run_config(profile, experiment, variant, seed)), steps, scores)
+    click.echo(importance_table(told))
+    click.echo(f"{record_importance(told, profile)}")
+
+
+@cli.command()
 @click.argument("notebook", type=click.Path(path_type=Path))
 @click.argument("output", type=click.Path(path_type=Path))
 @click.option("--scratch", type=click.Path(path_type=Path), required=True, help="Folder for the copy while it runs.")
@@ -164,7 +186,10 @@ def table(name: str, paths: tuple[Path, ...], profile: str) -> None:
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @profile_option()
 def figure(name: str, paths: tuple[Path, ...], profile: str) -> None:
-    """Draw the figure NAME from stored results into each of PATHS (.png, .svg, .pdf)."""
+    """Draw the figure NAME from stored results into each of PATHS (.png, .svg, .pdf).
+
+    Beside those of a profile there is <paper>_pruning, drawn from what `headdiv importance` stores.
+    """
     from headdiv.report.figures import write_figure
 
     write_figure(name, profile, *paths)
@@ -199,11 +224,27 @@ def check(profile: str) -> None:
 @click.option("--rounds", default=15, show_default=True, help="Steps of each kind, interleaved.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def bench(profile: str, rounds: int, as_json: bool) -> None:
-    """Measure what DEACON costs, and how fast the baseline is, on this machine."""
+    """Measure what the methods cost, and how fast the baseline is, on this machine."""
     from headdiv.bench import measure, say
 
     told = measure(profile, rounds)
     click.echo(json.dumps(told, indent=1) if as_json else say(told))
+
+
+@cli.command()
+@click.option("--paper", help="Of this paper alone.")
+@click.option("--verdict", help="With this verdict alone, such as 'contradicted'.")
+@click.option("--summary", is_flag=True, help="Count verdicts by paper.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def claims(paper: str | None, verdict: str | None, summary: bool, as_json: bool) -> None:
+    """Print what the papers claim and what becomes of each claim here: recomputed, measured, or not run."""
+    from headdiv import claims as ledger
+
+    rows = ledger.ledger(paper, verdict)
+    if as_json:
+        click.echo(json.dumps(ledger.summary(rows) if summary else rows, indent=1, ensure_ascii=False))
+    else:
+        click.echo(ledger.summary_text(rows) if summary else ledger.as_text(rows))
 
 
 def main() -> None:

@@ -41,10 +41,14 @@ class DataConfig(Settings):
 
 
 class WordsConfig(DataConfig):
-    """Text as words by Moses rules (sacremoses, dashes split), with an index each."""
+    """Text as words by the rules of a tokeniser, with an index each."""
 
-    tokenizer: Literal["moses"] = Field("moses", description="Moses rules (sacremoses), dashes split")
-    lowercase: bool = Field(False, description="fold case before words are counted")
+    tokenizer: Literal["moses", "spacy"] = Field(
+        "moses", description="Moses rules (sacremoses), or those of spaCy's blank pipeline of the language"
+    )
+    lowercase: bool = Field(
+        False, description="fold case before words are counted: ahead of Moses rules, behind spaCy's"
+    )
     min_frequency: int = Field(5, ge=1, description="a word seen less often in the training text is <unk>")
 
 
@@ -91,6 +95,12 @@ class TranslationData(WordsConfig):
         """Whether training pairs are left out, or taken for validation."""
         return self.cleans or self.valid_every is not None
 
+    @model_validator(mode="after")
+    def _dashes_are_of_moses_rules(self) -> TranslationData:
+        if self.tokenizer != "moses" and not self.split_dashes:
+            raise ValueError(f"split_dashes: it is a choice of Moses rules, and the tokenizer is {self.tokenizer!r}")
+        return self
+
 
 class SummarisationData(WordsConfig):
     """JSON lines {id, document, summary}."""
@@ -103,6 +113,7 @@ class SummarisationData(WordsConfig):
 class QAData(WordsConfig):
     """Questions on passages, in SQuAD's JSON form."""
 
+    tokenizer: Literal["moses"] = Field("moses", description="Moses rules; answers are found as words of theirs")
     files: dict[str, str] | None = Field(None, description="by split: a file in SQuAD v1.1's JSON form")
     context_words: int = Field(400, ge=1, description="words of a passage that are read; the rest is cut off")
     question_words: int = Field(60, ge=1, description="words of a question that are read")
@@ -203,6 +214,9 @@ class TrainConfig(Settings):
     clip_norm: float | None = Field(1.0, gt=0, description="largest norm of the gradient; null: no clipping")
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     precision: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16: matrix products only")
+    epoch_scores: int = Field(
+        0, ge=0, description="translation: after each epoch so many pairs of training and of validation are scored"
+    )
     checkpoint_seconds: float = Field(120.0, gt=0, description="longest work lost when a run is killed")
 
 
@@ -252,4 +266,6 @@ class RunConfig(Settings):
         """Equal for all runs that train the same thing: what is left out is names, and the search of outputs."""
         told = self.model_dump(mode="json", exclude={"paper", "task", "variant", "decode"})
         del told["train"]["checkpoint_seconds"]
+        if not told["train"]["epoch_scores"]:  # came later: what was trained before it is what it was
+            del told["train"]["epoch_scores"]
         return short_hash({"recipe": RECIPE, **told})

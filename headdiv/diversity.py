@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -54,7 +54,8 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 def query_rows(x: Tensor, side: Side) -> Tensor:
     """(R, H, N, …) in windows -> (T, H, …), a row for each query; empty slots are dropped."""
-    return x.transpose(1, 2).flatten(0, 1).index_select(0, side.slots)
+    rows = x.transpose(1, 2).flatten(0, 1)  # (R·N, H, …)
+    return rows if side.full else rows.index_select(0, side.slots)
 
 
 class Entropy(torch.autograd.Function):
@@ -89,17 +90,37 @@ class Seen(Protocol):
     marks: dict[str, tuple[Tensor, Tensor]]
 
 
+@dataclass(frozen=True)
+class Words:
+    """What the heads of one module did with the words of a batch; queries that are marks are left out.
+
+    Attributes:
+        weights: (T, H, L) of the keys of each query's own sentence, L of the longest; what else is there is 0.
+        counted: (T, H, L) the same, 0 for keys that are marks.
+        outputs: (T, H, K), before the output stage.
+    """
+
+    weights: Tensor
+    counted: Tensor
+    outputs: Tensor
+
+
+Sums = dict[str, Tensor]  # over words, float64; "queries" is how many words
+
+
 @dataclass
 class Measured:
     """Measures of one module's heads, means over its queries (words; marks such as </s> are left out).
+
+    Of a mixture of heads they are its slots: head i of a query is the i-th of the heads that were chosen for it.
 
     Attributes:
         queries: how many words they are taken over.
         confidence: (H,) mean of the largest weight that a head gives a word, in (0, 1] (Voita et al. 2019; Eq. 5 of
             Azov & Landau). The weight of </s> does not count.
-        entropy: (H,) of the weights, in nats.
+        entropy: (H,) of the weights, in nats, from 0 (all on one key) to the logarithm of the number of keys.
         cosine: (H, H) of the outputs of two heads, in [−1, 1].
-        l2: (H, H) Euclidean distance of the outputs of two heads.
+        l2: (H, H) Euclidean distance of the outputs of two heads, from 0 without bound.
     """
 
     queries: int
@@ -113,65 +134,85 @@ class Measured:
         return self.l2.sum(1) / max(len(self.l2) - 1, 1)
 
 
-@torch.no_grad()
 def measure_heads(observed: Iterable[Seen], model: nn.Module | None = None) -> list[tuple[AttentionSpec, Measured]]:
     """Measures of every module, in the order of a forward pass, over the first `ENOUGH` queries of each rank.
+
+    Those that methods are steered by; `headdiv.measures` has more of them.
 
     Args:
         observed: what the heads did, batch by batch; it is read no further than is needed.
         model: whose heads these are. Needed with several ranks only, one of which may see no batch at all.
     """
-    sums: dict[AttentionSpec, Tensor] = {}
+    return [(spec, Measured(**means(sums))) for spec, sums in pooled_sums(observed, basic_sums, model)]
+
+
+@torch.no_grad()
+def pooled_sums(
+    observed: Iterable[Seen], sums_of: Callable[[Words], Sums], model: nn.Module | None = None
+) -> list[tuple[AttentionSpec, Sums]]:
+    """Sums over the words that all ranks see, by module; arguments as in `measure_heads`.
+
+    Args:
+        observed: what the heads did, batch by batch.
+        sums_of: the sums over a batch; of no words they are zeros of the same shapes.
+        model: whose heads these are.
+    """
+    found: dict[AttentionSpec, Sums] = {}
     for module in [] if model is None else attention_modules(model):
-        H, like = module.spec.heads, module.in_projection.weight
-        sums[module.spec] = like.new_zeros(1 + 2 * H + 2 * H**2, dtype=torch.float64)
+        H, K, like = module.spec.heads, module.spec.d_head, module.in_projection.weight
+        found[module.spec] = sums_of(Words(like.new_zeros(0, H, 1), like.new_zeros(0, H, 1), like.new_zeros(0, H, K)))
     for seen in observed:
         for record in seen.records:
-            told = _sums(record, *seen.marks.get(record.spec.kind, (None, None)))
-            sums[record.spec] = sums[record.spec] + told if record.spec in sums else told
-        if min(float(told[0]) for told in sums.values()) >= ENOUGH:
+            sums = sums_of(words_of(record, *seen.marks.get(record.spec.kind, (None, None))))
+            if record.spec in found:
+                sums = {name: value + sums[name] for name, value in found[record.spec].items()}
+            found[record.spec] = sums
+        if min(float(sums["queries"]) for sums in found.values()) >= ENOUGH:
             break
-    return [(spec, _means(distributed.total(told), spec.heads)) for spec, told in sums.items()]
+    return [(spec, {name: distributed.total(x).cpu() for name, x in sums.items()}) for spec, sums in found.items()]
 
 
-def _sums(record: HeadRecord, query_marks: Tensor | None, key_marks: Tensor | None) -> Tensor:
-    """Number of queries and sums over them of what `Measured` holds, in one line: (1 + 2·H + 2·H·H,), float64."""
-    layout, weights = record.layout, at_least_float32(record.weights)  # (R, H, N, S)
-    outputs = at_least_float32(record.outputs)  # (T, H, K)
-    words = weights
-    if key_marks is not None:
-        R, _, _, S = weights.shape
-        words = weights.masked_fill(key_marks[layout.keys.rows].view(R, 1, 1, S), 0.0)
-    by_query = torch.stack([words.amax(-1), entropies(weights)], dim=-1)  # (R, H, N, 2)
-    by_query = query_rows(by_query, layout.queries)  # (T, H, 2)
+def words_of(record: HeadRecord, query_marks: Tensor | None = None, key_marks: Tensor | None = None) -> Words:
+    """What the heads of a record did with words; packing leaves no trace in it.
+
+    Args:
+        record: with attention weights.
+        query_marks: (T,) which queries are marks; None: none is.
+        key_marks: (T',) which keys are marks; None: none is.
+    """
+    queries, keys = record.layout.queries, record.layout.keys
+    weights = query_rows(at_least_float32(record.weights), queries)  # (T, H, S)
+    S, L = weights.shape[2], int(keys.lengths.max())
+    N = queries.sentences.shape[1]
+    marks = None if key_marks is None else key_marks[keys.rows].view(-1, S)[queries.slots // N]  # (T, S)
+    if L < S:
+        # Slots of a sentence stand side by side. Where a line of L slots goes beyond them, the weights are 0.
+        first = (keys.slots[keys.offsets()] % S).clamp(max=S - L)[queries.sentence_of_row()]  # (T,)
+        slots = first[:, None] + torch.arange(L, device=first.device)  # (T, L)
+        weights = weights.gather(2, slots[:, None].expand(-1, weights.shape[1], -1))
+        marks = None if marks is None else marks.gather(1, slots)
+    outputs = at_least_float32(record.outputs)
+    counted = weights if marks is None else weights.masked_fill(marks[:, None], 0.0)
     if query_marks is not None:
-        by_query, outputs = by_query[~query_marks], outputs[~query_marks]
+        weights, counted, outputs = (x[~query_marks] for x in (weights, counted, outputs))
+    return Words(weights, counted, outputs)
+
+
+def basic_sums(words: Words) -> Sums:
+    """What `Measured` holds, summed over words."""
+    outputs = words.outputs
     unit = torch.nn.functional.normalize(outputs, dim=-1)
-    cosine = unit @ unit.transpose(1, 2)  # (T, H, H)
-    l2 = torch.cdist(outputs, outputs, compute_mode="donot_use_mm_for_euclid_dist")  # (T, H, H)
-    count = cosine.new_tensor([len(outputs)], dtype=torch.float64)
-    sums = (x.sum(0, dtype=torch.float64).flatten() for x in (by_query[..., 0], by_query[..., 1], cosine, l2))
-    return torch.cat([count, *sums])
-
-
-def _means(sums: Tensor, heads: int) -> Measured:
-    count, rest = sums[0], sums[1:].cpu() / sums[0].clamp_min(1).cpu()
-    confidence, entropy, cosine, l2 = rest.split([heads, heads, heads**2, heads**2])
-    return Measured(int(count), confidence, entropy, cosine.view(heads, heads), l2.view(heads, heads))
-
-
-def head_measures(observed: Iterable[Seen]) -> dict[str, Any]:
-    """`measure_heads` as JSON, by place: "encoder 1", "cross 2"."""
-    return {
-        "measures": {
-            f"{spec.kind} {spec.layer + 1}": {
-                "queries": measured.queries,
-                **{name: _rounded(getattr(measured, name)) for name in ("confidence", "entropy", "cosine", "l2")},
-            }
-            for spec, measured in measure_heads(observed)
-        }
+    sums = {
+        "confidence": words.counted.amax(-1),  # (T, H)
+        "entropy": entropies(words.weights),  # (T, H)
+        "cosine": unit @ unit.transpose(1, 2),  # (T, H, H)
+        "l2": torch.cdist(outputs, outputs, compute_mode="donot_use_mm_for_euclid_dist"),  # (T, H, H)
     }
+    queries = outputs.new_tensor(len(outputs), dtype=torch.float64)
+    return {"queries": queries, **{name: x.sum(0, dtype=torch.float64) for name, x in sums.items()}}
 
 
-def _rounded(values: Tensor) -> Any:
-    return [_rounded(row) for row in values] if values.dim() > 1 else [round(v, 6) for v in values.tolist()]
+def means(sums: Sums) -> dict[str, Any]:
+    """Sums over words divided by their number, which is kept as an integer; zeros where there were no words."""
+    queries = int(sums["queries"])
+    return {"queries": queries} | {name: x / max(queries, 1) for name, x in sums.items() if name != "queries"}

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from headdiv import places
 from headdiv.config import RunConfig
-from headdiv.diversity import head_measures
+from headdiv.measures import averages, by_place, compare_heads
 from headdiv.methods import make_method
 from headdiv.provenance import commit
 from headdiv.tasks import TASKS
-from headdiv.tasks.base import Run, observed_heads, score
+from headdiv.tasks.base import Run, observed_heads, score, vocabulary_of
 
 FORMAT = 3  # of metrics.json
 
@@ -46,7 +47,7 @@ def evaluate(run: Run) -> dict[str, Any]:
             **scores,
         },
         "curve": record["curve"],
-        "heads": {**make_method(config.method).findings(run.model), **_measures(run)},
+        "heads": _heads(run),
         "outputs": None if outputs is None else str(outputs.relative_to(places.home())),
         "cost": record["cost"],
         "data": record["data"],
@@ -69,10 +70,26 @@ def answer(run: Run, passage: str, question: str) -> str:
     return TASKS[run.config.kind].answer(run, passage, question)
 
 
-def _measures(run: Run) -> dict[str, Any]:
-    """Measures of the heads on the validation split."""
+def head_measures(run: Run) -> pd.DataFrame:
+    """Measures of the heads on the validation split by place ("encoder 1"), one number each.
+
+    Means over the heads of a module (confidence, entropy) and over its pairs of different heads (cosine, l2,
+    correlation, cka, js; NaN where there is one head): see `headdiv.measures.Compared`.
+    """
     task = TASKS[run.config.kind]
-    return head_measures(observed_heads(task, run.model, run.corpus, "valid", run.config, run.device))
+    found = compare_heads(observed_heads(task, run.model, run.corpus, "valid", run.config, run.device))
+    rows = {f"{spec.kind} {spec.layer + 1}": averages(measured) for spec, measured in found}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _heads(run: Run) -> dict[str, Any]:
+    """What the method finds in the model, and measures of the heads on the validation split."""
+    task, method = TASKS[run.config.kind], make_method(run.config.method)
+    observe = partial(observed_heads, task, run.model, run.corpus, "valid", run.config, run.device)
+    vocabulary = max(vocabulary_of(run.corpus)) + 1  # a masked model reads one word more, the blank
+    # The second pass is one only for a method that reads it, and far cheaper without attention weights.
+    own = method.observed_findings(observe(weights=False), vocabulary, partial(task.spell, run.corpus))
+    return {**method.findings(run.model), "measures": by_place(compare_heads(observe())), **own}
 
 
 def _training_loss_definition(config: RunConfig) -> str:

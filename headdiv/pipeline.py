@@ -11,7 +11,7 @@ from headdiv.data.sources import prepared_folder
 from headdiv.errors import DataError
 from headdiv.experiments import Runs
 from headdiv.files import read_json, short_hash
-from headdiv.report.figures import figures_of
+from headdiv.report.figures import drawing, figures_of
 from headdiv.report.store import metrics_path
 from headdiv.report.tables import tables_of
 from headdiv.training import run_name
@@ -42,6 +42,12 @@ class Plan:
         """Metrics files of all runs of an experiment."""
         paths = (metrics_path(self.profile, experiment, c.variant, c.seed) for c in self.runs.of(experiment))
         return [str(path.relative_to(places.home())) for path in paths]
+
+    def figure_metrics(self, figure: str) -> list[str]:
+        """Metrics files of all runs that a figure shows: of its experiment, and of those beside it that there are."""
+        told = drawing(figure)
+        there = [name for name in (told.experiment, *told.beside) if name in self.runs.experiments()]
+        return [path for experiment in there for path in self.metrics(experiment)]
 
     def corpus(self, experiment: str) -> str:
         """The file that says that an experiment's corpus is prepared."""

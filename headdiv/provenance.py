@@ -14,7 +14,18 @@ import torch
 
 from headdiv import places
 
-PACKAGES = ("headdiv", "torch", "numpy", "sacrebleu", "sacremoses", "torchtext", "rouge-score", "nltk", "tokenizers")
+PACKAGES = (
+    "headdiv",
+    "torch",
+    "numpy",
+    "sacrebleu",
+    "sacremoses",
+    "spacy",
+    "torchtext",
+    "rouge-score",
+    "nltk",
+    "tokenizers",
+)
 
 
 def provenance(threads: int, device: torch.device) -> dict[str, Any]:

@@ -201,6 +201,7 @@ class _Training:
         }
         if sums["auxiliary"]:
             told["auxiliary_loss"] = sums["auxiliary"] / sums["batches"]
+        told |= self.task.epoch_scores(self.model, self.corpus, self.config, self.device)
         if number + 1 < epochs:
             told |= self._between_epochs(number + 1)
         self.curve.append(told)

@@ -146,17 +146,100 @@ def headed(variant, seed, *, experiment="mhr/translation", heads=3, layers=2, sw
     return told
 
 
+# ---- activity of units
+
+HOMEOSTASIS = ("homeostasis/memorisation", "homeostasis/small", "homeostasis/base", "homeostasis/big")
+
+
+def activations(method, seed, *, units=6, layers=2):
+    """Of every module that counts, as homeostasis' `findings` gives them; the likelier to be even the later told of."""
+    rng = np.random.default_rng(seed)
+    kinds = {"attention": ("encoder {}", "s_att", 3), "block": ("encoder block {}", "s_bo", 1)}
+    told = {}
+    for key, (place, s, groups) in kinds.items():
+        mechanism = method.get(key, "none")
+        if mechanism in ("kwta", "rfb-kwta", "smart"):
+            for layer in range(1, layers + 1):
+                shares = np.clip(rng.normal(method[s], 0.1, (groups, units)), 0, 1)
+                row = {"mechanism": mechanism, "s": method[s], "shares": shares.tolist()}
+                told[place.format(layer)] = row
+    return {"activations": told} if told else {}
+
+
+def homeostatic(variant, seed, *, experiment="homeostasis/small", scored=True, **values):
+    """`metrics` of a run of the homeostasis paper; ``scored``: with BLEU after every epoch."""
+    told = metrics(variant, seed, **values)
+    told["paper"], told["task"] = experiment.split("/")
+    told["config"]["method"] = task_of(experiment).variants[variant].method
+    told["config"]["train"] |= {"epoch_scores": 100 if scored else 0}
+    told["heads"] = activations(told["config"]["method"], seed)
+    for point in told["curve"] if scored else ():
+        n = point["epoch"]
+        point |= {"training_bleu": 20.0 * n + seed, "validation_bleu": 10.0 * n + seed}
+    return told
+
+
+# ---- routers
+
+MIXED = {
+    "moa/translation": HEADS,
+    "moa/mlm": {
+        "data": {"name": "toy", "vocabulary_size": 500, "context": 64, "epoch_tokens": 5000},
+        "model": {"d_model": 32, "heads": 8, "layers": 2},
+        "train": TRAIN,
+    },
+}
+
+
+def routers(seed, experts, k, kinds=("encoder", "decoder", "cross"), layers=2):
+    """Of every kind's modules, as `router_statistics` gives them; expert 1 has nothing of its own."""
+    rng = np.random.default_rng(seed)
+    told = {}
+    for kind in kinds:
+        for layer in range(1, layers + 1):
+            load = np.full(experts, 1 / experts) if k == experts else rng.dirichlet(np.full(experts, 5.0))
+            words = [
+                [{"word": f"{kind}{e}${w}", "ratio": 3.25 - w, "count": 9} for w in range(3)] for e in range(experts)
+            ]
+            told[f"{kind} {layer}"] = {
+                "tokens": 100,
+                "load": load.tolist(),
+                "gate": rng.uniform(0.5 / experts, 2 / experts, experts).tolist(),
+                "entropy": float(np.log(experts) * rng.uniform(0.5, 1.0)),
+                "words": [[], *words[1:]],
+            }
+    return {"router": told}
+
+
+def routed(variant, seed, *, experiment="moa/translation", **values):
+    """`metrics` of a run of Mixture of Attention Heads; a baseline has no routers."""
+    masked = experiment.endswith("mlm")
+    told = metrics(variant, seed, task="lm" if masked else "translation", **values)
+    told["paper"], told["task"] = experiment.split("/")
+    told["config"] |= copy.deepcopy(MIXED[experiment])
+    told["config"]["method"] = method = task_of(experiment).variants[variant].method
+    told["heads"] = {}
+    if masked:
+        told["kind"] = "mlm"
+        told["data"]["stream"] = {}
+    if method["name"] == "moa":
+        kinds = ["encoder"] if masked else ["encoder", "decoder", "cross"]
+        told["heads"] = routers(seed, method["experts"], method["k"], kinds)
+    return told
+
+
 # ---- profiles
 
 
 def write_profile(project, name, *tasks, seeds=(1, 2), variants=None):
     """A profile of these experiments, each with all of the paper's variants and "own".
 
-    A task of DEACON is named without its paper, one of `HEADED` with it; none named: all of DEACON's.
+    A task of DEACON is named without its paper, all others with it; none named: all of DEACON's.
     """
     own = {"own": {"name": "deacon", "architecture": "direct", "m": 2}}
     sections = {"define": own, "variants": variants}
-    told = {task if "/" in task else f"deacon/{task}": EXPERIMENTS.get(task, HEADS) for task in tasks or EXPERIMENTS}
+    known = EXPERIMENTS | MIXED
+    told = {task if "/" in task else f"deacon/{task}": known.get(task, HEADS) for task in tasks or EXPERIMENTS}
     experiments = {experiment: keys | sections for experiment, keys in told.items()}
     content = {"title": name, "seeds": list(seeds), "threads": 1, "experiments": experiments}
     return project.write_config(name, yaml.safe_dump(content, sort_keys=False))

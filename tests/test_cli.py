@@ -92,6 +92,11 @@ def start(*arguments, **environment):
             "Invalid value for '--parameters': not JSON "
             "(Expecting property name enclosed in double quotes: line 1 column 2 (char 1))",
         ),
+        ("claims --paper mh", "claims of 'mh' are not known; did you mean 'mhr'?"),
+        (
+            "claims --verdict wrong",
+            "verdict 'wrong' is not known; known here: contradicted, follows, not reproduced, not run here, reproduced",
+        ),
         ("params", "Missing argument 'PAPER/TASK'."),
         ("prams", "No such command 'prams'. Did you mean 'params'?"),
         ("train a b --seed x", "Invalid value for '--seed': 'x' is not a valid integer."),
@@ -273,14 +278,30 @@ def test_tables_figures_and_report_are_written(finished, headdiv_says, tmp_path)
 
 def test_bench_measures_something(project, headdiv_says, monkeypatch):
     monkeypatch.setattr("headdiv.bench.GEMM", (32, 32, 32))
-    monkeypatch.setattr("headdiv.bench.WARM_UP", 1)
+    for module in ("headdiv.bench", "headdiv.bench_moa"):
+        monkeypatch.setattr(f"{module}.WARM_UP", 1)
+    monkeypatch.setattr("headdiv.bench_moa.D", 16)
+    monkeypatch.setattr("headdiv.bench_moa.ROWS", 60)
     status, out, err = headdiv_says("bench", "--profile", "tiny", "--rounds", "3", "--json")
     assert status == 0, err
     told = json.loads(out)
-    for name in ("deacon_step_over_baseline", "baseline_over_nn_transformer", "gemm_share"):
+    speeds = ("deacon_step_over_baseline", "moa_step_over_baseline", "moa_e32_over_e4")
+    for name in (*speeds, "baseline_over_nn_transformer", "gemm_share"):
         assert 0 < told[name]["low"] <= told[name]["median"] <= told[name]["high"]
     status, out, _ = headdiv_says("bench", "--profile", "tiny", "--rounds", "3")
     assert out.startswith("deacon_step_over_baseline ")
+
+
+def test_claims_are_printed_counted_and_filtered(project, headdiv_says):
+    status, out, err = headdiv_says("claims", "--paper", "dpp", "--verdict", "contradicted")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[0].split()[:4] == ["contradicted", "dpp", "Dataset,", "training"]
+    told = json.loads(headdiv_says("claims", "--paper", "dpp", "--json")[1])
+    assert list(told[0]) == ["paper", "place", "value", "unit", "kind", "verdict", "ours", "working"]
+    counts = json.loads(headdiv_says("claims", "--paper", "dpp", "--summary", "--json")[1])
+    assert sum(counts["dpp"].values()) == len(told)
+    last = headdiv_says("claims", "--paper", "dpp", "--summary")[1].splitlines()[-2].split()
+    assert (last[0], last[-1]) == ("all", str(len(told)))
 
 
 # ---- as a process

@@ -144,6 +144,11 @@ def test_the_language_model_is_gpt2_mediums_where_nothing_is_said():
          "tokenizer, valid, valid_every"),
         (TranslationData, {"name": "a", "held_out": 0},
          "data.held_out: input should be greater than or equal to 1, found 0"),
+        (TranslationData, {"name": "a", "tokenizer": "spaCy"},
+         "data.tokenizer: input should be 'moses' or 'spacy', found 'spaCy'"),
+        (TranslationData, {"name": "a", "tokenizer": "spacy", "split_dashes": False},
+         "data.split_dashes: it is a choice of Moses rules, and the tokenizer is 'spacy'"),
+        (QAData, {"name": "a", "tokenizer": "spacy"}, "data.tokenizer: input should be 'moses', found 'spacy'"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_data_is_named(model, told, message):

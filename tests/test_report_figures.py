@@ -4,7 +4,18 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from reported import EXPERIMENTS, HEADED, headed, metrics, store_all, write_profile
+from reported import (
+    EXPERIMENTS,
+    HEADED,
+    HOMEOSTASIS,
+    MIXED,
+    headed,
+    homeostatic,
+    metrics,
+    routed,
+    store_all,
+    write_profile,
+)
 
 from headdiv.errors import DataError
 from headdiv.papers import load_paper, load_task
@@ -34,12 +45,18 @@ def recorded(profile):
 @pytest.fixture
 def headed_too(recorded, project):
     """The same beside runs of the papers whose figures are about heads."""
-    write_profile(project, "p", *EXPERIMENTS, *HEADED)
+    write_profile(project, "p", *EXPERIMENTS, *HEADED, *HOMEOSTASIS, *MIXED)
     for variant in ("baseline", "alphas", "alphas-plain", "manual", "soft", "cosine"):
         store.record(headed(variant, 1), "p")
     store.record(headed("alphas", 1, experiment="mhr/spanish"), "p")
     for variant in ("baseline", "dis-a", "dpp-o"):
         store.record(headed(variant, 1, experiment="dpp/translation"), "p")
+    for experiment in HOMEOSTASIS:
+        store.record(homeostatic("baseline", 1, experiment=experiment), "p")
+    store.record(homeostatic("rfb-50", 1), "p")
+    for experiment in MIXED:
+        for variant in ("baseline", "moa-8-8", "moa-32-4"):
+            store.record(routed(variant, 1, experiment=experiment), "p")
 
 
 # ---- files
@@ -66,12 +83,7 @@ def test_figures_that_cannot_be_drawn_are_named(recorded, tmp_path):
     for call in (lambda: figures.draw("deacon_figure7", "p"), lambda: figures.drawing("deacon_figure7")):
         with pytest.raises(DataError) as found:
             call()
-        assert str(found.value) == (
-            "figure 'deacon_figure7' is not known; there are: deacon_figure6, deacon_translation_curves, "
-            "deacon_summarisation_curves, deacon_qa_curves, deacon_lm_curves, mhr_translation_curves, mhr_swaps, "
-            "mhr_figure3, mhr_figure4, mhr_figure5, mhr_figure6, mhr_figure7, mhr_spanish_curves, "
-            "dpp_translation_curves, dpp_heads"
-        )
+        assert str(found.value) == (f"figure 'deacon_figure7' is not known; there are: {', '.join(figures.FIGURES)}")
     with pytest.raises(DataError) as found:
         figures.write_figure("deacon_figure6", "p", tmp_path / "a.png", tmp_path / "a.jpeg")
     assert str(found.value) == f"{tmp_path}/a.jpeg: a figure is written as one of .png, .svg, .pdf"

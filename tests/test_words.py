@@ -2,18 +2,26 @@
 
 import math
 import os
+import subprocess
+import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_runs import enter, untrained
 
+from headdiv.config import SummarisationData
 from headdiv.data import words as module
 from headdiv.data.batches import BEGIN, END, SPECIALS, UNKNOWN
+from headdiv.data.text import read_lines
 from headdiv.data.torchtext06 import token_bleu, vocabulary_words
 from headdiv.data.words import Vocabulary, detokenize, tokenize, tokenize_all
+from headdiv.errors import DataError
+from headdiv.tasks import TASKS
 
 
 @pytest.mark.parametrize(
@@ -105,6 +113,79 @@ def test_all_processors_find_what_one_finds(monkeypatch):
     rules = {"lowercase": True, "split_dashes": False, "fold_late": True}
     assert tokenize_all(LINES, "de", **rules) == [tokenize(line, "de", **rules) for line in LINES]
     assert used == [(2,)]
+
+
+# ---- spaCy's rules
+
+
+@pytest.mark.parametrize(
+    ("language", "line", "words"),
+    [
+        ("en", "A well-known man isn't here.", ["A", "well", "-", "known", "man", "is", "n't", "here", "."]),
+        ("en", "Two  spaces\n", ["Two", " ", "spaces"]),
+        ("de", "Ein T-Shirt (blau), z.B. für 3,50 Euro.",
+         ["Ein", "T-Shirt", "(", "blau", ")", ",", "z.B.", "für", "3,50", "Euro", "."]),
+    ],
+)  # fmt: skip
+def test_words_may_be_found_by_spacy(language, line, words):
+    assert tokenize(line, language, tokenizer="spacy") == words
+    assert tokenize(line, language, lowercase=True, tokenizer="spacy") == [word.lower() for word in words]
+
+
+def test_spacy_sees_case_before_it_is_folded():
+    line = "Mr. Smith saw Co. Ltd."
+    folded = [word.lower() for word in tokenize(line, "en", tokenizer="spacy")]
+    assert tokenize(line, "en", lowercase=True, tokenizer="spacy") == folded
+    assert tokenize(line, "en", lowercase=True, fold_late=True, tokenizer="spacy") == folded
+
+
+def test_many_lines_need_no_processes_for_spacy(monkeypatch):
+    monkeypatch.setattr(module, "PARALLEL", 1)
+    monkeypatch.setattr(module, "ProcessPoolExecutor", None)
+    assert tokenize_all(LINES, "en", tokenizer="spacy") == [tokenize(line, "en", tokenizer="spacy") for line in LINES]
+
+
+def test_a_language_that_spacy_does_not_know_is_named():
+    with pytest.raises(DataError) as found:
+        tokenize("a", "xyz", tokenizer="spacy")
+    assert str(found.value) == "spaCy has no rules for the language 'xyz', expected a code such as 'en'"
+
+
+def test_spacy_is_imported_when_it_is_used():
+    code = (
+        "import sys, headdiv.tasks, headdiv.data.words as w; w.tokenize('a', 'en'); assert 'spacy' not in sys.modules"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_corpus_of_spacys_words_is_scored_in_them(project):
+    run = untrained(project.config(data={"tokenizer": "spacy", "lowercase": True}))
+    source, target = run.corpus.test.text[0]
+    for text, language, side in ((source, "en", "source"), (target, "de", "target")):
+        words = tokenize(text, language, lowercase=True, tokenizer="spacy")
+        vocabulary = getattr(run.corpus, side)
+        assert getattr(run.corpus.test.pairs, side)[0].tolist() == vocabulary.encode(words).tolist()
+    task = TASKS["translation"]
+    told = task.score_lines(run, [line.lower() for line in task.references(run)])
+    assert [told[name]["value"] for name in ("bleu", "chrf", "bleu_tokens")] == pytest.approx([100] * 3)
+    assert told["bleu"]["signature"].endswith("; words of spaCy, joined by Moses rules")
+    assert told["bleu_tokens"]["signature"] == "torchtext 0.6.0 bleu_score, spaCy tokens, lower case, one reference"
+
+
+def test_documents_may_be_of_spacys_words_and_are_cut_in_them(tmp_path, monkeypatch):
+    enter(monkeypatch, tmp_path)
+    data = SummarisationData(name="toy", examples=20, held_out=4, tokenizer="spacy", document_words=7, min_frequency=1)
+    corpus = TASKS["summarisation"].load(data)
+    for (document, _), found in zip(corpus.valid.text, corpus.valid.pairs.source, strict=True):
+        assert found.tolist() == corpus.source.encode(tokenize(document, "en", tokenizer="spacy")[:7]).tolist()
+
+
+@pytest.mark.skipif("HEADDIV_MIRROR" not in os.environ, reason="HEADDIV_MIRROR does not name the real data")
+@pytest.mark.parametrize(("language", "size"), [("en", 9797), ("de", 18669)])
+def test_multi30k_has_the_vocabularies_that_the_homeostasis_paper_counts_with(language, size):
+    lines = read_lines(Path(os.environ["HEADDIV_MIRROR"]) / "multi30k" / f"train.{language}.gz")
+    assert len(lines) == 29_000
+    assert len(Vocabulary.build(tokenize_all(lines, language, lowercase=True, tokenizer="spacy"), 1)) == size
 
 
 # ---- vocabularies

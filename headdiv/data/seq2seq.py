@@ -125,12 +125,12 @@ def _prepare_translation(config: TranslationData, folder: Path) -> dict[str, Any
     return stored | {"merges": len(encoding.merges)} | _archives(config)
 
 
-def word_rules(config: WordsConfig) -> dict[str, bool]:
+def word_rules(config: WordsConfig) -> dict[str, Any]:
     """How text becomes words, as `headdiv.data.words.tokenize` takes it."""
+    rules = {"lowercase": config.lowercase, "tokenizer": config.tokenizer}
     if not isinstance(config, TranslationData):
-        return {"lowercase": config.lowercase}
-    late = config.merges is not None
-    return {"lowercase": config.lowercase, "split_dashes": config.split_dashes, "fold_late": late}
+        return rules
+    return rules | {"split_dashes": config.split_dashes, "fold_late": config.merges is not None}
 
 
 def _vocabularies(config: WordsConfig, words: dict[str, Sides]) -> dict[str, Vocabulary]:
@@ -239,9 +239,9 @@ def _prepare_summarisation(config: SummarisationData, folder: Path) -> dict[str,
             raise DataError(f"data.{split}: no article is left")
         texts[split] = [(article.document, article.summary) for article in articles]
         limits = (config.document_words, config.summary_words)
-        # A word of Moses rules is never longer than one between spaces: no more than this is ever needed.
+        # No tokeniser's word reaches over a space: no more than this is ever needed.
         shortened = [[" ".join(pair[at].split()[: limits[at] + 1]) for pair in texts[split]] for at in (0, 1)]
-        whole = [tokenize_all(lines, "en", config.lowercase) for lines in shortened]
+        whole = [tokenize_all(lines, "en", **word_rules(config)) for lines in shortened]
         cut[split] = {
             f"{side}_truncated_share": float(np.mean([len(line) > limit for line in lines]))
             for side, limit, lines in zip(("source", "target"), limits, whole, strict=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -14,14 +14,16 @@ from headdiv.config import Sizes
 from headdiv.settings import Settings
 
 Watched = Literal["nothing", "heads", "weights"]
+Spell = Callable[[str, int], str]  # kind of attention and index of a word -> what to print
 
 
 @dataclass(frozen=True)
 class Observed:
-    """What the heads did with one batch: their records, and which rows are marks instead of words."""
+    """What the heads did with one batch: their records, which rows are marks instead of words, and the words."""
 
     records: list[HeadRecord]
     marks: dict[str, tuple[Tensor, Tensor]]  # by kind of attention: (T,) queries and (T',) keys, True where a mark
+    words: dict[str, Tensor] = field(default_factory=dict)  # by kind: (T,) index of the word each query stands for
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ class Method:
     def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
         """What is added to the loss (nats for each prediction); None: nothing.
 
-        With several ranks each adds its own, and the mean over the ranks counts: see `distributed.mean_over_ranks`.
+        With several ranks each adds its own, and the mean over the ranks counts: a sum over examples is multiplied by
+        the number of ranks.
 
         Args:
             model: the model in training.
@@ -86,6 +89,16 @@ class Method:
 
     def findings(self, model: nn.Module) -> dict[str, Any]:
         """What of the trained model's parameters the results keep (JSON), by name."""
+        return {}
+
+    def observed_findings(self, observed: Iterable[Observed], vocabulary: int, spell: Spell) -> dict[str, Any]:
+        """What the results keep (JSON) of what the trained model's heads do, by name.
+
+        Args:
+            observed: the validation split, without attention weights; the model runs only as far as it is read.
+            vocabulary: above every word index of any kind.
+            spell: how a word is printed.
+        """
         return {}
 
     def frozen_parameters(self, model: nn.Module, progress: float) -> list[nn.Parameter]:

@@ -21,7 +21,7 @@ R windows, N query slots and S key slots of a window.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -41,8 +41,8 @@ from headdiv.attention import (
     out_of_windows,
 )
 from headdiv.config import Sizes
-from headdiv.methods.base import Method, Watched
-from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses
+from headdiv.methods.base import Method, Observed, Spell, Watched
+from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
 from headdiv.settings import Settings
 
 # ---- products with the chosen experts' matrices
@@ -269,3 +269,7 @@ class Moa(Method):
         balance, z, cv = pooled_losses(records)  # (modules,) each
         loss = (o.balance * balance + o.z * z + o.cv * cv).sum()
         return loss / count if o.added == "sum" else loss
+
+    def observed_findings(self, observed: Iterable[Observed], vocabulary: int, spell: Spell) -> dict[str, Any]:
+        """Load, gates, entropy and words of every router: see `router_statistics`."""
+        return router_statistics(observed, vocabulary, spell)

@@ -18,9 +18,9 @@ Letters: T rows, E experts, k chosen ones, D model width, V words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,8 +29,8 @@ from torch.nn import functional as F
 
 from headdiv import distributed
 from headdiv.attention import HeadRecord
-
-Spell = Callable[[str, int], str]  # kind of attention and word index -> what to print
+from headdiv.diversity import ENOUGH
+from headdiv.methods.base import Observed, Spell
 
 
 @dataclass(frozen=True)
@@ -137,13 +137,6 @@ def pooled_losses(records: Iterable[HeadRecord]) -> tuple[Tensor, Tensor, Tensor
 # ---- what it has learnt
 
 
-class Seen(Protocol):
-    """What is looked at of one batch."""
-
-    records: list[HeadRecord]
-    words: Mapping[str, Tensor]  # by kind of attention: (T,) index of the word that each query stands for
-
-
 def words_by_expert(experts: Tensor, words: Tensor, E: int, V: int) -> Tensor:
     """How often each expert is chosen for each word: experts (T, k) of words (T,) -> (E, V)."""
     pairs = experts * V + words.unsqueeze(1)  # (T, k)
@@ -177,11 +170,11 @@ def typical_words(counts: Tensor, top: int = 10, least: int = 5) -> list[list[tu
 
 
 @torch.no_grad()
-def router_statistics(observed: Iterable[Seen], vocabulary: int, spell: Spell) -> dict[str, Any]:
-    """What every router does on a split, as JSON by place: "encoder 1", "cross 2".
+def router_statistics(observed: Iterable[Observed], vocabulary: int, spell: Spell) -> dict[str, Any]:
+    """What every router does on the first `ENOUGH` tokens of a split, as JSON by place: "encoder 1", "cross 2".
 
     Args:
-        observed: the batches; with several ranks, this one's share.
+        observed: the batches, read no further than is needed; with several ranks, this one's share.
         vocabulary: V, above every word index of any kind.
         spell: how a word is printed.
 
@@ -197,6 +190,8 @@ def router_statistics(observed: Iterable[Seen], vocabulary: int, spell: Spell) -
                 kind, place = record.spec.kind, (record.spec.kind, record.spec.layer)
                 part = _statistics(record.routing, seen.words.get(kind), vocabulary)
                 sums[place] = [a + b for a, b in zip(sums[place], part, strict=True)] if place in sums else part
+        if min((float(numbers[0]) for numbers, _ in sums.values()), default=0.0) >= ENOUGH:
+            break
     told = {}
     for (kind, layer), (numbers, words) in sums.items():
         counts = distributed.total(words)

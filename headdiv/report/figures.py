@@ -24,12 +24,17 @@ from headdiv.report.heads import (
     labels_of,
     title,
 )
+from headdiv.report.homeostasis import draw_activations, draw_bleu
+from headdiv.report.moa import draw_routers, draw_words
+from headdiv.report.pruning import draw_pruning
 from headdiv.report.swaps import draw_swaps
 
 FIGURE_6 = ("direct-8", "average-8", "nonlinear-8")  # the paper's panels i, ii, iii
 CONFIDENT = ("baseline", "alphas", "manual")  # of MHR's Figure 5
 PARTED = ("alphas", "cosine")  # of MHR's Figures 6 and 7, against the baseline
 MOVED = ("manual", "soft", "hard", "random", "soft-confidence", "hard-confidence")
+
+SELECTIVE = ("moa-32-4", "moa-8-4", "moa-32-4-renormalised", "moa-32-4-noisy")  # fewer heads than there are
 
 FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # and what would change their bytes
 
@@ -82,6 +87,7 @@ class Drawing:
     caption: str
     variants: tuple[str, ...] = ()  # one of these must be in the profile; none named: any will do
     against: tuple[str, ...] = ()  # and all of these
+    beside: tuple[str, ...] = ()  # further experiments: their runs are shown as well where the profile has them
 
 
 def _curves(experiment: str, caption: str) -> Drawing:
@@ -115,6 +121,48 @@ def _changes(distance: str, number: str, definition: str) -> Drawing:
     )
     draw = partial(draw_changes, experiment="mhr/translation", variants=PARTED, distance=distance, figure=number)
     return Drawing(draw, "mhr/translation", caption, PARTED, ("baseline",))
+
+
+MEMORISED = ("baseline", "kwta-20", "kwta-50")
+BOOSTED = ("rfb-50", "rfb-70", "rfb-80", "rfb-90")
+HOMEOSTASIS = ("memorisation", "small", "base", "big")
+LARGER = ("homeostasis/base", "homeostasis/big")
+
+
+def _bleu(number: int, split: str, experiment: str, *variants: str, larger: tuple[str, ...] = ()) -> Drawing:
+    """BLEU by epoch; ``larger``: experiments whose baselines stand beside."""
+    beside = f"; {' and '.join(larger)} where the profile has them" if larger else ""
+    caption = (
+        f"BLEU of greedy translations of the first pairs of the {split} text after each epoch (the paper's "
+        f"Figure {number}){beside}. It is taken over the vocabulary's words, one reference each."
+    )
+    shown = [(experiment, variants), *((other, ["baseline"]) for other in larger)]
+    draw = partial(draw_bleu, shown=shown, key=f"{split}_bleu", figure=f"Figure {number}", sizes=bool(larger))
+    return Drawing(draw, experiment, caption, variants, beside=larger)
+
+
+def _routers(experiment: str, *variants: str) -> Drawing:
+    caption = (
+        "How evenly the experts of every attention module are chosen, and how surely, on the validation split. Left, "
+        "each expert's share of the choices, in its module's own order; middle, its share of the gates; white is an "
+        "even share. With k = E all loads are even and only the gates differ. Right, the mean entropy of the routing "
+        "probabilities; the dashed line, log E, is a router that prefers nothing."
+    )
+    name = f"{experiment.replace('/', '_')}_routers"
+    draw = partial(draw_routers, experiment=experiment, variants=variants, figure=name)
+    return Drawing(draw, experiment, caption, variants)
+
+
+def _words(experiment: str, *variants: str) -> Drawing:
+    caption = (
+        "Which words the experts serve: of every module the experts that are chosen most often, with their share of "
+        "the choices, and the words that they serve most often in comparison with the average expert. In "
+        "encoder-decoder attention it is the word that asks. ␣ is the space before a word, ↵ the end of a line."
+    )
+    name = f"{experiment.replace('/', '_')}_words"
+    return Drawing(
+        partial(draw_words, experiment=experiment, variants=variants, figure=name), experiment, caption, variants
+    )
 
 
 FIGURES = {
@@ -172,7 +220,47 @@ FIGURES = {
         "heads (1: they say the same; the least for H heads is −1/(H − 1)), and the entropy of the attention (0: all "
         "of it on one word). Grey: a layer; blue: the mean over layers; dashed: that of the plain Transformer.",
     ),
+    **{f"homeostasis_{task}_curves": _curves(f"homeostasis/{task}", TRANSLATION_CURVES) for task in HOMEOSTASIS},
+    "homeostasis_figure1": _bleu(1, "training", "homeostasis/memorisation", *MEMORISED),
+    "homeostasis_figure2": _bleu(2, "validation", "homeostasis/memorisation", *MEMORISED),
+    "homeostasis_figure3": _bleu(3, "validation", "homeostasis/small", "baseline", "rfb-50", "rfb-80"),
+    "homeostasis_figure4": _bleu(4, "validation", "homeostasis/small", "baseline", "rfb-50", larger=LARGER),
+    "homeostasis_activations": Drawing(
+        partial(draw_activations, shown=[(f"homeostasis/{task}", ()) for task in HOMEOSTASIS], figure="Activity"),
+        "homeostasis/small",
+        "How often the units of a model were active in the last training steps that are counted, of every variant with "
+        "kWTA, RFB-kWTA or smart inhibition, all modules together. Thin: all units; thicker: nine tenths; thickest: "
+        "half of them; circle: the median; black: s (of smart inhibition the median probability of being kept). What "
+        "homeostasis is for is a narrow bar: no unit is idle, and none is always on. At the right of it, the standard "
+        "deviation over the units.",
+        BOOSTED,
+        beside=tuple(f"homeostasis/{task}" for task in HOMEOSTASIS if task != "small"),
+    ),
+    "moa_translation_curves": _curves("moa/translation", TRANSLATION_CURVES),
+    "moa_translation_routers": _routers("moa/translation", "moa-8-8", *SELECTIVE),
+    "moa_translation_words": _words("moa/translation", *SELECTIVE),
+    "moa_mlm_curves": _curves(
+        "moa/mlm",
+        "Training loss (mean over an epoch, dropout on) and validation perplexity by masked token, on a logarithmic "
+        "axis, after each epoch; dashed: what the tokens' frequencies alone give.",
+    ),
+    "moa_mlm_routers": _routers("moa/mlm", "moa-8-8", *SELECTIVE[:2]),
+    "moa_mlm_words": _words("moa/mlm", *SELECTIVE[:2]),
 }
+
+
+def _pruning(experiment: str) -> Drawing:
+    caption = (
+        "The score on the test set with ever fewer heads: after training, heads are masked in the order of how little "
+        "masking each alone adds to the validation loss, measured anew when half of them are gone, and nothing is "
+        "trained again. Dashed: models of DEACON, by the number m of components that they were trained with."
+    )
+    return Drawing(partial(draw_pruning, paper=experiment.partition("/")[0]), experiment, caption)
+
+
+# Drawn when they are asked for, from what `headdiv importance` stores; no run of a profile makes it.
+TRANSLATIONS = ("deacon/translation", "mhr/translation", "dpp/translation", "homeostasis/small", "moa/translation")
+ON_REQUEST = {f"{experiment.partition('/')[0]}_pruning": _pruning(experiment) for experiment in TRANSLATIONS}
 
 
 def figures_of(configured: Iterable[tuple[str, str]]) -> dict[str, Drawing]:
@@ -199,6 +287,8 @@ def drawing(name: str) -> Drawing:
     Raises:
         DataError: there is none.
     """
+    if name in ON_REQUEST:
+        return ON_REQUEST[name]
     if name not in FIGURES:
         raise DataError(f"figure {name!r} is not known; there are: {', '.join(FIGURES)}")
     return FIGURES[name]

@@ -9,6 +9,7 @@ import torch
 from matplotlib.figure import Figure
 
 from headdiv.gha import deacon_update, gha_inner_loop, principal_components
+from headdiv.methods.kwta import boost, keep_probabilities, survivors
 from headdiv.report.figures import STYLE
 from headdiv.report.heads import BLUE, ORANGE, skew_share
 
@@ -142,3 +143,39 @@ def _two_heads(degrees: np.ndarray, entropy: float) -> np.ndarray:
     first = np.stack([np.ones_like(angles), np.zeros_like(angles)], axis=1)  # (N, 2)
     second = np.stack([np.cos(angles), np.sin(angles)], axis=1)  # (N, 2)
     return q * np.stack([first, second], axis=2)
+
+
+READINGS = {  # of Eq. 7 of the homeostasis paper
+    "inhibition": ("inhibition: 1 − P is kept", BLUE, "-"),
+    "inverted": ("inverted: P of max − t is kept", GREEN, "-."),
+    "printed": ("printed: P is kept", ORANGE, "--"),
+}
+SPARSITIES = ((0.2, ":"), (0.5, "--"), (0.8, "-"))
+
+
+def inhibition_readings(s: float = 0.9, units: int = 64) -> Figure:
+    """What a unit's activity does to it: "smart" inhibition under the three readings of its formula, and RFB's boost.
+
+    Of units whose activity is spread evenly from never to always. Left: the probability of being kept (Eqs. 7 and 8),
+    with s its median. Right: what values are multiplied by (Eq. 6) for three shares of winners.
+    """
+    shares = torch.linspace(0, 1, units, dtype=torch.float64)
+    counts = (10_000 * shares).round().long()
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(8.4, 3.2), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        for reading, (label, colour, line) in READINGS.items():
+            left.plot(shares, keep_probabilities(counts, s, reading), color=colour, ls=line, lw=1.6, label=label)
+        left.axhline(s, color="0.6", lw=1, zorder=0)
+        left.annotate("s", (1.02, s), xycoords=("axes fraction", "data"), va="center")
+        left.set(ylim=(0, 1.03), ylabel="probability of being kept")
+        left.legend(frameon=False, fontsize=8, loc="lower center")
+        for share, line in SPARSITIES:
+            boosts = boost(counts, survivors(units, share))
+            right.plot(shares, boosts, color=BLUE, ls=line, lw=1.6, label=f"s = {share}")
+        right.axhline(1, color="0.6", lw=1, zorder=0)
+        right.set(ylim=(0, None), ylabel="factor of the unit's value")
+        right.legend(frameon=False, fontsize=8)
+        for ax in (left, right):
+            ax.set_xlabel("share of rows in which the unit was active")
+    return figure

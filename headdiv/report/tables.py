@@ -120,7 +120,7 @@ def _row(task: Task, more: list[str], variant: str, group: list[Metrics], base: 
     for name in [*task.columns, *more]:
         values = [_value(metrics, name, base) for metrics in group]
         row[name] = mean(values)
-        row[f"{name}_sd"] = stdev(values) if len(values) > 1 else math.nan
+        row[f"{name}_sd"] = stdev(values) if len(values) > 1 and not math.isnan(row[name]) else math.nan
         if name in task.columns:
             row[f"{name}_paper"] = known.reported.get(name, math.nan) if known else math.nan
     row["tokens_per_second"] = mean(m["cost"]["target_tokens_per_second"] for m in group)
@@ -135,7 +135,7 @@ def _value(metrics: Metrics, name: str, base: int | None) -> float:
         return math.nan if base is None else 100 * metrics["parameters"] / base
     if name == "training_hours":
         return metrics["cost"]["training_seconds"] / 3600
-    return metrics["scores"][name]["value"]
+    return metrics["scores"].get(name, {"value": math.nan})["value"]
 
 
 def display_table(profile: str, experiment: str) -> pd.DataFrame:
@@ -174,8 +174,14 @@ def results_reading(profile: str, experiment: str) -> Reading:
         scale(runs, profile),
         [display_table(profile, experiment), further_table(profile, experiment)],
         {name: score["signature"] for name, score in runs[0]["scores"].items()},
-        task.notes,
+        [*task.notes, *_unmeasured(task, results_table(profile, experiment))],
     )
+
+
+def _unmeasured(task: Task, table: pd.DataFrame) -> list[str]:
+    """The sentence about columns of the paper's that no run here has a number for."""
+    lacking = [column.label for name, column in task.columns.items() if table[name].isna().all()]
+    return [f"Not measured in these runs: {', '.join(lacking)}."] if lacking else []
 
 
 def parameter_table(profile: str, experiment: str) -> pd.DataFrame:

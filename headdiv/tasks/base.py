@@ -154,6 +154,23 @@ class Task(ABC, Generic[Corpus]):
         """By kind of attention, which rows hold a mark instead of a word: (T,) of the queries, (T',) of the keys."""
         return {}
 
+    def epoch_scores(
+        self, model: nn.Module, corpus: Corpus, config: RunConfig, device: torch.device | str
+    ) -> dict[str, float]:
+        """What is scored after every epoch beside the losses, by its name in the curve; the same on every rank.
+
+        It must draw nothing at random: the training goes on behind it.
+        """
+        return {}
+
+    def words(self, batch: Any) -> dict[str, Tensor]:
+        """By kind of attention, the index of the word that each query stands for: (T,)."""
+        return {}
+
+    def spell(self, corpus: Corpus, kind: str, index: int) -> str:
+        """How such a word is printed; by its index where a task has no better way."""
+        return str(index)
+
     @abstractmethod
     def scores(self, run: Run) -> dict[str, Score]:
         """What the task is scored by, with signatures; outputs are kept beside the model."""
@@ -179,15 +196,24 @@ def score(value: float, unit: str, signature: str) -> Score:
 
 @torch.no_grad()
 def observed_heads(
-    task: Task[Any], model: nn.Module, corpus: Any, split: str, config: RunConfig, device: torch.device | str
+    task: Task[Any],
+    model: nn.Module,
+    corpus: Any,
+    split: str,
+    config: RunConfig,
+    device: torch.device | str,
+    weights: bool = True,
 ) -> Iterator[Observed]:
-    """What the heads do, batch by batch of a split, nothing dropped out; with several ranks, this one's share."""
+    """What the heads do, batch by batch of a split, nothing dropped out; with several ranks, this one's share.
+
+    Attention weights are left out unless ``weights``.
+    """
     model.eval()
     for batch in task.held_out(corpus, split, config):
         batch = batch.to(device)
-        with record_heads(model) as records:
+        with record_heads(model, weights) as records:
             model(batch)
-        yield Observed(records, task.marks(batch))
+        yield Observed(records, task.marks(batch), task.words(batch))
 
 
 @torch.no_grad()

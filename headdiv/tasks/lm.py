@@ -112,6 +112,14 @@ class StreamTask(Task[Text]):
     def lay_out(self, windows: np.ndarray, corpus: Text, data: Any) -> Windows:
         """A batch of such windows."""
 
+    def words(self, batch: Windows) -> dict[str, Tensor]:
+        """The tokens that are read, whichever the stack's kind of attention is."""
+        return {"encoder": batch.inputs, "decoder": batch.inputs}
+
+    def spell(self, corpus: Text, kind: str, index: int) -> str:
+        """A token, with signs for the space that begins a word and for the end of a line."""
+        return corpus.bpe.decode([index]).replace(" ", "␣").replace("\n", "↵")
+
     def feed(self, corpus: Text, config: RunConfig) -> Feed:
         """See `Task`; an epoch is ``data.epoch_tokens`` of the stream, whatever the length of the text."""
         data = config.data

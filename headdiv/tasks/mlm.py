@@ -62,6 +62,10 @@ class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
         """Cross-entropy of the masked tokens; all tokens count as work done."""
         return replace(super().loss(model, weight, batch, smoothing), tokens=len(batch.inputs))
 
+    def spell(self, corpus: MaskedCorpus, kind: str, index: int) -> str:
+        """A token, or the blank that is read in its place."""
+        return BLANK if index == corpus.bpe.size else super().spell(corpus, kind, index)
+
     def scores(self, run: Run) -> dict[str, Score]:
         """Perplexity and accuracy on the masked tokens of both held-out splits."""
         last = run.record["curve"][-1]

@@ -89,6 +89,14 @@ class QuestionAnswering(Task[QACorpus]):
         correct = (log_p.argmax(1) == batch.target_out).all(1).sum()
         return Losses(loss, nll.detach(), correct, count=len(gold), tokens=batch.target_side.tokens)
 
+    def words(self, batch: Batch) -> dict[str, Tensor]:
+        """Of the question (encoder) and of the passage."""
+        return {"encoder": batch.source, "decoder": batch.target_in, "cross": batch.target_in}
+
+    def spell(self, corpus: QACorpus, kind: str, index: int) -> str:
+        """A word; both sides share their words."""
+        return corpus.vocabulary.words[index]
+
     def outputs_file(self, run: Run) -> Path:
         """SQuAD's own form of predictions, id -> answer, which anybody's scorer reads."""
         return outputs_path(run, "predictions")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 import sacrebleu
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from headdiv import distributed
 from headdiv.config import DecodeConfig, ModelConfig, RunConfig, SummarisationData, TranslationData
@@ -21,11 +22,17 @@ from headdiv.decode import translate
 from headdiv.files import read_json, write_json
 from headdiv.losses import linear_cross_entropy
 from headdiv.model import Parts, Transformer
+from headdiv.scores.imi import imi
 from headdiv.scores.rouge import rouge
 from headdiv.settings import Source, mistake
 from headdiv.tasks.base import Feed, Losses, PlannedFeed, Run, Score, Task, outputs_path, score
 
 EVALUATION_TOKENS = 4000  # of a batch when nothing is learnt
+# After an epoch; not the run's own search, which may be another for the same training.
+EPOCH_SEARCH = DecodeConfig(beam=1, batch_sentences=128)
+
+
+WORDS = {"moses": "Moses", "spacy": "spaCy"}
 
 
 class Seq2Seq(Task[Corpus]):
@@ -70,6 +77,14 @@ class Seq2Seq(Task[Corpus]):
         """END behind the source, BEGIN before the target."""
         source, target = batch.source == END, batch.target_in == BEGIN
         return {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
+
+    def words(self, batch: Batch) -> dict[str, Tensor]:
+        """What is read on either side."""
+        return {"encoder": batch.source, "decoder": batch.target_in, "cross": batch.target_in}
+
+    def spell(self, corpus: Corpus, kind: str, index: int) -> str:
+        """A word, or a piece of one, of the side that asks."""
+        return (corpus.source if kind == "encoder" else corpus.target).words[index]
 
     def outputs_file(self, run: Run) -> Path:
         """A JSON list of texts, in the test set's order."""
@@ -128,9 +143,24 @@ class Translation(Seq2Seq):
         """See `Task`."""
         return load_translation(config)
 
+    def epoch_scores(
+        self, model: nn.Module, corpus: Corpus, config: RunConfig, device: torch.device | str
+    ) -> dict[str, float]:
+        """BLEU over words (0 to 100) of the first ``train.epoch_scores`` pairs of training and of validation, greedy.
+
+        Every rank translates all of them, which takes no longer than if one did. Training text is kept as indices
+        alone, so references are the vocabulary's words, and ``<unk>`` is one of them.
+        """
+        told, count = {}, config.train.epoch_scores
+        for name, split in (("training", corpus.train), ("validation", corpus.valid)) if count else ():
+            sources, targets = (side[:count] for side in (split.pairs.source, split.pairs.target))
+            outputs = translate(model, sources, EPOCH_SEARCH, device)
+            told[f"{name}_bleu"] = token_bleu(*([corpus.decode(line) for line in side] for side in (outputs, targets)))
+        return told
+
     def scores(self, run: Run) -> dict[str, Score]:
         """BLEU and chrF by sacrebleu against the raw references; torchtext's BLEU over tokens as a cross-check."""
-        return self.score_lines(run, self.outputs(run))
+        return self.score_lines(run, self.outputs(run)) | _by_epoch(run)
 
     def references(self, run: Run) -> list[str]:
         """The test set's targets as they stand: sacrebleu folds case itself, and its signature says so."""
@@ -142,18 +172,35 @@ class Translation(Seq2Seq):
         metrics = {"bleu": sacrebleu.BLEU(lowercase=data.lowercase), "chrf": sacrebleu.CHRF(lowercase=data.lowercase)}
         for name, metric in metrics.items():
             result = metric.corpus_score(lines, [references])
-            told[name] = score(result.score, "0 to 100", str(metric.get_signature()))
+            joined = "" if data.tokenizer == "moses" else f"; words of {WORDS[data.tokenizer]}, joined by Moses rules"
+            told[name] = score(result.score, "0 to 100", f"{metric.get_signature()}{joined}")
         # Case is folded before words are found, since translations have none that the rules could go by.
-        rules = {"lowercase": data.lowercase, "split_dashes": data.split_dashes}
+        rules = word_rules(data) | {"fold_late": False}
         tokens = [[tokenize(line, data.target, **rules) for line in side] for side in (lines, references)]
         case = "lower case" if data.lowercase else "case kept"
-        signature = f"torchtext 0.6.0 bleu_score, Moses tokens, {case}, one reference"
+        signature = f"torchtext 0.6.0 bleu_score, {WORDS[data.tokenizer]} tokens, {case}, one reference"
         told["bleu_tokens"] = score(token_bleu(*tokens), "0 to 100", signature)
         return told
 
     def examples(self, run: Run, count: int) -> pd.DataFrame:
         """Source, reference, translation."""
         return self._examples(run, count, ["source", "reference", "translation"])
+
+
+def _by_epoch(run: Run) -> dict[str, Score]:
+    """Scores of the curve, where it has BLEUs: the best of the run, and how soon training text was learnt."""
+    curve, told = run.record["curve"], {}
+    if "training_bleu" not in curve[0]:
+        return told
+    words = f"of words by torchtext 0.6.0, greedy, of the first {run.config.train.epoch_scores:,} pairs"
+    for name, split in (("training_bleu", "training"), ("validation_bleu", "validation")):
+        best = max(point[name] for point in curve)
+        told[name] = score(best, "0 to 100", f"BLEU {words} of {split}, after the best of {len(curve)} epochs")
+    if len(curve) > 1:  # else there is no area
+        area = imi([point["training_bleu"] for point in curve], ideal=100)
+        signature = f"area under the curve of BLEU {words} of training, over that of 100 from epoch 1 to {len(curve)}"
+        told["training_imi"] = score(area, "0 to 1", signature)
+    return told
 
 
 def _languages(config: TranslationData, at: tuple[str, ...], source: Source | None) -> set[str] | None:

@@ -1,0 +1,51 @@
+"""Claims by their place, and made-up metrics of runs as the papers have them: shared by the tests of the ledger."""
+
+import reported
+
+from headdiv.claims import ledger
+from headdiv.config import TrainConfig
+from headdiv.files import write_json
+from headdiv.methods import check_method
+from headdiv.papers import load_task
+from headdiv.tasks import TASKS
+
+
+def at(place, paper="deacon"):
+    """The claim at this place."""
+    (row,) = [row for row in ledger(paper) if row["place"] == place]
+    return row
+
+
+def translation(variant, seed=1, *, epochs=30, data="multi30k", examples=29000, method=None, device="a CPU", **told):
+    """Metrics of DEACON's translation as the paper has it, but for what is said otherwise; ``told``: scores, sizes."""
+    task = load_task("deacon", "translation")
+    sizes = task.sizes.model | {key: told.pop(key) for key in ("d_model", "encoder_layers") if key in told}
+    run = reported.metrics(variant, seed, epochs=epochs, data=data, **told)
+    model = TASKS["translation"].Model(**sizes)
+    run["config"] |= {
+        "data": {"name": data, "min_frequency": 5, "test": "test_2016_flickr"},
+        "model": model.model_dump(mode="json"),
+        "method": check_method(task.variants[variant].method | (method or {}), model),
+        "train": TrainConfig(epochs=epochs).model_dump(mode="json"),
+    }
+    run["data"]["train"]["examples"] = examples
+    run["provenance"]["device"] = device
+    return run
+
+
+def store(home, *runs, profile="full"):
+    for run in runs:
+        path = home / "results" / profile / run["paper"] / run["task"] / run["variant"] / f"seed{run['seed']}"
+        write_json(path / "metrics.json", run)
+
+
+def hours(variant, told, device="a GPU"):
+    """Metrics of the poster's translation."""
+    task = load_task("dpp", "translation")
+    sizes = {"d_model": 512, "heads": 4, "d_ff": 1024, "encoder_layers": 6, "decoder_layers": 6}
+    run = translation("baseline", epochs=300, data="iwslt14", examples=160239, device=device)
+    model = TASKS["translation"].Model(**sizes)
+    run["config"]["model"] = model.model_dump(mode="json")
+    run["config"]["data"] |= {"source": "de", "target": "en"}
+    run["config"]["method"] = check_method(task.variants[variant].method, model)
+    return run | {"paper": "dpp", "variant": variant, "cost": {"training_seconds": 3600.0 * told}}

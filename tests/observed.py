@@ -1,0 +1,19 @@
+"""What heads do with batches of sentence pairs, as the measures read it."""
+
+import torch
+
+from headdiv.attention import record_heads
+from headdiv.data.batches import make_batch
+from headdiv.methods.base import Observed
+from headdiv.tasks import TASKS
+
+MARKS = TASKS["translation"].marks
+
+
+def observe(model, pairs, batches, window=48):
+    """Batch by batch, each given by the numbers of its pairs."""
+    for numbers in batches:
+        batch = make_batch(pairs, numbers, window=window)
+        with torch.no_grad(), record_heads(model) as records:
+            model(batch)
+        yield Observed(records, MARKS(batch))
