@@ -35,7 +35,10 @@ def test_the_timeline_has_a_row_for_every_variant_that_moves_heads():
     figure = figures.draw("mhr_swaps", "p")
     assert [ax.get_title() for ax in figure.axes[:3]] == list(heads.KINDS.values())
     assert len(figure.axes) == 2 * 3
-    assert [ax.get_ylabel() for ax in figure.axes[::3]] == ["Manual swaps (in\nthe paper layers\n1 and 5)\nlayer", "Dynamic, soft\nlayer"]
+    assert [ax.get_ylabel() for ax in figure.axes[::3]] == [
+        "Manual swaps (in\nthe paper layers\n1 and 5)\nlayer",
+        "Dynamic, soft\nlayer",
+    ]
     assert [len(ax.lines) for ax in figure.axes] == [0, 0, 0, 0, 0, 2]
     away, home = figure.axes[5].lines
     assert (list(away.get_xdata()), list(home.get_xdata())) == ([2, 2], [4, 4])

@@ -145,7 +145,7 @@ def draw_words(profile: str, experiment: str, variants: Sequence[str], figure: s
     cells = [(kind, layer) for layer in layers for kind in kinds]
     columns = len(kinds) if len(kinds) > 1 else min(COLUMNS, len(layers))
     rows = math.ceil(len(cells) / columns)
-    drawn = Figure(figsize=(max(3.0 * columns, 6.5), 1.2 * rows + 0.4), layout="constrained")
+    drawn = Figure(figsize=(max(3.0 * columns, 7.5), 1.2 * rows + 0.4), layout="constrained")
     axes = drawn.subplots(rows, columns, squeeze=False)
     for ax in axes.flat:
         ax.set_axis_off()
