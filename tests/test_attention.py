@@ -136,9 +136,8 @@ def test_gradcheck_of_the_functions(full):
     assert torch.autograd.gradcheck(lambda z: out_of_windows(z, side), z)
     q, k, v = (random(i, 2, H, n, K).requires_grad_() for i, n in ((3, 2), (4, 3), (5, 3)))
     mask = torch.tensor([[[[0, MASKED, 0], [0, 0, 0]]], [[[MASKED, MASKED, 0], [MASKED, 0, 0]]]])
-    assert torch.autograd.gradcheck(
-        lambda q, k, v: ScaledDotProduct.apply(q, k, v, mask), (q, k, v)
-    )  # outputs and weights
+    outputs_and_weights = ScaledDotProduct.apply
+    assert torch.autograd.gradcheck(lambda q, k, v: outputs_and_weights(q, k, v, mask), (q, k, v))
 
 
 @given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=5), width=st.integers(1, 12))

@@ -168,8 +168,10 @@ def test_params_prints_a_table(project, headdiv_says):
     status, out, err = headdiv_says("params", EXPERIMENT, "--profile", "tiny")
     assert (status, err) == (0, "")
     assert [line.split() for line in out.splitlines()] == [
-        [variant, f"{row['parameters']:,}", "at", "the", "paper's", "sizes", f"{row['at_paper_sizes']:,}"]
-        + ["paper", f"{row['paper']:,}", "follows:", *row["follows"].split()]
+        [
+            *(variant, f"{row['parameters']:,}", "at", "the", "paper's", "sizes", f"{row['at_paper_sizes']:,}"),
+            *("paper", f"{row['paper']:,}", "follows:", *row["follows"].split()),
+        ]
         for variant, row in audit("tiny", EXPERIMENT).items()
     ]
     assert len({line.index("  follows") for line in out.splitlines()}) == 1  # aligned
