@@ -77,8 +77,8 @@ def _alone(folder: Path) -> contextlib.AbstractContextManager[Any]:
     """Two processes may ask for one run, which has one folder: the second waits, and finds it finished."""
     if not distributed.is_first():
         return contextlib.nullcontext()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    return FileLock(folder.with_suffix(".lock"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return FileLock(folder / ".lock")
 
 
 def _train(config: RunConfig, folder: Path, device: torch.device) -> None:

@@ -50,7 +50,8 @@ def test_a_run_learns(project, variant):
     assert curve[-1]["training_accuracy"] > curve[0]["training_accuracy"]
     assert not run.model.training
     assert run.folder == project.home / "work" / run_name(config)
-    assert sorted(path.name for path in run.folder.iterdir()) == ["config.json", "model.safetensors", "training.json"]
+    files = [".lock", "config.json", "model.safetensors", "training.json"]
+    assert sorted(path.name for path in run.folder.iterdir()) == files
     assert read_json(run.folder / "config.json") == config.model_dump(mode="json")
     assert read_json(run.folder / "training.json") == run.record
     assert run.record["parameters"] == sum(p.numel() for p in run.model.parameters())
@@ -270,7 +271,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(project):
         "deacon/translation baseline seed 1, epoch 1/2: the loss is nan at step 2; nothing was recorded "
         "(try a smaller train.learning_rate or train.clip_norm)"
     )
-    assert [path.name for path in run_folder(config).iterdir()] == ["config.json"]
+    assert sorted(path.name for path in run_folder(config).iterdir()) == [".lock", "config.json"]
 
 
 def test_a_validation_loss_that_is_not_finite_ends_the_run(project):
@@ -306,3 +307,18 @@ def test_batching_is_a_matter_of_configuration_alone(project):
     assert told[0] == told[1]
     assert random == project.config()
     assert random.hash != bucketed.hash
+
+
+def test_two_processes_that_ask_for_one_run_train_it_once(project, monkeypatch):
+    """The second waits for the first, and finds the run finished."""
+    import threading
+
+    config = project.config()
+    steps, real = [], Learner.step
+    monkeypatch.setattr(Learner, "step", lambda self, *args: steps.append(1) or real(self, *args))
+    threads = [threading.Thread(target=train, args=(config,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(steps) == STEPS
