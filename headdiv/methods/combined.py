@@ -214,13 +214,13 @@ def _double(roles: Roles, others: Roles, name: str, earlier: str) -> str | None:
 
 
 def _roles(method: Method, model: Sizes) -> Roles:
-    """What the method makes of each kind of attention; asked of the module itself, so that any method may be asked."""
-    with torch.device("meta"):
-        modules = {
-            kind: method.attention(AttentionSpec(kind, 0, model.d_model, model.heads, model.attention_bias))
-            for kind in ALL_KINDS
-        }
-    return {kind: _role(module) for kind, module in modules.items()}
+    """What the method makes of each kind of attention; asked of modules themselves, so that any method may be asked.
+
+    Their heads are of width 1, which changes nothing of it; what they draw at random is given back.
+    """
+    with torch.random.fork_rng(devices=[]):
+        specs = [AttentionSpec(kind, 0, model.heads, model.heads, model.attention_bias) for kind in ALL_KINDS]
+        return {spec.kind: _role(method.attention(spec)) for spec in specs}
 
 
 def _role(module: nn.Module) -> Role:

@@ -41,7 +41,7 @@ def draw_pareto(profile: str, experiment: str, figure: str) -> Figure:
     for ax, cost, per, edge in panels:
         for at, name in zip(zip(table[cost] / per, table[SCORE], strict=True), names, strict=True):
             place = {"xytext": (edge, name), "textcoords": ("axes fraction", "data"), "annotation_clip": False}
-            ax.annotate("", at, arrowprops={"arrowstyle": "-", "color": "0.6", "lw": 0.5}, zorder=0, **place)
+            ax.annotate("", at, arrowprops={"arrowstyle": "-", "color": "0.6", "lw": 0.5}, zorder=0.9, **place)
     for variant, label, name in zip(table["variant"], table["label"], names, strict=True):
         colour = ORANGE if variant == BASE else "black"
         middle.text(0.5, name, label, ha="center", va="center", fontsize=SMALL, color=colour)
@@ -109,7 +109,7 @@ def _draw_front(ax: Axes, table: pd.DataFrame, cost: str, per: float) -> None:
             ax.errorbar(x[mask], y[mask], yerr=up, xerr=across, color=colour, **look)
             ax.plot(x[mask], y[mask], "o", color=colour, ms=5, zorder=3, label=name)
     front = table[on].sort_values(cost)
-    ax.step(front[cost] / per, front[SCORE], where="post", color=BLUE, lw=2.5, alpha=0.25, zorder=0)
+    ax.step(front[cost] / per, front[SCORE], where="post", color=BLUE, lw=2.5, alpha=0.25, zorder=0.8)
     if base.any():
         ax.plot(x[base], y[base], "D", mec=ORANGE, mfc="none", mew=1.5, ms=10, zorder=4, label="baseline")
     ax.margins(0.12)
