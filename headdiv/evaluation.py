@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import Any
 
@@ -9,11 +10,13 @@ import pandas as pd
 
 from headdiv import places
 from headdiv.config import RunConfig
+from headdiv.files import read_json, write_json
 from headdiv.measures import averages, by_place, compare_heads
 from headdiv.methods import make_method
-from headdiv.provenance import commit
+from headdiv.provenance import commit, provenance
 from headdiv.tasks import TASKS
-from headdiv.tasks.base import Run, observed_heads, score, vocabulary_of
+from headdiv.tasks.base import Run, observed_heads, outputs_path, score, vocabulary_of
+from headdiv.tasks.seq2seq import Seq2Seq
 
 FORMAT = 3  # of metrics.json
 
@@ -26,6 +29,7 @@ def evaluate(run: Run) -> dict[str, Any]:
     """
     record, config = run.record, run.config
     task, last = TASKS[config.kind], record["curve"][-1]
+    search = search_time(run)
     scores, outputs = task.scores(run), task.outputs_file(run)
     return {
         "format": FORMAT,
@@ -49,10 +53,42 @@ def evaluate(run: Run) -> dict[str, Any]:
         "curve": record["curve"],
         "heads": _heads(run),
         "outputs": None if outputs is None else str(outputs.relative_to(places.home())),
-        "cost": record["cost"],
+        "cost": record["cost"] | ({"search": search} if search else {}),
         "data": record["data"],
         "provenance": {**record["provenance"], "evaluated_at_commit": commit()},
     }
+
+
+def search_time(run: Run) -> dict[str, Any] | None:
+    """How long the search of the test set took when its outputs were made; they are made now where they are not there.
+
+    Measured is one pass by the wall clock, the model loaded before, until the texts are written. Nothing is repeated:
+    on a machine that does other things meanwhile the number is noisy.
+
+    Returns:
+        seconds, sentences, sentences_per_second, beam, batch_sentences, device, threads. None for a task whose outputs
+        are not searched word by word, and for outputs that were made before times were kept.
+    """
+    task = TASKS[run.config.kind]
+    if not isinstance(task, Seq2Seq):
+        return None
+    path = outputs_path(run, "search")
+    if not task.outputs_file(run).is_file():
+        began = time.perf_counter()
+        sentences = len(task.outputs(run))
+        seconds = time.perf_counter() - began
+        machine, decode = provenance(run.config.threads, run.device), run.config.decode
+        told = {
+            "seconds": seconds,
+            "sentences": sentences,
+            "sentences_per_second": sentences / seconds,
+            "beam": decode.beam,
+            "batch_sentences": decode.batch_sentences,
+            "device": machine["device"],
+            "threads": machine["threads"],
+        }
+        write_json(path, told)
+    return read_json(path) if path.is_file() else None
 
 
 def examples(run: Run, count: int) -> pd.DataFrame:

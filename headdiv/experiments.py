@@ -121,11 +121,12 @@ class Runs:
         variant: str, own: dict[str, Any], experiment: Experiment, model: Sizes, at: tuple[str, ...], source: Source
     ) -> dict[str, Any]:
         """A method with all options: what the profile defines wins over ``methods``, which wins over the paper."""
-        shared = experiment.methods.get(str(own.get("name")), {})
-        if variant in experiment.define:
-            return check_method({**shared, **own}, model, (*at, "define", variant), source)
-        here = ("methods", own["name"]) if shared else ("variants", variant)
-        return check_method({**own, **shared}, model, (*at, *here), source)
+        defined = variant in experiment.define
+        told = with_shared(own, experiment.methods, own_first=defined)
+        if defined:
+            return check_method(told, model, (*at, "define", variant), source)
+        here = ("methods", own["name"]) if experiment.methods.get(own["name"]) else ("variants", variant)
+        return check_method(told, model, (*at, *here), source)
 
     def all(self) -> list[RunConfig]:
         """Every run, in the profile's order."""
@@ -160,6 +161,23 @@ class Runs:
             seeds = ", ".join(map(str, self.profile.seeds))
             raise ConfigError(f"profile {self.name}: no seed {seed}; its seeds are {seeds}")
         return runs[variant, seed]
+
+
+def with_shared(own: dict[str, Any], methods: dict[str, dict[str, Any]], own_first: bool) -> dict[str, Any]:
+    """A method with the options that ``methods`` gives every variant of it; of a combination each method with its own.
+
+    Args:
+        own: name and options, not yet checked.
+        methods: options by method.
+        own_first: whether ``own`` wins where both name an option.
+    """
+    shared = methods.get(str(own.get("name")), {})
+    told = {**shared, **own} if own_first else {**own, **shared}
+    if told.get("name") == "combined" and isinstance(told.get("methods"), list):
+        told["methods"] = [
+            with_shared(part, methods, own_first) if isinstance(part, dict) else part for part in told["methods"]
+        ]
+    return told
 
 
 def run_config(profile: str, experiment: str, variant: str, seed: int) -> RunConfig:

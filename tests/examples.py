@@ -7,7 +7,7 @@ from headdiv.attention import AttentionLayout, AttentionSpec, HeadRecord, record
 from headdiv.config import ModelConfig
 from headdiv.data.batches import Pairs, make_batch
 from headdiv.losses import linear_cross_entropy
-from headdiv.methods import make_method
+from headdiv.methods import check_method, make_method
 from headdiv.model import Transformer, initialise
 from headdiv.packing import attention_mask, lay_out
 
@@ -25,6 +25,11 @@ def told(architecture="direct", m=3, **options):
     return {"name": "deacon", "architecture": architecture, "m": m, **options}
 
 
+def combined(*methods):
+    """With every method's options filled in: their own tests say what is left out."""
+    return check_method({"name": "combined", "methods": list(methods)}, CONFIG)
+
+
 # By method: options that suit `CONFIG` and every larger model of an even number of heads.
 EXAMPLES = {
     "baseline": [{"name": "baseline"}],
@@ -40,6 +45,10 @@ EXAMPLES = {
         {"name": "homeostasis", "attention": "smart", "block": "rfb-kwta", "s_bo": 0.5, "q_att": 4, "q_bo": 4},
     ],
     "moa": [{"name": "moa", "experts": 4, "k": 2}, {"name": "moa", "experts": 5, "k": 3, "noisy": True}],
+    "combined": [
+        combined(told(gha_steps=5), {"name": "disagreement", "term": "output"}),
+        combined({"name": "mixing", "start": 0.0}, {"name": "homeostasis", "attention": "kwta", "s_att": 0.5}),
+    ],
 }
 
 

@@ -41,7 +41,8 @@ def write_claims(tmp_path, monkeypatch):
 
 
 def test_every_paper_has_its_claims():
-    assert papers_with_claims() == PAPERS == sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    known = {path.stem for path in FOLDER.glob("*.yaml")}
+    assert papers_with_claims() == PAPERS == sorted(known - {"headtohead"})  # which is the project's own
 
 
 @pytest.mark.parametrize("paper", PAPERS)

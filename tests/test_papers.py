@@ -4,7 +4,7 @@ import pytest
 
 from headdiv.config import LMConfig, ModelConfig
 from headdiv.errors import ConfigError
-from headdiv.methods import check_method
+from headdiv.methods import METHODS, check_method
 from headdiv.papers import FOLDER, data_table_of, load_paper, load_task, task_of
 
 PAPERS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -93,6 +93,14 @@ def test_every_paper_loads(name):
         assert table.task in paper.tasks
         for source, row in table.rows.items():
             assert set(row) <= set(table.columns), source
+
+
+def test_the_projects_own_comparison_reports_nothing_and_has_every_method():
+    rows = load_task("headtohead", "translation").variants
+    assert all(row.reported == row.model == {} for row in rows.values())
+    assert {row.method["name"] for row in rows.values()} == set(METHODS)
+    labels = [row.label for row in rows.values()]
+    assert len(set(labels)) == len(labels)
 
 
 def test_every_table_of_deacon_is_checked_here():

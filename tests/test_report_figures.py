@@ -45,12 +45,14 @@ def recorded(profile):
 @pytest.fixture
 def headed_too(recorded, project):
     """The same beside runs of the papers whose figures are about heads."""
-    write_profile(project, "p", *EXPERIMENTS, *HEADED, *HOMEOSTASIS, *MIXED)
+    write_profile(project, "p", *EXPERIMENTS, *HEADED, *HOMEOSTASIS, *MIXED, "headtohead/translation")
     for variant in ("baseline", "alphas", "alphas-plain", "manual", "soft", "cosine"):
         store.record(headed(variant, 1), "p")
     store.record(headed("alphas", 1, experiment="mhr/spanish"), "p")
     for variant in ("baseline", "dis-a", "dpp-o"):
         store.record(headed(variant, 1, experiment="dpp/translation"), "p")
+    for variant in ("baseline", "direct-8", "alphas-kwta-80"):
+        store.record(headed(variant, 1, experiment="headtohead/translation"), "p")
     for experiment in HOMEOSTASIS:
         store.record(homeostatic("baseline", 1, experiment=experiment), "p")
     store.record(homeostatic("rfb-50", 1), "p")

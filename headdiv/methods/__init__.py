@@ -7,6 +7,7 @@ from typing import Any
 
 from headdiv.config import Sizes
 from headdiv.methods.base import Method
+from headdiv.methods.combined import Combined, conflict, needless, part_names
 from headdiv.methods.deacon import Deacon
 from headdiv.methods.disagreement import Disagreement
 from headdiv.methods.dpp import Dpp
@@ -26,11 +27,12 @@ METHODS: dict[str, type[Method]] = {
     "dpp": Dpp,
     "homeostasis": Homeostasis,
     "moa": Moa,
+    "combined": Combined,
 }
 
 
 def check_method(
-    told: Mapping[str, Any], model: Sizes, at: tuple[str, ...] = (), source: Source | None = None
+    told: Mapping[str, Any], model: Sizes, at: tuple[str | int, ...] = (), source: Source | None = None
 ) -> dict[str, Any]:
     """Fill in the options that ``told`` leaves out and hold them against the model's sizes.
 
@@ -41,9 +43,12 @@ def check_method(
         source: the file, if there is one.
 
     Raises:
-        ConfigError: an unknown method or option, a wrong value, or one that the model has no room for.
+        ConfigError: an unknown method or option, a wrong value, one that the model has no room for, or methods of a
+            combination that do not go together.
     """
     options = _options(told, at, source)
+    if isinstance(options, Combined.Options):
+        return {"name": told["name"], "methods": _check_parts(options, model, (*at, "methods"), source)}
     problem = METHODS[told["name"]].check(options, model)
     if problem:
         key, what = problem
@@ -53,10 +58,33 @@ def check_method(
 
 def make_method(told: Mapping[str, Any]) -> Method:
     """The method of a run's configuration."""
-    return METHODS[told["name"]](_options(told, ("method",)))
+    options = _options(told, ("method",))
+    if isinstance(options, Combined.Options):
+        return Combined(options, _parts(options.methods))
+    return METHODS[told["name"]](options)
 
 
-def _options(told: Mapping[str, Any], at: tuple[str, ...], source: Source | None = None) -> Settings:
+def _parts(methods: list[dict[str, Any]]) -> dict[str, Method]:
+    names = part_names(part["name"] for part in methods)
+    return {name: make_method(part) for name, part in zip(names, methods, strict=True)}
+
+
+def _check_parts(
+    options: Combined.Options, model: Sizes, at: tuple[str | int, ...], source: Source | None
+) -> list[dict[str, Any]]:
+    """The methods of a combination, each complete and in keeping with the others."""
+    checked = []
+    for place, part in enumerate(options.methods):
+        if what := needless(part.get("name")):
+            raise mistake((*at, place, "name"), what, source)
+        checked.append(check_method(part, model, (*at, place), source))
+    if problem := conflict(_parts(checked), model):
+        place, what = problem
+        raise mistake((*at, place), what, source)
+    return checked
+
+
+def _options(told: Mapping[str, Any], at: tuple[str | int, ...], source: Source | None = None) -> Settings:
     name = told.get("name")
     if not isinstance(name, str) or name not in METHODS:
         raise mistake((*at, "name"), f"unknown method {name!r}{nearest(str(name), list(METHODS))}", source)

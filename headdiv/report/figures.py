@@ -24,6 +24,7 @@ from headdiv.report.heads import (
     labels_of,
     title,
 )
+from headdiv.report.headtohead_figures import draw_measures, draw_pareto
 from headdiv.report.homeostasis import draw_activations, draw_bleu
 from headdiv.report.moa import draw_routers, draw_words
 from headdiv.report.pruning import draw_pruning
@@ -246,6 +247,22 @@ FIGURES = {
     ),
     "moa_mlm_routers": _routers("moa/mlm", "moa-8-8", *SELECTIVE[:2]),
     "moa_mlm_words": _words("moa/mlm", *SELECTIVE[:2]),
+    "headtohead_translation_curves": _curves("headtohead/translation", TRANSLATION_CURVES),
+    "headtohead_pareto": Drawing(
+        partial(draw_pareto, experiment="headtohead/translation", figure="headtohead_pareto"),
+        "headtohead/translation",
+        "BLEU on the test set against the number of parameters (left) and the time of training (right, by the wall "
+        "clock). Points are means over seeds, bars their 95 % intervals (Student's t); a single seed has none. Blue, "
+        "with the line through them: the Pareto front, methods for which no other has as much BLEU for less.",
+    ),
+    "headtohead_measures": Drawing(
+        partial(draw_measures, experiment="headtohead/translation", figure="headtohead_measures"),
+        "headtohead/translation",
+        "What each method did to the heads, on the words of the validation split. Grey: an attention module, mean over "
+        "seeds; blue: the mean over modules with its 95 % interval over seeds, if there are several; dashed: the plain "
+        "Transformer's. Cosine and CKA are 1 where two heads say the same, the Jensen–Shannon distance is 0 where they "
+        "look at the same words. The effective rank counts directions in which the outputs of all heads vary.",
+    ),
 }
 
 

@@ -18,6 +18,7 @@ from headdiv.files import write_text
 from headdiv.papers import Task, data_table_of, load_paper, task_of
 from headdiv.params import audit
 from headdiv.report.formats import as_printed, enough, significant
+from headdiv.report.headtohead import PAPER, comparison_reading, comparison_table
 from headdiv.report.reading import Reading
 from headdiv.report.scale import scale
 from headdiv.report.sources import sources_reading, sources_table
@@ -51,7 +52,9 @@ def experiment_behind(table: str) -> str:
 
 
 def numbers(profile: str, table: str) -> pd.DataFrame:
-    """A table for programs: `results_table` or `sources_table`."""
+    """A table for programs: `comparison_table`, `results_table` or `sources_table`."""
+    if table.startswith(f"{PAPER}/"):
+        return comparison_table(profile, table)
     about = data_table_of(table)
     if about is None:
         return results_table(profile, table)
@@ -60,6 +63,8 @@ def numbers(profile: str, table: str) -> pd.DataFrame:
 
 def reading(profile: str, table: str) -> Reading:
     """A table for people."""
+    if table.startswith(f"{PAPER}/"):
+        return comparison_reading(profile, table)
     about = data_table_of(table)
     if about is None:
         return results_reading(profile, table)

@@ -1,0 +1,316 @@
+"""All methods on one task with one budget: scores with intervals over seeds, paired bootstrap, costs, heads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from headdiv.errors import DataError
+from headdiv.files import read_json
+from headdiv.measures import between_heads
+from headdiv.papers import task_of
+from headdiv.report.formats import NONE, as_printed, enough, plural
+from headdiv.report.heads import Groups, chosen, labels_of
+from headdiv.report.reading import Reading
+from headdiv.report.scale import scale
+from headdiv.report.store import Metrics, metrics_path
+from headdiv.statistics import interval, paired_bootstrap
+from headdiv.tasks import TASKS
+
+PAPER, BASE, SCORE = "headtohead", "baseline", "bleu"
+ALPHA = 0.05
+
+
+# ---- what is measured of a run
+
+
+def _module_mean(measure: str, module: dict[str, Any]) -> float:
+    """One number of a module: mean over heads, or over pairs of different heads; NaN where there is none."""
+    values = torch.tensor(module.get(measure, math.nan), dtype=torch.float64)
+    return between_heads(values) if values.ndim == 2 else float(values.mean())
+
+
+def measures_by_module(run: Metrics, measure: str) -> list[float]:
+    """A measure of `headdiv.measures` of every attention module of a run, in the order of a forward pass."""
+    return [_module_mean(measure, module) for module in run["heads"].get("measures", {}).values()]
+
+
+def mean_measure(run: Metrics, measure: str) -> float:
+    """The same as one number, the mean over modules; NaN where the run's metrics do not have it."""
+    found = measures_by_module(run, measure)
+    return float(np.mean(found)) if found else math.nan
+
+
+def sentences_per_second(run: Metrics) -> float:
+    """Of the search of the test set; NaN where its time was not kept."""
+    return run["cost"].get("search", {}).get("sentences_per_second", math.nan)
+
+
+COSTS: dict[str, Callable[[Metrics], float]] = {
+    "parameters": lambda run: run["parameters"],
+    "training_seconds": lambda run: run["cost"]["training_seconds"],
+    "sentences_per_second": sentences_per_second,
+    "peak_memory_mib": lambda run: run["cost"]["peak_memory_mib"],
+}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A measure of `headdiv.measures`, as it is shown."""
+
+    label: str
+    digits: int
+
+
+MEASURES = {
+    "cosine": Measure("cosine of outputs", 3),
+    "cka": Measure("CKA of outputs", 3),
+    "js": Measure("Jensen–Shannon distance of attention", 3),
+    "effective_rank": Measure("effective rank of outputs", 1),
+    "confidence": Measure("confidence (largest weight)", 3),
+    "entropy": Measure("entropy of attention (nats)", 2),
+}
+
+
+# ---- against the baseline
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Every variant against the baseline of the same seed, on the same test set."""
+
+    differences: dict[str, list[float]] = field(default_factory=dict)  # of BLEU, by variant, one a seed
+    p_values: dict[str, list[float]] = field(default_factory=dict)  # of the bootstrap, likewise
+    signature: str | None = None  # of the bootstrap; None where there was none
+    lacking: list[str] = field(default_factory=list)  # runs without outputs
+
+
+def compare(profile: str, experiment: str, groups: Groups) -> Compared:
+    """Differences of BLEU, and sacrebleu's paired bootstrap on the outputs that are stored beside the metrics.
+
+    The references are those of the corpus, which is prepared where that has not been done.
+
+    Args:
+        profile: name or path.
+        experiment: ``<paper>/<task>``.
+        groups: its runs by variant.
+
+    Raises:
+        DataError: outputs do not have the BLEU that their metrics tell, or the corpus cannot be had.
+    """
+    base = {run["seed"]: run for run in groups.get(BASE, [])}
+    told = Compared()
+    signature = None
+    for seed, baseline in base.items():
+        others = {v: run for v, runs in groups.items() for run in runs if v != BASE and run["seed"] == seed}
+        for variant, run in others.items():
+            told.differences.setdefault(variant, []).append(_score(run) - _score(baseline))
+        outputs = {run["variant"]: _outputs(profile, experiment, run) for run in (baseline, *others.values())}
+        told.lacking.extend(f"{variant} (seed {seed})" for variant, lines in outputs.items() if lines is None)
+        systems = {variant: lines for variant, lines in outputs.items() if lines is not None and variant != BASE}
+        if outputs[BASE] is None or not systems:
+            continue
+        found = paired_bootstrap(outputs[BASE], systems, *_references(baseline))
+        for variant, score in {BASE: found.baseline, **found.scores}.items():
+            _must_agree(profile, experiment, baseline if variant == BASE else others[variant], score)
+        for variant, p in found.p_values.items():
+            told.p_values.setdefault(variant, []).append(p)
+        signature = found.signature
+    return Compared(told.differences, told.p_values, signature, told.lacking)
+
+
+def _score(run: Metrics) -> float:
+    return run["scores"][SCORE]["value"]
+
+
+def _outputs(profile: str, experiment: str, run: Metrics) -> list[str] | None:
+    path = metrics_path(profile, experiment, run["variant"], run["seed"]).with_name("outputs.json")
+    return read_json(path) if path.is_file() else None
+
+
+def _references(run: Metrics) -> tuple[list[str], bool]:
+    """The test set's targets as text, and whether case is folded before they are compared."""
+    task = TASKS[run["kind"]]
+    data = task.Data(**run["config"]["data"])
+    return [target for _, target in task.load(data).test.text], data.lowercase
+
+
+def _must_agree(profile: str, experiment: str, run: Metrics, found: float) -> None:
+    if abs(found - _score(run)) > 1e-6:
+        path = metrics_path(profile, experiment, run["variant"], run["seed"])
+        raise DataError(
+            f"{path.with_name('outputs.json')}: BLEU {found:.4f} against the corpus's test set, expected the "
+            f"{_score(run):.4f} of {path.name}; outputs, metrics or corpus are not of one run"
+        )
+
+
+# ---- the table for programs
+
+
+def comparison_table(profile: str, experiment: str) -> pd.DataFrame:
+    """One line a variant, in the order of the paper's file.
+
+    Columns: variant, label, seeds, epochs; of BLEU, its difference to the baseline of the same seed, training_seconds,
+    sentences_per_second, peak_memory_mib and the head measures: mean over seeds, and ``<name>_low``, ``<name>_high``,
+    the ends of its 95 % interval (empty for one seed); of the bootstrap p_lowest and p_highest over seeds,
+    p_below_5_percent and p_seeds, how many seeds are below 0.05 of how many; parameters and parameters_of_base (%);
+    front_parameters and front_training_seconds, whether no other variant has as much BLEU for less.
+
+    Raises:
+        ConfigError: no such profile or experiment.
+        DataError: no stored results, or results that contradict each other.
+    """
+    groups = chosen(profile, experiment, experiment)
+    return table_of(experiment, groups, compare(profile, experiment, groups))
+
+
+def table_of(experiment: str, groups: Groups, compared: Compared) -> pd.DataFrame:
+    """`comparison_table` of these runs by variant, with what came of comparing them."""
+    labels = labels_of(experiment, groups)
+    base = groups[BASE][0]["parameters"] if BASE in groups else math.nan
+    rows = []
+    for variant, runs in groups.items():
+        p = compared.p_values.get(variant, [])
+        row: dict[str, Any] = {"variant": variant, "label": labels[variant], "seeds": len(runs)}
+        row |= {"epochs": len(runs[0]["curve"])} | _ends(SCORE, [_score(run) for run in runs])
+        row |= _ends(f"{SCORE}_difference", compared.differences.get(variant, []))
+        row |= {"p_lowest": min(p, default=math.nan), "p_highest": max(p, default=math.nan)}
+        row |= {"p_below_5_percent": sum(value < ALPHA for value in p), "p_seeds": len(p)}
+        row |= {"parameters": runs[0]["parameters"], "parameters_of_base": 100 * runs[0]["parameters"] / base}
+        for name, cost in list(COSTS.items())[1:]:
+            row |= _ends(name, [cost(run) for run in runs])
+        for name in MEASURES:
+            row |= _ends(name, [mean_measure(run, name) for run in runs])
+        rows.append(row)
+    table = pd.DataFrame(rows)
+    for cost in ("parameters", "training_seconds"):
+        table[f"front_{cost}"] = pareto_front(table[cost], table[SCORE])
+    return table
+
+
+def _ends(name: str, values: Sequence[float]) -> dict[str, float]:
+    found = interval(values)
+    return {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def pareto_front(costs: Sequence[float], scores: Sequence[float]) -> list[bool]:
+    """Of each point, whether none has at least its score for at most its cost, and one of the two strictly better."""
+    cost, score = np.asarray(costs, dtype=float), np.asarray(scores, dtype=float)
+    as_good = (cost[None] <= cost[:, None]) & (score[None] >= score[:, None])  # (points, others)
+    better = (cost[None] < cost[:, None]) | (score[None] > score[:, None])
+    return (~(as_good & better).any(axis=1)).tolist()
+
+
+# ---- the table for people
+
+
+def comparison_reading(profile: str, experiment: str) -> Reading:
+    """The same for people: scores, costs, heads, each a table, and how every number came about."""
+    task, groups = task_of(experiment), chosen(profile, experiment, experiment)
+    compared, runs = compare(profile, experiment, groups), [run for group in groups.values() for run in group]
+    table = table_of(experiment, groups, compared)
+    signatures = {"BLEU": runs[0]["scores"][SCORE]["signature"]}
+    if compared.signature:
+        signatures["p"] = f"paired bootstrap against the baseline of the same seed, {compared.signature}"
+    searches = [search for run in runs if (search := run["cost"].get("search"))]
+    if searches:
+        how = {_search(search) for search in searches}
+        signatures["sentences/s"] = f"one pass over the test set, by the wall clock: {'; '.join(sorted(how))}"
+    shown = [_score_table(table), _cost_table(table), _heads_table(table)]
+    notes = [*task.notes, *_notes(table, compared, bool(searches))]
+    return Reading(task.table, task.title, scale(runs, profile), shown, signatures, notes)
+
+
+def _search(told: dict[str, Any]) -> str:
+    how = "greedy" if told["beam"] == 1 else f"beam {told['beam']}"
+    return (
+        f"{how}, {told['batch_sentences']} sentences at a time, {told['device']}, {plural(told['threads'], 'thread')}"
+    )
+
+
+def _with_interval(table: pd.DataFrame, name: str, digits: int, sign: str = "") -> list[str]:
+    rows = zip(table[name], table[f"{name}_high"] - table[name], strict=True)
+    return [f"{sign if mean > 0 else ''}{as_printed(mean, digits, half)}" for mean, half in rows]
+
+
+def _score_table(table: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "Method": table["label"],
+            "Seeds": table["seeds"].astype(str),
+            "BLEU": _with_interval(table, SCORE, 2),
+            "Against the baseline": _with_interval(table, f"{SCORE}_difference", 2, sign="+"),
+            "p": [_p_values(row) for _, row in table.iterrows()],
+        }
+    )
+
+
+def _p_values(row: pd.Series) -> str:
+    if not row["p_seeds"]:
+        return NONE
+    ends = dict.fromkeys(f"{row[name]:.3f}" for name in ("p_lowest", "p_highest"))
+    if row["p_seeds"] == 1:
+        return next(iter(ends))
+    return f"{' to '.join(ends)} (below {ALPHA}: {row['p_below_5_percent']} of {row['p_seeds']})"
+
+
+def _cost_table(table: pd.DataFrame) -> pd.DataFrame:
+    fronts = table[["front_parameters", "front_training_seconds"]].itertuples(index=False)
+    return pd.DataFrame(
+        {
+            "Method": table["label"],
+            "Parameters": [f"{count:,}" for count in table["parameters"]],
+            "Of the baseline (%)": [as_printed(share, 2) for share in table["parameters_of_base"]],
+            "Training (s)": _with_interval(table, "training_seconds", enough(table["training_seconds"], 0)),
+            "Translating (sentences/s)": _with_interval(table, "sentences_per_second", 1),
+            "Peak memory (MiB)": [as_printed(value, 0) for value in table["peak_memory_mib"]],
+            "Pareto front": [", ".join(n for n, on in zip(("size", "time"), f, strict=True) if on) for f in fronts],
+        }
+    )
+
+
+def _heads_table(table: pd.DataFrame) -> pd.DataFrame:
+    measured = {
+        measure.label[0].upper() + measure.label[1:]: _with_interval(table, name, measure.digits)
+        for name, measure in MEASURES.items()
+    }
+    return pd.DataFrame({"Method": table["label"], **measured})
+
+
+def _notes(table: pd.DataFrame, compared: Compared, timed: bool) -> list[str]:
+    several, count = (table["seeds"] > 1).any(), int(table["p_seeds"].sum())
+    notes = [
+        "± is half the width of Student's 95 % interval of the mean over seeds; of the difference to the baseline, of "
+        "the differences seed by seed."
+        if several
+        else "One seed each: there are no intervals, and how much another seed would change is not known."
+    ]
+    if count:
+        notes.append(
+            f"p tells whether another test set could reverse the difference of two trained models, not whether another "
+            f"training could. Of {plural(count, 'comparison')} about {count * ALPHA:.2g} would come out below {ALPHA} "
+            "if nothing differed."
+        )
+    if compared.lacking:
+        notes.append(f"Without stored outputs, and so without p: {', '.join(compared.lacking)}.")
+    notes.append(
+        "Times are by the wall clock and measured once a run; runs that share a machine slow each other down, so a "
+        "difference that is small beside the interval, or of one seed, says nothing. Peak memory is that of a GPU's "
+        "allocator, or of the whole process on a CPU."
+    )
+    if not timed:
+        notes.append("These runs' searches were not timed.")
+    notes.append(
+        "Pareto front: no other method has as much BLEU with fewer parameters (size), or after less training (time)."
+    )
+    notes.append(
+        "Measures of heads are of the validation split, means over the attention modules and their heads or pairs of "
+        "heads, in front of the output stage. In a mixture of heads, head 1 is each token's first choice."
+    )
+    return notes

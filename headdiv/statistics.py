@@ -1,0 +1,145 @@
+"""What a few seeds and one test set say of a difference: Student's interval, and sacrebleu's paired bootstrap."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+import sacrebleu
+from sacrebleu.significance import PairedTest
+
+LEVEL = 0.95
+SAMPLES = 1000  # of the bootstrap
+SEED = 12345  # of the bootstrap; sacrebleu's own default
+BISECTIONS = 200  # more than enough for every digit of a float
+
+
+# ---- over seeds
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Mean over seeds and half the width of its interval."""
+
+    mean: float  # NaN where there is no number
+    half: float  # NaN for one number: it has no interval
+    count: int
+
+    @property
+    def low(self) -> float:
+        """Lower end; NaN for one number."""
+        return self.mean - self.half
+
+    @property
+    def high(self) -> float:
+        """Upper end; NaN for one number."""
+        return self.mean + self.half
+
+
+def interval(values: Sequence[float], level: float = LEVEL) -> Interval:
+    """Mean and Student's interval, mean ± t·s/√n with n − 1 degrees of freedom, of numbers from different seeds.
+
+    Args:
+        values: one for each seed. One alone has no interval; with a NaN among them the mean is NaN.
+        level: probability with which the interval holds the true mean, if the numbers are drawn from one normal
+            distribution.
+    """
+    n = len(values)
+    mean = fmean(values) if n else math.nan
+    if n < 2 or math.isnan(mean):
+        return Interval(mean, math.nan, n)
+    return Interval(mean, student_quantile((1 + level) / 2, n - 1) * stdev(values) / math.sqrt(n), n)
+
+
+def student_quantile(p: float, freedom: int) -> float:
+    """The number below which Student's t with so many degrees of freedom is with probability p, ½ ≤ p < 1."""
+    low, high = 0.0, 1.0
+    while student_cdf(high, freedom) < p:
+        high *= 2
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_cdf(middle, freedom) < p else (low, middle)
+    return high
+
+
+def student_cdf(t: float, freedom: int) -> float:
+    """Probability that Student's t is below t ≥ 0: the finite sums for whole degrees of freedom.
+
+    Source: Abramowitz and Stegun 1964, 26.7.3 and 26.7.4, with θ = arctan(t/√ν).
+    """
+    theta = math.atan(t / math.sqrt(freedom))
+    square, odd = math.cos(theta) ** 2, freedom % 2
+    term, total = (math.cos(theta) if odd else 1.0), 0.0
+    for k in range(1, freedom // 2 + 1):
+        total += term
+        term *= square * (2 * k / (2 * k + 1) if odd else (2 * k - 1) / (2 * k))
+    central = 2 / math.pi * (theta + math.sin(theta) * total) if odd else math.sin(theta) * total
+    return (1 + central) / 2
+
+
+# ---- over the sentences of a test set
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """BLEU (0 to 100) of translations by several systems, each held against the baseline."""
+
+    baseline: float
+    scores: dict[str, float]  # by system
+    p_values: dict[str, float]  # by system: two-sided, that resampling alone makes so large a difference
+    signature: str  # sacrebleu's, with number of samples and seed
+
+
+def paired_bootstrap(
+    baseline: Sequence[str], systems: Mapping[str, Sequence[str]], references: Sequence[str], lowercase: bool = False
+) -> Bootstrap:
+    """sacrebleu's paired bootstrap (Koehn 2004) of BLEU: how sure a difference is, as far as the test set goes.
+
+    Sentences are drawn with replacement `SAMPLES` times, the same for baseline and system, from `SEED`. How much
+    another training would differ is not asked. Equal translations have the p-value 1.
+
+    Args:
+        baseline: translations, in the order of the references.
+        systems: those of others, by name.
+        references: one for each sentence, as text.
+        lowercase: case does not count.
+
+    Raises:
+        ValueError: translations and references are not of one number.
+    """
+    for name, lines in {"the baseline": baseline, **systems}.items():
+        if len(lines) != len(references):
+            raise ValueError(f"{len(lines)} translations of {name} for {len(references)} references")
+    told = [("baseline", list(baseline)), *((name, list(lines)) for name, lines in systems.items())]
+    with _environment(SACREBLEU_SEED=str(SEED)):
+        metrics = {"BLEU": sacrebleu.BLEU(lowercase=lowercase)}
+        signatures, results = PairedTest(told, metrics, [list(references)], test_type="bs", n_samples=SAMPLES)()
+    first, *others = results["BLEU"]
+    found = dict(zip(systems, others, strict=True))
+    # sacrebleu counts samples that differ more than the whole does: of equal translations none, so p would be least.
+    equal = {name for name, lines in systems.items() if list(lines) == list(baseline)}
+    return Bootstrap(
+        first.score,
+        {name: result.score for name, result in found.items()},
+        {name: 1.0 if name in equal else result.p_value for name, result in found.items()},
+        str(signatures["BLEU"]),
+    )
+
+
+@contextlib.contextmanager
+def _environment(**told: str) -> Iterator[None]:
+    """Variables of the environment, put back afterwards: sacrebleu has no other way to be told its seed."""
+    before = {name: os.environ.get(name) for name in told}
+    os.environ.update(told)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
