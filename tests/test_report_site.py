@@ -147,6 +147,14 @@ def test_a_drawing_without_a_size_is_refused(project):
     assert str(found.value) == f"{path}: expected an <svg> with width and height in pt"
 
 
+def test_the_first_page_compares_only_what_has_been_run(written):
+    rows = {row[0].split()[0]: [cell.strip() for cell in row[1:]] for row in written["index.html"].tables[0][1:]}
+    assert rows["deacon/translation"] == [
+        "BLEU (u)", "3.0", "Direct-8", "4.5 ± 0.7", "+1.5", "+0.5", "1 of 1", "2", "toy"
+    ]  # fmt: skip
+    assert rows["deacon/qa"] == ["F1 (u)", "4.00", "–", "–", "–", "–", "–", "1", "toy"]
+
+
 # ---- the ledger
 
 

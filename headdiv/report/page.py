@@ -25,7 +25,7 @@ from headdiv.papers import data_table_of, load_paper
 from headdiv.provenance import commit
 from headdiv.report.figures import ON_REQUEST, Drawing, figures_of
 from headdiv.report.findings import Finding, findings, verdict_counts, with_results
-from headdiv.report.formats import plural
+from headdiv.report.formats import NONE, plural
 from headdiv.report.ledger import ledger_rows, shown
 from headdiv.report.provenance_pages import RunPage
 from headdiv.report.tables import numbers, reading, tables_of
@@ -259,11 +259,11 @@ class _Site:
             finding.experiment,
             f"{finding.measure}{unit}{', less is better' if finding.lower else ''}",
             finding.shown(finding.baseline),
-            finding.best.label if finding.best else "–",
+            finding.best.label if finding.best else NONE,
             finding.shown(finding.best),
             finding.signed(finding.difference),
             finding.signed(finding.papers_difference),
-            f"{finding.better} of {len(finding.variants)}",
+            f"{finding.better} of {len(finding.variants)}" if finding.baseline and finding.best else NONE,
             str(len(finding.seeds)),
             self.experiments[finding.experiment][0]["config"]["data"]["name"],
         ]
