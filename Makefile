@@ -36,7 +36,8 @@ $(STAMP): requirements.lock pyproject.toml
 
 reproduce: $(STAMP) ## train, evaluate and report everything of the default profile (CPU, minutes)
 	$(BIN)/snakemake reproduce-all
-	@echo "report: $(CURDIR)/results/quick/report.html"
+	@$(BIN)/headdiv summary
+	@echo "report: $(CURDIR)/results/quick/report/index.html"
 
 test: $(STAMP) ## run the tests, without the slow ones
 	$(BIN)/pytest -n 2

@@ -3,6 +3,7 @@
 #     snakemake reproduce-all --config profile=multi30k
 # The folder work/ (checkpoints, trained models) is not Snakemake's: a run that is there is never trained twice.
 import sys
+from glob import glob
 from pathlib import Path
 
 from headdiv.errors import HeaddivError
@@ -16,6 +17,12 @@ except HeaddivError as error:
 
 RESULTS = f"results/{PLAN.name}"
 LOGS = f"logs/{PLAN.name}"
+# The ledger in the report asks the stored runs of every profile.
+OTHERS = [
+    path
+    for path in glob("results/*/*/*/*/seed*/metrics.json")
+    if not path.startswith(f"{RESULTS}/")
+]
 # Rules use the Python that runs Snakemake, whether or not its environment is activated.
 shell.prefix(f"export PATH='{Path(sys.executable).parent}':$PATH; ")
 
@@ -42,7 +49,7 @@ rule:
         "reproduce-all"
     default_target: True
     input:
-        f"{RESULTS}/report.html",
+        f"{RESULTS}/report/index.html",
 
 
 rule tables:
@@ -152,13 +159,15 @@ rule report:
         tables=rules.tables.input,
         figures=rules.figures.input,
         companions=expand(f"{RESULTS}/companions/{{paper}}.html", paper=PLAN.papers),
+        others=OTHERS,
     output:
-        f"{RESULTS}/report.html",
+        f"{RESULTS}/report/index.html",
     log:
         f"{LOGS}/report.log",
     conda:
         "environment.yml"
     params:
+        folder=lambda w, output: Path(output[0]).parent,
         profile=PLAN.profile,
     shell:
-        "python -m headdiv --log {log} report {output} --profile {params.profile}"
+        "python -m headdiv --log {log} report {params.folder} --profile {params.profile}"

@@ -196,14 +196,22 @@ def figure(name: str, paths: tuple[Path, ...], profile: str) -> None:
 
 
 @cli.command()
-@click.argument("output", type=click.Path(path_type=Path))
+@click.argument("folder", required=False, type=click.Path(path_type=Path))
 @profile_option()
-def report(output: Path, profile: str) -> None:
-    """Write the profile's report, one HTML file that needs no network, to OUTPUT."""
-    from headdiv.report.page import write_report
+def report(folder: Path | None, profile: str) -> None:
+    """Write the profile's report, pages that need no network, to FOLDER; results/<profile>/report where left out."""
+    from headdiv.report.page import report_folder, write_report
 
-    write_report(profile, output)
-    click.echo(f"report: {output}")
+    click.echo(f"report: {write_report(profile, folder or report_folder(profile))}")
+
+
+@cli.command()
+@profile_option()
+def summary(profile: str) -> None:
+    """Print what came out: a line an experiment, the best variant beside the baseline, and the verdicts on claims."""
+    from headdiv.report.findings import summary_text
+
+    click.echo(summary_text(profile))
 
 
 @cli.command()

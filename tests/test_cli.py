@@ -273,9 +273,18 @@ def test_tables_figures_and_report_are_written(finished, headdiv_says, tmp_path)
         paths = [folder / "figures" / f"{name}.{kind}" for kind in ("svg", "png")]
         assert headdiv_says("figure", name, *paths, "--profile", "tiny") == (0, "", "")
         written += paths
-    report = tmp_path / "report.html"
-    assert headdiv_says("report", report, "--profile", "tiny") == (0, f"report: {report}\n", "")
-    assert all(path.stat().st_size for path in [*written, report])
+    report = tmp_path / "report"
+    assert headdiv_says("report", report, "--profile", "tiny") == (0, f"report: {report / 'index.html'}\n", "")
+    assert headdiv_says("report", "--profile", "tiny") == (0, f"report: {folder / 'report' / 'index.html'}\n", "")
+    pages = [place / "index.html" for place in (report, folder / "report")]
+    assert all(path.stat().st_size for path in [*written, *pages])
+
+
+def test_a_summary_says_what_came_out(finished, headdiv_says):
+    status, out, err = headdiv_says("summary", "--profile", "tiny")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[1].split()[:2] == [EXPERIMENT, "BLEU"]
+    assert out.splitlines()[2].startswith("the papers' claims: follows ")
 
 
 def test_bench_measures_something(project, headdiv_says, monkeypatch):

@@ -1,11 +1,12 @@
 """The store of metrics, and the report made from it."""
 
 import re
-from html.parser import HTMLParser
+import shutil
 
 import pytest
 from conftest import EXPERIMENT
-from reported import EXPERIMENTS, metrics, store_all, write_profile
+from pages import leads_to, site, write_site
+from reported import EXPERIMENTS, metrics, write_profile
 
 from headdiv.errors import DataError
 from headdiv.evaluation import evaluate
@@ -85,90 +86,8 @@ def test_what_a_run_put_out_comes_to_lie_beside_its_metrics(project):
 # ---- the report
 
 
-class Addresses(HTMLParser):
-    """What a browser would load or lead to that is not in the page itself, and all text."""
-
-    def __init__(self):
-        super().__init__()
-        self.asked, self.text, self.ids = [], [], []
-
-    def handle_starttag(self, tag, attributes):
-        addresses = [v for key, v in attributes if key in ("src", "href", "xlink:href", "action", "data")]
-        self.asked += [address for address in addresses if not address.startswith(("#", "data:image/png;base64,"))]
-        self.ids += [value for key, value in attributes if key == "id"]
-        assert tag not in ("script", "link", "iframe", "img")
-
-    def handle_data(self, data):
-        self.text.append(data)
-
-
-def parsed(path):
-    text = path.read_text(encoding="utf-8")
-    found = Addresses()
-    found.feed(text)
-    assert not re.search(r"@import|url\(\s*['\"]?https?:", text)
-    return found, text
-
-
-def report(project, profile):
-    """Draw what the report needs and write it: its folder."""
-    from headdiv.experiments import Runs
-
-    folder = project.home / "results" / profile
-    runs = ((f"{config.paper}/{config.task}", config.variant) for config in Runs(profile).all())
-    for name in figures.figures_of(runs):
-        figures.write_figure(name, profile, folder / "figures" / f"{name}.svg")
-    page.write_report(profile, folder / "report.html")
-    return folder
-
-
-def test_the_report_needs_nothing_but_itself(finished):
-    folder = report(finished, "tiny")
-    found, text = parsed(folder / "report.html")
-    assert found.asked == []
-    assert text.count("<table") == 3  # results, further measures, provenance
-    assert text.count("<svg") == 2
-    assert "<?xml" not in text
-    assert {"deacon_translation", "deacon_figure6", "deacon_translation_curves"} <= set(found.ids)
-    said = "".join(found.text)
-    assert "Table 3: Machine translation, English to German (Multi30k)" in said
-    assert "A toy corpus: this shows that the pipeline works and reproduces nothing of the paper." in said
-    assert "**" not in said
-    for told in store.stored("tiny", EXPERIMENT):
-        assert told["hash"] in said
-        assert told["scores"]["bleu"]["signature"] in said
-    assert "5,373,616" in said
-    assert "The companion notebook" not in said
-    (folder / "companions").mkdir()
-    (folder / "companions" / "deacon.html").touch()
-    page.write_report("tiny", folder / "report.html")
-    found, _ = parsed(folder / "report.html")
-    assert found.asked == ["companions/deacon.html"]
-
-
-def test_a_report_has_every_table_and_figure_of_its_profile(project):
-    store_all("p", metrics("direct-8", 1))
-    found, text = parsed(report(project, "p") / "report.html")
-    sections = [name for name in found.ids if name in {f"deacon_{task}" for task in (*EXPERIMENTS, "sources")}]
-    assert sections == ["deacon_translation", "deacon_summarisation", "deacon_qa", "deacon_sources", "deacon_lm"]
-    assert {name for name in figures.FIGURES if name.startswith("deacon_")} <= set(found.ids)
-    said = "".join(found.text)
-    for number in (2, 3, 4, 5, 6):
-        assert f"Table {number}: " in said
-    assert text.count("<table") == 4 * 3 + 1
-    assert text.count("Where the numbers come from") == 4
-
-
-def test_a_report_of_one_experiment_has_nothing_of_the_others(project):
-    store.record(metrics("baseline", 1, task="lm"), "alone")
-    found, text = parsed(report(project, "alone") / "report.html")
-    said = "".join(found.text)
-    assert re.findall(r"Table \d: ", said) == ["Table 2: ", "Table 6: "]
-    assert text.count("<svg") == 1
-
-
-def test_a_report_without_its_figures_says_how_to_draw_them(finished):
-    output = finished.home / "report.html"
+def test_a_report_is_written_whole_or_not_at_all(finished):
+    output = finished.home / "report"
     with pytest.raises(DataError) as found:
         page.write_report("tiny", output)
     path = finished.home / "results" / "tiny" / "figures" / "deacon_figure6.svg"
@@ -178,9 +97,61 @@ def test_a_report_without_its_figures_says_how_to_draw_them(finished):
     assert not output.exists()
 
 
+def test_a_report_of_nothing_says_how_to_make_results(project):
+    with pytest.raises(DataError) as found:
+        page.write_report("empty", project.home / "report")
+    assert str(found.value) == (
+        f"{project.home}/results/empty/deacon/translation: no stored results; "
+        "`snakemake reproduce-all --config profile=empty` makes them"
+    )
+
+
+def test_a_report_replaces_a_report_and_nothing_else(finished):
+    folder = write_site(finished, "tiny")
+    (folder / "old.html").touch()
+    page.write_report("tiny", folder)
+    assert not (folder / "old.html").exists()
+
+    (folder / "headdiv.css").unlink()
+    for other in (folder, folder / "index.html"):
+        with pytest.raises(DataError) as found:
+            page.write_report("tiny", other)
+        assert str(found.value) == (
+            f"{other}: holds something that is no report; expected an empty folder, a report, or none"
+        )
+    assert (folder / "index.html").is_file()
+    empty = finished.home / "empty"
+    empty.mkdir()
+    assert page.write_report("tiny", empty) == empty / "index.html"
+    assert (empty / "index.html").is_file()
+
+
+def test_the_report_needs_nothing_but_itself(finished):
+    companions = finished.home / "results" / "tiny" / "companions"
+    companions.mkdir(parents=True)
+    (companions / "deacon.html").write_text("<p>companion</p>", encoding="utf-8")
+    folder = shutil.move(write_site(finished, "tiny"), finished.home / "elsewhere")
+    pages = site(folder)
+    for told in pages.values():
+        for address in (*told.loads, *told.links):
+            if (found := leads_to(told, address)) is None:
+                assert address in told.links  # a reader may follow it; nothing is loaded
+                assert address.startswith("https://doi.org/10.")
+                continue
+            file, anchor = found
+            assert file.is_file(), f"{told.path}: {address}"
+            assert file.is_relative_to(folder.resolve()), f"{told.path}: {address}"
+            assert not anchor or anchor in pages[file.relative_to(folder.resolve()).as_posix()].ids, address
+    assert (folder / "companions" / "deacon.html").read_text() == "<p>companion</p>"
+    assert not re.search(r"@import|url\(|https?:", (folder / "headdiv.css").read_text())
+    assert not re.search(r"https?:|fetch|import\b", (folder / "headdiv.js").read_text())
+
+
 def test_what_a_configuration_says_is_escaped(finished):
     finished.write_profile("tiny", {"title": "<script>alert(1)</script>"})
-    parsed(report(finished, "tiny") / "report.html")  # finds no <script>
+    for told in site(write_site(finished, "tiny")).values():
+        assert "<script>alert" not in told.source
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in told.source
 
 
 def test_stored_metrics_of_a_real_run_make_a_table(finished):

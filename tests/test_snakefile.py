@@ -39,6 +39,12 @@ def planned(home, target="reproduce-all", profile="tiny"):
     return {name: int(count) for name, count in re.findall(r"^([\w-]+) +(\d+)$", table, flags=re.MULTILINE)}
 
 
+def made_in(results):
+    """Every file of a profile's results; of the report its first page alone, which stands for the folder."""
+    paths = (path.relative_to(results).as_posix() for path in results.rglob("*") if path.is_file())
+    return {path for path in paths if not path.startswith("report/") or path == "report/index.html"}
+
+
 def trained(home):
     """When each run was trained."""
     return {path.parent.name: path.stat().st_mtime_ns for path in home.glob("work/*/training.json")}
@@ -69,7 +75,7 @@ def project(reproduced, tmp_path):
 
 def test_everything_is_made(reproduced):
     results = reproduced / RESULTS
-    made = {path.relative_to(results).as_posix() for path in results.rglob("*") if path.is_file()}
+    made = made_in(results)
     runs = [f"{EXPERIMENT}/{variant}/seed1/{file}" for variant in ("baseline", "direct-8")
             for file in ("metrics.json", "outputs.json", "run.ipynb")]  # fmt: skip
     figures = ("deacon_figure6", "deacon_translation_curves")
@@ -78,14 +84,15 @@ def test_everything_is_made(reproduced):
         *(f"tables/deacon_translation.{kind}" for kind in ("csv", "md")),
         *(f"figures/{figure}.{kind}" for figure in figures for kind in ("png", "svg")),
         "companions/deacon.html",
-        "report.html",
+        "report/index.html",
     }
     assert len(trained(reproduced)) == 2
     assert {path.name for path in reproduced.iterdir()} == {
         *NEEDED, "config", "data", "logs", "results", "work", ".snakemake"
     }  # fmt: skip
-    report = (results / "report.html").read_text()
-    assert 'href="companions/deacon.html"' in report
+    report = results / "report"
+    assert 'href="companions/deacon.html"' in (report / "deacon.html").read_text()
+    assert (report / "companions" / "deacon.html").read_bytes() == (results / "companions" / "deacon.html").read_bytes()
     assert "Direct-8" in (results / "companions" / "deacon.html").read_text()
     assert "training loss" in (results / f"{EXPERIMENT}/baseline/seed1/run.ipynb").read_text()
 
@@ -229,14 +236,14 @@ def test_all_tasks_together_and_then_one_of_them_alone(project):
     status, said = snakemake(project.home, "reproduce-all", profile=four)
     assert status == 0, said
     results = project.home / "results" / four
-    made = {path.relative_to(results).as_posix() for path in results.rglob("*") if path.is_file()}
+    made = made_in(results)
     assert made == {
         *(f"deacon/{task}/baseline/seed1/{file}" for task in tasks for file in ("metrics.json", "run.ipynb")),
         *(f"deacon/{task}/baseline/seed1/outputs.json" for task in tasks if task != "lm"),
         *(f"tables/deacon_{table}.{kind}" for table in (*tasks, "sources") for kind in ("csv", "md")),
         *(f"figures/deacon_{task}_curves.{kind}" for task in tasks for kind in ("png", "svg")),
         "companions/deacon.html",
-        "report.html",
+        "report/index.html",
     }
     assert planned(project.home, profile=four) == {}
     companion = (results / "companions" / "deacon.html").read_text()
@@ -254,8 +261,8 @@ def test_all_tasks_together_and_then_one_of_them_alone(project):
     companion = (project.home / "results" / alone / "companions" / "deacon.html").read_text()
     for task in ("translation", "summarisation", "qa"):
         assert f"Profile alone has no deacon/{task}." in companion
-    report = (project.home / "results" / alone / "report.html").read_text()
-    assert re.findall(r"Table \d: ", report) == ["Table 2: ", "Table 6: "]
+    report = (project.home / "results" / alone / "report" / "deacon.html").read_text()
+    assert re.findall(r"<h2[^>]*>(Table \d): ", report) == ["Table 2", "Table 6"]
 
 
 def test_a_profile_may_be_given_by_path(project):

@@ -1,92 +1,326 @@
-"""The report: one HTML file of a profile's tables, figures and provenance; it needs no network."""
+"""The report: a folder of pages that opens from disk, with nothing from a network or a server.
+
+``index.html`` says what came out; a page a paper has its tables and figures, ``claims.html`` the ledger, ``runs.html``
+every run, and a page a run what its numbers were made with. The folder is whole in itself and may be moved or packed.
+"""
 
 from __future__ import annotations
 
+import re
+import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import pandas as pd
+from markupsafe import Markup, escape
 
-from headdiv import places
+from headdiv import claims, places
+from headdiv.claims_data import papers_with_claims
 from headdiv.errors import DataError
 from headdiv.experiments import Runs
-from headdiv.files import write_text
-from headdiv.papers import load_paper
+from headdiv.files import replacing
+from headdiv.papers import data_table_of, load_paper
 from headdiv.provenance import commit
-from headdiv.report.figures import Drawing, figures_of
-from headdiv.report.store import Metrics, stored
-from headdiv.report.tables import reading, tables_of
+from headdiv.report.figures import ON_REQUEST, Drawing, figures_of
+from headdiv.report.findings import Finding, findings, verdict_counts, with_results
+from headdiv.report.formats import NONE, plural
+from headdiv.report.ledger import ledger_rows, shown
+from headdiv.report.provenance_pages import RunPage
+from headdiv.report.tables import numbers, reading, tables_of
 
-TEMPLATE = Path(__file__).with_name("page.html")
+SITE = Path(__file__).with_name("site")
+ASSETS = ("headdiv.css", "headdiv.js")  # copied as they are; the first marks a folder as a report
+LEAD = "headtohead_pareto"  # stands on the first page where the profile draws it
+SIZE = re.compile(r'<svg\b[^>]*?\b(width|height)="([\d.]+)pt"[^>]*?\b(width|height)="([\d.]+)pt"')
 
 
-def write_report(profile: str, output: Path) -> None:
-    """Put the page together from tables, figures and metrics that are there.
+def report_folder(profile: str) -> Path:
+    """``results/<profile>/report``."""
+    return places.results(profile) / "report"
+
+
+def write_report(profile: str, folder: Path) -> Path:
+    """Put the report together from the metrics, tables, figures and companions that are there.
+
+    An experiment without stored runs is named as such; one with runs must have its figures.
+
+    Args:
+        profile: name, or path of a YAML file.
+        folder: where to; an earlier report there is replaced whole.
+
+    Returns:
+        Its first page.
 
     Raises:
-        DataError: results are missing.
+        ConfigError: no such profile.
+        DataError: nothing is stored, a figure is missing, or ``folder`` holds something that is no report.
     """
-    runs = Runs(profile)
-    figures = figures_of((f"{config.paper}/{config.task}", config.variant) for config in runs.all())
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    page = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        profile=runs.name,
-        title=runs.profile.title,
-        commit=commit(),
-        sections=[
-            _section(profile, table, experiment, figures, output)
-            for table, experiment in tables_of(runs.experiments()).items()
-        ],
-    )
-    write_text(output, page)
+    if folder.exists() and not _may_be_replaced(folder):
+        raise DataError(f"{folder}: holds something that is no report; expected an empty folder, a report, or none")
+    site = _Site(profile)
+    with replacing(folder) as temporary:
+        site.write(temporary)
+    return folder / "index.html"
 
 
-def _section(profile: str, table: str, experiment: str, figures: dict[str, Drawing], output: Path) -> dict[str, Any]:
-    """A table; under an experiment's results its figures and runs as well."""
-    paper_name = table.partition("/")[0]
-    read, of_results = reading(profile, table), table == experiment
-    companion = Path("companions") / f"{paper_name}.html"
-    return {
-        "id": table.replace("/", "_"),
-        "paper": load_paper(paper_name),
-        "reading": read,
-        "tables": [_html(shown) for shown in read.tables],
-        "figures": [
-            {"name": name, "caption": drawing.caption, "svg": _svg(profile, name)}
-            for name, drawing in figures.items()
-            if of_results and drawing.experiment == experiment
-        ],
-        "runs": _html(_provenance(stored(profile, experiment))) if of_results else None,
-        "companion": companion.as_posix() if of_results and (output.parent / companion).is_file() else None,
-    }
+def _may_be_replaced(folder: Path) -> bool:
+    return folder.is_dir() and ((folder / ASSETS[0]).is_file() or not any(folder.iterdir()))
 
 
-def _html(table: pd.DataFrame) -> str:
-    return table.to_html(index=False, border=0, classes="numbers", justify="right")
+@dataclass(frozen=True)
+class Grid:
+    """A table of text: the first cell of a row is its name.
+
+    Attributes:
+        links: by row, what stands under its name: (text, address).
+    """
+
+    caption: str
+    columns: list[str]
+    rows: list[list[str]]
+    links: list[list[tuple[str, str]]] = field(default_factory=list)
+    numeric: bool = True  # all columns but the first are aligned right
 
 
-def _svg(profile: str, figure: str) -> str:
-    """The figure's drawing without the XML prologue, to stand inside the page."""
-    path = places.results(profile) / "figures" / f"{figure}.svg"
-    if not path.is_file():
-        raise DataError(f"{path}: no such figure; `headdiv figure {figure} {path} --profile {profile}` draws it")
-    text = path.read_text(encoding="utf-8")
-    return text[text.index("<svg") :]
+class _Site:
+    """All pages of a profile; a class because they share runs, ledger and figures."""
 
-
-def _provenance(runs: list[Metrics]) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "variant": run["variant"],
-            "seed": run["seed"],
-            "run": run["hash"],
-            "commit": run["provenance"]["commit"],
-            "machine": f"{run['provenance']['device']}, {run['provenance']['threads']} thread(s)",
-            "torch": run["provenance"]["packages"]["torch"],
-            "training (s)": f"{run['cost']['training_seconds']:.0f}",
-            "tokens/s": f"{run['cost']['target_tokens_per_second']:,.0f}",
-            "peak memory (MiB)": f"{run['cost']['peak_memory_mib']:,.0f}",
+    def __init__(self, profile: str) -> None:
+        self.profile, self.runs = profile, Runs(profile)
+        self.experiments = with_results(profile)
+        self.findings = {finding.experiment: finding for finding in findings(profile)}
+        self.pages = {
+            experiment: [RunPage(profile, run) for run in told] for experiment, told in self.experiments.items()
         }
-        for run in runs
-    )
+        self.ledger = ledger_rows()
+        self.verdicts = claims.summary(self.ledger)
+        own = dict.fromkeys(experiment.partition("/")[0] for experiment in self.runs.experiments())
+        self.papers = list(dict.fromkeys([*own, *papers_with_claims()]))
+        self.figures = self._figures()
+        self.companions = {
+            paper: path
+            for paper in self.papers
+            if (path := places.results(profile) / "companions" / f"{paper}.html").is_file()
+        }
+        self.environment = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(SITE),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self.environment.filters |= {"marked": marked, "plural": plural}
+        self.environment.globals |= {
+            "profile": self.runs.name,
+            "title": self.runs.profile.title,
+            "commit": commit(),
+            "papers": self.papers,
+            "toy": any(finding.toy for finding in self.findings.values()),
+            "verdicts": claims.VERDICTS,
+            "shown": shown,
+            "slug": slug,
+        }
+
+    def write(self, folder: Path) -> None:
+        """Every page, what they look like, and the figures and companions that they show."""
+        folder.mkdir()
+        for name in ASSETS:
+            shutil.copy(SITE / name, folder / name)
+        for name, path in self.figures.items():
+            _copy(path, folder / "figures" / f"{name}.svg")
+        for paper, path in self.companions.items():
+            _copy(path, folder / "companions" / f"{paper}.html")
+        self._page(folder, "index.html", **self._overview())
+        for paper in self.papers:
+            self._page(folder, f"{paper}.html", "paper.html", **self._paper(paper))
+        self._page(folder, "claims.html", rows=self.ledger, kinds=sorted({row["kind"] for row in self.ledger}))
+        self._page(folder, "runs.html", grid=self._grid_of_runs(), configured=len(self.runs.all()))
+        for page in self._every_run():
+            self._page(folder, page.name, "run.html", page=page, own=page.profile == self.profile)
+
+    def _page(self, folder: Path, name: str, template: str | None = None, **told: Any) -> None:
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        page = self.environment.get_template(template or name)
+        path.write_text(page.render(here=name, root="../" * name.count("/"), **told), encoding="utf-8")
+
+    def _every_run(self) -> list[RunPage]:
+        """The profile's runs, and those of other profiles that decided a claim."""
+        deciding = [page for row in self.ledger for page in row["runs"]]
+        every = [page for pages in self.pages.values() for page in pages] + deciding
+        return list({page.name: page for page in reversed(every)}.values())
+
+    # ---- figures
+
+    def _figures(self) -> dict[str, Path]:
+        """The drawings of the experiments that have results."""
+        folder = places.results(self.profile) / "figures"
+        found = {}
+        for name in self._drawings():
+            path = folder / f"{name}.svg"
+            if not path.is_file():
+                raise DataError(
+                    f"{path}: no such figure; `headdiv figure {name} {path} --profile {self.profile}` draws it"
+                )
+            found[name] = path
+        return found
+
+    def _drawings(self) -> dict[str, Drawing]:
+        runs = [(experiment, run["variant"]) for experiment, told in self.experiments.items() for run in told]
+        own = figures_of(runs)
+        folder = places.results(self.profile) / "figures"
+        asked = {name: told for name, told in ON_REQUEST.items() if (folder / f"{name}.svg").is_file()}
+        return own | {name: told for name, told in asked.items() if told.experiment in self.experiments}
+
+    def _figure(self, name: str, drawing: Drawing) -> dict[str, Any]:
+        width, height = size(self.figures[name])
+        return {"name": name, "caption": drawing.caption, "width": width, "height": height}
+
+    # ---- pages
+
+    def _overview(self) -> dict[str, Any]:
+        drawings = self._drawings()
+        return {
+            "findings": list(self.findings.values()),
+            "grid": self._grid_of_findings(),
+            "counts": self.verdicts,
+            "total": verdict_counts(self.ledger),
+            "settings": sum(row["kind"] == "setting" for row in self.ledger),
+            "lead": self._figure(LEAD, drawings[LEAD]) if LEAD in drawings else None,
+            "lacking": [name for name in self.runs.experiments() if name not in self.experiments],
+            "stored": sum(map(len, self.pages.values())),
+            "configured": len(self.runs.all()),
+            "machines": sorted({page.machine for pages in self.pages.values() for page in pages}),
+            "commits": sorted(
+                {
+                    page.metrics["provenance"]["commit"] or "outside git"
+                    for pages in self.pages.values()
+                    for page in pages
+                }
+            ),
+        }
+
+    def _paper(self, paper: str) -> dict[str, Any]:
+        tables = tables_of(name for name in self.experiments if name.startswith(f"{paper}/"))
+        return {
+            "paper": paper,
+            "told": load_paper(paper),
+            "counts": self.verdicts.get(paper),
+            "companion": f"companions/{paper}.html" if paper in self.companions else None,
+            "sections": [self._section(table, experiment) for table, experiment in tables.items()],
+            "lacking": [
+                name
+                for name in self.runs.experiments()
+                if name.startswith(f"{paper}/") and name not in self.experiments
+            ],
+        }
+
+    def _section(self, table: str, experiment: str) -> dict[str, Any]:
+        """A table; under an experiment's results its outcome, figures and runs as well."""
+        read, of_results = reading(self.profile, table), data_table_of(table) is None
+        links = self._links(table) if of_results else []
+        return {
+            "id": slug(table),
+            "experiment": experiment,
+            "reading": read,
+            "grids": [_grid(shown, read.number, links) for shown in read.tables],
+            "finding": self.findings[experiment] if of_results else None,
+            "figures": [
+                self._figure(name, drawing)
+                for name, drawing in self._drawings().items()
+                if of_results and drawing.experiment == experiment
+            ],
+            "runs": self.pages[experiment],
+        }
+
+    def _links(self, experiment: str) -> list[list[tuple[str, str]]]:
+        """By row of an experiment's table, the pages of its runs."""
+        pages = self.pages[experiment]
+        return [
+            [(f"seed {page.metrics['seed']}", page.href) for page in pages if page.metrics["variant"] == variant]
+            for variant in numbers(self.profile, experiment)["variant"]
+        ]
+
+    def _grid_of_findings(self) -> Grid:
+        columns = ["Experiment", "Score", "Baseline", "Best variant", "Its score", "Difference", "In the paper",
+                   "Better than the baseline", "Seeds", "Text"]  # fmt: skip
+        rows = [self._finding_row(finding) for finding in self.findings.values()]
+        links = [
+            [(f"{finding.table}", f"{finding.experiment.partition('/')[0]}.html#{slug(finding.experiment)}")]
+            for finding in self.findings.values()
+        ]
+        return Grid("The best variant of every experiment beside its baseline", columns, rows, links)
+
+    def _finding_row(self, finding: Finding) -> list[str]:
+        unit = f" ({finding.unit})" if finding.unit else ""
+        return [
+            finding.experiment,
+            f"{finding.measure}{unit}{', less is better' if finding.lower else ''}",
+            finding.shown(finding.baseline),
+            finding.best.label if finding.best else NONE,
+            finding.shown(finding.best),
+            finding.signed(finding.difference),
+            finding.signed(finding.papers_difference),
+            f"{finding.better} of {len(finding.variants)}" if finding.baseline and finding.best else NONE,
+            str(len(finding.seeds)),
+            self.experiments[finding.experiment][0]["config"]["data"]["name"],
+        ]
+
+    def _grid_of_runs(self) -> Grid:
+        pages = [page for pages in self.pages.values() for page in pages]
+        columns = ["Run", "Experiment", "Seed", "Hash", "Commit", "Machine", "Training (s)", "Peak memory (MiB)"]
+        rows = [
+            [
+                page.label,
+                page.experiment,
+                str(page.metrics["seed"]),
+                page.metrics["hash"],
+                page.metrics["provenance"]["commit"] or "outside git",
+                page.machine,
+                f"{page.metrics['cost']['training_seconds']:,.0f}",
+                f"{page.metrics['cost']['peak_memory_mib']:,.0f}",
+            ]
+            for page in pages
+        ]
+        return Grid("All stored runs", columns, rows, [[(page.metrics["variant"], page.href)] for page in pages])
+
+
+def _grid(table: pd.DataFrame, number: str, links: list[list[tuple[str, str]]]) -> Grid:
+    beside = any(column.endswith(", paper") or ", paper (" in column for column in table.columns)
+    caption = f"{number}: ours beside the paper's" if beside else f"{number}: what was measured beside it"
+    rows = [[str(cell) for cell in row] for row in table.itertuples(index=False)]
+    return Grid(caption, list(table.columns), rows, links)
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(exist_ok=True)
+    shutil.copy(source, target)
+
+
+# ---- text
+
+
+def slug(table: str) -> str:
+    """The anchor of a table: ``deacon/qa`` is ``deacon_qa``."""
+    return table.replace("/", "_")
+
+
+def marked(text: str) -> Markup:
+    """Text with its two marks, **bold** and `code`, as HTML; everything else is escaped."""
+    bold = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", str(escape(text)))
+    return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", bold))
+
+
+def size(drawing: Path) -> tuple[int, int]:
+    """Width and height of a drawing in CSS pixels, of which four are three points.
+
+    Raises:
+        DataError: the file does not say.
+    """
+    found = SIZE.search(drawing.read_text(encoding="utf-8"))
+    if found is None:
+        raise DataError(f"{drawing}: expected an <svg> with width and height in pt")
+    told = dict([found.group(1, 2), found.group(3, 4)])
+    return round(float(told["width"]) * 4 / 3), round(float(told["height"]) * 4 / 3)

@@ -1,0 +1,215 @@
+"""What came out of a profile's runs, in words: of each experiment the best variant against its baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import mean, stdev
+from typing import Any
+
+from headdiv import claims
+from headdiv.experiments import Runs
+from headdiv.importance import OF_LOSS, SCORES
+from headdiv.papers import Column, task_of
+from headdiv.report.formats import as_printed, enough, plural
+from headdiv.report.scale import TOY, scale, toy
+from headdiv.report.store import Metrics, metrics_path, stored
+
+BASELINE = "baseline"
+# What an experiment is judged by. Perplexity is the papers' column, of the validation split.
+MAIN = {kind: "perplexity" if name == OF_LOSS else name for kind, name in SCORES.items()}
+LOWER = ("perplexity",)  # is better
+MEASURES = {"bleu": "BLEU", "rougeL": "ROUGE-L", "f1": "F1", "perplexity": "Perplexity"}  # where a paper has no column
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A variant with its score: the mean over its runs, and the standard deviation where there are two."""
+
+    label: str
+    value: float
+    sd: float | None
+    paper: float | None  # what the paper reports
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An experiment's outcome, by its main score.
+
+    Attributes:
+        table: what the paper calls the table ("Table 3").
+        measure: the score's name, as the paper's column has it.
+        unit: of the score, as its signature has it; "" for none.
+        lower: whether less is better.
+        digits: decimals to show it with.
+        variants: the best first; without the baseline.
+        baseline: None where no run of it is stored.
+        seeds: of the runs.
+        runs: how many are stored.
+        scale: what they are of, in a sentence, with that about toys.
+    """
+
+    experiment: str
+    table: str
+    title: str
+    measure: str
+    unit: str
+    lower: bool
+    digits: int
+    variants: tuple[Scored, ...]
+    baseline: Scored | None
+    seeds: tuple[int, ...]
+    runs: int
+    scale: str
+    toy: bool
+
+    @property
+    def best(self) -> Scored | None:
+        """The best variant beside the baseline."""
+        return self.variants[0] if self.variants else None
+
+    @property
+    def difference(self) -> float | None:
+        """The best variant's score minus the baseline's."""
+        return self.best.value - self.baseline.value if self.best and self.baseline else None
+
+    @property
+    def papers_difference(self) -> float | None:
+        """The same of the paper's own numbers, for the same variant."""
+        if not self.best or not self.baseline or self.best.paper is None or self.baseline.paper is None:
+            return None
+        return self.best.paper - self.baseline.paper
+
+    @property
+    def better(self) -> int:
+        """How many variants are better than the baseline."""
+        if self.baseline is None:
+            return 0
+        sign = -1 if self.lower else 1
+        return sum(sign * (one.value - self.baseline.value) > 0 for one in self.variants)
+
+    def shown(self, scored: Scored | None) -> str:
+        """A score as it is printed, with its standard deviation."""
+        return as_printed(scored and scored.value, self.digits, scored and scored.sd)
+
+    def signed(self, difference: float | None) -> str:
+        """A difference as it is printed, with its sign."""
+        text = as_printed(difference, self.digits)
+        return f"+{text}" if difference is not None and difference > 0 else text.replace("-", "−")
+
+    def sentences(self) -> str:
+        """The outcome in words."""
+        if self.baseline is None:
+            return "No run of the baseline is stored, so there is nothing to compare with."
+        if self.best is None:
+            return f"The baseline alone has been run: {self.measure} {self.shown(self.baseline)}."
+        count, less = len(self.variants), " (less is better)" if self.lower else ""
+        ours = f"{self.measure}{less} {self.shown(self.best)} against {self.shown(self.baseline)}, "
+        ours += f"a difference of {self.signed(self.difference)}"
+        if count == 1:
+            said = f"{self.best.label} is {'' if self.better else 'not '}better than the baseline: {ours}"
+        elif self.better:
+            said = f"{self.best.label} is the best: {ours}"
+        else:
+            said = f"None of {count} variants is better than the baseline; the nearest is {self.best.label}: {ours}"
+        if self.papers_difference is not None:
+            said += f" (the paper's for the same variant: {self.signed(self.papers_difference)})"
+        if self.better and count > 1:
+            said += (
+                f". {self.better} of {count} variants {'is' if self.better == 1 else 'are'} better than the baseline"
+            )
+        if len(self.seeds) == 1:
+            said += ". With one seed nothing says how much of this is chance"
+        return f"{said}."
+
+
+def with_results(profile: str) -> dict[str, list[Metrics]]:
+    """The stored runs of each experiment of a profile that has any, in the profile's order.
+
+    Raises:
+        ConfigError: no such profile.
+        DataError: nothing is stored at all, or metrics of another format.
+    """
+    runs = Runs(profile)
+    there = [
+        experiment
+        for experiment in runs.experiments()
+        if any(metrics_path(profile, experiment, c.variant, c.seed).is_file() for c in runs.of(experiment))
+    ]
+    # With nothing stored the first experiment's own error says how to make it.
+    return {experiment: stored(profile, experiment) for experiment in there or runs.experiments()[:1]}
+
+
+def findings(profile: str) -> list[Finding]:
+    """The outcome of each experiment that has stored runs, in the profile's order.
+
+    Raises:
+        ConfigError: no such profile.
+        DataError: nothing is stored at all, or metrics of another format.
+    """
+    return [_finding(profile, experiment, runs) for experiment, runs in with_results(profile).items()]
+
+
+def _finding(profile: str, experiment: str, runs: list[Metrics]) -> Finding:
+    task, name = task_of(experiment), MAIN[runs[0]["kind"]]
+    scored: dict[str, Scored] = {}
+    for variant in dict.fromkeys(run["variant"] for run in runs):
+        values = [run["scores"][name]["value"] for run in runs if run["variant"] == variant]
+        known = task.variants.get(variant)
+        sd = stdev(values) if len(values) > 1 else None
+        paper = known.reported.get(name) if known else None
+        scored[variant] = Scored(known.label if known else variant, mean(values), sd, paper)
+    lower = name in LOWER
+    column = task.columns.get(name, Column(label=MEASURES.get(name, name), unit="", digits=2))
+    others = sorted(
+        (one for key, one in scored.items() if key != BASELINE), key=lambda one: one.value, reverse=not lower
+    )
+    return Finding(
+        experiment=experiment,
+        table=task.table,
+        title=task.title,
+        measure=column.label,
+        unit=runs[0]["scores"][name]["unit"],
+        lower=lower,
+        digits=enough((one.value for one in scored.values()), column.digits),
+        variants=tuple(others),
+        baseline=scored.get(BASELINE),
+        seeds=tuple(sorted({run["seed"] for run in runs})),
+        runs=len(runs),
+        scale=scale(runs, profile),
+        toy=bool(toy(runs[0])),
+    )
+
+
+# ---- for a terminal
+
+
+def summary_text(profile: str) -> str:
+    """A line an experiment (best variant, its score and the baseline's with unit, runs), then counts of verdicts.
+
+    Raises:
+        ConfigError: no such profile.
+        DataError: nothing is stored at all, or metrics of another format.
+    """
+    told = findings(profile)
+    rows = [["experiment", "score", "baseline", "best variant", "", "runs"], *map(_line, told)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    counts = verdict_counts(claims.ledger())
+    lines.append("the papers' claims: " + ", ".join(f"{verdict} {count}" for verdict, count in counts.items()))
+    if any(finding.toy for finding in told):
+        lines.append(TOY.strip("*"))
+    return "\n".join(lines)
+
+
+def _line(finding: Finding) -> list[str]:
+    unit = f" ({finding.unit})" if finding.unit else ""
+    best = finding.best.label if finding.best else "nothing but the baseline"
+    score = f"{finding.shown(finding.best)} ({finding.signed(finding.difference)})" if finding.best else ""
+    runs = f"{plural(finding.runs, 'run')}, {plural(len(finding.seeds), 'seed')}"
+    return [finding.experiment, f"{finding.measure}{unit}", finding.shown(finding.baseline), best, score, runs]
+
+
+def verdict_counts(rows: list[dict[str, Any]]) -> dict[str, int]:
+    """How many claims have each verdict, over all papers."""
+    by_paper = claims.summary(rows)
+    return {verdict: sum(counts[verdict] for counts in by_paper.values()) for verdict in claims.VERDICTS}

@@ -1,0 +1,52 @@
+"""The ledger of claims for the report: each claim with the runs that decided it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headdiv import claims
+from headdiv.claims_arithmetic import show
+from headdiv.claims_data import RELATION, Claim, claims_of, identifier
+from headdiv.claims_results import Results
+from headdiv.papers import load_paper
+from headdiv.report.formats import NONE
+from headdiv.report.provenance_pages import RunPage
+
+MEASURED = (claims.REPRODUCED, claims.NOT_REPRODUCED)
+RELATIONS = {True: "holds", False: "does not hold"}
+
+
+def ledger_rows() -> list[dict[str, Any]]:
+    """`headdiv.claims.ledger` of all papers, with ``runs``: the runs that decided a claim; [] where none did."""
+    rows = claims.ledger()
+    told = []
+    for paper in dict.fromkeys(row["paper"] for row in rows):
+        results, own = Results(paper), [row for row in rows if row["paper"] == paper]
+        for row, claim in zip(own, claims_of(paper), strict=True):
+            told.append(row | {"runs": _decided_by(results, claim) if row["verdict"] in MEASURED else []})
+    return told
+
+
+def _decided_by(results: Results, claim: Claim) -> list[RunPage]:
+    """The runs of the rows that the claim's working names."""
+    known = load_paper(results.paper).tasks
+    names = [name.split(".") for name in (claim.working.names if claim.working else ()) if name.startswith("ours.")]
+    rows = [
+        (task, next(variant for variant in known[task].variants if identifier(variant) == row))
+        for _, task, row, *_ in names
+    ]
+    cost = claim.kind == "cost"
+    deciding = results.deciding(rows, cost, absolute=cost and claim.unit not in (RELATION, "times"))
+    if deciding is None:
+        return []
+    return [RunPage(deciding.profile, run) for row in sorted(set(rows)) for run in deciding.runs[row]]
+
+
+def shown(value: float | bool | None, unit: str) -> str:
+    """A claim's number with its unit, or what is to be said of a relation."""
+    if value is None:
+        return NONE
+    if unit == RELATION or isinstance(value, bool):
+        return RELATIONS[bool(value)]
+    number = f"{value:,}" if isinstance(value, int) else show(value)
+    return f"{number} {unit}".rstrip()
