@@ -43,7 +43,7 @@ test: $(STAMP) ## run the tests, without the slow ones
 	$(BIN)/pytest -n 2
 
 test-slow: $(STAMP) ## run the slow tests
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -n 2 --dist loadfile -m slow
 
 lint: $(STAMP) ## check style, formatting and the workflow
 	$(BIN)/ruff check
