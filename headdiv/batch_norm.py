@@ -19,18 +19,35 @@ class BatchNorm(nn.BatchNorm1d):
         if not self.training or distributed.world() == 1:
             return super().forward(x)
         with torch.autocast(x.device.type, enabled=False):
-            return self._normalise(x.float() if x.dtype != torch.float64 else x).to(x.dtype)
+            values = x.float() if x.dtype != torch.float64 else x
+            scale, shift = (
+                told.view(1, -1, *[1] * (x.dim() - 2)) for told in self.scale_and_shift(values.transpose(0, 1))
+            )
+            return (values * scale + shift).to(x.dtype)
 
-    def _normalise(self, x: Tensor) -> Tensor:
-        shape, others = [1, -1, *[1] * (x.dim() - 2)], [d for d in range(x.dim()) if d != 1]
-        rows = x.new_tensor([x.numel() // x.shape[1]])
-        total = distributed.total(torch.cat([x.sum(others), rows]))
-        mean, n = total[:-1] / total[-1], total[-1].detach()
-        centred = x - mean.view(shape)
-        variance = distributed.total(centred.square().sum(others)) / n
+    def scale_and_shift(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What normalises x, for a caller whose next step is linear as well: x * scale + shift.
+
+        Counts as a batch, as `forward` does.
+
+        Args:
+            x: (C, …), float32 at least.
+
+        Returns:
+            Scale and shift (C,).
+        """
+        mean, variance = self._statistics(x.flatten(1)) if self.training else (self.running_mean, self.running_var)
+        scale = self.weight * (variance + self.eps).rsqrt()
+        return scale, self.bias - scale * mean
+
+    def _statistics(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of each of the rows (C, N), all ranks' together."""
+        n = distributed.total(rows.new_tensor([rows.shape[1]])).detach()
+        mean = distributed.total(rows.sum(dim=1)) / n
+        centred = rows - mean.detach()[:, None]  # deviations add up to 0: the variance has no gradient by the mean
+        variance = distributed.total(torch.linalg.vecdot(centred, centred)) / n
         with torch.no_grad():
             self.num_batches_tracked += 1
             self.running_mean.lerp_(mean, self.momentum)
             self.running_var.lerp_(variance * n / (n - 1), self.momentum)  # unbiased, as torch keeps it
-        scale = self.weight * (variance + self.eps).rsqrt()
-        return centred * scale.view(shape) + self.bias.view(shape)
+        return mean, variance

@@ -66,14 +66,19 @@ class PCAOutput(nn.Module):
     def _heads(self, x: Tensor) -> Tensor:
         return x.view(len(x), self.spec.heads, self.spec.d_head)  # (T, H, K)
 
-    def _record_moments(self, by_input: Tensor) -> None:
-        """Moments of the PCA layer's inputs, from their values input by input: (k, …)."""
+    def _record_moments(self, by_input: Tensor, scale: Tensor | None = None, shift: Tensor | None = None) -> None:
+        """Moments of the PCA layer's inputs, from their values input by input: (k, …).
+
+        Where the layer is given scale and shift (k,) instead, of ``by_input * scale + shift``.
+        """
         if self.training:
             with torch.no_grad(), torch.autocast(by_input.device.type, enabled=False):
                 rows = by_input.flatten(1).T  # (N, k)
                 rows = rows if rows.dtype == torch.float64 else rows.float()
                 # A rank without an example in this batch has no rows: its zeros then weigh nothing.
                 mean, C = moments(rows)
+                if scale is not None:
+                    mean, C = mean * scale + shift, C * scale * scale[:, None]
                 self.moments = len(rows), mean.nan_to_num(), C.nan_to_num()
 
 
@@ -109,7 +114,10 @@ class AverageOutput(PCAOutput):
 
 
 class NonLinearOutput(PCAOutput):
-    """Non-linear architecture: heads, their squares, products of two heads."""
+    """Non-linear architecture: heads, their squares, products of two heads.
+
+    Batch normalisation and PCA layer are both linear in the k inputs, so that w is scaled in place of them.
+    """
 
     def __init__(self, spec: AttentionSpec, m: int) -> None:
         k = nonlinear_inputs(spec.heads)
@@ -122,12 +130,15 @@ class NonLinearOutput(PCAOutput):
 
     def forward(self, x: Tensor) -> Tensor:
         """(T, H·K) -> (T, D)."""
-        z = self._heads(x)
-        features = torch.cat([z, z[:, self.first] * z[:, self.second]], dim=1)  # (T, k, K)
-        features = self.norm(features)
-        self._record_moments(features.transpose(0, 1))
-        y = torch.matmul(self.w.T, features) + self.b[:, None]  # (T, M, K)
-        return self.project(y.flatten(1))
+        z = self._heads(x).transpose(0, 1).flatten(1)  # (H, T·K)
+        features = torch.cat([z, z.index_select(0, self.first) * z.index_select(0, self.second)])  # (k, T·K)
+        with torch.autocast(x.device.type, enabled=False):
+            told = features if features.dtype == torch.float64 else features.float()
+            scale, shift = self.norm.scale_and_shift(told)  # (k,)
+            w, b = self.w * scale[:, None], self.b + shift @ self.w
+        self._record_moments(told, scale, shift)
+        y = w.T @ features + b[:, None]  # (M, T·K)
+        return self.project(y.view(self.components, len(x), self.spec.d_head).transpose(0, 1).flatten(1))
 
 
 OUTPUTS: dict[str, type[PCAOutput]] = {
