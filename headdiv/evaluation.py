@@ -33,13 +33,7 @@ def evaluate(run: Run) -> dict[str, Any]:
     scores, outputs = task.scores(run), task.outputs_file(run)
     return {
         "format": FORMAT,
-        "paper": config.paper,
-        "task": config.task,
-        "kind": config.kind,
-        "variant": config.variant,
-        "seed": config.seed,
-        "hash": run.folder.name,
-        "config": config.model_dump(mode="json"),
+        **run.identity(),
         "parameters": record["parameters"],
         "scores": {
             "training_loss": score(last["training_loss"], task.unit, _training_loss_definition(config)),

@@ -236,13 +236,7 @@ def importance_record(run: Run, steps: int = 10, with_score: bool = False) -> di
     _, loss, whole = points[0]
     return {
         "format": FORMAT,
-        "paper": config.paper,
-        "task": config.task,
-        "kind": config.kind,
-        "variant": config.variant,
-        "seed": config.seed,
-        "hash": run.folder.name,
-        "config": config.model_dump(mode="json"),
+        **run.identity(),
         "modules": heads_of(run.model),
         "loss": score(loss, task.unit, "validation split, without label smoothing and dropout"),
         "score": {"name": SCORES[config.kind], **whole},

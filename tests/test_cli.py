@@ -14,7 +14,7 @@ from headdiv.cli import main
 from headdiv.data import fetch as fetching
 from headdiv.data.fetch import load_registry
 from headdiv.files import read_json, write_json
-from headdiv.report.figures import FIGURES
+from headdiv.report.figures import FIGURES, ON_REQUEST
 from headdiv.training import run_folder
 
 
@@ -69,7 +69,7 @@ def start(*arguments, **environment):
         ),
         (
             "figure deacon_figure7 a.png",
-            f"figure 'deacon_figure7' is not known; there are: {', '.join(FIGURES)}",
+            f"figure 'deacon_figure7' is not known; there are: {', '.join(FIGURES | ON_REQUEST)}",
         ),
         (
             "table deacon/source",

@@ -8,18 +8,16 @@ https://github.com/facebookresearch/fairseq/tree/main/examples/translation
 
 from __future__ import annotations
 
-import gzip
 import io
 import re
 import tarfile
-import zlib
 from itertools import product
 from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 from xml.parsers.expat import ErrorString
 
-from headdiv.data import text
+from headdiv.data import archives, text
 from headdiv.data.text import Side
 from headdiv.errors import DataError
 
@@ -29,8 +27,7 @@ ONLY = {"TEDX.dev2012": {"de", "en"}}  # sets that one pair of languages alone h
 ABOUT = re.compile(r"\s*</?(?:doc|keywords|reviewer|speaker|talkid|translator|url)\b[^>]*>")  # begins such a line
 MARKS = re.compile(r"</?(?:title|description)>")  # around text that is kept
 DECLARATIONS = ("<!DOCTYPE", "<!ENTITY")
-LARGEST = 1 << 28  # bytes of a member; a larger one is refused, not read into memory
-CHUNK = 1 << 20
+LARGEST = 1 << 28  # bytes of a member; a larger one is refused
 
 
 def read_side(path: Path | str) -> Side:
@@ -111,38 +108,19 @@ def _members(
         rf"(?:(?P<tags>{tags})\.(?P=pair)\.(?P<of_tags>{a}|{b})|"
         rf"IWSLT\d+\.(?P<set>{sets})\.(?P=pair)\.(?P<of_set>{a}|{b})\.xml)"
     )
+
+    def key(member: tarfile.TarInfo) -> tuple[str, str, str] | None:
+        told = wanted.fullmatch(member.name)
+        part = told and (told["tags"] or told["set"])
+        return (told["pair"], part, told["of_tags"] or told["of_set"]) if part in parts else None
+
     found: dict[tuple[str, str, str], tuple[str, bytes]] = {}
-    last = "none"
-    try:
-        with gzip.open(archive, "rb") as packed:
-            with tarfile.open(fileobj=packed, mode="r|") as tar:
-                while (member := tar.next()) is not None:
-                    last = ascii(member.name)
-                    told = wanted.fullmatch(member.name)
-                    file = tar.extractfile(member) if told and member.isreg() else None
-                    if told is None or file is None:
-                        continue
-                    key = (told["pair"], told["tags"] or told["set"], told["of_tags"] or told["of_set"])
-                    if key[1] not in parts:
-                        continue
-                    if key in found:
-                        raise DataError(f"{archive}: the member {member.name} is there twice, expected once")
-                    if member.size > LARGEST:
-                        raise DataError(
-                            f"{archive}: the member {member.name} has {member.size} bytes, expected at most {LARGEST}"
-                        )
-                    found[key] = (member.name, file.read())
-            while packed.read(CHUNK):  # to the end, where the checksum stands
-                pass
-    except FileNotFoundError:
-        raise DataError(f"{archive}: no such file") from None
-    except (EOFError, ValueError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:  # ValueError: bad headers
-        raise DataError(
-            f"{archive}: the archive is cut off or damaged ({error}); the last member reached: {last}; "
-            "delete the file and fetch it again"
-        ) from None
-    except OSError as error:
-        raise DataError(f"{archive}: cannot be read ({error.strerror or error})") from None
+    for member, content in archives.members(archive, lambda member: key(member) is not None, LARGEST):
+        if key(member) in found:
+            raise DataError(f"{archive}: the member {member.name} is there twice, expected once")
+        if len(content) > LARGEST:
+            raise DataError(f"{archive}: the member {member.name} has {member.size} bytes, expected at most {LARGEST}")
+        found[key(member)] = member.name, content
     return found
 
 

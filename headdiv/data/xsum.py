@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from headdiv.data import archives
 from headdiv.data.refusals import Refusals
 from headdiv.errors import DataError
 from headdiv.files import read_json
@@ -35,7 +36,6 @@ BUTTONS = frozenset(
 )
 SUFFIX = ".summary"
 LARGEST = 1 << 24  # bytes of an article in the archive; a larger one is refused, not read into memory
-CHUNK = 1 << 16
 
 
 class Article(NamedTuple):
@@ -228,36 +228,13 @@ def _archived_articles(archive: Path, ids: dict[str, None], split: str, refusals
 
 def _members(archive: Path, ids: Collection[str]) -> Iterator[tuple[str, bytes]]:
     """The ids and contents (cut a byte past `LARGEST`) of the regular members that are called after an id."""
-    last = "none"
-    try:
-        # gzip.open rather than tarfile's own mode "r|gz", which checks neither the end nor the checksum
-        with gzip.open(archive, "rb") as packed, tarfile.open(fileobj=packed, mode="r|") as tar:
-            while (member := tar.next()) is not None:
-                tar.members.clear()  # tarfile would keep all 237,018
-                last = _clip(member.name)
-                name = PurePosixPath(member.name).name
-                id = name.removesuffix(SUFFIX)
-                if id != name and id in ids and (file := tar.extractfile(member) if member.isreg() else None):
-                    yield id, file.read(LARGEST + 1)
-            _check_end(tar)
-    except FileNotFoundError:
-        raise DataError(f"{archive}: no such file") from None
-    except (EOFError, ValueError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:  # ValueError: bad headers
-        raise DataError(
-            f"{archive}: the archive is cut off or damaged ({error}); the last member reached: {last}; "
-            "delete the file and fetch it again"
-        ) from None
-    except OSError as error:
-        raise DataError(f"{archive}: cannot be read ({error.strerror or error})") from None
 
+    def wanted(member: tarfile.TarInfo) -> bool:
+        name = PurePosixPath(member.name).name
+        return name.endswith(SUFFIX) and name.removesuffix(SUFFIX) in ids
 
-def _check_end(tar: tarfile.TarFile) -> None:
-    """Read on to the end of the stream, since tarfile takes half a header or a damaged one for the end."""
-    while block := tar.fileobj.read(CHUNK):
-        if block.strip(b"\0"):
-            raise tarfile.ReadError("a header is damaged, or something follows the end")
-    if tar.fileobj.tell() % tarfile.BLOCKSIZE:
-        raise tarfile.ReadError("it ends within a header")
+    for member, content in archives.members(archive, wanted, LARGEST):
+        yield PurePosixPath(member.name).name.removesuffix(SUFFIX), content
 
 
 def _from_sections(id: str, content: bytes) -> Article:

@@ -304,11 +304,10 @@ def drawing(name: str) -> Drawing:
     Raises:
         DataError: there is none.
     """
-    if name in ON_REQUEST:
-        return ON_REQUEST[name]
-    if name not in FIGURES:
-        raise DataError(f"figure {name!r} is not known; there are: {', '.join(FIGURES)}")
-    return FIGURES[name]
+    known = FIGURES | ON_REQUEST
+    if name not in known:
+        raise DataError(f"figure {name!r} is not known; there are: {', '.join(known)}")
+    return known[name]
 
 
 def draw(name: str, profile: str) -> Figure:

@@ -111,6 +111,12 @@ class Run:
         """Where the model is."""
         return next(self.model.parameters()).device
 
+    def identity(self) -> dict[str, Any]:
+        """Which run it is: the first keys of whatever is stored of it."""
+        config = self.config
+        names = {name: getattr(config, name) for name in ("paper", "task", "kind", "variant", "seed")}
+        return names | {"hash": self.folder.name, "config": config.model_dump(mode="json")}
+
 
 class Task(ABC, Generic[Corpus]):
     """One kind of task. Without state: everything is handed in."""
