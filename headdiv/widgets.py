@@ -77,6 +77,7 @@ class Explorer(ipywidgets.VBox):
         }
         self._loaded: dict[str, Run] = {view.name: view.run}
         self._busy = False  # while one choice brings others along
+        self._refused = False  # every panel says why there is no run
         wide = ipywidgets.Layout(width="98%")
         self.run = ipywidgets.Dropdown(
             options=list(dict.fromkeys([*configs, view.name])), value=view.name, description="run", layout=wide
@@ -95,7 +96,7 @@ class Explorer(ipywidgets.VBox):
         choices = ipywidgets.HBox([self.place, self.head, self.measure], layout={"flex_flow": "row wrap"})
         panels = ipywidgets.HBox(list(self.panels.values()), layout={"flex_flow": "row wrap"})
         super().__init__([self.run, self.text, self.other, choices, panels])
-        self._show()
+        self._show(list(self.panels))
 
     def _begin(self, view: View) -> None:
         """Every control at a view."""
@@ -127,9 +128,15 @@ class Explorer(ipywidgets.VBox):
         except HeaddivError as error:
             self._refuse(error)
         else:
-            self._show()
+            self._show(self._follows(change["owner"]))
         finally:
             self._busy = False
+
+    def _follows(self, control: ipywidgets.Widget) -> list[str]:
+        """The panels that depend on a control."""
+        if self._refused or control in (self.run, self.place):
+            return list(self.panels)
+        return ["likeness"] if control is self.measure else ["attention", "likeness", "masking"]
 
     def _change_run(self, old: str) -> None:
         """The text stays if the new run's task reads the same kind of text, and was not the old one's example."""
@@ -152,8 +159,8 @@ class Explorer(ipywidgets.VBox):
 
     # ---- panels
 
-    def _show(self) -> None:
-        """Fill every panel; one that has nothing to show says why."""
+    def _show(self, names: list[str]) -> None:
+        """Fill these panels; one that has nothing to show says why."""
         try:
             view = View(self._run(), self.text.value, self._other(), self.place.value, self.head.value)
         except HeaddivError as error:
@@ -165,9 +172,10 @@ class Explorer(ipywidgets.VBox):
             "masking": lambda: show_masking(view),
             "components": lambda: show_components(view),
         }
-        for name, show in shown.items():
+        self._refused = False
+        for name in names:
             try:
-                self._put(name, show())
+                self._put(name, shown[name]())
             except HeaddivError as error:
                 self._put(name, Markdown(str(error)))
 
@@ -175,6 +183,7 @@ class Explorer(ipywidgets.VBox):
         return self.other.value or None
 
     def _refuse(self, error: HeaddivError) -> None:
+        self._refused = True
         for name in self.panels:
             self._put(name, Markdown(str(error)))
 
