@@ -135,6 +135,7 @@ rule figure:
         " --profile {params.profile}"
 
 
+# One for each paper, and the explorer's, of the profile's first trained run.
 rule companion:
     input:
         notebook="notebooks/{paper}.ipynb",
@@ -158,7 +159,7 @@ rule report:
     input:
         tables=rules.tables.input,
         figures=rules.figures.input,
-        companions=expand(f"{RESULTS}/companions/{{paper}}.html", paper=PLAN.papers),
+        companions=expand(f"{RESULTS}/companions/{{paper}}.html", paper=[*PLAN.papers, "explore"]),
         others=OTHERS,
     output:
         f"{RESULTS}/report/index.html",

@@ -29,6 +29,19 @@ def covariance(rows: Tensor) -> Tensor:
     return moments(rows)[1]
 
 
+Moments = tuple[int, Tensor, Tensor]  # of rows: their number, mean (k,) and covariance (k, k)
+
+
+def joined_moments(one: Moments, other: Moments) -> Moments:
+    """Moments of the rows of both; of no rows mean and covariance may be anything finite (Chan et al. 1983)."""
+    (n, mean, C), (n_other, mean_other, C_other) = one, other
+    total = max(n + n_other, 1)
+    share = n_other / total
+    apart = mean_other - mean
+    joined = (1 - share) * C + share * C_other + share * (1 - share) * torch.outer(apart, apart)
+    return n + n_other, mean + share * apart, joined
+
+
 def pooled_covariance(rows: Tensor, mean: Tensor, C: Tensor) -> Tensor:
     """C of the rows of all ranks from what each rank knows of its own.
 

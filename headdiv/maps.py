@@ -52,7 +52,6 @@ class AttentionMap:
         return pd.DataFrame(self.weights[number - 1], index=self.queries, columns=self.keys)
 
 
-@torch.no_grad()
 def attention_maps(run: Run, text: str, other: str | None = None) -> dict[str, AttentionMap]:
     """Attention weights of every module by place ("encoder 1", "decoder 2", "cross 1").
 
@@ -67,8 +66,13 @@ def attention_maps(run: Run, text: str, other: str | None = None) -> dict[str, A
     Raises:
         DataError: a text without words, a question that is missing, or a second text for a language model.
     """
+    return maps_of(run, example_batch(run, text, other))
+
+
+@torch.no_grad()
+def maps_of(run: Run, batch: Any) -> dict[str, AttentionMap]:
+    """The same of a batch that `example_batch` has laid out."""
     task = TASKS[run.config.kind]
-    batch = _batch(run, text, other).to(run.device)
     run.model.eval()
     with record_heads(run.model) as records:
         run.model(batch)
@@ -94,8 +98,16 @@ def _array(weights: Tensor) -> np.ndarray:
     return weights[0].float().cpu().numpy()
 
 
-def _batch(run: Run, text: str, other: str | None) -> Any:
-    """One example, as the task lays out its own."""
+def example_batch(run: Run, text: str, other: str | None = None) -> Any:
+    """A text that is typed in as a batch of one example, laid out as the task lays out its own, on the run's device.
+
+    Arguments and errors are those of `attention_maps`. What is to be predicted is the output (translation and
+    summarisation) or the next token (language models); in question answering and masked models nothing is.
+    """
+    return _laid_out(run, text, other).to(run.device)
+
+
+def _laid_out(run: Run, text: str, other: str | None) -> Any:
     task = TASKS[run.config.kind]
     if isinstance(task, Seq2Seq):
         return _pair(run, text, other)

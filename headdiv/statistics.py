@@ -15,7 +15,6 @@ from sacrebleu.significance import PairedTest
 LEVEL = 0.95
 SAMPLES = 1000  # of the bootstrap
 SEED = 12345  # of the bootstrap; sacrebleu's own default
-BISECTIONS = 200  # more than enough for every digit of a float
 
 
 # ---- over seeds
@@ -48,37 +47,13 @@ def interval(values: Sequence[float], level: float = LEVEL) -> Interval:
         level: probability with which the interval holds the true mean, if the numbers are drawn from one normal
             distribution.
     """
+    from scipy.special import stdtrit  # here, since importing it takes a noticeable time
+
     n = len(values)
     mean = fmean(values) if n else math.nan
     if n < 2 or math.isnan(mean):
         return Interval(mean, math.nan, n)
-    return Interval(mean, student_quantile((1 + level) / 2, n - 1) * stdev(values) / math.sqrt(n), n)
-
-
-def student_quantile(p: float, freedom: int) -> float:
-    """The number below which Student's t with so many degrees of freedom is with probability p, ½ ≤ p < 1."""
-    low, high = 0.0, 1.0
-    while student_cdf(high, freedom) < p:
-        high *= 2
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if student_cdf(middle, freedom) < p else (low, middle)
-    return high
-
-
-def student_cdf(t: float, freedom: int) -> float:
-    """Probability that Student's t is below t ≥ 0: the finite sums for whole degrees of freedom.
-
-    Source: Abramowitz and Stegun 1964, 26.7.3 and 26.7.4, with θ = arctan(t/√ν).
-    """
-    theta = math.atan(t / math.sqrt(freedom))
-    square, odd = math.cos(theta) ** 2, freedom % 2
-    term, total = (math.cos(theta) if odd else 1.0), 0.0
-    for k in range(1, freedom // 2 + 1):
-        total += term
-        term *= square * (2 * k / (2 * k + 1) if odd else (2 * k - 1) / (2 * k))
-    central = 2 / math.pi * (theta + math.sin(theta) * total) if odd else math.sin(theta) * total
-    return (1 + central) / 2
+    return Interval(mean, float(stdtrit(n - 1, (1 + level) / 2)) * stdev(values) / math.sqrt(n), n)
 
 
 # ---- over the sentences of a test set

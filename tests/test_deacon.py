@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headdiv.attention import AttentionLayout, AttentionSpec, MultiHeadAttention
 from headdiv.gha import covariance, deacon_update, gha_inner_loop
-from headdiv.methods.deacon import OUTPUTS, nonlinear_inputs, pca_layers
+from headdiv.methods.deacon import OUTPUTS, collected_moments, nonlinear_inputs, pca_layers
 from headdiv.packing import assign_windows, attention_mask, lay_out
 
 SPEC = AttentionSpec("encoder", 0, d_model=12, heads=3)
@@ -151,6 +151,34 @@ def test_moments_are_of_the_last_training_batch_and_float32_at_least():
     assert number == 9 * K
     assert middle.dtype == C.dtype == torch.float32
     assert "moments" not in module.state_dict()
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_moments_are_collected_over_batches_in_evaluation(architecture):
+    """Training's own, and the outputs, are what they are without."""
+    module, batches = output_stage(architecture, 1).eval(), [random(seed, 3 + seed, H * K) for seed in range(4)]
+    kept = module.moments
+    with collected_moments(module) as found:
+        outputs = [module(x) for x in batches]
+    rows = torch.cat([literal_stage(module, architecture, x, training=False)[1] for x in batches]).detach()
+    number, mean, C = found["encoder 1"]
+    assert number == len(rows)
+    torch.testing.assert_close(mean, rows.mean(0))
+    torch.testing.assert_close(C, literal_covariance(rows))
+    assert not C.requires_grad
+    torch.testing.assert_close(outputs, [module(x) for x in batches])
+    assert module.moments is kept
+    assert module.collected is None
+    with collected_moments(module) as found:
+        pass
+    assert found == {}
+
+
+def test_collecting_ends_with_an_error():
+    module = output_stage("direct", 1).eval()
+    with pytest.raises(KeyError), collected_moments(module):
+        raise KeyError
+    assert module.collected is None
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

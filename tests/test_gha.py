@@ -1,5 +1,6 @@
 """GHA and DEACON's update against literal twins, their invariants, and every degenerate case."""
 
+import functools
 import math
 
 import pytest
@@ -11,6 +12,8 @@ from headdiv.gha import (
     covariance,
     deacon_update,
     gha_inner_loop,
+    joined_moments,
+    moments,
     principal_components,
     sanger_rule,
     stable_learning_rate,
@@ -203,3 +206,14 @@ def test_every_float_type_is_taken_and_returned(dtype):
 def test_values_out_of_range_are_named(call, message):
     with pytest.raises(ValueError, match=f"^{message}$"):
         call(torch.eye(3))
+
+
+@given(seed=seeds, sizes=st.lists(st.integers(0, 5), min_size=1, max_size=5), k=st.integers(1, 4))
+def test_joined_moments_are_those_of_all_rows(seed, sizes, k):
+    parts = [random(seed + i, n, k) for i, n in enumerate(sizes)]
+    told = [(len(x), *(y.nan_to_num() for y in moments(x))) for x in parts]
+    number, mean, C = functools.reduce(joined_moments, told)
+    rows = torch.cat(parts)
+    assert number == len(rows)
+    if number:
+        torch.testing.assert_close((mean, C), moments(rows))

@@ -32,9 +32,9 @@ LAYERS = (
     ("tasks",),
     ("experiments", "checkpoints", "optimise"),
     ("training",),
-    ("evaluation", "importance", "maps", "params", "bench", "bench_moa"),
+    ("evaluation", "importance", "maps", "params", "bench", "bench_moa", "explorer"),
     ("report", "claims", "claims_arithmetic", "claims_data", "claims_results"),
-    ("notebook", "pipeline", "sanity"),
+    ("notebook", "pipeline", "sanity", "widgets"),
     ("cli",),
     ("__main__",),
 )

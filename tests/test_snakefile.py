@@ -84,6 +84,7 @@ def test_everything_is_made(reproduced):
         *(f"tables/deacon_translation.{kind}" for kind in ("csv", "md")),
         *(f"figures/{figure}.{kind}" for figure in figures for kind in ("png", "svg")),
         "companions/deacon.html",
+        "companions/explore.html",
         "report/index.html",
     }
     assert len(trained(reproduced)) == 2
@@ -94,6 +95,9 @@ def test_everything_is_made(reproduced):
     assert 'href="companions/deacon.html"' in (report / "deacon.html").read_text()
     assert (report / "companions" / "deacon.html").read_bytes() == (results / "companions" / "deacon.html").read_bytes()
     assert "Direct-8" in (results / "companions" / "deacon.html").read_text()
+    explored = (results / "companions" / "explore.html").read_text()
+    assert explored.count('src="data:image/png') == 3
+    assert "log-probability of all heads' translation (nats/token)" in explored
     assert "training loss" in (results / f"{EXPERIMENT}/baseline/seed1/run.ipynb").read_text()
 
 
@@ -231,7 +235,7 @@ def test_all_tasks_together_and_then_one_of_them_alone(project):
     tasks = ("translation", "summarisation", "qa", "lm")
     four = write_profile(project, "four", tasks)
     assert planned(project.home, profile=four) == {
-        "data": 3, "run": 4, "table": 5, "figure": 4, "companion": 1, "report": 1, "reproduce-all": 1
+        "data": 3, "run": 4, "table": 5, "figure": 4, "companion": 2, "report": 1, "reproduce-all": 1
     }  # fmt: skip
     status, said = snakemake(project.home, "reproduce-all", profile=four)
     assert status == 0, said
@@ -243,6 +247,7 @@ def test_all_tasks_together_and_then_one_of_them_alone(project):
         *(f"tables/deacon_{table}.{kind}" for table in (*tasks, "sources") for kind in ("csv", "md")),
         *(f"figures/deacon_{task}_curves.{kind}" for task in tasks for kind in ("png", "svg")),
         "companions/deacon.html",
+        "companions/explore.html",
         "report/index.html",
     }
     assert planned(project.home, profile=four) == {}

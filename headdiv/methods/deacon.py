@@ -15,6 +15,8 @@ Letters: T rows, H heads (h), K head width (d_k), D model width, k inputs and M 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
@@ -27,7 +29,16 @@ from headdiv.attention import AttentionSpec, MultiHeadAttention
 from headdiv.batch_norm import BatchNorm
 from headdiv.config import Sizes
 from headdiv.diversity import column_correlations, column_cosines, mean_off_diagonal
-from headdiv.gha import deacon_update, gha_inner_loop, moments, pooled_covariance, principal_components, sanger_rule
+from headdiv.gha import (
+    Moments,
+    deacon_update,
+    gha_inner_loop,
+    joined_moments,
+    moments,
+    pooled_covariance,
+    principal_components,
+    sanger_rule,
+)
 from headdiv.methods.base import Method
 from headdiv.settings import Settings
 
@@ -49,8 +60,8 @@ class PCAOutput(nn.Module):
         self.w = nn.Parameter(torch.empty(inputs, m))
         self.b = nn.Parameter(torch.zeros(m))
         self.project = nn.Linear(projected, spec.d_model)
-        # Of the last training batch's PCA inputs on this rank: their number, mean (k,) and covariance (k, k).
-        self.moments: tuple[int, Tensor, Tensor] | None = None
+        self.moments: Moments | None = None  # of the last training batch's PCA inputs on this rank
+        self.collected: Moments | None = None  # of all inputs since `collected_moments` was opened
         nn.init.orthogonal_(self.w)
 
     def initialise(self, generator: torch.Generator) -> None:
@@ -71,7 +82,7 @@ class PCAOutput(nn.Module):
 
         Where the layer is given scale and shift (k,) instead, of ``by_input * scale + shift``.
         """
-        if self.training:
+        if self.training or self.collected is not None:
             with torch.no_grad(), torch.autocast(by_input.device.type, enabled=False):
                 rows = by_input.flatten(1).T  # (N, k)
                 rows = rows if rows.dtype == torch.float64 else rows.float()
@@ -79,7 +90,11 @@ class PCAOutput(nn.Module):
                 mean, C = moments(rows)
                 if scale is not None:
                     mean, C = mean * scale + shift, C * scale * scale[:, None]
-                self.moments = len(rows), mean.nan_to_num(), C.nan_to_num()
+                told = len(rows), mean.nan_to_num(), C.nan_to_num()
+            if self.collected is None:
+                self.moments = told
+            else:
+                self.collected = joined_moments(self.collected, _on_cpu(told))
 
 
 class DirectOutput(PCAOutput):
@@ -231,6 +246,37 @@ def pca_layers(model: nn.Module) -> dict[str, PCAOutput]:
     return {name: module for name, module in model.named_modules() if isinstance(module, PCAOutput)}
 
 
+@contextlib.contextmanager
+def collected_moments(model: nn.Module) -> Iterator[dict[str, Moments]]:
+    """While open, PCA layers tell the moments of their inputs in evaluation too; what training keeps stays as it is.
+
+    Yields:
+        A dictionary that is filled when the block ends: by place ("encoder 1") the moments, in float64 on the CPU,
+        of all rows that went through a layer meanwhile. Layers through which nothing went are not in it.
+    """
+    layers = list(pca_layers(model).values())
+    found: dict[str, Moments] = {}
+    for layer in layers:
+        k = len(layer.w)
+        layer.collected = _on_cpu((0, torch.zeros(k), torch.zeros(k, k)))
+    try:
+        yield found
+        found.update({place_of(layer): layer.collected for layer in layers if layer.collected[0]})
+    finally:
+        for layer in layers:
+            layer.collected = None
+
+
+def _on_cpu(told: Moments) -> Moments:
+    number, mean, C = told
+    return number, mean.cpu().double(), C.cpu().double()
+
+
+def place_of(layer: PCAOutput) -> str:
+    """Of which attention module it is: "encoder 1"."""
+    return f"{layer.spec.kind} {layer.spec.layer + 1}"
+
+
 def pca_weights(model: nn.Module) -> dict[str, dict[str, Any]]:
     """What Figure 6 needs of every PCA layer, by module name; empty for a model without any.
 
@@ -243,7 +289,7 @@ def pca_weights(model: nn.Module) -> dict[str, dict[str, Any]]:
         w = layer.w.detach().double().cpu()
         cosines = column_cosines(w)
         told[name.removesuffix(".output")] = {
-            "place": f"{layer.spec.kind} {layer.spec.layer + 1}",
+            "place": place_of(layer),
             "cosines": [[round(value, 6) for value in row] for row in cosines.tolist()],
             "mean_absolute_cosine": mean_off_diagonal(cosines),
             "mean_absolute_correlation": mean_off_diagonal(column_correlations(w)),

@@ -71,16 +71,21 @@ def _lacking(
 
 def show_scores(metrics: Metrics) -> Styler:
     """Scores of one run with unit and signature."""
-    return _text(score_table(metrics), "scores")
+    return as_text(score_table(metrics), "scores")
 
 
 def show_examples(run: Run, count: int) -> Styler:
     """Inputs, references and outputs of the first examples of the test set, long ones cut."""
-    return _text(examples(run, count), "examples")
+    return as_text(examples(run, count), "examples")
 
 
-def _text(table: pd.DataFrame, name: str) -> Styler:
-    """A table of text, left-aligned and broken into lines; pandas itself cuts every cell at 50 characters."""
+def as_text(table: pd.DataFrame, name: str) -> Styler:
+    """A table of text, left-aligned and broken into lines; pandas itself cuts every cell at 50 characters.
+
+    Args:
+        table: of text and numbers.
+        name: marks the table in a page; the same one gives the same bytes.
+    """
     left = {"text-align": "left", "vertical-align": "top"}
     style = Styler(table.map(_cell), uuid=name, cell_ids=False).format(escape="html")
     style.set_table_styles([{"selector": "th", "props": list(left.items())}])
