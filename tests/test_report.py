@@ -129,7 +129,8 @@ def test_a_report_replaces_a_report_and_nothing_else(finished):
 def test_the_report_needs_nothing_but_itself(finished):
     companions = finished.home / "results" / "tiny" / "companions"
     companions.mkdir(parents=True)
-    (companions / "deacon.html").write_text("<p>companion</p>", encoding="utf-8")
+    for name in ("deacon", "explore"):
+        (companions / f"{name}.html").write_text(f"<p>{name}</p>", encoding="utf-8")
     folder = shutil.move(write_site(finished, "tiny"), finished.home / "elsewhere")
     pages = site(folder)
     for told in pages.values():
@@ -142,7 +143,9 @@ def test_the_report_needs_nothing_but_itself(finished):
             assert file.is_file(), f"{told.path}: {address}"
             assert file.is_relative_to(folder.resolve()), f"{told.path}: {address}"
             assert not anchor or anchor in pages[file.relative_to(folder.resolve()).as_posix()].ids, address
-    assert (folder / "companions" / "deacon.html").read_text() == "<p>companion</p>"
+    for name, page_of_it in {"deacon": "deacon.html", "explore": "index.html"}.items():
+        assert (folder / "companions" / f"{name}.html").read_text() == f"<p>{name}</p>"
+        assert f"companions/{name}.html" in pages[page_of_it].links
     assert not re.search(r"@import|url\(|https?:", (folder / "headdiv.css").read_text())
     assert not re.search(r"https?:|fetch|import\b", (folder / "headdiv.js").read_text())
 

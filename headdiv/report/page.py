@@ -33,6 +33,7 @@ from headdiv.report.tables import numbers, reading, tables_of
 SITE = Path(__file__).with_name("site")
 ASSETS = ("headdiv.css", "headdiv.js")  # copied as they are; the first marks a folder as a report
 LEAD = "headtohead_pareto"  # stands on the first page where the profile draws it
+EXPLORER = "explore"  # the notebook of one sentence and one head, executed
 SIZE = re.compile(r'<svg\b[^>]*?\b(width|height)="([\d.]+)pt"[^>]*?\b(width|height)="([\d.]+)pt"')
 
 
@@ -101,7 +102,7 @@ class _Site:
         self.figures = self._figures()
         self.companions = {
             paper: path
-            for paper in self.papers
+            for paper in [*self.papers, EXPLORER]
             if (path := places.results(profile) / "companions" / f"{paper}.html").is_file()
         }
         self.environment = jinja2.Environment(
@@ -190,6 +191,7 @@ class _Site:
             "settings": sum(row["kind"] == "setting" for row in self.ledger),
             "lead": self._figure(LEAD, drawings[LEAD]) if LEAD in drawings else None,
             "lacking": [name for name in self.runs.experiments() if name not in self.experiments],
+            "explorer": f"companions/{EXPLORER}.html" if EXPLORER in self.companions else None,
             "stored": sum(map(len, self.pages.values())),
             "configured": len(self.runs.all()),
             "machines": sorted({page.machine for pages in self.pages.values() for page in pages}),
