@@ -31,19 +31,6 @@ def legend(figure):
     return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
-# ---- what is drawn
-
-
-def test_runs_come_by_variant_in_the_order_asked_for():
-    put(*(headed(v, seed) for v, seed in (("own", 1), ("alphas", 2), ("alphas", 1), ("baseline", 1))))
-    assert list(heads.chosen("p", MHR, "F")) == ["baseline", "alphas", "own"]
-    groups = heads.chosen("p", MHR, "F", ["alphas", "manual", "baseline"])
-    assert [(variant, [run["seed"] for run in runs]) for variant, runs in groups.items()] == [
-        ("alphas", [1, 2]),
-        ("baseline", [1]),
-    ]
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -89,14 +76,6 @@ def test_results_of_before_are_named_by_every_figure_of_measures():
     with pytest.raises(DataError) as found:
         figures.draw("dpp_heads", "p")
     assert str(found.value).startswith("dpp_heads: the stored results of baseline (seed 1), dpp-o (seed 1) have no")
-
-
-def test_titles_say_how_many_seeds():
-    one, two = headed("baseline", 1, epochs=1), headed("baseline", 2, epochs=1)
-    assert heads.title("T", {"baseline": [one]}) == "T: toy, 1 epoch, seed 1"
-    assert heads.title("T", {"a": [one, two], "b": [two, one]}) == "T: toy, 1 epoch, mean over 2 seeds"
-    assert heads.title("T", {"a": [one, two], "b": [two]}) == "T: toy, 1 epoch, mean over 1 or 2 seeds"
-    assert heads.title("T", {"a": [two, one]}, first=True) == "T: toy, 1 epoch, seed 2"
 
 
 def test_a_variant_keeps_its_colour_in_every_figure():

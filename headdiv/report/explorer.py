@@ -22,7 +22,8 @@ from headdiv import explorer
 from headdiv.explorer import MEASURES, View
 from headdiv.report.figures import STYLE
 from headdiv.report.formats import plural
-from headdiv.report.heads import BLUE, KINDS, ORANGE, SMALL
+from headdiv.report.groups import KINDS
+from headdiv.report.heads import BLUE, ORANGE, SMALL
 from headdiv.report.show import as_text
 from headdiv.training import load_run
 

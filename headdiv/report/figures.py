@@ -15,15 +15,8 @@ from matplotlib.figure import Figure
 from headdiv.errors import DataError
 from headdiv.files import replacing
 from headdiv.report.curves import draw_curves
-from headdiv.report.heads import (
-    chosen,
-    draw_alphas,
-    draw_changes,
-    draw_confidence,
-    draw_separation,
-    labels_of,
-    title,
-)
+from headdiv.report.groups import chosen, labels_of, title
+from headdiv.report.heads import draw_alphas, draw_changes, draw_confidence, draw_separation
 from headdiv.report.headtohead_figures import draw_measures, draw_pareto
 from headdiv.report.homeostasis import draw_activations, draw_bleu
 from headdiv.report.moa import draw_routers, draw_words

@@ -12,95 +12,23 @@ from matplotlib.figure import Figure
 
 from headdiv.errors import DataError
 from headdiv.papers import task_of
-from headdiv.report.formats import as_printed, plural
-from headdiv.report.store import Metrics, stored
+from headdiv.report.formats import as_printed
+from headdiv.report.groups import KINDS, Groups, by_place, chosen, kinds_of, labels_of, title
+from headdiv.report.store import Metrics
 
-KINDS = {
-    "encoder": "encoder self-attention",
-    "decoder": "decoder self-attention",
-    "cross": "encoder-decoder attention",
-}
 SMALL = 8  # points
 BLUE, ORANGE = sns.color_palette("colorblind").as_hex()[:2]
 MARKS = "osD^vP"
-
-Groups = dict[str, list[Metrics]]  # runs by variant
-Modules = dict[tuple[str, int], Any]  # by kind of attention and layer, counted from 1
-
-
-# ---- what is drawn
-
-
-def chosen(profile: str, experiment: str, figure: str, variants: Sequence[str] = (), needs: str = "") -> Groups:
-    """The stored runs that a figure shows, by variant, the variants in their order and the seeds in the profile's.
-
-    Args:
-        profile: name or path of a profile.
-        experiment: ``<paper>/<task>``.
-        figure: what errors call it ("Figure 6").
-        variants: those that the figure is about; none named: the paper's, then the profile's own.
-        needs: what of ``heads`` in the metrics must be there: "measures", "alphas".
-
-    Raises:
-        DataError: none of the variants is stored, or a run lacks what is needed.
-    """
-    groups: Groups = {}
-    for run in stored(profile, experiment):
-        groups.setdefault(run["variant"], []).append(run)
-    order = variants or [*task_of(experiment).variants, *groups]
-    shown = {variant: groups[variant] for variant in order if variant in groups}
-    if not shown:
-        raise DataError(f"{figure} needs one of {', '.join(order)} among the stored runs of profile {profile}")
-    lacking = [
-        f"{variant} (seed {run['seed']})"
-        for variant, runs in shown.items()
-        for run in runs
-        if needs and not run["heads"].get(needs)
-    ]
-    if lacking:
-        raise DataError(
-            f"{figure}: the stored results of {', '.join(lacking)} have no heads.{needs}; remove their metrics.json, "
-            f"and `snakemake reproduce-all --config profile={profile}` makes them anew"
-        )
-    return shown
-
-
-def by_place(told: dict[str, Any]) -> Modules:
-    """What is told of "encoder 1", "cross 2", … by kind and layer."""
-    places = ((*place.rsplit(" ", 1), value) for place, value in told.items())
-    return {(kind, int(layer)): value for kind, layer, value in places}
-
-
-def kinds_of(modules: Iterable[tuple[str, int]]) -> list[str]:
-    """The kinds of attention that these modules are of, in the order of `KINDS`."""
-    there = {kind for kind, _ in modules}
-    return [kind for kind in KINDS if kind in there]
 
 
 def _layers(modules: Iterable[tuple[str, int]], kind: str) -> list[int]:
     return sorted(layer for k, layer in modules if k == kind)
 
 
-def labels_of(experiment: str, variants: Iterable[str]) -> dict[str, str]:
-    """What the paper calls each variant; the profile's own go by their names."""
-    known = task_of(experiment).variants
-    return {variant: known[variant].label if variant in known else variant for variant in variants}
-
-
 def _colours(experiment: str, variants: Iterable[str]) -> dict[str, Any]:
     """A variant has one colour in all figures of a task: that of its row in the paper's file."""
     rows, palette = list(task_of(experiment).variants), sns.color_palette("colorblind")
     return {variant: palette[rows.index(variant) % len(palette)] for variant in variants}
-
-
-def title(what: str, groups: Groups, first: bool = False) -> str:
-    """ "What: data, 2 epochs, mean over 2 seeds"; ``first``: one run of each variant is shown."""
-    run = next(iter(groups.values()))[0]
-    *fewer, seeds = sorted({len(runs) for runs in groups.values()})
-    over = f"mean over {'or '.join(f'{count} ' for count in [*fewer, seeds])}seeds"
-    if first or (not fewer and seeds == 1):
-        over = f"seed {run['seed']}"
-    return f"{what}: {run['config']['data']['name']}, {plural(len(run['curve']), 'epoch')}, {over}"
 
 
 def _whole_numbers(ax: Axes, layers: Sequence[int]) -> None:

@@ -16,7 +16,7 @@ from headdiv.files import read_json
 from headdiv.measures import between_heads
 from headdiv.papers import task_of
 from headdiv.report.formats import NONE, as_printed, enough, plural
-from headdiv.report.heads import Groups, chosen, labels_of
+from headdiv.report.groups import Groups, chosen, labels_of
 from headdiv.report.reading import Reading
 from headdiv.report.scale import scale
 from headdiv.report.store import Metrics, metrics_path

@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from headdiv.report.heads import BLUE, ORANGE, SMALL, chosen, labels_of, title
+from headdiv.report.groups import chosen, labels_of, title
+from headdiv.report.heads import BLUE, ORANGE, SMALL
 from headdiv.report.headtohead import BASE, MEASURES, SCORE, Compared, mean_measure, measures_by_module, table_of
 from headdiv.statistics import Interval, interval
 

@@ -12,7 +12,8 @@ from matplotlib.lines import Line2D
 
 from headdiv.errors import DataError
 from headdiv.experiments import Runs
-from headdiv.report.heads import MARKS, SMALL, Groups, chosen, labels_of, title
+from headdiv.report.groups import Groups, chosen, labels_of, title
+from headdiv.report.heads import MARKS, SMALL
 from headdiv.report.store import Metrics, metrics_path
 
 SPLITS = {"training_bleu": ("training", "train"), "validation_bleu": ("validation", "valid")}  # words; the data's key

@@ -14,7 +14,8 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
 from headdiv.errors import DataError
-from headdiv.report.heads import BLUE, KINDS, SMALL, Groups, by_place, chosen, kinds_of, labels_of, title
+from headdiv.report.groups import KINDS, Groups, by_place, chosen, kinds_of, labels_of, title
+from headdiv.report.heads import BLUE, SMALL
 
 SHOWN = 3  # experts of a module whose words are drawn
 COLUMNS = 3  # of modules, where all are of one kind

@@ -18,7 +18,7 @@ from headdiv.importance import FORMAT
 from headdiv.papers import task_of
 from headdiv.report.curves import MARKS
 from headdiv.report.formats import NONE, plural
-from headdiv.report.heads import labels_of
+from headdiv.report.groups import labels_of
 from headdiv.report.store import Metrics, metrics_path, stored
 
 Importance = dict[str, Any]  # as `headdiv.importance.importance_record` gives it

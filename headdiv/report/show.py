@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pandas as pd
 from IPython.display import Markdown
-from matplotlib.figure import Figure
 from pandas.io.formats.style import Styler
 
 from headdiv.evaluation import examples
 from headdiv.experiments import Runs
 from headdiv.papers import task_of
-from headdiv.report.figures import draw, drawing
 from headdiv.report.formats import significant
 from headdiv.report.store import Metrics, score_table
 from headdiv.report.tables import as_markdown, experiment_behind, parameter_table
 from headdiv.tasks.base import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LONGEST = 600  # characters of a cell
 
@@ -49,6 +52,8 @@ def show_figure(name: str, profile: str) -> Figure | Markdown:
         ConfigError: there is no such profile.
         DataError: no figure of this name, or no stored results to draw it from.
     """
+    from headdiv.report.figures import draw, drawing  # a second and a half that notebooks without figures are spared
+
     told = drawing(name)
     lacking = _lacking(profile, told.experiment, told.variants, told.against)
     return draw(name, profile) if lacking is None else lacking

@@ -12,7 +12,8 @@ from matplotlib.ticker import MaxNLocator
 
 from headdiv.errors import DataError
 from headdiv.papers import task_of
-from headdiv.report.heads import BLUE, KINDS, ORANGE, SMALL, by_place, chosen, kinds_of, labels_of, title
+from headdiv.report.groups import KINDS, by_place, chosen, kinds_of, labels_of, title
+from headdiv.report.heads import BLUE, ORANGE, SMALL
 from headdiv.report.store import Metrics, stored
 
 METHODS = ("rotation", "dynamic-rotation")  # those that move heads
