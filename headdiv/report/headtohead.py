@@ -224,7 +224,8 @@ def comparison_reading(profile: str, experiment: str) -> Reading:
         signatures["sentences/s"] = f"one pass over the test set, by the wall clock: {'; '.join(sorted(how))}"
     shown = [_score_table(table), _cost_table(table), _heads_table(table)]
     notes = [*task.notes, *_notes(table, compared, bool(searches))]
-    return Reading(task.table, task.title, scale(runs, profile), shown, signatures, notes)
+    captions = ["the score, and its difference to the baseline", "what it costs", "what the heads are like"]
+    return Reading(task.table, task.title, scale(runs, profile), shown, captions, signatures, notes)
 
 
 def _search(told: dict[str, Any]) -> str:

@@ -28,6 +28,7 @@ from headdiv.report.findings import Finding, findings, verdict_counts, with_resu
 from headdiv.report.formats import NONE, plural
 from headdiv.report.ledger import ledger_rows, shown
 from headdiv.report.provenance_pages import RunPage
+from headdiv.report.reading import Reading
 from headdiv.report.tables import numbers, reading, tables_of
 
 SITE = Path(__file__).with_name("site")
@@ -227,7 +228,10 @@ class _Site:
             "id": slug(table),
             "experiment": experiment,
             "reading": read,
-            "grids": [_grid(shown, read.number, links) for shown in read.tables],
+            "grids": [
+                _grid(f"{read.number}: {caption}", shown, links)
+                for caption, shown in zip(_captions(read), read.tables, strict=True)
+            ],
             "finding": self.findings[experiment] if of_results else None,
             "figures": [
                 self._figure(name, drawing)
@@ -289,11 +293,15 @@ class _Site:
         return Grid("All stored runs", columns, rows, [[(page.metrics["variant"], page.href)] for page in pages])
 
 
-def _grid(table: pd.DataFrame, number: str, links: list[list[tuple[str, str]]]) -> Grid:
-    beside = any(column.endswith(", paper") or ", paper (" in column for column in table.columns)
-    caption = f"{number}: ours beside the paper's" if beside else f"{number}: what was measured beside it"
-    rows = [[str(cell) for cell in row] for row in table.itertuples(index=False)]
-    return Grid(caption, list(table.columns), rows, links)
+def _captions(read: Reading) -> list[str]:
+    if read.captions:
+        return read.captions
+    beside = (any(name.endswith(", paper") or ", paper (" in name for name in table.columns) for table in read.tables)
+    return ["ours beside the paper's" if there else "what was measured beside it" for there in beside]
+
+
+def _grid(caption: str, table: pd.DataFrame, links: list[list[tuple[str, str]]]) -> Grid:
+    return Grid(caption, list(table.columns), [[str(cell) for cell in row] for row in table.to_numpy()], links)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -15,6 +15,7 @@ class Reading:
     title: str
     scale: str  # what the numbers are of, in a sentence; **bold** is the only mark in it
     tables: list[pd.DataFrame] = field(default_factory=list)  # beside the paper's first, then ours alone
+    captions: list[str] = field(default_factory=list)  # of the tables, where they are others than these two
     signatures: dict[str, str] = field(default_factory=dict)  # by score
     notes: list[str] = field(default_factory=list)
 

@@ -178,8 +178,8 @@ def results_reading(profile: str, experiment: str) -> Reading:
         task.title,
         scale(runs, profile),
         [display_table(profile, experiment), further_table(profile, experiment)],
-        {name: score["signature"] for name, score in runs[0]["scores"].items()},
-        [*task.notes, *_unmeasured(task, results_table(profile, experiment))],
+        signatures={name: score["signature"] for name, score in runs[0]["scores"].items()},
+        notes=[*task.notes, *_unmeasured(task, results_table(profile, experiment))],
     )
 
 
