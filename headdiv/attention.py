@@ -37,6 +37,11 @@ class AttentionSpec:
         """K = D / H, the paper's d_k."""
         return self.d_model // self.heads
 
+    @property
+    def place(self) -> str:
+        """What results call it: "encoder 1", "decoder 2", "cross 1"."""
+        return f"{self.kind} {self.layer + 1}"
+
 
 @dataclass(frozen=True)
 class BlockSpec:

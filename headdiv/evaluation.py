@@ -108,7 +108,7 @@ def head_measures(run: Run) -> pd.DataFrame:
     """
     task = TASKS[run.config.kind]
     found = compare_heads(observed_heads(task, run.model, run.corpus, "valid", run.config, run.device))
-    rows = {f"{spec.kind} {spec.layer + 1}": averages(measured) for spec, measured in found}
+    rows = {spec.place: averages(measured) for spec, measured in found}
     return pd.DataFrame.from_dict(rows, orient="index")
 
 

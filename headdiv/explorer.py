@@ -28,7 +28,7 @@ from headdiv.language_model import IGNORED, fill_in
 from headdiv.maps import AttentionMap, example_batch, maps_of
 from headdiv.measures import Compared, compare_heads
 from headdiv.methods.base import Observed
-from headdiv.methods.deacon import collected_moments, pca_layers, place_of
+from headdiv.methods.deacon import collected_moments, pca_layers
 from headdiv.settings import nearest
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Run
@@ -216,7 +216,7 @@ def likeness(view: View, measure: str = "cosine") -> np.ndarray:
     with record_heads(run.model) as records:
         run.model(batch)
     found = compare_heads([Observed(records, TASKS[run.config.kind].marks(batch))])
-    told = next(told for spec, told in found if f"{spec.kind} {spec.layer + 1}" == view.place)
+    told = next(told for spec, told in found if spec.place == view.place)
     if not told.queries:
         raise DataError(f"{view.place}: no words that heads could be compared on")
     return MEASURES[measure].of(told).numpy()
@@ -325,7 +325,7 @@ def components(view: View) -> Components | None:
     Raises:
         DataError: the inputs do not vary.
     """
-    layers = {place_of(layer): layer for layer in pca_layers(view.run.model).values()}
+    layers = {layer.spec.place: layer for layer in pca_layers(view.run.model).values()}
     if view.place not in layers:
         return None
     C = held_out_covariances(view.run)[view.place]

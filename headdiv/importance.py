@@ -90,7 +90,7 @@ def masked_heads(model: nn.Module, masks: Masks) -> Iterator[None]:
 def _modules(model: nn.Module) -> dict[str, nn.Module]:
     # Not by class: methods bring modules of their own.
     modules = (module for module in model.modules() if hasattr(module, "recorder"))
-    return {f"{module.spec.kind} {module.spec.layer + 1}": module for module in modules}
+    return {module.spec.place: module for module in modules}
 
 
 def _heads(module: nn.Module) -> int:

@@ -81,7 +81,7 @@ def maps_of(run: Run, batch: Any) -> dict[str, AttentionMap]:
         for kind, words in task.words(batch).items()
     }
     return {
-        f"{record.spec.kind} {record.spec.layer + 1}": AttentionMap(
+        record.spec.place: AttentionMap(
             labels[record.spec.kind], labels[_asked(record.spec.kind)], _array(record.weights)
         )
         for record in records

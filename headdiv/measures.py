@@ -141,7 +141,7 @@ BY_PAIR = ("cosine", "l2", "correlation", "cka", "js")
 def by_place(found: Iterable[tuple[AttentionSpec, Compared]]) -> dict[str, dict[str, Any]]:
     """Measures as JSON, by place ("encoder 1", "cross 2"), with six decimals."""
     return {
-        f"{spec.kind} {spec.layer + 1}": {
+        spec.place: {
             "queries": measured.queries,
             **{name: _rounded(getattr(measured, name).tolist()) for name in (*BY_HEAD, *BY_PAIR)},
             "effective_rank": _rounded(measured.effective_rank),

@@ -261,7 +261,7 @@ def collected_moments(model: nn.Module) -> Iterator[dict[str, Moments]]:
         layer.collected = _on_cpu((0, torch.zeros(k), torch.zeros(k, k)))
     try:
         yield found
-        found.update({place_of(layer): layer.collected for layer in layers if layer.collected[0]})
+        found.update({layer.spec.place: layer.collected for layer in layers if layer.collected[0]})
     finally:
         for layer in layers:
             layer.collected = None
@@ -270,11 +270,6 @@ def collected_moments(model: nn.Module) -> Iterator[dict[str, Moments]]:
 def _on_cpu(told: Moments) -> Moments:
     number, mean, C = told
     return number, mean.cpu().double(), C.cpu().double()
-
-
-def place_of(layer: PCAOutput) -> str:
-    """Of which attention module it is: "encoder 1"."""
-    return f"{layer.spec.kind} {layer.spec.layer + 1}"
 
 
 def pca_weights(model: nn.Module) -> dict[str, dict[str, Any]]:
@@ -289,7 +284,7 @@ def pca_weights(model: nn.Module) -> dict[str, dict[str, Any]]:
         w = layer.w.detach().double().cpu()
         cosines = column_cosines(w)
         told[name.removesuffix(".output")] = {
-            "place": place_of(layer),
+            "place": layer.spec.place,
             "cosines": [[round(value, 6) for value in row] for row in cosines.tolist()],
             "mean_absolute_cosine": mean_off_diagonal(cosines),
             "mean_absolute_correlation": mean_off_diagonal(column_correlations(w)),

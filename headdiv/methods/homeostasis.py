@@ -205,8 +205,7 @@ class Homeostasis(Method):
         o = self.options
         if o.attention == "none" or spec.kind not in o.kinds:
             return MultiHeadAttention(spec)
-        place = f"{spec.kind} {spec.layer + 1}"
-        inhibition = self._mechanism(o.attention, place, spec.heads, spec.d_head, o.s_att, o.q_att)
+        inhibition = self._mechanism(o.attention, spec.place, spec.heads, spec.d_head, o.s_att, o.q_att)
         return MultiHeadAttention(spec, InhibitedOutput(spec, inhibition))
 
     def block_output(self, spec: BlockSpec) -> nn.Module:

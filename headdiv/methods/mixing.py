@@ -116,7 +116,7 @@ class Mixing(Method):
         told = {}
         for layer in self.layers(model):
             alphas = layer.alphas.detach().double().cpu()
-            told[f"{layer.spec.kind} {layer.spec.layer + 1}"] = {
+            told[layer.spec.place] = {
                 "alphas": [[round(value, 6) for value in row] for row in alphas.tolist()],
                 "nuclear_norm": float(nuclear_norms(alphas)),
             }
