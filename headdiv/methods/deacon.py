@@ -28,7 +28,7 @@ from headdiv import distributed
 from headdiv.attention import AttentionSpec, MultiHeadAttention
 from headdiv.batch_norm import BatchNorm
 from headdiv.config import Sizes
-from headdiv.diversity import column_correlations, column_cosines, mean_off_diagonal
+from headdiv.diversity import at_least_float32, column_correlations, column_cosines, mean_off_diagonal
 from headdiv.gha import (
     Moments,
     deacon_update,
@@ -84,8 +84,7 @@ class PCAOutput(nn.Module):
         """
         if self.training or self.collected is not None:
             with torch.no_grad(), torch.autocast(by_input.device.type, enabled=False):
-                rows = by_input.flatten(1).T  # (N, k)
-                rows = rows if rows.dtype == torch.float64 else rows.float()
+                rows = at_least_float32(by_input.flatten(1).T)  # (N, k)
                 # A rank without an example in this batch has no rows: its zeros then weigh nothing.
                 mean, C = moments(rows)
                 if scale is not None:
@@ -148,7 +147,7 @@ class NonLinearOutput(PCAOutput):
         z = self._heads(x).transpose(0, 1).flatten(1)  # (H, T·K)
         features = torch.cat([z, z.index_select(0, self.first) * z.index_select(0, self.second)])  # (k, T·K)
         with torch.autocast(x.device.type, enabled=False):
-            told = features if features.dtype == torch.float64 else features.float()
+            told = at_least_float32(features)
             scale, shift = self.norm.scale_and_shift(told)  # (k,)
             w, b = self.w * scale[:, None], self.b + shift @ self.w
         self._record_moments(told, scale, shift)
