@@ -20,6 +20,20 @@ Groups = dict[str, list[Metrics]]  # runs by variant
 Modules = dict[tuple[str, int], Any]  # by kind of attention and layer, counted from 1
 
 
+def by_variant(profile: str, experiment: str) -> Groups:
+    """All stored runs: the paper's variants in its order, then the profile's own; of each the seeds in its order.
+
+    Raises:
+        ConfigError: no such profile or experiment.
+        DataError: no stored results, or results that contradict each other.
+    """
+    groups: Groups = {}
+    for run in stored(profile, experiment):
+        groups.setdefault(run["variant"], []).append(run)
+    order = dict.fromkeys([*task_of(experiment).variants, *groups])
+    return {variant: groups[variant] for variant in order if variant in groups}
+
+
 def chosen(profile: str, experiment: str, figure: str, variants: Sequence[str] = (), needs: str = "") -> Groups:
     """The stored runs that a figure shows, by variant, the variants in their order and the seeds in the profile's.
 
@@ -27,19 +41,16 @@ def chosen(profile: str, experiment: str, figure: str, variants: Sequence[str] =
         profile: name or path of a profile.
         experiment: ``<paper>/<task>``.
         figure: what errors call it ("Figure 6").
-        variants: those that the figure is about; none named: the paper's, then the profile's own.
+        variants: those that the figure is about; none named: all.
         needs: what of ``heads`` in the metrics must be there: "measures", "alphas".
 
     Raises:
         DataError: none of the variants is stored, or a run lacks what is needed.
     """
-    groups: Groups = {}
-    for run in stored(profile, experiment):
-        groups.setdefault(run["variant"], []).append(run)
-    order = variants or [*task_of(experiment).variants, *groups]
-    shown = {variant: groups[variant] for variant in order if variant in groups}
+    groups = by_variant(profile, experiment)
+    shown = {variant: groups[variant] for variant in variants or groups if variant in groups}
     if not shown:
-        raise DataError(f"{figure} needs one of {', '.join(order)} among the stored runs of profile {profile}")
+        raise DataError(f"{figure} needs one of {', '.join(variants)} among the stored runs of profile {profile}")
     lacking = [
         f"{variant} (seed {run['seed']})"
         for variant, runs in shown.items()

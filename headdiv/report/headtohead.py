@@ -225,7 +225,7 @@ def comparison_reading(profile: str, experiment: str) -> Reading:
     shown = [_score_table(table), _cost_table(table), _heads_table(table)]
     notes = [*task.notes, *_notes(table, compared, bool(searches))]
     captions = ["the score, and its difference to the baseline", "what it costs", "what the heads are like"]
-    return Reading(task.table, task.title, scale(runs, profile), shown, captions, signatures, notes)
+    return Reading(task.table, task.title, scale(runs, profile), table, shown, captions, signatures, notes)
 
 
 def _search(told: dict[str, Any]) -> str:

@@ -26,10 +26,11 @@ from headdiv.provenance import commit
 from headdiv.report.figures import ON_REQUEST, Drawing, figures_of
 from headdiv.report.findings import Finding, findings, verdict_counts, with_results
 from headdiv.report.formats import NONE, plural
+from headdiv.report.groups import by_variant
 from headdiv.report.ledger import ledger_rows, shown
 from headdiv.report.provenance_pages import RunPage
 from headdiv.report.reading import Reading
-from headdiv.report.tables import numbers, reading, tables_of
+from headdiv.report.tables import reading, tables_of
 
 SITE = Path(__file__).with_name("site")
 ASSETS = ("headdiv.css", "headdiv.js")  # copied as they are; the first marks a folder as a report
@@ -246,7 +247,7 @@ class _Site:
         pages = self.pages[experiment]
         return [
             [(f"seed {page.metrics['seed']}", page.href) for page in pages if page.metrics["variant"] == variant]
-            for variant in numbers(self.profile, experiment)["variant"]
+            for variant in by_variant(self.profile, experiment)
         ]
 
     def _grid_of_findings(self) -> Grid:

@@ -1,4 +1,4 @@
-"""A table as people read it, whatever it is about: for Markdown, notebooks and the report."""
+"""A table as people read it, whatever it is about: for Markdown, notebooks and the report; and as programs do."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import pandas as pd
 
 @dataclass(frozen=True)
 class Reading:
-    """A table with what it takes to read it; all cells are text."""
+    """A table with what it takes to read it; all cells of ``tables`` are text."""
 
     number: str  # in the paper: "Table 3"
     title: str
     scale: str  # what the numbers are of, in a sentence; **bold** is the only mark in it
+    numbers: pd.DataFrame  # the same for programs, unrounded: what a CSV file gets
     tables: list[pd.DataFrame] = field(default_factory=list)  # beside the paper's first, then ours alone
     captions: list[str] = field(default_factory=list)  # of the tables, where they are others than these two
     signatures: dict[str, str] = field(default_factory=dict)  # by score

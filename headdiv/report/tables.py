@@ -18,11 +18,12 @@ from headdiv.files import write_text
 from headdiv.papers import Task, data_table_of, load_paper, task_of
 from headdiv.params import audit
 from headdiv.report.formats import as_printed, enough, significant
-from headdiv.report.headtohead import PAPER, comparison_reading, comparison_table
+from headdiv.report.groups import Groups, by_variant
+from headdiv.report.headtohead import PAPER, comparison_reading
 from headdiv.report.reading import Reading
 from headdiv.report.scale import scale
-from headdiv.report.sources import sources_reading, sources_table
-from headdiv.report.store import Metrics, stored
+from headdiv.report.sources import sources_reading
+from headdiv.report.store import Metrics
 
 
 def tables_of(experiments: Iterable[str]) -> dict[str, str]:
@@ -51,18 +52,13 @@ def experiment_behind(table: str) -> str:
     return f"{table.partition('/')[0]}/{about.task}"
 
 
-def numbers(profile: str, table: str) -> pd.DataFrame:
-    """A table for programs: `comparison_table`, `results_table` or `sources_table`."""
-    if table.startswith(f"{PAPER}/"):
-        return comparison_table(profile, table)
-    about = data_table_of(table)
-    if about is None:
-        return results_table(profile, table)
-    return sources_table(profile, experiment_behind(table), about)
-
-
 def reading(profile: str, table: str) -> Reading:
-    """A table for people."""
+    """A table for people and for programs: of a comparison, of an experiment's results or of its data.
+
+    Raises:
+        ConfigError: no such profile or table.
+        DataError: no stored results, or results that contradict each other.
+    """
     if table.startswith(f"{PAPER}/"):
         return comparison_reading(profile, table)
     about = data_table_of(table)
@@ -78,8 +74,9 @@ def as_markdown(profile: str, table: str) -> str:
 
 def write_tables(profile: str, table: str, csv: Path, markdown: Path) -> None:
     """The table for programs and for people."""
-    write_text(csv, numbers(profile, table).to_csv(index=False))
-    write_text(markdown, as_markdown(profile, table))
+    told = reading(profile, table)
+    write_text(csv, told.numbers.to_csv(index=False))
+    write_text(markdown, told.markdown())
 
 
 # ---- results by variant
@@ -91,25 +88,24 @@ def results_table(profile: str, experiment: str) -> pd.DataFrame:
     Columns: variant, label, seeds, epochs, training_examples, epoch_tokens (where an epoch is so many tokens of
     a stream), then for each of the paper's columns ``<name>``, ``<name>_sd``, ``<name>_paper``, for every other
     score ``<name>``, ``<name>_sd``; at last speed and cost.
+
+    Raises:
+        ConfigError: no such profile or experiment.
+        DataError: no stored results, or results that contradict each other.
     """
-    task = task_of(experiment)
-    runs = stored(profile, experiment)
-    by_variant: dict[str, list[Metrics]] = {}
-    for metrics in sorted(runs, key=lambda m: (_order(task, m["variant"]), m["variant"], m["seed"])):
-        by_variant.setdefault(metrics["variant"], []).append(metrics)
-    base = by_variant.get("baseline", [{}])[0].get("parameters")
-    more = list(_more(task, runs[0]))
-    return pd.DataFrame([_row(task, more, variant, group, base) for variant, group in by_variant.items()])
+    return _table(task_of(experiment), by_variant(profile, experiment))
 
 
-def _order(task: Task, variant: str) -> int:
-    names = list(task.variants)
-    return names.index(variant) if variant in names else len(names)
+def _table(task: Task, groups: Groups) -> pd.DataFrame:
+    more = list(_more(task, groups))
+    base = groups.get("baseline", [{}])[0].get("parameters")
+    return pd.DataFrame([_row(task, more, variant, runs, base) for variant, runs in groups.items()])
 
 
-def _more(task: Task, metrics: Metrics) -> dict[str, str]:
+def _more(task: Task, groups: Groups) -> dict[str, str]:
     """Scores that the paper's table lacks, with their units."""
-    return {name: score["unit"] for name, score in metrics["scores"].items() if name not in task.columns}
+    scores = next(iter(groups.values()))[0]["scores"]
+    return {name: score["unit"] for name, score in scores.items() if name not in task.columns}
 
 
 def _row(task: Task, more: list[str], variant: str, group: list[Metrics], base: int | None) -> dict[str, Any]:
@@ -143,12 +139,26 @@ def _value(metrics: Metrics, name: str, base: int | None) -> float:
     return metrics["scores"].get(name, {"value": math.nan})["value"]
 
 
-def display_table(profile: str, experiment: str) -> pd.DataFrame:
-    """`results_table` for reading: rounded as the paper rounds, ours and the paper's side by side.
+def results_reading(profile: str, experiment: str) -> Reading:
+    """The results of an experiment: the paper's columns with ours beside them, then what else was measured."""
+    task, groups = task_of(experiment), by_variant(profile, experiment)
+    table, runs = _table(task, groups), [run for group in groups.values() for run in group]
+    return Reading(
+        task.table,
+        task.title,
+        scale(runs, profile),
+        table,
+        [_beside_paper(task, table), _ours_alone(table, _more(task, groups))],
+        signatures={name: score["signature"] for name, score in runs[0]["scores"].items()},
+        notes=[*task.notes, *_unmeasured(task, table)],
+    )
+
+
+def _beside_paper(task: Task, table: pd.DataFrame) -> pd.DataFrame:
+    """Rounded as the paper rounds, ours and the paper's side by side.
 
     A column of ours has more decimals where a number in it would keep fewer than two significant digits.
     """
-    task, table = task_of(experiment), results_table(profile, experiment)
     shown = pd.DataFrame({"Architecture": table["label"]})
     for name, column in task.columns.items():
         unit = f" ({column.unit})" if column.unit else ""
@@ -158,29 +168,15 @@ def display_table(profile: str, experiment: str) -> pd.DataFrame:
     return shown
 
 
-def further_table(profile: str, experiment: str) -> pd.DataFrame:
+def _ours_alone(table: pd.DataFrame, more: dict[str, str]) -> pd.DataFrame:
     """What is measured beside the paper's columns, by the scores' own names."""
-    task, table = task_of(experiment), results_table(profile, experiment)
     shown = pd.DataFrame({"Architecture": table["label"]})
-    for name, unit in _more(task, stored(profile, experiment)[0]).items():
+    for name, unit in more.items():
         pairs = zip(table[name], table[f"{name}_sd"], strict=True)
         shown[f"{name} ({unit})" if unit else name] = [significant(value, sd) for value, sd in pairs]
     shown["tokens/s"] = [significant(value) for value in table["tokens_per_second"]]
     shown["training (s)"] = [significant(value) for value in table["training_seconds"]]
     return shown
-
-
-def results_reading(profile: str, experiment: str) -> Reading:
-    """The results of an experiment for reading."""
-    task, runs = task_of(experiment), stored(profile, experiment)
-    return Reading(
-        task.table,
-        task.title,
-        scale(runs, profile),
-        [display_table(profile, experiment), further_table(profile, experiment)],
-        signatures={name: score["signature"] for name, score in runs[0]["scores"].items()},
-        notes=[*task.notes, *_unmeasured(task, results_table(profile, experiment))],
-    )
 
 
 def _unmeasured(task: Task, table: pd.DataFrame) -> list[str]:
