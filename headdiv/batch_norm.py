@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from headdiv import distributed
+from headdiv.precision import at_least_float32
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -19,7 +20,7 @@ class BatchNorm(nn.BatchNorm1d):
         if not self.training or distributed.world() == 1:
             return super().forward(x)
         with torch.autocast(x.device.type, enabled=False):
-            values = x.float() if x.dtype != torch.float64 else x
+            values = at_least_float32(x)
             scale, shift = (
                 told.view(1, -1, *[1] * (x.dim() - 2)) for told in self.scale_and_shift(values.transpose(0, 1))
             )

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from headdiv import distributed
 from headdiv.attention import AttentionSpec, HeadRecord, MultiHeadAttention
 from headdiv.packing import Side
+from headdiv.precision import at_least_float32
 
 
 def column_cosines(w: Tensor) -> Tensor:
@@ -45,11 +46,6 @@ def mean_off_diagonal(matrix: Tensor) -> float:
 def attention_modules(model: nn.Module) -> list[MultiHeadAttention]:
     """Every attention module of a model, in the order of a forward pass."""
     return [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
-
-
-def at_least_float32(x: Tensor) -> Tensor:
-    """Half precision is made float32, for sums over many numbers; all else stays as it is."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def query_rows(x: Tensor, side: Side) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from headdiv import distributed
+from headdiv.precision import at_least_float32
 
 
 def moments(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -106,7 +107,7 @@ def gha_inner_loop(C: Tensor, w: Tensor, steps: int, lr: float | Tensor | None =
     if steps < 0:
         raise ValueError(f"steps must not be negative, found {steps}")
     dtype = w.dtype
-    C, w = _at_least_float32(C.detach()), _at_least_float32(w.detach())
+    C, w = at_least_float32(C.detach()), at_least_float32(w.detach())
     w = w.expand(torch.broadcast_shapes(C.shape[:-2], w.shape[:-2]) + w.shape[-2:]).clone()
     upper = torch.ones(w.shape[-1], w.shape[-1], dtype=w.dtype, device=w.device).triu()
     done, block = 0, steps if lr is not None else 10
@@ -147,7 +148,7 @@ def principal_components(C: Tensor, m: int) -> Tensor:
     k = C.shape[-1]
     if not 1 <= m <= k:
         raise ValueError(f"m must be between 1 and k = {k}, found {m}")
-    _, vectors = torch.linalg.eigh(_at_least_float32(C))  # ascending
+    _, vectors = torch.linalg.eigh(at_least_float32(C))  # ascending
     leading = vectors.flip(-1)[..., :m]
     largest = leading.gather(-2, leading.abs().argmax(dim=-2, keepdim=True))
     return (leading * largest.sign()).to(C.dtype)
@@ -185,8 +186,8 @@ def deacon_update(G: Tensor, F: Tensor, delta_p: float, xi: float) -> Tensor:
     if not 0 < xi < 1:
         raise ValueError(f"xi must lie between 0 and 1, both excluded, found {xi}")
     dtype = G.dtype
-    g, has_g = _unit(_at_least_float32(G))
-    f, has_f = _unit(_at_least_float32(F))
+    g, has_g = _unit(at_least_float32(G))
+    f, has_f = _unit(at_least_float32(F))
     perpendicular = f - _inner(f, g) * g
     perpendicular = perpendicular - _inner(perpendicular, g) * g  # again, for rounding
     size = _inner(perpendicular, perpendicular).sqrt()
@@ -213,7 +214,3 @@ def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def _row_sum_norm(x: Tensor) -> Tensor:
     return x.abs().sum(dim=-1).amax(dim=-1)
-
-
-def _at_least_float32(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float64 else x.float()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from hypothesis import settings
+from small_runs import enter
 
 settings.register_profile("headdiv", deadline=None, derandomize=True, max_examples=30)
 settings.load_profile("headdiv")
@@ -64,19 +65,12 @@ class Project:
             (self.home / "config" / "changed.yaml").unlink()
 
 
-def enter(patch, home):
-    patch.setenv("HEADDIV_HOME", str(home))
-    patch.setenv("HEADDIV_DEVICE", "cpu")
-    patch.delenv("HEADDIV_MIRROR", raising=False)
-
-
 @pytest.fixture(scope="session")
 def prepared_home(tmp_path_factory):
     """A project with its corpus prepared; not to be changed."""
     from headdiv.data.seq2seq import load_translation
 
     project = Project(tmp_path_factory.mktemp("prepared"))
-    (project.home / "Snakefile").touch()
     project.write_profile()
     with pytest.MonkeyPatch.context() as patch:
         enter(patch, project.home)
@@ -114,3 +108,9 @@ def finished(finished_home, tmp_path, monkeypatch):
     home = shutil.copytree(finished_home, tmp_path / "finished")
     enter(monkeypatch, home)
     return Project(home)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty project's folder."""
+    return enter(monkeypatch, tmp_path)

@@ -27,11 +27,6 @@ HELD_OUT = {"valid": ["A lobster sings.", "The old lobster of Crete sleeps."], "
 FILES = {"train": ["train*"], "valid": ["valid*"], "test": ["test*"]}
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    return enter(monkeypatch, tmp_path)
-
-
 def mine(**told):
     """A corpus of one's own files."""
     told = {"context": CONTEXT, "vocabulary_size": ENTRIES, "epoch_tokens": 100, "block": 4} | told
@@ -68,13 +63,13 @@ def row_of(windows):
 # ---- one's own files
 
 
-def test_plain_text_of_one_s_own(home):
-    corpus = load_lm(put_plain(home))
+def test_plain_text_of_one_s_own(folder):
+    corpus = load_lm(put_plain(folder))
     bpe = corpus.bpe
     assert (bpe.size, corpus.statistics["vocabulary"]) == (ENTRIES, {"tokens": ENTRIES})
     assert json.loads(bpe.tokenizer.to_str())["model"] == json.loads(train_bpe(TRAIN, ENTRIES))["model"]
-    assert corpus.shards == [home / "train.txt"]
-    assert corpus.statistics["train"] == {"files": 1, "bytes": (home / "train.txt").stat().st_size}
+    assert corpus.shards == [folder / "train.txt"]
+    assert corpus.statistics["train"] == {"files": 1, "bytes": (folder / "train.txt").stat().st_size}
     assert corpus.statistics["refused"] == {}
     for name, documents in HELD_OUT.items():
         held, told = getattr(corpus, name), corpus.statistics[name]
@@ -89,8 +84,8 @@ def test_plain_text_of_one_s_own(home):
         assert held.targets == told["tokens"] == len(row) - 1
 
 
-def test_the_unigram_loss_is_that_of_the_tokens_of_the_training_text(home):
-    corpus = load_lm(put_plain(home))
+def test_the_unigram_loss_is_that_of_the_tokens_of_the_training_text(folder):
+    corpus = load_lm(put_plain(folder))
     counts = dict.fromkeys(range(ENTRIES), 1)
     for ids in corpus.bpe.encode_batch(TRAIN):
         for i in (corpus.bpe.end, *ids):
@@ -101,8 +96,8 @@ def test_the_unigram_loss_is_that_of_the_tokens_of_the_training_text(home):
         assert corpus.statistics[name]["unigram_nll"] == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_training_text_is_a_stream_without_an_end(home):
-    put_plain(home)
+def test_the_training_text_is_a_stream_without_an_end(folder):
+    put_plain(folder)
     config = mine(context=64)  # longer than any document, so that a block is one window
     corpus = load_lm(config)
     bpe = corpus.bpe
@@ -116,14 +111,14 @@ def test_the_training_text_is_a_stream_without_an_end(home):
     assert windows[0] == windows[1] != windows[2]
 
 
-def test_shards_of_one_s_own_are_mixed(home):
+def test_shards_of_one_s_own_are_mixed(folder):
     for number in range(2):
         documents = [
             (f"{name} tells of lobster {n} in {number}.", name) for n in range(6) for name in ("C4", "Books", "GitHub")
         ]
-        put_shard(home / f"train-{number}.jsonl.zst", *documents)
+        put_shard(folder / f"train-{number}.jsonl.zst", *documents)
     for name in ("valid", "test"):
-        put_shard(home / f"{name}.jsonl.zst", *HELD_OUT[name])
+        put_shard(folder / f"{name}.jsonl.zst", *HELD_OUT[name])
     config = mine(mixture={"C4": 3, "Books": 1}, context=64)
     corpus = load_lm(config)
     assert [path.name for path in corpus.shards] == ["train-0.jsonl.zst", "train-1.jsonl.zst"]
@@ -135,17 +130,17 @@ def test_shards_of_one_s_own_are_mixed(home):
     assert list(stream.tokens) == ["Books", "C4"]
 
 
-def test_a_pattern_says_where_documents_begin(home):
-    config = put_plain(home)
-    (home / "valid.txt").write_text(" = One = \n\nA lobster.\n\n = = Part = = \nIt sings.\n = Two = \nIt sleeps.\n")
+def test_a_pattern_says_where_documents_begin(folder):
+    config = put_plain(folder)
+    (folder / "valid.txt").write_text(" = One = \n\nA lobster.\n\n = = Part = = \nIt sings.\n = Two = \nIt sleeps.\n")
     told = load_lm(config).statistics["valid"]
     assert told["examples"] == 3  # parted by empty lines, or else:
     told = load_lm(mine(document_start=r"^ = [^=].* = $")).statistics["valid"]
     assert (told["examples"], told["words"]) == (2, 3 + 2 + 5 + 2 + 3 + 2)
 
 
-def test_fewer_documents_for_the_tokeniser(home):
-    put_plain(home)
+def test_fewer_documents_for_the_tokeniser(folder):
+    put_plain(folder)
     tokeniser = load_lm(mine(tokenizer_documents=2)).bpe.tokenizer.to_str()
     assert json.loads(tokeniser)["model"] == json.loads(train_bpe(TRAIN[:2], ENTRIES))["model"]
 
@@ -153,36 +148,36 @@ def test_fewer_documents_for_the_tokeniser(home):
 # ---- a tokeniser of one's own
 
 
-def test_a_tokeniser_of_one_s_own_is_taken(home):
-    put_plain(home)
-    (home / "own.json").write_text(train_bpe(HELD_OUT["valid"], 260), encoding="utf-8")
+def test_a_tokeniser_of_one_s_own_is_taken(folder):
+    put_plain(folder)
+    (folder / "own.json").write_text(train_bpe(HELD_OUT["valid"], 260), encoding="utf-8")
     corpus = load_lm(mine(tokenizer_file="own.json", vocabulary_size=260))
     for text in TRAIN:
-        assert corpus.bpe.encode_batch([text]) == load_bpe(home / "own.json").encode_batch([text])
+        assert corpus.bpe.encode_batch([text]) == load_bpe(folder / "own.json").encode_batch([text])
     with pytest.raises(DataError) as found:
         load_lm(mine(tokenizer_file="own.json", vocabulary_size=261))
     assert str(found.value) == "own.json: the encoding has 260 entries, but data.vocabulary_size says 261"
     assert not prepared_folder(mine(tokenizer_file="own.json", vocabulary_size=261)).exists()
 
 
-def test_a_tokeniser_that_is_not_there_is_named(home):
-    put_plain(home)
-    with pytest.raises(DataError, match=rf"{home}/none\.json: no such file"):
+def test_a_tokeniser_that_is_not_there_is_named(folder):
+    put_plain(folder)
+    with pytest.raises(DataError, match=rf"{folder}/none\.json: no such file"):
         load_lm(mine(tokenizer_file="none.json"))
 
 
-def test_another_tokeniser_of_the_same_name_makes_another_corpus(home):
-    put_plain(home)
+def test_another_tokeniser_of_the_same_name_makes_another_corpus(folder):
+    put_plain(folder)
     found = []
     for documents in (TRAIN, HELD_OUT["valid"]):
-        (home / "own.json").write_text(train_bpe(documents, 260), encoding="utf-8")
+        (folder / "own.json").write_text(train_bpe(documents, 260), encoding="utf-8")
         corpus = load_lm(mine(tokenizer_file="own.json", vocabulary_size=260))
         found.append(corpus.bpe.encode_batch(TRAIN))
     assert found[0] != found[1]
 
 
-def test_a_vocabulary_that_the_text_cannot_fill(home):
-    put_plain(home)
+def test_a_vocabulary_that_the_text_cannot_fill(folder):
+    put_plain(folder)
     with pytest.raises(DataError) as found:
         load_lm(mine(vocabulary_size=5000))
     assert str(found.value).startswith("the training text yields a vocabulary of ")
@@ -200,27 +195,27 @@ def test_a_vocabulary_that_the_text_cannot_fill(home):
         ("test.jsonl.zst", b'{"words": 3}\n', 'not an object with a string "text"', '"text" is missing or null'),
     ],
 )
-def test_a_record_that_cannot_be_used(home, name, raw, reason, found):
+def test_a_record_that_cannot_be_used(folder, name, raw, reason, found):
     for split, documents in {"train": TRAIN, **HELD_OUT}.items():
         file = f"{split}.jsonl.zst"
-        put_shard(home / file, *documents, raw=raw if file == name else b"")
+        put_shard(folder / file, *documents, raw=raw if file == name else b"")
     line = 1 + len({"train": TRAIN, **HELD_OUT}[name.partition(".")[0]])
     detail = f" ({found})" if found else ""
     with pytest.raises(DataError) as error:
         load_lm(mine())
     assert str(error.value) == (
-        f"{home / name}, line {line}: {reason}{detail}; data.strict: false leaves such records out and counts them"
+        f"{folder / name}, line {line}: {reason}{detail}; data.strict: false leaves such records out and counts them"
     )
     corpus = load_lm(mine(strict=False))
     assert corpus.statistics["refused"] == {reason: 1}
     assert [corpus.statistics[split]["examples"] for split in HELD_OUT] == [2, 1]
 
 
-def test_refused_records_of_the_stream_are_counted_as_well(home):
+def test_refused_records_of_the_stream_are_counted_as_well(folder):
     """Those behind the documents that the tokeniser was trained on."""
-    config = put_plain(home)
-    text = (home / "train.txt").read_bytes()
-    (home / "train.txt").write_bytes(text + b"\n\xff is not UTF-8\n")
+    config = put_plain(folder)
+    text = (folder / "train.txt").read_bytes()
+    (folder / "train.txt").write_bytes(text + b"\n\xff is not UTF-8\n")
     told = {"tokenizer_documents": 3}
     strict = config.model_copy(update=told)
     stream = open_stream(load_lm(strict), strict, seed=1)
@@ -234,17 +229,17 @@ def test_refused_records_of_the_stream_are_counted_as_well(home):
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
-def test_a_split_without_documents_is_named(home, split):
+def test_a_split_without_documents_is_named(folder, split):
     for name, documents in {"train": TRAIN, **HELD_OUT}.items():
-        put_shard(home / f"{name}.jsonl.zst", *(documents if name != split else [" "]))
+        put_shard(folder / f"{name}.jsonl.zst", *(documents if name != split else [" "]))
     with pytest.raises(DataError, match=rf"{split}\.jsonl\.zst: found no document, expected at least one"):
         load_lm(mine(strict=False))
 
 
-def test_files_that_are_not_there_are_named(home):
-    put_plain(home)
-    (home / "valid.txt").unlink()
-    with pytest.raises(DataError, match=rf"data\.files\.valid: {home}/valid\*: no such file"):
+def test_files_that_are_not_there_are_named(folder):
+    put_plain(folder)
+    (folder / "valid.txt").unlink()
+    with pytest.raises(DataError, match=rf"data\.files\.valid: {folder}/valid\*: no such file"):
         load_lm(mine())
     files = FILES | {"train": ["$HEADDIV_NOWHERE/a"]}
     with pytest.raises(ConfigError, match=r"data\.files\.train: .* names an environment variable that is not set"):
@@ -254,7 +249,7 @@ def test_files_that_are_not_there_are_named(home):
 # ---- the toy
 
 
-def test_the_toy_corpus_is_prepared_once_and_always_the_same(home, monkeypatch):
+def test_the_toy_corpus_is_prepared_once_and_always_the_same(folder, monkeypatch):
     config = small_config("lm").data
     corpus = load_lm(config)
     folder = prepared_folder(config)
@@ -272,7 +267,7 @@ def test_the_toy_corpus_is_prepared_once_and_always_the_same(home, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(module, "_prepare", None)  # cannot be called
         assert load_lm(config).statistics == corpus.statistics
-    other = home / "other"
+    other = folder / "other"
     other.mkdir()
     enter(monkeypatch, other)
     load_lm(config)
@@ -282,7 +277,7 @@ def test_the_toy_corpus_is_prepared_once_and_always_the_same(home, monkeypatch):
     assert {p.relative_to(again): p.read_bytes() for p in again.rglob("*") if p.is_file()} == content
 
 
-def test_all_sources_of_the_toy_are_mixed(home):
+def test_all_sources_of_the_toy_are_mixed(folder):
     config = small_config("lm", data={"mixture": dict.fromkeys(SLIMPAJAMA, 1)}).data
     stream = open_stream(load_lm(config), config, seed=1)
     stream.next(200)
@@ -295,7 +290,7 @@ def test_all_sources_of_the_toy_are_mixed(home):
 
 
 @pytest.mark.skipif(not MIRROR, reason="needs the real data: HEADDIV_MIRROR")
-def test_wikitext_is_read_whole(home):
+def test_wikitext_is_read_whole(folder):
     folder = Path(MIRROR) / "wikitext2"
     files = {split: [str(folder / f"{'valid' if split == 'train' else 'test'}.txt")] for split in FILES}
     corpus = load_lm(mine(files=files, vocabulary_size=1000, context=64, document_start=r"^ = [^=].* = $"))
@@ -317,9 +312,9 @@ def of_two_sources(folder, **told):
     return load_lm(mine(mixture={"C4": 3.0, "Books": 1.0}, **told))
 
 
-def test_held_out_text_is_mixed_up_to_a_number_of_tokens(home):
-    whole = of_two_sources(home, context=500)
-    corpus = of_two_sources(home, context=500, held_out_tokens=200)
+def test_held_out_text_is_mixed_up_to_a_number_of_tokens(folder):
+    whole = of_two_sources(folder, context=500)
+    corpus = of_two_sources(folder, context=500, held_out_tokens=200)
     assert whole.valid.documents == 40
     first, second = (corpus.bpe.decode(row[row >= 0]) for row in corpus.valid.windows)  # a source's text fits one
     documents = first.count("of C4 sings"), second.count("of Books sings")
@@ -331,8 +326,8 @@ def test_held_out_text_is_mixed_up_to_a_number_of_tokens(home):
     assert corpus.statistics["valid"]["tokens"] == corpus.valid.targets
 
 
-def test_held_out_text_without_a_mixture_stops_behind_a_document(home):
-    put_plain(home)
+def test_held_out_text_without_a_mixture_stops_behind_a_document(folder):
+    put_plain(folder)
     corpus = load_lm(mine(held_out_tokens=1))
     assert corpus.valid.documents == 1
     assert corpus.valid.words == 3

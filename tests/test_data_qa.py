@@ -35,17 +35,12 @@ HELD_OUT = [(LINZ, {"v1": ("Which town?", "Linz"), "v2": ("What is the Danube?",
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch):
-    return enter(monkeypatch, tmp_path)
-
-
-@pytest.fixture
-def mine(home):
+def mine(folder):
     """Makes the configuration of a corpus of one's own files."""
 
     def config(train=TRAIN, held_out=HELD_OUT, **told):
-        files = {"train": put_squad(home / "train.json", *train)}
-        files |= {split: put_squad(home / f"{split}.json", *held_out) for split in ("valid", "test")}
+        files = {"train": put_squad(folder / "train.json", *train)}
+        files |= {split: put_squad(folder / f"{split}.json", *held_out) for split in ("valid", "test")}
         return QAData(**{"name": "mine", "files": files, "min_frequency": 1} | told)
 
     return config
@@ -140,13 +135,13 @@ LETTERS = "They wrote DOTMULTI there."  # which the rules of Moses turn into a d
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_a_strict_corpus_refuses_what_cannot_be_used(mine, home, split):
+def test_a_strict_corpus_refuses_what_cannot_be_used(mine, folder, split):
     config = mine()
-    put_squad(home / f"{split}.json", *BROKEN)
+    put_squad(folder / f"{split}.json", *BROKEN)
     with pytest.raises(DataError) as found:
         load_qa(config)
     assert str(found.value) == (
-        f"{home / split}.json, question b1: answer not at answer_start (expected 'the Mur' at character 14, "
+        f"{folder / split}.json, question b1: answer not at answer_start (expected 'the Mur' at character 14, "
         "found 'he Mur.'); data.strict: false leaves such records out and counts them"
     )
     assert not prepared_folder(config).exists()
@@ -157,7 +152,7 @@ def test_a_strict_corpus_refuses_what_cannot_be_used(mine, home, split):
     assert corpus.statistics[split]["passages"] == 1
 
 
-def test_a_passage_that_cannot_be_aligned_is_refused(mine, home):
+def test_a_passage_that_cannot_be_aligned_is_refused(mine, folder):
     config = mine(train=[*TRAIN, (LETTERS, {"d1": ("What?", "wrote"), "d2": ("Where?", "there")})])
     with pytest.raises(DataError) as found:
         load_qa(config)
@@ -168,27 +163,27 @@ def test_a_passage_that_cannot_be_aligned_is_refused(mine, home):
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
-def test_a_split_of_which_nothing_is_left_is_named(mine, home, split):
+def test_a_split_of_which_nothing_is_left_is_named(mine, folder, split):
     config = mine(strict=False)
-    put_squad(home / f"{split}.json", BROKEN[0])
+    put_squad(folder / f"{split}.json", BROKEN[0])
     with pytest.raises(DataError, match=rf"^data\.{split}: no question is left$"):
         load_qa(config)
 
 
 @pytest.mark.parametrize("split", ["train", "valid"])
-def test_a_split_of_which_all_answers_are_cut_off_is_named(mine, home, split):
+def test_a_split_of_which_all_answers_are_cut_off_is_named(mine, folder, split):
     config = mine(context_words=5)
-    put_squad(home / f"{split}.json", (GRAZ, {"c1": ("How high?", "28"), "c2": ("What?", "tower")}))
+    put_squad(folder / f"{split}.json", (GRAZ, {"c1": ("How high?", "28"), "c2": ("What?", "tower")}))
     with pytest.raises(DataError, match=rf"^data\.{split}: every answer lies behind the 5 words that are read$"):
         load_qa(config)
-    put_squad(home / f"{split}.json", *HELD_OUT)
-    put_squad(home / "test.json", (GRAZ, {"c1": ("How high?", "28")}))  # it is scored all the same
+    put_squad(folder / f"{split}.json", *HELD_OUT)
+    put_squad(folder / "test.json", (GRAZ, {"c1": ("How high?", "28")}))  # it is scored all the same
     assert load_qa(config).statistics["test"]["answers_cut_off"] == 1
 
 
-def test_a_file_cut_in_half_is_named(mine, home):
+def test_a_file_cut_in_half_is_named(mine, folder):
     config = mine(strict=False)
-    path = home / "valid.json"
+    path = folder / "valid.json"
     path.write_text(path.read_text(encoding="utf-8")[:200], encoding="utf-8")
     with pytest.raises(DataError, match=rf"{path}, line \d+: not valid JSON"):
         load_qa(config)
@@ -252,7 +247,7 @@ def test_the_corpus_tells_the_simplest_model_s_loss(mine):
 # ---- the toy, and the real files
 
 
-def test_the_toy_corpus_is_prepared_once_and_always_the_same(home, monkeypatch):
+def test_the_toy_corpus_is_prepared_once_and_always_the_same(folder, monkeypatch):
     config = small_config("qa").data
     told = load_qa(config).statistics
     folder = prepared_folder(config)
@@ -265,8 +260,8 @@ def test_the_toy_corpus_is_prepared_once_and_always_the_same(home, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(module, "_prepare", None)  # cannot be called
         assert load_qa(config).statistics == told
-    (home / "other").mkdir()
-    enter(monkeypatch, home / "other")
+    (folder / "other").mkdir()
+    enter(monkeypatch, folder / "other")
     load_qa(config)
     again = prepared_folder(config)
     assert (again.name, again == folder) == (folder.name, False)
@@ -277,7 +272,7 @@ FILES = {"train": "squad/train-sample.json", "valid": "squad/dev-sample.json", "
 
 
 @pytest.mark.skipif(not MIRROR, reason="needs the real data: HEADDIV_MIRROR")
-def test_gold_answers_of_the_real_files_survive(home):
+def test_gold_answers_of_the_real_files_survive(folder):
     """First and last word, taken back to characters, are the answer's text but for those that are counted."""
     files = {split: str(Path(MIRROR) / name) for split, name in FILES.items()}
     config = QAData(name="real", files=files, context_words=10_000)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import enter, randomise, small_config, untrained
+from small_runs import randomise, small_config, untrained
 from test_tasks_mlm import small
 
 from headdiv import explorer
@@ -39,11 +39,6 @@ from headdiv.training import load_run, run_folder
 
 SOURCE = "The old dog sees a small cat."
 seeds = st.integers(0, 2**31 - 1)
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    return enter(monkeypatch, tmp_path)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 from examples import EXAMPLES, some_pairs, tiny
-from small_runs import SMALL, enter, small_config, untrained
+from small_runs import SMALL, small_config, untrained
 
 from headdiv import importance
 from headdiv.attention import record_heads
@@ -38,11 +38,6 @@ DECODE = DecodeConfig(beam=2, max_length_factor=1.0, max_length_offset=3)
 
 def hooks(model):
     return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    return enter(monkeypatch, tmp_path)
 
 
 # ---- masking

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from small_runs import enter, small_config, untrained
+from small_runs import small_config, untrained
 from test_tasks_mlm import small
 
 from headdiv.attention import record_heads
@@ -18,11 +18,6 @@ from headdiv.tasks import TASKS
 from headdiv.training import load_run
 
 SOURCE = "The old dog sees a small cat."
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    return enter(monkeypatch, tmp_path)
 
 
 @pytest.fixture

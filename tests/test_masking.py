@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import enter
 
 from headdiv.config import LMData, MLMData
 from headdiv.data.bpe import Bpe
@@ -23,11 +22,6 @@ MIRROR = os.environ.get("HEADDIV_MIRROR")
 V, END = 12, 3
 BPE = Bpe(None, V, END)
 TOY = {"name": "toy", "examples": 100, "vocabulary_size": 300, "context": 32, "block": 16, "epoch_tokens": 3200}
-
-
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    return enter(monkeypatch, tmp_path)
 
 
 def shares(mask=0.15, blank=0.8, random=0.1):
@@ -253,7 +247,7 @@ def test_seed_and_place_decide_the_choice_in_a_stream():
 # ---- corpora
 
 
-def test_the_toy_corpus_is_the_language_model_s(home):
+def test_the_toy_corpus_is_the_language_model_s(folder):
     corpus, plain = load_mlm(MLMData(**TOY)), load_lm(LMData(**TOY))
     assert load_mlm(MLMData(**TOY)).statistics == corpus.statistics  # prepared before
     seen = open_masked_stream(corpus, MLMData(**TOY), 1).next(5)
@@ -270,10 +264,10 @@ def test_the_toy_corpus_is_the_language_model_s(home):
         assert told == {key: value for key, value in other.items() if key != "unigram_nll"}
 
 
-def test_the_unigram_loss_is_that_of_the_masked_tokens(home):
+def test_the_unigram_loss_is_that_of_the_masked_tokens(folder):
     texts = [f"The dog {i} sees the cat {7 * i}." for i in range(30)]
     for split in ("train", "valid", "test"):
-        (home / f"{split}.txt").write_text("\n\n".join(texts), encoding="utf-8")
+        (folder / f"{split}.txt").write_text("\n\n".join(texts), encoding="utf-8")
     files = {split: [f"{split}.txt"] for split in ("train", "valid", "test")}
     told = {"name": "mine", "files": files, "vocabulary_size": 270, "context": 16, "epoch_tokens": 100}
     corpus = load_mlm(MLMData(**told, mask_share=0.4))
@@ -286,7 +280,7 @@ def test_the_unigram_loss_is_that_of_the_masked_tokens(home):
     assert corpus.statistics["test"]["unigram_nll"] == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_larger_share_holds_the_smaller_one(home):
+def test_a_larger_share_holds_the_smaller_one(folder):
     small, large = (load_mlm(MLMData(**TOY, mask_share=share)) for share in (0.15, 0.4))
     chosen = [corpus.masked["test"][:, 1] != IGNORED for corpus in (small, large)]
     assert (chosen[1] | ~chosen[0]).all()
@@ -294,7 +288,7 @@ def test_a_larger_share_holds_the_smaller_one(home):
 
 
 @pytest.mark.skipif(not MIRROR, reason="needs the real data: HEADDIV_MIRROR")
-def test_wikitext_is_masked(home):
+def test_wikitext_is_masked(folder):
     folder = Path(MIRROR) / "wikitext2"
     files = {"train": ["valid.txt"], "valid": ["test.txt"], "test": ["test.txt"]}
     files = {split: [str(folder / name) for name in names] for split, names in files.items()}

@@ -10,7 +10,7 @@ from examples import EXAMPLES, heads_by_sentence, made_up_heads, record_of, some
 from hypothesis import given
 from hypothesis import strategies as st
 from observed import observe
-from small_runs import SMALL, enter, small_config, untrained
+from small_runs import SMALL, small_config, untrained
 
 from headdiv import measures
 from headdiv.attention import record_heads
@@ -255,11 +255,6 @@ def test_heads_of_every_method_are_measured(options):
         assert np.shape(module["js"]) == np.shape(module["cka"]) == (heads, heads)
         assert 1 <= module["effective_rank"] <= 12
     json.dumps(told, allow_nan=False)
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    return enter(monkeypatch, tmp_path)
 
 
 @pytest.mark.parametrize("task", SMALL)

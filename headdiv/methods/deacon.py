@@ -28,7 +28,7 @@ from headdiv import distributed
 from headdiv.attention import AttentionSpec, MultiHeadAttention
 from headdiv.batch_norm import BatchNorm
 from headdiv.config import Sizes
-from headdiv.diversity import at_least_float32, column_correlations, column_cosines, mean_off_diagonal
+from headdiv.diversity import column_correlations, column_cosines, mean_off_diagonal
 from headdiv.gha import (
     Moments,
     deacon_update,
@@ -40,6 +40,7 @@ from headdiv.gha import (
     sanger_rule,
 )
 from headdiv.methods.base import Method
+from headdiv.precision import at_least_float32
 from headdiv.settings import Settings
 
 Architecture = Literal["direct", "average", "nonlinear"]

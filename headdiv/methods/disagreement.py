@@ -25,10 +25,11 @@ from torch import Tensor, nn
 
 from headdiv import distributed
 from headdiv.attention import AttentionSpec, HeadRecord, Kind
-from headdiv.diversity import at_least_float32, query_rows
+from headdiv.diversity import query_rows
 from headdiv.errors import TrainingError
 from headdiv.methods.base import Method, Watched
 from headdiv.packing import Side
+from headdiv.precision import at_least_float32
 from headdiv.settings import Settings
 
 ALL_KINDS: tuple[Kind, ...] = ("encoder", "decoder", "cross")

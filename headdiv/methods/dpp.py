@@ -23,10 +23,11 @@ from torch import Tensor, nn
 
 from headdiv import distributed
 from headdiv.attention import HeadRecord, Kind
-from headdiv.diversity import at_least_float32, entropies, query_rows
+from headdiv.diversity import entropies, query_rows
 from headdiv.methods.base import Method, Watched
 from headdiv.methods.disagreement import ALL_KINDS, by_sentence, inverse_root, of_kinds
 from headdiv.packing import Side
+from headdiv.precision import at_least_float32
 from headdiv.settings import Settings
 
 

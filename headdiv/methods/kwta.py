@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headdiv.precision import at_least_float32
+
 Reading = Literal["inhibition", "inverted", "printed"]
 
 HIGHEST, LOWEST = 0.99, 0.01  # a and b of Eq. 7: the largest and the smallest probability
@@ -57,7 +59,7 @@ def _kth_largest(x: Tensor, k: int) -> Tensor:
     if x.device.type != "cpu":
         return x.kthvalue(at + 1, dim=-1, keepdim=True).values
     # numpy partitions short rows with vector instructions: measured, an eighth of the time of torch's kthvalue.
-    values = (x if x.dtype == torch.float64 else x.float()).numpy()
+    values = at_least_float32(x).numpy()
     return torch.from_numpy(np.partition(values, at, axis=-1)[..., at : at + 1])
 
 

@@ -31,6 +31,7 @@ from headdiv import distributed
 from headdiv.attention import HeadRecord
 from headdiv.diversity import ENOUGH
 from headdiv.methods.base import Observed, Spell
+from headdiv.precision import at_least_float32
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Router(nn.Module):
     def forward(self, x: Tensor) -> Routing:
         """(T, D) -> what is chosen for each row."""
         with torch.autocast(x.device.type, enabled=False):
-            x = x if x.dtype == torch.float64 else x.float()
+            x = at_least_float32(x)
             logits = F.linear(x, self.weight)  # (T, E)
             if self.noise is not None and self.training:
                 logits = logits + torch.randn_like(logits) * F.softplus(F.linear(x, self.noise))
