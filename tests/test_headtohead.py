@@ -200,7 +200,7 @@ def test_the_table_is_written_like_the_others(recorded, tmp_path):
     cells = [" | ".join(cell.strip() for cell in row.split("|")[1:-1]) for row in said.splitlines()]
     for line in ("Method | Seeds | BLEU | Against the baseline | p",
                  "DEACON, direct, m = 8 | 3 | 26.00 ± 4.97 | +4.00 ± 2.48 | –",
-                 "MoA, 4 of 32 experts | 1 | 18.00 | -4.00 | –",
+                 "MoA, 4 of 32 experts | 1 | 18.00 | −4.00 | –",
                  "Transformer | 1,000 | 100.00 | 10 | 50.0 | 5 | time",
                  "DEACON, direct, m = 8 | 1,010 | 101.00 | 14 ± 2 | 50.0 | 5 | size, time"):  # fmt: skip
         assert line in cells

@@ -10,7 +10,7 @@ from headdiv import claims
 from headdiv.experiments import Runs
 from headdiv.importance import OF_LOSS, SCORES
 from headdiv.papers import Column, task_of
-from headdiv.report.formats import as_printed, enough, plural
+from headdiv.report.formats import as_printed, enough, plural, signed
 from headdiv.report.scale import TOY, scale, toy
 from headdiv.report.store import Metrics, metrics_path, stored
 
@@ -93,8 +93,7 @@ class Finding:
 
     def signed(self, difference: float | None) -> str:
         """A difference as it is printed, with its sign."""
-        text = as_printed(difference, self.digits)
-        return f"+{text}" if difference is not None and difference > 0 else text.replace("-", "−")
+        return signed(difference, self.digits)
 
     def sentences(self) -> str:
         """The outcome in words."""

@@ -22,6 +22,11 @@ def as_printed(value: float | None, digits: int, sd: float | None = None) -> str
     return _with_sd(value, digits, sd)
 
 
+def signed(value: float | None, digits: int, sd: float | None = None) -> str:
+    """A difference: the same with its sign."""
+    return f"{'+' if value is not None and value > 0 else ''}{as_printed(value, digits, sd)}"
+
+
 def enough(values: Iterable[float], digits: int) -> int:
     """Decimals for a column of which every number keeps two significant digits; ``digits`` where they are enough.
 
@@ -47,7 +52,7 @@ def _decimals(value: float, figures: int) -> int:
 
 
 def _with_sd(value: float, digits: int, sd: float | None) -> str:
-    text = f"{value:,.{digits}f}"
+    text = f"{value:,.{digits}f}".replace("-", "−")  # a hyphen is too short beside the +
     if sd is None or pd.isna(sd) or sd == 0:
         return text
     return f"{text} ± {sd:,.{_decimals(sd, figures=1) if _vanishes(sd, digits) else digits}f}"

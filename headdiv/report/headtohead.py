@@ -15,7 +15,7 @@ from headdiv.errors import DataError
 from headdiv.files import read_json
 from headdiv.measures import between_heads
 from headdiv.papers import task_of
-from headdiv.report.formats import NONE, as_printed, enough, plural
+from headdiv.report.formats import NONE, as_printed, enough, plural, signed
 from headdiv.report.groups import Groups, chosen, labels_of
 from headdiv.report.reading import Reading
 from headdiv.report.scale import scale
@@ -25,6 +25,8 @@ from headdiv.tasks import TASKS
 
 PAPER, BASE, SCORE = "headtohead", "baseline", "bleu"
 ALPHA = 0.05
+
+Printed = Callable[[float, int, float], str]
 
 
 # ---- what is measured of a run
@@ -235,9 +237,9 @@ def _search(told: dict[str, Any]) -> str:
     )
 
 
-def _with_interval(table: pd.DataFrame, name: str, digits: int, sign: str = "") -> list[str]:
+def _with_interval(table: pd.DataFrame, name: str, digits: int, printed: Printed = as_printed) -> list[str]:
     rows = zip(table[name], table[f"{name}_high"] - table[name], strict=True)
-    return [f"{sign if mean > 0 else ''}{as_printed(mean, digits, half)}" for mean, half in rows]
+    return [printed(mean, digits, half) for mean, half in rows]
 
 
 def _score_table(table: pd.DataFrame) -> pd.DataFrame:
@@ -246,7 +248,7 @@ def _score_table(table: pd.DataFrame) -> pd.DataFrame:
             "Method": table["label"],
             "Seeds": table["seeds"].astype(str),
             "BLEU": _with_interval(table, SCORE, 2),
-            "Against the baseline": _with_interval(table, f"{SCORE}_difference", 2, sign="+"),
+            "Against the baseline": _with_interval(table, f"{SCORE}_difference", 2, signed),
             "p": [_p_values(row) for _, row in table.iterrows()],
         }
     )
