@@ -114,3 +114,10 @@ def finished(finished_home, tmp_path, monkeypatch):
 def folder(tmp_path, monkeypatch):
     """An empty project's folder."""
     return enter(monkeypatch, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """An empty project's folder that the tests of one file share."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield enter(patch, tmp_path_factory.mktemp("home"))

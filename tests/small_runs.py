@@ -2,16 +2,19 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
 from headdiv.config import RunConfig, TrainConfig
 from headdiv.files import read_json, write_json
+from headdiv.language_model import IGNORED
+from headdiv.losses import linear_cross_entropy
 from headdiv.methods import check_method
 from headdiv.optimise import Learner
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Run, vocabulary_of
-from headdiv.training import build_model, run_folder
+from headdiv.training import build_model, run_folder, train
 
 METHODS = {
     "baseline": {"name": "baseline"},
@@ -114,6 +117,49 @@ def fail_after(patch, steps):
 
     patch.setattr(Learner, "step", step)
     return done
+
+
+def interrupt(config, *steps):
+    """Tries that end after so many steps each, every one in a process of its own as far as chance goes."""
+    for count in steps:
+        with pytest.MonkeyPatch.context() as patch:
+            fail_after(patch, count)
+            with pytest.raises(Power):
+                train(config)
+        torch.manual_seed(12345)
+    assert not (run_folder(config) / "training.json").exists()
+
+
+def assert_loss_is_literal(losses, hidden, weight, targets, smoothing):
+    """Sums over the rows that have a target, one row after the other in float64; returns how many these are."""
+    log_p = (hidden @ weight.T).double().log_softmax(-1)
+    nll = uniform = 0.0
+    correct = count = 0
+    for row, target in zip(log_p, targets.tolist(), strict=True):
+        if target != IGNORED:
+            nll -= row[target].item()
+            uniform -= row.mean().item()
+            correct += int(row.argmax()) == target
+            count += 1
+    assert losses.nll.item() == pytest.approx(nll, rel=1e-5)
+    assert losses.loss.item() == pytest.approx((1 - smoothing) * nll + smoothing * uniform, rel=1e-5)
+    assert (int(losses.correct), losses.count) == (correct, count)
+    return count
+
+
+def assert_gradients_of_the_loss(model, batch, words, patch):
+    """`gradcheck` of the loss by every parameter, with both ways of attention; the first ``words`` can be targets."""
+    names, values = zip(*model.named_parameters(), strict=True)
+    there = batch.targets != IGNORED
+
+    def loss(*parameters):
+        told = dict(zip(names, parameters, strict=True))
+        hidden = torch.func.functional_call(model, told, (batch,))[there]
+        return linear_cross_entropy(hidden, told["embedding.weight"][:words], batch.targets[there])[0]
+
+    assert torch.autograd.gradcheck(loss, values)
+    patch.setattr("headdiv.attention.WIDE", 0)
+    assert torch.autograd.gradcheck(loss, values)
 
 
 def as_rank(patch, rank, world):

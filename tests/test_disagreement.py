@@ -4,7 +4,17 @@ import math
 
 import pytest
 import torch
-from examples import PLACES, heads_by_sentence, made_up_heads, record_of, some_pairs, tiny, watched_pass
+from examples import (
+    PLACES,
+    assert_half_precision_is_widened,
+    assert_nothing_is_added_to_nothing,
+    heads_by_sentence,
+    made_up_heads,
+    record_of,
+    some_pairs,
+    tiny,
+    watched_pass,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -145,21 +155,12 @@ def test_the_gradient_is_that_of_the_formula(term):
 
 @pytest.mark.parametrize("term", PLACES)
 def test_half_precision_is_widened_and_double_kept(term):
-    heads = made_up_heads(5)
-    assert disagreement(record_of(*heads), term).dtype == torch.float64
-    half = [x.bfloat16() for x in heads]
-    found = disagreement(record_of(*half), term)
-    assert found.dtype == torch.float32
-    assert torch.equal(found, disagreement(record_of(*(x.float() for x in half)), term))
+    assert_half_precision_is_widened(lambda record: disagreement(record, term))
 
 
 @pytest.mark.parametrize("term", PLACES)
 def test_a_batch_without_a_sentence_adds_nothing(term):
-    model, method = tiny(options(term))
-    hidden, added = watched_pass(model, method, make_batch(some_pairs(), []))
-    assert added.item() == 0
-    (hidden.sum() + added).backward()
-    assert all(p.grad is None or not p.grad.any() for p in model.parameters())
+    assert_nothing_is_added_to_nothing(*tiny(options(term)))
 
 
 def test_weights_are_held_only_where_they_are_compared():

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 from conftest import Project
-from small_runs import Power, as_rank, enter, fail_after, result, small_config
+from small_runs import as_rank, enter, interrupt, result, small_config
 
 from headdiv.config import DecodeConfig
 from headdiv.data.torchtext06 import token_bleu
@@ -85,17 +85,14 @@ def test_training_goes_on_as_without(project, method):
 
 
 @pytest.mark.parametrize("steps", [5, 7])  # five an epoch: between two epochs, and within one
-def test_an_interrupted_run_has_the_curve_of_a_whole_one(project, monkeypatch, steps):
+def test_an_interrupted_run_has_the_curve_of_a_whole_one(project, steps):
     config = configured(project, SMART)
     expected = result(train(config).folder)
     again = configured(project, SMART, checkpoint_seconds=1e-9)
     assert again.hash == config.hash
     folder = run_folder(config)
     folder.rename(folder.with_name("before"))
-    with monkeypatch.context() as patch:
-        fail_after(patch, steps)
-        with pytest.raises(Power):
-            train(again)
+    interrupt(again, steps)
     assert (folder / "checkpoints").is_dir()
     assert result(train(again).folder) == expected
 

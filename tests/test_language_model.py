@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import METHODS, randomise
+from small_runs import METHODS, assert_gradients_of_the_loss, randomise
 from torch.nn import functional as F
 
 from headdiv.config import LMConfig
@@ -178,17 +178,7 @@ def test_gradients_are_those_of_the_loss(boundaries, monkeypatch):
     tokens = np.array([[1, 3, 0, 4], [2, 1, 4, IGNORED]])
     batch = make_windows(tokens, 1, boundaries)
     model = build(config=config, vocabulary=5, context=3)
-    names, values = zip(*model.named_parameters(), strict=True)
-    there = batch.targets != IGNORED
-
-    def loss(*parameters):
-        told = dict(zip(names, parameters, strict=True))
-        hidden = torch.func.functional_call(model, told, (batch,))[there]
-        return linear_cross_entropy(hidden, told["embedding.weight"], batch.targets[there])[0]
-
-    assert torch.autograd.gradcheck(loss, values)
-    monkeypatch.setattr("headdiv.attention.WIDE", 0)
-    assert torch.autograd.gradcheck(loss, values)
+    assert_gradients_of_the_loss(model, batch, 5, monkeypatch)
 
 
 # ---- who sees whom

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import METHODS, randomise
+from small_runs import METHODS, assert_gradients_of_the_loss, randomise
 from torch.nn import functional as F
 
 from headdiv.config import LMConfig
@@ -157,17 +157,7 @@ def test_gradients_are_those_of_the_loss(boundaries, monkeypatch):
     read, targets = [[1, 5, 1, 4], [5, 2, 3, IGNORED]], [[IGNORED, 2, IGNORED, 3], [0, IGNORED, 3, IGNORED]]
     batch = make_masked_windows(np.stack([read, targets], axis=1), 1, boundaries)
     model = build(config=config, vocabulary=5, context=4)
-    names, values = zip(*model.named_parameters(), strict=True)
-    there = batch.targets != IGNORED
-
-    def loss(*parameters):
-        told = dict(zip(names, parameters, strict=True))
-        hidden = torch.func.functional_call(model, told, (batch,))[there]
-        return linear_cross_entropy(hidden, told["embedding.weight"][:-1], batch.targets[there])[0]
-
-    assert torch.autograd.gradcheck(loss, values)
-    monkeypatch.setattr("headdiv.attention.WIDE", 0)
-    assert torch.autograd.gradcheck(loss, values)
+    assert_gradients_of_the_loss(model, batch, 5, monkeypatch)
 
 
 # ---- who sees whom

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from examples import EXAMPLES
-from small_runs import Power, fail_after, result
+from small_runs import interrupt, result
 
 from headdiv.evaluation import evaluate
 from headdiv.optimise import Learner
@@ -33,17 +33,6 @@ def finished(config):
     return *result(run.folder), metrics["scores"], metrics["heads"]
 
 
-def interrupted(config, *steps):
-    """Tries that end after so many steps each, every one in a process of its own as far as chance goes."""
-    for count in steps:
-        with pytest.MonkeyPatch.context() as patch:
-            fail_after(patch, count)
-            with pytest.raises(Power):
-                train(config)
-        torch.manual_seed(12345)
-    assert not (run_folder(config) / "training.json").exists()
-
-
 @pytest.mark.parametrize("name", EVERY)
 def test_an_interruption_changes_nothing(project, name):
     """Once just behind the end of an epoch, then in the middle of the next."""
@@ -52,7 +41,7 @@ def test_an_interruption_changes_nothing(project, name):
     run_folder(config).rename(project.home / "straight")
     again = config_of(project, name, seconds=1e-9)
     assert run_folder(again) == run_folder(config)
-    interrupted(again, 5, 2)
+    interrupt(again, 5, 2)
     assert [path.name for path in (run_folder(again) / "checkpoints").iterdir()] == ["step7"]
     assert finished(again) == (tensors, curve, scores, heads)
     check_curve(name, curve)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import METHODS, as_rank, enter, small_config, untrained
+from small_runs import METHODS, as_rank, assert_loss_is_literal, enter, small_config, untrained
 
 from headdiv.config import LMConfig, LMData, TimingConfig
 from headdiv.data.mixture import HeldOut
@@ -23,12 +23,6 @@ from headdiv.tasks.lm import StreamFeed, convergence_epoch, text_measures
 from headdiv.training import build_model
 
 TASK = TASKS["lm"]
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        yield enter(patch, tmp_path_factory.mktemp("home"))
 
 
 @pytest.fixture(scope="module")
@@ -201,19 +195,8 @@ def test_the_loss_is_over_what_is_there(run, smoothing):
     weight = run.model.output_weight.detach()
     hidden = torch.randn(len(batch.inputs), 16, generator=torch.Generator().manual_seed(1))
     losses = TASK.loss(lambda _: hidden, weight, batch, smoothing)
-    log_p = (hidden @ weight.T).double().log_softmax(-1)
-    nll = uniform = 0.0
-    correct = count = 0
-    for row, target in zip(log_p, batch.targets.tolist(), strict=True):
-        if target != IGNORED:
-            nll -= row[target].item()
-            uniform -= row.mean().item()
-            correct += int(row.argmax()) == target
-            count += 1
-    assert losses.nll.item() == pytest.approx(nll, rel=1e-5)
-    assert losses.loss.item() == pytest.approx((1 - smoothing) * nll + smoothing * uniform, rel=1e-5)
-    assert (int(losses.correct), losses.count, losses.tokens) == (correct, count, count)
-    assert count == (windows[:, 1:] >= 0).sum() < len(batch.targets)
+    count = assert_loss_is_literal(losses, hidden, weight, batch.targets, smoothing)
+    assert losses.tokens == count == (windows[:, 1:] >= 0).sum() < len(batch.targets)
 
 
 # ---- measures

@@ -5,19 +5,11 @@ import math
 import shutil
 
 import pytest
-import torch
-from small_runs import Power, enter, fail_after, result, small_config
+from small_runs import interrupt, result, small_config
 
 from headdiv.evaluation import evaluate
 from headdiv.files import read_json
 from headdiv.training import run_folder, train
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        yield enter(patch, tmp_path_factory.mktemp("home"))
-
 
 LONGER = {"train": {"epochs": 4, "learning_rate": 0.03}, "data": {"epoch_tokens": 6400}}
 
@@ -50,12 +42,7 @@ def test_an_interruption_in_the_middle_of_an_epoch_changes_nothing(home, variant
     whole = train(config)
     expected, data = result(whole.folder), read_json(whole.folder / "training.json")["data"]
     shutil.rmtree(whole.folder)
-    for steps in (5, 9, 3):  # of each try: it ends at step 5, 14, 17 of 24
-        with pytest.MonkeyPatch.context() as patch:
-            fail_after(patch, steps)
-            with pytest.raises(Power):
-                train(config)
-        torch.manual_seed(12345)  # the next try is another process
+    interrupt(config, 5, 9, 3)  # at steps 5, 14 and 17 of 24
     (checkpoint,) = (run_folder(config) / "checkpoints").iterdir()
     assert checkpoint.name == "step17"
     feed = read_json(checkpoint / "state.json")["feed"]

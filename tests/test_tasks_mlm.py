@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from small_runs import METHODS, Power, as_rank, enter, fail_after, result, untrained
+from small_runs import METHODS, as_rank, assert_loss_is_literal, interrupt, result, untrained
 
 from headdiv import evaluation
 from headdiv.config import LMConfig, MLMData, RunConfig, TrainConfig
@@ -48,12 +48,6 @@ def small(variant="baseline", seed=1, **sections):
         decode=Settings(),
         seed=seed,
     )
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        yield enter(patch, tmp_path_factory.mktemp("home"))
 
 
 @pytest.fixture(scope="module")
@@ -146,18 +140,8 @@ def test_the_loss_is_over_what_is_masked(run, smoothing):
     assert len(weight) == 300
     hidden = torch.randn(len(batch.inputs), 16, generator=torch.Generator().manual_seed(1))
     losses = TASK.loss(lambda _: hidden, weight, batch, smoothing)
-    log_p = (hidden @ weight.T).double().log_softmax(-1)
-    nll = uniform = 0.0
-    correct = count = 0
-    for row, target in zip(log_p, batch.targets.tolist(), strict=True):
-        if target != IGNORED:
-            nll -= row[target].item()
-            uniform -= row.mean().item()
-            correct += int(row.argmax()) == target
-            count += 1
-    assert losses.nll.item() == pytest.approx(nll, rel=1e-5)
-    assert losses.loss.item() == pytest.approx((1 - smoothing) * nll + smoothing * uniform, rel=1e-5)
-    assert (int(losses.correct), losses.count, losses.tokens) == (correct, count, len(batch.inputs))
+    count = assert_loss_is_literal(losses, hidden, weight, batch.targets, smoothing)
+    assert losses.tokens == len(batch.inputs)
     assert 0 < count < len(batch.inputs) / 4
 
 
@@ -329,12 +313,7 @@ def test_an_interruption_in_the_middle_of_an_epoch_changes_nothing(home, variant
     whole = train(config)
     expected, data = result(whole.folder), read_json(whole.folder / "training.json")["data"]
     shutil.rmtree(whole.folder)
-    for steps in (5, 9, 3):  # of each try: it ends at step 5, 14, 17 of 24
-        with pytest.MonkeyPatch.context() as patch:
-            fail_after(patch, steps)
-            with pytest.raises(Power):
-                train(config)
-        torch.manual_seed(12345)  # the next try is another process
+    interrupt(config, 5, 9, 3)  # at steps 5, 14 and 17 of 24
     (checkpoint,) = (run_folder(config) / "checkpoints").iterdir()
     feed = read_json(checkpoint / "state.json")["feed"]
     assert (checkpoint.name, feed["done"], feed["stream"]["windows"]) == ("step17", 5, 17 * 8)

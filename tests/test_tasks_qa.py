@@ -30,12 +30,6 @@ GRAZ = "Graz lies on the Mur. Its half-timbered clock  tower is 28 metres high."
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        yield enter(patch, tmp_path_factory.mktemp("home"))
-
-
-@pytest.fixture(scope="module")
 def run(home):
     """Of the toy, with the model as it starts out."""
     return untrained(small_config("qa"))

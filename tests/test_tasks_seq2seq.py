@@ -26,12 +26,6 @@ ARTICLES = [
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        yield enter(patch, tmp_path_factory.mktemp("home"))
-
-
-@pytest.fixture(scope="module")
 def run(home):
     """Of the toy, with the model as it starts out."""
     return untrained(small_config("summarisation"))

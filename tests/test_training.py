@@ -12,6 +12,7 @@ import pytest
 import torch
 from conftest import EXPERIMENT, STEPS
 from safetensors.torch import load_file
+from small_runs import Power, fail_after, interrupt, result
 
 from headdiv import checkpoints, training
 from headdiv.errors import TrainingError
@@ -25,14 +26,6 @@ VARIANTS = ["baseline", "direct-8"]
 
 def never(*_):
     raise AssertionError("nothing is to be trained")
-
-
-def result(folder):
-    """What must be equal for equal runs: every tensor's bytes and the whole curve."""
-    tensors = {
-        name: t.numpy().tobytes() for name, t in sorted(load_file(folder / "model.safetensors").items())
-    }  # fmt: skip
-    return tensors, read_json(folder / "training.json")["curve"]
 
 
 # ---- one run
@@ -137,35 +130,8 @@ def test_variants_of_one_seed_start_from_equal_values(project):
 # ---- interruptions
 
 
-class Power(Exception):
-    """It fails."""
-
-
 def power_failure(*_):
     raise Power
-
-
-def fail_after(monkeypatch, steps):
-    """The learner's step after ``steps`` of this try raises, before anything is done."""
-    done, real = [0], Learner.step
-
-    def step(self, *args):
-        if done[0] == steps:
-            raise Power
-        done[0] += 1
-        return real(self, *args)
-
-    monkeypatch.setattr(Learner, "step", step)
-    return done
-
-
-def interrupt(config, steps):
-    with pytest.MonkeyPatch.context() as patch:
-        fail_after(patch, steps)
-        with pytest.raises(Power):
-            train(config)
-    torch.manual_seed(12345)  # the next try is another process
-    assert not (run_folder(config) / "training.json").exists()
 
 
 @pytest.mark.parametrize("seconds", [1e-9, 1e6], ids=["every_step_saved", "epochs_saved"])
