@@ -17,7 +17,7 @@ MAX_LINES = 450
 # Earlier layers never import later ones; modules of one layer may import each other.
 # A subpackage counts by its top name: headdiv.data.fetch is in the layer of "data".
 LAYERS = (
-    ("errors", "files", "places", "progress", "statistics"),
+    ("errors", "files", "places", "precision", "progress", "statistics"),
     ("provenance", "distributed"),
     ("settings",),
     ("config",),

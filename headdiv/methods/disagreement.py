@@ -7,9 +7,9 @@ with · the sum of products of equal entries.
     position   D = −1/H² Σ_i Σ_j |A^i ⊙ A^j|, here for each query: divided by N
     output     D = −1/H² Σ_i Σ_j O^i·O^j / (‖O^i‖ ‖O^j‖)
 
-D is between −1 and 1 (position: −1 and 0) and largest where heads differ most. It is added to the likelihood, so the
-loss of a sentence loses λ·D, the mean over modules. A head that is zero throughout a sentence has no direction: its
-cosines are 0. Without a sentence (a rank may have none of a batch) the term is 0.
+D is between −1 and 0 (a mean of all cosines, i = j included, is a squared length) and largest where heads differ most.
+It is added to the likelihood, so the loss of a sentence loses λ·D, the mean over modules. A head that is 0 throughout
+a sentence has no direction: its cosines are 0. Without a sentence (a rank may have none of a batch) the term is 0.
 
 Letters: B sentences, T rows, R windows, N query slots, S key slots, H heads, K head width.
 """

@@ -86,7 +86,7 @@ def keep_probabilities(counts: Tensor, s: float, reading: Reading = "inhibition"
     """The probability with which "Smart" inhibition keeps each unit: Eqs. 7 and 8, group by group.
 
     Eq. 7 grows with activity, P = ((a − b) (t − min) / (max − min) + b)^0.83, where the paper's text wants rare units
-    to be active more often. (It prints the formula without "+ b", with which alone b is the smallest value.)
+    to be active more often. (It prints the formula without "+ b", and so with 0 as the smallest value.)
 
         inhibition  P is the probability of being switched off: 1 − P are kept
         inverted    P is that of being kept, with max − t in the place of t − min
