@@ -10,6 +10,7 @@ import contextlib
 import math
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -110,10 +111,16 @@ def _hook(module: nn.Module, mask: Tensor) -> torch.utils.hooks.RemovableHandle:
 
 
 def masks_without(model: nn.Module, gone: Sequence[tuple[str, int]]) -> dict[str, Tensor]:
-    """The masks that take these heads (place, number from 1) away."""
-    masks: dict[str, Tensor] = {}
+    """The masks that take these heads (place, number from 1) away.
+
+    Raises:
+        DataError: one of them is not there.
+    """
+    there, masks = heads_of(model), {}
     for place, head in gone:
-        masks.setdefault(place, torch.ones(heads_of(model)[place]))[head - 1] = 0
+        if not 1 <= head <= there.get(place, 0):
+            raise DataError(f"the model has no head {head} in {place!r}; there are: {_listed(model)}")
+        masks.setdefault(place, torch.ones(there[place]))[head - 1] = 0
     return masks
 
 
@@ -149,9 +156,6 @@ def head_importance(run: Run, gone: Sequence[tuple[str, int]] = (), with_score: 
         DataError: one of ``gone`` is not there.
     """
     heads = [(place, head) for place, count in heads_of(run.model).items() for head in range(1, count + 1)]
-    for place, head in gone:
-        if (place, head) not in heads:
-            raise DataError(f"the model has no head {head} in {place!r}; there are: {_listed(run.model)}")
     measured: list[Callable[[Run, Masks], float]] = [masked_loss]
     if with_score:
         measured.append(lambda run, masks: masked_score(run, masks)["value"])
@@ -198,10 +202,11 @@ def pruning_curve(run: Run, steps: int = 10, order: Sequence[tuple[str, int]] | 
     Args:
         run: a finished run.
         steps: in how many steps of about the same number of heads, one at least.
-        order: in which heads are masked; `pruning_order` where left out.
+        order: in which heads are masked, each once at most; the curve ends where it does. `pruning_order` where left
+            out.
 
     Raises:
-        DataError: there are fewer than one step.
+        DataError: there are fewer than one step, or a head is not there or named twice.
     """
     order = pruning_order(run) if order is None else order
     return [Kept(kept, loss, told["value"]) for kept, loss, told in _points(run, steps, order)]
@@ -211,12 +216,16 @@ def _points(run: Run, steps: int, order: Sequence[tuple[str, int]]) -> list[tupl
     """Heads kept, loss and score."""
     if steps < 1:
         raise DataError(f"steps: {steps}, expected 1 at least")
+    twice = [f"{place} {head}" for (place, head), count in Counter(order).items() if count > 1]
+    if twice:
+        raise DataError(f"order: {', '.join(twice)} stands in it more than once")
+    heads = sum(heads_of(run.model).values())
     counts = sorted({round(step * len(order) / steps) for step in range(steps + 1)})
     points = []
     with progress.bar(len(counts), "pruning") as advance:
         for count in counts:
             masks = masks_without(run.model, order[:count])
-            points.append((len(order) - count, masked_loss(run, masks), masked_score(run, masks)))
+            points.append((heads - count, masked_loss(run, masks), masked_score(run, masks)))
             advance("")
     return points
 

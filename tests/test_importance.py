@@ -250,9 +250,16 @@ def test_a_curve_goes_from_all_heads_to_none(folder):
     assert curve[-1].loss == masked_loss(run, {"decoder 1": [0, 0, 0, 0]})
     assert curve[1].loss == masked_loss(run, masks_without(run.model, order[:1]))
     assert [point.kept for point in pruning_curve(run, steps=2, order=order)] == [4, 2, 0]
-    with pytest.raises(DataError) as refused:
-        pruning_curve(run, steps=0, order=order)
-    assert str(refused.value) == "steps: 0, expected 1 at least"
+    assert [point.kept for point in pruning_curve(run, order=order[:1])] == [4, 3]
+    for steps, named, sentence in [
+        (0, order, "steps: 0, expected 1 at least"),
+        (1, order[:1] * 2, f"order: decoder 1 {order[0][1]} stands in it more than once"),
+        (1, [("decoder 1", 0)], "the model has no head 0 in 'decoder 1'; there are: 4 in decoder 1"),
+        (1, [("encoder 1", 1)], "the model has no head 1 in 'encoder 1'; there are: 4 in decoder 1"),
+    ]:
+        with pytest.raises(DataError) as refused:
+            pruning_curve(run, steps=steps, order=named)
+        assert str(refused.value) == sentence
 
 
 def test_the_record_holds_all_of_it_as_json(folder):

@@ -71,7 +71,42 @@ def test_seeds_give_a_mean_and_a_spread():
     assert (told.shown(told.best), told.shown(told.baseline)) == ("29.5 ± 0.7", "28.0")
     assert told.seeds == (1, 2)
     assert told.runs == 4
-    assert "chance" not in told.sentences()
+    assert told.sentences() == (
+        "Direct-8 is better than the baseline: BLEU 29.5 ± 0.7 against 28.0 (± standard deviation over seeds), a "
+        "difference of +1.5 (the paper's for the same variant: +0.5)."
+    )
+
+
+def test_the_best_of_many_is_no_surprise():
+    record(*(metrics(variant, seed, bleu=28.0 + n) for n, variant in enumerate(("direct-3", "baseline", "direct-8"))
+             for seed in (1, 2)))  # fmt: skip
+    assert (
+        of()
+        .sentences()
+        .endswith(
+            "1 of 2 variants is better than the baseline. "
+            "Of several variants the best is better by chance alone more often than not."
+        )
+    )
+
+
+def test_differences_are_of_equal_seeds():
+    record(*(metrics("baseline", seed, bleu=28.0 + seed) for seed in (1, 2)))
+    record(metrics("direct-8", 2, bleu=31.0))
+    told = of()
+    assert (told.shared, told.difference, told.better) == ([2], 1.0, 1)
+    assert told.sentences() == (
+        "Direct-8 is better than the baseline: BLEU 31.0 against 29.5 ± 0.7 (± standard deviation over seeds), a "
+        "difference of +1.0 over 1 seed that both have (the paper's for the same variant: +0.5). With one seed nothing "
+        "says how much of this is chance."
+    )
+
+
+def test_without_a_seed_in_common_nothing_is_compared():
+    record(metrics("baseline", 1, bleu=28.0), metrics("direct-8", 2, bleu=31.0))
+    told = of()
+    assert (told.shared, told.difference, told.better) == ([], None, 0)
+    assert told.sentences() == "Direct-8 and the baseline have no seed in common: BLEU 31.0 against 28.0."
 
 
 def test_what_is_missing_for_a_comparison_is_said():

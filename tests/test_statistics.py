@@ -1,7 +1,6 @@
 """Intervals over seeds and the paired bootstrap over sentences."""
 
 import math
-import os
 import statistics as plain
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu import BLEU, corpus_bleu
+from sacrebleu.significance import PairedTest
 
 from headdiv.statistics import SAMPLES, SEED, interval, paired_bootstrap
 
@@ -75,39 +75,67 @@ def worse(lines, share, seed):
     return [" ".join("z" if rng.random() < share else word for word in line.split()) for line in lines]
 
 
-def test_the_bootstrap_is_sacrebleus():
-    """A literal twin: the same draws, the whole test set scored anew for each."""
+def sampled_differences(base, system, references):
+    """A literal twin: the whole test set drawn and scored anew for each sample."""
+    draws = np.random.default_rng(SEED).choice(len(references), size=(SAMPLES, len(references)), replace=True)
+    scored = [
+        [
+            BLEU().corpus_score([lines[i] for i in draw], [[references[i] for i in draw]]).score
+            for lines in (base, system)
+        ]
+        for draw in draws
+    ]
+    return np.array([b - a for a, b in scored])
+
+
+def test_the_bootstrap_scores_the_samples_as_sacrebleu_does():
     references = sentences(12)
     base, system = worse(references, 0.3, 1), worse(references, 0.2, 2)
     found = paired_bootstrap(base, {"x": system}, references)
     scores = [corpus_bleu(lines, [references]).score for lines in (base, system)]
     assert (found.baseline, found.scores["x"]) == pytest.approx(tuple(scores))
-    draws = np.random.default_rng(SEED).choice(len(references), size=(SAMPLES, len(references)), replace=True)
-    bleu, some = BLEU(), []
-    for draw in draws:
-        pair = [bleu.corpus_score([lines[i] for i in draw], [[references[i] for i in draw]]).score for lines in
-                (base, system)]  # fmt: skip
-        some.append(abs(pair[1] - pair[0]))
-    centred = np.array(some) - np.mean(some)
-    p = (int((centred > abs(scores[1] - scores[0])).sum()) + 1) / (SAMPLES + 1)
-    assert found.p_values["x"] == pytest.approx(p)
+    differences = sampled_differences(base, system, references)
+    as_large = np.abs(differences - differences.mean()) >= abs(scores[1] - scores[0])
+    assert found.p_values["x"] == pytest.approx((as_large.sum() + 1) / (SAMPLES + 1))
+    assert 1 / (SAMPLES + 1) < found.p_values["x"] < 1
+
+
+def test_draws_and_signature_are_sacrebleus():
+    """Its own p-value, worked out from the same samples, is its own."""
+    references = sentences(12)
+    base, system = worse(references, 0.3, 1), worse(references, 0.2, 2)
+    told = [("base", base), ("x", system)]
+    signatures, results = PairedTest(told, {"BLEU": BLEU()}, [references], test_type="bs", n_samples=SAMPLES)()
+    assert paired_bootstrap(base, {"x": system}, references).signature == str(signatures["BLEU"])
+    sizes = np.abs(sampled_differences(base, system, references))
+    whole = abs(results["BLEU"][1].score - results["BLEU"][0].score)
+    assert results["BLEU"][1].p_value == pytest.approx(((sizes - sizes.mean() > whole).sum() + 1) / (SAMPLES + 1))
+
+
+def test_of_equally_good_systems_one_in_twenty_differs():
+    found = []
+    for trial in range(200):
+        references = sentences(40, trial)
+        pair = [worse(references, 0.25, 2 * trial + side) for side in (0, 1)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("headdiv.statistics.SAMPLES", 200)
+            found.append(paired_bootstrap(pair[0], {"x": pair[1]}, references).p_values["x"])
+    assert 0.01 <= np.mean(np.array(found) < 0.05) <= 0.09
+    assert 0.4 < np.median(found) < 0.6
+    assert max(found) > 0.9
 
 
 def test_number_of_samples_and_seed_are_fixed_and_named(monkeypatch):
     references = sentences()
     base, systems = worse(references, 0.3, 1), {"x": worse(references, 0.28, 2)}
-    monkeypatch.setenv("SACREBLEU_SEED", "7")
     found = paired_bootstrap(base, systems, references)
-    assert os.environ["SACREBLEU_SEED"] == "7"
-    monkeypatch.delenv("SACREBLEU_SEED")
+    monkeypatch.setenv("SACREBLEU_SEED", "7")
     assert paired_bootstrap(base, systems, references) == found
-    assert "SACREBLEU_SEED" not in os.environ
     assert found.signature.startswith("nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a|smooth:exp|version:")
     assert "case:lc" in paired_bootstrap(base, systems, references, lowercase=True).signature
 
 
 def test_equal_translations_do_not_differ():
-    """By sacrebleu's own count their p-value would be the smallest there is."""
     references = sentences()
     base = worse(references, 0.3, 1)
     found = paired_bootstrap(base, {"same": list(base), "much": references}, references)

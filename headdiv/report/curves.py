@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from headdiv.papers import task_of
+from headdiv.report.groups import by_variant, labels_of, over_seeds
 from headdiv.report.scale import training_size
-from headdiv.report.store import Metrics, stored
+from headdiv.report.store import Metrics
 
 MARKS = "osD^vP*Xdp<>"
 
@@ -49,28 +49,25 @@ def draw_curves(profile: str, experiment: str) -> Figure:
     Raises:
         DataError: no stored results.
     """
-    labels = task_of(experiment).variants
-    groups: dict[str, list[Metrics]] = {}
-    for metrics in stored(profile, experiment):
-        groups.setdefault(metrics["variant"], []).append(metrics)
-    order = [name for name in labels if name in groups] + sorted(set(groups) - set(labels))
-    run = groups[order[0]][0]
+    groups = by_variant(profile, experiment)
+    labels = labels_of(experiment, groups)
+    run = next(iter(groups.values()))[0]
     panels = PANELS[run["kind"]]
     figure = Figure(figsize=(3.5 * len(panels), 3.7), layout="constrained")
     axes = figure.subplots(1, len(panels))
-    looks = dict(zip(order, zip(sns.color_palette("colorblind", len(order)), cycle(MARKS), strict=False), strict=True))
+    looks = zip(sns.color_palette("colorblind", len(groups)), cycle(MARKS), strict=False)
+    looks = dict(zip(groups, looks, strict=True))
     entries = {}  # of the legend
     for ax, panel in zip(axes, panels, strict=True):
         for variant, (colour, mark) in looks.items():
-            label = labels[variant].label if variant in labels else variant
             epochs = [point["epoch"] for point in groups[variant][0]["curve"]]
-            ax.plot(epochs, _means(panel, groups[variant]), color=colour, marker=mark, ms=3.5, lw=1.2, label=label)
+            means = _means(panel, groups[variant])
+            ax.plot(epochs, means, color=colour, marker=mark, ms=3.5, lw=1.2, label=labels[variant])
         _finish(ax, panel, run)
         entries |= {handle.get_label(): handle for handle in ax.get_legend_handles_labels()[0]}
     figure.legend(handles=entries.values(), loc="outside lower center", ncols=4, frameon=False, fontsize=8)
-    seeds = max(len(group) for group in groups.values())
-    over = f", mean over {seeds} seeds" if seeds > 1 else ""
-    figure.suptitle(f"{experiment}: {run['config']['data']['name']}, {training_size(run)}{over}", fontsize=10)
+    over = over_seeds(groups)
+    figure.suptitle(f"{experiment}: {run['config']['data']['name']}, {training_size(run)}, {over}", fontsize=10)
     return figure
 
 

@@ -17,18 +17,32 @@ from headdiv.report.store import Metrics, metrics_path, stored
 BASELINE = "baseline"
 # What an experiment is judged by. Perplexity is the papers' column, of the validation split.
 MAIN = {kind: "perplexity" if name == OF_LOSS else name for kind, name in SCORES.items()}
-LOWER = ("perplexity",)  # is better
-MEASURES = {"bleu": "BLEU", "rougeL": "ROUGE-L", "f1": "F1", "perplexity": "Perplexity"}  # where a paper has no column
+# Where a paper has no column for it.
+COLUMNS = {
+    "bleu": Column(label="BLEU", unit="", better="higher", digits=2),
+    "rougeL": Column(label="ROUGE-L", unit="", better="higher", digits=2),
+    "f1": Column(label="F1", unit="%", better="higher", digits=2),
+    "perplexity": Column(label="Perplexity", unit="", better="lower", digits=2),
+}
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A variant with its score: the mean over its runs, and the standard deviation where there are two."""
+    """A variant with its scores."""
 
     label: str
-    value: float
-    sd: float | None
+    by_seed: dict[int, float]
     paper: float | None  # what the paper reports
+
+    @property
+    def value(self) -> float:
+        """Mean over its runs."""
+        return mean(self.by_seed.values())
+
+    @property
+    def sd(self) -> float | None:
+        """Standard deviation over its runs; None where there is one."""
+        return stdev(self.by_seed.values()) if len(self.by_seed) > 1 else None
 
 
 @dataclass(frozen=True)
@@ -68,9 +82,19 @@ class Finding:
         return self.variants[0] if self.variants else None
 
     @property
+    def shared(self) -> list[int]:
+        """The seeds that both the best variant and the baseline have: those that are compared."""
+        return sorted(self.best.by_seed.keys() & self.baseline.by_seed.keys()) if self.best and self.baseline else []
+
+    @property
     def difference(self) -> float | None:
-        """The best variant's score minus the baseline's."""
-        return self.best.value - self.baseline.value if self.best and self.baseline else None
+        """The best variant's score minus the baseline's of the same seed, mean over the seeds that both have."""
+        return self._difference(self.best) if self.best else None
+
+    def _difference(self, one: Scored) -> float | None:
+        base = self.baseline.by_seed if self.baseline else {}
+        pairs = [value - base[seed] for seed, value in one.by_seed.items() if seed in base]
+        return mean(pairs) if pairs else None
 
     @property
     def papers_difference(self) -> float | None:
@@ -82,10 +106,8 @@ class Finding:
     @property
     def better(self) -> int:
         """How many variants are better than the baseline."""
-        if self.baseline is None:
-            return 0
         sign = -1 if self.lower else 1
-        return sum(sign * (one.value - self.baseline.value) > 0 for one in self.variants)
+        return sum(sign * (self._difference(one) or 0.0) > 0 for one in self.variants)
 
     def shown(self, scored: Scored | None) -> str:
         """A score as it is printed, with its standard deviation."""
@@ -102,8 +124,14 @@ class Finding:
         if self.best is None:
             return f"The baseline alone has been run: {self.measure} {self.shown(self.baseline)}."
         count, less = len(self.variants), " (less is better)" if self.lower else ""
-        ours = f"{self.measure}{less} {self.shown(self.best)} against {self.shown(self.baseline)}, "
-        ours += f"a difference of {self.signed(self.difference)}"
+        ours = f"{self.measure}{less} {self.shown(self.best)} against {self.shown(self.baseline)}"
+        if self.best.sd is not None or self.baseline.sd is not None:
+            ours += " (± standard deviation over seeds)"
+        if self.difference is None:
+            return f"{self.best.label} and the baseline have no seed in common: {ours}."
+        ours += f", a difference of {self.signed(self.difference)}"
+        if self.best.by_seed.keys() != self.baseline.by_seed.keys():
+            ours += f" over {plural(len(self.shared), 'seed')} that both have"
         if count == 1:
             said = f"{self.best.label} is {'' if self.better else 'not '}better than the baseline: {ours}"
         elif self.better:
@@ -116,8 +144,10 @@ class Finding:
             said += (
                 f". {self.better} of {count} variants {'is' if self.better == 1 else 'are'} better than the baseline"
             )
-        if len(self.seeds) == 1:
+        if len(self.shared) == 1:
             said += ". With one seed nothing says how much of this is chance"
+        elif self.better and count > 1:
+            said += ". Of several variants the best is better by chance alone more often than not"
         return f"{said}."
 
 
@@ -152,13 +182,12 @@ def _finding(profile: str, experiment: str, runs: list[Metrics]) -> Finding:
     task, name = task_of(experiment), MAIN[runs[0]["kind"]]
     scored: dict[str, Scored] = {}
     for variant in dict.fromkeys(run["variant"] for run in runs):
-        values = [run["scores"][name]["value"] for run in runs if run["variant"] == variant]
+        values = {run["seed"]: run["scores"][name]["value"] for run in runs if run["variant"] == variant}
         known = task.variants.get(variant)
-        sd = stdev(values) if len(values) > 1 else None
         paper = known.reported.get(name) if known else None
-        scored[variant] = Scored(known.label if known else variant, mean(values), sd, paper)
-    lower = name in LOWER
-    column = task.columns.get(name, Column(label=MEASURES.get(name, name), unit="", digits=2))
+        scored[variant] = Scored(known.label if known else variant, values, paper)
+    column = task.columns.get(name) or COLUMNS[name]
+    lower = column.better == "lower"
     others = sorted(
         (one for key, one in scored.items() if key != BASELINE), key=lambda one: one.value, reverse=not lower
     )

@@ -86,8 +86,14 @@ def labels_of(experiment: str, variants: Iterable[str]) -> dict[str, str]:
 def title(what: str, groups: Groups, first: bool = False) -> str:
     """ "What: data, 2 epochs, mean over 2 seeds"; ``first``: one run of each variant is shown."""
     run = next(iter(groups.values()))[0]
-    *fewer, seeds = sorted({len(runs) for runs in groups.values()})
-    over = f"mean over {'or '.join(f'{count} ' for count in [*fewer, seeds])}seeds"
-    if first or (not fewer and seeds == 1):
-        over = f"seed {run['seed']}"
+    over = f"seed {run['seed']}" if first else over_seeds(groups)
     return f"{what}: {run['config']['data']['name']}, {plural(len(run['curve']), 'epoch')}, {over}"
+
+
+def over_seeds(groups: Groups) -> str:
+    """ "mean over 1 or 3 seeds"; of one run each "seed 1", "seeds 1 and 2"."""
+    counts = sorted({len(runs) for runs in groups.values()})
+    if counts == [1]:
+        seeds = sorted({runs[0]["seed"] for runs in groups.values()})
+        return f"seed{'s' if len(seeds) > 1 else ''} {' and '.join(map(str, seeds))}"
+    return f"mean over {' or '.join(map(str, counts))} seeds"

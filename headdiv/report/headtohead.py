@@ -20,7 +20,7 @@ from headdiv.report.groups import Groups, chosen, labels_of
 from headdiv.report.reading import Reading
 from headdiv.report.scale import scale
 from headdiv.report.store import Metrics, metrics_path
-from headdiv.statistics import interval, paired_bootstrap
+from headdiv.statistics import LEVEL, interval, paired_bootstrap
 from headdiv.tasks import TASKS
 
 PAPER, BASE, SCORE = "headtohead", "baseline", "bleu"
@@ -94,7 +94,7 @@ class Compared:
 
 
 def compare(profile: str, experiment: str, groups: Groups) -> Compared:
-    """Differences of BLEU, and sacrebleu's paired bootstrap on the outputs that are stored beside the metrics.
+    """Differences of BLEU, and the paired bootstrap on the outputs that are stored beside the metrics.
 
     The references are those of the corpus, which is prepared where that has not been done.
 
@@ -288,9 +288,11 @@ def _heads_table(table: pd.DataFrame) -> pd.DataFrame:
 
 def _notes(table: pd.DataFrame, compared: Compared, timed: bool) -> list[str]:
     several, count = (table["seeds"] > 1).any(), int(table["p_seeds"].sum())
+    apart = int(table[f"{SCORE}_difference_low"].notna().sum())
     notes = [
         "± is half the width of Student's 95 % interval of the mean over seeds; of the difference to the baseline, of "
-        "the differences seed by seed."
+        f"the differences seed by seed. Of {plural(apart, 'such interval')} about {apart * (1 - LEVEL):.2g} would "
+        "leave out 0 if nothing differed, and the best of many lies above the baseline by chance alone."
         if several
         else "One seed each: there are no intervals, and how much another seed would change is not known."
     ]

@@ -271,7 +271,7 @@ class _Site:
             finding.signed(finding.difference),
             finding.signed(finding.papers_difference),
             f"{finding.better} of {len(finding.variants)}" if finding.baseline and finding.best else NONE,
-            str(len(finding.seeds)),
+            str(len(finding.shared or finding.seeds)),
             self.experiments[finding.experiment][0]["config"]["data"]["name"],
         ]
 

@@ -107,8 +107,8 @@ class RunPage:
     def curve(self) -> tuple[list[str], list[list[str]]]:
         """The numbers of each epoch: their names, and a line for each epoch."""
         points = self.metrics["curve"]
-        names = [key for key, value in points[0].items() if isinstance(value, int | float)]
-        return names, [[_number(point[name]) for name in names] for point in points]
+        names = dict.fromkeys(key for point in points for key, value in point.items() if isinstance(value, int | float))
+        return list(names), [[_number(point[name]) if name in point else NONE for name in names] for point in points]
 
     def drawing(self) -> dict[str, Any]:
         """Losses by epoch as the points of lines, with the axes' marks; {} where there is one epoch."""
