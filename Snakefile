@@ -75,7 +75,7 @@ rule data:
         experiment=lambda w, output: PLAN.experiment_of_corpus(w.corpus),
         profile=lambda w, output: PLAN.profile,
     shell:
-        "python -m headdiv --log {log} prepare {params.experiment} --profile {params.profile}"
+        "python -m headdiv --log {log:q} prepare {params.experiment} --profile {params.profile:q}"
 
 
 # What decides a run is its configuration and the notebook's code, not the age of files: prose may change freely.
@@ -97,8 +97,8 @@ rule run:
         parameters=lambda w: PLAN.parameters(variant=w.variant, seed=int(w.seed)),
         workdir=f"{LOGS}/{{paper}}/{{task}}/{{variant}}/seed{{seed}}",
     shell:
-        "python -m headdiv --log {log} notebook {input.notebook} {output.notebook}"
-        " --parameters {params.parameters:q} --scratch {params.workdir}"
+        "python -m headdiv --log {log:q} notebook {input.notebook:q} {output.notebook:q}"
+        " --parameters {params.parameters:q} --scratch {params.workdir:q}"
 
 
 rule table:
@@ -114,8 +114,8 @@ rule table:
     params:
         profile=PLAN.profile,
     shell:
-        "python -m headdiv --log {log} table {wildcards.paper}/{wildcards.table} {output.csv} {output.markdown}"
-        " --profile {params.profile}"
+        "python -m headdiv --log {log:q} table {wildcards.paper}/{wildcards.table} {output.csv:q} {output.markdown:q}"
+        " --profile {params.profile:q}"
 
 
 rule figure:
@@ -131,8 +131,8 @@ rule figure:
     params:
         profile=PLAN.profile,
     shell:
-        "python -m headdiv --log {log} figure {wildcards.figure} {output.png} {output.svg}"
-        " --profile {params.profile}"
+        "python -m headdiv --log {log:q} figure {wildcards.figure} {output.png:q} {output.svg:q}"
+        " --profile {params.profile:q}"
 
 
 # One for each paper, and the explorer's, of the profile's first trained run.
@@ -151,8 +151,8 @@ rule companion:
         parameters=lambda w: PLAN.parameters(),
         workdir=f"{LOGS}/companions",
     shell:
-        "python -m headdiv --log {log} notebook {input.notebook} {output}"
-        " --parameters {params.parameters:q} --scratch {params.workdir}"
+        "python -m headdiv --log {log:q} notebook {input.notebook:q} {output:q}"
+        " --parameters {params.parameters:q} --scratch {params.workdir:q}"
 
 
 rule report:
@@ -171,4 +171,4 @@ rule report:
         folder=lambda w, output: Path(output[0]).parent,
         profile=PLAN.profile,
     shell:
-        "python -m headdiv --log {log} report {params.folder} --profile {params.profile}"
+        "python -m headdiv --log {log:q} report {params.folder:q} --profile {params.profile:q}"

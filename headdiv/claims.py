@@ -3,18 +3,21 @@
 A claim whose working needs the paper's own numbers, counts of parameters or sizes of data sets is recomputed: it
 *follows*, or is *contradicted*. One whose working needs ``ours.…`` is measured: it is *reproduced* or *not reproduced*
 where stored runs may decide it (`headdiv.claims_results`), else *not run here*, like a number that nothing here can
-work out. No verdict is written down anywhere.
+work out. A comparison of measured numbers is decided only where it comes out by more than chance moves them. No verdict
+is written down anywhere.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache, cached_property
+from itertools import product
 from typing import Any
 
-from headdiv.claims_arithmetic import Printed, Working, WorkingError, show
+from headdiv.claims_arithmetic import Known, Printed, Working, WorkingError, show
 from headdiv.claims_data import (
     RELATION,
     Claim,
@@ -26,6 +29,7 @@ from headdiv.claims_data import (
     papers_with_claims,
     sizes_of,
     step_of,
+    unit_of,
 )
 from headdiv.claims_results import Deciding, Results, Row, is_quantity
 from headdiv.config import RunConfig
@@ -163,6 +167,9 @@ class _Judge:
             return NOT_RUN, None, _with_note(self._lacking({task for (task, _), _ in measured}), claim)
         known = self._known(claim.working, deciding)
         ours = claim.working.value(known)
+        if claim.unit == RELATION and self._may_turn(claim.working, known, deciding):
+            near = f"{_equation(claim.working, known, ours)}, by less than chance may move these numbers"
+            return NOT_RUN, None, _with_note(f"more seeds would have to decide: {near}; {deciding.scale}", claim)
         holds, said = _reproduces(claim, ours)
         working = "; ".join(
             [_equation(claim.working, known, ours) + said, *self._also(claim, deciding), deciding.scale]
@@ -177,6 +184,26 @@ class _Judge:
         if deciding is None or None in [deciding.quantity(row, name) for row, name in asked]:
             return None
         return deciding
+
+    def _may_turn(self, working: Working, known: Known, deciding: Deciding) -> bool:
+        """Whether a relation is another if measured numbers move by half of `TOLERANCE`, over the root of the seeds.
+
+        Two numbers that are compared may then come nearer by as much as one is allowed to be off. Quantities without a
+        tolerance, and ratios of them, stay where they are.
+        """
+        rooms = {}
+        for name in working.names:
+            first, task, *rest = name.split(".", 3)
+            column = self.known.tasks[task].columns.get(rest[-1]) if first == OURS else None
+            if column and unit_of(column) in TOLERANCE:
+                absolute, share = TOLERANCE[unit_of(column)]
+                value, seeds = known[name].value, len(deciding.runs[task, self._variant(task, rest[0])])
+                rooms[name] = (absolute + share * abs(value)) / 2 / math.sqrt(seeds)
+        found = set()
+        for signs in product((-1, 1), repeat=len(rooms)):
+            steps = zip(rooms.items(), signs, strict=True)
+            found.add(working.value(known | {name: Printed(known[name].value + s * room) for (name, room), s in steps}))
+        return len(found) > 1
 
     def _lacking(self, tasks: set[str]) -> str:
         there = self.results.there_is(tasks)

@@ -14,7 +14,7 @@ from typing import Any
 
 from headdiv import places
 from headdiv.claims_data import load_claims, sizes_of, walk
-from headdiv.config import TrainConfig
+from headdiv.config import TrainConfig, first_difference
 from headdiv.errors import DataError
 from headdiv.evaluation import FORMAT
 from headdiv.files import read_json
@@ -32,7 +32,7 @@ COMPLETE = 0.98  # of the paper's training examples: a few records of every set 
 
 @dataclass(frozen=True)
 class Deciding:
-    """The runs that decide a claim: of one profile, equally long, with the same seeds for every row."""
+    """The runs that decide a claim: of one profile, trained and searched alike, with the same seeds for every row."""
 
     profile: str
     runs: dict[Row, list[Metrics]]
@@ -102,10 +102,13 @@ class Results:
         seeds = sorted(set.intersection(*(set(runs) for runs in by_row.values())))
         runs = {row: [found[seed] for seed in seeds] for row, found in by_row.items()}
         every = [run for group in runs.values() for run in group]
-        machines = {(run["provenance"]["device"], run["provenance"].get("ranks", 1)) for run in every}
-        if not every or len({len(run["curve"]) for run in every}) > 1 or (cost and len(machines) > 1):
+        if not every:
             return None
-        first = runs[wanted[0]][0]
+        first = every[0]
+        alike = all(first_difference(first["config"], run["config"], ("train", "decode")) is None for run in every)
+        machines = {tuple(run["provenance"].get(key, 1) for key in ("device", "ranks", "threads")) for run in every}
+        if not alike or len({len(run["curve"]) for run in every}) > 1 or (cost and len(machines) > 1):
+            return None
         return Deciding(profile, runs, self._length(first)[0], self._words(profile, first, seeds, cost))
 
     def _is_the_papers(self, run: Metrics, absolute: bool) -> bool:

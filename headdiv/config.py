@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -269,3 +270,21 @@ class RunConfig(Settings):
         if not told["train"]["epoch_scores"]:  # came later: what was trained before it is what it was
             del told["train"]["epoch_scores"]
         return short_hash({"recipe": RECIPE, **told})
+
+
+def first_difference(one: dict[str, Any], other: dict[str, Any], sections: Iterable[str]) -> str | None:
+    """The first key ("train.epochs") with which two stored configurations ask for different results.
+
+    When checkpoints are written changes nothing, and a key that only one has came later than the other.
+
+    Args:
+        one: a run's configuration as its metrics keep it.
+        other: another's.
+        sections: those that are compared: "data", "model", "method", "train", "decode".
+    """
+    for section in sections:
+        mine, its = one.get(section, {}), other.get(section, {})
+        for key in mine.keys() & its.keys() - {"checkpoint_seconds"}:
+            if mine[key] != its[key]:
+                return f"{section}.{key}"
+    return None

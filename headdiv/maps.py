@@ -22,7 +22,7 @@ from headdiv.language_model import IGNORED, make_masked_windows, make_windows
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Run
 from headdiv.tasks.lm import LanguageModelling
-from headdiv.tasks.mlm import BLANKS
+from headdiv.tasks.mlm import blanked
 from headdiv.tasks.qa import QuestionAnswering
 from headdiv.tasks.seq2seq import Seq2Seq
 
@@ -59,12 +59,14 @@ def attention_maps(run: Run, text: str, other: str | None = None) -> dict[str, A
 
     Args:
         run: a finished run.
-        text: what the model reads; in question answering the passage. A masked model reads ``[MASK]`` as a blank.
+        text: what the model reads; in question answering the passage. A masked model reads ``[MASK]`` as a blank. A
+            language model reads the end of a text that is longer than its context.
         other: translation and summarisation: the output that the decoder is given, the model's own where left out.
             Question answering: the question. Language models have none.
 
     Raises:
-        DataError: a text without words, a question that is missing, or a second text for a language model.
+        DataError: a question or passage without words, a question that is missing, a second text for a language model,
+            or a text that is too long for a masked one.
     """
     return maps_of(run, example_batch(run, text, other))
 
@@ -151,14 +153,10 @@ def _question(run: Run, passage: str, question: str | None) -> Any:
 
 
 def _window(run: Run, text: str) -> Any:
-    """As much of a text as the model's context holds, behind the mark of a document's beginning."""
+    """A text behind the mark of a document's beginning; of one that is longer than the model's context, its end."""
     bpe, data = run.corpus.bpe, run.config.data
     if isinstance(TASKS[run.config.kind], LanguageModelling):
-        tokens = [bpe.end, *bpe.encode_batch([text])[0]][: data.context]
+        tokens = [bpe.end, *bpe.encode_batch([text])[0]][-data.context :]
         return make_windows(np.array([[*tokens, IGNORED]]), bpe.end, data.boundaries)
-    first, *others = bpe.encode_batch(BLANKS.split(text))
-    tokens = [bpe.end, *first]
-    for part in others:
-        tokens += [bpe.size, *part]  # the blank is read as the entry behind the last
-    read = np.array(tokens[: data.context])
+    read = np.array(blanked(run, text))
     return make_masked_windows(np.stack([read, np.full_like(read, IGNORED)])[None], bpe.end, data.boundaries)

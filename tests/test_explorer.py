@@ -254,6 +254,8 @@ def test_masking_a_head_of_a_masked_model(folder):
     assert sentence_of(DataError, masking, view_of(run, "the dog")) == (
         "a text without anything to predict: expected one [MASK] at least"
     )
+    long = "dog " * 100 + "[MASK]"
+    assert sentence_of(DataError, masking, view_of(run, long)) == sentence_of(DataError, TASKS["mlm"].apply, run, long)
 
 
 # ---- components

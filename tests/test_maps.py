@@ -132,7 +132,9 @@ def test_a_language_model_reads_a_text_behind_a_mark(folder, boundaries):
     assert labels[0] == "<|endoftext|>"
     assert "".join(labels[1:]) == "the␣dog↵"
     assert not np.triu(maps["decoder 1"].weights, 1).any()
-    assert len(attention_maps(run, "dog " * 100)["decoder 1"].keys) == 32  # as much as the context holds
+    assert len(attention_maps(run, "dog " * 100)["decoder 1"].keys) == 32  # as much as the context holds …
+    ends = [attention_maps(run, "dog " * 100 + last)["decoder 1"].keys[-1] for last in ("sees", "sleeps")]
+    assert ends[0] != ends[1]  # … of its end, as where it is continued
     with pytest.raises(DataError) as found:
         attention_maps(run, "the", "dog")
     assert str(found.value) == "a language model reads one text, found two"

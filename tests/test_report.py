@@ -41,6 +41,40 @@ def test_metrics_lie_where_the_pipeline_looks_for_them(project):
     ]
 
 
+@pytest.mark.parametrize(
+    ("variant", "seed", "section", "key"),
+    [("direct-8", 1, "train", "epochs"), ("own", 1, "data", "test"), ("baseline", 2, "model", "heads")],
+)
+def test_runs_that_were_not_made_alike_are_refused(project, variant, seed, section, key):
+    """As where a profile was changed and a part of it run again."""
+    store.record(metrics("baseline", 1), "p")
+    other = metrics(variant, seed)
+    before = other["config"].setdefault(section, {}).get(key)
+    one = store.metrics_path("p", EXPERIMENT, "baseline", 1)
+    if before is None:
+        first = read_json(one)
+        first["config"].setdefault(section, {})[key] = before
+        write_json(one, first)
+    other["config"][section] |= {key: 77, "a key that came later": 1}
+    store.record(other, "p")
+    with pytest.raises(DataError) as found:
+        store.stored("p", EXPERIMENT)
+    there = store.metrics_path("p", EXPERIMENT, variant, seed)
+    assert str(found.value) == (
+        f"{there}: {section}.{key} is 77, but {before!r} in {one}; remove the "
+        "older of the two, and `snakemake reproduce-all --config profile=p` makes it anew"
+    )
+
+
+def test_variants_may_differ_in_size_and_runs_in_when_they_are_saved(project):
+    first, other = metrics("baseline", 1), metrics("direct-8", 1)
+    first["config"]["model"], other["config"]["model"] = {"heads": 8}, {"heads": 4}
+    first["config"]["train"]["checkpoint_seconds"], other["config"]["train"]["checkpoint_seconds"] = 60, 600
+    store.record(first, "p")
+    store.record(other, "p")
+    assert len(store.stored("p", EXPERIMENT)) == 2
+
+
 @pytest.mark.parametrize("task", EXPERIMENTS)
 @pytest.mark.parametrize(
     "call",

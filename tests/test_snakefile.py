@@ -271,11 +271,22 @@ def test_all_tasks_together_and_then_one_of_them_alone(project):
 
 
 def test_a_profile_may_be_given_by_path(project):
-    path = project.home / "own" / "mine.yaml"
+    """Its name and its folder's may have spaces."""
+    path = project.home / "own profiles" / "my own.yaml"
     path.parent.mkdir()
     shutil.copy(project.home / "config" / "tiny.yaml", path)
-    command = [sys.executable, "-m", "snakemake", "tables", "--cores", "1", "--config", "profile=own/mine.yaml"]
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "tables",
+        "--cores",
+        "1",
+        "--config",
+        "profile=own profiles/my own.yaml",
+    ]
     environment = os.environ | {"HEADDIV_HOME": str(project.home), "HEADDIV_DEVICE": "cpu", "OMP_NUM_THREADS": "1"}
     told = subprocess.run(command, cwd=project.home, env=environment, capture_output=True, text=True, timeout=600)
     assert told.returncode == 0, told.stdout + told.stderr
-    assert (project.home / "results" / "mine" / "tables" / "deacon_translation.md").is_file(), told.stdout + told.stderr
+    table = project.home / "results" / "my own" / "tables" / "deacon_translation.md"
+    assert table.is_file(), told.stdout + told.stderr

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from headdiv import places
+from headdiv.config import first_difference
 from headdiv.errors import DataError
 from headdiv.evaluation import FORMAT
 from headdiv.experiments import Runs
 from headdiv.files import read_json, write_json
 
 Metrics = dict[str, Any]
+SHARED = ("data", "train")  # by all runs of an experiment …
+EVERY = ("data", "model", "method", "train", "decode")  # … and by those of a variant
 
 
 def metrics_path(profile: str, experiment: str, variant: str, seed: int) -> Path:
@@ -41,15 +45,32 @@ def stored(profile: str, experiment: str) -> list[Metrics]:
 
     Raises:
         ConfigError: no such profile or experiment.
-        DataError: none of its runs is stored, or one has metrics of another format.
+        DataError: none of its runs is stored, one has metrics of another format, or two were not made alike: with
+            other data or training, or, of one variant, with another model, method or search.
     """
     configs = Runs(profile).of(experiment)
     paths = [metrics_path(profile, experiment, config.variant, config.seed) for config in configs]
-    found = [_read(path, profile) for path in paths if path.is_file()]
+    found = {path: _read(path, profile) for path in paths if path.is_file()}
     if not found:
         folder = places.results(profile) / experiment
         raise DataError(f"{folder}: no stored results; {_how_to_make(profile)} makes them")
-    return found
+    first = next(iter(found))
+    of_variant: dict[str, Path] = {}
+    for path, run in found.items():
+        _must_be_alike(found, first, path, SHARED, profile)
+        _must_be_alike(found, of_variant.setdefault(run["variant"], path), path, EVERY, profile)
+    return list(found.values())
+
+
+def _must_be_alike(found: dict[Path, Metrics], one: Path, other: Path, sections: Sequence[str], profile: str) -> None:
+    configs = [found[path]["config"] for path in (one, other)]
+    key = first_difference(*configs, sections)
+    if key is not None:
+        section, _, name = key.partition(".")
+        raise DataError(
+            f"{other}: {key} is {configs[1][section][name]!r}, but {configs[0][section][name]!r} in {one}; remove the "
+            f"older of the two, and {_how_to_make(profile)} makes it anew"
+        )
 
 
 def _read(path: Path, profile: str) -> Metrics:

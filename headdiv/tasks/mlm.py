@@ -81,17 +81,11 @@ class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
         Raises:
             DataError: there is none, or the text is longer than the model's context.
         """
-        bpe, context = run.corpus.bpe, run.config.data.context
-        first, *others = bpe.encode_batch(BLANKS.split(text))
-        if not others:
-            raise DataError(f"a text without {BLANK}: expected at least one, where a token is to be filled in")
-        tokens = [bpe.end, *first]
-        for part in others:
-            tokens += [bpe.size, *part]
-        if len(tokens) > context:
-            raise DataError(f"a text of {len(tokens)} tokens, its beginning counted: expected at most {context}")
-        read = np.array([tokens])
+        bpe = run.corpus.bpe
+        read = np.array([blanked(run, text)])
         blank = read == bpe.size
+        if not blank.any():
+            raise DataError(f"a text without {BLANK}: expected at least one, where a token is to be filled in")
         read[blank] = _fill(run, read, blank)
         return bpe.decode(read[0, 1:])
 
@@ -123,6 +117,22 @@ def _measures(told: dict[str, float], run: Run, split: str, prefix: str) -> dict
         f"{prefix}perplexity": score(math.exp(told["nll"]), "", f"exp(nats/masked token); {what}"),
         f"{prefix}masked_accuracy": score(told["accuracy"], "%", f"masked tokens that are the likeliest; {what}"),
     }
+
+
+def blanked(run: Run, text: str) -> list[int]:
+    """A text, typed in, behind the mark of a document's beginning; each ``[MASK]`` is the entry behind the last token.
+
+    Raises:
+        DataError: it is longer than the model's context.
+    """
+    bpe, context = run.corpus.bpe, run.config.data.context
+    first, *others = bpe.encode_batch(BLANKS.split(text))
+    tokens = [bpe.end, *first]
+    for part in others:
+        tokens += [bpe.size, *part]
+    if len(tokens) > context:
+        raise DataError(f"a text of {len(tokens)} tokens, its beginning counted: expected at most {context}")
+    return tokens
 
 
 def _fill(run: Run, tokens: np.ndarray, blank: np.ndarray) -> np.ndarray:
