@@ -13,11 +13,11 @@ NONE = "–"
 def as_printed(value: float | None, digits: int, sd: float | None = None) -> str:
     """A number with the paper's decimals, and its standard deviation if it has one other than 0.
 
-    What these decimals would round to nothing is shown with two significant digits: 0.00012, not 0.0.
+    What these decimals would round to nothing is shown with two significant digits: 0.00012, not 0.0; but 0.0 ± 0.3.
     """
     if value is None or pd.isna(value):
         return NONE
-    if _vanishes(value, digits):
+    if _vanishes(value, digits) and (sd is None or pd.isna(sd) or sd == 0 or _vanishes(sd, digits)):
         digits = _decimals(value, figures=2)
     return _with_sd(value, digits, sd)
 
@@ -52,7 +52,7 @@ def _decimals(value: float, figures: int) -> int:
 
 
 def _with_sd(value: float, digits: int, sd: float | None) -> str:
-    text = f"{value:,.{digits}f}".replace("-", "−")  # a hyphen is too short beside the +
+    text = f"{value:z,.{digits}f}".replace("-", "−")  # no −0; and a hyphen is too short beside the +
     if sd is None or pd.isna(sd) or sd == 0:
         return text
     return f"{text} ± {sd:,.{_decimals(sd, figures=1) if _vanishes(sd, digits) else digits}f}"

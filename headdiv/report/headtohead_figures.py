@@ -23,6 +23,8 @@ LINE = 0.2  # inches of a name
 def draw_pareto(profile: str, experiment: str, figure: str) -> Figure:
     """BLEU against parameters and against training time, with intervals over seeds and the Pareto fronts.
 
+    Bars that are longer than the drawing is high or wide are cut off at its border.
+
     The names stand between the two, each joined to its points: many methods have one number of parameters.
 
     Raises:
@@ -100,6 +102,14 @@ def _half(table: pd.DataFrame, name: str) -> pd.Series:
     return (ends - table[name]).fillna(0)
 
 
+def _around(points: pd.Series, share: float) -> tuple[float, float]:
+    """Limits that leave a share of the points' range on either side, whatever the bars' length: of two seeds an
+    interval may be ten times as long."""
+    low, high = points.min(), points.max()
+    room = share * (high - low) or 0.05 * abs(high) or 1.0
+    return max(0.0, low - room), high + room
+
+
 def _draw_front(ax: Axes, table: pd.DataFrame, cost: str, per: float) -> None:
     on, x, y = table[f"front_{cost}"], table[cost] / per, table[SCORE]
     base = table["variant"] == BASE
@@ -113,7 +123,7 @@ def _draw_front(ax: Axes, table: pd.DataFrame, cost: str, per: float) -> None:
     ax.step(front[cost] / per, front[SCORE], where="post", color=BLUE, lw=2.5, alpha=0.25, zorder=0.8)
     if base.any():
         ax.plot(x[base], y[base], "D", mec=ORANGE, mfc="none", mew=1.5, ms=10, zorder=4, label="baseline")
-    ax.margins(0.12)
+    ax.set(xlim=_around(x, 0.12 if cost == "parameters" else 0.3), ylim=_around(y, 0.3))
     ax.grid(color="0.92")
     ax.set_axisbelow(True)
 
