@@ -246,8 +246,8 @@ FIGURES = {
         "headtohead/translation",
         "BLEU on the test set against the number of parameters (left) and the time of training (right, by the wall "
         "clock). Points are means over seeds, bars their 95 % intervals (Student's t), cut off at the border; a single "
-        "seed has none. Blue, with the line through them: the Pareto front, methods for which no other has as much BLEU "
-        "for less.",
+        "seed has none. Blue, with the line through them: the Pareto front, methods for which no other has as much "
+        "BLEU for less.",
     ),
     "headtohead_measures": Drawing(
         partial(draw_measures, experiment="headtohead/translation", figure="headtohead_measures"),
