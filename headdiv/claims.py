@@ -169,7 +169,7 @@ class _Judge:
         ours = claim.working.value(known)
         if claim.unit == RELATION and self._may_turn(claim.working, known, deciding):
             near = f"{_equation(claim.working, known, ours)}, by less than chance may move these numbers"
-            return NOT_RUN, None, _with_note(f"more seeds would have to decide: {near}; {deciding.scale}", claim)
+            return NOT_RUN, ours, _with_note(f"more seeds would have to decide: {near}; {deciding.scale}", claim)
         holds, said = _reproduces(claim, ours)
         working = "; ".join(
             [_equation(claim.working, known, ours) + said, *self._also(claim, deciding), deciding.scale]

@@ -40,7 +40,7 @@ def test_a_relation_that_chance_may_turn_is_not_decided(home, bleu):
     """Two numbers of one seed each must differ by more than the tolerance, 1 BLEU; of four seeds by half of it."""
     store(home, translation("baseline", bleu=31.0), translation("direct-8", bleu=bleu))
     row = at(HIGHER)
-    assert (row["verdict"], row["ours"]) == (NOT_RUN, None)
+    assert (row["verdict"], row["ours"]) == (NOT_RUN, bleu > 31)
     assert row["working"].startswith(
         f"more seeds would have to decide: {bleu} > 31 is {str(bleu > 31).lower()}, by less than chance may move these "
         "numbers; profile full: multi30k"

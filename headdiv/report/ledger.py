@@ -1,4 +1,4 @@
-"""The ledger of claims for the report: each claim with the runs that decided it."""
+"""The ledger of claims for the report: each claim with the runs that it was measured by."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from headdiv.papers import load_paper
 from headdiv.report.formats import NONE
 from headdiv.report.provenance_pages import RunPage
 
-MEASURED = (claims.REPRODUCED, claims.NOT_REPRODUCED)
+MEASURED = (claims.REPRODUCED, claims.NOT_REPRODUCED, claims.NOT_RUN)  # the last where more seeds would have to decide
 RELATIONS = {True: "holds", False: "does not hold"}
 
 
 def ledger_rows() -> list[dict[str, Any]]:
-    """`headdiv.claims.ledger` of all papers, with ``runs``: the runs that decided a claim; [] where none did."""
+    """`headdiv.claims.ledger` of all papers, with ``runs``: those that a claim was measured by; [] where it was not."""
     rows = claims.ledger()
     told = []
     for paper in dict.fromkeys(row["paper"] for row in rows):
         results, own = Results(paper), [row for row in rows if row["paper"] == paper]
         for row, claim in zip(own, claims_of(paper), strict=True):
-            told.append(row | {"runs": _decided_by(results, claim) if row["verdict"] in MEASURED else []})
+            measured = row["verdict"] in MEASURED and row["ours"] is not None
+            told.append(row | {"runs": _measured_by(results, claim) if measured else []})
     return told
 
 
-def _decided_by(results: Results, claim: Claim) -> list[RunPage]:
+def _measured_by(results: Results, claim: Claim) -> list[RunPage]:
     """The runs of the rows that the claim's working names."""
     known = load_paper(results.paper).tasks
     names = [name.split(".") for name in (claim.working.names if claim.working else ()) if name.startswith("ours.")]
