@@ -18,7 +18,7 @@ from headdiv.importance import FORMAT
 from headdiv.papers import task_of
 from headdiv.report.curves import MARKS
 from headdiv.report.formats import NONE, plural
-from headdiv.report.groups import labels_of
+from headdiv.report.groups import labels_of, over_seeds
 from headdiv.report.store import Metrics, metrics_path, stored
 
 Importance = dict[str, Any]  # as `headdiv.importance.importance_record` gives it
@@ -156,11 +156,8 @@ def _finish(ax: Axes, experiment: str, groups: dict[str, list[Importance]]) -> N
     ax.set_ylabel(f"{label}{unit}, test set")
     if score["name"].endswith("perplexity"):
         ax.set_yscale("log")
-    *fewer, seeds = sorted({len(runs) for runs in groups.values()})
-    over = f"mean over {'or '.join(f'{count} ' for count in [*fewer, seeds])}seeds" if seeds > 1 else ""
-    over = over or f"seed {run['seed']}"
     modules = plural(len(run["modules"]), "module")
-    ax.set_title(f"{experiment}: {run['config']['data']['name']}, {modules}, {over}")
+    ax.set_title(f"{experiment}: {run['config']['data']['name']}, {modules}, {over_seeds(groups)}")
     ax.grid(color="0.92")
     ax.set_axisbelow(True)
     ax.legend(frameon=False, fontsize=8)
