@@ -196,9 +196,8 @@ class _Judge:
             first, task, *rest = name.split(".", 3)
             column = self.known.tasks[task].columns.get(rest[-1]) if first == OURS else None
             if column and unit_of(column) in TOLERANCE:
-                absolute, share = TOLERANCE[unit_of(column)]
-                value, seeds = known[name].value, len(deciding.runs[task, self._variant(task, rest[0])])
-                rooms[name] = (absolute + share * abs(value)) / 2 / math.sqrt(seeds)
+                seeds = len(deciding.runs[task, self._variant(task, rest[0])])
+                rooms[name] = _tolerance(unit_of(column), known[name].value) / 2 / math.sqrt(seeds)
         found = set()
         for signs in product((-1, 1), repeat=len(rooms)):
             steps = zip(rooms.items(), signs, strict=True)
@@ -370,9 +369,14 @@ def _reproduces(claim: Claim, ours: float | bool) -> tuple[bool, str]:
         return _compares(claim, ours)
     if claim.unit not in TOLERANCE:
         raise WorkingError(f"the unit {claim.unit!r} has no tolerance{nearest(claim.unit, list(TOLERANCE))}")
-    absolute, share = TOLERANCE[claim.unit]
-    room = absolute + share * abs(claim.value)
+    room = _tolerance(claim.unit, claim.value)
     return abs(ours - claim.value) <= room, f" (tolerance {show(room)})"
+
+
+def _tolerance(unit: str, value: float) -> float:
+    """How far a measured number may lie from this one, by `TOLERANCE`."""
+    absolute, share = TOLERANCE[unit]
+    return absolute + share * abs(value)
 
 
 def _relation(claim: Claim, ours: float | bool) -> bool:

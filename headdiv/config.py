@@ -284,7 +284,7 @@ def first_difference(one: dict[str, Any], other: dict[str, Any], sections: Itera
     """
     for section in sections:
         mine, its = one.get(section, {}), other.get(section, {})
-        for key in mine.keys() & its.keys() - {"checkpoint_seconds"}:
-            if mine[key] != its[key]:
+        for key, value in mine.items():
+            if key in its and value != its[key] and key != "checkpoint_seconds":
                 return f"{section}.{key}"
     return None

@@ -219,6 +219,7 @@ def _points(run: Run, steps: int, order: Sequence[tuple[str, int]]) -> list[tupl
     twice = [f"{place} {head}" for (place, head), count in Counter(order).items() if count > 1]
     if twice:
         raise DataError(f"order: {', '.join(twice)} stands in it more than once")
+    masks_without(run.model, order)  # refuses what is not there before anything is measured
     heads = sum(heads_of(run.model).values())
     counts = sorted({round(step * len(order) / steps) for step in range(steps + 1)})
     points = []

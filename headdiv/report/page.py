@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,6 @@ from headdiv.provenance import commit
 from headdiv.report.figures import ON_REQUEST, Drawing, figures_of
 from headdiv.report.findings import Finding, findings, verdict_counts, with_results
 from headdiv.report.formats import NONE, plural
-from headdiv.report.groups import by_variant
 from headdiv.report.ledger import ledger_rows, shown
 from headdiv.report.provenance_pages import RunPage
 from headdiv.report.reading import Reading
@@ -224,7 +224,7 @@ class _Site:
     def _section(self, table: str, experiment: str) -> dict[str, Any]:
         """A table; under an experiment's results its outcome, figures and runs as well."""
         read, of_results = reading(self.profile, table), data_table_of(table) is None
-        links = self._links(table) if of_results else []
+        links = self._links(table, read.numbers["variant"]) if of_results else []
         return {
             "id": slug(table),
             "experiment": experiment,
@@ -242,12 +242,12 @@ class _Site:
             "runs": self.pages[experiment],
         }
 
-    def _links(self, experiment: str) -> list[list[tuple[str, str]]]:
-        """By row of an experiment's table, the pages of its runs."""
+    def _links(self, experiment: str, variants: Iterable[str]) -> list[list[tuple[str, str]]]:
+        """By row of an experiment's table, which is a variant, the pages of its runs."""
         pages = self.pages[experiment]
         return [
             [(f"seed {page.metrics['seed']}", page.href) for page in pages if page.metrics["variant"] == variant]
-            for variant in by_variant(self.profile, experiment)
+            for variant in variants
         ]
 
     def _grid_of_findings(self) -> Grid:
