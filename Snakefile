@@ -6,8 +6,8 @@ import sys
 from glob import glob
 from pathlib import Path
 
-from headdiv.errors import HeaddivError
-from headdiv.pipeline import Plan
+from headdiv.core.errors import HeaddivError
+from headdiv.report.pipeline import Plan
 from snakemake.exceptions import WorkflowError
 
 try:

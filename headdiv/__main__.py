@@ -1,5 +1,279 @@
-"""`python -m headdiv`."""
+"""The command line: `headdiv …` or `python -m headdiv …`. A mistake is one sentence, and status 2."""
 
-from headdiv.cli import main
+from __future__ import annotations
 
-main()
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+import click
+
+from headdiv import __version__
+from headdiv.core.errors import HeaddivError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+terminal: IO[str] | None = None  # where errors go besides stderr, once output is sent to a log
+
+EXPERIMENT = click.argument("experiment", metavar="PAPER/TASK")
+
+
+def profile_option(default: str = "quick") -> Callable[[Command], Command]:
+    """``--profile``, the same wherever it is taken."""
+    return click.option(
+        "--profile", default=default, show_default=True, help="Name of a file in config/, or the path of a YAML file."
+    )
+
+
+@click.group()
+@click.version_option(__version__)
+@click.option("-v", "--verbose", is_flag=True, help="Say more about what is being done.")
+@click.option("--log", type=click.Path(path_type=Path), help="Send all output to this file; errors are said here too.")
+def cli(verbose: bool, log: Path | None) -> None:
+    """Reproduce, compare and use methods that make the heads of multi-head attention less redundant."""
+    if log:
+        _send_output_to(log)
+    logging.basicConfig(format="%(message)s", level=logging.INFO if verbose or log else logging.WARNING)
+
+
+def _send_output_to(log: Path) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    global terminal
+    terminal = os.fdopen(os.dup(2), "w")
+    with log.open("w") as file:
+        for descriptor in (1, 2):  # of the process, so that what kernels and libraries print goes there too
+            os.dup2(file.fileno(), descriptor)
+
+
+@cli.command()
+@click.argument("name")
+@click.option("--folder", type=click.Path(path_type=Path), help="Where to; data/raw where left out.")
+def fetch(name: str, folder: Path | None) -> None:
+    """Download the public data set NAME and check its files' checksums."""
+    from headdiv.core import paths
+    from headdiv.core.errors import DataError
+    from headdiv.data import download as fetching
+
+    registry = fetching.load_registry()
+    if name not in registry:
+        raise DataError(f"data set {name!r} is not known; there are: {', '.join(registry)}")
+    where = fetching.fetch(name, folder or paths.raw())
+    for split, entry in registry[name].splits.items():
+        click.echo(f"{split}: {entry.count:,} examples in {', '.join(dict.fromkeys(entry.files.values()))}")
+    click.echo(f"{where} is complete. Licence: {registry[name].licence}")
+
+
+@cli.command()
+@EXPERIMENT
+@profile_option()
+def prepare(experiment: str, profile: str) -> None:
+    """Fetch an experiment's data and turn it into word indices."""
+    from headdiv.experiments.profiles import Runs
+    from headdiv.tasks import TASKS
+
+    config = Runs(profile).of(experiment)[0]
+    click.echo(json.dumps(TASKS[config.kind].load(config.data).statistics, indent=1))
+
+
+@cli.command()
+@EXPERIMENT
+@profile_option()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def params(experiment: str, profile: str, as_json: bool) -> None:
+    """Count the parameters of every variant and compare them with the paper's."""
+    from headdiv.experiments.parameters import audit
+
+    told = audit(profile, experiment)
+    if as_json:
+        click.echo(json.dumps(told, indent=1))
+        return
+    for variant, row in told.items():
+        paper = f"{row['paper']:>12,}" if row["paper"] is not None else f"{'–':>12}"
+        there = f"  at the paper's sizes {row['at_paper_sizes']:>12,}" if row["at_paper_sizes"] else ""
+        follows = f"  follows: {row['follows']}" if row["follows"] else ""
+        click.echo(f"{variant:<16}{row['parameters']:>12,}{there}  paper {paper}{follows}")
+
+
+@cli.command()
+@EXPERIMENT
+@click.argument("variant")
+@click.option("--seed", type=int, default=1, show_default=True)
+@profile_option()
+def train(experiment: str, variant: str, seed: int, profile: str) -> None:
+    """Train and evaluate one run and record its metrics, without a notebook.
+
+    Under torchrun all ranks train together and the first one evaluates:
+    torchrun --nproc-per-node 2 -m headdiv train deacon/lm baseline
+    """
+    from headdiv.core import distributed
+    from headdiv.experiments import evaluation
+    from headdiv.experiments import running as training
+    from headdiv.experiments.profiles import run_config
+    from headdiv.experiments.results import record
+
+    run = training.train(run_config(profile, experiment, variant, seed))
+    if not distributed.is_first():
+        return
+    metrics = evaluation.evaluate(run)
+    path = record(metrics, profile)
+    for name, score in metrics["scores"].items():
+        click.echo(f"{name:<22}{score['value']:10.4f} {score['unit']}")
+    click.echo(f"{path}")
+
+
+@cli.command()
+@EXPERIMENT
+@click.argument("variant")
+@click.option("--seed", type=int, default=1, show_default=True)
+@profile_option()
+@click.option("--steps", type=click.IntRange(1), default=10, show_default=True, help="Steps of the pruning curve.")
+@click.option("--scores", is_flag=True, help="Score the test set without each head as well: slow.")
+def importance(experiment: str, variant: str, seed: int, profile: str, steps: int, scores: bool) -> None:
+    """Mask each head of a trained run alone, then ever more of them, and record what changes.
+
+    The result lies beside the run's metrics as importance.json, from which the figure <paper>_pruning is drawn.
+    """
+    from headdiv.experiments.importance import importance_record
+    from headdiv.experiments.profiles import run_config
+    from headdiv.experiments.running import load_run
+    from headdiv.report.pruning import importance_table, record_importance
+
+    told = importance_record(load_run(run_config(profile, experiment, variant, seed)), steps, scores)
+    click.echo(importance_table(told))
+    click.echo(f"{record_importance(told, profile)}")
+
+
+@cli.command()
+@click.argument("notebook", type=click.Path(path_type=Path))
+@click.argument("output", type=click.Path(path_type=Path))
+@click.option("--scratch", type=click.Path(path_type=Path), required=True, help="Folder for the copy while it runs.")
+@click.option("--parameters", default="{}", help="JSON object for the cell tagged 'parameters'.")
+def notebook(notebook: Path, output: Path, scratch: Path, parameters: str) -> None:
+    """Execute NOTEBOOK and keep the executed copy as OUTPUT (.ipynb or .html)."""
+    from headdiv.experiments.notebooks import execute
+
+    try:
+        told = json.loads(parameters)
+    except json.JSONDecodeError as error:
+        raise click.BadParameter(f"not JSON ({error})", param_hint="'--parameters'") from None
+    execute(notebook, output, told, scratch)
+
+
+@cli.command()
+@click.argument("name", metavar="PAPER/TABLE")
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="CSV MARKDOWN")
+@profile_option()
+def table(name: str, paths: tuple[Path, ...], profile: str) -> None:
+    """Print a paper's table with ours beside it, or write it to CSV and MARKDOWN.
+
+    A table of results has the name of its experiment (deacon/qa); deacon/sources is the composition of the
+    language model's training text.
+    """
+    from headdiv.report.tables import as_markdown, write_tables
+
+    if len(paths) not in (0, 2):
+        raise click.UsageError("CSV and MARKDOWN go together: give both paths, or none to have the table printed.")
+    if paths:
+        write_tables(profile, name, *paths)
+    else:
+        click.echo(as_markdown(profile, name))
+
+
+@cli.command()
+@click.argument("name")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@profile_option()
+def figure(name: str, paths: tuple[Path, ...], profile: str) -> None:
+    """Draw the figure NAME from stored results into each of PATHS (.png, .svg, .pdf).
+
+    Beside those of a profile there is <paper>_pruning, drawn from what `headdiv importance` stores.
+    """
+    from headdiv.report.figures import write_figure
+
+    write_figure(name, profile, *paths)
+
+
+@cli.command()
+@click.argument("folder", required=False, type=click.Path(path_type=Path))
+@profile_option()
+def report(folder: Path | None, profile: str) -> None:
+    """Write the profile's report, pages that need no network, to FOLDER; results/<profile>/report where left out."""
+    from headdiv.report.page import report_folder, write_report
+
+    click.echo(f"report: {write_report(profile, folder or report_folder(profile))}")
+
+
+@cli.command()
+@profile_option()
+def summary(profile: str) -> None:
+    """Print what came out: a line an experiment, the best variant beside the baseline, and the verdicts on claims."""
+    from headdiv.report.findings import summary_text
+
+    click.echo(summary_text(profile))
+
+
+@cli.command()
+@profile_option()
+def check(profile: str) -> None:
+    """Hold the profile's stored runs against the least that may be expected: that something was learnt."""
+    from headdiv.core.errors import HeaddivError
+    from headdiv.experiments.sanity import failures
+
+    told = failures(profile)
+    if told:
+        raise HeaddivError("\n".join(told))
+    click.echo("Every stored run has learnt: its loss fell, and validation beats frequencies alone.")
+
+
+@cli.command()
+@profile_option("multi30k")
+@click.option("--rounds", default=15, show_default=True, help="Steps of each kind, interleaved.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def bench(profile: str, rounds: int, as_json: bool) -> None:
+    """Measure what the methods cost, and how fast the baseline is, on this machine."""
+    from headdiv.experiments.bench import measure, say
+
+    told = measure(profile, rounds)
+    click.echo(json.dumps(told, indent=1) if as_json else say(told))
+
+
+@cli.command()
+@click.option("--paper", help="Of this paper alone.")
+@click.option("--verdict", help="With this verdict alone, such as 'contradicted'.")
+@click.option("--summary", is_flag=True, help="Count verdicts by paper.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def claims(paper: str | None, verdict: str | None, summary: bool, as_json: bool) -> None:
+    """Print what the papers claim and what becomes of each claim here: recomputed, measured, or not run."""
+    from headdiv.experiments.claims import ledger
+
+    rows = ledger.ledger(paper, verdict)
+    if as_json:
+        click.echo(json.dumps(ledger.summary(rows) if summary else rows, indent=1, ensure_ascii=False))
+    else:
+        click.echo(ledger.summary_text(rows) if summary else ledger.as_text(rows))
+
+
+def main() -> None:
+    """Entry point."""
+    try:
+        cli(standalone_mode=False)
+    except HeaddivError as error:
+        _fail(f"headdiv: {error}", 2)
+    except click.ClickException as error:
+        _fail(f"headdiv: {error.format_message()}", error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        _fail("headdiv: interrupted", 130)
+
+
+def _fail(message: str, status: int) -> None:
+    for stream in filter(None, (sys.stderr, terminal)):
+        print(message, file=stream, flush=True)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headdiv import distributed
-from headdiv.precision import at_least_float32
+from headdiv.core import distributed
+from headdiv.core.precision import at_least_float32
 
 
 def moments(rows: Tensor) -> tuple[Tensor, Tensor]:

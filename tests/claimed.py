@@ -2,12 +2,12 @@
 
 import reported
 
-from headdiv.claims import ledger
-from headdiv.config import TrainConfig
-from headdiv.files import write_json
+from headdiv.core.files import write_json
+from headdiv.experiments.claims.ledger import ledger
+from headdiv.experiments.papers import load_task
 from headdiv.methods import check_method
-from headdiv.papers import load_task
 from headdiv.tasks import TASKS
+from headdiv.training.config import TrainConfig
 
 
 def at(place, paper="deacon"):

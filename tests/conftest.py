@@ -56,7 +56,7 @@ class Project:
 
     def config(self, variant="baseline", seed=1, **sections):
         """The configuration of a run of the tiny profile, with keys of its sections replaced."""
-        from headdiv.experiments import run_config
+        from headdiv.experiments.profiles import run_config
 
         name = self.write_profile("changed", {"seeds": [seed]}, **sections)
         try:
@@ -68,7 +68,7 @@ class Project:
 @pytest.fixture(scope="session")
 def prepared_home(tmp_path_factory):
     """A project with its corpus prepared; not to be changed."""
-    from headdiv.data.seq2seq import load_translation
+    from headdiv.data.text_pairs import load_translation
 
     project = Project(tmp_path_factory.mktemp("prepared"))
     project.write_profile()
@@ -81,10 +81,10 @@ def prepared_home(tmp_path_factory):
 @pytest.fixture(scope="session")
 def finished_home(prepared_home, tmp_path_factory):
     """A project with both variants trained and their metrics recorded; not to be changed."""
-    from headdiv.evaluation import evaluate
-    from headdiv.experiments import Runs
-    from headdiv.report.store import record
-    from headdiv.training import train
+    from headdiv.experiments.evaluation import evaluate
+    from headdiv.experiments.profiles import Runs
+    from headdiv.experiments.results import record
+    from headdiv.experiments.running import train
 
     home = shutil.copytree(prepared_home, tmp_path_factory.mktemp("finished") / "home")
     with pytest.MonkeyPatch.context() as patch:

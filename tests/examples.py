@@ -3,13 +3,13 @@
 import numpy as np
 import torch
 
-from headdiv.attention import AttentionLayout, AttentionSpec, HeadRecord, record_heads
-from headdiv.config import ModelConfig
-from headdiv.data.batches import Pairs, make_batch
-from headdiv.losses import linear_cross_entropy
 from headdiv.methods import check_method, make_method
-from headdiv.model import Transformer, initialise
-from headdiv.packing import attention_mask, lay_out
+from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadRecord, record_heads
+from headdiv.nn.batching import Pairs, make_batch
+from headdiv.nn.config import ModelConfig
+from headdiv.nn.losses import linear_cross_entropy
+from headdiv.nn.packing import attention_mask, lay_out
+from headdiv.nn.transformer import Transformer, initialise
 
 ARCHITECTURES = ["direct", "average", "nonlinear"]
 PLACES = ["subspace", "position", "output"]

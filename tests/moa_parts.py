@@ -3,8 +3,8 @@
 import torch
 from packed import D, K, random, sentences
 
-from headdiv.attention import AttentionSpec
 from headdiv.methods.moa import MixtureAttention
+from headdiv.nn.attention import AttentionSpec
 
 KINDS = ["encoder", "decoder", "cross"]
 E, TOP = 5, 3

@@ -2,9 +2,9 @@
 
 import torch
 
-from headdiv.attention import record_heads
-from headdiv.data.batches import make_batch
 from headdiv.methods.base import Observed
+from headdiv.nn.attention import record_heads
+from headdiv.nn.batching import make_batch
 from headdiv.tasks import TASKS
 
 MARKS = TASKS["translation"].marks

@@ -4,8 +4,8 @@ import math
 
 import torch
 
-from headdiv.attention import AttentionLayout, AttentionSpec, MultiHeadAttention
-from headdiv.packing import assign_windows, attention_mask, lay_out
+from headdiv.nn.attention import AttentionLayout, AttentionSpec, MultiHeadAttention
+from headdiv.nn.packing import assign_windows, attention_mask, lay_out
 
 D, H, K = 6, 2, 3
 

@@ -4,8 +4,9 @@ import re
 from html.parser import HTMLParser
 from urllib.parse import unquote, urlsplit
 
-from headdiv.experiments import Runs
-from headdiv.report import figures, page, store
+from headdiv.experiments import results as store
+from headdiv.experiments.profiles import Runs
+from headdiv.report import figures, page
 
 INLINE = {"a", "b", "code", "em", "span", "strong"}
 VOID = {"meta", "link", "img", "br", "hr", "input"}

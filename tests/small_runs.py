@@ -6,15 +6,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from headdiv.config import RunConfig, TrainConfig
-from headdiv.files import read_json, write_json
-from headdiv.language_model import IGNORED
-from headdiv.losses import linear_cross_entropy
+from headdiv.core.files import read_json, write_json
+from headdiv.experiments.running import build_model, run_folder, train
 from headdiv.methods import check_method
-from headdiv.optimise import Learner
+from headdiv.nn.language_model import IGNORED
+from headdiv.nn.losses import linear_cross_entropy
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Run, vocabulary_of
-from headdiv.training import build_model, run_folder, train
+from headdiv.tasks.config import RunConfig
+from headdiv.training.config import TrainConfig
+from headdiv.training.optimiser import Learner
 
 METHODS = {
     "baseline": {"name": "baseline"},
@@ -158,14 +159,14 @@ def assert_gradients_of_the_loss(model, batch, words, patch):
         return linear_cross_entropy(hidden, told["embedding.weight"][:words], batch.targets[there])[0]
 
     assert torch.autograd.gradcheck(loss, values)
-    patch.setattr("headdiv.attention.WIDE", 0)
+    patch.setattr("headdiv.nn.attention.WIDE", 0)
     assert torch.autograd.gradcheck(loss, values)
 
 
 def as_rank(patch, rank, world):
     """Be one of several ranks, as far as the shares of the data go."""
-    patch.setattr("headdiv.distributed.rank", lambda: rank)
-    patch.setattr("headdiv.distributed.world", lambda: world)
+    patch.setattr("headdiv.core.distributed.rank", lambda: rank)
+    patch.setattr("headdiv.core.distributed.world", lambda: world)
 
 
 def put_squad(path: Path, *paragraphs):

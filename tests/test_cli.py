@@ -10,12 +10,12 @@ import pytest
 from conftest import EXPERIMENT
 
 import headdiv
-from headdiv.cli import main
-from headdiv.data import fetch as fetching
-from headdiv.data.fetch import load_registry
-from headdiv.files import read_json, write_json
+from headdiv.__main__ import main
+from headdiv.core.files import read_json, write_json
+from headdiv.data import download as fetching
+from headdiv.data.download import load_registry
+from headdiv.experiments.running import run_folder
 from headdiv.report.figures import FIGURES, ON_REQUEST
-from headdiv.training import run_folder
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_an_interruption_is_said_in_a_word(project, headdiv_says, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("headdiv.params.audit", interrupted)
+    monkeypatch.setattr("headdiv.experiments.parameters.audit", interrupted)
     status, out, err = headdiv_says("params", EXPERIMENT, "--profile", "tiny")
     assert (status, out, err.lstrip("\n")) == (130, "", "headdiv: interrupted\n")  # click ends the line with ^C
 
@@ -163,7 +163,7 @@ def test_prepare_prints_what_was_prepared(project, headdiv_says):
 
 
 def test_params_prints_a_table(project, headdiv_says):
-    from headdiv.params import audit
+    from headdiv.experiments.parameters import audit
 
     status, out, err = headdiv_says("params", EXPERIMENT, "--profile", "tiny")
     assert (status, err) == (0, "")
@@ -288,11 +288,11 @@ def test_a_summary_says_what_came_out(finished, headdiv_says):
 
 
 def test_bench_measures_something(project, headdiv_says, monkeypatch):
-    monkeypatch.setattr("headdiv.bench.GEMM", (32, 32, 32))
-    for module in ("headdiv.bench", "headdiv.bench_moa"):
+    monkeypatch.setattr("headdiv.experiments.bench.GEMM", (32, 32, 32))
+    for module in ("headdiv.experiments.bench", "headdiv.experiments.bench_moa"):
         monkeypatch.setattr(f"{module}.WARM_UP", 1)
-    monkeypatch.setattr("headdiv.bench_moa.D", 16)
-    monkeypatch.setattr("headdiv.bench_moa.ROWS", 60)
+    monkeypatch.setattr("headdiv.experiments.bench_moa.D", 16)
+    monkeypatch.setattr("headdiv.experiments.bench_moa.ROWS", 60)
     status, out, err = headdiv_says("bench", "--profile", "tiny", "--rounds", "3", "--json")
     assert status == 0, err
     told = json.loads(out)
@@ -325,7 +325,7 @@ def test_version_and_module():
 
 
 def test_importing_headdiv_imports_no_torch():
-    code = "import sys, headdiv, headdiv.cli; sys.exit('torch' in sys.modules)"
+    code = "import sys, headdiv, headdiv.__main__; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from headdiv.errors import DataError
+from headdiv.core.errors import DataError
 
 CHUNK = 1 << 16
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from headdiv.errors import DataError
-from headdiv.files import read_json
+from headdiv.core.errors import DataError
+from headdiv.core.files import read_json
 
 END_TEXT = "<|endoftext|>"  # the entry that stands between documents
 SMALLEST = 257  # entries: one for each byte, and END_TEXT

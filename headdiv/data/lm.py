@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from headdiv.config import LMData
-from headdiv.data import sources, toy_shards
+from headdiv.core.errors import DataError
+from headdiv.core.files import read_json, write_json, write_text
+from headdiv.data import cache as sources
+from headdiv.data import toy_shards
 from headdiv.data.bpe import Bpe, load_bpe, train_bpe
+from headdiv.data.config import LMData
 from headdiv.data.mixture import EachOnce, HeldOut, Mixture, held_out
 from headdiv.data.refusals import Refusals
-from headdiv.data.seq2seq import TOY_SEED, unigram_nll
 from headdiv.data.shards import read_documents
-from headdiv.errors import DataError
-from headdiv.files import read_json, write_json, write_text
+from headdiv.data.text_pairs import TOY_SEED, unigram_nll
 
 TOY_EXAMPLES = 3000  # documents
-IGNORED = -1  # stands in windows where no token is, and in targets where nothing is to be predicted
 
 Measure = Callable[[Any, Bpe, np.ndarray, HeldOut], dict[str, Any]]
 

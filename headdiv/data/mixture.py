@@ -19,10 +19,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from headdiv.core.errors import DataError
+from headdiv.core.files import short_hash
 from headdiv.data.refusals import Refusals
 from headdiv.data.shards import read_documents
-from headdiv.errors import DataError
-from headdiv.files import short_hash
 
 Encode = Callable[[list[str]], list[list[int]]]  # each text to its tokens, whatever the others are
 Read = Callable[..., Iterator[tuple[int, str]]]  # read_documents, all but the path and ``start`` given

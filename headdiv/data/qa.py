@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from headdiv.config import QAData
-from headdiv.data import sources, squad, toy_documents
-from headdiv.data.batches import END, Batch, Pairs, assemble
+from headdiv.core.errors import DataError
+from headdiv.core.files import read_json, write_json
+from headdiv.data import cache as sources
+from headdiv.data import squad, toy_documents
+from headdiv.data.config import QAData
 from headdiv.data.refusals import Refusals
-from headdiv.data.seq2seq import TOY_SEED, flatten, unflatten, word_statistics
 from headdiv.data.spans import Tokens, answer_to_tokens, tokenise_with_offsets
 from headdiv.data.squad import Answer, Question
+from headdiv.data.text_pairs import TOY_SEED, flatten, unflatten, word_statistics
 from headdiv.data.words import Vocabulary
-from headdiv.errors import DataError
-from headdiv.files import read_json, write_json
+from headdiv.nn.batching import END, Batch, Pairs, assemble
 
 TOY_EXAMPLES = 3000
 SKIP = -1  # stands for an answer that lies behind the cut

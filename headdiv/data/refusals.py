@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from headdiv.errors import DataError
+from headdiv.core.errors import DataError
 
 
 class Refusals:

@@ -18,8 +18,8 @@ from typing import BinaryIO
 
 import zstandard
 
+from headdiv.core.errors import DataError
 from headdiv.data.refusals import Refusals
-from headdiv.errors import DataError
 
 # Sources by the names of DEACON's Table 2, and what SlimPajama calls them in meta.redpajama_set_name.
 SLIMPAJAMA = {

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from headdiv.core.errors import DataError
 from headdiv.data.squad import Answer
 from headdiv.data.words import tokenize
-from headdiv.errors import DataError
 
 SPLIT_DASH = "@-@"  # as Moses rules write a dash between letters or digits; an @ of the text is always a word alone
 

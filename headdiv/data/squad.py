@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from headdiv.core.errors import DataError
+from headdiv.core.files import read_json, write_json
 from headdiv.data.refusals import Refusals
-from headdiv.errors import DataError
-from headdiv.files import read_json, write_json
 
 _KINDS = {dict: "an object", list: "a list", str: "text", int: "a whole number", float: "a fractional number"}
 _SURROGATE = re.compile("[\ud800-\udfff]")

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from headdiv.data.batches import SPECIALS, UNKNOWN
-from headdiv.errors import DataError
-from headdiv.files import read_json, write_json
+from headdiv.core.errors import DataError
+from headdiv.core.files import read_json, write_json
+from headdiv.nn.batching import SPECIALS, UNKNOWN
 
 END_OF_WORD = "</w>"
 JOINER = "@@"

@@ -17,9 +17,9 @@ from typing import Literal
 from xml.etree import ElementTree
 from xml.parsers.expat import ErrorString
 
+from headdiv.core.errors import DataError
 from headdiv.data import archives, text
 from headdiv.data.text import Side
-from headdiv.errors import DataError
 
 TAGS = "train.tags"
 SETS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")  # together the test set

@@ -12,8 +12,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO
 
+from headdiv.core.errors import DataError
 from headdiv.data.refusals import Refusals
-from headdiv.errors import DataError
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import random
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, TypeVar
 
+from headdiv.core.errors import ConfigError, DataError
 from headdiv.data.toy_grammar import (
     PERSON,
     Clause,
@@ -24,7 +25,6 @@ from headdiv.data.toy_grammar import (
     is_definite,
     lexicon,
 )
-from headdiv.errors import ConfigError, DataError
 
 VERSION = 1  # raise whenever the generated text changes: it enters the hash of prepared data
 

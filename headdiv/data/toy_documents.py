@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import count, islice
 from typing import Any, TypeVar
 
+from headdiv.core.errors import ConfigError
 from headdiv.data.toy import sentences
 from headdiv.data.toy_grammar import (
     PERSON,
@@ -27,7 +28,6 @@ from headdiv.data.toy_grammar import (
     is_definite,
 )
 from headdiv.data.xsum import Article
-from headdiv.errors import ConfigError
 
 DOCUMENT_WORDS = 20, 60  # fewest and most words of an article, all its lines together
 SUMMARY_WORDS = 4, 10

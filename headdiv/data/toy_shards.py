@@ -18,11 +18,11 @@ from pathlib import Path
 
 import zstandard
 
+from headdiv.core.errors import ConfigError
+from headdiv.core.files import replacing
 from headdiv.data.toy import sentences
 from headdiv.data.toy_documents import askable, pick
 from headdiv.data.toy_grammar import Noun, Sentence, english, lexicon
-from headdiv.errors import ConfigError
-from headdiv.files import replacing
 
 SHARES = {  # documents in a thousand; near SlimPajama's shares of tokens
     "RedPajamaCommonCrawl": 522,

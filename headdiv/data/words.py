@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from headdiv.data.batches import END, SPECIALS, UNKNOWN
+from headdiv.core.errors import DataError
 from headdiv.data.torchtext06 import vocabulary_words
-from headdiv.errors import DataError
+from headdiv.nn.batching import END, SPECIALS, UNKNOWN
 
 PARALLEL = 20_000  # lines from which on starting processes pays
 

@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from headdiv.core.errors import DataError
+from headdiv.core.files import read_json
 from headdiv.data import archives
 from headdiv.data.refusals import Refusals
-from headdiv.errors import DataError
-from headdiv.files import read_json
 
 # Lines of the web page's buttons that stand in many texts of the archive. XSum's widely used JSON form
 # is made without them, so the archive is read without them too.

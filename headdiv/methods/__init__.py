@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headdiv.config import Sizes
+from headdiv.core.settings import Settings, Source, check, mistake, nearest
 from headdiv.methods.base import Method
 from headdiv.methods.combined import Combined, conflict, needless, part_names
 from headdiv.methods.deacon import Deacon
@@ -15,7 +15,7 @@ from headdiv.methods.homeostasis import Homeostasis
 from headdiv.methods.mixing import Mixing
 from headdiv.methods.moa import Moa
 from headdiv.methods.rotation import DynamicRotation, Rotation
-from headdiv.settings import Settings, Source, check, mistake, nearest
+from headdiv.nn.config import Sizes
 
 METHODS: dict[str, type[Method]] = {
     "baseline": Method,

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from headdiv.attention import AttentionSpec, BlockSpec, HeadRecord, MultiHeadAttention
-from headdiv.config import Sizes
-from headdiv.settings import Settings
+from headdiv.core.settings import Settings
+from headdiv.nn.attention import AttentionSpec, BlockSpec, HeadRecord, MultiHeadAttention
+from headdiv.nn.config import Sizes
 
 Watched = Literal["nothing", "heads", "weights"]
 Spell = Callable[[str, int], str]  # kind of attention and index of a word -> what to print

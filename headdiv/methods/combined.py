@@ -21,15 +21,15 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from headdiv.attention import AttentionSpec, BlockSpec, HeadRecord, MultiHeadAttention
-from headdiv.config import Sizes
+from headdiv.core.settings import Settings, mistake
 from headdiv.methods.base import EpochEnd, Method, Observed, Spell, Watched
 from headdiv.methods.disagreement import ALL_KINDS, Disagreement
 from headdiv.methods.dpp import Dpp
 from headdiv.methods.homeostasis import InhibitedOutput
 from headdiv.methods.moa import Moa
 from headdiv.methods.rotation import DynamicRotation, Rotation
-from headdiv.settings import Settings, mistake
+from headdiv.nn.attention import AttentionSpec, BlockSpec, HeadRecord, MultiHeadAttention
+from headdiv.nn.config import Sizes
 
 Role = Literal["nothing", "front", "output", "whole"]  # what of an attention module a method makes
 Roles = dict[str, Role]  # by kind of attention

@@ -24,11 +24,10 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headdiv import distributed
-from headdiv.attention import AttentionSpec, MultiHeadAttention
-from headdiv.batch_norm import BatchNorm
-from headdiv.config import Sizes
-from headdiv.diversity import column_correlations, column_cosines, mean_off_diagonal
+from headdiv.analysis.diversity import column_correlations, column_cosines, mean_off_diagonal
+from headdiv.core import distributed
+from headdiv.core.precision import at_least_float32
+from headdiv.core.settings import Settings
 from headdiv.gha import (
     Moments,
     deacon_update,
@@ -40,8 +39,9 @@ from headdiv.gha import (
     sanger_rule,
 )
 from headdiv.methods.base import Method
-from headdiv.precision import at_least_float32
-from headdiv.settings import Settings
+from headdiv.nn.attention import AttentionSpec, MultiHeadAttention
+from headdiv.nn.batch_norm import BatchNorm
+from headdiv.nn.config import Sizes
 
 Architecture = Literal["direct", "average", "nonlinear"]
 

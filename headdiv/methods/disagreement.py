@@ -23,14 +23,14 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from headdiv import distributed
-from headdiv.attention import AttentionSpec, HeadRecord, Kind
-from headdiv.diversity import query_rows
-from headdiv.errors import TrainingError
+from headdiv.analysis.diversity import query_rows
+from headdiv.core import distributed
+from headdiv.core.errors import TrainingError
+from headdiv.core.precision import at_least_float32
+from headdiv.core.settings import Settings
 from headdiv.methods.base import Method, Watched
-from headdiv.packing import Side
-from headdiv.precision import at_least_float32
-from headdiv.settings import Settings
+from headdiv.nn.attention import AttentionSpec, HeadRecord, Kind
+from headdiv.nn.packing import Side
 
 ALL_KINDS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
 

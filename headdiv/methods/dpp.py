@@ -21,14 +21,14 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from headdiv import distributed
-from headdiv.attention import HeadRecord, Kind
-from headdiv.diversity import entropies, query_rows
+from headdiv.analysis.diversity import entropies, query_rows
+from headdiv.core import distributed
+from headdiv.core.precision import at_least_float32
+from headdiv.core.settings import Settings
 from headdiv.methods.base import Method, Watched
 from headdiv.methods.disagreement import ALL_KINDS, by_sentence, inverse_root, of_kinds
-from headdiv.packing import Side
-from headdiv.precision import at_least_float32
-from headdiv.settings import Settings
+from headdiv.nn.attention import HeadRecord, Kind
+from headdiv.nn.packing import Side
 
 
 def quality(weights: Tensor, side: Side) -> Tensor:

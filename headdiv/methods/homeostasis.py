@@ -29,22 +29,13 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from headdiv import distributed
-from headdiv.attention import AttentionSpec, BlockSpec, Kind, MultiHeadAttention
-from headdiv.config import Sizes
-from headdiv.dropout import Dropout
+from headdiv.core import distributed
+from headdiv.core.settings import Settings
 from headdiv.methods.base import Method
-from headdiv.methods.kwta import (
-    HIGHEST,
-    LOWEST,
-    Reading,
-    boost,
-    keep_probabilities,
-    sampled,
-    survivors,
-    winners,
-)
-from headdiv.settings import Settings
+from headdiv.methods.kwta import HIGHEST, LOWEST, Reading, boost, keep_probabilities, sampled, survivors, winners
+from headdiv.nn.attention import AttentionSpec, BlockSpec, Kind, MultiHeadAttention
+from headdiv.nn.config import Sizes
+from headdiv.nn.dropout import Dropout
 
 Mechanism = Literal["none", "dropout", "kwta", "rfb-kwta", "smart"]
 KWTA: tuple[Mechanism, ...] = ("kwta", "rfb-kwta")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headdiv.precision import at_least_float32
+from headdiv.core.precision import at_least_float32
 
 Reading = Literal["inhibition", "inverted", "printed"]
 

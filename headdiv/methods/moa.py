@@ -30,7 +30,10 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headdiv.attention import (
+from headdiv.core.settings import Settings
+from headdiv.methods.base import Method, Observed, Spell, Watched
+from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
+from headdiv.nn.attention import (
     AttentionLayout,
     AttentionSpec,
     Cache,
@@ -40,10 +43,7 @@ from headdiv.attention import (
     into_windows,
     out_of_windows,
 )
-from headdiv.config import Sizes
-from headdiv.methods.base import Method, Observed, Spell, Watched
-from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
-from headdiv.settings import Settings
+from headdiv.nn.config import Sizes
 
 # ---- products with the chosen experts' matrices
 
@@ -117,7 +117,7 @@ class Experts(nn.Module):
 
 
 class MixtureAttention(nn.Module):
-    """Attention whose heads are chosen for each token. A drop-in for `headdiv.attention.MultiHeadAttention`.
+    """Attention whose heads are chosen for each token. A drop-in for `headdiv.nn.attention.MultiHeadAttention`.
 
     Args:
         spec: where it stands; the number of heads there does not count.

@@ -27,11 +27,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headdiv import distributed
-from headdiv.attention import HeadRecord
-from headdiv.diversity import ENOUGH
+from headdiv.analysis.diversity import ENOUGH
+from headdiv.core import distributed
+from headdiv.core.precision import at_least_float32
 from headdiv.methods.base import Observed, Spell
-from headdiv.precision import at_least_float32
+from headdiv.nn.attention import HeadRecord
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from torch import nn
 
-from headdiv.attention import Kind
-from headdiv.diversity import attention_modules
+from headdiv.analysis.diversity import attention_modules
+from headdiv.nn.attention import Kind
 
 
 class Head(NamedTuple):

@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
+from headdiv.experiments.results import Metrics
 from headdiv.report.groups import by_variant, labels_of, over_seeds
 from headdiv.report.scale import training_size
-from headdiv.report.store import Metrics
 
 MARKS = "osD^vP*Xdp<>"
 

@@ -12,8 +12,8 @@ import numpy as np
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from headdiv.errors import DataError
-from headdiv.files import replacing
+from headdiv.core.errors import DataError
+from headdiv.core.files import replacing
 from headdiv.report.curves import draw_curves
 from headdiv.report.groups import chosen, labels_of, title
 from headdiv.report.heads import draw_alphas, draw_changes, draw_confidence, draw_separation

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
 
-from headdiv import claims
-from headdiv.experiments import Runs
-from headdiv.importance import OF_LOSS, SCORES
-from headdiv.papers import Column, task_of
+from headdiv.experiments.claims import ledger as claims
+from headdiv.experiments.importance import OF_LOSS, SCORES
+from headdiv.experiments.papers import Column, task_of
+from headdiv.experiments.profiles import Runs
+from headdiv.experiments.results import Metrics, metrics_path, stored
 from headdiv.report.formats import as_printed, enough, plural, signed
 from headdiv.report.scale import TOY, scale, toy
-from headdiv.report.store import Metrics, metrics_path, stored
 
 BASELINE = "baseline"
 # What an experiment is judged by. Perplexity is the papers' column, of the validation split.

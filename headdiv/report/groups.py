@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from headdiv.errors import DataError
-from headdiv.papers import task_of
+from headdiv.core.errors import DataError
+from headdiv.experiments.papers import task_of
+from headdiv.experiments.results import Metrics, stored
 from headdiv.report.formats import plural
-from headdiv.report.store import Metrics, stored
 
 KINDS = {
     "encoder": "encoder self-attention",

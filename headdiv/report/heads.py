@@ -10,11 +10,11 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headdiv.errors import DataError
-from headdiv.papers import task_of
+from headdiv.core.errors import DataError
+from headdiv.experiments.papers import task_of
+from headdiv.experiments.results import Metrics
 from headdiv.report.formats import as_printed
 from headdiv.report.groups import KINDS, Groups, by_place, chosen, kinds_of, labels_of, title
-from headdiv.report.store import Metrics
 
 SMALL = 8  # points
 BLUE, ORANGE = sns.color_palette("colorblind").as_hex()[:2]

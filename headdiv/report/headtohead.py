@@ -11,16 +11,16 @@ import numpy as np
 import pandas as pd
 import torch
 
-from headdiv.errors import DataError
-from headdiv.files import read_json
-from headdiv.measures import between_heads
-from headdiv.papers import task_of
+from headdiv.analysis.measures import between_heads
+from headdiv.analysis.statistics import LEVEL, interval, paired_bootstrap
+from headdiv.core.errors import DataError
+from headdiv.core.files import read_json
+from headdiv.experiments.papers import task_of
+from headdiv.experiments.results import Metrics, metrics_path
 from headdiv.report.formats import NONE, as_printed, enough, plural, signed
 from headdiv.report.groups import Groups, chosen, labels_of
 from headdiv.report.reading import Reading
 from headdiv.report.scale import scale
-from headdiv.report.store import Metrics, metrics_path
-from headdiv.statistics import LEVEL, interval, paired_bootstrap
 from headdiv.tasks import TASKS
 
 PAPER, BASE, SCORE = "headtohead", "baseline", "bleu"
@@ -39,7 +39,7 @@ def _module_mean(measure: str, module: dict[str, Any]) -> float:
 
 
 def measures_by_module(run: Metrics, measure: str) -> list[float]:
-    """A measure of `headdiv.measures` of every attention module of a run, in the order of a forward pass."""
+    """A measure of `headdiv.analysis.measures` of every attention module of a run, in the order of a forward pass."""
     return [_module_mean(measure, module) for module in run["heads"].get("measures", {}).values()]
 
 
@@ -64,7 +64,7 @@ COSTS: dict[str, Callable[[Metrics], float]] = {
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure of `headdiv.measures`, as it is shown."""
+    """A measure of `headdiv.analysis.measures`, as it is shown."""
 
     label: str
     digits: int

@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from headdiv.analysis.statistics import Interval, interval
 from headdiv.report.groups import chosen, labels_of, title
 from headdiv.report.heads import BLUE, ORANGE, SMALL
 from headdiv.report.headtohead import BASE, MEASURES, SCORE, Compared, mean_measure, measures_by_module, table_of
-from headdiv.statistics import Interval, interval
 
 GREY = "0.45"
 LINE = 0.2  # inches of a name

@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from headdiv.errors import DataError
-from headdiv.experiments import Runs
+from headdiv.core.errors import DataError
+from headdiv.experiments.profiles import Runs
+from headdiv.experiments.results import Metrics, metrics_path
 from headdiv.report.groups import Groups, chosen, labels_of, title
 from headdiv.report.heads import MARKS, SMALL
-from headdiv.report.store import Metrics, metrics_path
 
 SPLITS = {"training_bleu": ("training", "train"), "validation_bleu": ("validation", "valid")}  # words; the data's key
 LINES = ("-", "--", "-.", ":")  # what coincides stays visible

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from headdiv import claims
-from headdiv.claims_arithmetic import show
-from headdiv.claims_data import RELATION, Claim, claims_of, identifier
-from headdiv.claims_results import Results
-from headdiv.papers import load_paper
+from headdiv.experiments.claims import ledger as claims
+from headdiv.experiments.claims.arithmetic import show
+from headdiv.experiments.claims.evidence import Results
+from headdiv.experiments.claims.files import RELATION, Claim, claims_of, identifier
+from headdiv.experiments.papers import load_paper
 from headdiv.report.formats import NONE
 from headdiv.report.provenance_pages import RunPage
 
@@ -17,7 +17,7 @@ RELATIONS = {True: "holds", False: "does not hold"}
 
 
 def ledger_rows() -> list[dict[str, Any]]:
-    """`headdiv.claims.ledger` of all papers, with ``runs``: those that a claim was measured by; [] where it was not."""
+    """The ledger of all papers, with ``runs``: those that a claim was measured by; [] where it was not."""
     rows = claims.ledger()
     told = []
     for paper in dict.fromkeys(row["paper"] for row in rows):

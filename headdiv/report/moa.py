@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
-from headdiv.errors import DataError
+from headdiv.core.errors import DataError
 from headdiv.report.groups import KINDS, Groups, by_place, chosen, kinds_of, labels_of, title
 from headdiv.report.heads import BLUE, SMALL
 

@@ -17,13 +17,14 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup, escape
 
-from headdiv import claims, places
-from headdiv.claims_data import papers_with_claims
-from headdiv.errors import DataError
-from headdiv.experiments import Runs
-from headdiv.files import replacing
-from headdiv.papers import data_table_of, load_paper
-from headdiv.provenance import commit
+from headdiv.core import paths
+from headdiv.core.errors import DataError
+from headdiv.core.files import replacing
+from headdiv.core.provenance import commit
+from headdiv.experiments.claims import ledger as claims
+from headdiv.experiments.claims.files import papers_with_claims
+from headdiv.experiments.papers import data_table_of, load_paper
+from headdiv.experiments.profiles import Runs
 from headdiv.report.figures import ON_REQUEST, Drawing, figures_of
 from headdiv.report.findings import Finding, findings, verdict_counts, with_results
 from headdiv.report.formats import NONE, plural
@@ -41,7 +42,7 @@ SIZE = re.compile(r'<svg\b[^>]*?\b(width|height)="([\d.]+)pt"[^>]*?\b(width|heig
 
 def report_folder(profile: str) -> Path:
     """``results/<profile>/report``."""
-    return places.results(profile) / "report"
+    return paths.results(profile) / "report"
 
 
 def write_report(profile: str, folder: Path) -> Path:
@@ -105,7 +106,7 @@ class _Site:
         self.companions = {
             paper: path
             for paper in [*self.papers, EXPLORER]
-            if (path := places.results(profile) / "companions" / f"{paper}.html").is_file()
+            if (path := paths.results(profile) / "companions" / f"{paper}.html").is_file()
         }
         self.environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(SITE),
@@ -159,7 +160,7 @@ class _Site:
 
     def _figures(self) -> dict[str, Path]:
         """The drawings of the experiments that have results."""
-        folder = places.results(self.profile) / "figures"
+        folder = paths.results(self.profile) / "figures"
         found = {}
         for name in self._drawings():
             path = folder / f"{name}.svg"
@@ -173,7 +174,7 @@ class _Site:
     def _drawings(self) -> dict[str, Drawing]:
         runs = [(experiment, run["variant"]) for experiment, told in self.experiments.items() for run in told]
         own = figures_of(runs)
-        folder = places.results(self.profile) / "figures"
+        folder = paths.results(self.profile) / "figures"
         asked = {name: told for name, told in ON_REQUEST.items() if (folder / f"{name}.svg").is_file()}
         return own | {name: told for name, told in asked.items() if told.experiment in self.experiments}
 

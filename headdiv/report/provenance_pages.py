@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from headdiv import places
-from headdiv.papers import task_of
+from headdiv.core import paths
+from headdiv.experiments.papers import task_of
+from headdiv.experiments.results import Metrics, metrics_path
 from headdiv.report.formats import NONE, plural, significant
-from headdiv.report.store import Metrics, metrics_path
 
 FOLDER = "runs"
 SECTIONS = ("data", "model", "method", "train", "decode")  # of a configuration
@@ -39,7 +39,7 @@ class RunPage:
     @property
     def profile_name(self) -> str:
         """The profile's name, which is that of its folder of results."""
-        return places.profile_file(self.profile).stem
+        return paths.profile_file(self.profile).stem
 
     @property
     def name(self) -> str:
@@ -83,7 +83,7 @@ class RunPage:
             "Training": f"{run['cost']['training_seconds']:,.0f} s, "
             f"{run['cost']['target_tokens_per_second']:,.0f} tokens/s, "
             f"{run['cost']['peak_memory_mib']:,.0f} MiB at most",
-            "Stored in": path.relative_to(places.home()).as_posix(),
+            "Stored in": path.relative_to(paths.home()).as_posix(),
             "Made anew by": f"headdiv train {self.experiment} {run['variant']} --seed {run['seed']} "
             f"--profile {self.profile}",
         }

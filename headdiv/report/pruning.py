@@ -11,17 +11,17 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headdiv.errors import DataError
-from headdiv.experiments import Runs
-from headdiv.files import read_json, write_json
-from headdiv.importance import FORMAT
-from headdiv.papers import task_of
+from headdiv.core.errors import DataError
+from headdiv.core.files import read_json, write_json
+from headdiv.experiments.importance import FORMAT
+from headdiv.experiments.papers import task_of
+from headdiv.experiments.profiles import Runs
+from headdiv.experiments.results import Metrics, metrics_path, stored
 from headdiv.report.curves import MARKS
 from headdiv.report.formats import NONE, plural
 from headdiv.report.groups import labels_of, over_seeds
-from headdiv.report.store import Metrics, metrics_path, stored
 
-Importance = dict[str, Any]  # as `headdiv.importance.importance_record` gives it
+Importance = dict[str, Any]  # as `headdiv.experiments.importance.importance_record` gives it
 ARCHITECTURES = {"direct": "o", "average": "s", "nonlinear": "D"}  # DEACON's, and their marks
 
 

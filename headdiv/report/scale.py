@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headdiv import places
+from headdiv.core import paths
+from headdiv.experiments.results import Metrics
 from headdiv.report.formats import as_printed, plural
-from headdiv.report.store import Metrics
 
 SPLITS = {"train": "training", "valid": "validation", "test": "test"}
 
@@ -76,7 +76,7 @@ def scale(runs: list[Metrics], profile: str) -> str:
         f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}",
         "; ".join(sorted({_machine(run) for run in runs})),
     ]
-    said = [f"Profile {places.profile_file(profile).stem}: {', '.join(parts)}.", *data_losses(first)]
+    said = [f"Profile {paths.profile_file(profile).stem}: {', '.join(parts)}.", *data_losses(first)]
     return " ".join([*said, *toy(first)])
 
 

@@ -8,11 +8,11 @@ import pandas as pd
 from IPython.display import Markdown
 from pandas.io.formats.style import Styler
 
-from headdiv.evaluation import examples
-from headdiv.experiments import Runs
-from headdiv.papers import task_of
+from headdiv.experiments.evaluation import examples
+from headdiv.experiments.papers import task_of
+from headdiv.experiments.profiles import Runs
+from headdiv.experiments.results import Metrics, score_table
 from headdiv.report.formats import significant
-from headdiv.report.store import Metrics, score_table
 from headdiv.report.tables import as_markdown, experiment_behind, parameter_table
 from headdiv.tasks.base import Run
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pandas as pd
 
-from headdiv import places
-from headdiv.papers import DataTable
+from headdiv.core import paths
+from headdiv.experiments.papers import DataTable
+from headdiv.experiments.results import Metrics, stored
 from headdiv.report.formats import as_printed, plural
 from headdiv.report.reading import Reading
 from headdiv.report.scale import toy
-from headdiv.report.store import Metrics, stored
 
 TOTAL = "Total"
 
@@ -61,7 +61,7 @@ def sources_reading(profile: str, experiment: str, table: DataTable) -> Reading:
 
 
 def _begin(runs: list[Metrics], profile: str) -> str:
-    return f"Profile {places.profile_file(profile).stem}: {runs[0]['config']['data']['name']}"
+    return f"Profile {paths.profile_file(profile).stem}: {runs[0]['config']['data']['name']}"
 
 
 def _cells(row: dict[str, Any], table: DataTable) -> dict[str, str]:

@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from headdiv.errors import DataError
-from headdiv.papers import task_of
+from headdiv.core.errors import DataError
+from headdiv.experiments.papers import task_of
+from headdiv.experiments.results import Metrics, stored
 from headdiv.report.groups import KINDS, by_place, chosen, kinds_of, labels_of, title
 from headdiv.report.heads import BLUE, ORANGE, SMALL
-from headdiv.report.store import Metrics, stored
 
 METHODS = ("rotation", "dynamic-rotation")  # those that move heads
 LOOKS = {False: {"color": BLUE, "mfc": BLUE}, True: {"color": ORANGE, "mfc": "white", "ls": ":"}}  # by "back"

@@ -14,16 +14,16 @@ from typing import Any
 
 import pandas as pd
 
-from headdiv.files import write_text
-from headdiv.papers import Task, data_table_of, load_paper, task_of
-from headdiv.params import audit
+from headdiv.core.files import write_text
+from headdiv.experiments.papers import Task, data_table_of, load_paper, task_of
+from headdiv.experiments.parameters import audit
+from headdiv.experiments.results import Metrics
 from headdiv.report.formats import as_printed, enough, significant
 from headdiv.report.groups import Groups, by_variant
 from headdiv.report.headtohead import PAPER, comparison_reading
 from headdiv.report.reading import Reading
 from headdiv.report.scale import scale
 from headdiv.report.sources import sources_reading
-from headdiv.report.store import Metrics
 
 
 def tables_of(experiments: Iterable[str]) -> dict[str, str]:
@@ -186,7 +186,7 @@ def _unmeasured(task: Task, table: pd.DataFrame) -> list[str]:
 
 
 def parameter_table(profile: str, experiment: str) -> pd.DataFrame:
-    """`headdiv.params.audit` as a table, with the difference to the paper, at its sizes where they are known."""
+    """`audit` as a table, with the difference to the paper, at its sizes where they are known."""
     table = pd.DataFrame(audit(profile, experiment)).T
     counts = table[["parameters", "at_paper_sizes", "paper"]].astype("Int64")
     judged = counts["at_paper_sizes"].fillna(counts["parameters"])

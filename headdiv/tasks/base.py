@@ -12,27 +12,19 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from headdiv import distributed
-from headdiv.attention import record_heads
-from headdiv.config import DataConfig, RunConfig, Sizes
-from headdiv.files import short_hash
+from headdiv.core import distributed
+from headdiv.core.files import short_hash
+from headdiv.core.settings import Settings, Source
+from headdiv.data.config import DataConfig
 from headdiv.methods.base import Observed
-from headdiv.model import Parts
-from headdiv.settings import Settings, Source
+from headdiv.nn.attention import record_heads
+from headdiv.nn.config import Sizes
+from headdiv.nn.losses import Losses
+from headdiv.nn.transformer import Parts
+from headdiv.tasks.config import RunConfig
 
 Corpus = TypeVar("Corpus")
 Score = dict[str, Any]  # value, unit, signature
-
-
-@dataclass(frozen=True)
-class Losses:
-    """Of one batch: sums over what is predicted."""
-
-    loss: Tensor  # nats, as trained on, with gradient
-    nll: Tensor  # nats, without label smoothing
-    correct: Tensor
-    count: int  # predictions: what the means are over
-    tokens: int  # that went through the decoder, for speed
 
 
 class Feed(Protocol):

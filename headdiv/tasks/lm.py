@@ -15,20 +15,22 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from headdiv import distributed
-from headdiv.config import LMConfig, LMData, RunConfig, TimingConfig
-from headdiv.data import sources
+from headdiv.core import distributed
+from headdiv.core.errors import ConfigError
+from headdiv.core.settings import Source, mistake, nearest
+from headdiv.data import cache as sources
+from headdiv.data.config import LMData
 from headdiv.data.lm import LMCorpus, load_lm, open_stream
 from headdiv.data.masking import MaskedStream
 from headdiv.data.mixture import HeldOut, Mixture
 from headdiv.data.refusals import Refusals
 from headdiv.data.shards import SLIMPAJAMA
-from headdiv.errors import ConfigError
-from headdiv.language_model import IGNORED, LanguageModel, Windows, continue_text, likeliest_tokens, make_windows
-from headdiv.losses import linear_cross_entropy
-from headdiv.model import Parts
-from headdiv.settings import Source, mistake, nearest
-from headdiv.tasks.base import Feed, Losses, Run, Score, Task, held_out_loss, score
+from headdiv.nn.config import LMConfig
+from headdiv.nn.language_model import IGNORED, LanguageModel, Windows, continue_text, likeliest_tokens, make_windows
+from headdiv.nn.losses import Losses, linear_cross_entropy
+from headdiv.nn.transformer import Parts
+from headdiv.tasks.base import Feed, Run, Score, Task, held_out_loss, score
+from headdiv.tasks.config import RunConfig, TimingConfig
 
 EVALUATION_TOKENS = 8000  # of a batch when nothing is learnt
 REPEATS = 5  # of the timed continuation

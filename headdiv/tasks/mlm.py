@@ -11,14 +11,16 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from headdiv.config import MLMData, RunConfig
+from headdiv.core.errors import DataError
+from headdiv.core.settings import Settings
 from headdiv.data.bpe import Bpe
+from headdiv.data.config import MLMData
 from headdiv.data.masking import MaskedCorpus, MaskedStream, load_mlm, open_masked_stream
-from headdiv.errors import DataError
-from headdiv.language_model import IGNORED, MaskedModel, Windows, fill_in, make_masked_windows
-from headdiv.model import Parts
-from headdiv.settings import Settings
-from headdiv.tasks.base import Losses, Run, Score, held_out_loss, score
+from headdiv.nn.language_model import IGNORED, MaskedModel, Windows, fill_in, make_masked_windows
+from headdiv.nn.losses import Losses
+from headdiv.nn.transformer import Parts
+from headdiv.tasks.base import Run, Score, held_out_loss, score
+from headdiv.tasks.config import RunConfig
 from headdiv.tasks.lm import StreamTask
 
 BLANK = "[MASK]"

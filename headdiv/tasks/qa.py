@@ -20,19 +20,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from headdiv import distributed, progress
-from headdiv.config import ModelConfig, QAData, RunConfig, SpanConfig
-from headdiv.data import sources, squad
-from headdiv.data.batches import Batch, Pairs, batch_numbers
+from headdiv.core import distributed, progress
+from headdiv.core.errors import DataError
+from headdiv.core.settings import Source
+from headdiv.data import cache as sources
+from headdiv.data import squad
+from headdiv.data.config import QAData
 from headdiv.data.qa import QACorpus, QASplit, load_qa, make_qa_batch
 from headdiv.data.spans import tokenise_with_offsets
 from headdiv.data.squad import Question
-from headdiv.errors import DataError
-from headdiv.model import Parts, Transformer
-from headdiv.packing import MASKED, pad_rows
-from headdiv.scores import squad as scoring
-from headdiv.settings import Source
-from headdiv.tasks.base import Feed, Losses, PlannedFeed, Run, Score, Task, outputs_path, score
+from headdiv.nn.batching import Batch, Pairs, batch_numbers
+from headdiv.nn.config import ModelConfig
+from headdiv.nn.losses import Losses
+from headdiv.nn.packing import MASKED, pad_rows
+from headdiv.nn.transformer import Parts, Transformer
+from headdiv.tasks import squad_scores as scoring
+from headdiv.tasks.base import Feed, PlannedFeed, Run, Score, Task, outputs_path, score
+from headdiv.tasks.config import RunConfig, SpanConfig
 
 EVALUATION_TOKENS = 8000  # of a batch when nothing is learnt
 

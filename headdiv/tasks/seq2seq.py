@@ -10,22 +10,24 @@ import sacrebleu
 import torch
 from torch import Tensor, nn
 
-from headdiv import distributed
-from headdiv.config import DecodeConfig, ModelConfig, RunConfig, SummarisationData, TranslationData
-from headdiv.data import sources
-from headdiv.data.batches import BEGIN, END, Batch, batch_numbers, make_batch
-from headdiv.data.seq2seq import Corpus, load_summarisation, load_translation, word_rules
+from headdiv.core import distributed
+from headdiv.core.files import read_json, write_json
+from headdiv.core.settings import Source, mistake
+from headdiv.data import cache as sources
+from headdiv.data.config import SummarisationData, TranslationData
 from headdiv.data.ted import languages_of
+from headdiv.data.text_pairs import Corpus, load_summarisation, load_translation, word_rules
 from headdiv.data.torchtext06 import token_bleu
 from headdiv.data.words import detokenize, tokenize
-from headdiv.decode import translate
-from headdiv.files import read_json, write_json
-from headdiv.losses import linear_cross_entropy
-from headdiv.model import Parts, Transformer
-from headdiv.scores.imi import imi
-from headdiv.scores.rouge import rouge
-from headdiv.settings import Source, mistake
-from headdiv.tasks.base import Feed, Losses, PlannedFeed, Run, Score, Task, outputs_path, score
+from headdiv.nn.batching import BEGIN, END, Batch, batch_numbers, make_batch
+from headdiv.nn.config import DecodeConfig, ModelConfig
+from headdiv.nn.decoding import translate
+from headdiv.nn.losses import Losses, linear_cross_entropy
+from headdiv.nn.transformer import Parts, Transformer
+from headdiv.tasks.base import Feed, PlannedFeed, Run, Score, Task, outputs_path, score
+from headdiv.tasks.config import RunConfig
+from headdiv.tasks.imi import imi
+from headdiv.tasks.rouge import rouge
 
 EVALUATION_TOKENS = 4000  # of a batch when nothing is learnt
 # After an epoch; not the run's own search, which may be another for the same training.

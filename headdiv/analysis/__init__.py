@@ -1,0 +1,1 @@
+"""How alike heads are, and what numbers from a few seeds say."""

@@ -1,0 +1,1 @@
+"""Files, paths, settings, errors, processes: what everything else stands on."""

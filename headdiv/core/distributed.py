@@ -1,0 +1,104 @@
+"""One process or many: what the ranks of a `torchrun` share. With one process everything here does nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+from headdiv.core.errors import ConfigError
+
+
+@contextlib.contextmanager
+def process_group(device: torch.device) -> Iterator[None]:
+    """Join the other ranks that `torchrun` started, if it did; on the CPU by gloo, on GPUs by NCCL.
+
+    Raises:
+        ConfigError: more ranks than GPUs.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or distributed.is_initialized():
+        yield
+        return
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    if device.type == "cuda":
+        if local >= torch.cuda.device_count():
+            raise ConfigError(f"rank {local} has no GPU of its own: this machine has {torch.cuda.device_count()}")
+        torch.cuda.set_device(local)
+    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield
+    finally:
+        distributed.destroy_process_group()
+
+
+def world() -> int:
+    """Number of ranks."""
+    return distributed.get_world_size() if distributed.is_initialized() else 1
+
+
+def rank() -> int:
+    """Which of them this is, from 0."""
+    return distributed.get_rank() if distributed.is_initialized() else 0
+
+
+def is_first() -> bool:
+    """Whether this rank writes files and speaks."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def total(values: Tensor) -> Tensor:
+    """Sum over the ranks, with a gradient: what each rank's value adds to any rank's loss."""
+    return _Total.apply(values) if world() > 1 else values
+
+
+class _Total(torch.autograd.Function):
+    """Every rank's loss depends on every rank's values, so that gradients are summed as well."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        summed = values.clone()
+        distributed.all_reduce(summed)
+        return summed
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        summed = grad.clone()
+        distributed.all_reduce(summed)
+        return summed
+
+
+def total_numbers(*values: float) -> list[float]:
+    """Sums over the ranks, in float64."""
+    if world() == 1:
+        return list(values)
+    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+    summed = torch.tensor(values, dtype=torch.float64, device=device)
+    distributed.all_reduce(summed)
+    return summed.tolist()
+
+
+def gathered(values: Tensor) -> Tensor:
+    """(…) of each rank -> (ranks, …)."""
+    if world() == 1:
+        return values[None]
+    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+    parts = [torch.empty_like(values, device=device) for _ in range(world())]
+    distributed.all_gather(parts, values.to(device))
+    return torch.stack(parts).to(values.device)
+
+
+def wait() -> None:
+    """Until every rank is here."""
+    if world() > 1:
+        distributed.barrier()
+
+
+def agreed(yes: bool) -> bool:
+    """Whether the first rank says so: clocks differ, and what all do together they must do at the same step."""
+    if world() == 1:
+        return yes
+    return total_numbers(float(yes and rank() == 0))[0] > 0

@@ -1,0 +1,100 @@
+"""Whole files only: everything is written under a temporary name beside its target and then renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from headdiv.core.errors import DataError
+
+
+@contextlib.contextmanager
+def replacing(target: Path | str) -> Iterator[Path]:
+    """Yield a temporary path in the target's folder; rename it to ``target`` when the block ends well.
+
+    Works for files and folders alike. When the block raises, what was written is removed and an
+    earlier ``target`` stays as it was.
+    """
+    target = Path(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        yield temporary
+        if temporary.is_dir() and target.is_dir():  # a folder cannot be renamed onto a full one
+            retired = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.old")
+            target.rename(retired)
+            temporary.rename(target)
+            shutil.rmtree(retired)
+        else:
+            os.replace(temporary, target)
+    finally:
+        if temporary.is_dir():
+            shutil.rmtree(temporary)
+        else:
+            temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path | str, text: str) -> None:
+    """Write ``text`` as UTF-8, atomically."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path | str, value: Any) -> None:
+    """Write ``value`` as indented JSON, atomically; NaN and infinities are refused (ValueError)."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path | str) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        DataError: the file is missing, not UTF-8 or not JSON (the message names file and place).
+    """
+    path = Path(path)
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 text (byte offset {error.start})") from None
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
+
+
+def checksum(path: Path | str, algorithm: str = "sha256") -> str:
+    """Hexadecimal digest of a file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
+
+
+def canonical_json(value: Any) -> str:
+    """The one spelling of a JSON value: sorted keys, no spaces. Hashes are taken of this."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def short_hash(value: Any) -> str:
+    """The first 16 hexadecimal digits of the SHA-256 of a JSON value's canonical spelling."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
+
+
+WHOLE = 1 << 26  # bytes up to which all of a file enters its fingerprint
+
+
+def fingerprint(path: Path | str) -> str:
+    """Changes when a file does: its SHA-256; of more than 64 MiB, that of its size, first and last MiB."""
+    path = Path(path)
+    size = path.stat().st_size
+    if size <= WHOLE:
+        return checksum(path)
+    with path.open("rb") as file:
+        first = file.read(1 << 20)
+        file.seek(-(1 << 20), os.SEEK_END)
+        return hashlib.sha256(str(size).encode() + first + file.read()).hexdigest()

@@ -1,0 +1,82 @@
+"""What a number was made with: versions, commit, machine, memory."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headdiv.core import paths
+
+PACKAGES = (
+    "headdiv",
+    "torch",
+    "numpy",
+    "sacrebleu",
+    "sacremoses",
+    "spacy",
+    "torchtext",
+    "rouge-score",
+    "nltk",
+    "tokenizers",
+)
+
+
+def provenance(threads: int, device: torch.device) -> dict[str, Any]:
+    """Versions, git commit and hardware, as JSON."""
+    return {
+        "commit": commit(),
+        "python": platform.python_version(),
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name(),
+        "threads": threads,
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def commit() -> str | None:
+    """The checked-out commit, with "+changes" where code or profiles differ from it; None outside git."""
+    head, changes = _git("rev-parse", "--short=12", "HEAD"), _git("status", "--porcelain", "--", "headdiv", "config")
+    if head is None:
+        return None
+    return f"{head}+changes" if changes else head
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        told = subprocess.run(
+            ["git", *arguments], cwd=paths.home(), capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return told.stdout.strip()
+
+
+def cpu_name() -> str:
+    """The processor's name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def peak_memory_mib(device: torch.device) -> float:
+    """Most memory held so far, in MiB: of the GPU's allocator, or of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB on Linux, bytes on macOS
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

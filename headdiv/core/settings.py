@@ -1,0 +1,139 @@
+"""Configuration files: checked values, and YAML that knows its lines.
+
+A YAML file is read with the line of every key kept, so that a mistake is answered with one sentence that
+names file, line and key.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from headdiv.core.errors import ConfigError
+
+
+class Settings(BaseModel):
+    """Base of all configuration: unknown keys are refused, values cannot be changed afterwards."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+Checked = TypeVar("Checked", bound=BaseModel)
+
+
+def check(model: type[Checked], value: Any, at: tuple[str | int, ...] = (), source: Source | None = None) -> Checked:
+    """Validate ``value`` as ``model``.
+
+    Args:
+        model: the pydantic model.
+        value: plain data.
+        at: keys that lead to ``value`` in its file.
+        source: the file, if there is one.
+
+    Raises:
+        ConfigError: one sentence about the first mistake: place, key, what was found, what is expected.
+    """
+    try:
+        return model.model_validate(value)
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        loc, what = first["loc"], _explain(model, first)
+        if first["type"] == "value_error":  # a validator of several keys says which one it is about
+            key, _, what = what.partition(": ")
+            loc = (*loc, key)
+        raise mistake((*at, *loc), what, source) from None
+
+
+def mistake(at: tuple[str | int, ...], what: str, source: Source | None = None) -> ConfigError:
+    """The error "file, line n: key.key: what"."""
+    place = source.place(at) if source else ""
+    key = ".".join(map(str, at)) + ": " if at else ""
+    return ConfigError(f"{place}{key}{what}")
+
+
+def _explain(model: type[BaseModel], error: Any) -> str:
+    if error["type"] == "extra_forbidden":
+        return "unknown key" + nearest(str(error["loc"][-1]), _fields_at(model, error["loc"][:-1]))
+    if error["type"] == "missing":
+        return "is missing"
+    message = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "value_error":
+        return message
+    return f"{message[0].lower()}{message[1:]}, found {error['input']!r}"
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """The end of a message about a name that is not known: a near one, or what there is to choose from."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"; did you mean '{close[0]}'?" if close else f"; known here: {', '.join(sorted(known)) or 'none'}"
+
+
+def _fields_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
+    inner: Any = model
+    for key in path:
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            field = inner.model_fields.get(str(key))
+            inner = field.annotation if field else None
+        else:  # dict[str, Model], list[Model]
+            inner = (get_args(inner) or (None,))[-1]
+    return list(inner.model_fields) if isinstance(inner, type) and issubclass(inner, BaseModel) else []
+
+
+class Source:
+    """A YAML file as plain data that knows the line of every key."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            others = ", ".join(sorted(p.stem for p in self.path.parent.glob("*.yaml"))) or "none"
+            raise ConfigError(f"{self.path}: no such file; there are: {others}") from None
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{self.path}: not UTF-8 text (byte offset {error.start})") from None
+        except OSError as error:
+            raise ConfigError(f"{self.path}: cannot be read ({error.strerror})") from None
+        try:
+            self.node = yaml.compose(text, Loader=yaml.SafeLoader)
+            self.data: Any = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            line = f", line {mark.line + 1}" if mark else ""
+            problem = " ".join(str(getattr(error, "problem", error)).split())
+            raise ConfigError(f"{self.path}{line}: not valid YAML ({problem})") from None
+        self._refuse_double_keys(self.node)
+
+    def _refuse_double_keys(self, node: yaml.Node | None) -> None:
+        """PyYAML would let the last one win."""
+        children = [value for _, value in node.value] if isinstance(node, yaml.MappingNode) else []
+        if isinstance(node, yaml.SequenceNode):
+            children = node.value
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, _ in node.value:
+                if key.value in seen:
+                    line = key.start_mark.line + 1
+                    raise ConfigError(f"{self.path}, line {line}: the key {key.value!r} is given twice")
+                seen.add(key.value)
+        for child in children:
+            self._refuse_double_keys(child)
+
+    def place(self, path: tuple[str | int, ...]) -> str:
+        """File and line of the key ("file, line n: "), or of the nearest one above it that is there."""
+        node, line = self.node, 1
+        for key in path:
+            if isinstance(node, yaml.MappingNode):
+                found = [(k, v) for k, v in node.value if k.value == str(key)]
+                if not found:
+                    break
+                line, node = found[0][0].start_mark.line + 1, found[0][1]
+            elif isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
+                node = node.value[key]
+                line = node.start_mark.line + 1
+            else:
+                break
+        return f"{self.path}, line {line}: "

@@ -1,0 +1,178 @@
+"""Where a corpus comes from: generated, a public data set of the registry, or files of one's own.
+
+A public data set is nothing but a named case of one's own files: `locate` gives the same for both.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from headdiv.core import paths
+from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.files import fingerprint, read_json, replacing, short_hash, write_json
+from headdiv.core.settings import Source, mistake
+from headdiv.data import download as fetch
+from headdiv.data import toy, toy_tasks
+from headdiv.data.config import DataConfig, LMData, TranslationData
+
+PREPARATION = 2  # raised whenever the same text is turned into other indices
+
+Files = dict[str, list[Path]]  # by the part that they play: a language, "examples", "archive", …
+
+
+def split_names(config: DataConfig) -> dict[str, str]:
+    """What the three splits of a run are called in the data set."""
+    return {"train": "train", "valid": config.valid, "test": config.test}
+
+
+def read_splits(config: DataConfig) -> dict[str, str]:
+    """The same, of the splits that are read: validation is not where every so-manieth training pair is taken for it."""
+    names = split_names(config)
+    if isinstance(config, TranslationData) and config.valid_every is not None:
+        del names["valid"]
+    return names
+
+
+def roles_of_splits(config: DataConfig) -> dict[str, list[str]]:
+    """The parts that files play, by split as the data set calls it."""
+    if config.files is not None:
+        return {name: list(told) if isinstance(told, dict) else ["examples"] for name, told in config.files.items()}
+    return {name: list(entry.files) for name, entry in fetch.load_registry()[config.name].splits.items()}
+
+
+def check_data(
+    config: DataConfig, roles: Sequence[str], at: tuple[str, ...] = ("data",), source: Source | None = None
+) -> None:
+    """Hold a configuration against what there is, before anything runs.
+
+    Args:
+        config: the data's part of a configuration.
+        roles: parts that files must play; one of a group "a|b" is enough.
+        at: keys that lead to it in its file.
+        source: the file, if there is one.
+
+    Raises:
+        ConfigError: no such data set or split, or one without the files that the task needs.
+    """
+    if config.files is not None:
+        if config.name == "toy":
+            raise mistake((*at, "name"), "'toy' is generated; with 'files' give another name", source)
+    elif config.name == "toy":
+        return
+    else:
+        registry = fetch.load_registry()
+        if config.name not in registry:
+            raise mistake((*at, "name"), f"{config.name!r} is not known; {_known([*registry, 'toy'])}", source)
+    splits = roles_of_splits(config)
+    for key, name in read_splits(config).items():
+        if name not in splits:
+            where = ("files",) if key == "train" else (key,)
+            raise mistake((*at, *where), f"{name!r} is not known; {_known(splits)}", source)
+        for role in roles:
+            if not set(role.split("|")) & set(splits[name]):
+                what = f"{config.name!r} has no file for {role!r} in split {name!r}; {_known(splits[name])}"
+                raise mistake((*at, "name"), what, source)
+
+
+def _known(names: Sequence[str] | dict[str, Any]) -> str:
+    return f"there are: {', '.join(sorted(names)) or 'none'}"
+
+
+def locate(config: DataConfig) -> dict[str, Files]:
+    """The files of each split that is read; a public data set is fetched where it is not there yet.
+
+    A path may hold environment variables (``$HEADDIV_MIRROR/xsum/train.jsonl``) and, where several
+    files are allowed, patterns. Relative ones begin at the project's folder.
+
+    Raises:
+        ConfigError: an environment variable is not set.
+        DataError: a file is not there, or could not be fetched.
+    """
+    if config.files is None:
+        folder = fetch.fetch(config.name, paths.raw())
+        splits = fetch.load_registry()[config.name].splits
+        return {
+            key: {role: [folder / file] for role, file in splits[name].files.items()}
+            for key, name in read_splits(config).items()
+        }
+    located: dict[str, Files] = {}
+    for key, name in read_splits(config).items():
+        told = config.files[name]
+        roles = told if isinstance(told, dict) else {"examples": told}
+        located[key] = {role: _paths(listed, f"data.files.{name}") for role, listed in roles.items()}
+    return located
+
+
+def _paths(told: str | list[str], key: str) -> list[Path]:
+    found: list[Path] = []
+    for path in [told] if isinstance(told, str) else told:
+        expanded = os.path.expandvars(path)
+        if "$" in expanded:
+            raise ConfigError(f"{key}: {path!r} names an environment variable that is not set")
+        whole = paths.home() / Path(expanded).expanduser()
+        matches = [whole] if whole.is_file() else [Path(match) for match in sorted(glob.glob(str(whole)))]
+        matches = [match for match in matches if match.is_file()]
+        if not matches:
+            raise DataError(f"{key}: {whole}: no such file")
+        if isinstance(told, str) and len(matches) > 1:
+            names = ", ".join(match.name for match in matches)
+            raise DataError(f"{key}: {whole}: one file is wanted, and {len(matches)} fit: {names}")
+        found += matches
+    return found
+
+
+def tokenizer_file(config: LMData) -> Path | None:
+    """The file of the byte-pair encoding, where the configuration names one; errors as those of `locate`."""
+    return None if config.tokenizer_file is None else _paths(config.tokenizer_file, "data.tokenizer_file")[0]
+
+
+def expected_count(config: DataConfig, split: str) -> int | None:
+    """How many examples the registry says that a split holds; None for files of one's own."""
+    if config.files is not None:
+        return None
+    return fetch.load_registry()[config.name].splits[split_names(config)[split]].count
+
+
+def content_key(config: DataConfig) -> str:
+    """Changes with the corpus: checksums of its files, or the version of what generates it."""
+    if config.files is None and config.name == "toy":
+        content: object = [toy.VERSION, toy_tasks.VERSION]
+    elif config.files is None:
+        content = {name: file.identity for name, file in fetch.load_registry()[config.name].files.items()}
+    else:
+        content = {
+            split: {role: [fingerprint(path) for path in listed] for role, listed in files.items()}
+            for split, files in locate(config).items()
+        }
+    tokenizer = tokenizer_file(config) if isinstance(config, LMData) else None
+    if tokenizer:
+        content = [content, fingerprint(tokenizer)]
+    return short_hash({"preparation": PREPARATION, "content": content})
+
+
+def prepared_folder(config: DataConfig) -> Path:
+    """Where the prepared corpus lies: named by all that decides its content."""
+    told = {type(config).__name__: config.model_dump(mode="json")}
+    return paths.prepared() / f"{config.name}-{short_hash([told, content_key(config)])}"
+
+
+def prepared(config: DataConfig, prepare: Callable[[Any, Path], dict[str, Any]]) -> Path:
+    """The folder of the prepared corpus; ``prepare(config, folder)`` fills it where that has not been done.
+
+    What ``prepare`` returns is written last, as ``corpus.json``: its presence says that all else is there.
+    """
+    folder = prepared_folder(config)
+    if not (folder / "corpus.json").is_file():  # Snakemake makes the folder before it asks for the file
+        with replacing(folder) as temporary:
+            temporary.mkdir()
+            write_json(temporary / "corpus.json", prepare(config, temporary))
+    return folder
+
+
+def read_statistics(folder: Path) -> dict[str, Any]:
+    """What `prepared` wrote about a corpus: sizes, shares, and ``refused`` records by reason."""
+    return read_json(folder / "corpus.json")

@@ -1,0 +1,343 @@
+"""Corpora of source and target text: sentences and their translations, documents and their summaries."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from headdiv.core.errors import DataError
+from headdiv.core.files import checksum, read_json, write_json
+from headdiv.data import cache as sources
+from headdiv.data import subwords, ted, text, toy, toy_documents, xsum
+from headdiv.data.config import SummarisationData, TranslationData, WordsConfig
+from headdiv.data.refusals import Refusals
+from headdiv.data.words import Vocabulary, tokenize_all
+from headdiv.nn.batching import END, UNKNOWN, Pairs
+
+log = logging.getLogger(__name__)
+
+TOY_SEED = 1
+TOY_EXAMPLES = 4000
+
+SUBWORDS = "subwords.json"
+
+Text = list[tuple[str, str]]
+Sides = dict[str, list[list[str]]]  # the words, or pieces, of every text, by side
+
+
+@dataclass(frozen=True)
+class Split:
+    """Pairs of texts, as text and as word indices."""
+
+    text: Text  # empty for training: nobody asks for it
+    pairs: Pairs
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What a run needs of its data."""
+
+    source: Vocabulary
+    target: Vocabulary
+    train: Split
+    valid: Split
+    test: Split
+    statistics: dict[str, Any]  # sizes of the vocabularies; of every split, counts and shares
+    subwords: subwords.Subwords | None = None  # None: indices are of whole words
+
+    def encode(self, words: Sequence[str]) -> np.ndarray:
+        """The indices of a source's words."""
+        return self.source.encode(words if self.subwords is None else self.subwords.encode(words))
+
+    def decode(self, output: Iterable[int]) -> list[str]:
+        """The words that the indices of a target say, up to the first END."""
+        found = self.target.decode(output)
+        return found if self.subwords is None else subwords.join(found)
+
+
+def load_translation(config: TranslationData) -> Corpus:
+    """Read the prepared corpus; fetch and prepare it first where that has not been done.
+
+    Raises:
+        DataError: a file is missing or damaged, or could not be fetched.
+    """
+    return _load(sources.prepared(config, _prepare_translation))
+
+
+def load_summarisation(config: SummarisationData) -> Corpus:
+    """The same for documents and summaries, which share one vocabulary."""
+    return _load(sources.prepared(config, _prepare_summarisation))
+
+
+def _load(folder: Path) -> Corpus:
+    vocabularies = {side: Vocabulary(words) for side, words in read_json(folder / "vocabulary.json").items()}
+    splits = {}
+    for name in ("train", "valid", "test"):
+        arrays = load_file(folder / f"{name}.safetensors")
+        sides = [unflatten(arrays[f"{side}.words"], arrays[f"{side}.lengths"]) for side in ("source", "target")]
+        lines = [] if name == "train" else [tuple(pair) for pair in read_json(folder / f"{name}.json")]
+        splits[name] = Split(lines, Pairs(*sides))
+    target = vocabularies.get("target", vocabularies["source"])
+    path = folder / SUBWORDS
+    encoding = subwords.Subwords.load(path) if path.is_file() else None
+    return Corpus(
+        vocabularies["source"], target, **splits, statistics=sources.read_statistics(folder), subwords=encoding
+    )
+
+
+# ---- preparing
+
+
+def _prepare_translation(config: TranslationData, folder: Path) -> dict[str, Any]:
+    refusals, more = Refusals(config.strict), {}
+    texts = _parallel(config, refusals)
+    if not config.selects:
+        texts["train"] = texts["train"][: config.examples]
+    _refuse_empty(texts)
+    words = {
+        split: {
+            side: tokenize_all([pair[at] for pair in pairs], language, **word_rules(config))
+            for at, (side, language) in enumerate((("source", config.source), ("target", config.target)))
+        }
+        for split, pairs in texts.items()
+    }
+    if config.selects:
+        texts, words, more["train"] = _select(config, texts, words)
+        _refuse_empty(texts)
+    if config.merges is None:
+        return _store(config, folder, texts, words, _vocabularies(config, words), refusals, more) | _archives(config)
+    encoding = subwords.train([*words["train"]["source"], *words["train"]["target"]], config.merges)
+    encoding.save(folder / SUBWORDS)
+    pieces = {split: {side: encoding.encode_all(sides[side]) for side in sides} for split, sides in words.items()}
+    vocabularies = _vocabularies(config, pieces)
+    for split, sides in words.items():
+        for side, sentences in sides.items():
+            found = whole_word_statistics(side, sentences, encoding, vocabularies[side])
+            more[split] = more.get(split, {}) | found
+    stored = _store(config, folder, texts, pieces, vocabularies, refusals, more)
+    return stored | {"merges": len(encoding.merges)} | _archives(config)
+
+
+def word_rules(config: WordsConfig) -> dict[str, Any]:
+    """How text becomes words, as `headdiv.data.words.tokenize` takes it."""
+    rules = {"lowercase": config.lowercase, "tokenizer": config.tokenizer}
+    if not isinstance(config, TranslationData):
+        return rules
+    return rules | {"split_dashes": config.split_dashes, "fold_late": config.merges is not None}
+
+
+def _vocabularies(config: WordsConfig, words: dict[str, Sides]) -> dict[str, Vocabulary]:
+    return {side: Vocabulary.build(sentences, config.min_frequency) for side, sentences in words["train"].items()}
+
+
+def _archives(config: TranslationData) -> dict[str, Any]:
+    """Checksums: of a data set without published ones, nothing else says what was read."""
+    if config.files is None and config.name == "toy":
+        return {}
+    read = {path for files in sources.locate(config).values() for path in files.get("archive", [])}
+    return {"archives": {path.name: checksum(path) for path in sorted(read)}} if read else {}
+
+
+def _refuse_empty(texts: dict[str, Text]) -> None:
+    for split, pairs in texts.items():
+        if not pairs:
+            raise DataError(f"data.{split}: no pair is left")
+
+
+def _parallel(config: TranslationData, refusals: Refusals) -> dict[str, Text]:
+    """The pairs of every split that is read; of training pairs that will be cleaned, empty ones too."""
+    if config.files is None and config.name == "toy":
+        texts = toy.splits(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
+        return {split: texts[split] for split in sources.read_splits(config)}
+    texts = {}
+    for split, files in sources.locate(config).items():
+        keep_empty = split == "train" and config.cleans
+        if "archive" in files:
+            (archive,) = files["archive"]
+            if split == "valid":
+                raise DataError(f"{archive}: holds no validation set; with data.valid_every training pairs become one")
+            sides = ted.read_archive(archive, config.source, config.target, "train" if split == "train" else "test")
+            expected = None  # that is asked when pairs have been selected
+        else:
+            sides = _sides(config, split, files)
+            expected = sources.expected_count(config, split)
+        read = (
+            text.read_parallel(*both, expected=expected, refusals=refusals, keep_empty=keep_empty) for both in sides
+        )
+        texts[split] = list(chain.from_iterable(read))
+    return texts
+
+
+def _sides(config: TranslationData, split: str, files: sources.Files) -> list[tuple[text.Side, text.Side]]:
+    found = [files[language] for language in (config.source, config.target)]
+    if len(found[0]) != len(found[1]):
+        counts = f"{len(found[0])} files of {config.source!r} but {len(found[1])} of {config.target!r}"
+        raise DataError(f"data.files.{sources.split_names(config)[split]}: found {counts}, expected equally many")
+    return [(ted.read_side(source), ted.read_side(target)) for source, target in zip(*found, strict=True)]
+
+
+def _select(
+    config: TranslationData, texts: dict[str, Text], words: dict[str, Sides]
+) -> tuple[dict[str, Text], dict[str, Sides], dict[str, int]]:
+    """Leave training pairs out and take some for validation; with statistics of that.
+
+    The rules are those of Moses' ``clean-corpus-n.perl``: 1 to `max_words` words on either side, and on the longer
+    one at most `max_ratio` times as many as on the other. What is left is counted for `valid_every`, from 1.
+    """
+    shorter, longer = np.sort([[len(line) for line in side] for side in words["train"].values()], axis=0)  # (pairs,)
+    keep = np.ones(len(shorter), dtype=bool)
+    if config.cleans:
+        keep = (shorter > 0) & (longer <= (config.max_words or np.inf))
+        keep &= longer / np.maximum(shorter, 1) <= (config.max_ratio or np.inf)
+    left = np.flatnonzero(keep)
+    chosen = {"train": left}
+    if config.valid_every is not None:
+        taken = np.arange(1, len(left) + 1) % config.valid_every == 0
+        chosen = {"train": left[~taken], "valid": left[taken]}
+    _check_counts(config, {split: len(pairs) for split, pairs in (texts | chosen).items()})
+    chosen["train"] = chosen["train"][: config.examples]
+    some = {split: [texts["train"][i] for i in numbers] for split, numbers in chosen.items()}
+    of_these = {
+        split: {side: [sentences[i] for i in numbers] for side, sentences in words["train"].items()}
+        for split, numbers in chosen.items()
+    }
+    told = {"cleaned_away": len(keep) - len(left)} if config.cleans else {}
+    # In the order of those that have three splits to begin with.
+    return _by_split(texts | some), _by_split(words | of_these), told
+
+
+def _by_split(told: dict[str, Any]) -> dict[str, Any]:
+    return {split: told[split] for split in ("train", "valid", "test")}
+
+
+def _check_counts(config: TranslationData, found: dict[str, int]) -> None:
+    """The archive of a public data set must give the numbers of pairs that published results go by."""
+    if config.files is not None or config.name == "toy":
+        return
+    roles = sources.roles_of_splits(config)
+    for split, name in sources.split_names(config).items():
+        expected = sources.expected_count(config, split) if "archive" in roles.get(name, []) else None
+        if expected is not None and found[split] != expected:
+            raise DataError(
+                f"data.{split}: found {found[split]} pairs of {config.name}, expected {expected} as published; for "
+                "another selection give data another name and the archive in data.files"
+            )
+
+
+def _prepare_summarisation(config: SummarisationData, folder: Path) -> dict[str, Any]:
+    refusals = Refusals(config.strict)
+    texts, words, cut = {}, {}, {}
+    for split, articles in _articles(config, refusals).items():
+        if not articles:
+            raise DataError(f"data.{split}: no article is left")
+        texts[split] = [(article.document, article.summary) for article in articles]
+        limits = (config.document_words, config.summary_words)
+        # No tokeniser's word reaches over a space: no more than this is ever needed.
+        shortened = [[" ".join(pair[at].split()[: limits[at] + 1]) for pair in texts[split]] for at in (0, 1)]
+        whole = [tokenize_all(lines, "en", **word_rules(config)) for lines in shortened]
+        cut[split] = {
+            f"{side}_truncated_share": float(np.mean([len(line) > limit for line in lines]))
+            for side, limit, lines in zip(("source", "target"), limits, whole, strict=True)
+        }
+        sides = ([line[:limit] for line in lines] for limit, lines in zip(limits, whole, strict=True))
+        words[split] = dict(zip(("source", "target"), sides, strict=True))
+    both = Vocabulary.build([*words["train"]["source"], *words["train"]["target"]], config.min_frequency)
+    return _store(config, folder, texts, words, {"source": both}, refusals, cut)
+
+
+def _articles(config: SummarisationData, refusals: Refusals) -> dict[str, list[xsum.Article]]:
+    if config.files is None and config.name == "toy":
+        return toy_documents.articles(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
+    found = {}
+    for split, files in sources.locate(config).items():
+        if "archive" in files:
+            (archive,), (split_file,) = files["archive"], files["splits"]
+            name = sources.split_names(config)[split]
+            found[split] = sorted(xsum.read_archive(archive, split_file, name, refusals))
+        else:
+            (path,) = files["examples"]
+            found[split] = xsum.read_articles(path, refusals)
+    found["train"] = found["train"][: config.examples]
+    return found
+
+
+def _store(
+    config: WordsConfig,
+    folder: Path,
+    texts: dict[str, Text],
+    words: dict[str, Sides],
+    vocabularies: dict[str, Vocabulary],
+    refusals: Refusals,
+    more: dict[str, dict[str, float]] | None = None,
+) -> dict[str, Any]:
+    """Write everything; return its statistics."""
+    log.info("preparing %s: %s examples", config.name, " + ".join(str(len(lines)) for lines in texts.values()))
+    write_json(folder / "vocabulary.json", {side: v.words for side, v in vocabularies.items()})
+    sizes = {side: len(vocabularies.get(side, vocabularies["source"])) for side in ("source", "target")}
+    told: dict[str, Any] = {"vocabulary": sizes}
+    indices: dict[str, dict[str, list[np.ndarray]]] = {}
+    for split, sides in words.items():
+        arrays = {}
+        indices[split] = {}
+        told[split] = {"examples": len(texts[split])}
+        for side, sentences in sides.items():
+            vocabulary = vocabularies.get(side, vocabularies["source"])
+            indices[split][side] = [vocabulary.encode(sentence) for sentence in sentences]
+            arrays[f"{side}.words"], arrays[f"{side}.lengths"] = flatten(indices[split][side])
+            told[split] |= word_statistics(side, arrays[f"{side}.words"])
+        told[split] |= (more or {}).get(split, {})
+        save_file(arrays, folder / f"{split}.safetensors")
+        if split != "train":
+            write_json(folder / f"{split}.json", texts[split])
+    told["valid"]["unigram_nll"] = unigram_nll(
+        *(_ended(indices[split]["target"]) for split in ("train", "valid")), sizes["target"]
+    )
+    return told | {"refused": dict(refusals.counts)}
+
+
+def _ended(sentences: Sequence[np.ndarray]) -> np.ndarray:
+    return np.concatenate([part for sentence in sentences for part in (sentence, [END])])
+
+
+def unigram_nll(train: np.ndarray, held_out: np.ndarray, size: int) -> float:
+    """What a model that knows only how frequent each of ``size`` words is would reach, in nats a word.
+
+    Frequencies are the training text's, with one added to each.
+    """
+    counts = np.bincount(train, minlength=size) + 1.0
+    return float(-np.log(counts / counts.sum())[held_out].mean())
+
+
+def whole_word_statistics(
+    side: str, sentences: Iterable[Sequence[str]], encoding: subwords.Subwords, vocabulary: Vocabulary
+) -> dict[str, int | float]:
+    """Words of a side before they are parted, and the share of those with a piece that has no index (0 to 1)."""
+    counts = Counter(chain.from_iterable(sentences))
+    pieces = encoding.encode_all([[word] for word in counts])
+    unknown = [(vocabulary.encode(found) == UNKNOWN).any() for found in pieces]
+    share = float(np.average(unknown, weights=list(counts.values())))
+    return {f"{side}_whole_words": counts.total(), f"{side}_unknown_word_share": share}
+
+
+def word_statistics(side: str, words: np.ndarray) -> dict[str, int | float]:
+    """Words of a side, and the share of those without an index (0 to 1)."""
+    return {f"{side}_words": len(words), f"{side}_unknown_share": float((words == UNKNOWN).mean())}
+
+
+def flatten(sentences: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Ragged arrays as one, and their lengths."""
+    sentences = list(sentences)
+    return np.concatenate(sentences), np.array([len(sentence) for sentence in sentences], dtype=np.int32)
+
+
+def unflatten(words: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+    """The inverse of `flatten`."""
+    return np.split(words, np.cumsum(lengths)[:-1])

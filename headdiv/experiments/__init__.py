@@ -1,0 +1,1 @@
+"""Profiles, papers, runs and their results."""

@@ -1,0 +1,1 @@
+"""The ledger: every number the papers report, and its verdict."""

@@ -1,0 +1,341 @@
+"""What the five papers claim, as data: ``papers/claims/<paper>.yaml``, and the numbers of their tables.
+
+A claim is a number with its place in the paper. Those of the tables that stand in ``papers/<paper>.yaml`` are taken
+from there; the file of claims adds the sentences, and says how numbers are recomputed. No file says what comes of
+that: verdicts are computed (`headdiv.experiments.claims.ledger`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from headdiv.core.errors import ConfigError
+from headdiv.core.settings import Settings, Source, check, mistake, nearest
+from headdiv.experiments.claims.arithmetic import Working, WorkingError
+from headdiv.experiments.papers import FOLDER, Column, DataTable, Paper, Task, Variant, load_paper
+
+CLAIMS = FOLDER / "claims"
+RELATION = "relation"
+COSTS = ("days", "h", "ms")  # units
+PRINTS = "Expected a whole number, one with decimals in quotes ('2.10'), or true for a relation"
+PRINTED = re.compile(r"-?\d+(\.\d+)?")
+
+Kind = Literal["parameter count", "score", "cost", "arithmetic", "setting"]
+Sign = Literal["=", "about", "<", "<=", ">", ">="]
+
+
+class Recomputation(Settings):
+    """How a claimed number is worked out."""
+
+    working: str | None = Field(None, description="an expression; nothing can be worked out where left out")
+    sign: Sign = Field("=", description="how what is worked out must stand to the claim")
+    also: dict[str, str] = Field(default_factory=dict, description="further workings that explain, by what they are")
+    note: str | None = Field(None, description="how the sentence is read where it can be read in two ways")
+
+
+class Sentence(Recomputation):
+    """A number, or a relation, that the text or a caption states."""
+
+    value: bool | int | str = Field(description="as printed, decimals in quotes: '2.10'; true: a relation that holds")
+    unit: str = RELATION
+    kind: Kind = "arithmetic"
+
+    @field_validator("value", mode="before")
+    @classmethod
+    def _keeps_its_digits(cls, value: Any) -> Any:
+        whole = isinstance(value, int) and value is not False
+        if not whole and not (isinstance(value, str) and PRINTED.fullmatch(value)):
+            raise PydanticCustomError("printed", PRINTS)
+        return value
+
+    @model_validator(mode="after")
+    def _relations_are_true(self) -> Sentence:
+        if (self.value is True) != (self.unit == RELATION):
+            raise ValueError(f"unit: {self.unit!r} with the value {self.value!r}; a relation, and no number, is true")
+        return self
+
+
+class TableSetting(Settings):
+    """A column of a table that holds a setting: every row's is taken from the paper's own file."""
+
+    of: list[str] = Field(min_length=1, description="method.<option> or model.<size>; the first that a row has")
+    unit: str = ""
+    rows: list[str] | None = Field(None, description="of these rows alone")
+    table: str | None = Field(None, description="where it is not the row's")
+
+
+class Scale(Settings):
+    """What a run must be to decide anything about a task's results."""
+
+    data: dict[str, Any] = Field(description="keys of a run's data")
+    examples: int | None = Field(None, ge=1, description="training examples")
+    model: dict[str, Any] = Field(default_factory=dict, description="sizes, where the paper's own file has none")
+    epochs: int | None = Field(None, ge=1)
+    steps: int | None = Field(None, ge=1)
+    device: str | None = Field(None, description="part of the name of the machine that the paper's times are of")
+    ranks: int = 1
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Scale:
+        if (self.epochs is None) == (self.steps is None):
+            raise ValueError("epochs: expected one of epochs and steps")
+        return self
+
+
+class Model(Settings):
+    """A model whose parameters are counted beside those of the tasks' own sizes: ``params.<name>.<variant>``."""
+
+    task: str
+    model: dict[str, Any] = Field(default_factory=dict, description="sizes; over the task's own where it has them")
+    vocabulary: list[int]
+    kind: str | None = Field(None, description="another kind than the task's; all its sizes are then given here")
+    data: dict[str, Any] = Field(default_factory=dict)
+
+
+class ClaimsFile(Settings):
+    """All that a paper claims beside its tables' numbers, and how both are recomputed."""
+
+    scale: dict[str, Scale] = Field(default_factory=dict, description="by task")
+    models: dict[str, Model] = Field(default_factory=dict)
+    tables: dict[str, dict[str, str]] = Field(
+        default_factory=dict, description="by task: the table of a column or variant, where it is not the task's"
+    )
+    workings: dict[str, dict[str, str | Recomputation]] = Field(
+        default_factory=dict, description="by task or table: of a column, or of <row>.<column>; 'row' is the row itself"
+    )
+    settings: dict[str, dict[str, TableSetting]] = Field(default_factory=dict, description="by task: by column's label")
+    sentences: dict[str, dict[str, Sentence]] = Field(description="by place, by what is claimed there")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One number of a paper.
+
+    Attributes:
+        value: the number; True for a relation.
+        step: one unit of its last printed digit.
+        at: keys that lead to it in the file of claims, for messages.
+    """
+
+    paper: str
+    place: str
+    value: float | bool
+    step: float
+    unit: str
+    kind: Kind
+    working: Working | None = None
+    sign: Sign = "="
+    also: dict[str, Working] = field(default_factory=dict)
+    note: str | None = None
+    at: tuple[str, ...] = ()
+
+
+def papers_with_claims() -> list[str]:
+    """The papers that have a file of claims, by name."""
+    return sorted(path.stem for path in CLAIMS.glob("*.yaml"))
+
+
+def claims_source(paper: str) -> Source:
+    """The file of claims, which knows its lines.
+
+    Raises:
+        ConfigError: there is none for this paper, or it is not YAML.
+    """
+    known = papers_with_claims()
+    if paper not in known:
+        raise ConfigError(f"claims of {paper!r} are not known{nearest(paper, known)}")
+    return Source(CLAIMS / f"{paper}.yaml")
+
+
+@cache
+def load_claims(paper: str) -> ClaimsFile:
+    """A paper's file of claims.
+
+    Raises:
+        ConfigError: there is none, or it has a mistake: file, line, key, what was found, what is expected.
+    """
+    source = claims_source(paper)
+    told = check(ClaimsFile, source.data, source=source)
+    known = load_paper(paper)
+    for section, names in (("scale", known.tasks), ("tables", known.tasks), ("settings", known.tasks)):
+        for name in getattr(told, section):
+            if name not in names:
+                raise mistake((section, name), f"unknown task{nearest(name, list(names))}", source)
+    _check_keys(told, known, source)
+    return told
+
+
+def _check_keys(told: ClaimsFile, known: Paper, source: Source) -> None:
+    """What workings, tables and models name must be there: a name with a slip would silently change nothing."""
+    for name, model in told.models.items():
+        if model.task not in known.tasks:
+            raise mistake(("models", name, "task"), f"unknown task{nearest(model.task, list(known.tasks))}", source)
+    for name, workings in told.workings.items():
+        table = known.tasks.get(name) or known.tables.get(name)
+        if table is None:
+            raise mistake(("workings", name), f"unknown table{nearest(name, [*known.tasks, *known.tables])}", source)
+        rows = list(table.rows if isinstance(table, DataTable) else table.variants)
+        for key in workings:
+            row, _, column = key.rpartition(".")
+            if column not in table.columns or (row and row not in rows):
+                raise mistake(("workings", name, key), "expected <column> or <row>.<column> of that table", source)
+    for name, tables in told.tables.items():
+        task = known.tasks[name]
+        for key in tables:
+            if key not in task.variants and key not in task.columns:
+                names = [*task.variants, *task.columns]
+                raise mistake(("tables", name, key), f"unknown row or column{nearest(key, names)}", source)
+
+
+def claims_of(paper: str) -> list[Claim]:
+    """All claims of a paper: its tables' numbers, then its sentences.
+
+    Raises:
+        ConfigError: the file of claims has a mistake.
+    """
+    told, known = load_claims(paper), load_paper(paper)
+    claims = [
+        claim
+        for name, task in known.tasks.items()
+        for claim in (*_reported(paper, name, task, told), *_settings(paper, name, task, told))
+    ]
+    for name, table in known.tables.items():
+        claims += _data_table(paper, name, table, told)
+    for section, sentences in told.sentences.items():
+        claims += [_sentence(paper, section, what, sentence) for what, sentence in sentences.items()]
+    return claims
+
+
+def identifier(name: str) -> str:
+    """A variant's name in workings: ``direct_8`` for ``direct-8``."""
+    return name.replace("-", "_")
+
+
+def step_of(column: Column, name: str, task: Task | None = None) -> float:
+    """One unit of the last digit in a column; counts that are printed in full have none that was rounded."""
+    if name == "parameters":
+        printed_to = task.sizes.printed_to if task and task.sizes else 1
+        return float(printed_to) if printed_to > 1 else 0.0
+    return 10.0**-column.digits
+
+
+def sizes_of(task: Task, row: Variant, scale: Scale | None = None) -> dict[str, Any]:
+    """The sizes of a row's model in the paper; empty where they are not known."""
+    own = task.sizes.model if task.sizes else scale.model if scale else {}
+    return {**own, **row.model} if own else {}
+
+
+def walk(told: Any, keys: list[str]) -> Any:
+    """The value below these keys; None where one of them is missing."""
+    for key in keys:
+        if not isinstance(told, dict) or key not in told:
+            return None
+        told = told[key]
+    return told
+
+
+def _reported(paper: str, name: str, task: Task, told: ClaimsFile) -> Iterator[Claim]:
+    places = told.tables.get(name, {})
+    for variant, row in task.variants.items():
+        for column, value in row.reported.items():
+            shown = task.columns[column]
+            default = f"ours.{name}.row.{column}"
+            if column == "parameters":
+                default = f"params.{name}.row" if task.sizes else None
+            table = places.get(column) or places.get(variant) or task.table
+            given = {
+                "place": f"{table}, {row.label}, {shown.label}",
+                "value": value,
+                "step": step_of(shown, column, task),
+                "unit": unit_of(shown),
+                "kind": "parameter count" if column == "parameters" else "cost" if shown.unit in COSTS else "score",
+            }
+            yield _from_table(paper, name, variant, column, told, default, given)
+
+
+def _data_table(paper: str, name: str, table: DataTable, told: ClaimsFile) -> Iterator[Claim]:
+    for row, numbers in table.rows.items():
+        for column, value in numbers.items():
+            shown = table.columns[column]
+            given = {
+                "place": f"{table.table}, {row}, {shown.label}",
+                "value": value,
+                "step": step_of(shown, column),
+                "unit": shown.unit,
+                "kind": "setting",
+            }
+            yield _from_table(paper, name, row, column, told, None, given)
+
+
+def _from_table(
+    paper: str, name: str, row: str, column: str, told: ClaimsFile, default: str | None, given: dict[str, Any]
+) -> Claim:
+    """A number of a table; one with a working of its own, not that of its kind, is arithmetic."""
+    workings = told.workings.get(name, {})
+    own = workings.get(f"{row}.{column}", workings.get(column))
+    at = ("workings", name, f"{row}.{column}" if f"{row}.{column}" in workings else column)
+    how = Recomputation(working=own) if isinstance(own, str) else own or Recomputation(working=default)
+    if own and given["kind"] != "parameter count":
+        given = given | {"kind": "arithmetic"}
+    return _claim(paper, how, at, name, row, **given)
+
+
+def _settings(paper: str, name: str, task: Task, told: ClaimsFile) -> Iterator[Claim]:
+    scale = told.scale.get(name)
+    for label, setting in told.settings.get(name, {}).items():
+        for variant, row in task.variants.items():
+            if not row.reported or (setting.rows is not None and variant not in setting.rows):
+                continue
+            has = {"method": row.method, "model": sizes_of(task, row, scale)}
+            found = [(path, walk(has, path.split("."))) for path in setting.of]
+            path, value = next(((path, value) for path, value in found if value is not None), ("", None))
+            if value is not None:
+                how = Recomputation(working=f"ours.{name}.row.config.{path}")
+                digits = len(str(value).partition(".")[2])
+                table = setting.table or told.tables.get(name, {}).get(variant) or task.table
+                yield _claim(paper, how, ("settings", name, label), name, variant, kind="setting", unit=setting.unit,
+                             place=f"{table}, {row.label}, {label}", value=value, step=10.0**-digits)  # fmt: skip
+
+
+def _sentence(paper: str, section: str, what: str, told: Sentence) -> Claim:
+    at = ("sentences", section, what)
+    digits = len(str(told.value).partition(".")[2])
+    value = True if told.value is True else float(told.value)
+    return _claim(paper, told, at, "", "", place=f"{section}, {what}", value=value, step=10.0**-digits,
+                  unit=told.unit, kind=told.kind)  # fmt: skip
+
+
+def _claim(paper: str, how: Recomputation, at: tuple[str, ...], name: str, row: str, **given: Any) -> Claim:
+    def parsed(text: str) -> Working:
+        try:
+            return Working(_of_row(text, name, identifier(row)) if row else text)
+        except WorkingError as error:
+            raise mistake(at, str(error), claims_source(paper)) from None
+
+    return Claim(
+        paper,
+        working=parsed(how.working) if how.working else None,
+        sign=how.sign,
+        also={what: parsed(text) for what, text in how.also.items()},
+        note=how.note,
+        at=at,
+        **given,
+    )
+
+
+def _of_row(text: str, name: str, row: str) -> str:
+    """``row.bleu`` -> ``translation.direct_8.bleu``, ``params.translation.row`` -> ``params.translation.direct_8``."""
+    return re.sub(r"(?<=\.)row\b", row, re.sub(r"(?<![\w.])row(?=\.)", f"{name}.{row}", text))
+
+
+def unit_of(column: Column) -> str:
+    """A column's unit; of one without, what its label ends in: "Training BLEU" -> "BLEU"."""
+    last = column.label.split()[-1]
+    return column.unit or (last if last.isupper() else last.lower())

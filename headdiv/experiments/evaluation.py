@@ -1,0 +1,127 @@
+"""Scores of a finished run, each with its signature: what the file is made of that everything above reads."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from headdiv.analysis.measures import averages, by_place, compare_heads
+from headdiv.core import paths
+from headdiv.core.files import read_json, write_json
+from headdiv.core.provenance import commit, provenance
+from headdiv.methods import make_method
+from headdiv.tasks import TASKS
+from headdiv.tasks.base import Run, observed_heads, outputs_path, score, vocabulary_of
+from headdiv.tasks.config import RunConfig
+from headdiv.tasks.seq2seq import Seq2Seq
+
+FORMAT = 3  # of metrics.json
+
+
+def evaluate(run: Run) -> dict[str, Any]:
+    """Everything that is reported of a run: metrics.json as a dictionary.
+
+    Outputs (translations, summaries, answers) are kept beside the model, so that scoring again with the
+    same search costs nothing.
+    """
+    record, config = run.record, run.config
+    task, last = TASKS[config.kind], record["curve"][-1]
+    search = search_time(run)
+    scores, outputs = task.scores(run), task.outputs_file(run)
+    return {
+        "format": FORMAT,
+        **run.identity(),
+        "parameters": record["parameters"],
+        "scores": {
+            "training_loss": score(last["training_loss"], task.unit, _training_loss_definition(config)),
+            "validation_accuracy": score(last["validation_accuracy"], "%", task.accuracy),
+            "validation_nll": score(last["validation_nll"], task.unit, "without label smoothing and dropout"),
+            "unigram_nll": score(
+                record["data"]["valid"]["unigram_nll"], task.unit, f"validation split: {task.unigram}"
+            ),
+            **scores,
+        },
+        "curve": record["curve"],
+        "heads": _heads(run),
+        "outputs": None if outputs is None else str(outputs.relative_to(paths.home())),
+        "cost": record["cost"] | ({"search": search} if search else {}),
+        "data": record["data"],
+        "provenance": {**record["provenance"], "evaluated_at_commit": commit()},
+    }
+
+
+def search_time(run: Run) -> dict[str, Any] | None:
+    """How long the search of the test set took when its outputs were made; they are made now where they are not there.
+
+    Measured is one pass by the wall clock, the model loaded before, until the texts are written. Nothing is repeated:
+    on a machine that does other things meanwhile the number is noisy.
+
+    Returns:
+        seconds, sentences, sentences_per_second, beam, batch_sentences, device, threads. None for a task whose outputs
+        are not searched word by word, and for outputs that were made before times were kept.
+    """
+    task = TASKS[run.config.kind]
+    if not isinstance(task, Seq2Seq):
+        return None
+    path = outputs_path(run, "search")
+    if not task.outputs_file(run).is_file():
+        began = time.perf_counter()
+        sentences = len(task.outputs(run))
+        seconds = time.perf_counter() - began
+        machine, decode = provenance(run.config.threads, run.device), run.config.decode
+        told = {
+            "seconds": seconds,
+            "sentences": sentences,
+            "sentences_per_second": sentences / seconds,
+            "beam": decode.beam,
+            "batch_sentences": decode.batch_sentences,
+            "device": machine["device"],
+            "threads": machine["threads"],
+        }
+        write_json(path, told)
+    return read_json(path) if path.is_file() else None
+
+
+def examples(run: Run, count: int) -> pd.DataFrame:
+    """Inputs, references and outputs of the first ``count`` examples of the test set."""
+    return TASKS[run.config.kind].examples(run, count)
+
+
+def apply(run: Run, text: str) -> str:
+    """What a translation, summarisation or language model makes of a text that you type in."""
+    return TASKS[run.config.kind].apply(run, text)
+
+
+def answer(run: Run, passage: str, question: str) -> str:
+    """What a question-answering model answers to a question that you type in, on a passage that you type in."""
+    return TASKS[run.config.kind].answer(run, passage, question)
+
+
+def head_measures(run: Run) -> pd.DataFrame:
+    """Measures of the heads on the validation split by place ("encoder 1"), one number each.
+
+    Means over the heads of a module (confidence, entropy) and over its pairs of different heads (cosine, l2,
+    correlation, cka, js; NaN where there is one head): see `headdiv.analysis.measures.Compared`.
+    """
+    task = TASKS[run.config.kind]
+    found = compare_heads(observed_heads(task, run.model, run.corpus, "valid", run.config, run.device))
+    rows = {spec.place: averages(measured) for spec, measured in found}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _heads(run: Run) -> dict[str, Any]:
+    """What the method finds in the model, and measures of the heads on the validation split."""
+    task, method = TASKS[run.config.kind], make_method(run.config.method)
+    observe = partial(observed_heads, task, run.model, run.corpus, "valid", run.config, run.device)
+    vocabulary = max(vocabulary_of(run.corpus)) + 1  # a masked model reads one word more, the blank
+    # The second pass is one only for a method that reads it, and far cheaper without attention weights.
+    own = method.observed_findings(observe(weights=False), vocabulary, partial(task.spell, run.corpus))
+    return {**method.findings(run.model), "measures": by_place(compare_heads(observe())), **own}
+
+
+def _training_loss_definition(config: RunConfig) -> str:
+    smoothing = config.train.label_smoothing
+    return f"mean over the last epoch's steps, dropout {config.model.dropout}, label smoothing {smoothing}"

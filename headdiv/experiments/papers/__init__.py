@@ -1,0 +1,120 @@
+"""What the papers report, as data: variants by name, what each is called there, and its numbers."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from headdiv.core.errors import ConfigError
+from headdiv.core.settings import Settings, Source, check, nearest
+
+FOLDER = Path(__file__).parent
+
+
+class Variant(Settings):
+    """A row of a paper's table: the method that makes it, and what the paper reports."""
+
+    label: str
+    method: dict[str, Any]
+    model: dict[str, Any] = Field(default_factory=dict, description="sizes of this row alone")
+    reported: dict[str, float] = Field(default_factory=dict)
+
+
+class Column(Settings):
+    """A number that is reported in every row."""
+
+    label: str
+    unit: str
+    better: str | None = Field(None, pattern="^(higher|lower)$")
+    digits: int = Field(ge=0, description="decimals that the paper prints")
+
+
+class Sizes(Settings):
+    """The model that a paper's parameter counts belong to."""
+
+    model: dict[str, Any]
+    vocabulary: list[int]
+    printed_to: int = Field(1, ge=1, description="counts are printed to so many parameters")
+    data: dict[str, Any] = Field(default_factory=dict, description="of the data, what the model's size depends on")
+
+
+class Task(Settings):
+    """One task of a paper, and the table of its results."""
+
+    title: str
+    table: str
+    kind: str | None = Field(None, description="what kind of task it is; its own name where left out")
+    sizes: Sizes | None = Field(None, description="what the reported parameter counts belong to")
+    columns: dict[str, Column]
+    variants: dict[str, Variant]
+    notes: list[str] = Field(default_factory=list)
+
+
+class DataTable(Settings):
+    """A table about a task's data: numbers by source of the text."""
+
+    title: str
+    table: str
+    task: str = Field(description="whose runs read the data")
+    columns: dict[str, Column]
+    rows: dict[str, dict[str, float]]
+    notes: list[str] = Field(default_factory=list)
+
+
+class Paper(Settings):
+    """A paper, its tasks, and its tables that are not about a task's results."""
+
+    title: str
+    citation: str
+    doi: str | None = None
+    tasks: dict[str, Task]
+    tables: dict[str, DataTable] = Field(default_factory=dict)
+
+
+@cache
+def load_paper(name: str) -> Paper:
+    """The paper of this name (``deacon``).
+
+    Raises:
+        ConfigError: there is no such paper, or its file is wrong.
+    """
+    known = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    if name not in known:
+        raise ConfigError(f"paper {name!r} is not known{nearest(name, known)}")
+    source = Source(FOLDER / f"{name}.yaml")
+    return check(Paper, source.data, source=source)
+
+
+def load_task(paper: str, task: str) -> Task:
+    """One task of a paper.
+
+    Raises:
+        ConfigError: there is no such paper or task.
+    """
+    tasks = load_paper(paper).tasks
+    if task not in tasks:
+        raise ConfigError(f"task {task!r} of {paper} is not known{nearest(task, list(tasks))}")
+    return tasks[task]
+
+
+def task_of(experiment: str) -> Task:
+    """The task of ``<paper>/<task>``.
+
+    Raises:
+        ConfigError: there is no such paper or task.
+    """
+    paper, _, task = experiment.partition("/")
+    return load_task(paper, task)
+
+
+def data_table_of(name: str) -> DataTable | None:
+    """The table ``<paper>/<table>`` about data; None where the paper has none of this name.
+
+    Raises:
+        ConfigError: there is no such paper.
+    """
+    paper, _, table = name.partition("/")
+    return load_paper(paper).tables.get(table)

@@ -1,0 +1,187 @@
+"""Profiles: which experiments to run and how, expanded into the configuration of every single run.
+
+A profile is a YAML file in ``config/`` (or anywhere). For each experiment ``<paper>/<task>`` it says data,
+model, training and decoding; the variants come from the paper's own file, and more can be defined:
+
+    experiments:
+      deacon/translation:
+        data: {name: toy}
+        variants: [baseline, direct-8, direct-5]       # all of the paper's, where left out
+        define:
+          direct-5: {name: deacon, architecture: direct, m: 5}
+        methods:
+          deacon: {delta_p: 0.05}                      # options for every variant of that method
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from headdiv.core import paths
+from headdiv.core.errors import ConfigError
+from headdiv.core.settings import Settings, Source, check, mistake, nearest
+from headdiv.experiments.papers import load_task
+from headdiv.methods import METHODS, check_method
+from headdiv.nn.config import Sizes
+from headdiv.tasks import TASKS
+from headdiv.tasks.config import RunConfig
+from headdiv.training.config import TrainConfig
+
+VARIANT = re.compile(r"[A-Za-z0-9-]+")  # names a folder of results and a wildcard of the Snakefile
+
+
+class Experiment(Settings):
+    """One paper's task in a profile; data, model and decode have the keys of the task."""
+
+    data: dict[str, Any]
+    model: dict[str, Any] = Field(default_factory=dict)
+    train: TrainConfig = TrainConfig()
+    decode: dict[str, Any] = Field(default_factory=dict)
+    variants: list[str] | None = Field(None, description="names; all of the paper's where left out")
+    define: dict[str, dict[str, Any]] = Field(default_factory=dict, description="further variants: their method")
+    methods: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options by method, for all variants")
+
+
+class Profile(Settings):
+    """A whole profile."""
+
+    title: str
+    seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
+    threads: int = Field(1, ge=1, description="CPU threads of each run")
+    experiments: dict[str, Experiment] = Field(min_length=1, description="by <paper>/<task>")
+
+
+class Runs:
+    """The checked runs of a profile.
+
+    Args:
+        profile: a name (``quick``: config/quick.yaml) or the path of a YAML file.
+
+    Raises:
+        ConfigError: the first mistake, with file, line and key.
+    """
+
+    def __init__(self, profile: str) -> None:
+        source = Source(paths.profile_file(profile))
+        self.name = source.path.stem
+        self.profile = check(Profile, source.data, source=source)
+        self._all: dict[tuple[str, str, int], RunConfig] = {}
+        for name, experiment in self.profile.experiments.items():
+            self._expand(name, experiment, source)
+
+    def _expand(self, name: str, experiment: Experiment, source: Source) -> None:
+        at = ("experiments", name)
+        paper, _, task = name.partition("/")
+        try:
+            told = load_task(paper, task)
+            rows, kind = told.variants, told.kind or task
+        except ConfigError as error:
+            raise mistake(at, str(error), source) from None
+        kinds = TASKS[kind]
+        data = check(kinds.Data, experiment.data, (*at, "data"), source)
+        check(kinds.Model, experiment.model, (*at, "model"), source)
+        decode = check(kinds.Decode, experiment.decode, (*at, "decode"), source)
+        kinds.check_data(data, (*at, "data"), source)
+        for method, options in experiment.methods.items():
+            if method not in METHODS:
+                raise mistake((*at, "methods", method), f"unknown method{nearest(method, list(METHODS))}", source)
+            if "name" in options:
+                what = "options of a method stand here; another method is a variant under 'define'"
+                raise mistake((*at, "methods", method, "name"), what, source)
+        for variant in experiment.define:
+            if not VARIANT.fullmatch(variant):
+                what = "a variant's name is made of letters, digits and hyphens"
+                raise mistake((*at, "define", variant), what, source)
+        known = {variant: row.method for variant, row in rows.items()} | experiment.define
+        for position, variant in enumerate(experiment.variants or known):
+            if variant not in known:
+                what = f"unknown variant {variant!r}{nearest(variant, list(known))}"
+                raise mistake((*at, "variants", position), what, source)
+            own = rows[variant].model if variant in rows and variant not in experiment.define else {}
+            model = check(kinds.Model, experiment.model | own, (*at, "model"), source)
+            method = self._method(variant, known[variant], experiment, model, at, source)
+            for seed in self.profile.seeds:
+                self._all[name, variant, seed] = RunConfig(
+                    paper=paper,
+                    task=task,
+                    kind=kind,
+                    variant=variant,
+                    data=data,
+                    model=model,
+                    method=method,
+                    train=experiment.train,
+                    decode=decode,
+                    seed=seed,
+                    threads=self.profile.threads,
+                )
+
+    @staticmethod
+    def _method(
+        variant: str, own: dict[str, Any], experiment: Experiment, model: Sizes, at: tuple[str, ...], source: Source
+    ) -> dict[str, Any]:
+        """A method with all options: what the profile defines wins over ``methods``, which wins over the paper."""
+        defined = variant in experiment.define
+        told = with_shared(own, experiment.methods, own_first=defined)
+        if defined:
+            return check_method(told, model, (*at, "define", variant), source)
+        here = ("methods", own["name"]) if experiment.methods.get(own["name"]) else ("variants", variant)
+        return check_method(told, model, (*at, *here), source)
+
+    def all(self) -> list[RunConfig]:
+        """Every run, in the profile's order."""
+        return list(self._all.values())
+
+    def experiments(self) -> list[str]:
+        """<paper>/<task> of each experiment."""
+        return list(self.profile.experiments)
+
+    def of(self, experiment: str) -> list[RunConfig]:
+        """The runs of one experiment.
+
+        Raises:
+            ConfigError: the profile has no such experiment.
+        """
+        if experiment not in self.profile.experiments:
+            known = list(self.profile.experiments)
+            raise ConfigError(f"profile {self.name}: no experiment {experiment!r}{nearest(experiment, known)}")
+        return [config for (name, _, _), config in self._all.items() if name == experiment]
+
+    def one(self, experiment: str, variant: str, seed: int) -> RunConfig:
+        """One run.
+
+        Raises:
+            ConfigError: the profile has no such run.
+        """
+        runs = {(config.variant, config.seed): config for config in self.of(experiment)}
+        if (variant, seed) not in runs:
+            variants = sorted({name for name, _ in runs})
+            if variant not in variants:
+                raise ConfigError(f"profile {self.name}: no variant {variant!r}{nearest(variant, variants)}")
+            seeds = ", ".join(map(str, self.profile.seeds))
+            raise ConfigError(f"profile {self.name}: no seed {seed}; its seeds are {seeds}")
+        return runs[variant, seed]
+
+
+def with_shared(own: dict[str, Any], methods: dict[str, dict[str, Any]], own_first: bool) -> dict[str, Any]:
+    """A method with the options that ``methods`` gives every variant of it; of a combination each method with its own.
+
+    Args:
+        own: name and options, not yet checked.
+        methods: options by method.
+        own_first: whether ``own`` wins where both name an option.
+    """
+    shared = methods.get(str(own.get("name")), {})
+    told = {**shared, **own} if own_first else {**own, **shared}
+    if told.get("name") == "combined" and isinstance(told.get("methods"), list):
+        told["methods"] = [
+            with_shared(part, methods, own_first) if isinstance(part, dict) else part for part in told["methods"]
+        ]
+    return told
+
+
+def run_config(profile: str, experiment: str, variant: str, seed: int) -> RunConfig:
+    """The configuration of one run of a profile, e.g. ("quick", "deacon/translation", "direct-8", 1)."""
+    return Runs(profile).one(experiment, variant, seed)

@@ -1,0 +1,1 @@
+"""The Transformer on packed rows: attention, losses, decoding, and the drop-in for other models."""

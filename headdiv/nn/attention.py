@@ -1,0 +1,314 @@
+"""Multi-head attention on packed rows (Vaswani et al. 2017, section 3.2), and what it can tell of its heads.
+
+Letters for shapes: B batch, T rows (real tokens), R windows, N query slots, S key slots, H heads,
+D model width, K head width (d_k).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from headdiv.nn.packing import Side, attention_mask
+
+Kind = Literal["encoder", "decoder", "cross"]
+
+WIDE = 64 * 64  # weights of a window and head: up to here our own product is as fast, beyond torch's fused one wins
+
+
+@dataclass(frozen=True)
+class AttentionSpec:
+    """What a method is told about the attention module that it is asked to build."""
+
+    kind: Kind  # encoder self-, decoder self- or encoder-decoder attention
+    layer: int  # from 0
+    d_model: int  # D
+    heads: int  # H
+    bias: bool = False  # of the query, key and value projections
+
+    @property
+    def d_head(self) -> int:
+        """K = D / H, the paper's d_k."""
+        return self.d_model // self.heads
+
+    @property
+    def place(self) -> str:
+        """What results call it: "encoder 1", "decoder 2", "cross 1"."""
+        return f"{self.kind} {self.layer + 1}"
+
+
+@dataclass(frozen=True)
+class BlockSpec:
+    """What a method is told about the block (layer) whose output it may change."""
+
+    stack: Literal["encoder", "decoder"]
+    layer: int  # from 0
+    d_model: int  # D
+
+
+@dataclass(frozen=True)
+class AttentionLayout:
+    """Who may look at whom in one kind of attention: the two sides and the mask between them.
+
+    Without a mask every slot sees itself and all earlier ones of its window (a language model's full windows).
+    """
+
+    queries: Side
+    keys: Side
+    mask: Tensor | None  # (R, 1, N, S), added to the scores
+
+    def written_out(self) -> Tensor:
+        """The mask, also where it is only implied."""
+        return attention_mask(self.queries, self.keys, causal=True) if self.mask is None else self.mask
+
+    @property
+    def wide(self) -> bool:
+        """Whether a window's weights are too many to be held for the backward pass."""
+        return self.queries.sentences.shape[1] * self.keys.sentences.shape[1] > WIDE
+
+
+@dataclass(frozen=True)
+class HeadRecord:
+    """What the heads of one module did in one forward pass, with gradient; nothing is averaged over heads."""
+
+    spec: AttentionSpec
+    layout: AttentionLayout
+    weights: Tensor | None  # (R, H, N, S); None where they were not asked for
+    values: Tensor  # (T', H, K), a row for each key
+    outputs: Tensor  # (T, H, K), before the output stage
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """Collects what heads do while `record_heads` is open."""
+
+    weights: bool  # whether anybody asked for them
+    records: list[HeadRecord]
+
+
+@dataclass
+class Cache:
+    """Keys and values of earlier positions, for decoding one token at a time."""
+
+    keys: Tensor  # (B, H, S, K)
+    values: Tensor  # (B, H, S, K)
+    length: int  # filled positions of S
+    mask: Tensor | None = None  # (B, 1, 1, S), added to the scores (encoder-decoder attention)
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch, in this order."""
+        self.keys, self.values = self.keys[rows], self.values[rows]
+        if self.mask is not None:
+            self.mask = self.mask[rows]
+
+    def reorder(self, rows: Tensor) -> None:
+        """The same number of rows in another order; only what is filled moves."""
+        self.keys[:, :, : self.length] = self.keys[rows, :, : self.length]
+        self.values[:, :, : self.length] = self.values[rows, :, : self.length]
+
+
+class MultiHeadAttention(nn.Module):
+    """Scaled dot-product attention in H heads, and an output stage (in the baseline, W^O).
+
+    The projections W^Q, W^K, W^V (Eqs. 2 to 4) are the three blocks of ``in_projection``'s rows; head i
+    owns rows i·K to (i+1)·K of each.
+    """
+
+    def __init__(self, spec: AttentionSpec, output: nn.Module | None = None) -> None:
+        super().__init__()
+        self.spec = spec
+        width = spec.heads * spec.d_head
+        self.in_projection = nn.Linear(spec.d_model, 3 * width, bias=spec.bias)
+        self.output = nn.Linear(width, spec.d_model) if output is None else output
+        self.recorder: Recorder | None = None  # there while `record_heads` is open
+
+    def forward(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
+        """(T, D) queries and, for encoder-decoder attention, (T', D) memory -> (T, D)."""
+        return self.output(self.attend(x, memory, layout))
+
+    def attend(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
+        """The heads side by side, M of Eq. 6: (T, H·K)."""
+        H, K = self.spec.heads, self.spec.d_head
+        if memory is None:
+            projected = self.in_projection(x)  # (T, 3·H·K)
+            q, k, v = into_windows(projected, layout.queries, 3, H)  # (R, H, N, K) each
+        else:
+            projected = self._project(memory, 1, 3)  # (T', 2·H·K)
+            (q,) = into_windows(self._project(x, 0, 1), layout.queries, 1, H)
+            k, v = into_windows(projected, layout.keys, 2, H)
+        z, weights = dot_product(q, k, v, layout, self.recorder is not None and self.recorder.weights)
+        heads = out_of_windows(z, layout.queries)  # (T, H·K)
+        if self.recorder is not None:
+            values = projected[:, -H * K :].view(-1, H, K)
+            self.recorder.records.append(HeadRecord(self.spec, layout, weights, values, heads.view(-1, H, K)))
+        return heads
+
+    def _project(self, x: Tensor, first: int, last: int) -> Tensor:
+        """Blocks first to last (of query 0, key 1, value 2) of the projections: (T, D) -> (T, (last−first)·H·K)."""
+        width = self.spec.heads * self.spec.d_head
+        rows = slice(first * width, last * width)
+        bias = self.in_projection.bias
+        return F.linear(x, self.in_projection.weight[rows], None if bias is None else bias[rows])
+
+    # ---- one token at a time
+
+    def self_cache(self, batch: int, length: int, like: Tensor) -> Cache:
+        """An empty cache for ``length`` positions."""
+        shape = (batch, self.spec.heads, length, self.spec.d_head)
+        return Cache(like.new_zeros(shape), like.new_zeros(shape), 0)
+
+    def cross_cache(self, memory: Tensor, mask: Tensor) -> Cache:
+        """Keys and values of padded memory (B, S, D); mask (B, S) is added to the scores."""
+        B, S, _ = memory.shape
+        kv = self._project(memory, 1, 3).view(B, S, 2, self.spec.heads, self.spec.d_head)
+        keys, values = (part.transpose(1, 2).contiguous() for part in kv.unbind(2))
+        return Cache(keys, values, S, mask[:, None, None, :])
+
+    def step(self, x: Tensor, cache: Cache) -> Tensor:
+        """One new position for each row of the batch, (B, D) -> (B, D); a self-attention cache grows by it."""
+        B, H, K = x.shape[0], self.spec.heads, self.spec.d_head
+        if cache.mask is None:
+            q, k, v = self.in_projection(x).view(B, 3, H, 1, K).unbind(1)
+            cache.keys[:, :, cache.length] = k[:, :, 0]
+            cache.values[:, :, cache.length] = v[:, :, 0]
+            cache.length += 1
+        else:
+            q = self._project(x, 0, 1).view(B, H, 1, K)
+        keys, values = cache.keys[:, :, : cache.length], cache.values[:, :, : cache.length]
+        z = F.scaled_dot_product_attention(q, keys, values, attn_mask=cache.mask)  # (B, H, 1, K)
+        return self.output(z.reshape(B, H * K))
+
+
+class ScaledDotProduct(torch.autograd.Function):
+    """softmax(q kᵀ/√K + mask) v (Eq. 5) with a backward pass of four batched products and no copies.
+
+    On short windows this takes 60 % of the time of torch's fused CPU kernel. The weights come with it, for losses
+    on them; as long as nobody uses them they cost nothing.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """q (R, H, N, K), k and v (R, H, S, K), mask (R, 1, N, S) -> (R, H, N, K) and weights (R, H, N, S)."""
+        ctx.set_materialize_grads(False)
+        scores = q @ k.transpose(-2, -1)
+        p = torch.softmax(scores.mul_(q.shape[-1] ** -0.5).add_(mask), dim=-1)
+        p = p.to(v.dtype)  # on a GPU autocast makes it float32, which `backward` cannot multiply with bfloat16
+        ctx.save_for_backward(q, k, v, p)
+        return p @ v, p
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, grad_weights: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Gradients of q, k, v; the mask has none."""
+        q, k, v, p = ctx.saved_tensors
+        if grad is None and grad_weights is None:
+            return None, None, None, None
+        if grad is None:
+            grad_v, grad_p = None, grad_weights.clone()
+        else:
+            grad_v = p.transpose(-2, -1) @ grad
+            grad_p = grad @ v.transpose(-2, -1)
+            if grad_weights is not None:
+                grad_p += grad_weights
+        grad_scores = grad_p.sub_((grad_p * p).sum(dim=-1, keepdim=True)).mul_(p).mul_(q.shape[-1] ** -0.5)
+        return grad_scores @ k, grad_scores.transpose(-2, -1) @ q, grad_v, None
+
+
+def dot_product(
+    q: Tensor, k: Tensor, v: Tensor, layout: AttentionLayout, weights: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """softmax(q kᵀ/√K + mask) v, (R, H, N, K), by whichever way is faster for windows of this width.
+
+    The weights (R, H, N, S) come with it where they are asked for.
+    """
+    if weights or not layout.wide:
+        z, p = ScaledDotProduct.apply(q, k, v, layout.written_out())
+        return z, p if weights else None
+    mask = layout.mask if layout.mask is None else layout.mask.to(q.dtype)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None), None
+
+
+def into_windows(x: Tensor, side: Side, parts: int, heads: int) -> tuple[Tensor, ...]:
+    """(T, parts·H·K) rows -> ``parts`` tensors (R, H, N, K); an empty slot holds some row's values."""
+    return _IntoWindows.apply(x, side, parts, heads)
+
+
+def out_of_windows(z: Tensor, side: Side) -> Tensor:
+    """(R, H, N, K) windows -> (T, H·K) rows; empty slots are dropped."""
+    return _OutOfWindows.apply(z, side)
+
+
+def _gather(x: Tensor, side: Side, parts: int, heads: int) -> Tensor:
+    if not side.full:
+        x = x.index_select(0, side.rows)
+    R, N = side.sentences.shape
+    K = x.shape[1] // (parts * heads)
+    return x.view(R, N, parts, heads, K).permute(2, 0, 3, 1, 4).contiguous()  # (parts, R, H, N, K)
+
+
+def _scatter(parts: Sequence[Tensor], side: Side) -> Tensor:
+    """(R, H, N, K) each -> (T, parts·H·K), in one pass over memory."""
+    R, H, N, K = parts[0].shape
+    x = parts[0].new_empty(R, N, len(parts), H, K)
+    for i, part in enumerate(parts):
+        x[:, :, i] = part.transpose(1, 2)
+    x = x.view(R * N, len(parts) * H * K)
+    return x if side.full else x.index_select(0, side.slots)
+
+
+class _IntoWindows(torch.autograd.Function):
+    """A gather whose backward pass is a gather too: an empty slot is masked, so its gradient is zero.
+
+    Autograd's own answer would be a scatter with addition, many times slower.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, side: Side, parts: int, heads: int) -> tuple[Tensor, ...]:
+        ctx.side = side
+        return _gather(x, side, parts, heads).unbind(0)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        return _scatter(grads, ctx.side), None, None, None
+
+
+class _OutOfWindows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, side: Side) -> Tensor:
+        ctx.side, ctx.heads = side, z.shape[1]
+        return _scatter([z], side)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        side = ctx.side
+        if side.full:
+            return _gather(grad, side, 1, ctx.heads)[0], None
+        R, N = side.sentences.shape
+        spread = grad.new_zeros(R * N, grad.shape[1])
+        spread[side.slots] = grad
+        return spread.view(R, N, ctx.heads, grad.shape[1] // ctx.heads).transpose(1, 2).contiguous(), None
+
+
+@contextlib.contextmanager
+def record_heads(model: nn.Module, weights: bool = True) -> Iterator[list[HeadRecord]]:
+    """While open, every attention module of ``model`` appends a `HeadRecord` for each forward pass.
+
+    Args:
+        model: whatever holds attention modules.
+        weights: with the attention weights, which wide windows would otherwise not hold in memory.
+    """
+    recorder = Recorder(weights, [])
+    # Not by class: methods bring modules of their own.
+    modules = [module for module in model.modules() if hasattr(module, "recorder")]
+    for module in modules:
+        module.recorder = recorder
+    try:
+        yield recorder.records
+    finally:
+        for module in modules:
+            module.recorder = None

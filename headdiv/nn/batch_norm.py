@@ -1,0 +1,54 @@
+"""Batch normalisation over the real tokens of a batch, whatever number of ranks they lie on."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from headdiv.core import distributed
+from headdiv.core.precision import at_least_float32
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """`torch.nn.BatchNorm1d` whose statistics in training are those of all ranks' rows together.
+
+    On one rank it is exactly that module. (`torch.nn.SyncBatchNorm` does the same on GPUs only.)
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(T, C) or (T, C, K), normalised for each of the C channels."""
+        if not self.training or distributed.world() == 1:
+            return super().forward(x)
+        with torch.autocast(x.device.type, enabled=False):
+            values = at_least_float32(x)
+            scale, shift = (
+                told.view(1, -1, *[1] * (x.dim() - 2)) for told in self.scale_and_shift(values.transpose(0, 1))
+            )
+            return (values * scale + shift).to(x.dtype)
+
+    def scale_and_shift(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What normalises x, for a caller whose next step is linear as well: x * scale + shift.
+
+        Counts as a batch, as `forward` does.
+
+        Args:
+            x: (C, …), float32 at least.
+
+        Returns:
+            Scale and shift (C,).
+        """
+        mean, variance = self._statistics(x.flatten(1)) if self.training else (self.running_mean, self.running_var)
+        scale = self.weight * (variance + self.eps).rsqrt()
+        return scale, self.bias - scale * mean
+
+    def _statistics(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of each of the rows (C, N), all ranks' together."""
+        n = distributed.total(rows.new_tensor([rows.shape[1]])).detach()
+        mean = distributed.total(rows.sum(dim=1)) / n
+        centred = rows - mean.detach()[:, None]  # deviations add up to 0: the variance has no gradient by the mean
+        variance = distributed.total(torch.linalg.vecdot(centred, centred)) / n
+        with torch.no_grad():
+            self.num_batches_tracked += 1
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(variance * n / (n - 1), self.momentum)  # unbiased, as torch keeps it
+        return mean, variance

@@ -1,0 +1,204 @@
+"""Transformers of one stack on windows of tokens: a decoder for language modelling, an encoder for masked text.
+
+GPT-2's parts (learned positions, biases everywhere, output tied to the embedding) with the layers of
+`headdiv.nn.transformer`: post-norm, no layer norm at the end. With GPT-2 medium's sizes and the 50,254 entries of
+GPT-NeoX's byte-pair encoding that makes 354,818,048 parameters, the baseline of DEACON's Table 6.
+
+Letters for shapes: R windows, N tokens of each, T = R·N rows, D model width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from headdiv.core.errors import DataError
+from headdiv.nn.attention import AttentionLayout, Cache, Kind
+from headdiv.nn.batching import IGNORED
+from headdiv.nn.config import LMConfig
+from headdiv.nn.dropout import Dropout
+from headdiv.nn.packing import Side, attention_mask, lay_out
+from headdiv.nn.transformer import Layer, Parts
+
+
+@dataclass(frozen=True)
+class Windows:
+    """One batch of windows on rows."""
+
+    inputs: Tensor  # (T,)
+    targets: Tensor  # (T,) what is to be predicted at each; IGNORED where nothing is
+    layout: AttentionLayout
+
+    def to(self, device: torch.device | str) -> Windows:
+        """The same on another device."""
+        if torch.device(device).type == "cpu":
+            return self
+        side, mask = self.layout.queries.to(device), self.layout.mask
+        layout = AttentionLayout(side, side, mask if mask is None else mask.to(device))
+        return Windows(self.inputs.to(device), self.targets.to(device), layout)
+
+
+def make_windows(tokens: np.ndarray, end: int, boundaries: bool) -> Windows:
+    """Lay out windows of N + 1 tokens each, full from end to end: (R, N + 1).
+
+    Args:
+        tokens: the first N of a window are read, the last N predicted; IGNORED fills up the last window, read as 0.
+        end: the token that stands at the beginning of every document.
+        boundaries: attention and positions begin anew there; otherwise they run through the window.
+    """
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    side = _lay_out_documents(inputs, end, boundaries, np.ones_like(inputs, dtype=bool))
+    mask = attention_mask(side, side, causal=True) if boundaries else None
+    return Windows(_row(np.maximum(inputs, 0)), _row(targets), AttentionLayout(side, side, mask))
+
+
+def make_masked_windows(masked: np.ndarray, end: int, boundaries: bool) -> Windows:
+    """Lay out windows whose every token sees all others of its window, or of its document: (R, 2, N).
+
+    Args:
+        masked: as `headdiv.data.masking.mask_tokens` gives them; where a window lacks tokens there is no row.
+        end: the token that stands at the beginning of every document.
+        boundaries: attention and positions begin anew there; otherwise they run through the window.
+    """
+    inputs, targets = masked[:, 0], masked[:, 1]
+    there = inputs != IGNORED
+    side = _lay_out_documents(inputs, end, boundaries, there)
+    return Windows(_row(inputs[there]), _row(targets[there]), AttentionLayout(side, side, attention_mask(side, side)))
+
+
+def _lay_out_documents(inputs: np.ndarray, end: int, boundaries: bool, there: np.ndarray) -> Side:
+    """Rows for the tokens that are ``there`` in windows (R, N); positions begin anew where a document does."""
+    R, N = inputs.shape
+    first = np.zeros((R, N), dtype=bool)
+    first[:, 0] = True
+    if boundaries:
+        first |= inputs == end
+    starts = np.flatnonzero(first)
+    lengths = np.add.reduceat(there.reshape(-1), starts, dtype=np.int64)
+    of_window = np.split(np.arange(len(starts)), np.searchsorted(starts, np.arange(1, R) * N))
+    return lay_out(lengths.tolist(), [part.tolist() for part in of_window])
+
+
+def _row(tokens: np.ndarray) -> Tensor:
+    return torch.from_numpy(tokens.reshape(-1).astype(np.int64))
+
+
+class WindowModel(nn.Module):
+    """Embeddings, and one stack of layers.
+
+    Args:
+        config: the sizes.
+        entries: rows of the embedding.
+        context: tokens of the longest window.
+        parts: makes what methods may replace.
+        stack: "decoder" or "encoder": what its attention is to methods, and the name of its layers.
+    """
+
+    def __init__(self, config: LMConfig, entries: int, context: int, parts: Parts, stack: Kind) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(entries, config.d_model)
+        self.positions = nn.Embedding(context, config.d_model)
+        self.stack = stack
+        self.add_module(stack, nn.ModuleList(Layer(config, parts, [stack], layer) for layer in range(config.layers)))
+        self.dropout = Dropout(config.dropout)
+
+    @property
+    def layers(self) -> nn.ModuleList:
+        """Of the stack."""
+        return self.get_submodule(self.stack)
+
+    def forward(self, batch: Windows) -> Tensor:
+        """Hidden states before the output: (T, D)."""
+        x = self._embed(batch.inputs, batch.layout.queries.positions)
+        for layer in self.layers:
+            x = layer(x, None, {self.stack: batch.layout})
+        return x
+
+    def _embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        scale = math.sqrt(self.embedding.embedding_dim)  # to unit variance: both embeddings start with 1/√D
+        return self.dropout((self.embedding(tokens) + self.positions(positions)) * scale)
+
+
+class LanguageModel(WindowModel):
+    """Decoder-only; its input is its output's vocabulary."""
+
+    def __init__(self, config: LMConfig, vocabulary: int, context: int, parts: Parts) -> None:
+        super().__init__(config, vocabulary, context, parts, "decoder")
+
+    @property
+    def output_weight(self) -> Tensor:
+        """(V, D), the embedding itself."""
+        return self.embedding.weight
+
+    # ---- one token at a time
+
+    def start(self, texts: int, length: int) -> list[dict[str, Cache]]:
+        """Empty caches for ``length`` positions of so many texts."""
+        like = self.embedding.weight
+        return [{"decoder": layer.attention["decoder"].self_cache(texts, length, like)} for layer in self.layers]
+
+    def step(self, tokens: Tensor, position: int, caches: list[dict[str, Cache]]) -> Tensor:
+        """Logits of the next token, (B,) -> (B, V); the caches grow by one position."""
+        x = self._embed(tokens, torch.full_like(tokens, position))
+        for layer, layer_caches in zip(self.layers, caches, strict=True):
+            x = layer.step(x, layer_caches)
+        return x @ self.output_weight.T
+
+
+class MaskedModel(WindowModel):
+    """Encoder-only: every token sees those before and behind it.
+
+    The embedding has one row more than the vocabulary, the last: what a blank is read as. The output is tied to the
+    other V rows, so that the blank is never an answer.
+    """
+
+    def __init__(self, config: LMConfig, vocabulary: int, context: int, parts: Parts) -> None:
+        super().__init__(config, vocabulary + 1, context, parts, "encoder")
+
+    @property
+    def output_weight(self) -> Tensor:
+        """(V, D), the embedding without the blank's row."""
+        return self.embedding.weight[:-1]
+
+
+@torch.inference_mode()
+def fill_in(model: MaskedModel, batch: Windows) -> Tensor:
+    """The likeliest token wherever the batch asks for one, each on its own: (predictions,)."""
+    model.eval()
+    batch = batch.to(model.embedding.weight.device)
+    hidden = model(batch)[batch.targets != IGNORED]  # (predictions, D)
+    return (hidden @ model.output_weight.T).argmax(dim=-1)
+
+
+def continue_text(model: LanguageModel, prompt: list[int], new_tokens: int) -> list[int]:
+    """The likeliest next token, ``new_tokens`` times.
+
+    Raises:
+        DataError: an empty prompt, or one that leaves too little room in the model's context.
+    """
+    return list(likeliest_tokens(model, prompt, new_tokens))
+
+
+def likeliest_tokens(model: LanguageModel, prompt: list[int], new_tokens: int) -> Iterator[int]:
+    """The same one by one, with cached keys and values; the prompt is read before the first."""
+    context = model.positions.num_embeddings
+    if not prompt or len(prompt) + new_tokens > context:
+        raise DataError(f"a prompt of {len(prompt)} tokens and {new_tokens} new ones: expected 1 to {context} in all")
+    model.eval()
+    device = model.embedding.weight.device
+    with torch.inference_mode():
+        caches = model.start(1, len(prompt) + new_tokens)
+    token = prompt[0]
+    for position in range(len(prompt) + new_tokens - 1):
+        with torch.inference_mode():  # not around a yield, which would leave it on for the caller
+            logits = model.step(torch.tensor([token], device=device), position, caches)
+        if position < len(prompt) - 1:
+            token = prompt[position + 1]
+        else:
+            token = int(logits.argmax())
+            yield token

@@ -1,0 +1,194 @@
+"""The encoder-decoder Transformer (Vaswani et al. 2017) on packed rows.
+
+Post-norm as in the original, without a final layer norm; sinusoidal positions; source, target and output
+embeddings untied and no output bias. These choices reproduce every parameter count of DEACON's Table 3.
+
+Letters for shapes: B batch, T source rows, U target rows, D model width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from headdiv.core.errors import DataError
+from headdiv.nn.attention import AttentionLayout, AttentionSpec, BlockSpec, Cache, Kind
+from headdiv.nn.batching import Batch
+from headdiv.nn.config import ModelConfig, Sizes
+from headdiv.nn.dropout import Dropout
+
+MAX_POSITIONS = 4096
+
+
+class Parts(Protocol):
+    """Makes the parts of a model that methods may replace: see `headdiv.methods.base.Method`."""
+
+    def attention(self, spec: AttentionSpec) -> nn.Module:
+        """An attention module."""
+
+    def block_output(self, spec: BlockSpec) -> nn.Module:
+        """What a layer's output goes through: (rows, D) -> (rows, D)."""
+
+
+class FeedForward(nn.Sequential):
+    """Position-wise network: W2 relu(W1 x + b1) + b2, or with GELU."""
+
+    def __init__(self, config: Sizes) -> None:
+        super().__init__(
+            nn.Linear(config.d_model, config.d_ff),
+            nn.ReLU(inplace=True) if config.activation == "relu" else nn.GELU(),
+            nn.Linear(config.d_ff, config.d_model),
+        )
+
+
+class Layer(nn.Module):
+    """Self-attention, in the decoder encoder-decoder attention, feed-forward; each norm(x + dropout(f(x)))."""
+
+    def __init__(self, config: Sizes, parts: Parts, kinds: list[Kind], layer: int) -> None:
+        super().__init__()
+        specs = [AttentionSpec(kind, layer, config.d_model, config.heads, config.attention_bias) for kind in kinds]
+        self.attention = nn.ModuleDict({spec.kind: parts.attention(spec) for spec in specs})
+        self.attention_norm = nn.ModuleDict({kind: nn.LayerNorm(config.d_model) for kind in kinds})
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = nn.LayerNorm(config.d_model)
+        self.block_output = parts.block_output(BlockSpec(kinds[0], layer, config.d_model))
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, x: Tensor, memory: Tensor | None, layouts: dict[Kind, AttentionLayout]) -> Tensor:
+        """(rows, D) -> (rows, D)."""
+        for kind, attention in self.attention.items():
+            update = attention(x, memory if kind == "cross" else None, layouts[kind])
+            x = self.attention_norm[kind](x + self.dropout(update))
+        return self.block_output(self.feed_forward_norm(x + self.dropout(self.feed_forward(x))))
+
+    def step(self, x: Tensor, caches: dict[Kind, Cache]) -> Tensor:
+        """One new position for each row of a batch of hypotheses: (B, D) -> (B, D)."""
+        for kind, attention in self.attention.items():
+            x = self.attention_norm[kind](x + attention.step(x, caches[kind]))
+        return self.block_output(self.feed_forward_norm(x + self.feed_forward(x)))
+
+
+class Transformer(nn.Module):
+    """Encoder–decoder; attention modules come from ``parts``, one call for each module.
+
+    Args:
+        config: the sizes.
+        source_words: words that the encoder can read.
+        target_words: words that the decoder can read.
+        parts: makes what methods may replace.
+        outputs: scores for each row of the decoder; one for each target word where left out.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        source_words: int,
+        target_words: int,
+        parts: Parts,
+        outputs: int | None = None,
+    ) -> None:
+        super().__init__()
+        D = config.d_model
+        self.source_embedding = nn.Embedding(source_words, D)
+        self.target_embedding = nn.Embedding(target_words, D)
+        self.encoder = nn.ModuleList(Layer(config, parts, ["encoder"], layer) for layer in range(config.encoder_layers))
+        self.decoder = nn.ModuleList(
+            Layer(config, parts, ["decoder", "cross"], layer) for layer in range(config.decoder_layers)
+        )
+        self.output_embedding = nn.Linear(D, outputs or target_words, bias=False)
+        if config.tied_output:
+            self.output_embedding.weight = self.target_embedding.weight
+        self.dropout = Dropout(config.dropout)
+        self.register_buffer("position_table", sinusoids(MAX_POSITIONS, D), persistent=False)
+
+    @property
+    def output_weight(self) -> Tensor:
+        """(V, D)."""
+        return self.output_embedding.weight
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Hidden states before the output embedding, teacher forcing: (U, D)."""
+        return self.decode(batch, self.encode(batch.source, batch.encoder))
+
+    def encode(self, source: Tensor, layout: AttentionLayout) -> Tensor:
+        """(T,) source words -> (T, D)."""
+        x = self._embed(self.source_embedding, source, layout.queries.positions)
+        for layer in self.encoder:
+            x = layer(x, None, {"encoder": layout})
+        return x
+
+    def decode(self, batch: Batch, memory: Tensor) -> Tensor:
+        """(T, D) encoder states -> (U, D)."""
+        x = self._embed(self.target_embedding, batch.target_in, batch.target_side.positions)
+        for layer in self.decoder:
+            x = layer(x, memory, {"decoder": batch.decoder, "cross": batch.cross})
+        return x
+
+    # ---- one token at a time
+
+    def start(self, memory: Tensor, mask: Tensor, length: int) -> list[dict[Kind, Cache]]:
+        """Caches for hypotheses of up to ``length`` tokens over padded memory (B, S, D) with mask (B, S)."""
+        B = memory.shape[0]
+        return [
+            {
+                "decoder": layer.attention["decoder"].self_cache(B, length, like=memory),
+                "cross": layer.attention["cross"].cross_cache(memory, mask),
+            }
+            for layer in self.decoder
+        ]
+
+    def step(self, words: Tensor, position: int, caches: list[dict[Kind, Cache]]) -> Tensor:
+        """Logits of the next word, (B,) -> (B, V); the caches grow by one position."""
+        positions = torch.full_like(words, position)
+        x = self._embed(self.target_embedding, words, positions)
+        for layer, layer_caches in zip(self.decoder, caches, strict=True):
+            x = layer.step(x, layer_caches)
+        return self.output_embedding(x)
+
+    def _embed(self, embedding: nn.Embedding, words: Tensor, positions: Tensor) -> Tensor:
+        longest = int(positions.max()) + 1 if len(positions) else 0
+        if longest > MAX_POSITIONS:
+            raise DataError(f"a sentence of {longest} tokens: the model has positions for {MAX_POSITIONS}")
+        scale = math.sqrt(embedding.embedding_dim)
+        return self.dropout(embedding(words) * scale + self.position_table[positions])
+
+
+def sinusoids(positions: int, width: int) -> Tensor:
+    """The original's fixed positions: sin and cos of p / 10000^(2i/D) in alternate columns, (positions, D)."""
+    angle = torch.arange(positions, dtype=torch.float64)[:, None] * torch.exp(
+        torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10000.0) / width)
+    )
+    table = torch.empty(positions, width, dtype=torch.float64)
+    table[:, 0::2], table[:, 1::2] = angle.sin(), angle.cos()[:, : width // 2]
+    return table.float()
+
+
+def initialise(model: nn.Module, seed: int) -> None:
+    """Draw every parameter from (seed, its own name) alone.
+
+    Two variants with one seed therefore start from equal values wherever their parameters have equal
+    names and shapes, whatever else they contain: the common random seed of the paper, made exact.
+    A module with an ``initialise(generator)`` method of its own fills its parameters itself; an output tied to an
+    embedding is drawn as the embedding.
+    """
+    embedded = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    for name, module in model.named_modules():
+        # Seed and name go into 32 bits together: torch's generator on the CPU ignores the upper ones.
+        generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
+        if hasattr(module, "initialise"):
+            module.initialise(generator)
+        elif isinstance(module, nn.Linear) and id(module.weight) not in embedded:
+            nn.init.xavier_uniform_(module.weight, generator=generator)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=module.embedding_dim**-0.5, generator=generator)
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Trainable parameters."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

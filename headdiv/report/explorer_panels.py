@@ -1,0 +1,295 @@
+"""What the explorer shows of a text that is typed in: four panels, each a figure, a table or one line of text."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+import matplotlib
+import numpy as np
+from IPython.display import Markdown
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import PercentFormatter
+from pandas.io.formats.style import Styler
+from scipy.cluster import hierarchy
+
+from headdiv.experiments.running import load_run
+from headdiv.report import explorer_view as explorer
+from headdiv.report.explorer_view import MEASURES, View
+from headdiv.report.figures import STYLE
+from headdiv.report.formats import plural
+from headdiv.report.groups import KINDS
+from headdiv.report.heads import BLUE, ORANGE, SMALL
+from headdiv.report.show import as_text
+
+Shown = Figure | Styler | Markdown
+
+WEIGHTS = "Blues"  # from white at 0
+SIDES = {  # by task: what the encoder reads, and the decoder
+    "translation": ("source", "target"),
+    "summarisation": ("document", "summary"),
+    "qa": ("question", "passage"),
+    "lm": ("text", "text"),
+    "mlm": ("text", "text"),
+}
+
+
+def look_at(
+    profile: str,
+    experiment: str | None = None,
+    variant: str | None = None,
+    seed: int | None = None,
+    text: str | None = None,
+    other: str | None = None,
+    place: str | None = None,
+    head: int = 1,
+) -> View | Markdown:
+    """What the panels below show; where none of these runs is trained on this machine, a line that says so.
+
+    Args:
+        profile: name, or path of a YAML file.
+        experiment: ``<paper>/<task>``.
+        variant: of the experiment.
+        seed: of the run. Of what is left out the first trained run is taken, DEACON's before all others, since they
+            alone have PCA layers.
+        text: what the model reads, in question answering the passage; the test set's first where left out.
+        other: question answering: the question. Translation and summarisation: the output that the decoder is given,
+            the model's own where left out.
+        place: the attention module ("encoder 1", "decoder 2", "cross 1"); the last one where left out.
+        head: counted from 1.
+
+    Raises:
+        ConfigError: no such profile, or it has no such run.
+        DataError: the model has no such place or head.
+    """
+    trained = explorer.trained_runs(profile, experiment, variant, seed)
+    if not trained:
+        return untrained(profile, experiment, variant, seed)
+    config = min(trained, key=lambda config: config.method["name"] != "deacon")
+    return explorer.view_of(load_run(config), text, other, place, head)
+
+
+def untrained(
+    profile: str, experiment: str | None = None, variant: str | None = None, seed: int | None = None
+) -> Markdown:
+    """The line about a profile of whose runs, of those asked for, none is trained."""
+    config = explorer.configured_runs(profile, experiment, variant, seed)[0]
+    of = "".join(f" {part}" for part in (experiment, variant) if part) + ("" if seed is None else f" seed {seed}")
+    command = f"{explorer.experiment_of(config)} {config.variant} --seed {config.seed} --profile {profile}"
+    return Markdown(
+        f"*Profile {profile} has no trained run{f' of{of}' if of else ''} on this machine; "
+        f"`headdiv train {command}` trains one.*"
+    )
+
+
+def _of_a_view(show: Callable[..., Shown]) -> Callable[..., Shown]:
+    """Where there is no run there is a line instead of a view: it is shown in every place."""
+
+    @functools.wraps(show)
+    def shown(view: View | Markdown, *options: str) -> Shown:
+        if isinstance(view, Markdown):
+            return view
+        with matplotlib.rc_context(STYLE):
+            return show(view, *options)
+
+    return shown
+
+
+def _head(view: View) -> str:
+    """ "encoder-decoder attention, layer 1, head 3"."""
+    return f"{_module(view)}, head {view.head}"
+
+
+def _module(view: View) -> str:
+    kind, layer = view.place.split()
+    return f"{KINDS[kind]}, layer {layer}"
+
+
+# ---- attention
+
+CELL = 0.26  # inches
+SMALLEST_CELL = 0.13  # on which a label can still be read
+MOST_LABELS = 80
+LONGEST_LABEL = 18  # characters
+
+
+@_of_a_view
+def show_attention(view: View | Markdown) -> Shown:
+    """The head's attention map: a row for each token that looks, a column for each that is looked at.
+
+    One scale from 0 to the largest weight of the module's heads, so that heads can be compared.
+    """
+    told = view.attention()
+    weights = told.weights[view.head - 1]  # (N, S)
+    rows, columns = weights.shape
+    cell = min(CELL, max(SMALLEST_CELL, 8 / max(rows, columns)), MOST_LABELS * SMALLEST_CELL / max(rows, columns))
+    font = min(9.0, max(6.0, 0.7 * 72 * cell))
+    labels = [[_label(token) for token in side] for side in (told.queries, told.keys)]
+    margins = [0.0085 * font * max(map(len, side)) + 0.5 for side in labels]  # inches
+    size = columns * cell + margins[0] + 0.9, rows * cell + margins[1] + 0.6
+    drawn = Figure(figsize=(max(size[0], 4.2), max(size[1], 2.4)), layout="constrained")
+    ax = drawn.subplots()
+    image = ax.imshow(weights, cmap=WEIGHTS, vmin=0, vmax=float(told.weights.max()), interpolation="nearest")
+    kind, encoder_decoder = view.place.split()[0], SIDES[view.run.config.kind]
+    asked, looked = encoder_decoder[kind != "encoder"], encoder_decoder[kind == "decoder"]
+    for axis, side, name, role in (
+        (ax.yaxis, labels[0], asked, "looks"),
+        (ax.xaxis, labels[1], looked, "is looked at"),
+    ):
+        step = math.ceil(len(side) / MOST_LABELS)
+        turned = {"rotation": 90} if axis is ax.xaxis else {}
+        axis.set_ticks(range(0, len(side), step), side[::step], fontsize=font, parse_math=False, **turned)
+        every = "" if step == 1 else f" (one label for {step} tokens)"
+        axis.set_label_text(f"{name}: token that {role}{every}", fontsize=SMALL)
+    _plain(ax)
+    _bar(ax, image, "attention weight")
+    ax.set_title(f"{_head(view)}\n{view.name}", loc="left")
+    return drawn
+
+
+def _label(token: str) -> str:
+    return token if len(token) <= LONGEST_LABEL else f"{token[: LONGEST_LABEL - 1]}…"
+
+
+def _plain(ax: Axes) -> None:
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+
+
+def _bar(ax: Axes, image: AxesImage, label: str) -> None:
+    """A colour bar as high as the axes, whatever their shape."""
+    bar = ax.figure.colorbar(image, cax=ax.inset_axes((1.03, 0, 0.18 / _width(ax), 1)))
+    bar.set_label(label, fontsize=SMALL)
+    bar.ax.tick_params(labelsize=SMALL)
+    bar.outline.set_visible(False)
+
+
+def _width(ax: Axes) -> float:
+    """Inches, about."""
+    return max(1.0, 0.7 * ax.figure.get_figwidth())
+
+
+# ---- likeness
+
+MOST_NUMBERS = 10  # rows of a matrix in which numbers can be read
+MOST_TICKS = 16  # of a PCA layer's columns
+
+
+def _side(rows: int) -> float:
+    """Inches of a square matrix."""
+    return max(2.6, (0.36 if rows <= MOST_NUMBERS else 0.28) * rows)
+
+
+@_of_a_view
+def show_likeness(view: View | Markdown, measure: str = "cosine") -> Shown:
+    """How alike the module's heads are on the text, in the order of their clustering, its tree beside them.
+
+    Args:
+        view: of the head, which stands out.
+        measure: one of `headdiv.report.explorer_view.MEASURES`: "cosine", "correlation", "cka", "js".
+    """
+    likeness, told = explorer.likeness(view, measure), MEASURES[measure]
+    H = len(likeness)
+    if H < 2:
+        return Markdown(f"*{view.place} has a single head; likeness is between two or more.*")
+    tree = hierarchy.dendrogram(explorer.clustered(likeness), no_plot=True)
+    order = tree["leaves"]
+    side = _side(H)
+    drawn = Figure(figsize=(side + 2.4, side + 0.9), layout="constrained")
+    left, ax = drawn.subplots(1, 2, width_ratios=(1, side), sharey=True)
+    # scipy's leaves lie at 5, 15, 25, …, a head each.
+    links = [
+        list(zip(depths, (np.array(heights) - 5) / 10, strict=True))
+        for heights, depths in zip(tree["icoord"], tree["dcoord"], strict=True)
+    ]
+    left.add_collection(LineCollection(links, colors="0.35", lw=1))
+    deepest = max(max(depths) for depths in tree["dcoord"]) or 1.0
+    left.set(xlim=(1.05 * deepest, 0), xlabel="1 − likeness")
+    left.spines["left"].set_visible(False)
+    left.tick_params(labelleft=False, left=False, labelsize=SMALL - 1)
+    left.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(2))
+    left.xaxis.label.set_fontsize(SMALL)
+    look = {"cmap": "vlag", "vmin": -1} if told.low < 0 else {"cmap": WEIGHTS, "vmin": 0}
+    image = ax.imshow(likeness[np.ix_(order, order)], vmax=1, aspect="auto", interpolation="nearest", **look)
+    if H <= MOST_NUMBERS:
+        _numbers(ax, likeness[np.ix_(order, order)], image)
+    numbers = [head + 1 for head in order]
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_ticks(range(H), numbers)
+    ax.tick_params(labelleft=True, length=0)
+    ax.spines[:].set_visible(False)
+    at = order.index(view.head - 1)
+    for label in (ax.get_xticklabels()[at], ax.get_yticklabels()[at]):
+        label.set(color=ORANGE, fontweight="bold")
+    ax.add_patch(Rectangle((-0.5, at - 0.5), H, 1, fill=False, ec=ORANGE, lw=1.5))
+    ax.set(xlabel="head", ylabel="head", ylim=(H - 0.5, -0.5))
+    _bar(ax, image, told.label)
+    drawn.suptitle(f"{_module(view)}: {told.label}\n{view.name}", fontsize=9)
+    return drawn
+
+
+def _numbers(ax: Axes, values: np.ndarray, image: AxesImage) -> None:
+    """Every value in its cell, in black or white, whichever can be read there."""
+    red, green, blue, _ = np.moveaxis(image.cmap(image.norm(values)), -1, 0)
+    dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+    for (row, column), value in np.ndenumerate(values):
+        look = {"fontsize": SMALL - 1, "color": "white" if dark[row, column] else "0.15"}
+        ax.text(column, row, f"{value:.2f}".replace("-", "−"), ha="center", va="center", **look)
+
+
+# ---- masking
+
+
+@_of_a_view
+def show_masking(view: View | Markdown) -> Shown:
+    """The output with all heads and without this one, and how likely the first is to both: see `explorer.masking`."""
+    return as_text(explorer.masking(view), "masking")
+
+
+# ---- PCA weights and components
+
+MOST_MARKS = 20  # on a line
+
+
+@_of_a_view
+def show_components(view: View | Markdown) -> Shown:
+    """A PCA layer's weights against the principal components of its inputs over the validation split.
+
+    Left the absolute cosines, right the share of variance that columns keep beside the most that is possible.
+    """
+    told = explorer.components(view)
+    if told is None:
+        return Markdown(f"*{view.name}: {view.place} has no PCA layer; only DEACON puts one into attention.*")
+    M, k = len(told.kept), len(told.best)
+    side = _side(min(M, MOST_TICKS))
+    drawn = Figure(figsize=(side + 5.2, side + 0.9), layout="constrained")
+    left, right = drawn.subplots(1, 2, width_ratios=(side, 3.0))
+    image = left.imshow(told.cosines, cmap=WEIGHTS, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    if M <= MOST_NUMBERS:
+        _numbers(left, told.cosines, image)
+    step = math.ceil(M / MOST_TICKS)
+    for axis in (left.xaxis, left.yaxis):
+        axis.set_ticks(range(0, M, step), range(1, M + 1, step))
+    _plain(left)
+    left.set(xlabel="principal component of the inputs", ylabel="column of w")
+    _bar(left, image, "|cosine|")
+    marks = {"lw": 1.2} | ({"ms": 4} if k <= MOST_MARKS else {"ms": 0})
+    right.plot(range(1, k + 1), told.best, color="0.45", marker="o", label="principal components", **marks)
+    right.plot(range(1, M + 1), told.kept, color=BLUE, marker="s", label="columns of w", **marks)
+    right.set(ylim=(0, 1.03), xlim=(0.5, k + 0.5), xlabel="how many, from the first", ylabel="variance in their span")
+    right.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(8, integer=True))
+    right.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    right.grid(color="0.92")
+    right.set_axisbelow(True)
+    right.legend(frameon=False, fontsize=SMALL, loc="lower right")
+    kept, best = (100 * values[M - 1] for values in (told.kept, told.best))
+    of = f"{plural(M, 'column')} for {plural(k, 'input')}"
+    drawn.suptitle(
+        f"{_module(view)}: {of} keep {kept:.1f} % of the variance, {best:.1f} % is possible\n{view.name}", fontsize=9
+    )
+    return drawn

@@ -1,0 +1,377 @@
+"""What a trained model's heads do with a text that is typed in: likeness, masking, PCA weights against components.
+
+Letters: H heads, k inputs and M columns of a PCA layer's weights w.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy.cluster import hierarchy
+from scipy.spatial.distance import squareform
+from torch import Tensor, nn
+
+from headdiv.analysis.measures import Compared, compare_heads
+from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.settings import nearest
+from headdiv.experiments.attention_maps import AttentionMap, example_batch, maps_of
+from headdiv.experiments.importance import heads_of, masked_heads, masks_without
+from headdiv.experiments.profiles import Runs
+from headdiv.experiments.running import run_folder
+from headdiv.gha import principal_components
+from headdiv.methods.base import Observed
+from headdiv.methods.deacon import collected_moments, pca_layers
+from headdiv.nn.attention import record_heads
+from headdiv.nn.language_model import IGNORED, fill_in
+from headdiv.tasks import TASKS
+from headdiv.tasks.base import Run
+from headdiv.tasks.config import RunConfig
+from headdiv.tasks.lm import LanguageModelling
+from headdiv.tasks.mlm import BLANK, MaskedLanguageModelling
+from headdiv.tasks.qa import QuestionAnswering, best_span, span_log_probabilities
+
+# ---- which runs there are
+
+
+def trained_runs(
+    profile: str, experiment: str | None = None, variant: str | None = None, seed: int | None = None
+) -> list[RunConfig]:
+    """The runs of a profile whose trained model is on this machine, in the profile's order.
+
+    Args:
+        profile: name, or path of a YAML file.
+        experiment: ``<paper>/<task>``; any where left out, as with the other two.
+        variant: of the experiment.
+        seed: of the run.
+
+    Raises:
+        ConfigError: no such profile, or it has no such run.
+    """
+    return [config for config in configured_runs(profile, experiment, variant, seed) if _is_trained(config)]
+
+
+def configured_runs(
+    profile: str, experiment: str | None = None, variant: str | None = None, seed: int | None = None
+) -> list[RunConfig]:
+    """The same, trained or not; one at least."""
+    runs = Runs(profile)
+    found = runs.all()
+    wanted: list[tuple[str, Any, Callable[[RunConfig], Any]]] = [
+        ("experiment", experiment, experiment_of),
+        ("variant", variant, lambda config: config.variant),
+        ("seed", seed, lambda config: config.seed),
+    ]
+    for key, value, of in wanted:
+        there = [str(known) for known in dict.fromkeys(map(of, found))]
+        if value is not None and str(value) not in there:
+            raise ConfigError(f"profile {runs.name}: no {key} {str(value)!r}{nearest(str(value), there)}")
+        found = [config for config in found if value is None or of(config) == value]
+    return found
+
+
+def experiment_of(config: RunConfig) -> str:
+    """``<paper>/<task>``."""
+    return f"{config.paper}/{config.task}"
+
+
+def _is_trained(config: RunConfig) -> bool:
+    try:
+        return (run_folder(config) / "training.json").is_file()
+    except DataError:  # the folder is named by its text as well, which is not here: neither is a model of it
+        return False
+
+
+def example_text(run: Run) -> tuple[str, str | None]:
+    """The first example of the test set as one would type it in: the text, and the question if there is one."""
+    task, corpus = TASKS[run.config.kind], run.corpus
+    if isinstance(task, QuestionAnswering):
+        asked = corpus.test.questions[0]
+        return asked.context, asked.question
+    if isinstance(task, MaskedLanguageModelling):
+        return _first_with_a_blank(run), None
+    if isinstance(task, LanguageModelling):
+        return _first_words(run), None
+    return corpus.test.text[0][0], None
+
+
+def _first_with_a_blank(run: Run) -> str:
+    """Of the first test window with one, what belongs to one document."""
+    (text,) = TASKS[run.config.kind].examples(run, 1)["text"]
+    return next(part for part in text.split(run.corpus.bpe.decode([run.corpus.bpe.end])) if BLANK in part).strip()
+
+
+SHOWN_TOKENS = 24  # of a language model's test text
+
+
+def _first_words(run: Run) -> str:
+    """The beginning of the first test document."""
+    bpe, window = run.corpus.bpe, run.corpus.test.windows[0]
+    tokens = window[(window != IGNORED) & (np.cumsum(window == bpe.end) <= 1) & (window != bpe.end)]
+    return bpe.decode(tokens[: min(SHOWN_TOKENS, run.config.data.context // 2)].tolist())
+
+
+# ---- what is looked at
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """One head of one run, and a text.
+
+    Attributes:
+        run: a finished run.
+        text: what the model reads; in question answering the passage.
+        other: question answering: the question. Translation and summarisation: the output that the decoder is given;
+            None: the model's own.
+        place: the attention module: "encoder 1", "decoder 2", "cross 1".
+        head: counted from 1; of a mixture its slot.
+    """
+
+    run: Run
+    text: str
+    other: str | None
+    place: str
+    head: int
+
+    def __post_init__(self) -> None:
+        there = heads_of(self.run.model)
+        if self.place not in there:
+            raise DataError(f"the model has no attention {self.place!r}; there are: {', '.join(there)}")
+        if not 1 <= self.head <= there[self.place]:
+            raise DataError(f"{self.place} has the heads 1 to {there[self.place]}, found head {self.head}")
+
+    @property
+    def name(self) -> str:
+        """ "deacon/translation direct-8 seed 1"."""
+        return run_label(self.run.config)
+
+    @cached_property
+    def batch(self) -> Any:
+        """The text as a batch of one example; searched for the model's own output once."""
+        return example_batch(self.run, self.text, self.other)
+
+    def attention(self) -> AttentionMap:
+        """Of all heads of the module."""
+        return maps_of(self.run, self.batch)[self.place]
+
+
+def run_label(config: RunConfig) -> str:
+    """ "deacon/translation direct-8 seed 1"."""
+    return f"{experiment_of(config)} {config.variant} seed {config.seed}"
+
+
+def view_of(
+    run: Run, text: str | None = None, other: str | None = None, place: str | None = None, head: int = 1
+) -> View:
+    """A view of a run; the test set's first example, and the last attention module, where they are left out.
+
+    Raises:
+        DataError: the model has no such place or head.
+    """
+    if text is None:
+        text, question = example_text(run)
+        other = question if other is None else other
+    return View(run, text, other, list(heads_of(run.model))[-1] if place is None else place, head)
+
+
+# ---- how alike the heads are
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How likeness is measured and shown: see `headdiv.analysis.measures.Compared`."""
+
+    label: str
+    low: float  # the least it can be; 1 is the most
+    of: Callable[[Compared], Tensor]
+
+
+MEASURES = {
+    "cosine": Measure("mean cosine of the outputs", -1, lambda told: told.cosine),
+    "correlation": Measure("correlation of the outputs", -1, lambda told: told.correlation),
+    "cka": Measure("CKA of the outputs", 0, lambda told: told.cka),
+    "js": Measure("1 − JS distance of the weights", 0, lambda told: 1 - told.js),
+}
+
+
+@torch.no_grad()
+def likeness(view: View, measure: str = "cosine") -> np.ndarray:
+    """How alike the heads of a module are on the words of the text, marks left out: (H, H), 1 where they are equal.
+
+    The measures are those of `Compared`, of the Jensen–Shannon distance 1 minus it. Of few words CKA
+    is near 1 for any heads: it is about K / T between independent ones of width K on T words.
+
+    Raises:
+        DataError: no such measure, or a text without words.
+    """
+    if measure not in MEASURES:
+        raise DataError(f"measure {measure!r} is not known{nearest(measure, list(MEASURES))}")
+    run, batch = view.run, view.batch
+    with record_heads(run.model) as records:
+        run.model(batch)
+    found = compare_heads([Observed(records, TASKS[run.config.kind].marks(batch))])
+    told = next(told for spec, told in found if spec.place == view.place)
+    if not told.queries:
+        raise DataError(f"{view.place}: no words that heads could be compared on")
+    return MEASURES[measure].of(told).numpy()
+
+
+def clustered(likeness: np.ndarray) -> np.ndarray:
+    """Average linkage of heads with the distance 1 − likeness: (H, H) -> (H − 1, 4), as scipy has it.
+
+    Neighbours in the tree's order are as alike as the tree allows (`optimal_ordering`).
+    """
+    distances = 1 - (likeness + likeness.T) / 2
+    np.fill_diagonal(distances, 0)  # of a head that never changes it is not
+    return hierarchy.linkage(squareform(np.maximum(distances, 0)), "average", optimal_ordering=True)
+
+
+# ---- what a head is for
+
+OUTPUTS = {  # by task
+    "translation": "translation",
+    "summarisation": "summary",
+    "qa": "answer",
+    "lm": "goes on",
+    "mlm": "filled-in text",
+}
+NEW_TOKENS = 20  # of a text that is continued
+
+
+@torch.no_grad()
+def masking(view: View) -> pd.DataFrame:
+    """What masking the head changes: two lines, with all heads and without this one, the neighbours left alone.
+
+    Columns: what the model makes of the text, and how much it believes in what it makes of it with all heads. That is
+    the mean log-probability of that output (or of ``view.other``, where the decoder is given one), in nats a token,
+    an answer or a masked token; of a language model the loss on the text itself, in nats a token.
+
+    Raises:
+        DataError: a text without anything to predict.
+    """
+    task, batch = TASKS[view.run.config.kind], _to_predict(view)
+    is_loss = isinstance(task, LanguageModelling)
+    given = view.other is not None and not isinstance(task, QuestionAnswering)
+    of = "the output given" if given else f"all heads' {OUTPUTS[view.run.config.kind]}"
+    column = f"loss on the text ({task.unit})" if is_loss else f"log-probability of {of} ({task.unit})"
+    lines = {
+        "all heads": {},
+        f"without {view.place}, head {view.head}": masks_without(view.run.model, [(view.place, view.head)]),
+    }
+    rows = []
+    for masks in lines.values():
+        with masked_heads(view.run.model, masks):
+            losses = task.loss(view.run.model, view.run.model.output_weight, batch)
+            nll = losses.nll.item() / losses.count
+            rows.append([_made_of(view), nll if is_loss else -nll])
+    return pd.DataFrame(rows, index=list(lines), columns=[OUTPUTS[view.run.config.kind], column])
+
+
+def _made_of(view: View) -> str:
+    task = TASKS[view.run.config.kind]
+    if isinstance(task, QuestionAnswering):
+        return task.answer(view.run, view.text, view.other)
+    if isinstance(task, LanguageModelling):
+        new_tokens = min(NEW_TOKENS, view.run.config.data.context // 2)
+        return task.apply(view.run, view.text, new_tokens)[len(view.text) :]
+    return task.apply(view.run, view.text)
+
+
+def _to_predict(view: View) -> Any:
+    """The text as a batch in which what the model makes of it with all heads is what is to be predicted."""
+    run, batch, task = view.run, view.batch, TASKS[view.run.config.kind]
+    if isinstance(task, QuestionAnswering):
+        log_p = span_log_probabilities(run.model(batch), run.model.output_weight, batch)
+        return batch.with_target(best_span(log_p, run.config.decode.max_answer_words))
+    if isinstance(task, MaskedLanguageModelling):
+        blank = batch.inputs == run.corpus.bpe.size
+        asked = replace(batch, targets=batch.targets.masked_fill(blank, 0))  # a place is asked for, not a token
+        filled = batch.targets.clone()
+        filled[blank] = fill_in(run.model, asked)
+        batch = replace(batch, targets=filled)
+    if isinstance(task, LanguageModelling | MaskedLanguageModelling) and not (batch.targets != IGNORED).any():
+        expected = f"one {BLANK} at least" if isinstance(task, MaskedLanguageModelling) else "one token at least"
+        raise DataError(f"a text without anything to predict: expected {expected}")
+    return batch
+
+
+# ---- PCA weights and components
+
+
+@dataclass(frozen=True)
+class Components:
+    """A PCA layer's weights w (k, M) against the principal components of its inputs.
+
+    Attributes:
+        cosines: (M, M) absolute cosine of column i of w with the j-th component; an eigenvector has no sign.
+        best: (k,) share of the inputs' variance that their first 1, 2, … components keep: the most that is possible.
+        kept: (M,) share that the span of the first 1, 2, … columns of w keeps.
+    """
+
+    cosines: np.ndarray
+    best: np.ndarray
+    kept: np.ndarray
+
+
+def components(view: View) -> Components | None:
+    """The PCA layer of the view's module against its inputs over the validation split; None where it has none.
+
+    Raises:
+        DataError: the inputs do not vary.
+    """
+    layers = {layer.spec.place: layer for layer in pca_layers(view.run.model).values()}
+    if view.place not in layers:
+        return None
+    C = held_out_covariances(view.run)[view.place]
+    if not C.trace() > 0:
+        raise DataError(f"{view.place}: the inputs of the PCA layer do not vary")
+    w = layers[view.place].w.detach().cpu().double()
+    values = torch.linalg.eigvalsh(C).clamp_min(0).flip(0)
+    return Components(
+        absolute_cosines(w, principal_components(C, w.shape[1])).numpy(),
+        (values.cumsum(0) / values.sum()).numpy(),
+        variance_shares(C, w).numpy(),
+    )
+
+
+_COVARIANCES: WeakKeyDictionary[nn.Module, dict[str, Tensor]] = WeakKeyDictionary()
+
+
+@torch.no_grad()
+def held_out_covariances(run: Run) -> dict[str, Tensor]:
+    """C of every PCA layer's inputs over the validation split, nothing dropped out, by place: (k, k), float64.
+
+    Taken once for each loaded model.
+    """
+    if run.model not in _COVARIANCES:
+        run.model.eval()
+        with collected_moments(run.model) as found:
+            for batch in TASKS[run.config.kind].held_out(run.corpus, "valid", run.config):
+                run.model(batch.to(run.device))
+        _COVARIANCES[run.model] = {place: C for place, (_, _, C) in found.items()}
+    return _COVARIANCES[run.model]
+
+
+def absolute_cosines(w: Tensor, components: Tensor) -> Tensor:
+    """|cosine| of every column of w with every unit column of components: (k, M), (k, m) -> (M, m); 0 for w = 0."""
+    return ((w / w.norm(dim=0).clamp_min(torch.finfo(w.dtype).tiny)).T @ components).abs().clamp_max(1)
+
+
+def variance_shares(C: Tensor, w: Tensor) -> Tensor:
+    """tr(Pᵢ C) / tr C, Pᵢ the projection onto the span of the first i columns of w: (k, k), (k, M) -> (M,).
+
+    Columns may depend on each other and be of any length.
+    """
+    M = w.shape[1]
+    first = torch.ones(M, M, dtype=w.dtype).tril()  # row i: which columns belong to the i-th span
+    U, S, _ = torch.linalg.svd(w * first[:, None], full_matrices=False)  # (M, k, M), (M, M)
+    rounding = S.amax(-1, keepdim=True) * len(w) * torch.finfo(w.dtype).eps
+    there = rounding < S  # (M, M)
+    along = torch.einsum("iks,kl,ils->is", U, C, U)  # variance along each direction
+    return (along * there).sum(-1) / C.trace()

@@ -1,0 +1,203 @@
+"""The explorer's controls in JupyterLab: a run, a text, a module, a head, and four panels that follow them."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable
+from typing import Any
+
+import ipywidgets
+from IPython.display import Markdown
+from matplotlib.figure import Figure
+from pandas.io.formats.style import Styler
+
+from headdiv.core import progress
+from headdiv.core.errors import HeaddivError
+from headdiv.experiments.importance import heads_of
+from headdiv.experiments.running import load_run
+from headdiv.report.explorer_panels import (
+    SIDES,
+    Shown,
+    look_at,
+    show_attention,
+    show_components,
+    show_likeness,
+    show_masking,
+)
+from headdiv.report.explorer_view import MEASURES, View, example_text, run_label, trained_runs, view_of
+from headdiv.tasks.base import Run
+
+DPI = 90  # of figures in a panel
+ASIDE = "*The controls need a running notebook (`make lab`); below is what they show for the parameters above.*"
+
+
+def explore(profile: str, view: View | Markdown | None = None) -> Explorer | Markdown:
+    """The explorer, for a running notebook.
+
+    Args:
+        profile: name, or path of a YAML file; the runs to choose from are those that are trained on this machine.
+        view: where it begins; `headdiv.look_at` of the profile where left out.
+
+    Returns:
+        The controls; a line of text where no run is trained, and where a notebook is executed as a step of the
+        pipeline, in which nobody could use them.
+
+    Raises:
+        ConfigError: no such profile.
+    """
+    view = look_at(profile) if view is None else view
+    if isinstance(view, Markdown):
+        return view
+    return Explorer(profile, view) if progress.watched() else Markdown(ASIDE)
+
+
+class Explorer(ipywidgets.VBox):
+    """Controls above, panels below. Setting ``.value`` of a control is what choosing there does.
+
+    Args:
+        profile: name, or path of a YAML file.
+        view: where it begins.
+
+    Attributes:
+        run: dropdown of the trained runs.
+        text: what the model reads.
+        other: question answering: the question. Translation and summarisation: the output that the decoder is given;
+            empty: the model's own. Hidden for language models, which have none.
+        place: dropdown of the attention modules.
+        head: dropdown of the heads.
+        measure: dropdown of the measures of likeness.
+        panels: `ipywidgets.Output` by name: "attention", "likeness", "masking", "components".
+    """
+
+    def __init__(self, profile: str, view: View) -> None:
+        configs = {run_label(config): config for config in trained_runs(profile)}
+        self._load: dict[str, Callable[[], Run]] = {
+            label: lambda config=config: load_run(config) for label, config in configs.items()
+        }
+        self._loaded: dict[str, Run] = {view.name: view.run}
+        self._busy = False  # while one choice brings others along
+        self._refused = False  # every panel says why there is no run
+        wide = ipywidgets.Layout(width="98%")
+        self.run = ipywidgets.Dropdown(
+            options=list(dict.fromkeys([*configs, view.name])), value=view.name, description="run", layout=wide
+        )
+        self.text = ipywidgets.Textarea(continuous_update=False, rows=3, layout=wide)
+        self.other = ipywidgets.Textarea(continuous_update=False, rows=2, layout=wide)
+        self.place = ipywidgets.Dropdown(description="layer")
+        self.head = ipywidgets.Dropdown(description="head")
+        self.measure = ipywidgets.Dropdown(
+            options=[(told.label, name) for name, told in MEASURES.items()], value="cosine", description="likeness"
+        )
+        self.panels = {name: ipywidgets.Output() for name in ("attention", "likeness", "masking", "components")}
+        self._begin(view)
+        for control in (self.run, self.text, self.other, self.place, self.head, self.measure):
+            control.observe(self._changed, "value")
+        choices = ipywidgets.HBox([self.place, self.head, self.measure], layout={"flex_flow": "row wrap"})
+        panels = ipywidgets.HBox(list(self.panels.values()), layout={"flex_flow": "row wrap"})
+        super().__init__([self.run, self.text, self.other, choices, panels])
+        self._show(list(self.panels))
+
+    def _begin(self, view: View) -> None:
+        """Every control at a view."""
+        reads, makes = SIDES[view.run.config.kind]
+        asks = view.run.config.kind == "qa"
+        self.text.description, self.other.description = (makes, reads) if asks else (reads, makes)
+        self.other.placeholder = "" if asks else "the model's own, where this is empty"
+        self.other.layout.display = "none" if reads == makes else None
+        self.text.value, self.other.value = view.text, view.other or ""
+        self._follow(view.run, view.place, view.head)
+
+    def _follow(self, run: Run, place: str | None, head: int | None) -> None:
+        """Modules and heads to choose from are the run's; the choice stays where it can."""
+        there = heads_of(run.model)
+        self.place.options = list(there)
+        self.place.value = place if place in there else list(there)[-1]
+        self.head.options = list(range(1, there[self.place.value] + 1))
+        self.head.value = head if head in self.head.options else 1
+
+    def _changed(self, change: dict[str, Any]) -> None:
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            if change["owner"] is self.run:
+                self._change_run(change["old"])
+            elif change["owner"] is self.place:
+                self._follow(self._run(), self.place.value, self.head.value)
+        except HeaddivError as error:
+            self._refuse(error)
+        else:
+            self._show(self._follows(change["owner"]))
+        finally:
+            self._busy = False
+
+    def _follows(self, control: ipywidgets.Widget) -> list[str]:
+        """The panels that depend on a control."""
+        if self._refused or control in (self.run, self.place):
+            return list(self.panels)
+        return ["likeness"] if control is self.measure else ["attention", "likeness", "masking"]
+
+    def _change_run(self, old: str) -> None:
+        """The text stays if the new run's task reads the same kind of text, and was not the old one's example."""
+        before, run = self._loaded.get(old), self._run()
+        typed = before is not None and (self.text.value, self._other()) != example_text(before)
+        if not typed or before.config.kind != run.config.kind:
+            self._begin(view_of(run, place=self._kept_place(run)))
+        else:
+            self._follow(run, self.place.value, self.head.value)
+
+    def _kept_place(self, run: Run) -> str | None:
+        return self.place.value if self.place.value in heads_of(run.model) else None
+
+    def _run(self) -> Run:
+        """The chosen run, loaded when it is chosen first."""
+        label = self.run.value
+        if label not in self._loaded:
+            self._loaded[label] = self._load[label]()
+        return self._loaded[label]
+
+    # ---- panels
+
+    def _show(self, names: list[str]) -> None:
+        """Fill these panels; one that has nothing to show says why."""
+        try:
+            view = View(self._run(), self.text.value, self._other(), self.place.value, self.head.value)
+        except HeaddivError as error:
+            self._refuse(error)
+            return
+        shown: dict[str, Callable[[], Shown]] = {
+            "attention": lambda: show_attention(view),
+            "likeness": lambda: show_likeness(view, self.measure.value),
+            "masking": lambda: show_masking(view),
+            "components": lambda: show_components(view),
+        }
+        self._refused = False
+        for name in names:
+            try:
+                self._put(name, shown[name]())
+            except HeaddivError as error:
+                self._put(name, Markdown(str(error)))
+
+    def _other(self) -> str | None:
+        return self.other.value or None
+
+    def _refuse(self, error: HeaddivError) -> None:
+        self._refused = True
+        for name in self.panels:
+            self._put(name, Markdown(str(error)))
+
+    def _put(self, name: str, shown: Shown) -> None:
+        # Not within `with panel:`, which needs a front end, and shows for a moment what was there before.
+        self.panels[name].outputs = ({"output_type": "display_data", "data": displayed(shown), "metadata": {}},)
+
+
+def displayed(shown: Shown) -> dict[str, str]:
+    """What stands in a panel, by MIME type: a figure as PNG, a table as HTML, a line as Markdown."""
+    if isinstance(shown, Figure):
+        picture = io.BytesIO()
+        shown.savefig(picture, format="png", dpi=DPI, facecolor="white", bbox_inches="tight")
+        return {"image/png": base64.b64encode(picture.getvalue()).decode("ascii")}
+    if isinstance(shown, Styler):
+        return {"text/html": shown.to_html()}
+    return {"text/markdown": shown.data}

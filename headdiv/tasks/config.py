@@ -1,0 +1,72 @@
+"""What a run is: its settings, checked before anything starts, and the hash that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import Field, SerializeAsAny
+
+from headdiv.core.files import short_hash
+from headdiv.core.settings import Settings
+from headdiv.data.config import DataConfig
+from headdiv.nn.config import DecodeConfig, ModelConfig, Sizes
+from headdiv.training.config import TrainConfig
+
+RECIPE = 2  # raised whenever a change of the code changes what a configuration trains to
+
+
+class SpanConfig(Settings):
+    """How an answer is chosen in its passage."""
+
+    max_answer_words: int = Field(30, ge=1, description="longest answer")
+
+
+class TimingConfig(Settings):
+    """How the time of inference is measured: greedy, one text, keys and values cached."""
+
+    prompt_tokens: int = Field(16, ge=1, description="tokens read before the clock starts")
+    new_tokens: int = Field(64, ge=1, description="tokens written and timed")
+
+
+class RunConfig(Settings):
+    """One variant of one paper's task with one seed."""
+
+    paper: str
+    task: str = Field(description="the paper's task: a name in its file")
+    kind: str = Field(description="what kind of task that is: translation, summarisation, qa, lm, mlm")
+    variant: str
+    data: SerializeAsAny[DataConfig]
+    model: SerializeAsAny[Sizes] = ModelConfig()
+    method: dict[str, Any] = Field(description="name of the method and all its options")
+    train: TrainConfig = TrainConfig()
+    decode: SerializeAsAny[Settings] = DecodeConfig()
+    seed: int = Field(ge=0)
+    threads: int = Field(1, ge=1, description="CPU threads; results are equal bit for bit for an equal number")
+
+    @property
+    def hash(self) -> str:
+        """Equal for all runs that train the same thing: what is left out is names, and the search of outputs."""
+        told = self.model_dump(mode="json", exclude={"paper", "task", "variant", "decode"})
+        del told["train"]["checkpoint_seconds"]
+        if not told["train"]["epoch_scores"]:  # came later: what was trained before it is what it was
+            del told["train"]["epoch_scores"]
+        return short_hash({"recipe": RECIPE, **told})
+
+
+def first_difference(one: dict[str, Any], other: dict[str, Any], sections: Iterable[str]) -> str | None:
+    """The first key ("train.epochs") with which two stored configurations ask for different results.
+
+    When checkpoints are written changes nothing, and a key that only one has came later than the other.
+
+    Args:
+        one: a run's configuration as its metrics keep it.
+        other: another's.
+        sections: those that are compared: "data", "model", "method", "train", "decode".
+    """
+    for section in sections:
+        mine, its = one.get(section, {}), other.get(section, {})
+        for key, value in mine.items():
+            if key in its and value != its[key] and key != "checkpoint_seconds":
+                return f"{section}.{key}"
+    return None

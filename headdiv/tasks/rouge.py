@@ -1,0 +1,79 @@
+"""ROUGE of summaries, by Google's rouge-score package, each with a signature that says how it was taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from math import fsum
+from typing import TypedDict
+
+from headdiv.core.errors import DataError
+
+UNIT = "0 to 100"
+# The name of each score and what it counts, for the signature.
+VARIANTS = {
+    "rouge1": "unigrams",
+    "rouge2": "bigrams",
+    "rougeL": "LCS of the whole texts, each as one sequence",
+    "rougeLsum": "union LCS over sentences, separated by newlines",
+}
+
+
+class Score(TypedDict):
+    """A value with its unit and a signature: all that is needed to take the same score again."""
+
+    value: float
+    unit: str
+    signature: str
+
+
+def rouge(predictions: Sequence[str], references: Sequence[str], stemming: bool = True) -> dict[str, Score]:
+    """ROUGE-1, ROUGE-2, ROUGE-L and ROUGE-Lsum: the mean F1 over the examples, in percent.
+
+    Texts are lower-cased and split at everything but the letters a to z and digits, so an accented
+    letter separates words. A text of n words has max(n - 1, 0) bigrams. F1 is 0 where either text has
+    nothing to count: an empty prediction scores 0, a text without any of those letters and digits
+    scores 0 even against itself, and so does a single word in ROUGE-2.
+
+    Texts of one sentence score the same in ROUGE-L and ROUGE-Lsum.
+
+    Args:
+        predictions: the summaries to score.
+        references: one reference for each, in the same order.
+        stemming: compare words of more than 3 letters by their Porter stems, which needs the package
+            nltk and is named with its version in the signature.
+
+    Returns:
+        The scores "rouge1", "rouge2", "rougeL" and "rougeLsum", from 0 to 100.
+
+    Raises:
+        DataError: the numbers of predictions and references differ, or there are none.
+
+    Source: C.-Y. Lin, ROUGE: A Package for Automatic Evaluation of Summaries, 2004.
+    """
+    if len(predictions) != len(references):
+        raise DataError(
+            f"ROUGE: found {len(predictions)} predictions and {len(references)} references, expected equally many"
+        )
+    if not references:
+        raise DataError("ROUGE: found no predictions and no references, expected at least one of each")
+    from rouge_score.rouge_scorer import RougeScorer  # takes a second, mostly for nltk
+
+    scorer = RougeScorer(list(VARIANTS), use_stemmer=stemming)
+    scored = [scorer.score(reference, text) for text, reference in zip(predictions, references, strict=True)]
+    return {
+        name: Score(
+            value=100 * fsum(example[name].fmeasure for example in scored) / len(scored),
+            unit=UNIT,
+            signature=_signature(name, stemming),
+        )
+        for name in VARIANTS
+    }
+
+
+def _signature(name: str, stemming: bool) -> str:
+    stems = f"yes (Porter, nltk {version('nltk')})" if stemming else "no"
+    return (
+        f"rouge-score {version('rouge-score')}, {name}: {VARIANTS[name]}, mean F1, stemming: {stems}, "
+        "default tokeniser (lower-cased alphanumerics a-z, 0-9), one reference"
+    )

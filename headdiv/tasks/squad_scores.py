@@ -1,0 +1,102 @@
+"""Exact match and F1 of answers as SQuAD v1.1's own scorer counts them (Rajpurkar et al. 2016)."""
+
+from __future__ import annotations
+
+import math
+import re
+import string
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headdiv.core.errors import DataError
+from headdiv.data.squad import Question
+
+SIGNATURE = (
+    "SQuAD v1.1: lower case, ASCII punctuation removed, a/an/the removed, white space joined; "
+    "best over the gold answers; F1 0 without a common word; a question without prediction counts 0"
+)
+
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
+
+
+def normalise(text: str) -> str:
+    """The form in which answers are compared.
+
+    In this order: lower case; the 32 ASCII punctuation characters deleted, so that "U.S." is "us" and
+    "well-known" one word; the words a, an, the replaced by a space; white space joined to single spaces.
+    """
+    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
+
+
+def exact_match(prediction: str, golds: Sequence[str]) -> bool:
+    """Whether the prediction equals any of the gold answers, normalised.
+
+    Raises:
+        ValueError: there is no gold answer.
+    """
+    _check(golds)
+    return normalise(prediction) in {normalise(gold) for gold in golds}
+
+
+def f1(prediction: str, golds: Sequence[str]) -> float:
+    """The highest F1 with any of the gold answers, 0 to 1, over normalised words counted as often as they occur.
+
+    Without a common word it is 0. So an answer that normalises to nothing ("The") has F1 0 even with itself,
+    while it is an exact match: v1.1's scorer does the same.
+
+    Raises:
+        ValueError: there is no gold answer.
+    """
+    _check(golds)
+    words = Counter(normalise(prediction).split())
+    return max(_overlap(words, Counter(normalise(gold).split())) for gold in golds)
+
+
+def score(predictions: Mapping[str, str], questions: Sequence[Question]) -> dict[str, Any]:
+    """Exact match and F1 of predictions, averaged over questions.
+
+    Args:
+        predictions: answer text by question id.
+        questions: all questions that count.
+
+    Returns:
+        "em" and "f1" in percent; "missing", how many questions have no prediction (each counts 0);
+        "unknown", how many predictions belong to no question (they count nothing); "questions", how many
+        there are; "signature", how all this was counted.
+
+    Raises:
+        DataError: there are no questions.
+    """
+    if not questions:
+        raise DataError("there are no questions to score, expected at least one")
+    matches = missing = 0
+    overlaps = []
+    for question in questions:
+        prediction = predictions.get(question.id)
+        if prediction is None:
+            missing += 1
+            continue
+        golds = [answer.text for answer in question.answers]
+        matches += exact_match(prediction, golds)
+        overlaps.append(f1(prediction, golds))
+    return {
+        "em": 100 * matches / len(questions),
+        "f1": 100 * math.fsum(overlaps) / len(questions),
+        "missing": missing,
+        "unknown": len(predictions.keys() - {question.id for question in questions}),
+        "questions": len(questions),
+        "signature": f"{SIGNATURE}; {len(questions)} questions",
+    }
+
+
+def _overlap(words: Counter[str], gold: Counter[str]) -> float:
+    common = (words & gold).total()
+    # the harmonic mean of common/words and common/gold
+    return 2 * common / (words.total() + gold.total()) if common else 0.0
+
+
+def _check(golds: Sequence[str]) -> None:
+    if isinstance(golds, str) or not golds:  # a string would pass as a sequence of one-letter answers
+        raise ValueError("expected a sequence of at least one gold answer")

@@ -1,0 +1,118 @@
+"""Checkpoints that are whole or not there, and hold no code: safetensors and JSON."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from headdiv.core import distributed
+from headdiv.core.errors import TrainingError
+from headdiv.core.files import read_json, replacing, write_json
+
+_NAME = re.compile(r"step(\d+)")
+
+
+def save(folder: Path, step: int, model: nn.Module, optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Write ``folder/step<step>`` and then remove older ones; called by all ranks, written by the first.
+
+    Args:
+        folder: of the run's checkpoints.
+        step: optimiser steps done.
+        model: parameters and buffers are kept.
+        optimiser: its state is kept.
+        state: everything else, as JSON; the random number generators' states are added.
+    """
+    tensors = {"random": distributed.gathered(torch.get_rng_state())}  # (ranks, bytes)
+    if torch.cuda.is_available():
+        tensors["random_cuda"] = distributed.gathered(torch.cuda.get_rng_state())
+    if not distributed.is_first():
+        return
+    with replacing(folder / f"step{step}") as temporary:
+        temporary.mkdir()
+        save_model(model, temporary / "model.safetensors")
+        for number, values in optimiser.state_dict()["state"].items():
+            tensors |= {f"{number}.{name}": value.contiguous() for name, value in values.items()}
+        save_file(tensors, temporary / "optimiser.safetensors")
+        write_json(temporary / "state.json", state)
+    for other, path in _all(folder).items():
+        if other != step:
+            shutil.rmtree(path)
+
+
+def restore(
+    folder: Path, model: nn.Module, optimiser: torch.optim.Optimizer, device: torch.device
+) -> dict[str, Any] | None:
+    """Put the newest checkpoint into model, optimiser and generators; return its state, or None if there is none.
+
+    It may have been written by another number of ranks. Ranks that had none then draw from a state of their own.
+    """
+    found = _all(folder)
+    if not found:
+        return None
+    newest = found[max(found)]
+    state = read_json(newest / "state.json")
+    load_model(model, newest / "model.safetensors")
+    path = newest / "optimiser.safetensors"
+    tensors = _read(path)
+    random, random_cuda = tensors.pop("random", None), tensors.pop("random_cuda", None)
+    told = optimiser.state_dict()
+    for name, value in tensors.items():
+        number, _, key = name.partition(".")
+        told["state"].setdefault(int(number), {})[key] = value
+    parameters = [p for group in optimiser.param_groups for p in group["params"]]
+    # A parameter has no state before its first step: before step 1, or as long as its method keeps it frozen.
+    shapes = {number: values["exp_avg"].shape for number, values in told["state"].items()}
+    expected = {number: p.shape for number, p in enumerate(parameters) if number in shapes}
+    if random is None or shapes != expected:
+        raise TrainingError(f"{path}: does not fit this model")
+    optimiser.load_state_dict(told)
+    rank = distributed.rank()
+    if rank < len(random):
+        torch.set_rng_state(random[rank].clone())  # torch takes no row of another tensor
+        if device.type == "cuda" and random_cuda is not None:
+            torch.cuda.set_rng_state(random_cuda[rank].clone())
+    else:
+        torch.manual_seed(zlib.crc32(f"{newest.name} {rank}".encode()))
+    return state
+
+
+def save_model(model: nn.Module, path: Path) -> None:
+    """Parameters and buffers as safetensors; a tied parameter is written under each of its names."""
+    tensors: dict[str, torch.Tensor] = {}
+    for name, tensor in model.state_dict().items():
+        tied = any(tensor.data_ptr() == other.data_ptr() for other in tensors.values() if other.numel())
+        tensors[name] = tensor.clone() if tied else tensor.contiguous()
+    save_file(tensors, path)
+
+
+def load_model(model: nn.Module, path: Path) -> None:
+    """Read them back.
+
+    Raises:
+        TrainingError: the file is damaged or belongs to another model.
+    """
+    tensors = _read(path)
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise TrainingError(f"{path}: does not fit this model ({str(error).splitlines()[-1].strip()})") from None
+
+
+def _read(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise TrainingError(f"{path}: cannot be read ({error})") from None
+
+
+def _all(folder: Path) -> dict[int, Path]:
+    paths = folder.glob("step*") if folder.is_dir() else []
+    return {int(match[1]): path for path in paths if (match := _NAME.fullmatch(path.name))}

@@ -1,0 +1,327 @@
+"""Measures of heads in one pass: against numpy and loops, under what must not change them, and on every model."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from examples import EXAMPLES, heads_by_sentence, made_up_heads, record_of, some_pairs, tiny
+from hypothesis import given
+from hypothesis import strategies as st
+from observed import observe
+from small_runs import SMALL, small_config, untrained
+
+from headdiv.analysis import measures
+from headdiv.analysis.diversity import Words, measure_heads
+from headdiv.analysis.measures import averages, between_heads, by_place, compare_heads, effective_rank, js_sum
+from headdiv.experiments.evaluation import head_measures
+from headdiv.methods.base import Observed
+from headdiv.nn.attention import record_heads
+from headdiv.tasks import TASKS
+
+seeds = st.integers(0, 2**31 - 1)
+
+
+def random(seed, *shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def compared(weights, values, outputs):
+    """Of one sentence: A (H, N, S), V (H, S, K), O (H, N, K)."""
+    ((_, found),) = compare_heads([Observed([record_of(weights, values, outputs)], {})])
+    return found
+
+
+def of_outputs(outputs):
+    """Of outputs (T, H, K) alone."""
+    T, H, _ = outputs.shape
+    words = Words(torch.ones(T, H, 1).double(), torch.ones(T, H, 1).double(), outputs)
+    return measures._compared(measures.all_sums(words))
+
+
+# ---- literal twins
+
+
+def literal_js(p, q):
+    """With logarithms to base 2, key by key."""
+    total = 0.0
+    for a, b in zip(p.tolist(), q.tolist(), strict=True):
+        m = (a + b) / 2
+        total += sum(0.5 * x * math.log2(x / m) for x in (a, b) if x > 0)
+    return math.sqrt(max(total, 0.0))
+
+
+def literal_cka(X, Y):
+    """By the words' own kernels, (T, T), as Kornblith et al. define it."""
+    centre = np.eye(len(X)) - 1 / len(X)
+    K, L = (centre @ Z @ Z.T @ centre for Z in (X, Y))
+    return (K * L).sum() / math.sqrt((K * K).sum() * (L * L).sum())
+
+
+def literal_measures(model, pairs):
+    """By module, all words side by side."""
+    js, outputs = {}, {}
+    for line in heads_by_sentence(model, pairs):
+        for spec, A, _, Z in line:
+            H, N, _ = A.shape
+            for n in range(N - 1) if spec.kind == "encoder" else range(1, N):
+                distances = [[literal_js(A[i, n], A[j, n]) for j in range(H)] for i in range(H)]
+                js.setdefault(spec, []).append(distances)
+                outputs.setdefault(spec, []).append(Z[:, n].detach().numpy())
+    told = {}
+    for spec, rows in outputs.items():
+        Z = np.array(rows)  # (T, H, K)
+        Z = Z - Z.mean(0)
+        pairs = [[(Z[:, i], Z[:, j]) for j in range(Z.shape[1])] for i in range(Z.shape[1])]
+        sigma = np.linalg.svd(Z.reshape(len(Z), -1), compute_uv=False)
+        share = [s / sigma.sum() for s in sigma.tolist() if s > 1e-12]
+        told[spec] = {
+            "js": np.mean(js[spec], axis=0),
+            "correlation": [[np.corrcoef(X.ravel(), Y.ravel())[0, 1] for X, Y in row] for row in pairs],
+            "cka": [[literal_cka(X, Y) for X, Y in row] for row in pairs],
+            "effective_rank": math.exp(-sum(s * math.log(s) for s in share)),
+        }
+    return told
+
+
+@pytest.mark.parametrize("window", [48, 1])
+@pytest.mark.parametrize("batches", [[range(7)], [range(3), range(3, 7)]], ids=["one batch", "several"])
+def test_measures_are_the_literal_ones(window, batches):
+    """However sentences are packed and parted into batches."""
+    model, _ = tiny({"name": "baseline"}, encoder_layers=2)
+    pairs = some_pairs(7, seed=2)
+    found = compare_heads(observe(model, pairs, batches, window))
+    literal = literal_measures(model, pairs)
+    assert [spec for spec, _ in found] == list(literal)
+    basic = measure_heads(observe(model, pairs, batches, window))
+    for (spec, measured), (_, plain) in zip(found, basic, strict=True):
+        for name, expected in literal[spec].items():
+            np.testing.assert_allclose(getattr(measured, name), expected, atol=1e-9, err_msg=f"{spec} {name}")
+        for name, value in vars(plain).items():
+            torch.testing.assert_close(getattr(measured, name), value)
+
+
+# ---- what must not change them, and where they end
+
+
+@given(seed=seeds, T=st.integers(4, 20), K=st.integers(1, 5), scale=st.floats(0.01, 100))
+def test_cka_sees_neither_rotation_nor_scale_nor_shift(seed, T, K, scale):
+    outputs = random(seed, T, 3, K)
+    turned = outputs.clone()
+    rotation = torch.linalg.qr(random(seed + 1, K, K))[0]
+    turned[:, 1] = scale * outputs[:, 1] @ rotation + random(seed + 2, K)
+    before, after = of_outputs(outputs), of_outputs(turned)
+    torch.testing.assert_close(after.cka, before.cka, atol=1e-7, rtol=1e-6)
+    same = of_outputs(torch.stack([outputs[:, 1], turned[:, 1]], dim=1))
+    torch.testing.assert_close(same.cka, torch.ones(2, 2, dtype=torch.float64), atol=1e-7, rtol=1e-6)
+
+
+@given(seed=seeds, T=st.integers(2, 12), H=st.integers(1, 4), K=st.integers(1, 4))
+def test_relations_are_symmetric_and_in_range(seed, T, H, K):
+    found = of_outputs(random(seed, T, H, K))
+    for name, low in (("correlation", -1), ("cka", 0)):
+        matrix = getattr(found, name)
+        assert matrix.shape == (H, H)
+        torch.testing.assert_close(matrix, matrix.T)
+        assert (low <= matrix).all()
+        assert (matrix <= 1).all()
+        torch.testing.assert_close(matrix.diagonal(), torch.ones(H, dtype=torch.float64), atol=1e-9, rtol=0)
+    assert 1 <= found.effective_rank <= min(T - 1, H * K) + 1e-6
+
+
+def test_correlation_knows_opposites_and_independent_heads():
+    z = random(1, 4000, 1, 3)
+    found = of_outputs(torch.cat([z, -2 * z + 5, random(2, 4000, 1, 3)], dim=1))
+    assert found.correlation[0, 1].item() == pytest.approx(-1)
+    assert found.cka[0, 1].item() == pytest.approx(1)
+    assert abs(found.correlation[0, 2].item()) < 0.05
+    assert found.cka[0, 2].item() < 0.01  # about K / T
+
+
+def test_effective_ranks_that_are_known():
+    assert effective_rank(torch.eye(5).double()) == pytest.approx(5)
+    assert effective_rank(torch.ones(5, 5).double()) == pytest.approx(1, abs=1e-5)
+    assert effective_rank(torch.zeros(5, 5).double()) == 0
+    sigma = [3.0, 1.0]
+    expected = math.exp(-sum(s / 4 * math.log(s / 4) for s in sigma))
+    assert effective_rank(torch.diag(torch.tensor(sigma)).double() ** 2) == pytest.approx(expected)
+    one = random(3, 50, 1, 4)
+    assert of_outputs(torch.cat([one, 3 * one], 1)).effective_rank == pytest.approx(
+        of_outputs(one).effective_rank, abs=1e-4
+    )
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.1, 1000.0])
+def test_a_head_that_never_changes_is_like_none(constant):
+    outputs = random(4, 30, 3, 2)
+    outputs[:, 1] = constant
+    found = of_outputs(outputs)
+    for matrix in (found.correlation, found.cka):
+        assert not matrix[1].any()
+        assert not matrix[:, 1].any()
+        assert matrix[0, 0].item() == pytest.approx(1)
+    assert found.effective_rank == pytest.approx(of_outputs(outputs[:, [0, 2]]).effective_rank)
+    assert of_outputs(torch.full((9, 2, 2), constant).double()).effective_rank == 0
+
+
+@given(seed=seeds, H=st.integers(1, 4), L=st.integers(1, 7), sharp=st.sampled_from([0.0, 1.0, 50.0]))
+def test_js_is_a_symmetric_distance_from_0_to_1(seed, H, L, sharp):
+    weights = (sharp * random(seed, 5, H, L)).softmax(-1)
+    found = js_sum(weights)
+    expected = [[sum(literal_js(row[i], row[j]) for row in weights) for j in range(H)] for i in range(H)]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert torch.equal(found, found.T)
+    assert (found <= 5).all()
+    torch.testing.assert_close(js_sum(weights.flip(2)), found)
+
+
+def test_js_at_its_ends():
+    one = torch.tensor([[[0.3, 0.7, 0.0, 0.0], [0.3, 0.7, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5]]])
+    assert js_sum(one).tolist() == [[0, 0, pytest.approx(1)], [0, 0, pytest.approx(1)], [pytest.approx(1)] * 2 + [0]]
+
+
+def test_js_keeps_its_digits_where_heads_look_nearly_alike():
+    p = random(5, 200, 1, 9).softmax(-1)
+    near = p * (1 + 1e-4 * random(6, 200, 1, 9).sign())
+    q = near / near.sum(-1, keepdim=True)
+    weights = torch.cat([p, q], dim=1)
+    second_order = ((p - q).square() / p).sum(-1).div(8 * math.log(2)).sqrt().mean().item()
+    exact, single = (js_sum(weights.to(dtype))[0, 1].item() / 200 for dtype in (torch.float64, torch.float32))
+    assert exact == pytest.approx(second_order, rel=0.001)
+    assert exact < 1e-4
+    assert single == pytest.approx(exact, rel=0.01)
+
+
+def test_js_does_not_depend_on_the_blocks(monkeypatch):
+    weights = random(7, 40, 4, 6).softmax(-1)
+    whole = js_sum(weights)
+    monkeypatch.setattr(measures, "BLOCK", 1)
+    torch.testing.assert_close(js_sum(weights), whole)
+    assert not js_sum(weights[:0]).any()
+
+
+def test_of_many_words_a_sample_stands_for_all(monkeypatch):
+    weights, outputs = random(12, 101, 3, 6).softmax(-1), random(13, 101, 3, 2)
+    words = Words(weights, weights, outputs)
+    whole = measures.all_sums(words)
+    monkeypatch.setattr(measures, "MOST", 101 * 3 * 6 // 4)
+    sampled = measures.all_sums(words)
+    torch.testing.assert_close(sampled["js"], js_sum(weights[::5]) * 101 / 21)
+    torch.testing.assert_close(sampled["js"], whole["js"], rtol=0.2, atol=0)
+    assert all(torch.equal(sampled[name], whole[name]) for name in whole if name != "js")
+
+
+def test_marks_are_no_words_but_may_be_looked_at():
+    """</s> as a query is left out of everything; as a key it takes part in the distance of two distributions."""
+    A, V, Z = made_up_heads(8, N=4, S=4)
+    marks = torch.tensor([False, False, True, False])
+    seen = Observed([record_of(A, V, Z)], {"cross": (marks, marks)})
+    ((_, found),) = compare_heads([seen])
+    without = compared(A[:, ~marks], V, Z[:, ~marks])
+    assert found.queries == 3
+    for name in ("js", "cka", "correlation", "entropy"):
+        torch.testing.assert_close(getattr(found, name), getattr(without, name))
+
+
+def test_a_rank_without_a_batch_adds_zeros(monkeypatch):
+    """Its sums have the shapes of the others', or they would wait for each other for ever."""
+    model, _ = tiny({"name": "baseline"})
+    shapes = []
+    monkeypatch.setattr("headdiv.core.distributed.total", lambda values: shapes.append(values.shape) or values)
+    seen, unseen = (compare_heads(observe(model, some_pairs(), batches), model) for batches in ([range(6)], []))
+    assert shapes[: len(shapes) // 2] == shapes[len(shapes) // 2 :]
+    assert [spec for spec, _ in seen] == [spec for spec, _ in unseen]
+    assert all(measured.queries == measured.effective_rank == 0 for _, measured in unseen)
+
+
+def test_half_precision_is_widened():
+    heads = [x.bfloat16() for x in made_up_heads(9)]
+    half, single = (compared(*which) for which in (heads, [x.float() for x in heads]))
+    for name, value in vars(half).items():
+        assert np.array_equal(value, getattr(single, name)), name
+
+
+# ---- every model
+
+
+@pytest.mark.parametrize("options", [o for each in EXAMPLES.values() for o in each], ids=lambda o: o["name"])
+def test_heads_of_every_method_are_measured(options):
+    model, _ = tiny(options, dtype=torch.float32)
+    told = by_place(compare_heads(observe(model, some_pairs(), [range(6)])))
+    assert list(told) == ["encoder 1", "decoder 1", "cross 1"]
+    heads = options.get("k", 3)  # the slots of a mixture
+    for module in told.values():
+        assert np.shape(module["js"]) == np.shape(module["cka"]) == (heads, heads)
+        assert 1 <= module["effective_rank"] <= 12
+    json.dumps(told, allow_nan=False)
+
+
+@pytest.mark.parametrize("task", SMALL)
+def test_heads_of_every_task_are_measured(folder, task):
+    run = untrained(small_config(task))
+    table = head_measures(run)
+    assert list(table.columns) == [
+        *("queries", "heads", "confidence", "entropy", "cosine", "l2", "correlation", "cka", "js", "effective_rank"),
+    ]
+    assert list(table.index) == (["decoder 1"] if task == "lm" else ["encoder 1", "decoder 1", "cross 1"])
+    assert (table["heads"] == 4).all()
+    assert table["js"].between(0, 1).all()
+    assert table["cka"].between(0, 1).all()
+    assert table["effective_rank"].between(1, 16).all()
+    assert (table["queries"] > 0).all()
+
+
+def test_packed_batches_of_a_task_are_those_of_single_examples(folder):
+    """Documents in windows with boundaries, and whole windows that see no mask at all."""
+    for boundaries in (True, False):
+        run = untrained(small_config("lm", data={"boundaries": boundaries}))
+        task = TASKS["lm"]
+        windows = run.corpus.valid.windows[:4]
+        found = []
+        for size in (4, 1):
+            seen = []
+            for start in range(0, 4, size):
+                batch = task.lay_out(windows[start : start + size], run.corpus, run.config.data)
+                with torch.no_grad(), record_heads(run.model) as records:
+                    run.model(batch)
+                seen.append(Observed(records, {}))
+            ((_, measured),) = compare_heads(seen)
+            found.append(measured)
+        for name, value in vars(found[0]).items():
+            np.testing.assert_allclose(value, getattr(found[1], name), atol=1e-5, err_msg=name)
+
+
+# ---- as they are shown
+
+
+def test_measures_as_json():
+    model, _ = tiny({"name": "baseline"})
+    found = compare_heads(observe(model, some_pairs(), [range(6)]))
+    told = by_place(found)
+    assert list(told) == ["encoder 1", "decoder 1", "cross 1"]
+    first = told["encoder 1"]
+    assert list(first) == [
+        *("queries", "confidence", "entropy", "cosine", "l2", "correlation", "cka", "js", "effective_rank"),
+    ]
+    for name, value in first.items():
+        np.testing.assert_allclose(value, getattr(found[0][1], name), atol=1e-6)
+    json.dumps(told, allow_nan=False)
+
+
+def test_averages_are_over_heads_and_over_pairs_of_different_heads():
+    matrix = torch.tensor([[9.0, 0.5, -0.1], [0.5, 9.0, 0.2], [-0.1, 0.2, 9.0]])
+    assert between_heads(matrix) == pytest.approx(0.2)
+    found = compared(*made_up_heads(10))
+    told = averages(found)
+    assert told["heads"] == 3
+    assert told["confidence"] == pytest.approx(found.confidence.mean().item())
+    assert told["js"] == pytest.approx(np.array([found.js[0, 1], found.js[0, 2], found.js[1, 2]]).mean())
+
+
+def test_a_single_head_is_compared_with_none():
+    found = compared(*made_up_heads(11, H=1))
+    told = averages(found)
+    assert all(math.isnan(told[name]) for name in measures.BY_PAIR)
+    assert found.js.tolist() == [[0]]
+    assert told["effective_rank"] >= 1

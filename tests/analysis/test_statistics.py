@@ -1,0 +1,150 @@
+"""Intervals over seeds and the paired bootstrap over sentences."""
+
+import math
+import statistics as plain
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sacrebleu import BLEU, corpus_bleu
+from sacrebleu.significance import PairedTest
+
+from headdiv.analysis.statistics import SAMPLES, SEED, interval, paired_bootstrap
+
+# Student's t, two-sided 95 %, as tables print it.
+PRINTED = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262, 10: 2.228, 29: 2.045, 120: 1.980}
+
+
+@pytest.mark.parametrize("freedom", PRINTED)
+def test_quantiles_are_those_of_printed_tables(freedom):
+    values = list(np.random.default_rng(freedom).normal(size=freedom + 1))
+    assert round(interval(values).half / plain.stdev(values) * math.sqrt(freedom + 1), 3) == PRINTED[freedom]
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 12])
+@pytest.mark.parametrize("level", [0.2, 0.5, 0.9, 0.99])
+def test_the_quantile_cuts_the_level_out_of_the_density(freedom, level):
+    scale = math.gamma((freedom + 1) / 2) / (math.sqrt(freedom * math.pi) * math.gamma(freedom / 2))
+    values = [float(i) for i in range(freedom + 1)]
+    t = interval(values, level).half / plain.stdev(values) * math.sqrt(freedom + 1)
+    x, step = np.linspace(0, t, 200001, retstep=True)
+    density = scale * (1 + x**2 / freedom) ** (-(freedom + 1) / 2)
+    assert 2 * np.trapezoid(density, dx=step) == pytest.approx(level, abs=1e-6)
+
+
+def test_an_interval_of_three_seeds():
+    found = interval([30.0, 31.0, 32.0])
+    assert (found.mean, found.count) == (31.0, 3)
+    assert found.half == pytest.approx(4.302653 * 1.0 / math.sqrt(3), rel=1e-6)
+    assert (found.low, found.high) == (31.0 - found.half, 31.0 + found.half)
+    assert interval([30.0, 31.0, 32.0], level=0.5).half < found.half
+
+
+def test_one_seed_has_no_interval_and_none_no_mean():
+    assert interval([4.0]).mean == 4.0
+    assert all(math.isnan(x) for x in (interval([4.0]).half, interval([4.0]).low, interval([]).mean))
+    assert math.isnan(interval([1.0, math.nan]).mean)
+    assert interval([2.0, 2.0]).half == 0
+
+
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=6), st.floats(-50, 50))
+def test_an_interval_moves_with_its_numbers(values, shift):
+    one, other = interval(values), interval([value + shift for value in values])
+    assert other.mean == pytest.approx(one.mean + shift, abs=1e-9)
+    assert other.half == pytest.approx(one.half, abs=1e-6)
+    assert one.half >= plain.stdev(values) / math.sqrt(len(values))
+
+
+def test_the_interval_holds_the_true_mean_in_95_of_100_experiments():
+    rng = np.random.default_rng(0)
+    found = [interval(list(rng.normal(5, 2, 3))) for _ in range(1000)]
+    assert 0.93 < sum(each.low <= 5 <= each.high for each in found) / 1000 < 0.97
+
+
+# ---- bootstrap
+
+
+def sentences(n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(list("abcdefgh"), 8)) for _ in range(n)]
+
+
+def worse(lines, share, seed):
+    rng = np.random.default_rng(seed)
+    return [" ".join("z" if rng.random() < share else word for word in line.split()) for line in lines]
+
+
+def sampled_differences(base, system, references):
+    """A literal twin: the whole test set drawn and scored anew for each sample."""
+    draws = np.random.default_rng(SEED).choice(len(references), size=(SAMPLES, len(references)), replace=True)
+    scored = [
+        [
+            BLEU().corpus_score([lines[i] for i in draw], [[references[i] for i in draw]]).score
+            for lines in (base, system)
+        ]
+        for draw in draws
+    ]
+    return np.array([b - a for a, b in scored])
+
+
+def test_the_bootstrap_scores_the_samples_as_sacrebleu_does():
+    references = sentences(12)
+    base, system = worse(references, 0.3, 1), worse(references, 0.2, 2)
+    found = paired_bootstrap(base, {"x": system}, references)
+    scores = [corpus_bleu(lines, [references]).score for lines in (base, system)]
+    assert (found.baseline, found.scores["x"]) == pytest.approx(tuple(scores))
+    differences = sampled_differences(base, system, references)
+    as_large = np.abs(differences - differences.mean()) >= abs(scores[1] - scores[0])
+    assert found.p_values["x"] == pytest.approx((as_large.sum() + 1) / (SAMPLES + 1))
+    assert 1 / (SAMPLES + 1) < found.p_values["x"] < 1
+
+
+def test_draws_and_signature_are_sacrebleus():
+    """Its own p-value, worked out from the same samples, is its own."""
+    references = sentences(12)
+    base, system = worse(references, 0.3, 1), worse(references, 0.2, 2)
+    told = [("base", base), ("x", system)]
+    signatures, results = PairedTest(told, {"BLEU": BLEU()}, [references], test_type="bs", n_samples=SAMPLES)()
+    assert paired_bootstrap(base, {"x": system}, references).signature == str(signatures["BLEU"])
+    sizes = np.abs(sampled_differences(base, system, references))
+    whole = abs(results["BLEU"][1].score - results["BLEU"][0].score)
+    assert results["BLEU"][1].p_value == pytest.approx(((sizes - sizes.mean() > whole).sum() + 1) / (SAMPLES + 1))
+
+
+def test_of_equally_good_systems_one_in_twenty_differs():
+    found = []
+    for trial in range(200):
+        references = sentences(40, trial)
+        pair = [worse(references, 0.25, 2 * trial + side) for side in (0, 1)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("headdiv.analysis.statistics.SAMPLES", 200)
+            found.append(paired_bootstrap(pair[0], {"x": pair[1]}, references).p_values["x"])
+    assert 0.01 <= np.mean(np.array(found) < 0.05) <= 0.09
+    assert 0.4 < np.median(found) < 0.6
+    assert max(found) > 0.9
+
+
+def test_number_of_samples_and_seed_are_fixed_and_named(monkeypatch):
+    references = sentences()
+    base, systems = worse(references, 0.3, 1), {"x": worse(references, 0.28, 2)}
+    found = paired_bootstrap(base, systems, references)
+    monkeypatch.setenv("SACREBLEU_SEED", "7")
+    assert paired_bootstrap(base, systems, references) == found
+    assert found.signature.startswith("nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    assert "case:lc" in paired_bootstrap(base, systems, references, lowercase=True).signature
+
+
+def test_equal_translations_do_not_differ():
+    references = sentences()
+    base = worse(references, 0.3, 1)
+    found = paired_bootstrap(base, {"same": list(base), "much": references}, references)
+    assert found.p_values["same"] == 1
+    assert found.p_values["much"] < 0.01
+
+
+def test_translations_must_be_as_many_as_references():
+    with pytest.raises(ValueError, match=r"^1 translations of x for 2 references$"):
+        paired_bootstrap(["a", "b"], {"x": ["a"]}, ["a", "b"])
+    with pytest.raises(ValueError, match=r"^1 translations of the baseline for 2 references$"):
+        paired_bootstrap(["a"], {}, ["a", "b"])

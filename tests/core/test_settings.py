@@ -1,0 +1,192 @@
+"""Every mistake in a configuration file is one sentence with file, line and key."""
+
+import pytest
+
+from headdiv.core.errors import ConfigError
+from headdiv.core.settings import Source, check, mistake, nearest
+from headdiv.experiments.profiles import Runs
+from headdiv.training.config import TrainConfig
+
+PROFILE = """\
+title: test
+seeds: [1]
+experiments:
+  deacon/translation:
+    data: {name: toy}
+    model:
+      d_model: 16
+      heads: 8
+    train:
+      epochs: 2
+      learning_rate: 0.01
+"""
+HERE = "experiments.deacon/translation"
+
+
+def refusal(project, text):
+    """What is said of a profile, without the folder before its name."""
+    project.write_config("p", text)
+    with pytest.raises(ConfigError) as found:
+        Runs("p")
+    folder = f"{project.home}/config/"
+    assert str(found.value).startswith(folder)
+    assert "\n" not in str(found.value)
+    return str(found.value).removeprefix(folder)
+
+
+def test_the_profile_of_these_tests_is_right(project):
+    project.write_config("p", PROFILE)
+    assert len(Runs("p").all()) == 7
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("title:", "titel:", "p.yaml, line 1: title: is missing"),
+        ("seeds: [1]", "sedes: [1]", "p.yaml, line 1: seeds: is missing"),
+        ("title: test", "title: test\nthread: 1", "p.yaml, line 2: thread: unknown key; did you mean 'threads'?"),
+        (
+            "title: test",
+            "title: test\ncolour: red",
+            "p.yaml, line 2: colour: unknown key; known here: experiments, seeds, threads, title",
+        ),
+        ("epochs", "epoch", f"p.yaml, line 10: {HERE}.train.epoch: unknown key; did you mean 'epochs'?"),
+        (
+            "{name: toy}",
+            "{name: toy, min_frequenzy: 2}",
+            f"p.yaml, line 5: {HERE}.data.min_frequenzy: unknown key; did you mean 'min_frequency'?",
+        ),
+        (
+            "d_model",
+            "zzz",
+            f"p.yaml, line 7: {HERE}.model.zzz: unknown key; known here: activation, attention_bias, d_ff, "
+            "d_model, decoder_layers, dropout, encoder_layers, heads, tied_output",
+        ),
+        ("{name: toy}", "{}", f"p.yaml, line 5: {HERE}.data.name: is missing"),
+        (
+            "epochs: 2",
+            "epochs: many",
+            f"p.yaml, line 10: {HERE}.train.epochs: input should be a valid integer, unable to parse string as an "
+            "integer, found 'many'",
+        ),
+        ("[1]", "[1, two]", "p.yaml, line 2: seeds.1: input should be a valid integer, unable to parse string as an "
+         "integer, found 'two'"),
+        ("[1]", "[-1]", "p.yaml, line 2: seeds.0: input should be greater than or equal to 0, found -1"),
+        ("[1]", "[]", "p.yaml, line 2: seeds: list should have at least 1 item after validation, not 0, found []"),
+        ("heads: 8", "heads: 3", f"p.yaml, line 8: {HERE}.model.heads: 3 does not divide d_model = 16"),
+        ("      heads: 8\n", "", None),
+        (
+            "      d_model: 16\n      heads: 8",
+            "      d_model: 20",
+            f"p.yaml, line 6: {HERE}.model.heads: 8 does not divide d_model = 20",
+        ),
+        (
+            "epochs: 2",
+            "epochs: 0",
+            f"p.yaml, line 10: {HERE}.train.epochs: input should be greater than or equal to 1, found 0",
+        ),
+        (
+            "0.01",
+            ".nan",
+            f"p.yaml, line 11: {HERE}.train.learning_rate: input should be a finite number, found nan",
+        ),
+        (
+            "epochs: 2",
+            "betas: [0.9, 1.0]",
+            f"p.yaml, line 10: {HERE}.train.betas.1: input should be less than 1, found 1.0",
+        ),
+        (
+            "epochs: 2",
+            "batching: bucket",
+            f"p.yaml, line 10: {HERE}.train.batching: input should be 'random' or 'bucketed', found 'bucket'",
+        ),
+        (
+            "deacon/translation",
+            "deacon/translatoin",
+            "p.yaml, line 4: experiments.deacon/translatoin: task 'translatoin' of deacon is not known; "
+            "did you mean 'translation'?",
+        ),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_file_line_and_key(project, old, new, message):
+    assert PROFILE.count(old) == 1
+    if message is None:
+        project.write_config("p", PROFILE.replace(old, new))
+        assert Runs("p").all()[0].model.heads == 8
+    else:
+        assert refusal(project, PROFILE.replace(old, new)) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: [1\nc: 2\n", "p.yaml, line 3: not valid YAML (expected ',' or ']', but got ':')"),
+        ("a: 1\n\tb: 2\n", r"p.yaml, line 2: not valid YAML (found character '\t' that cannot start any token)"),
+        (
+            "a: \x07\n",
+            "p.yaml: not valid YAML (unacceptable character #x0007: special characters are not allowed "
+            'in "<unicode string>", position 3)',
+        ),
+        ("", "p.yaml, line 1: input should be a valid dictionary or instance of Profile, found None"),
+        ("- a\n", "p.yaml, line 1: input should be a valid dictionary or instance of Profile, found ['a']"),
+    ],
+)
+def test_a_file_that_is_no_profile_is_named(project, text, message):
+    assert refusal(project, text) == message
+
+
+def test_a_file_that_cannot_be_read_is_named(project):
+    folder = project.home / "config"
+    project.write_config("other", PROFILE)
+    for profile, message in (
+        ("tniy", f"{folder}/tniy.yaml: no such file; there are: other, tiny"),
+        (str(project.home / "elsewhere" / "p.yaml"), f"{project.home}/elsewhere/p.yaml: no such file; there are: none"),
+    ):
+        with pytest.raises(ConfigError) as found:
+            Runs(profile)
+        assert str(found.value) == message
+    (folder / "p.yaml").write_bytes(PROFILE.encode().replace(b"test", b"t\xe4st"))
+    with pytest.raises(ConfigError) as found:
+        Runs("p")
+    assert str(found.value) == f"{folder}/p.yaml: not UTF-8 text (byte offset 8)"
+    (folder / "q.yaml").mkdir()
+    with pytest.raises(ConfigError) as found:
+        Runs("q")
+    assert str(found.value) == f"{folder}/q.yaml: cannot be read (Is a directory)"
+
+
+def test_without_a_file_only_the_key_is_named():
+    with pytest.raises(ConfigError) as found:
+        check(TrainConfig, {"epochs": 0}, ("train",))
+    assert str(found.value) == "train.epochs: input should be greater than or equal to 1, found 0"
+    assert str(mistake((), "nothing")) == "nothing"
+
+
+def test_lines_of_keys_and_list_entries(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("a:\n  - x\n  -\n    b: 1\n    c: 2\n")
+    source = Source(path)
+    lines = {
+        ("a",): 1,
+        ("a", 0): 2,
+        ("a", 1, "c"): 5,
+        ("a", 1, "zzz"): 4,
+        ("a", 7): 1,
+        ("zzz", "a"): 1,
+        (): 1,
+    }
+    assert {keys: source.place(keys) for keys in lines} == {k: f"{path}, line {n}: " for k, n in lines.items()}
+
+
+def test_the_nearest_name_or_all_of_them():
+    assert nearest("heds", ["d_model", "heads"]) == "; did you mean 'heads'?"
+    assert nearest("x", ["b", "a"]) == "; known here: a, b"
+    assert nearest("x", []) == "; known here: none"
+
+
+def test_a_key_given_twice_is_refused_at_every_depth(tmp_path):
+    path = tmp_path / "twice.yaml"
+    path.write_text("a:\n  - {b: 1}\n  - c: 1\n    d: 2\n    c: 3\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as found:
+        Source(path)
+    assert str(found.value) == f"{path}, line 5: the key 'c' is given twice"

@@ -1,0 +1,263 @@
+"""Byte pair encoding: training that repeats, text that survives, and tokenisers of others."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import pre_tokenizers
+
+from headdiv.core.errors import DataError
+from headdiv.data.bpe import END_TEXT, SMALLEST, load_bpe, train_bpe
+from headdiv.data.refusals import Refusals
+from headdiv.data.shards import read_documents
+
+TEXTS = [f"The {size} lobster of {place} läuft — {n} times.\n" for n, size in enumerate(("old", "young", "blue"))
+         for place in ("Crete", "the Black Sea", "Norway", "Ostend")]  # fmt: skip
+SIZE = 300
+TRAINED = train_bpe(TEXTS, SIZE)
+BPE = load_bpe(TRAINED)
+
+
+def fails(message):
+    return pytest.raises(DataError, match=re.escape(message))
+
+
+# --- training ---
+
+
+def test_the_vocabulary_has_the_size_asked_for_and_the_end_first():
+    vocabulary = json.loads(TRAINED)["model"]["vocab"]
+    assert (BPE.size, BPE.end, vocabulary[END_TEXT]) == (SIZE, 0, 0)
+    assert sorted(vocabulary.values()) == list(range(SIZE))
+    assert set(pre_tokenizers.ByteLevel.alphabet()) < set(vocabulary)
+
+
+def literal_merges(texts, count):
+    """Byte pair encoding as it is defined: merge the most frequent pair, again and again; of equals the first ids."""
+    pre = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words = Counter(tuple(word) for text in texts for word, _ in pre.pre_tokenize_str(text))
+    ids = {symbol: n for n, symbol in enumerate([END_TEXT, *sorted(pre_tokenizers.ByteLevel.alphabet())])}
+    merges = []
+    for _ in range(count):
+        pairs = Counter()
+        for word, times in words.items():
+            for pair in pairwise(word):
+                pairs[pair] += times
+        best = min(pairs, key=lambda pair: (-pairs[pair], ids[pair[0]], ids[pair[1]]))
+        merges.append(list(best))
+        ids["".join(best)] = len(ids)
+        merged = Counter()
+        for word, times in words.items():
+            joined, rest = [], list(word)
+            while rest:
+                step = 2 if tuple(rest[:2]) == best else 1
+                joined.append("".join(rest[:step]))
+                rest = rest[step:]
+            merged[tuple(joined)] += times
+        words = merged
+    return merges
+
+
+def test_merges_as_their_literal_twin():
+    assert json.loads(TRAINED)["model"]["merges"] == literal_merges(TEXTS, SIZE - SMALLEST)
+
+
+def test_training_repeats_in_another_process():
+    code = (
+        "import json, sys; from headdiv.data.bpe import train_bpe; "
+        f"print(train_bpe(iter(json.load(sys.stdin)), {SIZE}))"
+    )
+    for seed in ("1", "2"):
+        told = os.environ | {"PYTHONHASHSEED": seed, "RAYON_NUM_THREADS": seed}
+        run = subprocess.run(
+            [sys.executable, "-c", code], input=json.dumps(TEXTS), env=told, capture_output=True, text=True, check=True
+        )
+        assert run.stdout.rstrip("\n") == TRAINED
+
+
+def test_too_little_text_for_the_size():
+    found = load_bpe(train_bpe(["ab ab"], SMALLEST + 1)).size
+    assert found == 258  # the pair ab, seen twice
+    with fails("the training text yields a vocabulary of 258 entries, expected 259; give more text or ask for a"):
+        train_bpe(["ab ab cd"], 259)
+    assert load_bpe(train_bpe([], SMALLEST)).size == SMALLEST
+
+
+def test_a_size_below_the_bytes():
+    with fails("a vocabulary of 256 entries is too small, expected at least 257: the 256 bytes and <|endoftext|>"):
+        train_bpe(TEXTS, 256)
+
+
+def test_an_error_of_the_texts_reader_comes_through(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a"}\n{"text": "cut')
+    with fails(f"{path}, line 2: not valid JSON"):
+        train_bpe((text for _, text in read_documents(path, Refusals())), SMALLEST)
+
+
+# --- encoding ---
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8"))))
+def test_every_text_survives(texts):
+    encoded = BPE.encode_batch(texts)
+    assert [BPE.decode(ids) for ids in encoded] == texts
+    assert all(BPE.end not in ids and all(0 <= i < SIZE for i in ids) for ids in encoded)
+
+
+@given(st.lists(st.sampled_from([END_TEXT, " ", "a", "<|", "\n"])).map("".join))
+def test_the_mark_spelled_in_a_text_stays_text(text):
+    (ids,) = BPE.encode_batch([text])
+    assert BPE.end not in ids
+    assert BPE.decode(ids) == text
+
+
+def test_the_mark_spelled_often_in_the_training_text_stays_text():
+    bpe = load_bpe(train_bpe([f"{END_TEXT} a {END_TEXT}" * 50], 266))
+    (ids,) = bpe.encode_batch([END_TEXT])
+    assert bpe.end not in ids
+    assert bpe.decode(ids) == END_TEXT
+
+
+def test_a_text_is_encoded_the_same_in_any_company():
+    assert BPE.encode_batch(TEXTS) == [BPE.encode_batch([text])[0] for text in TEXTS]
+    assert BPE.encode_batch([]) == []
+    assert BPE.encode_batch([""]) == [[]]
+
+
+def test_decoding_shows_the_mark_and_refuses_what_is_no_id():
+    (ids,) = BPE.encode_batch(["Crete"])
+    assert BPE.decode([0, *ids, 0]) == "<|endoftext|>Crete<|endoftext|>"
+    for wrong in (-1, SIZE):
+        with pytest.raises(ValueError, match=f"id {wrong} is not in the vocabulary of {SIZE} entries"):
+            BPE.decode([*ids, wrong])
+
+
+# --- tokenisers of others ---
+
+
+def neox_like(**model):
+    """The shape of GPT-NeoX-20B's file: marks inside the model's vocabulary, runs of spaces behind it."""
+    content = json.loads(TRAINED)
+    kept = len(content["model"]["merges"]) - 1  # the last merge's entry makes room for <|padding|>
+    merges = content["model"]["merges"][:kept]
+    words = [word for word, i in sorted(content["model"]["vocab"].items(), key=lambda item: item[1]) if i]
+    vocabulary = [END_TEXT, "<|padding|>", *words[: SIZE - 2]]
+    mark = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    spaces = mark | {"normalized": True, "special": False}
+    added = [{"id": i, "content": word} | mark for i, word in enumerate(vocabulary[:2])]
+    added += [{"id": SIZE + n, "content": " " * (24 - n)} | spaces for n in range(23)]
+    content |= {"added_tokens": added, "normalizer": {"type": "NFC"}}
+    content["model"] |= {"vocab": {word: i for i, word in enumerate(vocabulary)}, "merges": merges} | model
+    return content
+
+
+def test_added_tokens_are_dropped(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(neox_like()), encoding="utf-8")
+    bpe = load_bpe(path)
+    assert (bpe.size, bpe.end) == (SIZE, 0)
+    text = f"{' ' * 24}Crete{' ' * 7}<|padding|> {END_TEXT}"
+    (ids,) = bpe.encode_batch([text])
+    assert max(ids) < SIZE
+    assert not {0, 1} & set(ids)
+    assert bpe.decode(ids) == text
+    assert load_bpe(str(path)).encode_batch([text]) == load_bpe(path.read_text()).encode_batch([text]) == [ids]
+
+
+def test_a_file_that_normalises_goes_on_doing_so():
+    bpe = load_bpe(json.dumps(neox_like()))
+    assert bpe.decode(bpe.encode_batch(["la\u0308uft"])[0]) == "l\u00e4uft"
+
+
+def test_merges_and_type_as_older_files_write_them():
+    content = neox_like()
+    del content["model"]["type"]
+    content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
+    assert load_bpe(json.dumps(content)).encode_batch(TEXTS) == load_bpe(json.dumps(neox_like())).encode_batch(TEXTS)
+
+
+def test_nothing_is_cut_filled_up_or_put_around():
+    content = neox_like()
+    content["truncation"] = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    content["padding"] = {"strategy": {"Fixed": 99}, "direction": "Right", "pad_to_multiple_of": None,
+                          "pad_id": 1, "pad_type_id": 0, "pad_token": "<|padding|>"}  # fmt: skip
+    content["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": END_TEXT, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+        "special_tokens": {END_TEXT: {"id": END_TEXT, "ids": [0], "tokens": [END_TEXT]}},
+    }
+    assert load_bpe(json.dumps(content)).encode_batch(TEXTS) == load_bpe(json.dumps(neox_like())).encode_batch(TEXTS)
+
+
+def test_a_file_without_the_mark_in_its_models_vocabulary(tmp_path):
+    content = neox_like()
+    content["model"]["vocab"]["<|end|>"] = content["model"]["vocab"].pop(END_TEXT)
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with fails(f"{path}: the BPE model's vocabulary of {SIZE} entries lacks <|endoftext|>"):
+        load_bpe(path)
+    with fails(f"tokeniser: the BPE model's vocabulary of {SIZE} entries lacks <|endoftext|>"):
+        load_bpe(json.dumps(content))
+
+
+def test_a_file_that_makes_the_mark_of_a_text():
+    content = neox_like(ignore_merges=True) | {"pre_tokenizer": None}
+    with fails("tokeniser: a text that spells <|endoftext|> is encoded as the mark itself, expected never"):
+        load_bpe(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "tokeniser, line 1: not valid JSON (Expecting property name"),
+        ("{}", "tokeniser: found no model, expected a tokeniser whose model is of type BPE"),
+        ('{"model": {"type": "Unigram", "vocab": []}}', "tokeniser: found Unigram, expected a tokeniser whose"),
+        ('{"model": {"vocab": {}}}', "tokeniser: found no type, expected a tokeniser whose model is of type BPE"),
+        (
+            '{"model": {"type": "BPE", "merges": [], "vocab": {"a": 0, "b": 2}}}',
+            "tokeniser: the ids of the BPE model's vocabulary are not 0, 1, 2, … without a gap",
+        ),
+        (
+            '{"model": {"type": "BPE", "merges": [], "vocab": {"a": [0]}}}',
+            "tokeniser: the ids of the BPE model's vocabulary are not 0, 1, 2, … without a gap",
+        ),
+        (json.dumps(neox_like(dropout=0.1)), "tokeniser: the BPE model has dropout 0.1, expected none: it encodes at"),
+        (
+            json.dumps(neox_like(merges=[["no", "such"]])),
+            "tokeniser: not a tokeniser in the form of Hugging Face tokenizers (",
+        ),
+    ],
+)
+def test_what_is_no_usable_tokeniser(content, message):
+    with fails(message):
+        load_bpe(content)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with fails(f"{tmp_path / 'none.json'}: no such file"):
+        load_bpe(tmp_path / "none.json")
+    path = tmp_path / "list.json"
+    path.write_text("[1]")
+    with fails(f"{path}: found no model, expected a tokeniser whose model is of type BPE"):
+        load_bpe(path)
+
+
+@pytest.mark.skipif("HEADDIV_MIRROR" not in os.environ, reason="HEADDIV_MIRROR does not name the real data")
+def test_wikitext_survives():
+    path = Path(os.environ["HEADDIV_MIRROR"]) / "wikitext2" / "valid.txt"
+    texts = [text for _, text in read_documents(path, Refusals(), document_start="^ = [^=].* = $")]
+    bpe = load_bpe(train_bpe(texts, 2000))
+    encoded = bpe.encode_batch(texts)
+    assert [bpe.decode(ids) for ids in encoded] == texts
+    assert bpe.size == 2000
+    assert max(map(max, encoded)) < 2000

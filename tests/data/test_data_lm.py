@@ -1,0 +1,333 @@
+"""From files of text to a tokeniser, held-out windows and a stream."""
+
+import json
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+from small_runs import enter, small_config
+
+from headdiv.core import paths
+from headdiv.core.errors import ConfigError, DataError
+from headdiv.data import lm as module
+from headdiv.data.bpe import load_bpe, train_bpe
+from headdiv.data.cache import prepared_folder
+from headdiv.data.config import LMData
+from headdiv.data.lm import load_lm, open_stream
+from headdiv.data.shards import SLIMPAJAMA
+
+MIRROR = os.environ.get("HEADDIV_MIRROR")
+ENTRIES, CONTEXT = 270, 8
+TRAIN = ["The old lobster of Crete läuft.", "The blue lobster sings.\nIt sings of Crete.", "The old one sleeps."]
+HELD_OUT = {"valid": ["A lobster sings.", "The old lobster of Crete sleeps."], "test": ["It läuft."]}
+
+FILES = {"train": ["train*"], "valid": ["valid*"], "test": ["test*"]}
+
+
+def mine(**told):
+    """A corpus of one's own files."""
+    told = {"context": CONTEXT, "vocabulary_size": ENTRIES, "epoch_tokens": 100, "block": 4} | told
+    return LMData(**{"name": "mine", "files": FILES} | told)
+
+
+def put_plain(folder):
+    for name, documents in {"train": TRAIN, **HELD_OUT}.items():
+        (folder / f"{name}.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+    return mine()
+
+
+def put_shard(path, *documents, raw=b""):
+    """JSON lines, packed: texts, or (text, source)."""
+    lines = b""
+    for document in documents:
+        text, source = document if isinstance(document, tuple) else (document, None)
+        meta = {"meta": {"redpajama_set_name": SLIMPAJAMA[source]}} if source else {}
+        lines += json.dumps({"text": text} | meta).encode() + b"\n"
+    path.write_bytes(zstandard.compress(lines + raw))
+
+
+def texts(bpe, row):
+    """The documents in a row of tokens that begins with one; each document's tokens follow its end mark."""
+    return bpe.decode(row).split("<|endoftext|>")[1:]
+
+
+def row_of(windows):
+    """Windows one behind the other, each token once."""
+    row = np.concatenate([windows[0, :1], windows[:, 1:].ravel()])
+    return row[row >= 0]
+
+
+# ---- one's own files
+
+
+def test_plain_text_of_one_s_own(folder):
+    corpus = load_lm(put_plain(folder))
+    bpe = corpus.bpe
+    assert (bpe.size, corpus.statistics["vocabulary"]) == (ENTRIES, {"tokens": ENTRIES})
+    assert json.loads(bpe.tokenizer.to_str())["model"] == json.loads(train_bpe(TRAIN, ENTRIES))["model"]
+    assert corpus.shards == [folder / "train.txt"]
+    assert corpus.statistics["train"] == {"files": 1, "bytes": (folder / "train.txt").stat().st_size}
+    assert corpus.statistics["refused"] == {}
+    for name, documents in HELD_OUT.items():
+        held, told = getattr(corpus, name), corpus.statistics[name]
+        row = [bpe.end]
+        for document in documents:
+            row += [*bpe.encode_batch([document])[0], bpe.end]
+        assert row_of(held.windows).tolist() == row
+        assert held.windows.shape == (math.ceil((len(row) - 1) / CONTEXT), CONTEXT + 1)
+        assert held.documents == told["examples"] == len(documents)
+        assert held.words == told["words"] == sum(len(document.split()) for document in documents)
+        assert held.bytes == told["bytes"] == sum(len(document.encode()) for document in documents)
+        assert held.targets == told["tokens"] == len(row) - 1
+
+
+def test_the_unigram_loss_is_that_of_the_tokens_of_the_training_text(folder):
+    corpus = load_lm(put_plain(folder))
+    counts = dict.fromkeys(range(ENTRIES), 1)
+    for ids in corpus.bpe.encode_batch(TRAIN):
+        for i in (corpus.bpe.end, *ids):
+            counts[i] += 1
+    for name in HELD_OUT:
+        targets = [i for window in getattr(corpus, name).windows for i in window[1:] if i >= 0]
+        expected = -sum(math.log(counts[i] / sum(counts.values())) for i in targets) / len(targets)
+        assert corpus.statistics[name]["unigram_nll"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_training_text_is_a_stream_without_an_end(folder):
+    put_plain(folder)
+    config = mine(context=64)  # longer than any document, so that a block is one window
+    corpus = load_lm(config)
+    bpe = corpus.bpe
+    once = [i for ids in bpe.encode_batch(TRAIN) for i in (bpe.end, *ids)]
+    stream = open_stream(corpus, config.model_copy(update={"block": 1}), seed=1)  # nothing is shuffled
+    row = row_of(stream.next(2 * len(once) // 64 + 2)).tolist()
+    assert row[: 2 * len(once)] == 2 * once
+    assert texts(bpe, once) == TRAIN
+    assert stream.passes["all"] >= 1
+    windows = [open_stream(corpus, config, seed).next(12).tolist() for seed in (1, 1, 2)]
+    assert windows[0] == windows[1] != windows[2]
+
+
+def test_shards_of_one_s_own_are_mixed(folder):
+    for number in range(2):
+        documents = [
+            (f"{name} tells of lobster {n} in {number}.", name) for n in range(6) for name in ("C4", "Books", "GitHub")
+        ]
+        put_shard(folder / f"train-{number}.jsonl.zst", *documents)
+    for name in ("valid", "test"):
+        put_shard(folder / f"{name}.jsonl.zst", *HELD_OUT[name])
+    config = mine(mixture={"C4": 3, "Books": 1}, context=64)
+    corpus = load_lm(config)
+    assert [path.name for path in corpus.shards] == ["train-0.jsonl.zst", "train-1.jsonl.zst"]
+    assert texts(corpus.bpe, row_of(corpus.test.windows)) == [*HELD_OUT["test"], ""]
+    stream = open_stream(corpus, config.model_copy(update={"block": 1}), seed=1)
+    read = texts(corpus.bpe, row_of(stream.next(30)).tolist())[:-1]
+    assert {text.split()[0] for text in read} == {"C4", "Books"}
+    assert stream.tokens["C4"] / stream.tokens["Books"] == pytest.approx(3, rel=0.3)
+    assert list(stream.tokens) == ["Books", "C4"]
+
+
+def test_a_pattern_says_where_documents_begin(folder):
+    config = put_plain(folder)
+    (folder / "valid.txt").write_text(" = One = \n\nA lobster.\n\n = = Part = = \nIt sings.\n = Two = \nIt sleeps.\n")
+    told = load_lm(config).statistics["valid"]
+    assert told["examples"] == 3  # parted by empty lines, or else:
+    told = load_lm(mine(document_start=r"^ = [^=].* = $")).statistics["valid"]
+    assert (told["examples"], told["words"]) == (2, 3 + 2 + 5 + 2 + 3 + 2)
+
+
+def test_fewer_documents_for_the_tokeniser(folder):
+    put_plain(folder)
+    tokeniser = load_lm(mine(tokenizer_documents=2)).bpe.tokenizer.to_str()
+    assert json.loads(tokeniser)["model"] == json.loads(train_bpe(TRAIN[:2], ENTRIES))["model"]
+
+
+# ---- a tokeniser of one's own
+
+
+def test_a_tokeniser_of_one_s_own_is_taken(folder):
+    put_plain(folder)
+    (folder / "own.json").write_text(train_bpe(HELD_OUT["valid"], 260), encoding="utf-8")
+    corpus = load_lm(mine(tokenizer_file="own.json", vocabulary_size=260))
+    for text in TRAIN:
+        assert corpus.bpe.encode_batch([text]) == load_bpe(folder / "own.json").encode_batch([text])
+    with pytest.raises(DataError) as found:
+        load_lm(mine(tokenizer_file="own.json", vocabulary_size=261))
+    assert str(found.value) == "own.json: the encoding has 260 entries, but data.vocabulary_size says 261"
+    assert not prepared_folder(mine(tokenizer_file="own.json", vocabulary_size=261)).exists()
+
+
+def test_a_tokeniser_that_is_not_there_is_named(folder):
+    put_plain(folder)
+    with pytest.raises(DataError, match=rf"{folder}/none\.json: no such file"):
+        load_lm(mine(tokenizer_file="none.json"))
+
+
+def test_another_tokeniser_of_the_same_name_makes_another_corpus(folder):
+    put_plain(folder)
+    found = []
+    for documents in (TRAIN, HELD_OUT["valid"]):
+        (folder / "own.json").write_text(train_bpe(documents, 260), encoding="utf-8")
+        corpus = load_lm(mine(tokenizer_file="own.json", vocabulary_size=260))
+        found.append(corpus.bpe.encode_batch(TRAIN))
+    assert found[0] != found[1]
+
+
+def test_a_vocabulary_that_the_text_cannot_fill(folder):
+    put_plain(folder)
+    with pytest.raises(DataError) as found:
+        load_lm(mine(vocabulary_size=5000))
+    assert str(found.value).startswith("the training text yields a vocabulary of ")
+    assert "expected 5000; give more text or ask for a smaller vocabulary" in str(found.value)
+
+
+# ---- records and files that cannot be used
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "reason", "found"),
+    [
+        ("train.jsonl.zst", b'{"text": "cut in ha\n', "not valid JSON", "Unterminated string starting at at column 10"),
+        ("valid.jsonl.zst", b'{"text": " "}\n', "the document is empty", None),
+        ("test.jsonl.zst", b'{"words": 3}\n', 'not an object with a string "text"', '"text" is missing or null'),
+    ],
+)
+def test_a_record_that_cannot_be_used(folder, name, raw, reason, found):
+    for split, documents in {"train": TRAIN, **HELD_OUT}.items():
+        file = f"{split}.jsonl.zst"
+        put_shard(folder / file, *documents, raw=raw if file == name else b"")
+    line = 1 + len({"train": TRAIN, **HELD_OUT}[name.partition(".")[0]])
+    detail = f" ({found})" if found else ""
+    with pytest.raises(DataError) as error:
+        load_lm(mine())
+    assert str(error.value) == (
+        f"{folder / name}, line {line}: {reason}{detail}; data.strict: false leaves such records out and counts them"
+    )
+    corpus = load_lm(mine(strict=False))
+    assert corpus.statistics["refused"] == {reason: 1}
+    assert [corpus.statistics[split]["examples"] for split in HELD_OUT] == [2, 1]
+
+
+def test_refused_records_of_the_stream_are_counted_as_well(folder):
+    """Those behind the documents that the tokeniser was trained on."""
+    config = put_plain(folder)
+    text = (folder / "train.txt").read_bytes()
+    (folder / "train.txt").write_bytes(text + b"\n\xff is not UTF-8\n")
+    told = {"tokenizer_documents": 3}
+    strict = config.model_copy(update=told)
+    stream = open_stream(load_lm(strict), strict, seed=1)
+    with pytest.raises(DataError, match=r"train\.txt, document 4 \(from line 8\): not UTF-8 text"):
+        stream.next(40)
+    lenient = mine(strict=False, **told)
+    corpus = load_lm(lenient)
+    assert corpus.statistics["refused"] == {}
+    assert len(open_stream(corpus, lenient, seed=1).next(40)) == 40
+    assert corpus.refusals.counts == {"not UTF-8 text": 1}
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_a_split_without_documents_is_named(folder, split):
+    for name, documents in {"train": TRAIN, **HELD_OUT}.items():
+        put_shard(folder / f"{name}.jsonl.zst", *(documents if name != split else [" "]))
+    with pytest.raises(DataError, match=rf"{split}\.jsonl\.zst: found no document, expected at least one"):
+        load_lm(mine(strict=False))
+
+
+def test_files_that_are_not_there_are_named(folder):
+    put_plain(folder)
+    (folder / "valid.txt").unlink()
+    with pytest.raises(DataError, match=rf"data\.files\.valid: {folder}/valid\*: no such file"):
+        load_lm(mine())
+    files = FILES | {"train": ["$HEADDIV_NOWHERE/a"]}
+    with pytest.raises(ConfigError, match=r"data\.files\.train: .* names an environment variable that is not set"):
+        load_lm(mine(files=files))
+
+
+# ---- the toy
+
+
+def test_the_toy_corpus_is_prepared_once_and_always_the_same(folder, monkeypatch):
+    config = small_config("lm").data
+    corpus = load_lm(config)
+    folder = prepared_folder(config)
+    content = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    shards = {f"shards/{name}.jsonl.zst" for name in ("train-0", "train-1", "train-2", "valid-0", "test-0")}
+    assert {str(name) for name in content} == shards | {
+        "tokenizer.json",
+        "corpus.json",
+        "valid.safetensors",
+        "test.safetensors",
+    }
+    assert corpus.statistics["train"]["files"] == 3
+    assert corpus.statistics["valid"]["examples"] == corpus.statistics["test"]["examples"] == 10
+    assert sorted(open_stream(corpus, config, 1).tokens) == ["all"]
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_prepare", None)  # cannot be called
+        assert load_lm(config).statistics == corpus.statistics
+    other = folder / "other"
+    other.mkdir()
+    enter(monkeypatch, other)
+    load_lm(config)
+    again = prepared_folder(config)
+    assert again == paths.prepared() / folder.name
+    assert again != folder
+    assert {p.relative_to(again): p.read_bytes() for p in again.rglob("*") if p.is_file()} == content
+
+
+def test_all_sources_of_the_toy_are_mixed(folder):
+    config = small_config("lm", data={"mixture": dict.fromkeys(SLIMPAJAMA, 1)}).data
+    stream = open_stream(load_lm(config), config, seed=1)
+    stream.next(200)
+    tokens = list(stream.tokens.values())
+    assert list(stream.tokens) == sorted(SLIMPAJAMA)
+    assert max(tokens) - min(tokens) < 400  # a document or two
+
+
+# ---- the real text
+
+
+@pytest.mark.skipif(not MIRROR, reason="needs the real data: HEADDIV_MIRROR")
+def test_wikitext_is_read_whole(folder):
+    folder = Path(MIRROR) / "wikitext2"
+    files = {split: [str(folder / f"{'valid' if split == 'train' else 'test'}.txt")] for split in FILES}
+    corpus = load_lm(mine(files=files, vocabulary_size=1000, context=64, document_start=r"^ = [^=].* = $"))
+    told = corpus.statistics["test"]
+    text = (folder / "test.txt").read_text(encoding="utf-8")
+    assert told["words"] == len(text.split())
+    assert told["examples"] == 62  # 60 articles, and two lines of formulas that look like a title
+    assert texts(corpus.bpe, row_of(corpus.test.windows))[0].startswith(" = Robert <unk> = \n")
+
+
+# ---- held-out text by weights
+
+
+def of_two_sources(folder, **told):
+    sources = ["C4", "Books"]
+    lines = [(f"Text {i} of {sources[i % 2]} sings.", sources[i % 2]) for i in range(40)]
+    for name in FILES:
+        put_shard(folder / f"{name}.jsonl.zst", *lines)
+    return load_lm(mine(mixture={"C4": 3.0, "Books": 1.0}, **told))
+
+
+def test_held_out_text_is_mixed_up_to_a_number_of_tokens(folder):
+    whole = of_two_sources(folder, context=500)
+    corpus = of_two_sources(folder, context=500, held_out_tokens=200)
+    assert whole.valid.documents == 40
+    first, second = (corpus.bpe.decode(row[row >= 0]) for row in corpus.valid.windows)  # a source's text fits one
+    documents = first.count("of C4 sings"), second.count("of Books sings")
+    assert sum(documents) == corpus.valid.documents < 40
+    per_document = whole.valid.targets / 40
+    for count, wanted in zip(documents, (150, 50), strict=True):
+        assert wanted - per_document < count * per_document < wanted + 2 * per_document
+    assert corpus.valid.words == 5 * corpus.valid.documents
+    assert corpus.statistics["valid"]["tokens"] == corpus.valid.targets
+
+
+def test_held_out_text_without_a_mixture_stops_behind_a_document(folder):
+    put_plain(folder)
+    corpus = load_lm(mine(held_out_tokens=1))
+    assert corpus.valid.documents == 1
+    assert corpus.valid.words == 3

@@ -1,0 +1,301 @@
+"""From SQuAD's form to word indices, answers as ranges of words, and the way back to characters."""
+
+import math
+import os
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load_file
+from small_runs import enter, put_squad, small_config
+
+from headdiv.core.errors import DataError
+from headdiv.data import qa as module
+from headdiv.data.cache import prepared_folder
+from headdiv.data.config import QAData
+from headdiv.data.qa import SKIP, load_qa, make_qa_batch, position_nll
+from headdiv.data.refusals import Refusals
+from headdiv.data.squad import Answer, Question, read_squad
+from headdiv.data.text_pairs import unflatten
+from headdiv.data.words import tokenize
+from headdiv.nn.batching import END, SPECIALS
+from headdiv.nn.packing import MASKED
+
+MIRROR = os.environ.get("HEADDIV_MIRROR")
+GRAZ = "Graz lies on the Mur. Its half-timbered clock tower is 28 metres high."
+LINZ = "Linz, too, lies on a river: the Danube."
+TRAIN = [
+    (GRAZ, {"g1": ("Which river?", "the Mur", "Mur"), "g2": ("How high is it?", "28"), "g3": ("What?", "clock tower")}),
+    (LINZ, {"l1": ("Which river?", "the Danube")}),
+]
+HELD_OUT = [(LINZ, {"v1": ("Which town?", "Linz"), "v2": ("What is the Danube?", "a river", "river")})]
+
+
+@pytest.fixture
+def mine(folder):
+    """Makes the configuration of a corpus of one's own files."""
+
+    def config(train=TRAIN, held_out=HELD_OUT, **told):
+        files = {"train": put_squad(folder / "train.json", *train)}
+        files |= {split: put_squad(folder / f"{split}.json", *held_out) for split in ("valid", "test")}
+        return QAData(**{"name": "mine", "files": files, "min_frequency": 1} | told)
+
+    return config
+
+
+def words(corpus, indices):
+    return corpus.vocabulary.decode(indices)
+
+
+# ---- one's own files
+
+
+def test_questions_and_passages_as_words(mine):
+    corpus = load_qa(mine())
+    train, test = corpus.train, corpus.test
+    assert [words(corpus, q) for q in train.pairs.source[:2]] == [["Which", "river", "?"],
+                                                                   ["How", "high", "is", "it", "?"]]  # fmt: skip
+    graz = ["Graz", "lies", "on", "the", "Mur", ".", "Its", "half", "@-@", "timbered", "clock", "tower", "is", "28"]
+    graz += ["metres", "high", "."]
+    assert [words(corpus, passage) for passage in train.pairs.target[:3]] == [graz] * 3
+    assert train.answers.tolist() == [[3, 4], [13, 13], [10, 11], [9, 10]]
+    assert (train.questions, train.offsets) == ([], [])  # nobody asks for them
+    assert test.questions == [
+        Question("v1", "Which town?", LINZ, (Answer("Linz", 0),)),
+        Question("v2", "What is the Danube?", LINZ, (Answer("a river", 19), Answer("river", 21))),
+    ]
+    assert test.answers.tolist() == [[0, 0], [6, 7]]
+    assert [LINZ[start:end] for start, end in test.offsets[1]] == words(corpus, test.pairs.target[1])
+    assert test.answerable.tolist() == [0, 1]
+
+
+def test_one_vocabulary_counts_each_passage_once(mine):
+    corpus = load_qa(mine(min_frequency=3))
+    # "lies" and "on" stand in both passages, and were they counted by questions, in four.
+    asked = [question for _, questions in TRAIN for question, *_ in questions.values()]
+    counts = Counter(word for text in (GRAZ, LINZ, *asked) for word in tokenize(text, "en"))
+    kept = {word for word, count in counts.items() if count >= 3}
+    assert set(corpus.vocabulary.words) == {*SPECIALS, *kept}
+    assert kept == {"river", "?", "."}
+
+
+def test_statistics(mine):
+    inside = [(GRAZ, {"v1": ("How high?", "8"), "v2": ("Where?", "on the")})]
+    corpus = load_qa(mine(held_out=inside, context_words=12, question_words=2))
+    told = corpus.statistics
+    assert told["vocabulary"] == {"words": len(corpus.vocabulary)}
+    assert told["refused"] == {}
+    assert told["train"] == {
+        "examples": 4,
+        "passages": 2,
+        "source_words": 8,  # two of each question
+        "source_unknown_share": 0.0,
+        "target_words": 24,
+        "target_unknown_share": 0.0,
+        "target_truncated_share": 0.5,  # LINZ has 12 words
+        "answers_cut_off": 1,
+        "answers_not_on_word_borders": 0,
+    }
+    held = told["test"]
+    assert (held["examples"], held["passages"], held["answers_cut_off"]) == (2, 1, 1)
+    assert (held["answers_not_on_word_borders"], held["target_truncated_share"]) == (1, 1.0)
+    assert held["source_unknown_share"] == 0.25  # Where
+
+
+def test_answers_behind_the_cut(mine):
+    held_out = [(GRAZ, {"v1": ("Where?", "the Mur"), "v2": ("How high?", "28"), "v3": ("What?", "Mur. Its")})]
+    test = load_qa(mine(held_out=held_out, context_words=5)).test
+    assert test.answers.tolist() == [[3, 4], [SKIP, SKIP], [SKIP, SKIP]]  # the last is cut through
+    assert test.answerable.tolist() == [0]
+    assert [question.id for question in test.questions] == ["v1", "v2", "v3"]
+    assert {len(passage) for passage in test.pairs.target} == {len(offsets) for offsets in test.offsets} == {5}
+
+
+def test_lower_case_is_a_matter_of_the_words_alone(mine):
+    corpus = load_qa(mine(lowercase=True))
+    assert words(corpus, corpus.test.pairs.source[1]) == ["what", "is", "the", "danube", "?"]
+    assert corpus.test.questions[0].context == LINZ
+    assert [LINZ[start:end] for start, end in corpus.test.offsets[0]][:2] == ["Linz", ","]
+    assert not any(word != word.lower() for word in corpus.vocabulary.words)
+
+
+def test_fewer_training_questions(mine):
+    told = load_qa(mine(examples=2)).statistics
+    assert [told[split]["examples"] for split in ("train", "valid", "test")] == [2, 2, 2]
+
+
+# ---- what cannot be used
+
+
+BROKEN = [(GRAZ, {"b1": ("Which river?", ("the Mur", 14)), "b2": ("How high?", ("28", 200))}), *HELD_OUT]
+LETTERS = "They wrote DOTMULTI there."  # which the rules of Moses turn into a dot
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_strict_corpus_refuses_what_cannot_be_used(mine, folder, split):
+    config = mine()
+    put_squad(folder / f"{split}.json", *BROKEN)
+    with pytest.raises(DataError) as found:
+        load_qa(config)
+    assert str(found.value) == (
+        f"{folder / split}.json, question b1: answer not at answer_start (expected 'the Mur' at character 14, "
+        "found 'he Mur.'); data.strict: false leaves such records out and counts them"
+    )
+    assert not prepared_folder(config).exists()
+    lenient = config.model_copy(update={"strict": False})
+    corpus = load_qa(lenient)
+    assert corpus.statistics["refused"] == {"answer not at answer_start": 1, "answer_start outside the context": 1}
+    assert corpus.statistics[split]["examples"] == 2
+    assert corpus.statistics[split]["passages"] == 1
+
+
+def test_a_passage_that_cannot_be_aligned_is_refused(mine, folder):
+    config = mine(train=[*TRAIN, (LETTERS, {"d1": ("What?", "wrote"), "d2": ("Where?", "there")})])
+    with pytest.raises(DataError) as found:
+        load_qa(config)
+    assert "question d1: the answer cannot be found among the words (the text cannot be aligned" in str(found.value)
+    corpus = load_qa(config.model_copy(update={"strict": False}))
+    assert corpus.statistics["refused"] == {"the answer cannot be found among the words": 2}
+    assert corpus.statistics["train"] | {"examples": 4, "passages": 2} == corpus.statistics["train"]
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_a_split_of_which_nothing_is_left_is_named(mine, folder, split):
+    config = mine(strict=False)
+    put_squad(folder / f"{split}.json", BROKEN[0])
+    with pytest.raises(DataError, match=rf"^data\.{split}: no question is left$"):
+        load_qa(config)
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_a_split_of_which_all_answers_are_cut_off_is_named(mine, folder, split):
+    config = mine(context_words=5)
+    put_squad(folder / f"{split}.json", (GRAZ, {"c1": ("How high?", "28"), "c2": ("What?", "tower")}))
+    with pytest.raises(DataError, match=rf"^data\.{split}: every answer lies behind the 5 words that are read$"):
+        load_qa(config)
+    put_squad(folder / f"{split}.json", *HELD_OUT)
+    put_squad(folder / "test.json", (GRAZ, {"c1": ("How high?", "28")}))  # it is scored all the same
+    assert load_qa(config).statistics["test"]["answers_cut_off"] == 1
+
+
+def test_a_file_cut_in_half_is_named(mine, folder):
+    config = mine(strict=False)
+    path = folder / "valid.json"
+    path.write_text(path.read_text(encoding="utf-8")[:200], encoding="utf-8")
+    with pytest.raises(DataError, match=rf"{path}, line \d+: not valid JSON"):
+        load_qa(config)
+
+
+# ---- batches
+
+
+def test_a_batch_has_question_end_and_a_passage_that_sees_itself_whole(mine):
+    corpus = load_qa(mine())
+    batch = make_qa_batch(corpus.train, [3, 0, 1])
+    starts = [side.offsets().tolist() for side in (batch.source_side, batch.target_side)]
+    for position, number in enumerate(batch.numbers.tolist()):
+        question, passage = corpus.train.pairs.source[number], corpus.train.pairs.target[number]
+        at, to = starts[0][position], starts[1][position]
+        assert batch.source[at : at + len(question) + 1].tolist() == [*question, END]
+        assert batch.target_in[to : to + len(passage)].tolist() == passage.tolist()
+        assert batch.target_out[position].tolist() == corpus.train.answers[number].tolist()
+    assert sorted(batch.numbers.tolist()) == [0, 1, 3]
+    assert batch.target_side.tokens == len(batch.target_in)
+    documents = batch.target_side.sentences
+    same = (documents[:, :, None] == documents[:, None, :]) & (documents >= 0)[:, :, None]
+    assert ((batch.decoder.mask[:, 0] == 0) == same).all()
+    assert ((batch.decoder.mask[:, 0] == MASKED) == ~same).all()
+
+
+# ---- the simplest model
+
+
+@given(st.data())
+def test_the_simplest_model_s_loss(data):
+    def some(lengths):
+        return [
+            data.draw(st.sampled_from([(i, j) for i in range(length) for j in range(i, length)] + [(SKIP, SKIP)]))
+            for length in lengths
+        ]
+
+    lengths = [data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=6)) for _ in range(2)]
+    train, held_out = (some(each) for each in lengths)
+    if all(answer[0] == SKIP for answer in held_out):
+        held_out[0] = (0, 0)
+    nll, scored = 0.0, 0
+    for (first, last), length in zip(held_out, lengths[1], strict=True):
+        if first == SKIP:
+            continue
+        scored += 1
+        for side, gold in enumerate((first, last)):
+            weights = [1 + sum(answer[side] == position for answer in train) for position in range(length)]
+            nll -= math.log(weights[gold] / sum(weights))
+    found = position_nll(np.array(train), np.array(held_out), np.array(lengths[1]))
+    assert found == pytest.approx(nll / scored, rel=1e-12)
+
+
+def test_the_corpus_tells_the_simplest_model_s_loss(mine):
+    corpus = load_qa(mine())
+    # Of 12 positions, first words stand at 3, 9 and 10 (13 is beyond), last ones at 4, 10 and 11.
+    expected = -math.log(1 / 15) - math.log(1 / 15)
+    assert corpus.statistics["valid"]["unigram_nll"] == pytest.approx(expected, rel=1e-12)
+
+
+# ---- the toy, and the real files
+
+
+def test_the_toy_corpus_is_prepared_once_and_always_the_same(folder, monkeypatch):
+    config = small_config("qa").data
+    told = load_qa(config).statistics
+    folder = prepared_folder(config)
+    content = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert set(content) == {"vocabulary.json", "corpus.json", "valid.json", "test.json"} | {
+        f"{split}.safetensors" for split in ("train", "valid", "test")
+    }
+    assert [told[split]["examples"] for split in ("train", "valid", "test")] == [150, 20, 20]
+    assert [told[split]["answers_not_on_word_borders"] for split in ("train", "valid", "test")] == [0, 0, 0]
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_prepare", None)  # cannot be called
+        assert load_qa(config).statistics == told
+    (folder / "other").mkdir()
+    enter(monkeypatch, folder / "other")
+    load_qa(config)
+    again = prepared_folder(config)
+    assert (again.name, again == folder) == (folder.name, False)
+    assert {path.name: path.read_bytes() for path in again.iterdir()} == content
+
+
+FILES = {"train": "squad/train-sample.json", "valid": "squad/dev-sample.json", "test": "xquad/xquad.en.json"}
+
+
+@pytest.mark.skipif(not MIRROR, reason="needs the real data: HEADDIV_MIRROR")
+def test_gold_answers_of_the_real_files_survive(folder):
+    """First and last word, taken back to characters, are the answer's text but for those that are counted."""
+    files = {split: str(Path(MIRROR) / name) for split, name in FILES.items()}
+    config = QAData(name="real", files=files, context_words=10_000)
+    corpus = load_qa(config)
+    for split, inexact in {"train": 21, "valid": 12, "test": 3}.items():
+        questions, found = read_squad(files[split], Refusals()), getattr(corpus, split)
+        arrays = load_file(prepared_folder(config) / f"{split}.safetensors")
+        offsets = unflatten(arrays["offsets"], arrays["contexts.lengths"])  # the training set's are not loaded
+        left = 0
+        for question, passage, (first, last) in zip(questions, arrays["which"], found.answers, strict=True):
+            text = question.context[offsets[passage][first, 0] : offsets[passage][last, 1]]
+            left += text != question.answers[0].text
+            assert question.answers[0].text.strip() in text
+        assert left == inexact == corpus.statistics[split]["answers_not_on_word_borders"]
+        assert corpus.statistics[split]["answers_cut_off"] == 0
+        assert corpus.statistics[split]["examples"] == len(questions)
+        if split != "train":
+            assert found.questions == questions
+
+    files["train"] = files["valid"]
+    cut = load_qa(config.model_copy(update={"files": files, "context_words": 100}))
+    for split in ("valid", "test"):
+        whole = getattr(corpus, split).answers
+        expected = np.where(whole[:, 1:] < 100, whole, SKIP)
+        assert np.array_equal(getattr(cut, split).answers, expected)
+        assert cut.statistics[split]["answers_cut_off"] == (expected[:, 0] == SKIP).sum() > 100

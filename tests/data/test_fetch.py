@@ -1,0 +1,400 @@
+"""The download of data sets, against a server on this machine that misbehaves on request."""
+
+import hashlib
+import http.server
+import logging
+import random
+import re
+import socket
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from headdiv.core.errors import DataError
+from headdiv.data import download as module
+from headdiv.data.download import DataSet, fetch
+
+BODY = random.Random(5).randbytes(300_000)
+GOOD = hashlib.sha256(BODY).hexdigest()
+OTHER = bytes(reversed(BODY))
+
+
+def handler(state):
+    """Answer each request by the next entry of ``state.plan``; the last entry stays in force."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_):
+            pass
+
+        def do_GET(self):
+            mode = state.plan.pop(0) if len(state.plan) > 1 else state.plan[0]
+            asked = self.headers.get("Range")
+            state.ranges.append(asked)
+            state.headers.append(dict(self.headers))
+            self.close_connection = True
+            if isinstance(mode, int):
+                self.send_error(mode)
+                return
+            body = OTHER if mode == "corrupted" else BODY
+            start = int(re.fullmatch(r"bytes=(\d+)-", asked).group(1)) if asked else 0
+            if mode == "ignores range":
+                start = 0
+            if start >= len(body):
+                self.send_response(416)
+                self.send_header("Content-Range", f"bytes */{len(body)}")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            rest = body[start:]
+            self.send_response(206 if start else 200)
+            if start:
+                first = 0 if mode == "wrong range" else start
+                self.send_header("Content-Range", f"bytes {first}-{len(body) - 1}/{len(body)}")
+            if mode == "labelled":
+                self.send_header("Content-Encoding", "gzip")
+            if mode != "no length":
+                self.send_header("Content-Length", str(len(rest)))
+            self.end_headers()
+            if mode == "cut":
+                rest = rest[: len(rest) // 2]
+            elif mode == "stalls":
+                self.wfile.write(rest[:100_000])
+                state.release.wait(5)
+                return
+            state.sent.append(len(rest))  # before the writing: the client may be done first
+            self.wfile.write(rest)
+
+    return Handler
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.delenv("HEADDIV_MIRROR", raising=False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    state = SimpleNamespace(plan=["ok"], ranges=[], headers=[], sent=[], release=threading.Event())
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler(state)) as running:
+        state.url = f"http://127.0.0.1:{running.server_port}/a.gz"
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield state
+        state.release.set()
+        running.shutdown()
+        thread.join()
+
+
+def registry(url, **checks):
+    entry = {
+        **dict.fromkeys(("licence_source", "homepage"), "https://example.org"),
+        **dict.fromkeys(("title", "licence", "citation"), "toy"),
+        "files": {"a.gz": {"url": url, **(checks or {"sha256": GOOD})}},
+        "splits": {"train": {"count": 2, "files": {"en": "a.gz"}}},
+    }
+    return {"toy": DataSet.model_validate(entry)}
+
+
+def get(server, folder, **options):
+    options = {"pause": 0, "timeout": 5, "registry": registry(server.url), **options}
+    return fetch("toy", folder, **options)
+
+
+def fails(message):
+    return pytest.raises(DataError, match=re.escape(message))
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_unknown_set(tmp_path):
+    with fails("no data set is called 'multi31k', expected one of: iwslt14, multi30k"):
+        fetch("multi31k", tmp_path)
+
+
+def test_a_plain_download(server, tmp_path):
+    assert get(server, tmp_path / "raw") == tmp_path / "raw" / "toy"
+    assert (tmp_path / "raw" / "toy" / "a.gz").read_bytes() == BODY
+    assert names(tmp_path / "raw" / "toy") == ["a.gz"]
+    assert server.ranges == [None]
+    assert server.headers[0]["Accept-Encoding"] == "identity"
+
+
+def test_md5_may_stand_for_sha256(server, tmp_path):
+    known = registry(server.url, md5=hashlib.md5(BODY).hexdigest())
+    assert (get(server, tmp_path, registry=known) / "a.gz").read_bytes() == BODY
+    (tmp_path / "toy" / "a.gz").write_bytes(OTHER)
+    assert (get(server, tmp_path, registry=known) / "a.gz").read_bytes() == BODY
+
+
+def test_a_right_file_is_left_alone(server, tmp_path):
+    path = get(server, tmp_path) / "a.gz"
+    before = path.stat().st_mtime_ns
+    get(server, tmp_path)
+    assert path.stat().st_mtime_ns == before
+    assert len(server.ranges) == 1
+
+
+@pytest.mark.parametrize("wrong", [BODY[:-1], b"", OTHER])
+def test_a_wrong_file_in_place_is_fetched_again(server, tmp_path, caplog, wrong):
+    path = tmp_path / "toy" / "a.gz"
+    path.parent.mkdir()
+    path.write_bytes(wrong)
+    get(server, tmp_path)
+    assert path.read_bytes() == BODY
+    (message,) = [record.getMessage() for record in caplog.records]
+    found = hashlib.sha256(wrong).hexdigest()
+    assert message == (f"{path}: sha256 is {found}, expected {GOOD}; the file is thrown away and fetched again")
+
+
+def test_a_cut_connection_is_resumed_where_it_ended(server, tmp_path, caplog):
+    server.plan = ["cut", "cut", "ok"]
+    assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
+    assert server.ranges == [None, "bytes=150000-", "bytes=225000-"]
+    assert server.sent == [150_000, 75_000, 75_000]
+    assert caplog.messages[0] == (f"a.gz: the connection broke off; next attempt at {server.url} in 0 s")
+
+
+def test_a_later_call_resumes_too(server, tmp_path):
+    server.plan = ["cut"]
+    with fails("the connection broke off; attempts made: 1"):
+        get(server, tmp_path, attempts=1)
+    assert names(tmp_path / "toy") == ["a.gz.part"]
+    server.plan = ["ok"]
+    assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
+    assert server.ranges == [None, "bytes=150000-"]
+    assert names(tmp_path / "toy") == ["a.gz"]
+
+
+def leave_part(tmp_path, content):
+    part = tmp_path / "toy" / "a.gz.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(content)
+
+
+def test_a_server_that_ignores_range_starts_anew(server, tmp_path):
+    server.plan = ["ignores range"]
+    leave_part(tmp_path, BODY[:1000])
+    assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
+    assert server.ranges == ["bytes=1000-"]
+
+
+def test_a_complete_part_is_not_asked_for_again(server, tmp_path):
+    leave_part(tmp_path, BODY)
+    assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
+    assert server.ranges == []
+    assert names(tmp_path / "toy") == ["a.gz"]
+
+
+@pytest.mark.parametrize("length", [len(BODY), len(BODY) + 10])
+def test_a_part_that_is_too_long_is_dropped(server, tmp_path, length):
+    leave_part(tmp_path, b"x" * length)
+    assert (get(server, tmp_path, attempts=1) / "a.gz").read_bytes() == BODY
+    assert server.ranges == [f"bytes={length}-", None]
+
+
+def test_an_answer_with_another_range_is_not_appended(server, tmp_path):
+    server.plan = ["wrong range", "ok"]
+    leave_part(tmp_path, BODY[:1000])
+    assert (get(server, tmp_path, attempts=1) / "a.gz").read_bytes() == BODY
+    assert server.ranges == ["bytes=1000-", None]
+
+
+def test_a_wrong_part_costs_one_more_download(server, tmp_path, caplog):
+    leave_part(tmp_path, OTHER[:1000])
+    assert (get(server, tmp_path, attempts=1) / "a.gz").read_bytes() == BODY
+    assert server.ranges == ["bytes=1000-", None]
+    assert "trying once more from the start" in caplog.text
+
+
+def test_corrupted_content_is_tried_once_more_and_refused(server, tmp_path, caplog):
+    server.plan = ["corrupted"]
+    found = hashlib.sha256(OTHER).hexdigest()
+    with fails(
+        f"a.gz: what {server.url} sends has the sha256 {found}, expected {GOOD}; try again later, "
+        "or set HEADDIV_MIRROR to a folder that holds a good copy at toy/a.gz"
+    ):
+        get(server, tmp_path)
+    assert server.ranges == [None, None]
+    assert names(tmp_path / "toy") == []
+    server.plan = ["corrupted", "ok"]
+    assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
+
+
+def test_nothing_is_unpacked_on_the_way(server, tmp_path):
+    server.plan = ["labelled"]
+    assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
+
+
+def test_no_length_given(server, tmp_path):
+    server.plan = ["no length"]
+    assert (get(server, tmp_path, progress=True) / "a.gz").read_bytes() == BODY
+
+
+def test_failures_of_the_server_are_tried_again(server, tmp_path, caplog):
+    server.plan = [500, 429, 503, "ok"]
+    assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
+    assert "the server answered 500 Internal Server Error" in caplog.messages[0]
+    assert len(server.ranges) == 4
+
+
+def test_the_pause_doubles(server, tmp_path, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(module.time, "sleep", pauses.append)
+    server.plan = [503]
+    with fails("the server answered 503 Service Unavailable; attempts made: 4"):
+        get(server, tmp_path, pause=1.0)
+    assert pauses == [1.0, 2.0, 4.0]
+
+
+def test_a_refusal_is_final(server, tmp_path):
+    server.plan = [404]
+    with fails(f"a.gz: could not be fetched from {server.url} (the server answered 404 Not Found; attempts"):
+        get(server, tmp_path)
+    assert len(server.ranges) == 1
+    assert names(tmp_path / "toy") == []
+
+
+def test_a_stalled_server(server, tmp_path):
+    server.plan = ["stalls"]
+    with fails("no answer within 0.2 s; attempts made: 1"):
+        get(server, tmp_path, timeout=0.2, attempts=1)
+    assert (tmp_path / "toy" / "a.gz.part").stat().st_size > 0
+
+
+def test_no_connection_says_how_to_go_on(server, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/a.gz"
+    with fails(
+        f"a.gz: could not be fetched from {url} (no connection; attempts made: 3); try again later, "
+        "or set HEADDIV_MIRROR to a folder that holds toy/a.gz"
+    ):
+        get(server, tmp_path, registry=registry(url), attempts=3)
+
+
+def test_a_folder_that_cannot_be_written(server, tmp_path):
+    (tmp_path / "toy").write_text("in the way")
+    with fails(f"{tmp_path / 'toy' / 'a.gz'}: cannot be written (File exists)"):
+        get(server, tmp_path)
+
+
+def test_progress_bar_only_when_asked_or_on_a_terminal(server, tmp_path, capfd):
+    get(server, tmp_path / "silent")
+    get(server, tmp_path / "off", progress=False)
+    assert capfd.readouterr().err == ""
+    get(server, tmp_path / "on", progress=True)
+    assert "a.gz: 100%" in capfd.readouterr().err
+
+
+@pytest.fixture
+def mirror(tmp_path, monkeypatch):
+    folder = tmp_path / "mirror"
+    (folder / "toy").mkdir(parents=True)
+    monkeypatch.setenv("HEADDIV_MIRROR", str(folder))
+    return folder
+
+
+def test_the_mirror_comes_first(server, mirror, tmp_path, caplog):
+    (mirror / "toy" / "a.gz").write_bytes(BODY)
+    leave_part(tmp_path, BODY[:7])
+    assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
+    assert server.ranges == []
+    assert names(tmp_path / "toy") == ["a.gz"]
+    assert caplog.messages == []
+
+
+def test_a_damaged_copy_in_the_mirror_is_named_and_passed_over(server, mirror, tmp_path, caplog):
+    (mirror / "toy" / "a.gz").write_bytes(BODY[:-1])
+    assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
+    assert server.ranges == [None]
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.name == "headdiv.data.download"
+    found = hashlib.sha256(BODY[:-1]).hexdigest()
+    assert record.getMessage() == (
+        f"{mirror / 'toy' / 'a.gz'}: the mirror's file is damaged, its sha256 is {found}, "
+        f"expected {GOOD}; going on to {server.url}"
+    )
+
+
+def test_a_file_that_the_mirror_lacks_is_downloaded_quietly(server, mirror, tmp_path, caplog):
+    assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
+    assert server.ranges == [None]
+    assert caplog.messages == []
+
+
+def test_a_mirror_file_that_cannot_be_read_is_passed_over(server, mirror, tmp_path, caplog):
+    (mirror / "toy" / "a.gz").mkdir()
+    assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
+    assert "the mirror's file cannot be read" in caplog.text
+
+
+def test_the_mirror_must_be_a_folder(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADDIV_MIRROR", str(tmp_path / "none"))
+    with fails(f"HEADDIV_MIRROR is set to {str(tmp_path / 'none')!r}, which is not a folder; correct it or unset it"):
+        get(server, tmp_path)
+
+
+def test_an_empty_mirror_setting_is_none(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADDIV_MIRROR", "")
+    assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
+
+
+# ---- without a published checksum
+
+
+def unpublished(server):
+    return registry(server.url, pin=True)
+
+
+def pin_of(folder):
+    return folder / "toy" / "a.gz.sha256"
+
+
+def test_the_first_download_is_pinned_and_later_ones_must_match(server, tmp_path, caplog):
+    path = get(server, tmp_path, registry=unpublished(server)) / "a.gz"
+    assert (path.read_bytes(), pin_of(tmp_path).read_text()) == (BODY, f"{GOOD}  a.gz\n")
+    get(server, tmp_path, registry=unpublished(server))
+    assert len(server.ranges) == 1
+    path.write_bytes(BODY[:-1])
+    get(server, tmp_path, registry=unpublished(server))
+    assert path.read_bytes() == BODY
+    path.unlink()
+    server.plan = ["corrupted"]
+    with fails(f"; {pin_of(tmp_path)} keeps the checksum of the first download, delete it to take another file"):
+        get(server, tmp_path, registry=unpublished(server))
+    pin_of(tmp_path).unlink()
+    assert (get(server, tmp_path, registry=unpublished(server)) / "a.gz").read_bytes() == OTHER
+
+
+def test_a_file_found_in_place_is_pinned(server, tmp_path):
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "a.gz").write_bytes(OTHER)
+    get(server, tmp_path, registry=unpublished(server))
+    assert (server.ranges, pin_of(tmp_path).read_text()[:64]) == ([], hashlib.sha256(OTHER).hexdigest())
+
+
+def test_the_mirrors_copy_is_pinned_and_must_match_too(server, mirror, tmp_path, caplog):
+    (mirror / "toy" / "a.gz").write_bytes(BODY)
+    path = get(server, tmp_path, registry=unpublished(server)) / "a.gz"
+    assert (server.ranges, pin_of(tmp_path).read_text()) == ([], f"{GOOD}  a.gz\n")
+    path.unlink()
+    (mirror / "toy" / "a.gz").write_bytes(OTHER)
+    assert (get(server, tmp_path, registry=unpublished(server)) / "a.gz").read_bytes() == BODY
+    assert "the mirror's file is damaged" in caplog.text
+
+
+def test_halves_of_unknown_files_are_not_put_together(server, tmp_path):
+    leave_part(tmp_path, OTHER[:1000])
+    assert (get(server, tmp_path, registry=unpublished(server)) / "a.gz").read_bytes() == BODY
+    assert server.ranges == [None]
+
+
+@pytest.mark.parametrize("content", ["", "what?", "0" * 63])
+def test_a_damaged_pin_is_named(server, tmp_path, content):
+    get(server, tmp_path, registry=unpublished(server))
+    pin_of(tmp_path).write_text(content)
+    with fails(f"{pin_of(tmp_path)}: found {content!r}, expected the sha256 of a.gz; delete it to take the file as"):
+        get(server, tmp_path, registry=unpublished(server))

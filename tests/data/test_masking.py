@@ -1,0 +1,324 @@
+"""Which tokens are masked, what is read in their place, and the same choice again."""
+
+import json
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.settings import check
+from headdiv.data.bpe import Bpe
+from headdiv.data.config import LMData, MLMData
+from headdiv.data.lm import load_lm
+from headdiv.data.masking import MaskedStream, load_mlm, mask_held_out, mask_tokens, open_masked_stream
+from headdiv.data.mixture import HeldOut
+from headdiv.nn.batching import IGNORED
+
+MIRROR = os.environ.get("HEADDIV_MIRROR")
+V, END = 12, 3
+BPE = Bpe(None, V, END)
+TOY = {"name": "toy", "examples": 100, "vocabulary_size": 300, "context": 32, "block": 16, "epoch_tokens": 3200}
+
+
+def shares(mask=0.15, blank=0.8, random=0.1):
+    return MLMData(name="toy", epoch_tokens=1, mask_share=mask, blank_share=blank, random_share=random)
+
+
+def some_windows(R, N, seed=0):
+    return np.random.default_rng(seed).integers(0, V, (R, N)).astype(np.int32)
+
+
+@st.composite
+def windows(draw):
+    """Each with an ordinary token at its beginning; any may lack some at its end."""
+    R, N = draw(st.integers(1, 5)), draw(st.integers(1, 9))
+    tokens = some_windows(R, N, draw(st.integers(0, 99)))
+    tokens[:, 0] = 5
+    for row in tokens:
+        row[draw(st.integers(1, N)) :] = IGNORED
+    return tokens
+
+
+any_shares = st.builds(
+    lambda mask, blank, rest: shares(mask, blank, (1 - blank) * rest),
+    st.floats(0.01, 1),
+    st.floats(0, 1),
+    st.floats(0, 1),
+)
+
+
+# ---- one choice
+
+
+@given(windows(), any_shares, st.integers(0, 2**63))
+def test_only_chosen_tokens_change_and_marks_never_do(tokens, config, key):
+    masked = mask_tokens(tokens, (key, 1), BPE, config)
+    assert masked.shape == (len(tokens), 2, tokens.shape[1])
+    assert masked.dtype == np.int32
+    read, targets = masked[:, 0], masked[:, 1]
+    chosen = targets != IGNORED
+    assert chosen.any()
+    assert (targets[chosen] == tokens[chosen]).all()
+    assert (read[~chosen] == tokens[~chosen]).all()
+    special = (tokens == END) | (tokens == IGNORED)
+    assert not chosen[special].any()
+    assert not np.isin(read[chosen], [END, IGNORED]).any()
+    assert ((read[chosen] >= 0) & (read[chosen] <= V)).all()
+
+
+@given(windows(), any_shares, st.integers(0, 2**63))
+def test_the_choice_is_the_one_written_out(tokens, config, key):
+    row = [token for window in tokens.tolist() for token in window]
+    ordinary = [i for i, token in enumerate(row) if token not in (END, IGNORED)]
+    draws = np.random.default_rng([key, 1]).random((3, len(ordinary)))
+    read, targets = list(row), [IGNORED] * len(row)
+    for n, i in enumerate(ordinary):
+        if draws[0, n] < config.mask_share or ((draws[0] >= config.mask_share).all() and n == draws[0].argmin()):
+            targets[i] = row[i]
+            if draws[1, n] < config.blank_share:
+                read[i] = V
+            elif draws[1, n] < config.blank_share + config.random_share:
+                read[i] = [entry for entry in range(V) if entry != END][int(draws[2, n] * (V - 1))]
+    found = mask_tokens(tokens, (key, 1), BPE, config)
+    assert found[:, 0].ravel().tolist() == read
+    assert found[:, 1].ravel().tolist() == targets
+
+
+def near(count, total, share):
+    """Within five standard deviations of a binomial count."""
+    return abs(count - total * share) <= 5 * math.sqrt(total * share * (1 - share)) + 1e-9
+
+
+@given(st.floats(0.05, 0.95), st.floats(0, 1), st.floats(0, 1), st.integers(0, 999))
+def test_shares_are_those_of_the_configuration(mask, blank, rest, key):
+    random = (1 - blank) * rest
+    tokens = some_windows(50, 400, seed=key)
+    masked = mask_tokens(tokens, (key,), BPE, shares(mask, blank, random))
+    read, targets = masked[:, 0], masked[:, 1]
+    chosen = targets != IGNORED
+    ordinary, count = int((tokens != END).sum()), int(chosen.sum())
+    assert near(count, ordinary, mask)
+    assert near(int((read[chosen] == V).sum()), count, blank)
+    same = random / (V - 1)  # a random token may be the one that was there
+    assert near(int((read[chosen] == targets[chosen]).sum()), count, 1 - blank - random + same)
+
+
+def test_the_default_shares_are_bert_s():
+    config = MLMData(name="toy", epoch_tokens=1)
+    assert (config.mask_share, config.blank_share, config.random_share) == (0.15, 0.8, 0.1)
+
+
+def test_random_tokens_are_all_entries_but_the_mark_equally_often():
+    masked = mask_tokens(np.full((100, 1000), 5, dtype=np.int32), (1,), BPE, shares(1.0, 0.0, 1.0))
+    counts = np.bincount(masked[:, 0].ravel(), minlength=V + 1)
+    assert counts[END] == counts[V] == 0
+    drawn = np.delete(counts, [END, V])
+    assert all(near(count, 100_000, 1 / (V - 1)) for count in drawn)
+
+
+@given(windows(), st.integers(0, 99))
+def test_a_key_decides(tokens, key):
+    config = shares(0.5)
+    first, again = (mask_tokens(tokens, (key, 7), BPE, config) for _ in range(2))
+    assert (first == again).all()
+
+
+def test_another_key_is_another_choice():
+    tokens, config = some_windows(8, 50), shares()
+    found = {mask_tokens(tokens, key, BPE, config).tobytes() for key in [(1, 2), (2, 1), (1, 3), (1,), (3, 2)]}
+    assert len(found) == 5
+
+
+def test_there_is_always_something_to_predict():
+    tokens, config = some_windows(3, 5), shares(1e-12)
+    chosen = mask_tokens(tokens, (1,), BPE, config)[:, 1] != IGNORED
+    assert chosen.sum() == 1
+    assert (chosen.sum(axis=1) == 0).sum() == 2  # a window may be without
+
+
+def test_a_text_of_marks_alone_cannot_be_masked():
+    tokens = np.array([[END, END, IGNORED], [END, IGNORED, IGNORED]], dtype=np.int32)
+    with pytest.raises(DataError) as found:
+        mask_tokens(tokens, (1,), BPE, shares())
+    assert str(found.value) == "2 windows of text: found no token that can be masked, expected at least one"
+
+
+# ---- held-out text
+
+
+def held_out(row, context):
+    """Windows of a row that begins and ends with a mark, as `headdiv.data.mixture.held_out` cuts them."""
+    padded = np.pad(row, (0, -(len(row) - 1) % context), constant_values=IGNORED).astype(np.int32)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, context + 1)[::context]
+    return HeldOut(windows.copy(), 1, 1, 1)
+
+
+def row_of(windows, masked):
+    """Read and targets of all tokens in their order."""
+    there = windows[:, :-1] >= 0
+    return masked[:, 0][there].tolist(), masked[:, 1][there].tolist()
+
+
+@given(st.integers(2, 60), st.integers(1, 20), st.integers(1, 20), st.integers(0, 99))
+def test_held_out_text_has_one_choice_however_it_is_cut(length, context, other, seed):
+    row = np.array([END, 5, *some_windows(1, length, seed)[0], END])
+    found = []
+    for text in (held_out(row, context), held_out(row, other)):
+        read, targets = row_of(text.windows, mask_held_out(text, BPE, shares(0.3)))
+        found.append((read[: len(row) - 1], targets[: len(row) - 1]))  # the last mark may be cut off
+    assert found[0] == found[1]
+
+
+def test_another_text_has_another_choice():
+    row = np.array([END, *[5, 6] * 50, END])
+    changed = row.copy()
+    changed[40] = 7
+    first, second = (mask_held_out(held_out(each, 10), BPE, shares()) for each in (row, changed))
+    assert ((first[:, 1] != IGNORED) != (second[:, 1] != IGNORED)).any()
+
+
+# ---- the stream
+
+
+class Counting:
+    """A stream whose windows are drawn by their numbers."""
+
+    tokens, passes = {"all": 7}, {"all": 2}
+
+    def __init__(self):
+        self.taken = 0
+
+    def next(self, count):
+        self.taken += count
+        return np.concatenate([some_windows(1, 9, seed) for seed in range(self.taken - count, self.taken)])
+
+    def state(self):
+        return {"taken": self.taken}
+
+    def restore(self, state):
+        self.taken = state["taken"]
+
+
+def stream_of(seed=1):
+    return MaskedStream(Counting(), seed, BPE, shares(0.5))
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.data())
+def test_a_stream_goes_on_where_it_stood(counts, data):
+    whole = stream_of()
+    expected = [whole.next(count).tolist() for count in counts]
+    before = data.draw(st.integers(0, len(counts)))
+    first = stream_of()
+    found = [first.next(count).tolist() for count in counts[:before]]
+    state = json.loads(json.dumps(first.state()))
+    assert state == {"windows": sum(counts[:before]), "text": {"taken": sum(counts[:before])}}
+    second = stream_of()
+    second.restore(state)
+    assert found + [second.next(count).tolist() for count in counts[before:]] == expected
+
+
+def test_the_stream_hands_the_text_on_without_the_token_that_comes_again():
+    stream, text = stream_of(), Counting()
+    for count in (3, 2):
+        masked, windows = stream.next(count), text.next(count)
+        assert masked.shape == (count, 2, 8)
+        chosen = masked[:, 1] != IGNORED
+        assert (np.where(chosen, masked[:, 1], masked[:, 0]) == windows[:, :-1]).all()
+    assert (stream.tokens, stream.passes) == (text.tokens, text.passes)
+
+
+def test_seed_and_place_decide_the_choice_in_a_stream():
+    class Same(Counting):
+        def next(self, count):
+            return some_windows(count, 40)
+
+    def batches(seed):
+        stream = MaskedStream(Same(), seed, BPE, shares())
+        return [stream.next(4).tobytes() for _ in range(3)]
+
+    assert batches(1) == batches(1)
+    assert len({*batches(1), *batches(2)}) == 6
+
+
+# ---- corpora
+
+
+def test_the_toy_corpus_is_the_language_model_s(folder):
+    corpus, plain = load_mlm(MLMData(**TOY)), load_lm(LMData(**TOY))
+    assert load_mlm(MLMData(**TOY)).statistics == corpus.statistics  # prepared before
+    seen = open_masked_stream(corpus, MLMData(**TOY), 1).next(5)
+    assert seen.shape == (5, 2, 32)
+    for split in ("valid", "test"):
+        windows = getattr(corpus, split).windows
+        assert (windows == getattr(plain, split).windows).all()
+        chosen = corpus.masked[split][:, 1] != IGNORED
+        restored = np.where(chosen, corpus.masked[split][:, 1], corpus.masked[split][:, 0])
+        assert (restored == windows[:, :-1]).all()
+        told, other = dict(corpus.statistics[split]), plain.statistics[split]
+        assert told.pop("predictions") == chosen.sum()
+        assert told.pop("unigram_nll") != other["unigram_nll"]
+        assert told == {key: value for key, value in other.items() if key != "unigram_nll"}
+
+
+def test_the_unigram_loss_is_that_of_the_masked_tokens(folder):
+    texts = [f"The dog {i} sees the cat {7 * i}." for i in range(30)]
+    for split in ("train", "valid", "test"):
+        (folder / f"{split}.txt").write_text("\n\n".join(texts), encoding="utf-8")
+    files = {split: [f"{split}.txt"] for split in ("train", "valid", "test")}
+    told = {"name": "mine", "files": files, "vocabulary_size": 270, "context": 16, "epoch_tokens": 100}
+    corpus = load_mlm(MLMData(**told, mask_share=0.4))
+    counts = dict.fromkeys(range(270), 1)
+    for ids in corpus.bpe.encode_batch(texts):  # no ends of documents
+        for i in ids:
+            counts[i] += 1
+    targets = [i for window in corpus.masked["test"][:, 1].tolist() for i in window if i != IGNORED]
+    expected = -sum(math.log(counts[i] / sum(counts.values())) for i in targets) / len(targets)
+    assert corpus.statistics["test"]["unigram_nll"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_larger_share_holds_the_smaller_one(folder):
+    small, large = (load_mlm(MLMData(**TOY, mask_share=share)) for share in (0.15, 0.4))
+    chosen = [corpus.masked["test"][:, 1] != IGNORED for corpus in (small, large)]
+    assert (chosen[1] | ~chosen[0]).all()
+    assert small.statistics["test"]["predictions"] < large.statistics["test"]["predictions"]
+
+
+@pytest.mark.skipif(not MIRROR, reason="needs the real data: HEADDIV_MIRROR")
+def test_wikitext_is_masked(folder):
+    folder = Path(MIRROR) / "wikitext2"
+    files = {"train": ["valid.txt"], "valid": ["test.txt"], "test": ["test.txt"]}
+    files = {split: [str(folder / name) for name in names] for split, names in files.items()}
+    told = {"name": "mine", "files": files, "vocabulary_size": 1000, "context": 64, "epoch_tokens": 100}
+    corpus = load_mlm(MLMData(**told, document_start=r"^ = [^=].* = $"))
+    told = corpus.statistics["test"]
+    assert told["predictions"] / told["tokens"] == pytest.approx(0.15, abs=0.005)
+    assert 4 < told["unigram_nll"] < math.log(1000)
+
+
+# ---- configuration
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"mask_share": 0}, "data.mask_share: input should be greater than 0, found 0"),
+        ({"mask_share": 1.5}, "data.mask_share: input should be less than or equal to 1, found 1.5"),
+        ({"random_share": -0.1}, "data.random_share: input should be greater than or equal to 0, found -0.1"),
+        ({"random_share": 0.3}, "data.random_share: 0.3 and blank_share = 0.8 exceed 1"),
+        ({"blank_shar": 0.3}, "data.blank_shar: unknown key; did you mean 'blank_share'?"),
+    ],
+)
+def test_a_mistake_in_shares_is_named(told, message):
+    with pytest.raises(ConfigError) as found:
+        check(MLMData, {"name": "toy", "epoch_tokens": 1} | told, ("data",))
+    assert str(found.value) == message
+
+
+@pytest.mark.parametrize("percent", range(0, 101, 5))
+def test_shares_may_make_a_whole(percent):
+    shares(0.15, percent / 100, (100 - percent) / 100)

@@ -1,0 +1,400 @@
+"""The endless mixed stream of windows: shares, order, going on exactly where it stopped, constant memory."""
+
+import json
+import re
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headdiv.core.errors import DataError
+from headdiv.data import mixture
+from headdiv.data.mixture import Mixture, held_out
+from headdiv.data.refusals import Refusals
+from headdiv.data.shards import SLIMPAJAMA, TABLE_2
+
+END = 0
+in_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def encode(texts):
+    """A token a word: the number that it is."""
+    return [[int(word) for word in text.split()] for text in texts]
+
+
+def line(document):
+    numbers, name = document if isinstance(document, tuple) else (document, None)
+    meta = {"meta": {"redpajama_set_name": SLIMPAJAMA[name]}} if name else {}
+    return json.dumps({"text": " ".join(map(str, numbers))} | meta)
+
+
+def put(path, documents):
+    """Documents as lists of numbers, or (numbers, set); a string is a line as it stands."""
+    content = "".join(
+        f"{document if isinstance(document, str) else line(document)}\n" for document in documents
+    ).encode()
+    path.write_bytes(zstandard.compress(content) if path.suffix == ".zst" else content)
+    return path
+
+
+def stream(sources, weights=None, **told):
+    told = {"end": END, "context": 4, "seed": 1, "refusals": Refusals(), "block": 3} | told
+    return Mixture(sources, weights or dict.fromkeys(sources, 1.0), told.pop("encode", encode), **told)
+
+
+def fails(message):
+    return pytest.raises(DataError, match=re.escape(message))
+
+
+@st.composite
+def corpora(draw):
+    """Up to three sources of up to three shards; each source has a document, its tokens tell its own source."""
+    corpus = {}
+    for number, name in enumerate("abc"[: draw(st.integers(1, 3))], start=1):
+        token = st.integers(100 * number, 100 * number + 99)
+        shard = st.lists(st.lists(token, min_size=1, max_size=15), max_size=4)
+        corpus[name] = draw(st.lists(shard, min_size=1, max_size=3).filter(any))
+    return corpus
+
+
+weights_of_three = st.lists(st.integers(1, 90), min_size=3, max_size=3)
+
+
+def put_all(folder, corpus):
+    # An empty JSON line is no document and keeps a shard without documents from being an empty file.
+    return {
+        name: [put(folder / f"{name}{n}.jsonl.zst", ["", *shard]) for n, shard in enumerate(shards)]
+        for name, shards in corpus.items()
+    }
+
+
+def literal_stream(corpus, weights, *, context, block, seed, windows):
+    """The definition, with whole corpora in memory and shares in fractions."""
+    endless = {name: [document for shard in shards for document in shard] for name, shards in corpus.items()}
+    tokens, taken = dict.fromkeys(corpus, 0), dict.fromkeys(corpus, 0)
+    whole = sum(Fraction(weights[name]) for name in corpus)
+    row, found, blocks = [], [], 0
+    while len(found) < windows:
+        while len(row) < block * context + 1:
+            total = sum(tokens.values())
+            share = {name: Fraction(weights[name]) / whole for name in corpus}
+            name = max(sorted(corpus), key=lambda name: (share[name] * total - tokens[name], share[name]))
+            document = [END, *endless[name][taken[name] % len(endless[name])]]
+            row += document
+            tokens[name] += len(document)
+            taken[name] += 1
+        cut = []
+        while len(row) >= context + 1:
+            cut.append(row[: context + 1])
+            row = row[context:]
+        found += [cut[i] for i in np.random.default_rng([seed, blocks]).permutation(len(cut))]
+        blocks += 1
+    return np.array(found[:windows], dtype=np.int32)
+
+
+@in_folder
+@given(corpora(), st.integers(0, 5), st.integers(1, 9), st.integers(1, 5), st.integers(0, 9))
+def test_the_stream_as_its_literal_twin(tmp_path, corpus, power, context, block, seed):
+    # Weights whose shares are exact in binary, so that ties are the same in fractions and floats.
+    weights = {1: [1], 2: [1, 2**power - 1 or 1], 3: [1, 1, 2**power * 2 - 2 or 2]}[len(corpus)]
+    weights = dict(zip(corpus, weights, strict=True))
+    told = {"context": context, "block": block, "seed": seed}
+    found = stream(put_all(tmp_path, corpus), weights, **told).next(40)
+    assert found.dtype == np.int32
+    assert found.shape == (40, context + 1)
+    np.testing.assert_array_equal(found, literal_stream(corpus, weights, windows=40, **told))
+
+
+@in_folder
+@given(corpora(), weights_of_three, st.integers(0, 60), st.integers(1, 7), st.integers(1, 7))
+def test_a_restored_stream_goes_on_as_if_it_had_never_stopped(tmp_path, corpus, weights, before, context, block):
+    sources = put_all(tmp_path, corpus)
+    weights = dict(zip(corpus, weights, strict=False))
+    told = {"context": context, "block": block}
+    stopped = stream(sources, weights, **told)
+    stopped.next(before)
+    state = json.loads(json.dumps(stopped.state()))
+    resumed = stream(sources, weights, **told)
+    resumed.next(5)  # where it stood does not matter
+    resumed.restore(state)
+    assert resumed.state() == stopped.state() == state
+    assert (resumed.tokens, resumed.passes) == (stopped.tokens, stopped.passes)
+    uninterrupted = stream(sources, weights, **told).next(before + 30)
+    np.testing.assert_array_equal(resumed.next(30), uninterrupted[before:])
+    np.testing.assert_array_equal(stopped.next(30), uninterrupted[before:])  # asking for the state changes nothing
+
+
+@in_folder
+@given(corpora(), weights_of_three, st.integers(1, 3), st.integers(1, 30))
+def test_nothing_depends_on_how_documents_are_encoded_ahead(tmp_path, corpus, weights, ahead, characters):
+    sources = put_all(tmp_path, corpus)
+    weights = dict(zip(corpus, weights, strict=False))
+    usual = stream(sources, weights)
+    expected = usual.next(40)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mixture, "AHEAD", ahead)
+        patch.setattr(mixture, "AHEAD_CHARACTERS", characters)
+        other = stream(sources, weights)
+        np.testing.assert_array_equal(other.next(40), expected)
+    assert other.state() == usual.state()
+
+
+@in_folder
+@given(corpora(), weights_of_three, st.integers(1, 60))
+def test_shares_follow_the_weights(tmp_path, corpus, weights, windows):
+    weights = dict(zip(corpus, weights, strict=False))
+    mixed = stream(put_all(tmp_path, corpus), weights)
+    mixed.next(windows)
+    longest = max(len(document) + 1 for shards in corpus.values() for shard in shards for document in shard)
+    total = sum(mixed.tokens.values())
+    for name, tokens in mixed.tokens.items():
+        over = tokens - total * weights[name] / sum(weights.values())
+        # One is served only when it lacks tokens, so it gains at most a document; what others gain, it lacks.
+        assert -(len(corpus) - 1) * longest - 1e-6 <= over <= longest + 1e-6
+
+
+@in_folder
+@given(corpora(), st.lists(st.integers(0, 9), max_size=8))
+def test_windows_come_in_the_same_order_however_many_at_once(tmp_path, corpus, counts):
+    sources = put_all(tmp_path, corpus)
+    mixed = stream(sources)
+    parts = [mixed.next(count) for count in counts]
+    assert [len(part) for part in parts] == counts
+    np.testing.assert_array_equal(np.concatenate([mixed.next(0), *parts]), stream(sources).next(sum(counts)))
+
+
+def test_nothing_depends_on_the_order_of_the_mappings(tmp_path):
+    sources = put_all(tmp_path, {"b": [[[201] * 5]], "a": [[[101] * 3]], "c": [[[301] * 4]]})
+    backwards = dict(reversed(sources.items()))
+    np.testing.assert_array_equal(stream(sources).next(50), stream(backwards).next(50))
+
+
+def test_every_token_is_a_target_once(tmp_path):
+    sources = {"a": [put(tmp_path / "a.jsonl", [[*range(1 + 10 * n, 11 + 10 * n)] for n in range(9)])]}  # 99 tokens
+    windows = stream(sources, context=7, block=14).next(14)  # 98 targets: one block, one pass
+    assert sorted(windows[:, 1:].ravel().tolist()) == sorted([*range(1, 91), *[END] * 8])
+    assert windows[:, 0].tolist() != sorted(windows[:, 0].tolist())  # and they are shuffled
+
+
+def test_another_seed_is_another_order_of_the_same_windows(tmp_path):
+    sources = {"a": [put(tmp_path / "a.jsonl", [[*range(1, 99)]])]}
+    one, two = (stream(sources, seed=seed, context=7, block=14).next(14) for seed in (1, 2))
+    assert one.tolist() != two.tolist()
+    assert sorted(one.tolist()) == sorted(two.tolist())
+
+
+def test_passes_and_tokens(tmp_path):
+    sources = put_all(tmp_path, {"a": [[[1] * 7], [[2] * 7]], "b": [[[3] * 7] * 100]})
+    mixed = stream(sources, {"a": 3, "b": 1}, context=8, block=10)
+    assert mixed.tokens == {"a": 0, "b": 0}
+    mixed.next(10)
+    assert mixed.tokens == {"a": 64, "b": 24}  # 11 documents of 8 tokens: 81 are needed
+    assert mixed.passes == {"a": 3, "b": 0}
+
+
+# --- SlimPajama's form ---
+
+
+def test_table_2_over_the_same_shards(tmp_path):
+    names = list(SLIMPAJAMA)
+    shards = [
+        put(tmp_path / f"{n}.jsonl.zst", [([10 * names.index(name) + 10 + n] * 9, name) for name in names])
+        for n in range(3)
+    ]
+    mixed = stream(dict.fromkeys(names, shards), TABLE_2, by_set=True, context=99, block=101)
+    tokens = mixed.next(101)[:, 1:].ravel()
+    for name in names:
+        percent = 100 * mixed.tokens[name] / sum(mixed.tokens.values())
+        assert percent == pytest.approx(TABLE_2[name], abs=0.3)
+        own = np.isin(tokens, 10 * names.index(name) + 10 + np.arange(3)).sum()
+        assert 100 * own / (tokens != END).sum() == pytest.approx(percent, abs=0.3)
+
+
+def test_a_record_is_refused_once_however_often_it_is_met(tmp_path):
+    shard = put(
+        tmp_path / "a.jsonl.zst", [([1, 2], "C4"), '{"text": "cut', ([3, 4], "Books"), ([], "Books"), ([5], "C4")]
+    )
+    sources = {"C4": [shard], "Books": [shard]}
+    refusals = Refusals(strict=False)
+    mixed = stream(sources, by_set=True, refusals=refusals)
+    mixed.next(50)
+    assert min(mixed.passes.values()) > 2
+    assert refusals.counts == {"not valid JSON": 1, "the document is empty": 1}
+    for _ in range(2):
+        with fails(f"{shard}, line 2: not valid JSON (Unterminated string starting at at column 10)"):
+            stream(sources, by_set=True).next(1)
+
+
+def test_a_shard_that_is_cut_off_is_given_up_and_the_next_one_read(tmp_path):
+    documents = [[*range(n, n + 50)] for n in range(1, 4001, 2)]
+    first, second = (put(tmp_path / f"{n}.jsonl.zst", documents) for n in range(2))
+    first.write_bytes(first.read_bytes()[:-20])
+    refusals = Refusals(strict=False)
+    mixed = stream({"a": [first, second]}, refusals=refusals, context=50, block=2500)
+    while mixed.passes["a"] == 0:
+        mixed.next(700)
+    assert refusals.counts == {"the packed stream is cut off or damaged": 1}
+    resumed = stream({"a": [first, second]}, refusals=Refusals(strict=False), context=50, block=2500)
+    resumed.restore(mixed.state())
+    np.testing.assert_array_equal(resumed.next(5000), mixed.next(5000))
+    with fails(f"{first}, after line "):
+        stream({"a": [first, second]}, context=50, block=2500).next(5000)
+
+
+# --- errors ---
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_source_without_documents(tmp_path, strict):
+    shards = [put(tmp_path / f"{n}.jsonl", [([1], "C4")]) for n in range(4)]
+    mixed = stream(dict.fromkeys(["C4", "ArXiv"], shards), by_set=True, refusals=Refusals(strict))
+    listed = ", ".join(str(shard) for shard in shards[:3])
+    with fails(f"source 'ArXiv': found no document in its 4 shards ({listed}, …), expected at least one"):
+        mixed.next(9)
+    with fails("source 'a': found no document in its 0 shards (), expected at least one"):
+        stream({"a": []}).next(1)
+
+
+def test_weights_that_do_not_fit():
+    with fails("found sources a, b and weights for b, c, expected one weight for each source"):
+        stream({"a": [], "b": []}, {"b": 1, "c": 1})
+    with fails("found sources none and weights for none, expected one weight for each source"):
+        stream({})
+    for weight in (0, -1, float("nan"), float("inf")):
+        with fails(f"source 'b': found weight {weight}, expected a number above zero"):
+            stream({"a": [], "b": []}, {"a": 1, "b": weight})
+
+
+def test_the_state_of_another_stream(tmp_path):
+    sources = put_all(tmp_path, {"a": [[[1, 2]]], "b": [[[3]]]})
+    mixed = stream(sources)
+    mixed.next(1)
+    state = mixed.state()
+    for other in ({"context": 5}, {"seed": 2}, {"block": 4}, {"weights": {"a": 1, "b": 2}}, {"end": 9}):
+        with fails("the state is of another stream: found "):
+            stream(sources, **other).restore(state)
+    with fails("the names of shards, weights, end, context, seed, block, by_set and document_start must be the same"):
+        stream(sources | {"b": sources["a"]}).restore(state)
+    (tmp_path / "moved").mkdir()
+    moved = {
+        name: [shard.rename(tmp_path / "moved" / shard.name) for shard in shards] for name, shards in sources.items()
+    }
+    resumed = stream(moved)
+    resumed.restore(state)
+    np.testing.assert_array_equal(resumed.next(20), mixed.next(20))
+
+
+def test_shards_that_have_changed(tmp_path):
+    shard = put(tmp_path / "a.jsonl", [[1] * 30, *[[n] for n in range(1, 30)]])
+    mixed = stream({"a": [shard]}, context=5, block=2)
+    mixed.next(5)  # of the 6 windows of the first block, which is long
+    short = mixed.state()
+    mixed.next(3)
+    behind = mixed.state()
+    put(shard, [[1] * 9, *[[n] for n in range(1, 30)]])
+    with fails("block 0 of the stream: found 2 windows, expected more than the 5 that were taken: a shard or the"):
+        stream({"a": [shard]}, context=5, block=2).restore(short)
+    put(shard, [[1]])
+    resumed = stream({"a": [shard]}, context=5, block=2)
+    resumed.restore(behind)
+    with fails(f"{shard}: found 1 lines, expected to go on after {behind['sources']['a']['record']}: the file has"):
+        resumed.next(1)
+
+
+# --- held-out text ---
+
+
+@in_folder
+@given(st.lists(st.lists(st.integers(1, 99), min_size=1, max_size=9), min_size=1, max_size=9), st.integers(1, 12))
+def test_held_out_windows(tmp_path, documents, context):
+    paths = [put(tmp_path / "a.jsonl", documents[:3]), put(tmp_path / "b.jsonl.zst", ["", *documents[3:]])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mixture, "AHEAD", 2)
+        found = held_out(paths, encode, end=END, context=context, refusals=Refusals())
+    row = [END, *(token for document in documents for token in [*document, END])]
+    expected = [row[at : at + context + 1] for at in range(0, len(row) - 1, context)]
+    expected[-1] += [-1] * (context + 1 - len(expected[-1]))
+    assert found.windows.dtype == np.int32
+    assert found.windows.tolist() == expected
+    assert found.targets == len(row) - 1
+    assert found.documents == len(documents)
+    assert found.words == sum(map(len, documents))
+    assert found.bytes == sum(len(" ".join(map(str, document))) for document in documents)
+
+
+def test_held_out_sizes_are_of_the_raw_text(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("Zwei Hunde\tlaufen .\n\nä\u2009ö\n", encoding="utf-8")
+    found = held_out([path], lambda texts: [[5]] * len(texts), end=3, context=8, refusals=Refusals())
+    assert found.windows.tolist() == [[3, 5, 3, 5, 3, -1, -1, -1, -1]]
+    assert (found.documents, found.words, found.bytes, found.targets) == (2, 6, 19 + 7, 4)
+
+
+def test_held_out_documents_of_one_set_and_refusals(tmp_path):
+    path = put(tmp_path / "a.jsonl", [([1], "C4"), ([2], "Books"), "{", ([3], "C4")])
+    refusals = Refusals(strict=False)
+    found = held_out([path], encode, end=END, context=4, refusals=refusals, source="C4")
+    assert found.windows.tolist() == [[0, 1, 0, 3, 0]]
+    assert refusals.counts == {"not valid JSON": 1}
+    with fails(f"{path}, line 3: not valid JSON"):
+        held_out([path], encode, end=END, context=4, refusals=Refusals(), source="C4")
+    with fails(f"{path}: found no document, expected at least one"):
+        held_out([path], encode, end=END, context=4, refusals=refusals, source="ArXiv")
+
+
+# --- memory ---
+
+MEASURE = """
+import json, sys
+from headdiv.data.mixture import Mixture
+from headdiv.data.refusals import Refusals
+
+def peak():  # MiB of this process alone; getrusage would count the one that started it
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
+
+def encode(texts):  # cheap: a token for every 16th byte
+    return [list(text.encode()[::16]) for text in texts]
+
+shards, one_percent = json.loads(sys.argv[1]), int(sys.argv[2])
+sources = {"C4": shards, "Books": shards}
+mixed = Mixture(sources, {"C4": 3, "Books": 1}, encode, end=256, context=1024, seed=1,
+                refusals=Refusals(), by_set=True)
+early = None
+while min(mixed.passes.values()) == 0:
+    mixed.next(64)
+    if early is None and sum(mixed.tokens.values()) >= one_percent:
+        early = peak()
+print(json.dumps([early, peak(), mixed.tokens, mixed.passes]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read from Linux's /proc")
+def test_memory_does_not_grow_with_the_corpus(tmp_path):
+    random = np.random.default_rng(1)
+    words = np.array(["".join(map(chr, random.integers(97, 123, size))) for size in random.integers(2, 11, 5000)])
+    frame, tokens = b"", 0
+    for number in range(4000):  # three of C4 and one of Books in turn, so that both end together
+        text = " ".join(random.choice(words, random.integers(50, 900)))
+        name = SLIMPAJAMA["Books" if number % 4 == 3 else "C4"]
+        frame += (json.dumps({"text": text, "meta": {"redpajama_set_name": name}}) + "\n").encode()
+        tokens += len(text) // 16 + 2
+    size, frame = len(frame), zstandard.compress(frame)
+    repeats = 2**30 // size // 4 + 1
+    shards = [str(tmp_path / f"{n}.jsonl.zst") for n in range(4)]
+    for shard in shards:
+        Path(shard).write_bytes(frame * repeats)
+    everything = 4 * repeats * tokens
+    told = json.dumps(shards), str(everything // 100)
+    run = subprocess.run([sys.executable, "-c", MEASURE, *told], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    early, late, streamed, passes = json.loads(run.stdout)
+    print(f"{4 * repeats * size / 1e9:.2f} GB: peak {early:.0f} MiB after 1 %, {late:.0f} MiB at the end; {passes}")
+    assert sum(streamed.values()) > 0.95 * everything
+    assert late - early < 100

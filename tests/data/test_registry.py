@@ -1,0 +1,95 @@
+"""The registry of data sets: what it knows, and which entries it refuses."""
+
+import re
+
+import pytest
+import yaml
+
+from headdiv.core.errors import DataError
+from headdiv.data.download import load_registry
+
+
+def test_the_registry_knows_multi30k():
+    known = load_registry()["multi30k"]
+    assert {name: split.count for name, split in known.splits.items()} == {
+        "train": 29000,
+        "valid": 1014,
+        "test_2016_flickr": 1000,
+        "test_2017_flickr": 1000,
+        "test_2017_mscoco": 461,
+    }
+    assert known.splits["valid"].files == {"en": "val.en.gz", "de": "val.de.gz"}
+    assert len(known.files) == 10
+    for name, file in known.files.items():
+        assert file.url.endswith(f"/data/task1/raw/{name}")
+        assert file.algorithm == "sha256"
+
+
+@pytest.mark.parametrize(
+    ("name", "counts", "roles"),
+    [
+        ("xsum", {"train": 204045, "validation": 11332, "test": 11334}, ["archive", "splits"]),
+        ("squad", {"train": 87599, "valid": 10570}, ["examples"]),
+        ("iwslt14", {"train": 160239, "valid": 7283, "test": 6750}, ["archive"]),
+    ],
+)
+def test_the_registry_knows_the_other_tasks_data(name, counts, roles):
+    known = load_registry()[name]
+    assert {split: entry.count for split, entry in known.splits.items()} == counts
+    assert all(list(entry.files) == roles for entry in known.splits.values())
+
+
+def test_a_file_without_a_published_checksum_is_known_by_its_address():
+    (file,) = load_registry()["iwslt14"].files.values()
+    assert (file.pin, file.digest, file.identity) == (True, "", file.url)
+    assert load_registry()["squad"].files["dev-v1.1.json"].identity == "3e85deb501d4e538b6bc56f786231552"
+
+
+def entry():
+    return {
+        "title": "Toy",
+        "licence": "none",
+        "licence_source": "https://example.org",
+        "homepage": "https://example.org",
+        "citation": "nobody",
+        "files": {"a.gz": {"url": "https://example.org/a.gz", "sha256": "0" * 64}},
+        "splits": {"train": {"count": 2, "files": {"en": "a.gz"}}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "where", "what"),
+    [
+        (lambda e: e.update(colour="red"), "toy > colour", "Extra inputs are not permitted"),
+        (lambda e: e["files"]["a.gz"].pop("sha256"), "toy > files > a.gz", "expected one of sha256 and md5"),
+        (lambda e: e["files"]["a.gz"].update(md5="0" * 32), "toy > files > a.gz", "expected one of"),
+        (lambda e: e["files"]["a.gz"].update(pin=True), "a.gz", "or pin: true where no checksum is published"),
+        (lambda e: e["files"]["a.gz"].update(sha256="abc"), "a.gz > sha256", "String should match pattern"),
+        (lambda e: e["files"]["a.gz"].update(url="ftp://x"), "a.gz > url", "String should match pattern"),
+        (lambda e: e["files"].update({"../b": e["files"]["a.gz"]}), "../b", "String should match pattern"),
+        (lambda e: e["splits"]["train"].update(count=0), "train > count", "greater than 0"),
+        (lambda e: e["splits"]["train"]["files"].update(de="b"), "toy", "split train names b, which is not"),
+        (lambda e: e.pop("licence"), "toy > licence", "Field required"),
+    ],
+)
+def test_a_wrong_entry_is_refused_by_name(tmp_path, change, where, what):
+    path = tmp_path / "sets.yaml"
+    content = entry()
+    path.write_text(yaml.safe_dump({"toy": content}))
+    assert load_registry(path)["toy"].splits["train"].count == 2
+    change(content)
+    path.write_text(yaml.safe_dump({"toy": content}))
+    with pytest.raises(DataError) as caught:
+        load_registry(path)
+    assert str(caught.value).startswith(f"{path}, toy")
+    assert where in str(caught.value)
+    assert what in str(caught.value)
+
+
+def test_registry_missing_or_not_yaml(tmp_path):
+    path = tmp_path / "x.yaml"
+    with pytest.raises(DataError, match=re.escape(f"{path}: no such file")):
+        load_registry(path)
+    path.write_text("a: [1\nb: }")
+    with pytest.raises(DataError, match=re.escape(f"{path}: not valid YAML")):
+        load_registry(path)

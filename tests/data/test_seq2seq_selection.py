@@ -1,0 +1,380 @@
+"""Translation data as the field prepares it: cleaned, split, in pieces; from loose files or an archive."""
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from small_runs import enter
+from test_ted import members, pack, xml
+
+from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.files import checksum, read_json
+from headdiv.core.settings import check
+from headdiv.data import download as fetch
+from headdiv.data.cache import content_key, locate, prepared_folder
+from headdiv.data.config import TranslationData
+from headdiv.data.ted import SETS
+from headdiv.data.text_pairs import load_translation
+from headdiv.nn.batching import SPECIALS, UNKNOWN
+from headdiv.tasks import TASKS
+
+MIRROR = os.environ.get("HEADDIV_MIRROR")
+TASK = TASKS["translation"]
+PAIRS = [(f"w{n} is here.", f"w{n} ist hier.") for n in range(10)]
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    folder = tmp_path / "home"
+    folder.mkdir()
+    return enter(monkeypatch, folder)
+
+
+@pytest.fixture
+def mine(home):
+    """Makes a configuration of one's own training and test pairs, in plain files."""
+
+    def config(train=PAIRS, test=PAIRS[:2], **told):
+        files = {}
+        for split, pairs in (("train", train), ("test", test)):
+            files[split] = {}
+            for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+                (home / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+                files[split][language] = f"{split}.{language}"
+        return TranslationData(**{"name": "mine", "files": files, "min_frequency": 1, "valid_every": 4} | told)
+
+    return config
+
+
+def sources_of(corpus, split):
+    return [" ".join(corpus.source.decode(words)) for words in getattr(corpus, split).pairs.source]
+
+
+# ---- what is kept, and what is taken for validation
+
+
+def test_every_so_manieth_pair_is_validation_and_no_other(mine):
+    corpus = load_translation(mine())
+    assert corpus.valid.text == [PAIRS[3], PAIRS[7]]
+    kept = [n for n in range(10) if n not in (3, 7)]
+    assert sources_of(corpus, "train") == [f"w{n} is here ." for n in kept]
+    assert sources_of(corpus, "valid") == ["<unk> is here ."] * 2
+    assert "cleaned_away" not in corpus.statistics["train"]
+    assert list(corpus.statistics)[1:4] == ["train", "valid", "test"]
+    assert [corpus.statistics[split]["examples"] for split in ("train", "valid", "test")] == [8, 2, 2]
+
+
+def test_no_split_for_validation_is_needed_or_read(mine):
+    config = mine()
+    TASK.check_data(config)
+    assert list(locate(config)) == ["train", "test"]
+    nowhere = config.model_copy(update={"files": config.files | {"valid": {"en": "nowhere", "de": "nowhere"}}})
+    assert content_key(nowhere) == content_key(config)
+    with pytest.raises(ConfigError, match=r"^data\.valid: 'valid' is not known; there are: test, train$"):
+        TASK.check_data(config.model_copy(update={"valid_every": None}))
+
+
+def test_the_first_examples_are_taken_behind_the_choice(mine):
+    corpus = load_translation(mine(examples=3))
+    assert sources_of(corpus, "train") == [f"w{n} is here ." for n in range(3)]
+    assert corpus.valid.text == [PAIRS[3], PAIRS[7]]
+
+
+def test_the_toy_is_split_likewise(home):
+    toy = TranslationData(name="toy", examples=30, held_out=5, min_frequency=1, valid_every=10)
+    TASK.check_data(toy)
+    corpus = load_translation(toy)
+    assert [corpus.statistics[split]["examples"] for split in ("train", "valid", "test")] == [27, 3, 5]
+
+
+def test_cleaning_counts_words_of_training_pairs(mine):
+    odd = [("one two three", "eins zwei"), ("one two three four", "eins zwei"), ("", "nichts"), ("nothing", " "),
+           ("a b c d e f", "a b c d e f"), ("a b c d e", "a b c d e")]  # fmt: skip
+    test = [("one two three four five six", "eins")]
+    corpus = load_translation(mine([*odd, *PAIRS], test, max_words=5, max_ratio=1.5))
+    assert corpus.statistics["train"]["cleaned_away"] == 4
+    assert corpus.statistics["refused"] == {}
+    assert sources_of(corpus, "train")[:2] == ["one two three", "a b c d e"]
+    assert corpus.valid.text == [PAIRS[1], PAIRS[5], PAIRS[9]]  # counted when cleaned
+    assert corpus.test.text == test
+
+
+def test_one_limit_is_enough_and_empty_pairs_go_with_either(mine):
+    odd = [("a", "a b c"), ("a b c d e f", "a b c d e f"), ("", "")]
+    for told, away in (({"max_words": 5}, 2), ({"max_ratio": 2}, 2), ({"max_words": 9}, 1)):
+        assert load_translation(mine([*odd, *PAIRS], **told)).statistics["train"]["cleaned_away"] == away
+    with pytest.raises(DataError, match=r"train\.en, line 3: the sentence is empty"):
+        load_translation(mine([*odd, *PAIRS]))
+
+
+def literal_clean(lengths, most, ratio):
+    """Moses' rules, pair by pair."""
+    kept = []
+    for number, (source, target) in enumerate(lengths):
+        if source < 1 or target < 1 or source > most or target > most:
+            continue
+        if source / target > ratio or target / source > ratio:
+            continue
+        kept.append(number)
+    return kept
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    lengths=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12),
+    most=st.integers(3, 8),
+    ratio=st.sampled_from([1.1, 1.5, 2.0]),
+    every=st.integers(2, 4),
+)
+def test_what_is_kept_is_the_literal_choice(mine, lengths, most, ratio, every):
+    lengths = [*lengths, *[(3, 3)] * 4]
+    pairs = [(" ".join([f"x{n}"] * a), " ".join([f"y{n}"] * b)) for n, (a, b) in enumerate(lengths)]
+    corpus = load_translation(mine(pairs, max_words=most, max_ratio=ratio, valid_every=every))
+    kept = literal_clean(lengths, most, ratio)
+    assert corpus.statistics["train"]["cleaned_away"] == len(lengths) - len(kept)
+    assert corpus.valid.text == [pairs[n] for i, n in enumerate(kept, start=1) if i % every == 0]
+    assert sources_of(corpus, "train") == [pairs[n][0] for i, n in enumerate(kept, start=1) if i % every]
+
+
+def test_nothing_left_is_named(mine):
+    for told, split in (({"max_words": 1}, "train"), ({"valid_every": 11}, "valid")):
+        with pytest.raises(DataError, match=rf"^data\.{split}: no pair is left$"):
+            load_translation(mine(**told))
+
+
+def test_dashes_may_stay(mine):
+    pairs = [*PAIRS, ("A well-known one.", "So-so.")]
+    assert sources_of(load_translation(mine(pairs)), "train")[-1] == "A well @-@ known one ."
+    assert sources_of(load_translation(mine(pairs, split_dashes=False)), "train")[-1] == "A well-known one ."
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"valid_every": 1}, "data.valid_every: input should be greater than or equal to 2, found 1"),
+        ({"merges": 0}, "data.merges: input should be greater than or equal to 1, found 0"),
+        ({"max_ratio": 0.5}, "data.max_ratio: input should be greater than or equal to 1, found 0.5"),
+        ({"files": {"train": {"en": 3}}}, "data.files.train.en: input should be a path or a list of paths, found 3"),
+        ({"files": {"train": {"en": []}}}, "data.files.train.en: input should be a path or a list of paths, found []"),
+    ],
+)
+def test_wrong_values_are_named(told, message):
+    with pytest.raises(ConfigError) as found:
+        check(TranslationData, {"name": "mine"} | told, ("data",))
+    assert str(found.value) == message
+
+
+# ---- several files, and forms by name
+
+
+def test_several_files_follow_each_other(mine, home):
+    config = mine()
+    for language in ("en", "de"):
+        (home / f"a.{language}.xml").write_text(xml(("1", [f"It’s {language}."])), encoding="utf-8")
+        (home / f"train.tags.de-en.{language}").write_text("<url>u</url>\n<title>T</title>\n")
+    names = {"en": ["test.en", "a.en.xml", "train.tags.de-en.en"], "de": ["test.de", "a.de.xml", "train.tags.de-en.de"]}
+    config = config.model_copy(update={"files": config.files | {"test": names}})
+    TASK.check_data(config)
+    assert load_translation(config).test.text == [*PAIRS[:2], ("It's en.", "It's de."), ("T", "T")]
+    swapped = {language: [told[1], told[0], told[2]] for language, told in names.items()}
+    assert content_key(config.model_copy(update={"files": config.files | {"test": swapped}})) != content_key(config)
+    uneven = config.model_copy(update={"files": config.files | {"test": names | {"de": "test.de"}}})
+    with pytest.raises(DataError) as found:
+        load_translation(uneven)
+    assert str(found.value) == "data.files.test: found 3 files of 'en' but 1 of 'de', expected equally many"
+
+
+# ---- pieces
+
+
+def test_words_become_pieces_of_one_encoding(mine):
+    config = mine(merges=12)
+    corpus = load_translation(config)
+    assert corpus.statistics["merges"] == 12 == len(corpus.subwords.merges)
+    assert (prepared_folder(config) / "subwords.json").is_file()
+    for name, at in (("source", 0), ("target", 1)):
+        vocabulary = getattr(corpus, name)
+        seen = {w for words in getattr(corpus.train.pairs, name) for w in vocabulary.decode(words)}
+        assert set(vocabulary.words) == seen | set(SPECIALS)
+        assert corpus.statistics["train"][f"{name}_unknown_share"] == 0
+        words = sum(len(pair[at].split()) + 1 for n, pair in enumerate(PAIRS) if n not in (3, 7))
+        assert corpus.statistics["train"][f"{name}_whole_words"] == words
+        assert corpus.statistics["train"][f"{name}_words"] > words
+    assert corpus.decode(corpus.test.pairs.target[0]) == ["w0", "ist", "hier", "."]
+    assert corpus.encode(["w0", "is", "here", "."]).tolist() == corpus.test.pairs.source[0].tolist()
+
+
+def test_fewer_merges_are_told(mine):
+    corpus = load_translation(mine(merges=1000))
+    assert corpus.statistics["merges"] == len(corpus.subwords.merges) < 1000
+
+
+def test_the_share_of_words_with_an_unknown_piece_is_told(mine):
+    corpus = load_translation(mine(test=[("w0 is Ωhere here.", "w0 ist Ω."), ("is Ω.", "ist.")], merges=12))
+    told = corpus.statistics["test"]
+    assert told["source_unknown_word_share"] == pytest.approx(2 / 8)
+    assert told["target_unknown_word_share"] == pytest.approx(1 / 6)
+    found = np.concatenate(corpus.test.pairs.source)
+    assert told["source_unknown_share"] == pytest.approx((found == UNKNOWN).mean())
+
+
+def test_case_is_folded_behind_the_rules_with_pieces_and_before_them_without(mine):
+    pairs = [*PAIRS, ("It Sat. Then it ran.", "Es Sass. Dann lief es.")]
+    last = {}
+    for merges in (None, 500):
+        corpus = load_translation(mine(pairs, lowercase=True, merges=merges))
+        words = corpus.source.decode(corpus.train.pairs.source[-1])
+        last[merges] = " ".join(words).replace("@@ ", "")
+    assert last == {None: "it sat. then it ran .", 500: "it sat . then it ran ."}
+
+
+def test_the_same_pieces_everywhere(mine, home, monkeypatch):
+    config = mine(merges=30)
+    load_translation(config)
+    first = prepared_folder(config)
+    monkeypatch.setenv("HEADDIV_HOME", str(home / "another"))
+    absolute = {s: {k: str(home / path) for k, path in told.items()} for s, told in config.files.items()}
+    config = config.model_copy(update={"files": absolute})
+    load_translation(config)
+    again = prepared_folder(config)
+    assert {p.name: p.read_bytes() for p in again.iterdir()} == {p.name: p.read_bytes() for p in first.iterdir()}
+
+
+# ---- an archive
+
+
+def archive(home, counts=(6, 2)):
+    told = members(sets=SETS)
+    for language in ("en", "de"):
+        lines = "".join(f"{language} {n}\n" for n in range(counts[0]))
+        told[f"de-en/train.tags.de-en.{language}"] = f"<url>u</url>\n{lines}".encode()
+    return pack(home / "de-en.tgz", told.items())
+
+
+def archived(**told):
+    files = {"train": {"archive": "de-en.tgz"}, "test": {"archive": "de-en.tgz"}}
+    told = {"name": "mine", "files": files, "min_frequency": 1, "valid_every": 3} | told
+    return TranslationData(**told)
+
+
+@pytest.mark.parametrize(("source", "target"), [("de", "en"), ("en", "de")])
+def test_an_archive_serves_both_directions(home, source, target):
+    path = archive(home)
+    config = archived(source=source, target=target)
+    TASK.check_data(config)
+    corpus = load_translation(config)
+    assert sources_of(corpus, "train") == [f"{source} {n}" for n in (0, 1, 3, 4)]
+    assert corpus.valid.text == [(f"{source} {n}", f"{target} {n}") for n in (2, 5)]
+    assert corpus.test.text[0] == (f"TED.dev2010 {source}", f"TED.dev2010 {target}")
+    assert len(corpus.test.text) == 15
+    assert corpus.statistics["archives"] == {"de-en.tgz": checksum(path)}
+
+
+def test_archives_change_with_their_content(home):
+    archive(home)
+    before = content_key(archived())
+    archive(home, counts=(7, 2))
+    assert content_key(archived()) != before
+
+
+ARCHIVE = {"archive": "de-en.tgz"}
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"source": "fr"}, "data.source: 'fr' is not known; there are: de, en"),
+        ({"valid_every": None, "files": dict.fromkeys(("train", "valid", "test"), ARCHIVE)},
+         "data.valid_every: is missing: the archive holds no validation set; expected a number (23, as published, "
+         "takes every 23rd)"),
+        ({"files": {"train": ARCHIVE | {"de": "a"}, "test": ARCHIVE}},
+         "data.files.train: found archive, de, expected one archive and nothing else, or files of both languages"),
+        ({"files": {"train": ARCHIVE, "test": {"archive": ["de-en.tgz"]}}},
+         "data.files.test: found archive, expected one archive and nothing else, or files of both languages"),
+        ({"files": {"train": ARCHIVE, "test": {"de": "a"}}, "source": "de", "target": "en"},
+         "data.target: 'en' is not known; there are: de"),
+        ({"files": {"train": {"archive": "talks.tgz"}, "test": {"de": "a", "en": "b"}}, "source": "es"},
+         "data.source: 'es' is not known; there are: de, en"),
+    ],
+)  # fmt: skip
+def test_what_an_archive_does_not_have_is_named(home, told, message):
+    config = archived(**told)
+    with pytest.raises(ConfigError) as found:
+        TASK.check_data(config)
+    assert str(found.value) == message
+
+
+def test_an_archive_never_becomes_a_validation_set(home):
+    archive(home)
+    config = archived(valid_every=None, files=dict.fromkeys(("train", "valid", "test"), ARCHIVE))
+    with pytest.raises(DataError, match=r"holds no validation set; with data\.valid_every training pairs"):
+        load_translation(config)
+
+
+@pytest.fixture
+def talks(home, monkeypatch):
+    """A data set of the registry without a published checksum, in a mirror; its entry, to be changed."""
+    (home / "mirror" / "talks").mkdir(parents=True)
+    archive(home / "mirror" / "talks")
+    told = fetch.load_registry()["iwslt14"].model_dump()
+    told["files"]["de-en.tgz"]["url"] = "http://127.0.0.1:9/de-en.tgz"
+    for split, count in (("train", 4), ("valid", 2), ("test", 15)):
+        told["splits"][split]["count"] = count
+    monkeypatch.setattr(fetch, "load_registry", lambda: {"talks": fetch.DataSet.model_validate(told)})
+    monkeypatch.setenv("HEADDIV_MIRROR", str(home / "mirror"))
+    return told
+
+
+TALKS = {"name": "talks", "files": None, "max_words": 175, "max_ratio": 1.5}
+
+
+def test_a_registered_archive_is_fetched_and_its_counts_are_held(talks, home):
+    config = archived(**TALKS)
+    TASK.check_data(config)
+    before = prepared_folder(config)  # asked for before anything is fetched
+    corpus = load_translation(config)
+    assert before == prepared_folder(config)
+    assert (home / "data" / "raw" / "talks" / "de-en.tgz.sha256").is_file()
+    assert [corpus.statistics[split]["examples"] for split in ("train", "valid", "test")] == [4, 2, 15]
+    assert load_translation(archived(**TALKS, examples=1)).statistics["train"]["examples"] == 1
+    for split, found in (("test", 15), ("valid", 2), ("train", 4)):
+        talks["splits"][split]["count"] += 1
+        with pytest.raises(DataError) as error:
+            load_translation(archived(**TALKS, min_frequency=1 + len(split)))
+        assert str(error.value) == (
+            f"data.{split}: found {found} pairs of talks, expected {found + 1} as published; for another selection "
+            "give data another name and the archive in data.files"
+        )
+
+
+def test_a_registered_archive_needs_its_way_of_splitting(talks):
+    with pytest.raises(ConfigError, match=r"^data\.valid_every: is missing: the archive holds no validation set"):
+        TASK.check_data(archived(**TALKS, valid_every=None))
+    with pytest.raises(ConfigError, match=r"^data\.target: 'fr' is not known; there are: de, en$"):
+        TASK.check_data(archived(**TALKS, target="fr"))
+
+
+# ---- the real talks
+
+
+@pytest.mark.skipif(not MIRROR, reason="HEADDIV_MIRROR is not set")
+def test_real_talks_are_prepared_in_seconds(home, monkeypatch):
+    monkeypatch.setenv("HEADDIV_MIRROR", MIRROR)
+
+    def files(names):
+        return {lang: [f"$HEADDIV_MIRROR/ted/IWSLT16.{n}.de-en.{lang}.xml" for n in names] for lang in ("de", "en")}
+
+    more = ("TED.tst2013", "TED.tst2014", "TEDX.tst2013", "TEDX.tst2014")
+    config = TranslationData(
+        name="ted", source="de", target="en", lowercase=True, split_dashes=False, max_words=175, max_ratio=1.5,
+        valid_every=23, merges=2000, min_frequency=1, files={"train": files(more), "test": files(SETS)},
+    )  # fmt: skip
+    TASK.check_data(config)
+    told = load_translation(config).statistics
+    assert told["test"]["examples"] == 6750
+    assert told["train"]["examples"] + told["valid"]["examples"] + told["train"]["cleaned_away"] == 5075
+    assert told["merges"] == 2000
+    assert told["test"]["source_unknown_word_share"] < 0.005
+    assert read_json(prepared_folder(config) / "test.json")[0][1].startswith("You know, one of the intense pleasures")

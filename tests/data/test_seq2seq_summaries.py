@@ -1,0 +1,262 @@
+"""Documents and their summaries from files to word indices: one vocabulary, texts cut, articles refused."""
+
+import io
+import json
+import os
+import tarfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headdiv.core import paths
+from headdiv.core.errors import DataError
+from headdiv.core.files import checksum
+from headdiv.data import download as fetch
+from headdiv.data import text_pairs as module
+from headdiv.data import toy_documents
+from headdiv.data.cache import prepared_folder
+from headdiv.data.config import SummarisationData
+from headdiv.data.text_pairs import load_summarisation
+from headdiv.data.words import tokenize
+from headdiv.nn.batching import END, SPECIALS, UNKNOWN
+from headdiv.tasks import TASKS
+
+SPLITS = ("train", "valid", "test")
+MIRROR = os.environ.get("HEADDIV_MIRROR")
+TOY = SummarisationData(name="toy", examples=20, held_out=4, min_frequency=1, document_words=12, summary_words=6)
+ARTICLES = {
+    "train": [
+        ("a", "The old dog runs to the river. It is wet.", "A dog runs."),
+        ("b", "A cat sits in the well-known tower, and a dog sits there too.", "A cat sits."),
+    ],
+    "valid": [("c", "The cat\nruns.\n\nIt never sits.", "The cat runs.")],
+    "test": [("d", "Two dogs sit.", "Two dogs sit by the river."), ("e", "It runs.", "It runs.")],
+}
+
+
+def put(path, articles):
+    lines = (json.dumps({"id": i, "document": d, "summary": s}) for i, d, s in articles)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path.name
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """Makes the configuration of one's own JSON lines."""
+    monkeypatch.setenv("HEADDIV_HOME", str(tmp_path))
+    monkeypatch.delenv("HEADDIV_MIRROR", raising=False)
+
+    def config(articles=ARTICLES, **told):
+        files = {split: put(tmp_path / f"{split}.jsonl", some) for split, some in articles.items()}
+        return SummarisationData(**{"name": "mine", "files": files, "min_frequency": 1} | told)
+
+    return config
+
+
+def read(vocabulary, sentences):
+    """Indices as words."""
+    return [vocabulary.decode(indices) for indices in sentences]
+
+
+# ---- one's own files
+
+
+def test_text_stays_whole_and_indices_say_what_it_says(mine):
+    corpus = load_summarisation(mine())
+    assert corpus.source is corpus.target
+    for name, articles in ARTICLES.items():
+        split = getattr(corpus, name)
+        assert split.text == ([] if name == "train" else [(document, summary) for _, document, summary in articles])
+        for side, at in (("source", 1), ("target", 2)):
+            expected = [
+                [w if w in corpus.source.words else "<unk>" for w in tokenize(article[at], "en")]
+                for article in articles
+            ]
+            assert read(corpus.source, getattr(split.pairs, side)) == expected
+    told = corpus.statistics
+    assert told["vocabulary"] == {"source": len(corpus.source), "target": len(corpus.source)}
+    assert TASKS["summarisation"].vocabulary(mine()) == (len(corpus.source), len(corpus.source))
+    assert [told[name]["examples"] for name in SPLITS] == [2, 1, 2]
+    assert told["refused"] == {}
+
+
+def test_one_vocabulary_counts_documents_and_summaries_of_the_training_text(mine):
+    lines = [text for _, *both in ARTICLES["train"] for text in both]
+    counts = Counter(word for line in lines for word in tokenize(line, "en"))
+    assert 1 < counts["runs"] < counts["dog"]  # once in a document, once in a summary
+    for least in (1, 2, 3):
+        expected = [word for word, count in counts.items() if count >= least]
+        found = load_summarisation(mine(min_frequency=least)).source.words
+        assert found[:4] == SPECIALS
+        assert sorted(found[4:]) == sorted(expected)
+    # "Two" stands in the test set only
+    corpus = load_summarisation(mine())
+    assert corpus.test.pairs.source[0][0] == UNKNOWN
+
+
+def test_words_behind_the_cut_are_not_counted(mine):
+    corpus = load_summarisation(mine(document_words=3, summary_words=2))
+    assert set(corpus.source.words) == {*SPECIALS, "The", "old", "dog", "A", "cat", "sits"}
+
+
+def test_case_may_be_folded(mine):
+    corpus = load_summarisation(mine(lowercase=True))
+    assert all(word == word.lower() for word in corpus.source.words)
+    assert corpus.test.text[0][0] == "Two dogs sit."
+
+
+@pytest.mark.parametrize("documents", [1, 4, 5, 11, 12, 13, 14, 15, 400])
+@pytest.mark.parametrize("summaries", [1, 3, 4, 6, 60])
+def test_the_share_of_texts_that_were_cut_is_told(mine, documents, summaries):
+    corpus = load_summarisation(mine(document_words=documents, summary_words=summaries))
+    for name, articles in ARTICLES.items():
+        pairs, told = getattr(corpus, name).pairs, corpus.statistics[name]
+        for side, at, limit in (("source", 1, documents), ("target", 2, summaries)):
+            whole = [tokenize(article[at], "en") for article in articles]
+            assert told[f"{side}_truncated_share"] == np.mean([len(line) > limit for line in whole])
+            assert [len(words) for words in getattr(pairs, side)] == [min(len(line), limit) for line in whole]
+            assert told[f"{side}_words"] == sum(min(len(line), limit) for line in whole)
+
+
+pieces = st.sampled_from(
+    ["dog", "Dr.", "3.50", "e.g.", "well-known", "(a", "b)", "isn't", "man's", "U.S.", "...", "?", "--", "“so”", "a/b",
+     "No.", "$5", "x.", "Y.", "'", '"', "\n", "\t", "\u00a0", "&amp;", "<b>", "100%", "a.b.c", "über-alles"]
+)  # fmt: skip
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(words=st.lists(pieces, max_size=12), limit=st.integers(1, 12))
+def test_what_is_cut_before_it_is_tokenised_is_what_would_be_cut_after(mine, words, limit):
+    """Documents are long and Moses rules are slow: no more is tokenised than is read."""
+    document = " ".join(["Here", *words])
+    articles = {split: [("a", document, "A summary.")] for split in SPLITS}
+    corpus = load_summarisation(mine(articles, document_words=limit))
+    whole = tokenize(document, "en")
+    assert read(corpus.source, corpus.train.pairs.source) == [whole[:limit]]
+    assert corpus.statistics["train"]["source_truncated_share"] == float(len(whole) > limit)
+
+
+def test_frequencies_alone_are_those_of_the_cut_summaries(mine):
+    corpus = load_summarisation(mine(summary_words=2))
+    seen, held_out = (
+        np.concatenate([[*words, END] for words in getattr(corpus, name).pairs.target]) for name in ("train", "valid")
+    )
+    expected = module.unigram_nll(seen, held_out, len(corpus.source))
+    assert corpus.statistics["valid"]["unigram_nll"] == pytest.approx(expected)
+
+
+def test_fewer_examples_are_the_first_ones(mine):
+    corpus = load_summarisation(mine(examples=1))
+    assert corpus.statistics["train"]["examples"] == 1
+    assert "tower" not in corpus.source.words
+    assert len(corpus.test.pairs) == 2
+
+
+# ---- articles that cannot be used
+
+HOLED = ARTICLES | {"train": [("x", "", "Nothing."), *ARTICLES["train"], ("a", "Again.", "Twice.")]}
+
+
+def test_an_article_that_cannot_be_used_is_an_error(mine, tmp_path):
+    with pytest.raises(DataError) as found:
+        load_summarisation(mine(HOLED))
+    assert str(found.value).startswith(f"{tmp_path}/train.jsonl, line 1: ")
+    assert str(found.value).endswith("; data.strict: false leaves such records out and counts them")
+    assert not prepared_folder(mine(HOLED)).exists()
+
+
+def test_articles_may_be_left_out_and_counted(mine, tmp_path):
+    config = mine(HOLED, strict=False)
+    with (tmp_path / "test.jsonl").open("a") as file:
+        file.write('{"id": "f", "document": "Cut in ha')
+    corpus, whole = load_summarisation(config), load_summarisation(mine())
+    refused = corpus.statistics["refused"]
+    assert sum(refused.values()) == 3
+    assert refused["the id is given twice"] == 1
+    assert corpus.statistics | {"refused": {}} == whole.statistics
+    assert corpus.source.words == whole.source.words
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_split_of_which_nothing_is_left_is_named(mine, split):
+    config = mine(ARTICLES | {split: [("a", "", "Nothing."), ("b", "All.", " ")]}, strict=False)
+    with pytest.raises(DataError) as found:
+        load_summarisation(config)
+    assert str(found.value) == f"data.{split}: no article is left"
+
+
+# ---- the toy and the public archive
+
+
+def test_the_toy_is_prepared_once_and_always_the_same(mine, tmp_path, monkeypatch):
+    corpus = load_summarisation(TOY)
+    folder = prepared_folder(TOY)
+    made = toy_documents.articles(20, 4, 4, module.TOY_SEED)
+    assert corpus.test.text == [(article.document, article.summary) for article in made["test"]]
+    assert [corpus.statistics[name]["examples"] for name in SPLITS] == [20, 4, 4]
+    assert max(len(words) for words in corpus.train.pairs.source) == 12
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_prepare_summarisation", None)  # cannot be called
+        assert load_summarisation(TOY).statistics == corpus.statistics
+    monkeypatch.setenv("HEADDIV_HOME", str(tmp_path / "another"))
+    load_summarisation(TOY)
+    again = prepared_folder(TOY)
+    assert again.name == folder.name
+    assert {p.name: p.read_bytes() for p in again.iterdir()} == {p.name: p.read_bytes() for p in folder.iterdir()}
+
+
+@pytest.fixture
+def archived(mine, tmp_path, monkeypatch):
+    """The same articles in the form of XSum's archive, as a data set of the registry; out of order."""
+    folder = tmp_path / "mirror" / "news"
+    folder.mkdir(parents=True)
+    with tarfile.open(folder / "news.tar.gz", "w:gz") as archive:
+        for id_, document, summary in reversed([article for split in SPLITS for article in ARTICLES[split]]):
+            text = f"[SN]URL[SN]\nx\n\n[SN]FIRST-SENTENCE[SN]\n{summary}\n\n[SN]RESTBODY[SN]\n{document}\n"
+            member = tarfile.TarInfo(f"bbc/{id_}.summary")
+            member.size = len(text.encode())
+            archive.addfile(member, io.BytesIO(text.encode()))
+    names = {"train": "train", "validation": "valid", "test": "test"}
+    ids = {name: [article[0] for article in ARTICLES[split]] for name, split in names.items()}
+    (folder / "splits.json").write_text(json.dumps(ids))
+    address = "http://127.0.0.1:9"
+    entry = {"title": "News", "licence": "none", "licence_source": address, "homepage": address, "citation": "none"}
+    entry["files"] = {
+        name: {"url": f"{address}/{name}", "sha256": checksum(folder / name)} for name in ("news.tar.gz", "splits.json")
+    }
+    roles = {"archive": "news.tar.gz", "splits": "splits.json"}
+    entry["splits"] = {name: {"count": len(some), "files": roles} for name, some in ids.items()}
+    monkeypatch.setattr(fetch, "load_registry", lambda: {"news": fetch.DataSet.model_validate(entry)})
+    monkeypatch.setenv("HEADDIV_MIRROR", str(folder.parent))
+    return SummarisationData(name="news", valid="validation", min_frequency=1)
+
+
+def test_the_public_archive_holds_the_same_as_json_lines(archived, mine):
+    TASKS["summarisation"].check_data(archived)
+    corpus, own = load_summarisation(archived), load_summarisation(mine())
+    assert sorted(path.name for path in (paths.raw() / "news").iterdir()) == ["news.tar.gz", "splits.json"]
+    assert corpus.source.words == own.source.words
+    assert corpus.statistics == own.statistics
+    assert corpus.test.text == own.test.text  # in the order of their ids, whatever the archive's
+    for name in SPLITS:
+        for side in ("source", "target"):
+            found, expected = (read(c.source, getattr(getattr(c, name).pairs, side)) for c in (corpus, own))
+            assert found == expected
+
+
+@pytest.mark.skipif(not MIRROR, reason="needs the real data")
+def test_the_real_sample_is_read(mine, monkeypatch):
+    folder = Path(MIRROR) / "xsum"
+    files = {"train": f"{folder}/val.jsonl", "valid": f"{folder}/val.jsonl", "test": f"{folder}/test.jsonl"}
+    corpus = load_summarisation(mine().model_copy(update={"files": files, "examples": 50}))
+    told = corpus.statistics
+    assert told["train"]["examples"] == 50
+    assert told["refused"] == {}
+    for name in SPLITS:
+        assert 0 < told[name]["source_truncated_share"] < 1
+        assert told[name]["source_words"] <= 400 * told[name]["examples"]
+    assert 0 < told["test"]["target_unknown_share"] < 1

@@ -1,0 +1,186 @@
+"""Words with their places in the text, and gold answers as ranges of words."""
+
+import os
+import re
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headdiv.core.errors import DataError
+from headdiv.data.refusals import Refusals
+from headdiv.data.spans import answer_to_tokens, tokenise_with_offsets, tokens_to_text
+from headdiv.data.squad import Answer, read_squad
+from headdiv.data.words import tokenize
+from headdiv.tasks.squad_scores import score
+
+MIRROR = os.environ.get("HEADDIV_MIRROR")
+ODD = "aAbZ019 .,-'\"@&`$%_/|\\#\t\n\r\x00\x07\x1c\x1f\x7f\x85\xa0\u2028…–€ßİΣσςé\u0301漢\U0001f600"
+TEXTS = st.one_of(st.text(ODD, max_size=40), st.text(st.characters(codec="utf-8"), max_size=40))
+
+
+def pieces(text, lowercase=False):
+    words, starts, ends = tokenise_with_offsets(text, lowercase)
+    return [(word, text[start:end]) for word, start, end in zip(words, starts, ends, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", []),
+        (" \n\x00", []),
+        ("It cost $5.", ["It", "cost", "$", "5", "."]),
+        ("In the 1990s, 3,500 died.", ["In", "the", "1990s", ",", "3,500", "died", "."]),
+        ("One ends here. The next  starts.", ["One", "ends", "here", ".", "The", "next", "starts", "."]),
+        ("a half-time - show", ["a", "half", "-", "time", "-", "show"]),
+        ("isn't Tesla's \u2018\u0130\u2019", ["isn", "'t", "Tesla", "'s", "\u2018", "\u0130", "\u2019"]),
+        ("  wait... what?!", ["wait", "...", "what", "?", "!"]),
+        ("x@-@y & <b>\u00a0z", ["x", "@", "-", "@", "y", "&", "<", "b", ">", "z"]),
+    ],
+)
+def test_each_word_has_its_characters(text, found):
+    assert [piece for _, piece in pieces(text)] == found
+    assert [word for word, _ in pieces(text)] == tokenize(text, "en")
+    assert [piece for _, piece in pieces(text, lowercase=True)] == found
+
+
+def test_a_split_dash_stands_for_one_character():
+    words, starts, ends = tokenise_with_offsets("half-time")
+    assert (words, starts.tolist(), ends.tolist()) == (["half", "@-@", "time"], [0, 4, 5], [4, 5, 9])
+    assert starts.dtype == ends.dtype == np.int32
+    assert tokenise_with_offsets("").starts.dtype == np.int32
+
+
+def test_control_characters_are_passed_over_inside_and_between_words():
+    assert pieces("\x00so\x00me \x01 wor\x07ds\x1fhere\x00") == [
+        ("some", "so\x00me"), ("words", "wor\x07ds"), ("here", "here"),
+    ]  # fmt: skip
+
+
+def test_lower_case_changes_words_and_not_places():
+    text = "The End. A STRASSE in \u0130zmir."
+    plain, lower = tokenise_with_offsets(text), tokenise_with_offsets(text, lowercase=True)
+    assert plain.words == ["The", "End", ".", "A", "STRASSE", "in", "\u0130zmir", "."]
+    assert lower.words == ["the", "end", ".", "a", "strasse", "in", "i\u0307zmir", "."]
+    np.testing.assert_array_equal(plain.starts, lower.starts)
+    np.testing.assert_array_equal(plain.ends, lower.ends)
+
+
+@pytest.mark.parametrize("text", ["see DOTMULTI there", "DOTDOTMULTI", "fooDOTMULTI", "x\x00DOTMULTI"])
+def test_a_text_that_moses_rules_change_is_an_error(text):
+    with pytest.raises(DataError, match=r"the text cannot be aligned to its words: expected '.*' next, found '.*DOT"):
+        tokenise_with_offsets(text)
+
+
+def test_words_that_leave_characters_over_are_an_error(monkeypatch):
+    monkeypatch.setattr("headdiv.data.spans.tokenize", lambda text, language: ["two"])
+    with pytest.raises(DataError, match=r"the text cannot be aligned to its words: 'words' is in none of them"):
+        tokenise_with_offsets("two words")
+
+
+def slow_places(text, words):
+    """Literally: go through the characters; each is the next of the current word, or white space or a control."""
+    letters = [(number, "-" if word == "@-@" else letter) for number, word in enumerate(words)
+               for letter in (["-"] if word == "@-@" else word)]  # fmt: skip
+    places = {}
+    for place, letter in enumerate(text):
+        if letters and letter == letters[0][1]:
+            places.setdefault(letters.pop(0)[0], []).append(place)
+        else:
+            assert letter.isspace() or letter < " "
+    assert not letters
+    return [(places[number][0], places[number][-1] + 1) for number in range(len(words))]
+
+
+@given(TEXTS)
+def test_words_in_order_and_nothing_but_white_space_between(text):
+    words, starts, ends = tokenise_with_offsets(text)
+    assert words == tokenize(text, "en")
+    assert list(zip(starts, ends, strict=True)) == slow_places(text, words)
+    assert all(start < end for start, end in zip(starts, ends, strict=True))
+    assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
+
+
+# ---- answers
+
+
+def slow_range(tokens, answer):
+    """Literally: all words that share a character with the answer."""
+    inside = set(range(answer.start, answer.start + len(answer.text)))
+    hit = [i for i in range(len(tokens.words)) if inside & set(range(tokens.starts[i], tokens.ends[i]))]
+    return (hit[0], hit[-1]) if hit else None
+
+
+@given(TEXTS.filter(len), st.data())
+def test_the_smallest_range_that_covers_an_answer(text, data):
+    start = data.draw(st.integers(0, len(text) - 1))
+    answer = Answer(text[start : data.draw(st.integers(start + 1, len(text)))], start)
+    tokens = tokenise_with_offsets(text)
+    expected = slow_range(tokens, answer)
+    if expected is None:
+        with pytest.raises(DataError, match=re.escape(f"at character {start} has no word of the context in it")):
+            answer_to_tokens(tokens, answer)
+        return
+    first, last, exact = answer_to_tokens(tokens, answer)
+    assert (first, last) == expected
+    assert exact == (tokens_to_text(text, tokens, first, last) == answer.text)
+
+
+@given(TEXTS, st.data())
+def test_every_range_of_words_comes_back_from_its_text(text, data):
+    tokens = tokenise_with_offsets(text)
+    if tokens.words:
+        first = data.draw(st.integers(0, len(tokens.words) - 1))
+        last = data.draw(st.integers(first, len(tokens.words) - 1))
+        answer = Answer(tokens_to_text(text, tokens, first, last), int(tokens.starts[first]))
+        assert answer_to_tokens(tokens, answer) == (first, last, True)
+
+
+def test_answers_inside_words_and_with_white_space():
+    text = "Its sixth tower, 28 m high."
+    tokens = tokenise_with_offsets(text)
+    assert answer_to_tokens(tokens, Answer("sixth", 4)) == (1, 1, True)
+    assert answer_to_tokens(tokens, Answer("six", 4)) == (1, 1, False)
+    assert answer_to_tokens(tokens, Answer(" 28 m", 16)) == (4, 5, False)
+    assert tokens_to_text(text, tokens, 4, 5) == "28 m"
+    assert type(answer_to_tokens(tokens, Answer("six", 4))[2]) is bool
+    with pytest.raises(DataError, match=r"the answer ' ' at character 16 has no word of the context in it"):
+        answer_to_tokens(tokens, Answer(" ", 16))
+
+
+@pytest.mark.parametrize(("first", "last"), [(-1, 0), (1, 0), (0, 2), (2, 2)])
+def test_no_text_for_what_is_no_range(first, last):
+    with pytest.raises(ValueError, match=f"words {first} to {last} are no range of 2 words"):
+        tokens_to_text("two words", tokenise_with_offsets("two words"), first, last)
+
+
+# ---- the real files: how many gold answers come back exactly, and what this leaves to be reached
+
+
+@pytest.mark.skipif(not MIRROR, reason="needs the real data: HEADDIV_MIRROR")
+@pytest.mark.parametrize(
+    ("name", "inexact", "answers", "em"),
+    [
+        ("squad/train-sample.json", 21, 3012, 99.44),
+        ("squad/dev-sample.json", 12, 795, 98.49),
+        ("xquad/xquad.en.json", 3, 1190, 99.83),
+    ],
+)
+def test_gold_answers_come_back_from_their_words(name, inexact, answers, em):
+    questions = read_squad(Path(MIRROR) / name, Refusals())
+    tokens = cache(tokenise_with_offsets)
+    counts, nearest = Counter(), {}
+    for question in questions:
+        for answer in question.answers:
+            first, last, exact = answer_to_tokens(tokens(question.context), answer)
+            text = tokens_to_text(question.context, tokens(question.context), first, last)
+            assert exact == (text == answer.text)
+            assert answer.text.strip() in text
+            counts[exact] += 1
+            nearest.setdefault(question.id, text)
+    assert counts == {True: answers - inexact, False: inexact}
+    assert score(nearest, questions)["em"] == pytest.approx(em, abs=0.005)

@@ -1,0 +1,247 @@
+"""The reader of SQuAD's form, what it says about damaged files and records, and files of predictions."""
+
+import copy
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headdiv.core.errors import DataError
+from headdiv.data.refusals import Refusals
+from headdiv.data.squad import Answer, Question, questions_from_json, read_predictions, read_squad, write_predictions
+
+MIRROR = os.environ.get("HEADDIV_MIRROR")
+CONTEXT = "Graz lies on the Mur. Its clock tower is 28 metres high."
+GOOD = {
+    "version": "1.1",
+    "data": [
+        {
+            "title": "Graz",
+            "paragraphs": [
+                {
+                    "context": CONTEXT,
+                    "qas": [
+                        {
+                            "id": "g1",
+                            "question": "Which river?",
+                            "answers": [{"text": "the Mur", "answer_start": 13}, {"text": "Mur", "answer_start": 17}],
+                        },
+                        {"id": "g2", "question": "How high?", "answers": [{"text": "28", "answer_start": 41}]},
+                    ],
+                }
+            ],
+        }
+    ],
+}
+RIVER = Question("g1", "Which river?", CONTEXT, (Answer("the Mur", 13), Answer("Mur", 17)))
+HEIGHT = Question("g2", "How high?", CONTEXT, (Answer("28", 41),))
+
+
+def fails(message):
+    return pytest.raises(DataError, match=re.escape(message))
+
+
+def put(path, value):
+    path.write_text(json.dumps(value), encoding="utf-8")
+    return path
+
+
+def changed(keys, value):
+    """GOOD with what stands under ``keys``, from the first paragraph down, replaced (...: taken out)."""
+    content = copy.deepcopy(GOOD)
+    at = content["data"][0]["paragraphs"][0]
+    for key in keys[:-1]:
+        at = at[key]
+    at[keys[-1]] = value
+    if value is ...:
+        del at[keys[-1]]
+    return content
+
+
+def test_questions_with_context_and_all_answers(tmp_path):
+    path = put(tmp_path / "a.json", GOOD)
+    questions = read_squad(path, Refusals())
+    assert questions == [RIVER, HEIGHT] == read_squad(str(path), Refusals())
+    assert questions == questions_from_json(GOOD, "made", Refusals())
+    assert questions[0].context is questions[1].context
+    assert all(q.context[a.start : a.start + len(a.text)] == a.text for q in questions for a in q.answers)
+
+
+@given(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8")), st.data())
+def test_offsets_count_characters_whatever_the_text(before, after, data):
+    context = f"{before}x{after}"
+    start = data.draw(st.integers(0, len(context) - 1))
+    text = context[start : data.draw(st.integers(start + 1, len(context)))]
+    record = {"id": "1", "question": "?", "answers": [{"text": text, "answer_start": start}]}
+    paragraph = {"context": context, "qas": [record]}
+    value = json.loads(json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}))
+    if text.strip():
+        assert questions_from_json(value, "made", Refusals()) == [Question("1", "?", context, (Answer(text, start),))]
+    else:
+        with fails('made, question 1: empty "text"'):
+            questions_from_json(value, "made", Refusals())
+
+
+ANSWER = ("qas", 0, "answers", 0)
+FAULTS = [
+    ((*ANSWER, "answer_start"), 56, "answer_start outside the context", "56, the context has 56 characters"),
+    ((*ANSWER, "answer_start"), -1, "answer_start outside the context", "-1, the context has 56 characters"),
+    (
+        (*ANSWER, "answer_start"),
+        12,
+        "answer not at answer_start",
+        "expected 'the Mur' at character 12, found ' the Mu'",
+    ),
+    ((*ANSWER, "answer_start"), 53, "answer not at answer_start", "expected 'the Mur' at character 53, found 'gh.'"),
+    ((*ANSWER, "answer_start"), "13", "wrong type", '"answer_start" is text, expected a whole number'),
+    ((*ANSWER, "answer_start"), 13.0, "wrong type", '"answer_start" is a fractional number, expected a whole number'),
+    ((*ANSWER, "answer_start"), True, "wrong type", '"answer_start" is true, expected a whole number'),
+    ((*ANSWER, "answer_start"), ..., 'no "answer_start"', "expected a whole number"),
+    ((*ANSWER, "text"), "", 'empty "text"', "''"),
+    ((*ANSWER, "text"), None, "wrong type", '"text" is null, expected text'),
+    (ANSWER, "the Mur", "wrong type", 'text in place of an object with "text"'),
+    (("qas", 0, "answers", 1, "answer_start"), 16, "answer not at answer_start", "expected 'Mur' at character 16"),
+    (("qas", 0, "answers"), [], "no answers", "expected at least one"),
+    (("qas", 0, "answers"), ..., 'no "answers"', "expected a list"),
+    (("qas", 0, "answers"), {}, "wrong type", '"answers" is an object, expected a list'),
+    (("qas", 0, "question"), " \n", 'empty "question"', "' \\n'"),
+    (("qas", 0, "question"), ["?"], "wrong type", '"question" is a list, expected text'),
+    (("qas", 0, "question"), "a\ud83d?", '"question" is not valid Unicode', "half a surrogate pair at character 1"),
+]
+
+
+@pytest.mark.parametrize(("keys", "value", "reason", "found"), FAULTS)
+def test_a_question_that_cannot_be_used(tmp_path, keys, value, reason, found):
+    path = put(tmp_path / "a.json", changed(keys, value))
+    with fails(f"{path}, question g1: {reason} ({found}"):
+        read_squad(path, Refusals())
+    lenient = Refusals(strict=False)
+    assert read_squad(path, lenient) == [HEIGHT]
+    assert lenient.counts == {reason: 1}
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "reason"),
+    [
+        (("qas", 0, "id"), ..., 'no "id" (expected text)'),
+        (("qas", 0, "id"), 7, 'wrong type ("id" is a whole number, expected text)'),
+        (("qas", 0, "id"), "", "empty \"id\" ('')"),
+        (("qas", 0), None, 'wrong type (null in place of an object with "id")'),
+    ],
+)
+def test_a_question_without_id_is_named_by_its_place(keys, value, reason):
+    content = changed(keys, value)
+    with fails(f"a.json, article 'Graz', paragraph 1, question 1: {reason}"):
+        questions_from_json(content, "a.json", Refusals())
+    del content["data"][0]["title"]
+    with fails(f"a.json, article 1, paragraph 1, question 1: {reason}"):
+        questions_from_json(content, "a.json", Refusals())
+    assert questions_from_json(content, "a.json", Refusals(strict=False)) == [HEIGHT]
+
+
+@pytest.mark.parametrize(("context", "reason"), [("", 'empty "context"'), (..., 'no "context"'), (3, "wrong type")])
+def test_a_paragraph_without_context_costs_each_of_its_questions(context, reason):
+    with fails(f"a.json, question g1: {reason}"):
+        questions_from_json(changed(["context"], context), "a.json", Refusals())
+    lenient = Refusals(strict=False)
+    assert questions_from_json(changed(["context"], context), "a.json", lenient) == []
+    assert lenient.counts == {reason: 2}
+
+
+@pytest.mark.parametrize(
+    ("article", "message"),
+    [
+        ({"title": "Linz"}, "article 'Linz': no \"paragraphs\" (expected a list)"),
+        (["Linz"], 'article 2: wrong type (a list in place of an object with "paragraphs")'),
+        ({"title": "Linz", "paragraphs": [{"context": "c"}]}, "article 'Linz', paragraph 1: no \"qas\""),
+        ({"title": "Linz", "paragraphs": [5]}, "article 'Linz', paragraph 1: wrong type (a whole number in place"),
+    ],
+)
+def test_articles_and_paragraphs_without_questions(article, message):
+    content = {"data": [*GOOD["data"], article]}
+    with fails(f"a.json, {message}"):
+        questions_from_json(content, "a.json", Refusals())
+    lenient = Refusals(strict=False)
+    assert questions_from_json(content, "a.json", lenient) == [RIVER, HEIGHT]
+    assert lenient.counts.total() == 1
+
+
+def test_of_two_questions_with_one_id_the_first_stays():
+    content = changed(("qas", 1, "id"), "g1")
+    with fails("a.json, question g1: id given twice (already given to the question 'Which river?')"):
+        questions_from_json(content, "a.json", Refusals())
+    lenient = Refusals(strict=False)
+    assert questions_from_json(content, "a.json", lenient) == [RIVER]
+    assert lenient.counts == {"id given twice": 1}
+
+
+# ---- files as a whole
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    for read in (lambda path: read_squad(path, Refusals(strict=False)), read_predictions):
+        with fails(f"{tmp_path / 'none.json'}: no such file"):
+            read(tmp_path / "none.json")
+        with fails(f"{tmp_path}: cannot be read (Is a directory)"):
+            read(tmp_path)
+        path = tmp_path / "a.json"
+        path.write_bytes(b'{"data": "\xff"}')
+        with fails(f"{path}: not UTF-8 text (byte offset 10)"):
+            read(path)
+        path.write_text(json.dumps(GOOD, indent=1)[:100])
+        with pytest.raises(DataError, match=re.escape(f"{path}, line ") + r"\d+: not valid JSON"):
+            read(path)
+        path.write_text("[" * 200_000)
+        with fails(f"{path}: cannot be read (nested too deeply)"):
+            read(path)
+
+
+@pytest.mark.parametrize("value", [[], {}, {"data": {}}, {"Data": []}, "data", None])
+def test_other_json_is_an_error_even_when_lenient(tmp_path, value):
+    path = put(tmp_path / "a.json", value)
+    with fails(f'{path}: not of SQuAD\'s form, expected an object with a list of articles under "data"'):
+        read_squad(path, Refusals(strict=False))
+
+
+@pytest.mark.parametrize("data", [[], [{"title": "a", "paragraphs": []}]])
+def test_a_file_without_questions(data):
+    lenient = Refusals(strict=False)
+    lenient.add("another file", "no answers")
+    with fails("a.json: the file holds no questions, expected at least one"):
+        questions_from_json({"data": data}, "a.json", lenient)
+
+
+# ---- predictions
+
+
+@given(st.dictionaries(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8"))))
+def test_predictions_survive_a_round_trip(tmp_path_factory, predictions):
+    path = tmp_path_factory.mktemp("predictions") / "a.json"
+    write_predictions(path, predictions)
+    assert list(read_predictions(path).items()) == list(predictions.items())
+    assert json.loads(path.read_bytes()) == predictions
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_predictions_of_another_form(tmp_path):
+    with fails(f"{tmp_path / 'a'}: found a list, expected an object from question id to answer text"):
+        read_predictions(put(tmp_path / "a", []))
+    with fails(f"{tmp_path / 'a'}, question g2: the prediction is a list, expected text"):
+        read_predictions(put(tmp_path / "a", {"g1": "Mur", "g2": ["28"]}))
+
+
+# ---- the real files
+
+
+@pytest.mark.skipif(not MIRROR, reason="needs the real data: HEADDIV_MIRROR")
+@pytest.mark.parametrize(
+    ("name", "questions", "contexts"),
+    [("squad/train-sample.json", 3012, 463), ("squad/dev-sample.json", 795, 120), ("xquad/xquad.en.json", 1190, 240)],
+)
+def test_the_real_files_have_no_faults(name, questions, contexts):
+    read = read_squad(Path(MIRROR) / name, Refusals())
+    assert (len(read), len({question.context for question in read})) == (questions, contexts)

@@ -1,0 +1,323 @@
+"""The readers of TED talks: tagged text, XML test sets, and the archive of both."""
+
+import gzip
+import io
+import os
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headdiv.core.errors import DataError
+from headdiv.data import ted
+from headdiv.data.refusals import Refusals
+from headdiv.data.ted import SETS, languages_of, read_archive, read_side
+from headdiv.data.text import read_parallel
+
+MIRROR = os.environ.get("HEADDIV_MIRROR")
+needs_data = pytest.mark.skipif(not MIRROR, reason="HEADDIV_MIRROR is not set")
+
+
+def fails(message):
+    return pytest.raises(DataError, match=re.escape(message))
+
+
+def put(path, content):
+    content = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+def xml(*docs):
+    """A test set; a document is (its id, the texts of its segments)."""
+    told = []
+    for id, sentences in docs:
+        segments = "\n".join(f'<seg id="{n}"> {text} </seg>' for n, text in enumerate(sentences, start=1))
+        told.append(f'<doc docid="{id}" genre="lectures">\n<title>Not &amp; read</title>\n{segments}\n</doc>')
+    body = "\n".join(told)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<mteval>\n<srcset>\n{body}\n</srcset>\n</mteval>\n'
+
+
+# ---- forms
+
+TAGGED = """<doc docid="1" genre="lectures">
+<url>http://example.org/a</url>
+<keywords>talks, a < b</keywords>
+<speaker>Ada</speaker>
+<talkid>1</talkid>
+<title>Ada: On engines</title>
+<description>A talk, and <its> text.</description>
+<reviewer href="http://example.org">Bo</reviewer>
+<translator href="http://example.org">Cy</translator>
+ It’s the first. \r
+He writes <url> here.
+
+ R&D &amp; more
+</doc>
+"""
+
+
+@pytest.mark.parametrize("name", ["train.tags.de-en.en", "train.tags.de-en.en.gz"])
+def test_lines_about_the_talk_are_left_out_and_marks_taken_off(tmp_path, name):
+    path = put(tmp_path / name, TAGGED)
+    side = read_side(path)
+    assert dict(zip(side.places, side.sentences, strict=True)) == {
+        6: "Ada: On engines",
+        7: "A talk, and <its> text.",
+        10: "It’s the first.",
+        11: "He writes <url> here.",
+        12: "",
+        13: "R&D &amp; more",
+    }
+    assert side.where(3) == f"{path}, line 11"
+
+
+def test_tagged_text_without_sentences_and_with_broken_bytes(tmp_path):
+    path = put(tmp_path / "train.tags.de-en.en", "<url>x</url>\n")
+    with fails(f"{path}: there is no sentence, expected one a line"):
+        read_side(path)
+    put(path, b"one\ntw\xff\n")
+    with fails(f"{path}, line 2: byte 0xff at byte offset 6 is not UTF-8"):
+        read_side(path)
+
+
+@pytest.mark.parametrize("name", ["a.xml", "a.xml.gz"])
+def test_segments_are_read_with_a_plain_apostrophe(tmp_path, name):
+    path = put(tmp_path / name, xml(("7", ["It’s R&amp;D.", "a\nb &#8364;"]), ("D01", ["<i>So</i> it is."])))
+    side = read_side(path)
+    assert side.sentences == ["It's R&D.", "a b €", "So it is."]
+    assert [side.where(n) for n in range(3)] == [f"{path}, doc {at}" for at in ("7, seg 1", "7, seg 2", "D01, seg 1")]
+
+
+@given(sentences=st.lists(st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S"])), min_size=1))
+def test_segments_come_back(sentences):
+    escaped = [s.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for s in sentences]
+    found = ted._from_xml(xml(("1", escaped)).encode(), "x")
+    assert found.sentences == [sentence.replace("’", "'") for sentence in sentences]
+
+
+def test_other_names_are_plain_text(tmp_path):
+    lines = "<url>one</url>\n<seg>two</seg>\n"
+    for name in ("train.en", "tags.en.gz", "xml", "my.train.tags.en"):
+        assert read_side(put(tmp_path / name, lines)).sentences == lines.split("\n")[:2]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (xml(("1", ["R&D"])), ", line 6: not valid XML (not well-formed (invalid token) at column 17)"),
+        (xml(("1", ["a"]))[:-12], ", line 8: not valid XML (unclosed token at column 1)"),
+        (xml(("1", ["a&nbsp;b"])), ", line 6: not valid XML (undefined entity at column 15)"),
+        ("", ", line 1: not valid XML (no element found at column 1)"),
+        ("<mteval></mteval>", ": there is no <seg>, expected one for each sentence"),
+        ('<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', ": found <!DOCTYPE, expected XML that declares no entities"),
+        (xml(("1", ["a"])).encode("utf-16"), ", line 1: byte 0xff at byte offset 0 is not UTF-8; expected UTF-8 text"),
+    ],
+)
+def test_what_is_no_test_set_is_named(tmp_path, content, message):
+    path = put(tmp_path / "a.xml", content)
+    with pytest.raises(DataError) as found:
+        read_side(path)
+    assert str(found.value) == f"{path}{message}"
+
+
+def test_an_entity_of_another_file_is_not_resolved(tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    told = f'<!DOCTYPE a [<!ENTITY b SYSTEM "{tmp_path}/secret">]>\n<a><seg>&b;</seg></a>'
+    with fails("found <!DOCTYPE, expected XML that declares no entities"):
+        read_side(put(tmp_path / "a.xml", told))
+
+
+@pytest.mark.parametrize("name", ["train.tags.de-en.en", "a.xml", "a.xml.gz"])
+def test_files_that_cannot_be_read(tmp_path, name):
+    with fails(f"{tmp_path / name}: no such file"):
+        read_side(tmp_path / name)
+    if name.endswith(".gz"):
+        (tmp_path / name).write_bytes(gzip.compress(b"abc" * 99)[:-4])
+        with fails(f"{tmp_path / name}: the gzip stream is cut off or damaged"):
+            read_side(tmp_path / name)
+
+
+# ---- pairs
+
+
+def test_an_empty_segment_is_named_or_counted(tmp_path):
+    en = put(tmp_path / "a.en.xml", xml(("1", ["one"]), ("2", ["two", "three"])))
+    de = put(tmp_path / "a.de.xml", xml(("1", ["eins"]), ("2", [" ", "drei"])))
+    with fails(f"{de}, doc 2, seg 1: the sentence is empty, expected one on every segment"):
+        read_parallel(read_side(en), read_side(de))
+    refusals = Refusals(strict=False)
+    assert read_parallel(read_side(en), read_side(de), refusals=refusals) == [("one", "eins"), ("three", "drei")]
+    assert refusals.counts == {"the sentence is empty, expected one on every segment": 1}
+    assert len(read_parallel(read_side(en), read_side(de), keep_empty=True)) == 3
+
+
+def test_unequal_numbers_of_segments_are_located(tmp_path):
+    en = put(tmp_path / "a.en.xml", xml(("1", ["one", "two"]), ("2", ["three"])))
+    de = put(tmp_path / "a.de.xml", xml(("1", ["eins"]), ("2", ["drei"])))
+    said = "expected equally many; where they part, the first has"
+    with fails(f"{en} has 3 segments but {de} has 2, {said} doc 1, seg 2 and the second doc 2, seg 1"):
+        read_parallel(read_side(en), read_side(de))
+    put(de, xml(("1", ["eins", "zwei"])))
+    with fails(f"{en} has 3 segments but {de} has 2, {said} doc 2, seg 1 and the second nothing"):
+        read_parallel(read_side(en), read_side(de))
+
+
+def test_unequal_numbers_of_lines_are_told(tmp_path):
+    en = put(tmp_path / "train.tags.de-en.en", "<url>x</url>\none\ntwo\n")
+    de = put(tmp_path / "train.tags.de-en.de", "<url>x</url>\neins\n")
+    with fails(f"{en} has 2 lines but {de} has 1, expected equally many"):
+        read_parallel(read_side(en), read_side(de))
+
+
+# ---- the archive
+
+
+def members(pair="de-en", sets=SETS):
+    """Names and contents of a small archive in the public layout, out of order and among others."""
+    told, languages = {f"{pair}/README": b"read me"}, pair.split("-")
+    for number, name in enumerate(reversed(sets)):
+        for language in languages:
+            text = xml((str(number), [f"{name} {language}"] * (number + 1)))
+            told[f"{pair}/IWSLT14.{name}.{pair}.{language}.xml"] = text.encode()
+    for language in languages:
+        told[f"{pair}/train.tags.{pair}.{language}"] = f"<url>u</url>\n<title>{language}</title>\n".encode()
+    return told
+
+
+def pack(path, contents):
+    """A tgz; a content is bytes, or a TarInfo to be put in as it is."""
+    with tarfile.open(path, "w:gz") as tar:
+        for name, content in contents:
+            info = tarfile.TarInfo(name)
+            if isinstance(content, bytes):
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+            else:
+                info.type, info.linkname = content
+                tar.addfile(info)
+    return path
+
+
+def texts(sides):
+    return [sentence for source, target in sides for sentence in read_parallel(source, target)]
+
+
+@pytest.mark.parametrize("prefix", ["", "./"])
+def test_an_archive_serves_both_directions(tmp_path, prefix):
+    path = pack(tmp_path / "any.tgz", [(prefix + name, content) for name, content in members().items()])
+    assert texts(read_archive(path, "de", "en", "train")) == [("de", "en")]
+    assert texts(read_archive(path, "en", "de", "train")) == [("en", "de")]
+    expected = [
+        (f"{name} de", f"{name} en") for name, count in zip(SETS, range(len(SETS), 0, -1), strict=True)
+        for _ in range(count)
+    ]  # fmt: skip
+    assert texts(read_archive(path, "de", "en", "test")) == expected
+    assert texts(read_archive(path, "en", "de", "test")) == [(en, de) for de, en in expected]
+
+
+def test_nothing_is_unpacked_to_disk(tmp_path):
+    path = pack(tmp_path / "de-en.tgz", members().items())
+    read_archive(path, "de", "en", "test")
+    assert os.listdir(tmp_path) == ["de-en.tgz"]
+
+
+@pytest.mark.parametrize("lost", [f"IWSLT14.{name}.de-en.en.xml" for name in SETS] + ["train.tags.de-en.en"])
+def test_a_missing_member_is_named(tmp_path, lost):
+    path = pack(tmp_path / "a.tgz", [(name, c) for name, c in members().items() if name != f"de-en/{lost}"])
+    part = "train" if lost.startswith("train") else "test"
+    with fails(f"{path}: there is no member de-en/{lost}, expected one of "):
+        read_archive(path, "de", "en", part)
+
+
+def test_one_set_is_of_german_and_english_only(tmp_path):
+    path = pack(tmp_path / "es-en.tgz", members("es-en", [name for name in SETS if "TEDX" not in name]).items())
+    assert len(read_archive(path, "es", "en", "test")) == len(SETS) - 1
+    with fails(f"{path}: there is no member fr-en/train.tags.fr-en.fr, expected one of train.tags in each language"):
+        read_archive(path, "fr", "en", "train")
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE])
+def test_a_link_is_not_followed(tmp_path, kind):
+    (tmp_path / "secret").write_text("secret")
+    told = dict(members())
+    told["de-en/train.tags.de-en.de"] = (kind, str(tmp_path / "secret"))
+    path = pack(tmp_path / "a.tgz", told.items())
+    with fails("there is no member de-en/train.tags.de-en.de"):
+        read_archive(path, "de", "en", "train")
+
+
+@pytest.mark.parametrize("where", ["../", "/", "x/", "de-en/../"])
+def test_members_elsewhere_are_passed_over(tmp_path, where):
+    told = [(f"{where}de-en/train.tags.de-en.{language}", b"bad\n") for language in ("de", "en")]
+    path = pack(tmp_path / "a.tgz", [*told, *members().items()])
+    assert texts(read_archive(path, "de", "en", "train")) == [("de", "en")]
+    assert not (tmp_path.parent / "de-en").exists()
+
+
+def test_a_member_that_is_there_twice_or_too_large(tmp_path, monkeypatch):
+    told = [*members().items(), ("de-en/train.tags.de-en.de", b"again\n")]
+    with fails("the member de-en/train.tags.de-en.de is there twice, expected once"):
+        read_archive(pack(tmp_path / "a.tgz", told), "de", "en", "train")
+    monkeypatch.setattr(ted, "LARGEST", 20)
+    with fails("the member de-en/train.tags.de-en.de has 31 bytes, expected at most 20"):
+        read_archive(pack(tmp_path / "a.tgz", members().items()), "de", "en", "train")
+
+
+def test_a_damaged_archive_is_named(tmp_path):
+    path = pack(tmp_path / "a.tgz", members().items())
+    whole = path.read_bytes()
+    for cut in (len(whole) // 2, len(whole) - 4):
+        path.write_bytes(whole[:cut])
+        with fails(f"{path}: the archive is cut off or damaged ("):
+            read_archive(path, "de", "en", "test")
+    path.write_bytes(b"<html>404</html>")
+    with fails("the last member reached: none; delete the file and fetch it again"):
+        read_archive(path, "de", "en", "test")
+    with fails(f"{tmp_path / 'none.tgz'}: no such file"):
+        read_archive(tmp_path / "none.tgz", "de", "en", "test")
+
+
+def test_faults_of_members_are_named_with_the_archive(tmp_path):
+    told = members()
+    told["de-en/IWSLT14.TED.tst2010.de-en.de.xml"] = b"<a>"
+    path = pack(tmp_path / "a.tgz", told.items())
+    with fails(f"{path}, de-en/IWSLT14.TED.tst2010.de-en.de.xml, line 1: not valid XML (no element found"):
+        read_archive(path, "de", "en", "test")
+
+
+def test_languages_are_those_of_the_archives_name():
+    assert languages_of("/data/de-en.tgz") == {"de", "en"}
+    assert languages_of(Path("es-en.tar.gz")) == {"es", "en"}
+    assert languages_of("talks.tgz") is languages_of("a-b-c.tgz") is None
+
+
+# ---- the real files
+
+MORE = ("TED.tst2013", "TED.tst2014", "TEDX.tst2013", "TEDX.tst2014")
+
+
+def real(name, language):
+    return Path(MIRROR) / "ted" / f"IWSLT16.{name}.de-en.{language}.xml"
+
+
+@needs_data
+@pytest.mark.parametrize(("names", "count"), [(SETS, 6750), (MORE, 5075)])
+def test_real_test_sets_are_read_whole(names, count):
+    pairs = texts((read_side(real(name, "de")), read_side(real(name, "en"))) for name in names)
+    assert len(pairs) == count
+    assert not any("’" in sentence or "\n" in sentence for pair in pairs for sentence in pair)
+
+
+@needs_data
+def test_a_real_archive_is_read_to_the_same_pairs(tmp_path):
+    told = members()
+    for name in SETS:
+        for language in ("de", "en"):
+            told[f"de-en/IWSLT14.{name}.de-en.{language}.xml"] = real(name, language).read_bytes()
+    path = pack(tmp_path / "de-en.tgz", told.items())
+    loose = texts((read_side(real(name, "de")), read_side(real(name, "en"))) for name in SETS)
+    assert texts(read_archive(path, "de", "en", "test")) == loose

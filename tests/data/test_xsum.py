@@ -1,0 +1,391 @@
+"""The readers of XSum: JSON lines, the public archive, and what they say about damaged ones."""
+
+import gzip
+import io
+import json
+import os
+import re
+import tarfile
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headdiv.core.errors import DataError
+from headdiv.data import xsum
+from headdiv.data.refusals import Refusals
+from headdiv.data.xsum import Article, read_archive, read_articles
+
+MIRROR = os.environ.get("HEADDIV_MIRROR")
+ARTICLES = [Article("1", "Ä cat sat.\nIt slept.", "A cat."), Article("22", "Two dogs.", "Dogs.")]
+TEXT = st.text(st.characters(codec="utf-8")).filter(str.strip)
+
+
+def fails(message):
+    return pytest.raises(DataError, match=re.escape(message))
+
+
+def put_lines(path, *lines):
+    raw = b"".join((line if isinstance(line, bytes) else as_line(line)) + b"\n" for line in lines)
+    path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
+    return path
+
+
+def as_line(record):
+    return json.dumps(record._asdict() if isinstance(record, Article) else record, ensure_ascii=False).encode()
+
+
+def member(name, content=b"", **fields):
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    for key, value in fields.items():
+        setattr(info, key, value)
+    return info, content
+
+
+def summary_of(article, folder="bbc-summary-data"):
+    text = (
+        f"[SN]URL[SN]\nhttp://example.org/{article.id}\n\n[SN]TITLE[SN]\nA title\n\n"
+        f"[SN]FIRST-SENTENCE[SN]\n{article.summary}\n\n[SN]RESTBODY[SN]\n{article.document}\n"
+    )
+    return member(f"{folder}/{article.id}.summary", text.encode())
+
+
+def tar_of(*members):
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for info, content in members:
+            tar.addfile(info, io.BytesIO(content))
+    return stream.getvalue()
+
+
+def put_archive(folder, *members, ids=("1", "22")):
+    """An archive and a split file whose split "test" has the given ids."""
+    archive, split_file = folder / "x.tar.gz", folder / "split.json"
+    archive.write_bytes(gzip.compress(tar_of(*members)))
+    split_file.write_text(json.dumps({"train": ["7"], "test": list(ids)}))
+    return archive, split_file
+
+
+def read(archive, split_file, strict=True):
+    refusals = Refusals(strict)
+    return list(read_archive(archive, split_file, "test", refusals)), dict(refusals.counts)
+
+
+# --- JSON lines ---
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_articles_plain_and_packed(tmp_path, name):
+    path = put_lines(tmp_path / name, *ARTICLES)
+    assert read_articles(path, Refusals()) == ARTICLES
+    assert read_articles(str(path), Refusals()) == ARTICLES
+
+
+def test_mark_missing_newline_and_further_keys(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"\xef\xbb\xbf" + as_line(ARTICLES[0]) + b"\r\n" + as_line(ARTICLES[1]._asdict() | {"url": 3}))
+    assert read_articles(path, Refusals()) == ARTICLES
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.builds(Article, TEXT, TEXT, TEXT), min_size=1, unique_by=lambda article: article.id))
+def test_articles_survive_a_round_trip(tmp_path, articles):
+    assert read_articles(put_lines(tmp_path / "a", *articles), Refusals()) == articles
+
+
+GOOD = ARTICLES[1]._asdict()
+BAD_LINES = [
+    (as_line(ARTICLES[1])[:30], "the line is not JSON", "column 26: Unterminated string"),
+    (b"", "the line is not JSON", "column 1: Expecting value"),
+    (b"[" * 100_000, "the line is not JSON that can be read", "maximum recursion depth exceeded"),
+    (b"9" * 5000, "the line is not JSON that can be read", "Exceeds the limit"),
+    (b"[" * 500 + b"]" * 500, "the line is not a JSON object", "[[[[[[[...]]]]]]]"),
+    (["22"], "the line is not a JSON object", "['22']"),
+    ({"id": "22", "summary": "b"}, "the key 'document' is missing", "keys: ['id', 'summary']"),
+    ({"id": "22", "document": "b"}, "the key 'summary' is missing", "keys: ['document', 'id']"),
+    ({"document": "22", "summary": "b"}, "the key 'id' is missing", "keys: ['document', 'summary']"),
+    (GOOD | {"id": 22}, "the id is not a string", "22"),
+    (GOOD | {"document": None}, "the document is not a string", "None"),
+    (GOOD | {"summary": ["Dogs."]}, "the summary is not a string", "['Dogs.']"),
+    (GOOD | {"document": ""}, "the document is empty", ""),
+    (GOOD | {"document": " \u00a0\n\t"}, "the document is empty", ""),
+    (GOOD | {"summary": "\n"}, "the summary is empty", ""),
+    (GOOD | {"id": ""}, "the id is empty", ""),
+    (ARTICLES[0]._replace(document="Other."), "the id is given twice", "'1', first in line 1"),
+    (as_line(GOOD).replace(b"Two", b"T\xfco"), "the record is not UTF-8", "byte 0xfc at byte 27 of the record"),
+    (
+        b'{"id": "22", "document": "a\\ud800", "summary": "b"}',
+        "the document has half a surrogate pair",
+        r"'\ud800' at character 1",
+    ),
+]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+@pytest.mark.parametrize(("line", "reason", "found"), BAD_LINES, ids=[f"{n}" for n in range(len(BAD_LINES))])
+def test_unusable_lines_are_named_or_counted(tmp_path, name, line, reason, found):
+    last = Article("333", "Three.", "3")
+    path = put_lines(tmp_path / name, ARTICLES[0], line, last)
+    with fails(f"{path}, line 2: {reason}{f' ({found}' if found else ';'}"):
+        read_articles(path, Refusals())
+    refusals = Refusals(strict=False)
+    assert read_articles(path, refusals) == [ARTICLES[0], last]
+    assert dict(refusals.counts) == {reason: 1}
+
+
+def test_file_cut_in_the_middle_of_a_line(tmp_path):
+    path = put_lines(tmp_path / "a.jsonl", *ARTICLES)
+    path.write_bytes(path.read_bytes()[:-5])
+    with fails(f"{path}, line 2: the line is not JSON (column 50: Unterminated string"):
+        read_articles(path, Refusals())
+    assert read_articles(path, Refusals(strict=False)) == ARTICLES[:1]
+
+
+def test_an_id_is_free_again_when_its_line_was_refused(tmp_path):
+    path = put_lines(tmp_path / "a", ARTICLES[0]._replace(document=" "), ARTICLES[0])
+    assert read_articles(path, Refusals(strict=False)) == ARTICLES[:1]
+
+
+def test_all_lines_refused(tmp_path):
+    refusals = Refusals(strict=False)
+    assert read_articles(put_lines(tmp_path / "a", b"{", b"{"), refusals) == []
+    assert dict(refusals.counts) == {"the line is not JSON": 2}
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_files_that_cannot_be_read_at_all(tmp_path, strict):
+    refusals = Refusals(strict)
+    with fails(f"{tmp_path / 'none'}: no such file"):
+        read_articles(tmp_path / "none", refusals)
+    with fails(f"{tmp_path}: cannot be read (Is a directory)"):
+        read_articles(tmp_path, refusals)
+    for content in (b"", b"\xef\xbb\xbf"):
+        (tmp_path / "a").write_bytes(content)
+        with fails(f"{tmp_path / 'a'}: the file is empty, expected one JSON object a line"):
+            read_articles(tmp_path / "a", refusals)
+    path = put_lines(tmp_path / "a.gz", *ARTICLES)
+    path.write_bytes(path.read_bytes()[:-3])
+    with fails(f"{path}, after line 2: the gzip stream is cut off or damaged (Compressed file ended"):
+        read_articles(path, refusals)
+    path.write_bytes(as_line(ARTICLES[0]))
+    with fails(f"{path}, after line 0: the gzip stream is cut off or damaged (Not a gzipped file"):
+        read_articles(path, refusals)
+    assert not refusals.counts
+
+
+@pytest.mark.skipif(not MIRROR, reason="HEADDIV_MIRROR is not set")
+def test_real_articles():
+    refusals = Refusals()
+    splits = {
+        name: read_articles(Path(MIRROR) / "xsum" / f"{name}.jsonl", refusals) for name in ("train", "val", "test")
+    }
+    ids = [article.id for articles in splits.values() for article in articles]
+    assert min(len(articles) for articles in splits.values()) > 100
+    assert len(set(ids)) == len(ids)
+    assert all("\n" not in article.summary for articles in splits.values() for article in articles)
+
+
+# --- the public archive ---
+
+
+def test_archive_gives_the_split_in_its_own_order(tmp_path):
+    others = [summary_of(Article(id, "No.", "No.")) for id in ("7", "8")]
+    folder = member("bbc-summary-data", type=tarfile.DIRTYPE)
+    archive, split_file = put_archive(
+        tmp_path, folder, others[0], summary_of(ARTICLES[1]), others[1], summary_of(ARTICLES[0])
+    )
+    assert read(archive, split_file) == (ARTICLES[::-1], {})
+    assert list(read_archive(str(archive), str(split_file), "train", Refusals())) == [Article("7", "No.", "No.")]
+
+
+def test_archive_without_buttons_and_empty_lines(tmp_path):
+    document = "\nShare this with\n\nEmail\nAn email.\n  indented \r\nLinkedIn\r\n\u00a0\nEmail us\nCopy this link"
+    archive, split_file = put_archive(tmp_path, summary_of(Article("1", document, "\nTwitter\nA cat.\n")), ids=["1"])
+    assert read(archive, split_file) == ([Article("1", "An email.\n  indented \nEmail us", "A cat.")], {})
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n")), min_size=1))
+def test_archive_keeps_all_other_lines(tmp_path, lines):
+    lines = [line for line in lines if "[SN]" not in line]
+    kept = [line.removesuffix("\r") for line in lines if line.strip() and line.removesuffix("\r") not in xsum.BUTTONS]
+    archive, split_file = put_archive(tmp_path, summary_of(Article("1", "\n".join(lines), "A.")), ids=["1"])
+    articles, refused = read(archive, split_file, strict=False)
+    if kept:
+        assert articles == [Article("1", "\n".join(kept).strip(), "A.")]
+    else:
+        assert (articles, refused) == ([], {"the document is empty": 1})
+
+
+def test_no_name_of_a_member_is_used_as_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    hostile = summary_of(ARTICLES[0], "../../..//etc/\x1b[2J")
+    absolute = summary_of(ARTICLES[1], "/tmp")
+    decoys = [member(f"{name}.summary", b"x") for name in ("..", "", "1.summary", "bbc-summary-data/._1")]
+    put_archive(tmp_path, hostile, absolute, *decoys, member("1", b"x"), member("1.txt", b"x"))
+    before = sorted(tmp_path.rglob("*"))
+    assert read("x.tar.gz", "split.json") == (ARTICLES, {})
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE, tarfile.CHRTYPE])
+def test_only_regular_members_count(tmp_path, kind):
+    link = member("bbc-summary-data/1.summary", type=kind, linkname="/etc/passwd")
+    archive, split_file = put_archive(tmp_path, summary_of(ARTICLES[1]), link)
+    with fails(f"{archive}: the archive lacks an article of the split (split test lists '1'; lacking in all: 1)"):
+        read(archive, split_file)
+    assert read(archive, split_file, strict=False) == (ARTICLES[1:], {"the archive lacks an article of the split": 1})
+
+
+def test_lacking_articles_are_named_and_counted(tmp_path):
+    archive, split_file = put_archive(tmp_path, summary_of(ARTICLES[1]), ids=["3", "22", "1"])
+    got = []
+    with fails(f"{archive}: the archive lacks an article of the split (split test lists '3'; lacking in all: 2)"):
+        got.extend(read_archive(archive, split_file, "test", Refusals()))
+    assert got == ARTICLES[1:]  # all are given before any is missed
+    assert read(archive, split_file, strict=False)[1] == {"the archive lacks an article of the split": 2}
+
+
+def replaced(old, new):
+    info, content = summary_of(ARTICLES[0])
+    return member(info.name, content.replace(old, new))
+
+
+BAD_MEMBERS = [
+    (replaced(b"[SN]RESTBODY[SN]", b""), "the section [SN]RESTBODY[SN] is missing"),
+    (replaced(b"[SN]FIRST-SENTENCE[SN]", b"x"), "the section [SN]FIRST-SENTENCE[SN] is missing"),
+    (replaced(b"TITLE", b"RESTBODY"), "the section [SN]RESTBODY[SN] is given twice"),
+    (replaced(ARTICLES[0].document.encode(), b"Share this with\nEmail\n"), "the document is empty"),
+    (replaced(b"A cat.", b" "), "the summary is empty"),
+    (replaced("Ä".encode(), b"\xc4"), "the record is not UTF-8 (byte 0xc4 at byte 105 of the record)"),
+    (member("1.summary"), "the section [SN]RESTBODY[SN] is missing"),
+]
+
+
+@pytest.mark.parametrize(("bad", "reason"), BAD_MEMBERS, ids=[f"{n}" for n in range(len(BAD_MEMBERS))])
+def test_unusable_members_are_named_or_counted(tmp_path, bad, reason):
+    archive, split_file = put_archive(tmp_path, bad, summary_of(ARTICLES[1]))
+    with fails(f"{archive}, 1.summary: {reason}"):
+        read(archive, split_file)
+    # an article that is there but unusable is not counted as lacking too
+    assert read(archive, split_file, strict=False) == (ARTICLES[1:], {reason.partition(" (")[0]: 1})
+
+
+def test_article_that_is_in_the_archive_twice(tmp_path):
+    again = summary_of(ARTICLES[0]._replace(document="Other."), "elsewhere")
+    archive, split_file = put_archive(tmp_path, *map(summary_of, ARTICLES), again)
+    with fails(f"{archive}, 1.summary: the article is in the archive twice"):
+        read(archive, split_file)
+    assert read(archive, split_file, strict=False) == (ARTICLES, {"the article is in the archive twice": 1})
+
+
+def test_article_that_is_too_large(tmp_path, monkeypatch):
+    archive, split_file = put_archive(tmp_path, *map(summary_of, ARTICLES))
+    monkeypatch.setattr(xsum, "LARGEST", len(summary_of(ARTICLES[0])[1]) - 1)
+    with fails(f"{archive}, 1.summary: the article is too large (expected at most {xsum.LARGEST} bytes)"):
+        read(archive, split_file)
+    assert read(archive, split_file, strict=False) == (ARTICLES[1:], {"the article is too large": 1})
+
+
+def test_truncated_archive_names_the_last_member(tmp_path):
+    bodies = [Article(str(n), " ".join(str(k * n % 9973) for k in range(400)), "A.") for n in range(1, 200)]
+    archive, split_file = put_archive(tmp_path, *map(summary_of, bodies), ids=[body.id for body in bodies])
+    whole = archive.read_bytes()
+    for cut in (len(whole) // 2, len(whole) - 3):
+        archive.write_bytes(whole[:cut])
+        got = []
+        with pytest.raises(DataError) as caught:
+            got.extend(read_archive(archive, split_file, "test", Refusals(strict=False)))
+        assert got == bodies[: len(got)]
+        said = re.fullmatch(
+            re.escape(f"{archive}: the archive is cut off or damaged (Compressed file ended before the ")
+            + r"end-of-stream marker was reached\); the last member reached: 'bbc-summary-data/(\d+)\.summary'; "
+            "delete the file and fetch it again",
+            str(caught.value),
+        )
+        assert len(got) <= int(said[1]) <= len(got) + 1
+    assert len(got) == 199
+
+
+@pytest.mark.parametrize("cut", [100, 600, 700, 1024 + 512 + 300])
+def test_tar_cut_before_it_was_packed(tmp_path, cut):
+    archive, split_file = put_archive(tmp_path, *map(summary_of, ARTICLES))
+    archive.write_bytes(gzip.compress(tar_of(*map(summary_of, ARTICLES))[:cut]))
+    with fails(f"{archive}: the archive is cut off or damaged ("):
+        read(archive, split_file, strict=False)
+
+
+def test_damaged_header_in_the_middle(tmp_path):
+    archive, split_file = put_archive(tmp_path)
+    tar = bytearray(tar_of(*map(summary_of, ARTICLES)))
+    tar[1024] ^= 0xFF  # the second member's name: its header's checksum is wrong now
+    archive.write_bytes(gzip.compress(tar))
+    with fails(
+        "damaged (a header is damaged, or something follows the end); the last member reached: 'bbc-summary-data/1"
+    ):
+        read(archive, split_file, strict=False)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_archives_that_cannot_be_read_at_all(tmp_path, strict):
+    archive, split_file = put_archive(tmp_path)
+    with fails(f"{tmp_path / 'none'}: no such file"):
+        read(tmp_path / "none", split_file, strict)
+    with fails(f"{tmp_path}: cannot be read (Is a directory)"):
+        read(tmp_path, split_file, strict)
+    for content in (b"", b"<html>404</html>", gzip.compress(b""), gzip.compress(b"no tar" * 200)):
+        archive.write_bytes(content)
+        with fails(f"{archive}: the archive is cut off or damaged ("):
+            read(archive, split_file, strict)
+
+
+BAD_SPLITS = [
+    (None, "no such file"),
+    ('{"test": ["1"', "line 1: not valid JSON"),
+    ('["1"]', "found ['1'], expected a JSON object of lists of ids"),
+    ('{"b": [], "a": []}', "there is no split 'test', expected one of: a, b"),
+    ('{"test": {"1": 2}}', "split test: found {'1': 2}, expected a list of ids"),
+    ('{"test": []}', "split test: found [], expected a list of ids"),
+    ('{"test": ["1", 22]}', "split test, id 2: found 22, expected a string"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), BAD_SPLITS, ids=[f"{n}" for n in range(len(BAD_SPLITS))])
+def test_bad_split_files_are_named_at_once(tmp_path, content, message):
+    archive, split_file = put_archive(tmp_path, *map(summary_of, ARTICLES))
+    split_file.unlink() if content is None else split_file.write_text(content)
+    with pytest.raises(DataError) as caught:
+        read_archive(archive, split_file, "test", Refusals(strict=False))  # nothing is taken from it
+    assert str(caught.value).startswith(str(split_file))
+    assert message in str(caught.value)
+
+
+def test_folder_in_place_of_a_split_file(tmp_path):
+    with fails(f"{tmp_path}: cannot be read (Is a directory)"):
+        read_archive(tmp_path / "x.tar.gz", tmp_path, "test", Refusals())
+
+
+def test_id_that_a_split_lists_twice(tmp_path):
+    archive, split_file = put_archive(tmp_path, *map(summary_of, ARTICLES), ids=["1", "22", "1"])
+    with fails(f"{split_file}, split test, id 3: the id is listed twice ('1')"):
+        read_archive(archive, split_file, "test", Refusals())
+    assert read(archive, split_file, strict=False) == (ARTICLES, {"the id is listed twice": 1})
+
+
+def test_memory_does_not_grow_with_the_archive(tmp_path):
+    def peak(count):
+        articles = [Article(str(n), "A document of some length. " * 20, "A.") for n in range(count)]
+        archive, split_file = put_archive(tmp_path, *map(summary_of, articles), ids=["0"])
+        del articles
+        tracemalloc.start()
+        try:
+            assert sum(1 for _ in read_archive(archive, split_file, "test", Refusals())) == 1
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(10)  # what is imported or cached once
+    assert peak(1500) < peak(100) + 100_000  # 1,400 headers that were kept would take over 1,000,000

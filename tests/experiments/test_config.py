@@ -1,0 +1,151 @@
+"""What a configuration may hold, task by task, and the hash that names a run."""
+
+import pytest
+from pydantic import ValidationError
+
+import headdiv.tasks.config as module
+from headdiv.core.errors import ConfigError
+from headdiv.core.settings import Settings, check
+from headdiv.data.config import DataConfig, LMData, QAData, SummarisationData, TranslationData
+from headdiv.nn.config import DecodeConfig, LMConfig, ModelConfig, Sizes
+from headdiv.tasks.config import RunConfig, SpanConfig, TimingConfig
+from headdiv.training.config import TrainConfig
+
+DATA = (TranslationData, SummarisationData, QAData, LMData)
+MODELS = (ModelConfig, LMConfig)
+DECODES = (DecodeConfig, SpanConfig, TimingConfig)
+
+
+def test_settings_are_frozen_and_take_no_unknown_keys():
+    config = ModelConfig()
+    with pytest.raises(ValidationError, match="frozen"):
+        config.heads = 4
+    for model in (*DATA, *MODELS, *DECODES, TrainConfig, RunConfig):
+        assert issubclass(model, Settings)
+        assert model.model_config["extra"] == "forbid"
+
+
+# ---- the hash
+
+OWN = {split: {"en": f"{split}.en", "de": f"{split}.de"} for split in ("train", "valid", "test")}
+
+
+def run(**changes):
+    told = {
+        "paper": "deacon",
+        "task": "translation",
+        "kind": "translation",
+        "variant": "direct-8",
+        "data": TranslationData(name="toy", examples=60),
+        "model": ModelConfig(d_model=16),
+        "method": {"name": "deacon", "architecture": "direct", "m": 8},
+        "train": {"epochs": 2},
+        "seed": 1,
+    }
+    return RunConfig.model_validate(told | changes)
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        {"variant": "another-name"},
+        {"task": "another-name"},
+        {"decode": DecodeConfig(beam=1)},
+        {"train": {"epochs": 2, "checkpoint_seconds": 1.0}},
+        {"train": {"epochs": 2, "tokens_per_batch": 1800}},  # a default, spelled out
+    ],
+)
+def test_what_does_not_change_training_does_not_change_the_hash(same):
+    assert run(**same).hash == run().hash
+
+
+def test_what_changes_training_changes_the_hash():
+    changes = [
+        {},
+        {"seed": 2},
+        {"threads": 2},
+        {"kind": "other"},
+        {"data": TranslationData(name="toy", examples=61)},
+        {"data": TranslationData(name="toy", examples=60, strict=False)},
+        {"data": TranslationData(name="own", examples=60, files=OWN)},
+        {"data": TranslationData(name="own", examples=60, files=OWN | {"test": OWN["valid"]})},
+        {"data": SummarisationData(name="toy", examples=60)},
+        {"data": SummarisationData(name="toy", examples=60, document_words=50)},
+        {"model": ModelConfig(d_model=32)},
+        {"model": ModelConfig(d_model=16, activation="gelu")},
+        {"model": LMConfig(d_model=16)},
+        {"train": {"epochs": 3}},
+        {"train": {"epochs": 2, "batching": "bucketed"}},
+        {"method": {"name": "baseline"}},
+        {"method": {"name": "deacon", "architecture": "direct", "m": 7}},
+    ]
+    assert len({run(**change).hash for change in changes}) == len(changes)
+
+
+def test_a_change_of_the_code_that_changes_results_changes_the_hash(monkeypatch):
+    before = run().hash
+    monkeypatch.setattr(module, "RECIPE", 1000)
+    assert run().hash != before
+
+
+def test_what_a_task_adds_to_its_data_is_written_out_and_told():
+    """The fields are typed by what all tasks share; nothing of a task's own may be lost."""
+    data = TranslationData(name="own", files=OWN, source="fr")
+    told = run(data=data, model=LMConfig(d_model=16), decode=SpanConfig(max_answer_words=3)).model_dump(mode="json")
+    assert told["data"]["source"] == "fr"
+    assert told["data"]["files"] == OWN
+    assert told["model"]["layers"] == 24
+    assert told["decode"] == {"max_answer_words": 3}
+    for model in DATA:
+        assert issubclass(model, DataConfig)
+    for model in MODELS:
+        assert issubclass(model, Sizes)
+
+
+def test_the_language_model_is_gpt2_mediums_where_nothing_is_said():
+    assert LMConfig().model_dump() == {
+        "d_model": 1024,
+        "heads": 16,
+        "d_ff": 4096,
+        "dropout": 0.1,
+        "attention_bias": True,
+        "activation": "gelu",
+        "layers": 24,
+    }
+
+
+@pytest.mark.parametrize(
+    ("model", "told", "message"),
+    [
+        (TranslationData, {"name": "a", "files": {"train": ["a.en"]}},
+         "data.files.train: input should be a valid dictionary, found ['a.en']"),
+        (TranslationData, {"name": "a", "files": {"train": {"en": 3}}},
+         "data.files.train.en: input should be a path or a list of paths, found 3"),
+        (SummarisationData, {"name": "a", "files": {"train": {"en": "a"}}},
+         "data.files.train: input should be a valid string, found {'en': 'a'}"),
+        (LMData, {"name": "a", "epoch_tokens": 9, "files": {"train": "a.txt"}},
+         "data.files.train: input should be a valid list, found 'a.txt'"),
+        (LMData, {"name": "a"}, "data.epoch_tokens: is missing"),
+        (LMData, {"name": "a", "epoch_tokens": 9, "mixture": {"C4": 0}},
+         "data.mixture.C4: input should be greater than 0, found 0"),
+        (TranslationData, {"name": "a", "pairs": 5}, "data.pairs: unknown key; known here: examples, files, held_out, "
+         "lowercase, max_ratio, max_words, merges, min_frequency, name, source, split_dashes, strict, target, test, "
+         "tokenizer, valid, valid_every"),
+        (TranslationData, {"name": "a", "held_out": 0},
+         "data.held_out: input should be greater than or equal to 1, found 0"),
+        (TranslationData, {"name": "a", "tokenizer": "spaCy"},
+         "data.tokenizer: input should be 'moses' or 'spacy', found 'spaCy'"),
+        (TranslationData, {"name": "a", "tokenizer": "spacy", "split_dashes": False},
+         "data.split_dashes: it is a choice of Moses rules, and the tokenizer is 'spacy'"),
+        (QAData, {"name": "a", "tokenizer": "spacy"}, "data.tokenizer: input should be 'moses', found 'spacy'"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_data_is_named(model, told, message):
+    with pytest.raises(ConfigError) as found:
+        check(model, told, ("data",))
+    assert str(found.value) == message
+
+
+def test_the_hash_stays_what_it_is():
+    """Another value here means that models trained so far are not found any more: raise RECIPE on purpose only."""
+    assert run().hash == "2dc0e6bd4b0be169"

@@ -1,0 +1,174 @@
+"""Scores, translations and the file that tables and figures are made from."""
+
+import json
+import math
+
+import pytest
+from conftest import EXPERIMENT
+from sacrebleu import corpus_bleu
+
+from headdiv.core import paths
+from headdiv.core.files import canonical_json, read_json
+from headdiv.experiments.evaluation import FORMAT, apply, evaluate, examples
+from headdiv.experiments.results import metrics_path, record, score_table
+from headdiv.experiments.running import load_run, run_name, train
+from headdiv.nn.decoding import translate
+from headdiv.tasks import TASKS, seq2seq
+
+TRANSLATION = TASKS["translation"]
+
+
+@pytest.fixture
+def run(finished):
+    return load_run(finished.config("direct-8"))
+
+
+@pytest.fixture
+def searches(monkeypatch):
+    """How often something was searched."""
+    calls = []
+
+    def counted(*args):
+        calls.append(args)
+        return translate(*args)
+
+    monkeypatch.setattr(seq2seq, "translate", counted)
+    return calls
+
+
+def test_metrics_hold_everything_that_is_reported(run):
+    metrics = evaluate(run)
+    assert json.loads(canonical_json(metrics)) == metrics  # no NaN, nothing but JSON
+    assert list(metrics) == [
+        "format",
+        "paper",
+        "task",
+        "kind",
+        "variant",
+        "seed",
+        "hash",
+        "config",
+        "parameters",
+        "scores",
+        "curve",
+        "heads",
+        "outputs",
+        "cost",
+        "data",
+        "provenance",
+    ]
+    assert (metrics["format"], metrics["variant"], metrics["seed"]) == (FORMAT, "direct-8", 1)
+    assert FORMAT == 3
+    assert metrics["hash"] == run_name(run.config) == run.folder.name
+    assert metrics["config"] == run.config.model_dump(mode="json")
+    assert metrics["curve"] == run.record["curve"]
+    assert len(metrics["heads"]["pca_weights"]) == 3
+    assert metrics["provenance"]["commit"] is metrics["provenance"]["evaluated_at_commit"] is None  # outside git
+    assert metrics["provenance"]["packages"]["torch"]
+    told = metrics["scores"]
+    assert list(told) == [
+        "training_loss",
+        "validation_accuracy",
+        "validation_nll",
+        "unigram_nll",
+        "bleu",
+        "chrf",
+        "bleu_tokens",
+    ]
+    for key in ("training_loss", "validation_accuracy", "validation_nll"):
+        assert told[key]["value"] == metrics["curve"][-1][key]
+    assert told["unigram_nll"]["value"] == metrics["data"]["valid"]["unigram_nll"]
+    assert told["unigram_nll"]["unit"] == told["validation_nll"]["unit"] == "nats/token"
+    assert read_json(paths.home() / metrics["outputs"]) == TRANSLATION.outputs(run)
+    for score in told.values():
+        assert set(score) == {"value", "unit", "signature"}
+        assert math.isfinite(score["value"])
+        assert score["unit"]
+        assert score["signature"]
+    assert told["training_loss"]["signature"] == ("mean over the last epoch's steps, dropout 0.1, label smoothing 0.0")
+    assert told["bleu"]["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    assert told["chrf"]["signature"].startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
+
+
+def test_metrics_are_recorded_in_their_place(run, finished):
+    metrics = evaluate(run)
+    path = record(metrics, "elsewhere")
+    assert path == metrics_path("elsewhere", EXPERIMENT, "direct-8", 1)
+    assert path == finished.home / "results" / "elsewhere" / "deacon" / "translation" / "direct-8" / "seed1" / (
+        "metrics.json"
+    )
+    assert read_json(path) == metrics
+    assert record(metrics, "my/elsewhere.yaml") == path  # a profile may be given as a path
+    table = score_table(metrics)
+    assert list(table.columns) == ["value", "unit", "signature"]
+    assert table.loc["bleu", "value"] == metrics["scores"]["bleu"]["value"]
+
+
+def test_references_score_a_hundred_against_themselves(run):
+    references = [target for _, target in run.corpus.test.text]
+    told = TRANSLATION.score_lines(run, references)
+    assert {name: score["value"] for name, score in told.items()} == pytest.approx(
+        {"bleu": 100.0, "chrf": 100.0, "bleu_tokens": 100.0}
+    )
+
+
+def test_scores_are_sacrebleus_own(run):
+    references = [target for _, target in run.corpus.test.text]
+    lines = [line.replace(" der ", " die ").replace(" ein ", " eine ") for line in references]
+    assert lines != references
+    told = TRANSLATION.score_lines(run, lines)
+    assert told["bleu"]["value"] == corpus_bleu(lines, [references]).score
+    assert 0 < told["bleu"]["value"] < 100
+    assert told["bleu_tokens"]["value"] == pytest.approx(told["bleu"]["value"], abs=3)
+    upper = TRANSLATION.score_lines(run, [line.lower() for line in references])
+    assert upper["bleu"]["value"] < 100  # case counts
+
+
+def test_references_are_lowercased_with_the_data(project):
+    run = train(project.config(data={"lowercase": True}, train={"epochs": 1}))
+    references = [target for _, target in run.corpus.test.text]
+    assert any(line != line.lower() for line in references)
+    told = TRANSLATION.score_lines(run, [line.lower() for line in references])
+    assert told["bleu"]["value"] == pytest.approx(100.0)
+    assert told["bleu_tokens"]["value"] == pytest.approx(100.0)
+
+
+def test_translations_are_searched_once(run, searches, finished):
+    (kept,) = run.folder.glob("outputs-*.json")
+    first = TRANSLATION.outputs(run)
+    assert searches == []
+    kept.unlink()
+    assert TRANSLATION.outputs(run) == first == TRANSLATION.outputs(run)
+    assert len(searches) == 1
+    assert len(first) == 8
+    greedy = load_run(finished.config("direct-8", decode={"beam": 1}))
+    TRANSLATION.outputs(greedy)
+    assert len(searches) == 2
+    assert len(list(run.folder.glob("outputs-*.json"))) == 2
+
+
+def test_translations_are_text(run):
+    vocabulary, source = run.corpus.target, run.corpus.test.pairs.source
+    outputs = translate(run.model, source, run.config.decode, run.device)
+    for line, output in zip(TRANSLATION.outputs(run), outputs, strict=True):
+        assert "</s>" not in line
+        assert line.replace(" ", "") == "".join(vocabulary.decode(output))  # white space is all that changes
+
+
+def test_examples_are_the_first_sentences_of_the_test_set(run):
+    table = examples(run, 3)
+    assert list(table.columns) == ["source", "reference", "translation"]
+    assert list(zip(table["source"], table["reference"], strict=True)) == run.corpus.test.text[:3]
+    assert list(table["translation"]) == TRANSLATION.outputs(run)[:3]
+    assert len(examples(run, 100)) == 8
+
+
+def test_a_sentence_that_is_typed_in(run):
+    source, _ = run.corpus.test.text[0]
+    assert apply(run, source) == TRANSLATION.outputs(run)[0]
+    assert isinstance(apply(run, "Zzz qqq 5!"), str)  # words that nobody knows
+
+
+def test_an_empty_sentence_has_some_translation(run):
+    assert isinstance(apply(run, ""), str)
+    assert isinstance(apply(run, "  "), str)

@@ -1,0 +1,247 @@
+"""Profiles expanded into runs."""
+
+import pytest
+
+from headdiv.core.errors import ConfigError
+from headdiv.data.download import load_registry
+from headdiv.experiments.profiles import Runs, run_config
+from headdiv.methods import METHODS
+from headdiv.tasks import TASKS
+
+EXPERIMENT = "deacon/translation"
+SEVEN = ["baseline", "direct-8", "direct-3", "average-8", "average-3", "nonlinear-8", "nonlinear-3"]
+HERE = "experiments.deacon/translation"
+KNOWN_METHODS = ", ".join(sorted(METHODS))
+KNOWN = ", ".join(sorted([*load_registry(), "toy"]))
+
+
+def refusal(call):
+    with pytest.raises(ConfigError) as found:
+        call()
+    return str(found.value)
+
+
+def place(project, line):
+    return f"{project.home}/config/p.yaml, line {line}: {HERE}."
+
+
+PROFILE = """\
+title: test
+seeds: [1, 2]
+experiments:
+  deacon/translation:
+    data: {name: toy}
+"""
+
+
+def runs(project, more=""):
+    project.write_config("p", PROFILE + more)
+    return Runs("p")
+
+
+def test_every_profile_of_the_project_loads(monkeypatch):
+    from pathlib import Path
+
+    root = Path(__file__).parents[2]
+    monkeypatch.setenv("HEADDIV_HOME", str(root))
+    profiles = sorted(path.stem for path in (root / "config").glob("*.yaml"))
+    assert {"multi30k", "quick"} <= set(profiles)
+    for profile in profiles:
+        found = Runs(profile)
+        assert found.name == profile
+        for experiment in found.experiments():
+            of_one = found.of(experiment)
+            assert len({config.hash for config in of_one}) == len(of_one)
+    for profile in ("multi30k", "quick"):
+        assert [config.variant for config in Runs(profile).of(EXPERIMENT)] == SEVEN
+    assert {config.kind for config in Runs("quick").all()} == set(TASKS)
+
+
+def test_the_seven_rows_come_in_the_papers_order_seed_by_seed(project):
+    found = runs(project)
+    assert [(c.variant, c.seed) for c in found.all()] == [(variant, seed) for variant in SEVEN for seed in (1, 2)]
+    assert found.experiments() == [EXPERIMENT]
+    assert found.of(EXPERIMENT) == found.all()
+    assert {(c.paper, c.task) for c in found.all()} == {("deacon", "translation")}
+    one = found.one(EXPERIMENT, "direct-8", 2)
+    assert one == run_config("p", EXPERIMENT, "direct-8", 2)
+    assert one.method == {
+        "name": "deacon",
+        "architecture": "direct",
+        "m": 8,
+        "delta_p": 0.2,
+        "delta_p_schedule": "constant",
+        "xi": 0.8,
+        "gha_steps": 500,
+        "direction": "gha",
+    }
+
+
+def test_variants_are_chosen_and_defined(project):
+    more = """\
+    define:
+      direct-5: {name: deacon, architecture: direct, m: 5, xi: 0.5}
+    methods:
+      deacon: {xi: 0.6, delta_p: 0.05}
+"""
+    chosen = runs(project, f"{more}    variants: [direct-5, baseline, average-3]\n").all()
+    assert [c.variant for c in chosen[::2]] == ["direct-5", "baseline", "average-3"]
+    methods = {c.variant: c.method for c in chosen}
+    told = {variant: (method["xi"], method["delta_p"]) for variant, method in methods.items() if len(method) > 1}
+    assert told == {"direct-5": (0.5, 0.05), "average-3": (0.6, 0.05)}  # a definition's own options win
+    assert methods["direct-5"]["m"] == 5
+    assert methods["baseline"] == {"name": "baseline"}
+    assert [c.variant for c in runs(project, more).all()[::2]] == [*SEVEN, "direct-5"]
+    # options for a method stand over those of the paper's file
+    assert runs(project, "    methods: {deacon: {m: 2}}\n").one(EXPERIMENT, "direct-8", 1).method["m"] == 2
+
+
+def test_a_profile_may_lie_anywhere(project, tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text(PROFILE)
+    assert Runs(str(path)).name == "own"
+    assert Runs(str(path)).all() == runs(project).all()
+
+
+@pytest.mark.parametrize(
+    ("more", "line", "message"),
+    [
+        ("    variants: [direct-9]\n", 6, "variants.0: unknown variant 'direct-9'; did you mean 'direct-8'?"),
+        (
+            "    variants:\n      - baseline\n      - x\n",
+            8,
+            f"variants.1: unknown variant 'x'; known here: {', '.join(sorted(SEVEN))}",
+        ),
+        (
+            "    define:\n      direct-9:\n        {name: deacon, architecture: direct,\n         m: 9}\n",
+            9,
+            "define.direct-9.m: 9 is more than the k = 8 inputs of the PCA layer (direct architecture, 8 heads)",
+        ),
+        (
+            "    methods:\n      deacon: {m: 9}\n",
+            7,
+            "methods.deacon.m: 9 is more than the k = 8 inputs of the PCA layer (direct architecture, 8 heads)",
+        ),
+        (
+            "    model: {heads: 4}\n",
+            4,
+            "variants.direct-8.m: 8 is more than the k = 4 inputs of the PCA layer (direct architecture, 4 heads)",
+        ),
+        ("    methods: {decon: {xi: 0.5}}\n", 6, "methods.decon: unknown method; did you mean 'deacon'?"),
+        ("    methods: {deacon: {deltap: 1}}\n", 6, "methods.deacon.deltap: unknown key; did you mean 'delta_p'?"),
+        ("    define: {a: {m: 2}}\n", 6, "define.a.name: unknown method None; known here: " + KNOWN_METHODS),
+        (
+            "    define: {a: {name: [deacon]}}\n",
+            6,
+            "define.a.name: unknown method ['deacon']; did you mean 'deacon'?",
+        ),
+        ("    define: {a: {name: deacon}}\n", 6, "define.a.architecture: is missing"),
+        (
+            "    define: {a_b: {name: baseline}}\n",
+            6,
+            "define.a_b: a variant's name is made of letters, digits and hyphens",
+        ),
+    ],
+)
+def test_a_wrong_variant_or_method_is_named_with_its_line(project, more, line, message):
+    assert refusal(lambda: runs(project, more)) == place(project, line) + message
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("{name: multi40k}", f"name: 'multi40k' is not known; there are: {KNOWN}"),
+        ("{name: multi30k, test: test}", "test: 'test' is not known; there are: test_2016_flickr, "),
+        ("{name: multi30k, test: test_2016_flickr, target: xx}", "target: 'xx' is not known; there are: "),
+        ("{name: toy, target: fr}", "target: "),
+    ],
+)
+def test_data_that_is_not_there_is_named_with_its_line(project, data, message):
+    project.write_config("p", PROFILE.replace("{name: toy}", data))
+    found = refusal(lambda: Runs("p"))
+    assert found.startswith(place(project, 5) + f"data.{message}")
+    assert "\n" not in found
+
+
+OTHERS = """\
+title: test
+seeds: [1]
+experiments:
+  deacon/summarisation:
+    data: {name: toy, document_words: 50}
+  deacon/qa:
+    data: {name: toy}
+    decode: {max_answer_words: 5}
+  deacon/lm:
+    data:
+      name: toy
+      epoch_tokens: 100
+    model: {layers: 3, d_model: 32}
+"""
+
+
+def test_every_task_has_keys_of_its_own(project):
+    project.write_config("p", OTHERS)
+    by_task = {config.task: config for config in Runs("p").all() if config.variant == "baseline"}
+    assert by_task["summarisation"].data.document_words == 50
+    assert by_task["qa"].decode.max_answer_words == 5
+    assert by_task["lm"].model.layers == 3
+    assert [c.variant for c in Runs("p").of("deacon/lm")][:3] == ["baseline", "direct-16", "direct-8"]
+    for task, config in by_task.items():
+        kind = TASKS[task]
+        assert (type(config.data), type(config.model), type(config.decode)) == (kind.Data, kind.Model, kind.Decode)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("document_words", "context_words", "line 5: experiments.deacon/summarisation.data.context_words: unknown key"),
+        ("max_answer_words", "beam", "line 8: experiments.deacon/qa.decode.beam: unknown key; known here: "
+         "max_answer_words"),
+        ("layers: 3", "encoder_layers: 3", "line 13: experiments.deacon/lm.model.encoder_layers: unknown key; "
+         "did you mean 'layers'?"),
+        ("      epoch_tokens: 100\n", "", "line 10: experiments.deacon/lm.data.epoch_tokens: is missing"),
+        ("epoch_tokens: 100", "epoch_tokens: 100\n      mixture: {c4: 1}",
+         "line 13: experiments.deacon/lm.data.mixture.c4: unknown source"),
+        ("d_model: 32", "d_model: 30", "line 13: experiments.deacon/lm.model.heads: 16 does not divide d_model = 30"),
+        ("{name: toy}", "{name: mine, files: {train: a.json}}",
+         "line 7: experiments.deacon/qa.data.valid: 'valid' is not known; there are: train"),
+        ("{name: toy}", "{name: toy, files: {train: a.json}}",
+         "line 7: experiments.deacon/qa.data.name: 'toy' is generated; with 'files' give another name"),
+        ("{name: toy}", "{name: multi30k, test: valid}",
+         "line 7: experiments.deacon/qa.data.name: 'multi30k' has no file for 'examples' in split 'train'; "
+         "there are: de, en"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_another_tasks_keys_is_named_with_its_line(project, old, new, message):
+    assert OTHERS.count(old) == 1
+    project.write_config("p", OTHERS.replace(old, new))
+    assert refusal(lambda: Runs("p")).startswith(f"{project.home}/config/p.yaml, {message}")
+
+
+def test_more_components_than_heads_are_possible_in_the_nonlinear_architecture_only(project):
+    found = runs(project, "    define: {n: {name: deacon, architecture: nonlinear, m: 44}}\n")
+    assert found.one(EXPERIMENT, "n", 1).method["m"] == 44
+
+
+@pytest.mark.parametrize(
+    ("experiment", "variant", "seed", "message"),
+    [
+        ("deacon/translatoin", "baseline", 1, "no experiment 'deacon/translatoin'; did you mean 'deacon/translation'?"),
+        ("x", "baseline", 1, "no experiment 'x'; known here: deacon/translation"),
+        (EXPERIMENT, "basline", 1, "no variant 'basline'; did you mean 'baseline'?"),
+        (EXPERIMENT, "x", 1, f"no variant 'x'; known here: {', '.join(sorted(SEVEN))}"),
+        (EXPERIMENT, "baseline", 3, "no seed 3; its seeds are 1, 2"),
+    ],
+)
+def test_a_run_that_is_not_there_is_named(project, experiment, variant, seed, message):
+    found = runs(project)
+    assert refusal(lambda: found.one(experiment, variant, seed)) == f"profile p: {message}"
+
+
+def test_methods_hold_options_and_name_no_other_method(project):
+    more = "    methods:\n      deacon: {name: baseline}\n"
+    assert refusal(lambda: runs(project, more)) == (
+        f"{place(project, 7)}methods.deacon.name: options of a method stand here; "
+        "another method is a variant under 'define'"
+    )

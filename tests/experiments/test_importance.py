@@ -1,0 +1,277 @@
+"""What masking heads changes: in passes, in decoding, in losses and scores; and what is left behind: nothing."""
+
+import json
+import math
+
+import pytest
+import torch
+from examples import EXAMPLES, some_pairs, tiny
+from small_runs import SMALL, small_config, untrained
+
+from headdiv.core.errors import DataError
+from headdiv.experiments import importance
+from headdiv.experiments.importance import (
+    SCORES,
+    HeadChange,
+    Kept,
+    head_importance,
+    heads_of,
+    importance_record,
+    masked_heads,
+    masked_loss,
+    masked_score,
+    masks_without,
+    pruning_curve,
+    pruning_order,
+)
+from headdiv.methods.moa import MixtureAttention
+from headdiv.nn.attention import record_heads
+from headdiv.nn.batching import make_batch
+from headdiv.nn.config import DecodeConfig
+from headdiv.nn.decoding import translate
+from headdiv.tasks import TASKS
+from headdiv.tasks.base import held_out_loss
+
+ALL = [options for each in EXAMPLES.values() for options in each]
+DECODE = DecodeConfig(beam=2, max_length_factor=1.0, max_length_offset=3)
+
+
+def hooks(model):
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+# ---- masking
+
+
+@pytest.mark.parametrize("options", ALL, ids=lambda options: options["name"])
+def test_masks_reach_every_methods_heads_and_leave_nothing_behind(options):
+    model, _ = tiny(options)
+    own = hooks(model)  # a method may have some
+    batch = make_batch(some_pairs(), range(6))
+    heads = options.get("k", 3)
+    assert heads_of(model) == {"encoder 1": heads, "decoder 1": heads, "cross 1": heads}
+    with torch.no_grad():
+        plain = model(batch)
+        for place in heads_of(model):
+            with masked_heads(model, {place: [0] + [1] * (heads - 1)}):
+                assert not torch.allclose(model(batch), plain)
+            with masked_heads(model, {place: torch.ones(heads)}):
+                assert torch.equal(model(batch), plain)
+        assert torch.equal(model(batch), plain)
+    assert hooks(model) == own
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
+def test_a_masked_head_is_one_without_its_part_of_w_o(kind):
+    """Head i owns columns i·K to (i+1)·K of the output stage."""
+    model, _ = tiny({"name": "baseline"})
+    batch = make_batch(some_pairs(), range(6))
+    with torch.no_grad():
+        with masked_heads(model, {f"{kind} 1": [1, 0, 1]}):
+            found = model(batch)
+        stack = model.encoder if kind == "encoder" else model.decoder
+        stack[0].attention[kind].output.weight[:, 4:8] = 0
+        torch.testing.assert_close(found, model(batch))
+
+
+def test_a_masked_slot_is_one_without_its_gate():
+    model, _ = tiny({"name": "moa", "experts": 5, "k": 3})
+    batch = make_batch(some_pairs(), range(6))
+    module = model.encoder[0].attention["encoder"]
+    assert isinstance(module, MixtureAttention)
+    with torch.no_grad(), masked_heads(model, {"encoder 1": [1, 1, 0]}), record_heads(model) as records:
+        caught = {}
+        module.register_forward_hook(lambda _, __, output: caught.update(output=output))
+        model(batch)
+    record = records[0]
+    gates = record.routing.probabilities.gather(1, record.routing.experts)
+    chosen = module.output.weight[record.routing.experts[:, :2]]
+    expected = torch.einsum("tk,tki,tkid->td", gates[:, :2], record.outputs[:, :2], chosen)
+    torch.testing.assert_close(caught["output"], expected + module.output_bias)
+
+
+@pytest.mark.parametrize("options", ALL, ids=lambda options: options["name"])
+def test_cached_decoding_masks_the_same_heads(options):
+    """One token at a time gives what teacher forcing on the same tokens gives."""
+    model, _ = tiny(options)
+    heads = options.get("k", 3)
+    masks = {"decoder 1": [0] + [1] * (heads - 1), "cross 1": [1] * (heads - 1) + [0]}
+    batch = make_batch(some_pairs(1, seed=5), [0])
+    with torch.no_grad():
+        memory = model.encode(batch.source, batch.encoder)
+        with masked_heads(model, masks):
+            expected = model.decode(batch, memory) @ model.output_weight.T
+            caches = model.start(memory[None], memory.new_zeros(1, len(memory)), len(batch.target_in))
+            steps = [model.step(word[None], i, caches)[0] for i, word in enumerate(batch.target_in)]
+        torch.testing.assert_close(torch.stack(steps), expected)
+
+
+def test_a_search_sees_the_masks_and_the_next_one_does_not():
+    model, _ = tiny({"name": "baseline"}, dtype=torch.float32)
+    sources = some_pairs(6, seed=3).source
+    plain = translate(model, sources, DECODE)
+    with masked_heads(model, {place: [0, 0, 0] for place in heads_of(model)}):
+        masked = translate(model, sources, DECODE)
+    assert masked != plain
+    assert translate(model, sources, DECODE) == plain
+
+
+def test_masks_nest_and_go_away_after_an_error():
+    model, _ = tiny({"name": "baseline"})
+    batch = make_batch(some_pairs(), range(6))
+    with torch.no_grad(), masked_heads(model, {"cross 1": [0, 0, 1]}):
+        expected = model(batch)
+    with torch.no_grad(), masked_heads(model, {"cross 1": [0, 1, 1]}), masked_heads(model, {"cross 1": [1, 0, 1]}):
+        torch.testing.assert_close(model(batch), expected)
+
+    def fail():
+        with masked_heads(model, {"cross 1": [0, 1, 1]}):
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert hooks(model) == 0
+
+
+def test_half_precision_stays_half():
+    model, _ = tiny({"name": "baseline"}, dtype=torch.bfloat16)
+    with torch.no_grad(), masked_heads(model, {"encoder 1": [0.0, 1.0, 1.0]}):
+        assert model(make_batch(some_pairs(), range(6))).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("masks", "sentence"),
+    [
+        ({"cross 2": [1, 1, 1]}, "the model has no attention 'cross 2'; there are: encoder 1, decoder 1, cross 1"),
+        ({"encoder 1": [1, 1]}, "encoder 1 has 3 heads, found a mask of 2 numbers"),
+    ],
+)
+def test_masks_that_fit_nothing_are_refused(masks, sentence):
+    model, _ = tiny({"name": "baseline"})
+    with pytest.raises(DataError) as found, masked_heads(model, {"decoder 1": [1, 1, 0], **masks}):
+        pass
+    assert str(found.value) == sentence
+    assert hooks(model) == 0
+
+
+# ---- importance
+
+
+@pytest.mark.parametrize("task", SMALL)
+def test_importance_is_the_change_of_the_loss_for_any_task(folder, task):
+    run = untrained(small_config(task))
+    found = head_importance(run)
+    assert [(each.place, each.head) for each in found] == [
+        (place, head) for place in heads_of(run.model) for head in (1, 2, 3, 4)
+    ]
+    kind = TASKS[task]
+    before = held_out_loss(kind, run.model, run.corpus, "valid", run.config, "cpu")["nll"]
+    assert masked_loss(run) == before
+    stack = run.model.decoder[0].attention["decoder"]
+    with torch.no_grad():
+        stack.output.weight[:, 8:12] = 0
+    after = held_out_loss(kind, run.model, run.corpus, "valid", run.config, "cpu")["nll"]
+    (third,) = (each for each in found if (each.place, each.head) == ("decoder 1", 3))
+    assert third.change == pytest.approx(after - before, abs=1e-6)
+    assert third.score is None
+
+
+def test_a_head_that_says_nothing_does_not_matter(folder):
+    run = untrained(small_config("lm"))
+    with torch.no_grad():
+        run.model.decoder[0].attention["decoder"].output.weight[:, :4] = 0
+    found = head_importance(run)
+    assert found[0].change == pytest.approx(0, abs=1e-6)
+    assert all(abs(each.change) > 1e-6 for each in found[1:])
+    assert pruning_order(run, found)[0] in [("decoder 1", each.head) for each in found if each.change <= 1e-6]
+
+
+def test_importance_beside_heads_that_are_gone(folder):
+    run = untrained(small_config("lm"))
+    found = head_importance(run, gone=[("decoder 1", 2)])
+    assert [each.head for each in found] == [1, 3, 4]
+    expected = masked_loss(run, {"decoder 1": [0, 0, 1, 1]}) - masked_loss(run, {"decoder 1": [1, 0, 1, 1]})
+    assert found[0].change == pytest.approx(expected)
+    with pytest.raises(DataError) as refused:
+        head_importance(run, gone=[("decoder 1", 5)])
+    assert str(refused.value) == "the model has no head 5 in 'decoder 1'; there are: 4 in decoder 1"
+
+
+# ---- scores
+
+
+def test_every_task_has_a_score():
+    assert set(SCORES) == set(TASKS)
+
+
+@pytest.mark.parametrize("task", SMALL)
+def test_a_score_is_the_tasks_own_and_nothing_that_is_kept_changes(folder, task):
+    run = untrained(small_config(task))
+    kept = TASKS[task].scores(run)
+    before = {path: path.read_bytes() for path in run.folder.iterdir()}
+    assert masked_score(run)["value"] == pytest.approx(kept[SCORES[task]]["value"])
+    masked_score(run, {place: [0] * count for place, count in heads_of(run.model).items()})
+    assert {path: path.read_bytes() for path in run.folder.iterdir()} == before
+
+
+def test_scores_without_each_head(folder):
+    run = untrained(small_config("lm"))
+    found = head_importance(run, with_score=True)
+    plain = masked_score(run)["value"]
+    for each in found:
+        without = masked_score(run, masks_without(run.model, [(each.place, each.head)]))["value"]
+        assert each.score == pytest.approx(without - plain)
+
+
+# ---- pruning
+
+
+def test_the_order_is_measured_anew_at_half(monkeypatch):
+    """What matters least at first goes first; then what matters least to the half that is left."""
+    asked = []
+    first = [HeadChange("encoder 1", head, change) for head, change in enumerate([0.4, -0.1, 0.2, 0.3], start=1)]
+
+    def measured(run, gone=(), with_score=False):
+        asked.append(list(gone))
+        return [HeadChange("encoder 1", 1, 0.1), HeadChange("encoder 1", 4, 0.9)]
+
+    monkeypatch.setattr(importance, "head_importance", measured)
+    assert pruning_order(None, first) == [("encoder 1", head) for head in (2, 3, 1, 4)]
+    assert asked == [[("encoder 1", 2), ("encoder 1", 3)]]
+
+
+def test_a_curve_goes_from_all_heads_to_none(folder):
+    run = untrained(small_config("lm"))
+    order = pruning_order(run)
+    assert sorted(order) == [("decoder 1", head) for head in (1, 2, 3, 4)]
+    curve = pruning_curve(run, order=order)
+    assert [point.kept for point in curve] == [4, 3, 2, 1, 0]
+    assert curve[0] == Kept(4, masked_loss(run), masked_score(run)["value"])
+    assert curve[-1].loss == masked_loss(run, {"decoder 1": [0, 0, 0, 0]})
+    assert curve[1].loss == masked_loss(run, masks_without(run.model, order[:1]))
+    assert [point.kept for point in pruning_curve(run, steps=2, order=order)] == [4, 2, 0]
+    assert [point.kept for point in pruning_curve(run, order=order[:1])] == [4, 3]
+    for steps, named, sentence in [
+        (0, order, "steps: 0, expected 1 at least"),
+        (1, order[:1] * 2, f"order: decoder 1 {order[0][1]} stands in it more than once"),
+        (1, [("decoder 1", 0)], "the model has no head 0 in 'decoder 1'; there are: 4 in decoder 1"),
+        (1, [("encoder 1", 1)], "the model has no head 1 in 'encoder 1'; there are: 4 in decoder 1"),
+    ]:
+        with pytest.raises(DataError) as refused:
+            pruning_curve(run, steps=steps, order=named)
+        assert str(refused.value) == sentence
+
+
+def test_the_record_holds_all_of_it_as_json(folder):
+    run = untrained(small_config("qa"))
+    told = importance_record(run, steps=2)
+    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    assert told["modules"] == {"encoder 1": 4, "decoder 1": 4, "cross 1": 4}
+    assert len(told["heads"]) == len(told["order"]) == 12
+    assert [point["kept"] for point in told["curve"]] == [12, 6, 0]
+    assert told["loss"]["value"] == told["curve"][0]["loss"] == masked_loss(run)
+    assert told["loss"]["unit"] == "nats/answer"
+    assert told["score"]["name"] == "f1"
+    assert told["score"]["value"] == told["curve"][0]["score"]
+    assert told["hash"] == run.folder.name
+    assert math.isfinite(told["seconds"])

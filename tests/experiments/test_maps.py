@@ -1,0 +1,151 @@
+"""Attention maps of texts that are typed in: labels, weights, and what is refused."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from small_runs import small_config, untrained
+from test_tasks_mlm import small
+
+from headdiv.core.errors import DataError
+from headdiv.data.subwords import train
+from headdiv.data.words import Vocabulary
+from headdiv.experiments.attention_maps import attention_maps
+from headdiv.experiments.running import load_run
+from headdiv.nn.attention import record_heads
+from headdiv.nn.batching import BEGIN, END
+from headdiv.tasks import TASKS
+
+SOURCE = "The old dog sees a small cat."
+
+
+@pytest.fixture
+def run(finished):
+    return load_run(finished.config("direct-8"))
+
+
+def check(maps):
+    for told in maps.values():
+        heads, queries, keys = told.weights.shape
+        assert (queries, keys) == (len(told.queries), len(told.keys))
+        np.testing.assert_allclose(told.weights.sum(-1), np.ones((heads, queries)), atol=1e-5)
+
+
+def test_a_translation_is_shown_with_the_models_own_output(run):
+    maps = attention_maps(run, SOURCE)
+    check(maps)
+    assert list(maps) == ["encoder 1", "decoder 1", "cross 1"]
+    words = ["The", "old", "dog", "sees", "a", "small", "cat", ".", "</s>"]
+    known = run.corpus.source.words
+    assert maps["encoder 1"].queries == [word if word in known else "<unk>" for word in words]
+    assert maps["encoder 1"].queries == maps["encoder 1"].keys == maps["cross 1"].keys
+    assert maps["cross 1"].queries == maps["decoder 1"].queries == maps["decoder 1"].keys
+    shown = maps["decoder 1"].queries
+    assert shown[0] == "<s>"
+    assert " ".join(shown[1:]).replace(" .", ".") == TASKS["translation"].apply(run, SOURCE)
+    assert maps["encoder 1"].weights.shape[0] == 8
+    assert not np.triu(maps["decoder 1"].weights, 1).any()  # nothing later is seen
+
+
+def test_weights_are_the_models(run):
+    """Those of a pair of the corpus, given as text."""
+    source, target = run.corpus.test.text[0]
+    maps = attention_maps(run, source, target)
+    batch = next(TASKS["translation"].held_out(run.corpus, "test", run.config))
+    with torch.no_grad(), record_heads(run.model) as records:
+        run.model(batch)
+    at = batch.numbers.tolist().index(0)
+    for record in records:
+        sides = record.layout.queries, record.layout.keys
+        window = int((sides[0].sentences == at).any(1).nonzero())
+        queries, keys = ((side.sentences[window] == at).nonzero().flatten() for side in sides)
+        expected = record.weights[window][:, queries][:, :, keys]
+        found = maps[f"{record.spec.kind} {record.spec.layer + 1}"].weights
+        np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)
+
+
+def test_one_head_is_a_table(run):
+    told = attention_maps(run, SOURCE)["cross 1"]
+    table = told.head(8)
+    assert list(table.index) == told.queries
+    assert list(table.columns) == told.keys
+    assert np.array_equal(table.to_numpy(), told.weights[7])
+    for number in (0, 9):
+        with pytest.raises(DataError) as found:
+            told.head(number)
+        assert str(found.value) == f"head {number}: the heads are 1 to 8"
+
+
+def test_pieces_of_words_are_labels(run):
+    pieces = train([["dog", "old", "dogs", "older", "cold"]] * 3, 6)
+    words = Vocabulary([*run.corpus.source.words[:4], *pieces.encode(["dog", "old"]), "x"])
+    size = len(run.corpus.target.words)
+    target = Vocabulary([*words.words, *(f"w{i}" for i in range(size - len(words)))])
+    run = replace(run, corpus=replace(run.corpus, source=words, target=target, subwords=pieces))
+    maps = attention_maps(run, "dog old", "old")
+    assert maps["encoder 1"].queries == [*pieces.encode(["dog", "old"]), "</s>"]
+    assert maps["decoder 1"].queries == ["<s>", *pieces.encode(["old"])]
+
+
+def test_no_words_at_all(run):
+    maps = attention_maps(run, "", "")
+    check(maps)
+    assert maps["cross 1"].queries == [run.corpus.target.words[BEGIN]]
+    assert maps["cross 1"].keys == [run.corpus.source.words[END]]
+
+
+def test_a_summary_is_cut_as_the_model_reads_it(folder):
+    run = untrained(small_config("summarisation"))
+    document = " ".join(["dog"] * 40)
+    maps = attention_maps(run, document, document)
+    check(maps)
+    assert len(maps["encoder 1"].queries) == 25 + 1
+    assert len(maps["decoder 1"].queries) == 12 + 1
+
+
+def test_a_question_and_its_passage(folder):
+    run = untrained(small_config("qa"))
+    asked = run.corpus.test.questions[0]
+    maps = attention_maps(run, asked.context, asked.question)
+    check(maps)
+    assert maps["cross 1"].keys[-1] == "</s>"
+    words = [run.corpus.vocabulary.words[i] for i in run.corpus.test.pairs.target[0]]
+    assert maps["decoder 1"].queries == words
+    assert np.triu(maps["decoder 1"].weights, 1).any()  # a passage is read as a whole
+    for told, sentence in (
+        ([asked.context], "a passage without a question: give the question as the second text"),
+        ([asked.context, " "], "a question and a passage of at least one word each are needed"),
+    ):
+        with pytest.raises(DataError) as found:
+            attention_maps(run, *told)
+        assert str(found.value) == sentence
+
+
+@pytest.mark.parametrize("boundaries", [True, False])
+def test_a_language_model_reads_a_text_behind_a_mark(folder, boundaries):
+    run = untrained(small_config("lm", data={"boundaries": boundaries}))
+    maps = attention_maps(run, "the dog\n")
+    check(maps)
+    assert list(maps) == ["decoder 1"]
+    labels = maps["decoder 1"].queries
+    assert labels[0] == "<|endoftext|>"
+    assert "".join(labels[1:]) == "the␣dog↵"
+    assert not np.triu(maps["decoder 1"].weights, 1).any()
+    assert len(attention_maps(run, "dog " * 100)["decoder 1"].keys) == 32  # as much as the context holds …
+    ends = [attention_maps(run, "dog " * 100 + last)["decoder 1"].keys[-1] for last in ("sees", "sleeps")]
+    assert ends[0] != ends[1]  # … of its end, as where it is continued
+    with pytest.raises(DataError) as found:
+        attention_maps(run, "the", "dog")
+    assert str(found.value) == "a language model reads one text, found two"
+
+
+def test_a_masked_model_reads_blanks(folder):
+    run = untrained(small())
+    maps = attention_maps(run, "the [MASK] dog")
+    check(maps)
+    labels = maps["encoder 1"].queries
+    assert labels.count("[MASK]") == 1
+    assert "".join(labels[1:]) == "the[MASK]␣dog"
+    assert np.triu(maps["encoder 1"].weights, 1).any()
+    assert "[MASK]" not in attention_maps(run, "the dog")["encoder 1"].keys

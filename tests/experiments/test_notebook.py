@@ -1,0 +1,95 @@
+"""Notebooks as steps of the pipeline."""
+
+import json
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from headdiv.core import progress
+from headdiv.core.errors import DataError, HeaddivError
+from headdiv.experiments.notebooks import execute
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADDIV_HOME", str(tmp_path))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))  # `execute` sets both; taken back at the end
+    monkeypatch.setenv(progress.PLAIN, "")
+    return tmp_path
+
+
+def write(folder, *cells):
+    """A notebook of a cell with parameters and these cells of code or, if they begin with #, of text."""
+    parameters = new_code_cell("a = 1", metadata={"tags": ["parameters"]})
+    others = [new_markdown_cell(c) if c.startswith("#") else new_code_cell(c) for c in cells]
+    path = folder / "some.ipynb"
+    metadata = {"kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}}
+    nbformat.write(new_notebook(cells=[parameters, *others], metadata=metadata), path)
+    return path
+
+
+def outputs(path):
+    cells = json.loads(path.read_text())["cells"]
+    return ["".join(part["text"]) for cell in cells for part in cell.get("outputs", []) if "text" in part]
+
+
+def test_a_notebook_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(DataError) as found:
+        execute(tmp_path / "a.ipynb", tmp_path / "b.ipynb", {}, tmp_path / "scratch")
+    assert str(found.value) == f"{tmp_path}/a.ipynb: no such notebook"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_an_executed_notebook_is_kept_whole(folder):
+    notebook = write(folder, "import os\nprint(a, os.getcwd())", "print(os.environ['HEADDIV_PROGRESS'])")
+    before = notebook.read_bytes()
+    output, scratch = folder / "results" / "run.ipynb", folder / "scratch"
+    execute(notebook, output, {"a": "3.10"}, scratch)
+    assert outputs(output) == [f"3.10 {folder}\n", "plain\n"]
+    assert notebook.read_bytes() == before
+    assert [path.name for path in output.parent.iterdir()] == ["run.ipynb"]
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_failing_cell_leaves_the_earlier_output_and_the_copy(folder, earlier):
+    notebook = write(folder, "print('fine')", "raise ValueError('no such thing')", "print('not reached')")
+    output, scratch = folder / "results" / "run.ipynb", folder / "scratch"
+    if earlier:
+        output.parent.mkdir()
+        output.write_text("earlier")
+    with pytest.raises(HeaddivError) as found:
+        execute(notebook, output, {}, scratch)
+    copy = scratch / "some.ipynb"
+    assert str(found.value) == f"{notebook}, cell 3: ValueError: no such thing (the copy is {copy})"
+    assert output.read_text() == "earlier" if earlier else not output.exists()
+    assert not earlier or [path.name for path in output.parent.iterdir()] == ["run.ipynb"]
+    assert "fine\n" in outputs(copy)
+    assert "not reached\n" not in outputs(copy)
+
+
+@pytest.mark.slow
+def test_a_kernel_that_dies_is_one_sentence_too(folder):
+    notebook = write(folder, "import os\nos._exit(9)  # as when memory runs out")
+    with pytest.raises(HeaddivError) as found:
+        execute(notebook, folder / "run.ipynb", {}, folder / "scratch")
+    assert str(found.value) == f"{notebook}: the kernel died (the copy is {folder / 'scratch' / 'some.ipynb'})"
+    assert not (folder / "run.ipynb").exists()
+
+
+@pytest.mark.slow
+def test_a_page_asks_nothing_of_the_network(folder):
+    import re
+
+    notebook = write(folder, "# Title\n\nInline $x^2$ and\n\n$$ \\sqrt{\\xi} $$", "print(a)")
+    page = folder / "page.html"
+    execute(notebook, page, {"a": 5}, folder / "scratch")
+    text = page.read_text()
+    assert not re.search(r"""(src|href)\s*=\s*["']?https?:""", text)
+    assert "@import" not in text
+    assert text.count("<math") == 2
+    assert "$" not in re.sub(r"<(script|style).*?</\1>", "", text, flags=re.DOTALL)
+    assert list((folder / "scratch").iterdir()) == []

@@ -1,0 +1,185 @@
+"""What the papers report, as it is printed there."""
+
+import pytest
+
+from headdiv.core.errors import ConfigError
+from headdiv.experiments.papers import FOLDER, data_table_of, load_paper, load_task, task_of
+from headdiv.methods import METHODS, check_method
+from headdiv.nn.config import LMConfig, ModelConfig
+
+PAPERS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+LABELS = {"baseline": "Baseline Transformer", "direct": "Direct", "average": "Average", "nonlinear": "Non-Linear"}
+
+# DEACON's tables, typed from the paper's text: columns, then rows.
+PRINTED = {
+    "translation": (
+        "Table 3",
+        ["parameters", "training_loss", "validation_accuracy", "bleu", "parameters_of_base"],
+        {
+            "baseline": (5370112, 0.8211, 68.63, 28.4, 100.00),
+            "direct-8": (5373616, 0.8031, 69.75, 28.9, 100.07),
+            "direct-3": (5127586, 0.9887, 68.30, 28.3, 95.48),
+            "average-8": (4992688, 0.8255, 67.78, 28.1, 92.97),
+            "average-3": (4984738, 1.1382, 63.70, 26.8, 92.82),
+            "nonlinear-8": (5372800, 0.9916, 68.02, 28.2, 100.05),
+            "nonlinear-3": (5125690, 0.8689, 67.68, 28.1, 95.45),
+        },
+    ),
+    "summarisation": (
+        "Table 4",
+        ["parameters", "training_loss", "rouge1", "rouge2", "rougeL"],
+        {
+            "baseline": (5370112, 3.245, 32.45, 11.78, 25.67),
+            "direct-8": (5373616, 3.187, 33.12, 12.05, 26.21),
+            "direct-3": (5127586, 3.356, 32.38, 11.72, 25.59),
+            "average-8": (4992688, 3.278, 32.01, 11.56, 25.33),
+            "average-3": (4984738, 3.512, 30.87, 11.02, 24.45),
+            "nonlinear-8": (5372800, 3.298, 32.23, 11.69, 25.48),
+            "nonlinear-3": (5125690, 3.321, 32.09, 11.63, 25.37),
+        },
+    ),
+    "qa": (
+        "Table 5",
+        ["parameters", "training_loss", "em", "f1", "parameters_of_base"],
+        {
+            "baseline": (5370112, 2.876, 67.89, 77.45, 100.00),
+            "direct-8": (5373616, 2.812, 68.73, 78.21, 100.07),
+            "direct-3": (5127586, 2.934, 67.65, 77.18, 95.48),
+            "average-8": (4992688, 2.901, 67.42, 76.95, 92.97),
+            "average-3": (4984738, 3.087, 65.78, 75.32, 92.82),
+            "nonlinear-8": (5372800, 2.889, 67.98, 77.56, 100.05),
+            "nonlinear-3": (5125690, 2.923, 67.54, 77.09, 95.45),
+        },
+    ),
+    "lm": (
+        "Table 6",
+        ["parameters", "perplexity", "training_days", "inference_ms", "convergence_epoch"],
+        {
+            "baseline": (354818048, 9.86, 8.5, 41, 2.7),
+            "direct-16": (354850816, 9.41, 8.8, 42, 2.3),
+            "direct-8": (354023424, 9.57, 8.0, 37, 2.5),
+            "average-16": (354588672, 9.63, 8.6, 40, 2.6),
+            "average-8": (353761280, 9.98, 7.8, 36, 2.9),
+            "nonlinear-16": (354899968, 9.52, 9.0, 44, 2.4),
+            "nonlinear-8": (354072576, 9.61, 8.2, 39, 2.6),
+        },
+    ),
+}
+TABLE_2 = {
+    "CommonCrawl": (67.0, 200.82, 66.99, 214.72),
+    "C4": (15.0, 44.98, 15.00, 48.06),
+    "GitHub": (4.5, 13.51, 4.51, 14.42),
+    "Books": (4.5, 13.49, 4.50, 14.39),
+    "Wikipedia": (4.5, 13.50, 4.50, 14.41),
+    "ArXiv": (2.5, 7.49, 2.50, 8.01),
+    "StackExchange": (2.0, 5.99, 2.00, 6.41),
+}
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_paper_loads(name):
+    paper = load_paper(name)
+    assert paper.title
+    assert paper.tasks
+    for kind, task in paper.tasks.items():
+        model = LMConfig if (task.kind or kind) in ("lm", "mlm") else ModelConfig
+        own = task.sizes.model if task.sizes else {"encoder_layers": 6, "decoder_layers": 6} if name != "deacon" else {}
+        assert task.variants
+        for variant, row in task.variants.items():
+            assert set(row.reported) <= set(task.columns), variant
+            sizes = model(**(own if model is ModelConfig or task.sizes else {}) | row.model)
+            assert check_method(row.method, sizes)["name"] == row.method["name"]
+    for table in paper.tables.values():
+        assert table.task in paper.tasks
+        for source, row in table.rows.items():
+            assert set(row) <= set(table.columns), source
+
+
+def test_the_projects_own_comparison_reports_nothing_and_has_every_method():
+    rows = load_task("headtohead", "translation").variants
+    assert all(row.reported == row.model == {} for row in rows.values())
+    assert {row.method["name"] for row in rows.values()} == set(METHODS)
+    labels = [row.label for row in rows.values()]
+    assert len(set(labels)) == len(labels)
+
+
+def test_every_table_of_deacon_is_checked_here():
+    assert list(load_paper("deacon").tasks) == list(PRINTED)
+    assert list(load_paper("deacon").tables) == ["sources"]
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_a_table_of_deacon(name):
+    table, columns, rows = PRINTED[name]
+    task = load_task("deacon", name)
+    assert task.table == table
+    assert list(task.columns) == columns
+    assert all(list(row.reported) == columns for row in task.variants.values())
+    assert {variant: tuple(row.reported.values()) for variant, row in task.variants.items()} == rows
+    for variant, row in task.variants.items():
+        architecture, _, m = variant.partition("-")
+        assert row.label == f"{LABELS[architecture]}-{m}".rstrip("-")
+        expected = {"name": "deacon", "architecture": architecture, "m": int(m)} if m else {"name": "baseline"}
+        assert row.method == expected
+
+
+def test_table_2_of_deacon():
+    table = data_table_of("deacon/sources")
+    assert (table.table, table.task) == ("Table 2", "lm")
+    assert {source: tuple(row.values()) for source, row in table.rows.items()} == TABLE_2
+    assert all(list(row) == list(table.columns) for row in table.rows.values())
+    sums = [round(sum(column), 2) for column in zip(*TABLE_2.values(), strict=True)]
+    assert sums == [100.0, 299.78, 100.0, 320.42]  # the last line of the paper's table
+    assert data_table_of("deacon/translation") is None
+
+
+@pytest.mark.parametrize("name", ["translation", "qa"])
+def test_every_share_of_base_follows_from_its_count(name):
+    rows = load_task("deacon", name).variants
+    base = rows["baseline"].reported["parameters"]
+    wrong = [
+        name
+        for name, row in rows.items()
+        if f"{100 * row.reported['parameters'] / base:.2f}" != f"{row.reported['parameters_of_base']:.2f}"
+    ]
+    assert wrong == []
+
+
+def test_tables_4_and_5_repeat_the_counts_of_table_3():
+    counts = [
+        {variant: row.reported["parameters"] for variant, row in load_task("deacon", name).variants.items()}
+        for name in ("translation", "summarisation", "qa")
+    ]
+    assert counts[0] == counts[1] == counts[2]
+
+
+def test_what_the_notes_say_of_table_6_is_so():
+    counts = {variant: int(row.reported["parameters"]) for variant, row in load_task("deacon", "lm").variants.items()}
+    base = counts.pop("baseline")
+    assert sum((count - base) % 24 != 0 for count in counts.values()) == 5
+    for architecture in ("direct", "average", "nonlinear"):
+        assert counts[f"{architecture}-16"] - counts[f"{architecture}-8"] == 827_392
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: load_paper("decon"), "paper 'decon' is not known; did you mean 'deacon'?"),
+        (lambda: load_paper("zzz"), f"paper 'zzz' is not known; known here: {', '.join(PAPERS)}"),
+        (lambda: load_paper("../papers/deacon"), None),
+        (
+            lambda: load_task("deacon", "translate"),
+            "task 'translate' of deacon is not known; did you mean 'translation'?",
+        ),
+        (
+            lambda: load_task("deacon", ""),
+            "task '' of deacon is not known; known here: lm, qa, summarisation, translation",
+        ),
+        (lambda: task_of("deacon"), "task '' of deacon is not known; known here: lm, qa, summarisation, translation"),
+        (lambda: data_table_of("decon/sources"), "paper 'decon' is not known; did you mean 'deacon'?"),
+    ],
+)
+def test_what_is_not_there_is_named(call, message):
+    with pytest.raises(ConfigError) as found:
+        call()
+    assert message is None or str(found.value) == message

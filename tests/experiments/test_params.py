@@ -1,0 +1,170 @@
+"""Parameter counts against formulas, against DEACON's tables, and what follows from the architecture."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from conftest import EXPERIMENT
+
+from headdiv.__main__ import cli
+from headdiv.core.errors import ConfigError
+from headdiv.data.text_pairs import load_translation
+from headdiv.experiments import parameters as params
+from headdiv.experiments import running as training
+from headdiv.experiments.papers import load_task
+from headdiv.report.tables import parameter_table
+from headdiv.tasks import TASKS
+
+VARIANTS = ["baseline", "direct-8", "direct-3", "average-8", "average-3", "nonlinear-8", "nonlinear-3"]
+PAPERS_LM = ["baseline", "direct-16", "direct-8", "average-16", "average-8", "nonlinear-16", "nonlinear-8"]
+
+
+def after_the_heads(variant, d, h):
+    """What stands between the heads and the residual, counted by hand."""
+    K = d // h
+    architecture, _, m = variant.partition("-")
+    m = int(m or 0)
+    k = {"nonlinear": h * (h + 3) // 2}.get(architecture, h)
+    channels = k if architecture == "nonlinear" else d
+    pca = 2 * channels + k * m + m  # batch normalisation, w, b
+    return {
+        "baseline": d * d + d,
+        "direct": pca + m * K * d + d,
+        "average": pca + m * d + d,
+        "nonlinear": pca + m * K * d + d,
+    }[architecture]
+
+
+def formula(variant, source, target, d, h, ff, layers, outputs=None):
+    """Of the encoder-decoder: embeddings, projections, feed-forward, norms, and what stands after the heads."""
+    attention = 3 * d * d + after_the_heads(variant, d, h) + 2 * d  # and its layer norm
+    feed_forward = d * ff + ff + ff * d + d + 2 * d
+    return (source + target + (outputs or target)) * d + layers * (3 * attention + 2 * feed_forward)
+
+
+def lm_formula(variant, words, positions, d, h, ff, layers):
+    """Of the language model: biases everywhere, the output tied to the embedding."""
+    attention = 3 * d * d + 3 * d + after_the_heads(variant, d, h) + 2 * d
+    feed_forward = d * ff + ff + ff * d + d + 2 * d
+    return (words + positions) * d + layers * (attention + feed_forward)
+
+
+def test_audit_of_a_toy_profile_is_the_formula(project):
+    config = project.config()
+    project.write_profile("all", variants=None)
+    corpus = load_translation(config.data)
+    told = params.audit("all", EXPERIMENT)
+    sizes = (len(corpus.source), len(corpus.target), 16, 8, 16, 1)
+    assert {name: row["parameters"] for name, row in told.items()} == {
+        variant: formula(variant, *sizes) for variant in VARIANTS
+    }
+    assert not (project.home / "work").exists()
+
+
+def test_a_variant_of_ones_own_has_no_count_in_the_paper(project):
+    project.write_profile("own", define={"direct-5": {"name": "deacon", "architecture": "direct", "m": 5}},
+                          variants=["baseline", "direct-5"])  # fmt: skip
+    told = params.audit("own", EXPERIMENT)
+    assert (told["direct-5"]["paper"], told["direct-5"]["follows"]) == (None, None)
+    assert (told["baseline"]["paper"], told["baseline"]["follows"]) == (5370112, "yes")  # at its sizes
+    assert told["baseline"]["at_paper_sizes"] == 5370112
+    table = parameter_table("own", EXPERIMENT)
+    assert table.loc["baseline", "difference"] == 0
+    assert table["difference"].isna().tolist() == [False, True]
+    result = CliRunner().invoke(cli, ["params", EXPERIMENT, "--profile", "own"])
+    counts = [f"{told[name]['parameters']:>12,}" for name in ("baseline", "direct-5")]
+    assert result.output.splitlines() == [
+        f"baseline        {counts[0]}  at the paper's sizes    5,370,112  paper    5,370,112  follows: yes",
+        f"direct-5        {counts[1]}  at the paper's sizes    5,225,998  paper            –",
+    ]
+
+
+def vocabulary_is(monkeypatch, task, *sizes):
+    """These sizes, without the data."""
+    monkeypatch.setattr(type(TASKS[task]), "vocabulary", lambda self, config: sizes)
+
+
+PAPERS_SIZES = """\
+title: paper
+seeds: [1]
+experiments:
+  deacon/translation: {data: {name: multi30k, test: test_2016_flickr}}
+  deacon/summarisation: {data: {name: toy}}
+  deacon/qa: {data: {name: toy}}
+  deacon/lm: {data: {name: toy, epoch_tokens: 1000}}
+"""
+
+
+@pytest.fixture
+def papers_sizes(project):
+    """The paper's sizes, which are the defaults."""
+    return project.write_config("paper", PAPERS_SIZES)
+
+
+def test_every_count_of_table_3_comes_out_exactly(papers_sizes, monkeypatch):
+    """With the vocabularies of Multi30k at a minimal frequency of 5."""
+    vocabulary_is(monkeypatch, "translation", 3369, 3665)
+    result = CliRunner().invoke(cli, ["params", EXPERIMENT, "--profile", papers_sizes, "--json"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.output)
+    reported = {name: row.reported["parameters"] for name, row in load_task("deacon", "translation").variants.items()}
+    assert list(told) == VARIANTS
+    assert {name: row["parameters"] for name, row in told.items()} == reported
+    assert {name: row["paper"] for name, row in told.items()} == reported
+    assert {row["follows"] for row in told.values()} == {"yes"}
+    assert reported == {variant: formula(variant, 3369, 3665, 256, 8, 512, 2) for variant in VARIANTS}
+    assert (parameter_table(papers_sizes, EXPERIMENT)["difference"] == 0).all()
+
+
+def test_with_another_vocabulary_the_differences_follow_and_the_count_does_not(papers_sizes, monkeypatch):
+    """Table 4 repeats Table 3's counts, for data with another vocabulary."""
+    vocabulary_is(monkeypatch, "summarisation", 30000, 30000)
+    told = params.audit(papers_sizes, "deacon/summarisation")
+    assert told["baseline"]["follows"] == "no"
+    assert {told[variant]["follows"] for variant in VARIANTS[1:]} == {"difference to the baseline only"}
+    for variant, row in told.items():
+        assert row["parameters"] == formula(variant, 30000, 30000, 256, 8, 512, 2)
+    table = parameter_table(papers_sizes, "deacon/summarisation")
+    assert table["difference"].nunique() == 1
+
+
+def test_a_span_of_words_needs_two_rows_of_output(papers_sizes, monkeypatch):
+    vocabulary_is(monkeypatch, "qa", 8000)
+    told = params.audit(papers_sizes, "deacon/qa")
+    for variant, row in told.items():
+        assert row["parameters"] == formula(variant, 8000, 8000, 256, 8, 512, 2, outputs=2)
+    assert {told[variant]["follows"] for variant in VARIANTS[1:]} == {"difference to the baseline only"}
+
+
+def test_of_table_6_the_baseline_alone_follows(papers_sizes, monkeypatch):
+    """On the meta device: 354 million parameters are counted and none is allocated."""
+    monkeypatch.setattr(training, "initialise", None)
+    told = params.audit(papers_sizes, "deacon/lm")
+    assert list(told) == PAPERS_LM
+    assert set(told["baseline"].items()) == {
+        *((key, 354_818_048) for key in ("parameters", "at_paper_sizes", "paper")),
+        ("follows", "yes"),
+    }
+    assert {told[variant]["follows"] for variant in PAPERS_LM[1:]} == {"no"}
+    for variant, row in told.items():
+        assert row["parameters"] == lm_formula(variant, 50254, 1024, 1024, 16, 4096, 24)
+
+
+def test_without_a_baseline_there_is_no_difference_to_it(project):
+    project.write_profile("alone", variants=["direct-8"])
+    assert list(params.audit("alone", EXPERIMENT)) == ["direct-8"]
+
+
+def test_counts_that_are_printed_rounded_follow_when_they_round_to_them(project, monkeypatch):
+    task = load_task("deacon", "translation")
+    rough = task.variants["baseline"].model_copy(update={"reported": {"parameters": 5_400_000}})
+    sizes = task.sizes.model_copy(update={"printed_to": 100_000})
+    rounded = task.model_copy(update={"variants": {"baseline": rough}, "sizes": sizes})
+    monkeypatch.setattr(params, "task_of", lambda experiment: rounded)
+    project.write_profile("alone", variants=["baseline"])
+    assert params.audit("alone", EXPERIMENT)["baseline"]["follows"] == "yes"
+
+
+def test_another_experiment_is_named(project):
+    with pytest.raises(ConfigError, match=r"^profile tiny: no experiment 'deacon/x'; known here: deacon/translation$"):
+        params.audit("tiny", "deacon/x")

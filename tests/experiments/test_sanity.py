@@ -1,0 +1,43 @@
+"""A run that has learnt nothing is told."""
+
+import pytest
+from conftest import EXPERIMENT
+
+from headdiv.__main__ import cli
+from headdiv.core.errors import DataError, HeaddivError
+from headdiv.core.files import read_json, write_json
+from headdiv.experiments.results import metrics_path
+from headdiv.experiments.sanity import failures
+
+
+def change(variant, first, last, nll, unigram):
+    path = metrics_path("tiny", EXPERIMENT, variant, 1)
+    metrics = read_json(path)
+    metrics["curve"][0]["training_loss"], metrics["curve"][-1]["training_loss"] = first, last
+    metrics["scores"]["validation_nll"]["value"] = nll
+    metrics["scores"]["unigram_nll"]["value"] = unigram
+    write_json(path, metrics)
+
+
+def test_runs_that_learnt_have_no_failures(finished):
+    for variant in ("baseline", "direct-8"):
+        change(variant, 3.0, 2.0, 1.0, 4.0)
+    assert failures("tiny") == []
+    cli(["check", "--profile", "tiny"], standalone_mode=False)
+
+
+def test_each_failure_is_one_sentence(finished):
+    change("baseline", 2.0, 2.5, 1.0, 4.0)
+    change("direct-8", 3.0, 2.0, 4.25, 4.0)
+    assert failures("tiny") == [
+        "deacon/translation, baseline, seed 1: the training loss went from 2.0000 to 2.5000",
+        "deacon/translation, direct-8, seed 1: "
+        "the validation loss 4.2500 is not below 4.0000, that of frequencies alone",
+    ]
+    with pytest.raises(HeaddivError, match=r"went from 2\.0000"):
+        cli(["check", "--profile", "tiny"], standalone_mode=False)
+
+
+def test_nothing_stored_is_an_error(project):
+    with pytest.raises(DataError, match="no stored results"):
+        failures("tiny")

@@ -1,0 +1,292 @@
+"""The whole pipeline on the tiny profile: what is made, and what is made again after a change."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import EXPERIMENT, TINY, Project
+from small_runs import SMALL
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+NEEDED = ("Snakefile", "environment.yml", "notebooks", "profiles")
+RUN_NOTEBOOK = Path("notebooks") / "runs" / "deacon_translation.ipynb"
+RESULTS = Path("results") / "tiny"
+
+
+def snakemake(home, *arguments, profile="tiny"):
+    command = [sys.executable, "-m", "snakemake", *arguments, "--cores", "1", "--config", f"profile={profile}"]
+    environment = os.environ | {"HEADDIV_HOME": str(home), "HEADDIV_DEVICE": "cpu", "OMP_NUM_THREADS": "1"}
+    told = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=600)
+    return told.returncode, told.stdout + told.stderr
+
+
+def planned(home, target="reproduce-all", profile="tiny"):
+    """How many jobs of each rule would be run."""
+    status, said = snakemake(home, target, "--dry-run", profile=profile)
+    assert status == 0, said
+    if "Nothing to be done" in said:
+        return {}
+    table = said.split("Job stats:")[1].split("\ntotal")[0]
+    return {name: int(count) for name, count in re.findall(r"^([\w-]+) +(\d+)$", table, flags=re.MULTILINE)}
+
+
+def made_in(results):
+    """Every file of a profile's results; of the report its first page alone, which stands for the folder."""
+    paths = (path.relative_to(results).as_posix() for path in results.rglob("*") if path.is_file())
+    return {path for path in paths if not path.startswith("report/") or path == "report/index.html"}
+
+
+def trained(home):
+    """When each run was trained."""
+    return {path.parent.name: path.stat().st_mtime_ns for path in home.glob("work/*/training.json")}
+
+
+@pytest.fixture(scope="module")
+def reproduced(tmp_path_factory):
+    """A copy of the project in which `snakemake reproduce-all` has been run; not to be changed."""
+    home = tmp_path_factory.mktemp("pipeline") / "home"
+    home.mkdir()
+    for name in NEEDED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, home / name, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
+        else:
+            shutil.copy(source, home / name)
+    Project(home).write_profile()
+    shutil.copy(ROOT / "config" / "paper.yaml", home / "config")  # the companion counts its parameters
+    status, said = snakemake(home, "reproduce-all")
+    assert status == 0, said
+    return home
+
+
+@pytest.fixture
+def project(reproduced, tmp_path):
+    return Project(shutil.copytree(reproduced, tmp_path / "home"))
+
+
+def test_everything_is_made(reproduced):
+    results = reproduced / RESULTS
+    made = made_in(results)
+    runs = [f"{EXPERIMENT}/{variant}/seed1/{file}" for variant in ("baseline", "direct-8")
+            for file in ("metrics.json", "outputs.json", "run.ipynb")]  # fmt: skip
+    figures = ("deacon_figure6", "deacon_translation_curves")
+    assert made == {
+        *runs,
+        *(f"tables/deacon_translation.{kind}" for kind in ("csv", "md")),
+        *(f"figures/{figure}.{kind}" for figure in figures for kind in ("png", "svg")),
+        "companions/deacon.html",
+        "companions/explore.html",
+        "report/index.html",
+    }
+    assert len(trained(reproduced)) == 2
+    assert {path.name for path in reproduced.iterdir()} == {
+        *NEEDED, "config", "data", "logs", "results", "work", ".snakemake"
+    }  # fmt: skip
+    report = results / "report"
+    assert 'href="companions/deacon.html"' in (report / "deacon.html").read_text()
+    assert (report / "companions" / "deacon.html").read_bytes() == (results / "companions" / "deacon.html").read_bytes()
+    assert "Direct-8" in (results / "companions" / "deacon.html").read_text()
+    explored = (results / "companions" / "explore.html").read_text()
+    assert explored.count('src="data:image/png') == 3
+    assert "log-probability of all heads' translation (nats/token)" in explored
+    assert "training loss" in (results / f"{EXPERIMENT}/baseline/seed1/run.ipynb").read_text()
+
+
+def test_a_second_time_there_is_nothing_to_be_done(project):
+    status, said = snakemake(project.home, "reproduce-all", "--dry-run")
+    assert status == 0
+    assert "Nothing to be done" in said
+    assert planned(project.home, "figures") == planned(project.home, "tables") == {}
+
+
+def test_prose_of_a_notebook_trains_nothing(project):
+    path, before = project.home / RUN_NOTEBOOK, trained(project.home)
+    content = json.loads(path.read_text())
+    content["cells"][0]["source"] = ["# Other words\n"]
+    path.write_text(json.dumps(content))
+    assert planned(project.home) == {}
+    assert snakemake(project.home, "reproduce-all")[0] == 0
+    assert trained(project.home) == before
+
+
+def test_code_of_a_notebook_runs_it_again_without_training(project):
+    path, before = project.home / RUN_NOTEBOOK, trained(project.home)
+    content = json.loads(path.read_text())
+    content["cells"].append({**content["cells"][-1], "id": "another", "source": ["1 + 1"]})
+    path.write_text(json.dumps(content))
+    assert planned(project.home)["run"] == 2
+    status, said = snakemake(project.home, "reproduce-all")
+    assert status == 0, said
+    assert trained(project.home) == before
+
+
+@pytest.mark.parametrize(
+    ("sections", "runs"),
+    [
+        ({"train": {"checkpoint_seconds": 7.0}}, 0),
+        ({"train": {"epochs": 3}}, 2),
+        ({"decode": {"beam": 3}}, 2),
+        ({"methods": {"deacon": {"xi": 0.5}}}, 1),
+        ({"variants": ["baseline", "direct-8", "average-8"]}, 1),
+    ],
+    ids=str,
+)
+def test_a_change_of_the_profile_runs_what_it_changes(project, sections, runs):
+    project.write_profile("tiny", **sections)
+    jobs = planned(project.home)
+    assert jobs.get("run", 0) == runs
+    assert jobs.get("data", 0) == 0
+    assert ("report" in jobs) == bool(runs)
+
+
+def test_other_data_are_prepared_once(project):
+    project.write_profile("tiny", data={"examples": 61})
+    jobs = planned(project.home)
+    assert (jobs["data"], jobs["run"]) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("sections", "key", "message"),
+    [
+        ({"train": {"epoch": 3}}, "epoch", "train.epoch: unknown key; did you mean 'epochs'?"),
+        ({"data": {"name": "toi"}}, "data", "data.name: 'toi' is not known; there are: "),
+    ],
+)
+def test_a_mistake_in_the_profile_is_one_clear_message(project, sections, key, message):
+    project.write_profile("tiny", **sections)
+    status, said = snakemake(project.home, "reproduce-all")
+    assert status != 0
+    path = project.home / "config" / "tiny.yaml"
+    lines = [re.match(r"\s*([\w-]*)", line)[1] for line in path.read_text().splitlines()]
+    line = lines.index("name" if key == "data" else key) + 1
+    assert f"{path}, line {line}: experiments.deacon/translation.{message}" in said
+    assert "Traceback" not in said
+    assert len(said.strip().splitlines()) <= 4, said
+
+
+def test_an_unknown_profile_is_one_clear_message(project):
+    (project.home / "config" / "paper.yaml").unlink()
+    (project.home / "config" / "tiny.yaml").rename(project.home / "config" / "tinny.yaml")
+    status, said = snakemake(project.home, "reproduce-all")
+    assert status != 0
+    assert f"{project.home}/config/tiny.yaml: no such file; there are: tinny" in said
+    assert "Traceback" not in said
+
+
+def test_a_deleted_figure_is_drawn_again_from_what_is_stored(project):
+    before, figure = trained(project.home), project.home / RESULTS / "figures" / "deacon_figure6.svg"
+    content = figure.read_bytes()
+    figure.unlink()
+    shutil.rmtree(project.home / "work")
+    assert planned(project.home, "figures") == {"figure": 1, "figures": 1}
+    status, said = snakemake(project.home, "figures")
+    assert status == 0, said
+    assert figure.read_bytes() == content
+    assert before
+    assert not (project.home / "work").exists()
+
+
+def test_a_clone_with_stored_results_draws_without_data_and_training(project):
+    for name in ("work", "data", "logs", ".snakemake"):
+        shutil.rmtree(project.home / name)
+    for path in project.home.rglob("*"):  # git sets times in no order that means anything
+        moment = 1_700_000_000 + zlib.crc32(path.name.encode()) % 1000
+        os.utime(path, (moment, moment))
+    for target in ("figures", "tables", "reproduce-all"):
+        assert planned(project.home, target).keys() <= {
+            "figure", "figures", "table", "tables", "companion", "report", "reproduce-all"
+        }  # fmt: skip
+    shutil.rmtree(project.home / RESULTS / "figures")
+    status, said = snakemake(project.home, "figures")
+    assert status == 0, said
+    assert not (project.home / "work").exists()
+    assert not (project.home / "data").exists()
+
+
+def test_a_failing_run_says_why_and_leaves_the_others(project):
+    project.write_profile("tiny", train={"learning_rate": 1e30, "warmup_steps": 0})
+    earlier = (project.home / RESULTS / EXPERIMENT / "baseline" / "seed1" / "metrics.json").read_bytes()
+    status, said = snakemake(project.home, "reproduce-all")
+    assert status != 0
+    assert "the loss is nan at step 2; nothing was recorded" in said
+    assert earlier
+    log = project.home / "logs" / "tiny" / EXPERIMENT / "baseline" / "seed1" / "run.log"
+    assert "the loss is nan at step 2" in log.read_text()
+
+
+def write_profile(project, name, tasks):
+    """A profile of the baseline on each of these tasks, in sizes that train in a second."""
+    sections = {"translation": TINY["experiments"][EXPERIMENT]} | SMALL
+    experiments = {f"deacon/{task}": sections[task] | {"variants": ["baseline"]} for task in tasks}
+    content = {"title": name, "seeds": [1], "experiments": experiments}
+    return project.write_config(name, yaml.safe_dump(content, sort_keys=False))
+
+
+def test_all_tasks_together_and_then_one_of_them_alone(project):
+    tasks = ("translation", "summarisation", "qa", "lm")
+    four = write_profile(project, "four", tasks)
+    assert planned(project.home, profile=four) == {
+        "data": 3, "run": 4, "table": 5, "figure": 4, "companion": 2, "report": 1, "reproduce-all": 1
+    }  # fmt: skip
+    status, said = snakemake(project.home, "reproduce-all", profile=four)
+    assert status == 0, said
+    results = project.home / "results" / four
+    made = made_in(results)
+    assert made == {
+        *(f"deacon/{task}/baseline/seed1/{file}" for task in tasks for file in ("metrics.json", "run.ipynb")),
+        *(f"deacon/{task}/baseline/seed1/outputs.json" for task in tasks if task != "lm"),
+        *(f"tables/deacon_{table}.{kind}" for table in (*tasks, "sources") for kind in ("csv", "md")),
+        *(f"figures/deacon_{task}_curves.{kind}" for task in tasks for kind in ("png", "svg")),
+        "companions/deacon.html",
+        "companions/explore.html",
+        "report/index.html",
+    }
+    assert planned(project.home, profile=four) == {}
+    companion = (results / "companions" / "deacon.html").read_text()
+    assert "Profile four has none of direct-8, average-8, nonlinear-8 in deacon/translation." in companion
+    assert "354818048" in companion
+    assert "there are no sources to compare" in companion  # the small run's text is one stream
+
+    alone, before = write_profile(project, "alone", ["lm"]), trained(project.home)
+    jobs = planned(project.home, profile=alone)
+    assert (jobs["run"], jobs["table"], jobs["figure"]) == (1, 2, 1)
+    assert "data" not in jobs
+    status, said = snakemake(project.home, "reproduce-all", profile=alone)
+    assert status == 0, said
+    assert trained(project.home) == before
+    companion = (project.home / "results" / alone / "companions" / "deacon.html").read_text()
+    for task in ("translation", "summarisation", "qa"):
+        assert f"Profile alone has no deacon/{task}." in companion
+    report = (project.home / "results" / alone / "report" / "deacon.html").read_text()
+    assert re.findall(r"<h2[^>]*>(Table \d): ", report) == ["Table 2", "Table 6"]
+
+
+def test_a_profile_may_be_given_by_path(project):
+    """Its name and its folder's may have spaces."""
+    path = project.home / "own profiles" / "my own.yaml"
+    path.parent.mkdir()
+    shutil.copy(project.home / "config" / "tiny.yaml", path)
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "tables",
+        "--cores",
+        "1",
+        "--config",
+        "profile=own profiles/my own.yaml",
+    ]
+    environment = os.environ | {"HEADDIV_HOME": str(project.home), "HEADDIV_DEVICE": "cpu", "OMP_NUM_THREADS": "1"}
+    told = subprocess.run(command, cwd=project.home, env=environment, capture_output=True, text=True, timeout=600)
+    assert told.returncode == 0, told.stdout + told.stderr
+    table = project.home / "results" / "my own" / "tables" / "deacon_translation.md"
+    assert table.is_file(), told.stdout + told.stderr

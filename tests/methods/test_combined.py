@@ -1,0 +1,337 @@
+"""Methods together: what goes together and what does not, and that each part does what it does alone."""
+
+import copy
+from dataclasses import dataclass
+
+import pytest
+import torch
+from examples import CONFIG, combined, some_pairs, tiny, told, trained_one_step, watched_pass
+from small_runs import randomise
+from torch import nn
+
+from headdiv.core.errors import ConfigError
+from headdiv.experiments.importance import masked_heads
+from headdiv.experiments.profiles import Runs
+from headdiv.methods import check_method, make_method
+from headdiv.methods.base import EpochEnd, Method
+from headdiv.methods.combined import Combined, part_names
+from headdiv.methods.deacon import PCAOutput, pca_layers
+from headdiv.methods.homeostasis import Inhibition, inhibitions
+from headdiv.methods.mixing import MixingOutput
+from headdiv.nn.attention import AttentionSpec, BlockSpec, MultiHeadAttention
+from headdiv.nn.batching import make_batch
+from headdiv.nn.config import ModelConfig
+
+BASELINE = {"name": "baseline"}
+DEACON = told(gha_steps=5)
+MIXING = {"name": "mixing", "start": 0.0}
+KWTA = {"name": "homeostasis", "attention": "kwta", "s_att": 0.5}
+RFB = {"name": "homeostasis", "attention": "rfb-kwta", "s_att": 0.5, "q_att": 4}
+SMART_BLOCK = {"name": "homeostasis", "block": "smart", "q_bo": 4}
+APART = {"name": "disagreement", "term": "output"}
+VALUES = {"name": "dpp", "term": "subspace"}
+MOA = {"name": "moa", "experts": 4, "k": 2}
+SWAPS = {"name": "rotation", "plan": "cross layer 1, heads 1 with 2, epochs 2 3"}
+DYNAMIC = {"name": "dynamic-rotation", "choice": "random", "swaps": 1, "every": 1}
+
+# ---- what goes together
+
+HALF = {**DEACON, "m": 9}
+
+
+@pytest.mark.parametrize(
+    ("methods", "message"),
+    [
+        ([DEACON], "method.methods: list should have at least 2 items after validation, not 1, found [{'name': '"),
+        ("deacon", "method.methods: input should be a valid list, found 'deacon'"),
+        ([DEACON, "mixing"], "method.methods.1: input should be a valid dictionary, found 'mixing'"),
+        ([DEACON, BASELINE], "method.methods.1.name: 'baseline' changes nothing; leave it out"),
+        (
+            [{"name": "combined", "methods": [DEACON, APART]}, KWTA],
+            "method.methods.0.name: 'combined' stands in the list of another; list its methods here instead",
+        ),
+        ([APART, {"name": "decon"}], "method.methods.1.name: unknown method 'decon'; did you mean 'deacon'?"),
+        ([APART, {"term": "output"}], "method.methods.1.name: unknown method None; known here: "),
+        ([APART, DEACON | {"delta": 1}], "method.methods.1.delta: unknown key; did you mean 'delta_p'?"),
+        ([APART, HALF], "method.methods.1.m: 9 is more than the k = 3 inputs of the PCA layer (direct"),
+        (
+            [DEACON, MIXING],
+            "method.methods.1: 'mixing' and 'deacon' both build the output stage of encoder attention; "
+            "expected one of them",
+        ),
+        (
+            [DEACON, APART, MIXING | {"kinds": ["cross"]}],
+            "method.methods.2: 'mixing' and 'deacon' both build the output stage of cross attention; "
+            "expected one of them",
+        ),
+        ([DEACON, DEACON], "method.methods.1: 'deacon' is listed twice; expected all of its options in one place"),
+        ([KWTA, SMART_BLOCK], "method.methods.1: 'homeostasis' is listed twice; expected all of its options in one"),
+        (
+            [MOA, KWTA],
+            "method.methods.1: 'moa' builds encoder attention as a whole and leaves nothing for 'homeostasis'; "
+            "expected one of them",
+        ),
+        (
+            [MIXING | {"kinds": ["decoder"]}, MOA],
+            "method.methods.1: 'moa' builds decoder attention as a whole and leaves nothing for 'mixing'; expected one "
+            "of them",
+        ),
+        (
+            [SWAPS, MOA],
+            "method.methods.1: 'rotation' swaps heads of ordinary attention, of which 'moa' leaves none; "
+            "expected one of them",
+        ),
+        (
+            [MOA, APART, VALUES],
+            "method.methods.2: 'dpp' compares the heads' values, which all experts of 'moa' share; "
+            "expected another term",
+        ),
+        (
+            [SWAPS, DYNAMIC],
+            "method.methods.1: 'dynamic-rotation' and 'rotation' would each swap heads that the other has placed; "
+            "expected one of them",
+        ),
+    ],
+)  # fmt: skip
+def test_what_does_not_go_together_is_named(methods, message):
+    with pytest.raises(ConfigError) as found:
+        check_method({"name": "combined", "methods": methods}, CONFIG, ("method",))
+    assert str(found.value).startswith(message)
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    "methods",
+    [
+        (DEACON, APART),
+        (MIXING, KWTA),
+        (KWTA, MIXING),
+        (DEACON, RFB, SWAPS, APART, VALUES),
+        (MOA, SMART_BLOCK, APART),
+        (MIXING, DYNAMIC),
+        (APART, APART | {"term": "position"}),
+    ],
+)
+def test_all_options_are_filled_in_and_checking_again_changes_nothing(methods):
+    whole = combined(*methods)
+    assert whole["methods"] == [check_method(method, CONFIG) for method in methods]
+    assert check_method(whole, CONFIG) == whole
+
+
+def test_conflicts_are_found_without_a_check_too():
+    """A library's user makes methods without a model's sizes."""
+    with pytest.raises(ConfigError, match=r"^method\.methods\.1: 'deacon' is listed twice"):
+        make_method({"name": "combined", "methods": [DEACON, DEACON]})
+    both = make_method({"name": "combined", "methods": [DEACON, MIXING]})
+    with pytest.raises(ConfigError, match=r"^method\.methods\.1: 'mixing' and 'deacon' both build the output stage"):
+        both.attention(AttentionSpec("cross", 0, 12, 3))
+
+
+def test_parts_are_called_by_their_methods():
+    assert part_names(["dpp", "deacon", "dpp", "dpp"]) == ["dpp", "deacon", "dpp-2", "dpp-3"]
+    assert list(make_method(combined(DEACON, APART, APART)).parts) == ["deacon", "disagreement", "disagreement-2"]
+
+
+def test_a_mistake_in_a_profile_has_its_line(project):
+    parts = [{"name": "deacon", "architecture": "direct", "m": 8}, {"name": "mixing"}]
+    project.write_profile(define={"both": {"name": "combined", "methods": parts}}, variants=["both"])
+    with pytest.raises(ConfigError) as found:
+        Runs("tiny")
+    lines = (project.home / "config" / "tiny.yaml").read_text().splitlines()
+    at = 1 + next(i for i, line in enumerate(lines) if line.endswith("- name: mixing"))
+    assert str(found.value).startswith(f"{project.home}/config/tiny.yaml, line {at}: ")
+    assert "experiments.deacon/translation.define.both.methods.1: 'mixing' and 'deacon' both build" in str(found.value)
+
+
+def test_options_of_a_profile_reach_the_parts(project):
+    """``methods`` speaks of every variant of a method; what a definition says itself still wins."""
+    parts = [{"name": "deacon", "architecture": "direct", "m": 8, "xi": 0.9}, APART]
+    own = {"both": {"name": "combined", "methods": parts}, "alone": parts[0]}
+    shared = {"deacon": {"xi": 0.5, "delta_p": 0.05}, "disagreement": {"weight": 2.0}}
+    project.write_profile(define=own, variants=["both", "alone"], methods=shared)
+    both, alone = (config.method for config in Runs("tiny").all())
+    assert both["methods"][0] == alone
+    assert (alone["xi"], alone["delta_p"], both["methods"][1]["weight"]) == (0.9, 0.05, 2.0)
+
+
+# ---- the model
+
+
+@pytest.mark.parametrize("methods", [(DEACON, APART), (APART, DEACON)])
+def test_a_loss_leaves_the_model_of_the_other_method_as_it_is(methods):
+    (both, _), (alone, _) = tiny(combined(*methods)), tiny(DEACON)
+    assert len(pca_layers(both)) == 3
+    assert both.state_dict().keys() == alone.state_dict().keys()
+    assert all(torch.equal(a, b) for a, b in zip(both.state_dict().values(), alone.state_dict().values(), strict=True))
+
+
+@pytest.mark.parametrize("methods", [(MIXING, KWTA), (KWTA, MIXING)])
+def test_winners_are_taken_before_heads_are_mixed(methods):
+    """A literal twin: in each of a row's heads the k largest stay, then every head becomes a mixture, then W^O."""
+    module = make_method(combined(*methods)).attention(AttentionSpec("encoder", 0, 12, 3)).double().eval()
+    stage = randomise(module).output.requires_grad_(False)
+    assert isinstance(stage, MixingOutput)
+    assert isinstance(stage.inhibition, Inhibition)
+    stage.alphas += 0.3 * torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    stage.beta += 0.1
+    z = torch.randn(5, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    for row, y in zip(z, stage(z), strict=True):
+        kept = []
+        for head in row.view(3, 4):
+            limit = sorted(head.tolist())[-2]
+            kept.append([value if value >= limit else 0.0 for value in head.tolist()])
+        mixed = [
+            sum(float(stage.alphas[i, j]) * kept[j][k] for j in range(3)) + float(stage.beta[i])
+            for i in range(3)
+            for k in range(4)
+        ]
+        expected = stage.weight @ torch.tensor(mixed, dtype=torch.float64) + stage.bias
+        torch.testing.assert_close(y, expected)
+
+
+def test_each_kind_of_attention_has_what_its_methods_give_it():
+    """Homeostasis leaves encoder-decoder attention alone by default, mixing is told to leave the decoder's alone."""
+    method = make_method(combined(KWTA, MIXING | {"kinds": ["encoder", "cross"]}))
+    stages = {kind: method.attention(AttentionSpec(kind, 0, 12, 3)).output for kind in ("encoder", "decoder", "cross")}
+    assert [isinstance(stage, MixingOutput) for stage in stages.values()] == [True, False, True]
+    assert [hasattr(stage, "inhibition") for stage in stages.values()] == [True, True, False]
+    plain = make_method(combined(APART, VALUES)).attention(AttentionSpec("cross", 0, 12, 3))
+    assert type(plain) is MultiHeadAttention
+    assert type(plain.output) is nn.Linear
+
+
+def test_a_stage_with_inhibition_has_the_names_and_values_of_both_alone():
+    (both, _), (mixed, _), (inhibited, _) = (tiny(options) for options in (combined(MIXING, KWTA), MIXING, KWTA))
+    assert both.state_dict().keys() == mixed.state_dict().keys() | inhibited.state_dict().keys()
+    for alone in (mixed, inhibited):
+        assert all(torch.equal(value, both.state_dict()[name]) for name, value in alone.state_dict().items())
+
+
+def test_a_copy_of_a_model_counts_for_itself():
+    model, method = trained_one_step(combined(MIXING, KWTA))
+    other = copy.deepcopy(model)
+    method.after_backward(model, 0.0)
+    assert all(layer.total.any() for layer in inhibitions(model))
+    assert not any(layer.total.any() for layer in inhibitions(other))
+
+
+def test_masked_heads_stay_masked_behind_inhibition():
+    model, _ = tiny(combined(DEACON, RFB))
+    batch = make_batch(some_pairs(), range(6))
+    before = model(batch)
+    with masked_heads(model, {"encoder 1": [0, 1, 1]}):
+        assert not torch.allclose(model(batch), before)
+    torch.testing.assert_close(model(batch), before)
+
+
+@dataclass
+class Parts:
+    """A method of the test's own, that tells when it is asked."""
+
+    name: str
+    log: list
+
+    def method(self, watched="nothing", loss=None, done=None):
+        part = type(self.name, (Method,), {})(Method.Options())
+        part.block_output = lambda spec: nn.Linear(spec.d_model, spec.d_model)
+        part.watches = lambda: watched
+        part.aux_loss = lambda *told: loss
+        part.after_backward = lambda model, progress: self.log.append((self.name, progress))
+
+        def after_epoch(end):
+            self.log.append((self.name, end.history))
+            return done or {}
+
+        part.after_epoch = after_epoch
+        return part
+
+
+def test_hooks_of_all_are_called_in_the_order_of_the_list():
+    log = []
+    first = Parts("a", log).method("weights", torch.tensor(2.0), {"swaps": 1})
+    second = Parts("b", log).method("heads", torch.tensor(3.0))
+    both = Combined(Combined.Options(methods=[{}, {}]), {"a": first, "dpp": second})
+    blocks = both.block_output(BlockSpec("encoder", 0, 4))
+    assert [type(block) for block in blocks] == [nn.Linear, nn.Linear]
+    assert both.watches() == "weights"
+    assert both.aux_loss(None, [], 0.5, 1) == 5
+    both.after_backward(None, 0.25)
+    assert log == [("a", 0.25), ("b", 0.25)]
+    log.clear()
+    history = [{}, {"a": {"swaps": 7}}, {"dpp": {"x": 1}, "a": {"swaps": 8}}]
+    end = EpochEnd(nn.Identity(), None, 3, 5, 1, history, lambda: iter(()))
+    assert both.after_epoch(end) == {"a": {"swaps": 1}}
+    assert log == [("a", [{}, {"swaps": 7}, {"swaps": 8}]), ("b", [{}, {}, {"x": 1}])]
+
+
+def test_a_list_that_adds_nothing_adds_nothing():
+    method = make_method(combined(DEACON, SWAPS))
+    model, _ = tiny(combined(DEACON, SWAPS))
+    assert method.watches() == "nothing"
+    assert method.aux_loss(model, [], 0.5, 1) is None
+    assert type(method.block_output(BlockSpec("encoder", 0, 12))) is nn.Identity
+
+
+def test_losses_add_up():
+    parts = (APART, VALUES, MIXING | {"former": "coded"})
+    batch = make_batch(some_pairs(), range(6))
+    model, method = tiny(combined(*parts))
+    assert method.watches() == "weights"
+    _, added = watched_pass(model, method, batch)
+    alone = [watched_pass(model, make_method(options), batch)[1] for options in parts]
+    torch.testing.assert_close(added, sum(alone))
+
+
+def test_parameters_of_their_own_and_frozen_ones_are_those_of_all():
+    model, method = tiny(combined(DEACON, APART))
+    own = {id(parameter) for parameter in method.own_parameters(model)}
+    assert own == {id(layer.w) for layer in pca_layers(model).values()}
+    model, method = tiny(combined(KWTA, MIXING | {"start": 0.5}))
+    assert len(method.frozen_parameters(model, 0.4)) == 6
+    assert method.frozen_parameters(model, 0.6) == []
+
+
+def test_a_step_is_deacons_and_homeostasis_own():
+    model, method = trained_one_step(combined(DEACON, RFB))
+    before = {name: layer.w.clone() for name, layer in pca_layers(model).items()}
+    method.after_backward(model, 0.0)
+    for name, layer in pca_layers(model).items():
+        assert (layer.w - before[name]).norm().item() == pytest.approx(0.2, rel=1e-4)
+        assert isinstance(layer, PCAOutput)
+    counted = [layer for layer in inhibitions(model) if layer.shares is not None]
+    assert len(counted) == 2
+    findings = method.findings(model)
+    assert findings.keys() == {"pca_weights", "activations"}
+    assert findings["activations"].keys() == {"encoder 1", "decoder 1"}
+
+
+def test_the_model_runs_once_however_many_look():
+    read = []
+
+    def observed():
+        for i in range(3):
+            read.append(i)
+            yield i
+
+    class Looks(Method):
+        def observed_findings(self, observed, vocabulary, spell):
+            return {f"seen {vocabulary}-{id(self)}": list(observed)}
+
+    parts = {name: Looks(Method.Options()) for name in "ab"} | {"c": Method(Method.Options())}
+    lookers = [part for name, part in parts.items() if name != "c"]
+    assert Looks.observed_findings is not Method.observed_findings
+    both = object.__new__(Combined)
+    both.parts = parts
+    told = both.observed_findings(observed(), 9, str)
+    assert told == {f"seen 9-{id(part)}": [0, 1, 2] for part in lookers}
+    assert read == [0, 1, 2]
+    both.parts = {"c": parts["c"]}
+    assert both.observed_findings(observed(), 9, str) == {}
+    assert read == [0, 1, 2]
+
+
+def test_the_check_builds_nothing_large_and_leaves_chance_alone():
+    large = ModelConfig(d_model=1 << 20, heads=8)  # of which one module would fill the memory
+    before = torch.get_rng_state()
+    assert check_method({"name": "combined", "methods": [told(m=8), KWTA, APART]}, large)["methods"][0]["m"] == 8
+    assert torch.equal(torch.get_rng_state(), before)

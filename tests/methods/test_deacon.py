@@ -1,0 +1,333 @@
+"""DEACON's output stages against the paper's equations written out, and its update of w."""
+
+import itertools
+
+import pytest
+import torch
+from examples import ARCHITECTURES, told, trained_one_step
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headdiv.gha import covariance, deacon_update, gha_inner_loop
+from headdiv.methods.deacon import OUTPUTS, collected_moments, nonlinear_inputs, pca_layers
+from headdiv.nn.attention import AttentionLayout, AttentionSpec, MultiHeadAttention
+from headdiv.nn.packing import assign_windows, attention_mask, lay_out
+
+SPEC = AttentionSpec("encoder", 0, d_model=12, heads=3)
+H, K = SPEC.heads, SPEC.d_head
+seeds = st.integers(0, 2**31 - 1)
+
+
+def random(seed, *shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def output_stage(architecture, seed, m=2):
+    """With nothing left at ones or zeros."""
+    module = OUTPUTS[architecture](SPEC, m).double()
+    with torch.no_grad():
+        for i, tensor in enumerate([*module.parameters(), module.norm.running_mean]):
+            tensor.copy_(random(seed + i, *tensor.shape))
+        module.norm.running_var.copy_(random(seed + 50, *module.norm.running_var.shape).square() + 0.1)
+    return module
+
+
+# ---- the three architectures
+
+
+def literal_norm(channels, norm, training):
+    """Batch normalisation of (samples, channels); also the running statistics that follow."""
+    mean, variance = norm.running_mean.clone(), norm.running_var.clone()
+    if not training:
+        used = mean, variance
+    else:
+        n = len(channels)
+        batch_mean = sum(channels) / n
+        squares = sum((row - batch_mean) ** 2 for row in channels)
+        used = batch_mean, squares / n
+        mean = 0.9 * mean + 0.1 * batch_mean
+        variance = 0.9 * variance + 0.1 * squares / (n - 1)
+    return (channels - used[0]) / (used[1] + 1e-5).sqrt() * norm.weight + norm.bias, mean, variance
+
+
+def literal_features(z):
+    """A token's heads at one dimension (H,) -> heads, squares, products of two (k,): Eq. 31."""
+    return torch.stack([*z, *(x * x for x in z), *(x * y for x, y in itertools.combinations(z, 2))])
+
+
+def literal_stage(module, architecture, x, training):
+    """(T, H·K) -> (T, D), the PCA layer's input rows, and BatchNorm's new running statistics."""
+    T, m = len(x), module.components
+    if architecture == "nonlinear":
+        k = nonlinear_inputs(H)
+        by_row = [literal_features(x[t].view(H, K)[:, j]) for t in range(T) for j in range(K)]
+        rows, mean, variance = literal_norm(torch.stack(by_row), module.norm, training)  # (T·K, k)
+        assert rows.shape == (T * K, k)
+    else:
+        normed, mean, variance = literal_norm(x, module.norm, training)
+        if architecture == "direct":
+            rows = torch.stack([normed[t].view(H, K)[:, j] for t in range(T) for j in range(K)])  # (T·K, H)
+        else:
+            rows = torch.stack([sum(normed[t].view(H, K)[:, j] for j in range(K)) / K for t in range(T)])
+    y = rows @ module.w + module.b
+    if architecture != "average":  # column m·K + j of a token is component m of its dimension j
+        columns = torch.zeros(T, m * K, dtype=x.dtype)
+        for t, j, c in itertools.product(range(T), range(K), range(m)):
+            columns[t, c * K + j] = y[t * K + j, c]
+        y = columns
+    return y @ module.project.weight.T + module.project.bias, rows, mean, variance
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@settings(max_examples=6)
+@given(seed=seeds, T=st.integers(2, 6), m=st.integers(1, 3))
+def test_stage_is_the_literal_one(architecture, training, seed, T, m):
+    module = output_stage(architecture, seed, m).train(training)
+    x = random(seed + 99, T, H * K).requires_grad_()
+    expected, rows, mean, variance = literal_stage(module, architecture, x, training)
+    found = module(x)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close((module.norm.running_mean, module.norm.running_var), (mean, variance))
+    weights = random(seed + 100, *found.shape)
+    inputs = [x, *module.parameters()]
+    grads = [torch.autograd.grad((y * weights).sum(), inputs) for y in (found, expected)]
+    torch.testing.assert_close(*grads)
+    if training:
+        number, middle, C = module.moments
+        assert number == len(rows)
+        torch.testing.assert_close(middle, sum(rows.detach()) / number)
+        torch.testing.assert_close(C, literal_covariance(rows.detach()))
+        assert not middle.requires_grad
+        assert not C.requires_grad
+    else:
+        assert module.moments is None
+
+
+def literal_covariance(rows):
+    N, k = rows.shape
+    C = torch.zeros(k, k, dtype=rows.dtype)
+    centred = [row - sum(rows) / N for row in rows]
+    for i, j in itertools.product(range(k), range(k)):
+        C[i, j] = sum(row[i] * row[j] for row in centred) / N
+    return C
+
+
+def test_nonlinear_features_of_eight_heads_stand_in_order():
+    """Unit BatchNorm, w that picks one input at a time, W^O that shows it: what is input c?"""
+    assert nonlinear_inputs(8) == 44
+    spec = AttentionSpec("encoder", 0, d_model=8, heads=8)
+    module = OUTPUTS["nonlinear"](spec, 44).double().eval()
+    module.norm.eps = 0.0
+    heads = torch.tensor([2.0, 3, 5, 7, 11, 13, 17, 19], dtype=torch.float64)
+    with torch.no_grad():
+        module.w.copy_(torch.eye(44))
+        module.project.weight.zero_()
+        module.project.bias.zero_()
+        module.project.weight[:8].copy_(torch.eye(44)[:8])
+        first = module(heads[None])
+        features = []
+        for start in range(0, 44, 8):
+            module.project.weight.zero_()
+            for i in range(min(8, 44 - start)):
+                module.project.weight[i, start + i] = 1
+            features += module(heads[None])[0].tolist()
+    products = [heads[i] * heads[j] for i in range(8) for j in range(i + 1, 8)]
+    assert first[0].tolist() == heads.tolist()
+    assert features[:44] == pytest.approx([*heads.tolist(), *(heads**2).tolist(), *map(float, products)])
+
+
+def test_moments_are_of_the_last_training_batch_and_float32_at_least():
+    module = output_stage("direct", 1).float()
+    module(random(2, 9, H * K).float())
+    first = module.moments
+    module.eval()(random(3, 9, H * K).float())
+    assert module.moments is first
+    module.train()
+    with torch.autocast("cpu", torch.bfloat16):
+        module(random(3, 9, H * K).bfloat16())
+    assert module.moments is not first
+    number, middle, C = module.moments
+    assert number == 9 * K
+    assert middle.dtype == C.dtype == torch.float32
+    assert "moments" not in module.state_dict()
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_moments_are_collected_over_batches_in_evaluation(architecture):
+    """Training's own, and the outputs, are what they are without."""
+    module, batches = output_stage(architecture, 1).eval(), [random(seed, 3 + seed, H * K) for seed in range(4)]
+    kept = module.moments
+    with collected_moments(module) as found:
+        outputs = [module(x) for x in batches]
+    rows = torch.cat([literal_stage(module, architecture, x, training=False)[1] for x in batches]).detach()
+    number, mean, C = found["encoder 1"]
+    assert number == len(rows)
+    torch.testing.assert_close(mean, rows.mean(0))
+    torch.testing.assert_close(C, literal_covariance(rows))
+    assert not C.requires_grad
+    torch.testing.assert_close(outputs, [module(x) for x in batches])
+    assert module.moments is kept
+    assert module.collected is None
+    with collected_moments(module) as found:
+        pass
+    assert found == {}
+
+
+def test_collecting_ends_with_an_error():
+    module = output_stage("direct", 1).eval()
+    with pytest.raises(KeyError), collected_moments(module):
+        raise KeyError
+    assert module.collected is None
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_autocast_stays_close_to_float32(architecture):
+    def run(enabled):
+        module = output_stage(architecture, 4).float()
+        x = random(5, 40, H * K).float()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            y = module(x.bfloat16() if enabled else x)
+        y.float().square().sum().backward()
+        return y.float(), module.w.grad, module.b.grad, module.moments[2]
+
+    for found, expected in zip(run(True), run(False), strict=True):
+        assert (found - expected).norm() < 0.03 * expected.norm()
+
+
+def test_fresh_weights_have_orthonormal_columns():
+    for architecture in ARCHITECTURES:
+        module = OUTPUTS[architecture](SPEC, 2)
+        module.initialise(torch.Generator().manual_seed(1))
+        torch.testing.assert_close(module.w.T @ module.w, torch.eye(2))
+        assert (module.b == 0).all()
+
+
+# ---- padding
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@settings(max_examples=8)
+@given(seed=seeds, lengths=st.lists(st.integers(1, 5), min_size=2, max_size=5))
+def test_layout_of_the_sentences_does_not_matter(architecture, seed, lengths):
+    sentences = [random(seed + i, n, SPEC.d_model) for i, n in enumerate(lengths)]
+
+    def run(width):
+        module = MultiHeadAttention(SPEC, output_stage(architecture, seed)).double()
+        with torch.no_grad():
+            module.in_projection.weight.copy_(random(seed + 70, *module.in_projection.weight.shape))
+        windows = assign_windows(lengths, width=width)
+        order = [i for window in windows for i in window]
+        side = lay_out(lengths, windows)
+        inputs = [x.clone().requires_grad_() for x in sentences]
+        layout = AttentionLayout(side, side, attention_mask(side, side))
+        parts = module(torch.cat([inputs[i] for i in order]), None, layout).split(side.lengths.tolist())
+        outputs = [parts[order.index(i)] for i in range(len(order))]
+        sum((random(i, *y.shape) * y).sum() for i, y in enumerate(outputs)).backward()
+        norm = module.output.norm
+        return [
+            *(y.detach() for y in outputs),
+            *(x.grad for x in inputs),
+            *(p.grad for p in module.parameters()),
+            norm.running_mean,
+            norm.running_var,
+            *module.output.moments[1:],
+        ]
+
+    padded = run(1)
+    for width in (6, 48):
+        torch.testing.assert_close(run(width), padded)
+
+
+# ---- the update
+
+
+def literal_direction(direction, C, w, steps):
+    if direction == "gha":
+        return gha_inner_loop(C, w, steps) - w
+    if direction == "sanger":
+        return C @ w - w @ torch.triu(w.T @ C @ w)
+    _, vectors = torch.linalg.eigh(C)
+    F = torch.zeros_like(w)
+    for c in range(w.shape[1]):
+        vector = vectors[:, -1 - c]
+        F[:, c] = (vector if torch.dot(vector, w[:, c]) > 0 else -vector) - w[:, c]
+    return F
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("direction", ["gha", "sanger", "eigenvectors"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_w_moves_by_the_update_and_nothing_else_does(architecture, direction, dtype):
+    options = told(architecture, m=2, direction=direction, gha_steps=40, delta_p=0.3, xi=0.7)
+    model, method = trained_one_step(options, dtype)
+    layers = pca_layers(model)
+    assert len(layers) == 3
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    C, G = ({n: x.clone() for n, x in values} for values in (
+        [(name, layer.moments[2]) for name, layer in layers.items()],
+        [(name, layer.w.grad) for name, layer in layers.items()],
+    ))  # fmt: skip
+    others = {name: p.grad.clone() for name, p in model.named_parameters() if not name.endswith(".w")}
+    method.after_backward(model, progress=0.5)
+    for name, layer in layers.items():
+        w = before[f"{name}.w"]
+        assert C[name].dtype == layer.w.dtype == dtype
+        expected = deacon_update(G[name], literal_direction(direction, C[name], w, 40), 0.3, 0.7)
+        torch.testing.assert_close(layer.w - w, expected, atol=1e-5, rtol=1e-4)
+        assert (layer.w - w).norm().item() == pytest.approx(0.3, rel=1e-4)
+        assert layer.w.grad is None
+        assert layer.w.requires_grad
+    for name, p in model.named_parameters():
+        if not name.endswith(".w"):
+            assert torch.equal(p, before[name])
+            assert torch.equal(p.grad, others[name])
+
+
+def test_the_update_descends_as_far_as_is_asked():
+    model, method = trained_one_step(told(m=3, gha_steps=20))
+    layers = pca_layers(model).values()
+    before = [(layer.w.detach().clone(), layer.w.grad.clone()) for layer in layers]
+    method.after_backward(model, progress=0.0)
+    for layer, (w, G) in zip(layers, before, strict=True):
+        assert (G * (layer.w - w)).sum().item() == pytest.approx(-0.8 * 0.2 * G.norm().item(), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "progress", "length"),
+    [
+        ("constant", 0.0, 0.2),
+        ("constant", 0.75, 0.2),
+        ("linear", 0.0, 0.2),
+        ("linear", 0.75, 0.05),
+        ("linear", 1.0, 0.0),
+    ],
+)
+def test_length_of_a_step_follows_its_schedule(schedule, progress, length):
+    model, method = trained_one_step(told(m=2, gha_steps=5, delta_p_schedule=schedule))
+    before = [layer.w.detach().clone() for layer in pca_layers(model).values()]
+    method.after_backward(model, progress)
+    for layer, w in zip(pca_layers(model).values(), before, strict=True):
+        assert (layer.w - w).norm().item() == pytest.approx(length, rel=1e-3, abs=1e-6)
+
+
+def test_own_parameters_are_the_weights_alone():
+    model, method = trained_one_step(told())
+    own = {id(p) for p in method.own_parameters(model)}
+    named = [name for name, p in model.named_parameters() if id(p) in own]
+    assert named == [name for name, _ in model.named_parameters() if name.endswith(".w")]
+    assert [name.rsplit(".output.", 1) for name in named] == [
+        ["encoder.0.attention.encoder", "w"],
+        ["decoder.0.attention.decoder", "w"],
+        ["decoder.0.attention.cross", "w"],
+    ]
+    assert len(own) == 3
+
+
+def test_covariance_kept_by_the_stage_is_that_of_gha():
+    model, _ = trained_one_step(told("average"))
+    layer = pca_layers(model)["encoder.0.attention.encoder.output"]
+    rows = random(1, 30, H * K).float()
+    layer(rows)
+    normed = torch.nn.functional.batch_norm(rows, None, None, layer.norm.weight, layer.norm.bias, training=True)
+    torch.testing.assert_close(layer.moments[2], covariance(normed.view(30, H, K).mean(2)))

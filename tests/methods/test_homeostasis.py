@@ -1,0 +1,327 @@
+"""Inhibition at one place: what it does to values and gradients, what it counts, and what it does at evaluation."""
+
+import collections
+import time
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sparse import literal_boost, literal_keep, literal_winners
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from headdiv.methods.homeostasis import Homeostasis, InhibitedOutput, Inhibition, Options
+from headdiv.methods.kwta import keep_probabilities, winners
+from headdiv.nn.attention import AttentionSpec
+
+COUNTING = ["kwta", "rfb-kwta", "smart"]
+G, N = 2, 6
+
+
+def inhibition(mechanism, groups=G, units=N, s=0.5, q=3, **options):
+    return Inhibition(mechanism, "encoder 1", groups, units, s, q, Options(attention=mechanism, **options))
+
+
+def rows(seed, count, width=G * N, dtype=torch.float64):
+    return torch.randn(count, width, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def learn(module, x):
+    """A training step of one rank: forward, and what comes after backward."""
+    y = module(x)
+    Homeostasis(Options(attention=module.mechanism)).after_backward(module, 0.0)
+    return y
+
+
+def trained(mechanism, steps=4, **options):
+    module = inhibition(mechanism, **options)
+    torch.manual_seed(1)
+    for seed in range(steps):
+        learn(module, rows(seed, 5))
+    return module
+
+
+# ---- against the equations, step by step
+
+
+def literal_steps(mechanism, batches, s, q, masked="boosted"):
+    """Eqs. 1 to 6 with lists: outputs and total counts after each step."""
+    cache = collections.deque(maxlen=q)
+    k = round(s * N)
+    for batch in batches:
+        total = [[sum(step[g][u] for step in cache) for u in range(N)] for g in range(G)]
+        boosts = [literal_boost(total[g], k) if mechanism == "rfb-kwta" else [1.0] * N for g in range(G)]
+        counts, outputs = [[0] * N for _ in range(G)], []
+        for row in batch.view(-1, G, N).tolist():
+            out = []
+            for g in range(G):
+                boosted = [value * factor for value, factor in zip(row[g], boosts[g], strict=True)]
+                mask = literal_winners(boosted, k)
+                for u in range(N):
+                    counts[g][u] += mask[u]
+                passed = boosted if masked == "boosted" else row[g]
+                out += [value if active else 0.0 for value, active in zip(passed, mask, strict=True)]
+            outputs.append(out)
+        cache.append(counts)
+        now = [[sum(step[g][u] for step in cache) for u in range(N)] for g in range(G)]
+        yield torch.tensor(outputs, dtype=torch.float64).view(-1, G * N), now
+
+
+@given(
+    st.lists(st.integers(0, 6), min_size=1, max_size=8),
+    st.sampled_from(["kwta", "rfb-kwta"]),
+    st.floats(0.1, 0.9),
+    st.integers(1, 4),
+    st.sampled_from(["boosted", "plain"]),
+)
+def test_every_step_is_the_equations_written_out(lengths, mechanism, s, q, masked):
+    module = inhibition(mechanism, s=s, q=q, masked=masked)
+    batches = [rows(seed, length) for seed, length in enumerate(lengths)]
+    for batch, (output, total) in zip(batches, literal_steps(mechanism, batches, s, q, masked), strict=True):
+        torch.testing.assert_close(learn(module, batch), output)
+        assert module.counts.tolist() == total
+        assert module.total[-1] == module.history[:, -1].sum()
+        assert torch.equal(module.total, module.history.long().sum(0))
+
+
+@pytest.mark.parametrize("reading", ["inhibition", "inverted", "printed"])
+def test_smart_inhibition_counts_its_own_masks(reading):
+    module = inhibition("smart", s=0.7, q=2, reading=reading)
+    torch.manual_seed(3)
+    batches = [rows(seed, length).exp() for seed, length in enumerate((4, 0, 7, 1, 3))]
+    found, totals = [], [module.counts.tolist()]
+    for batch in batches:
+        found.append(learn(module, batch))
+        totals.append(module.counts.tolist())
+    torch.manual_seed(3)
+    cache = collections.deque(maxlen=2)
+    for batch, output, before, after in zip(batches, found, totals[:-1], totals[1:], strict=True):
+        keep = torch.tensor([literal_keep(group, 0.7, reading, 0.0) for group in before])
+        mask = torch.rand(len(batch), G, N) < keep
+        torch.testing.assert_close(output, batch * mask.view(-1, G * N))
+        cache.append(mask.sum(0))
+        assert after == sum(cache).tolist()
+
+
+def test_a_homeostasis_brings_rare_units_back():
+    """One unit is far below the others: without a boost it never wins, with one it does."""
+    shares = {}
+    for mechanism in ("kwta", "rfb-kwta"):
+        module = inhibition(mechanism, groups=1, s=0.5, q=8)
+        for seed in range(20):
+            learn(module, rows(seed, 30, N).abs() + torch.tensor([0.0, 2, 2, 2, 2, 2], dtype=torch.float64))
+        shares[mechanism] = module.shares[0]
+    assert shares["kwta"][0] < 0.02 < 0.1 < shares["rfb-kwta"][0]
+
+
+# ---- gradients
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("mechanism", COUNTING)
+def test_gradients_are_those_of_what_passes(mechanism, training):
+    module = trained(mechanism, smart_evaluation="expectation").train(training)
+    output = InhibitedOutput(AttentionSpec("encoder", 0, G * N, G), module).double()
+
+    def run(x):
+        torch.manual_seed(4)
+        return output(x)
+
+    assert torch.autograd.gradcheck(run, rows(9, 5).requires_grad_())
+
+
+@pytest.mark.parametrize("masked", ["boosted", "plain"])
+def test_the_gradient_flows_through_the_survivors_alone(masked):
+    module = trained("rfb-kwta", masked=masked)
+    x = rows(9, 5).requires_grad_()
+    y = module(x)
+    y.sum().backward()
+    assert ((x.grad != 0) == (y != 0)).all()
+    factors = x.grad.view(-1, G, N)
+    assert (set(factors.unique().tolist()) <= {0.0, 1.0}) == (masked == "plain")
+
+
+@pytest.mark.parametrize("mechanism", COUNTING)
+def test_what_is_not_a_number_stays_so(mechanism):
+    """Inhibited or not: the trainer must see it."""
+    x = rows(1, 4)
+    x[1, 3] = float("nan")
+    assert inhibition(mechanism)(x)[1, 3].isnan()
+
+
+# ---- counts
+
+
+def test_ranks_count_together(monkeypatch):
+    """Two ranks with a part of the rows each do what one does with all, the next step included."""
+    parts = [(rows(1, 3), rows(2, 5)), (rows(3, 0), rows(4, 4)), (rows(5, 2), rows(6, 2))]
+    alone, ranks = inhibition("rfb-kwta", q=2), [inhibition("rfb-kwta", q=2) for _ in range(2)]
+    method = Homeostasis(Options(attention="rfb-kwta"))
+    for part in parts:
+        expected = learn(alone, torch.cat(part))
+        found = [rank(own) for rank, own in zip(ranks, part, strict=True)]
+        torch.testing.assert_close(torch.cat(found), expected)
+        pending = sum(rank.pending for rank in ranks)
+        with monkeypatch.context() as patch:
+            patch.setattr("headdiv.core.distributed.total", lambda values, pending=pending: pending)
+            for rank in ranks:
+                method.after_backward(rank, 0.0)
+        for rank in ranks:
+            for name, buffer in alone.named_buffers():
+                assert torch.equal(rank.get_buffer(name), buffer), name
+
+
+def test_all_modules_are_exchanged_at_once(monkeypatch):
+    """And one that did not run counts as nothing."""
+    model = nn.ModuleList([inhibition("kwta"), inhibition("smart", groups=1, units=4), inhibition("rfb-kwta")])
+    model[0](rows(1, 3))
+    model[1](rows(1, 2, 4))
+    asked = []
+    monkeypatch.setattr("headdiv.core.distributed.total", lambda values: asked.append(values) or values)
+    Homeostasis(Options(attention="kwta")).after_backward(model, 0.0)
+    assert [len(values) for values in asked] == [13 + 5 + 13]
+    assert [int(module.total[-1]) for module in model] == [3, 2, 0]
+    assert [int(module.oldest) for module in model] == [1, 1, 1]
+
+
+def test_several_passes_before_a_step_are_one_step():
+    """As when gradients are accumulated."""
+    module, whole = inhibition("kwta"), inhibition("kwta")
+    module(rows(1, 3))
+    learn(module, rows(2, 4))
+    learn(whole, torch.cat([rows(1, 3), rows(2, 4)]))
+    assert torch.equal(module.total, whole.total)
+    assert module.pending is None
+
+
+def test_a_pass_alone_changes_no_count():
+    module = trained("rfb-kwta")
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    first, second = module(rows(1, 5)), module(rows(1, 5))
+    assert torch.equal(first, second)
+    assert all(torch.equal(buffer, before[name]) for name, buffer in module.named_buffers())
+
+
+class Operations(TorchDispatchMode):
+    """Counts operations, and the largest number of values that one of them made."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls, self.largest = 0, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        # What is written in place is the whole history in the books, but one line of it in the work.
+        if isinstance(result, torch.Tensor) and "index_copy_" not in str(function):
+            self.largest = max(self.largest, result.numel())
+        self.calls += 1
+        return result
+
+
+@pytest.mark.parametrize("mechanism", COUNTING)
+def test_a_step_costs_the_same_whatever_q_is(mechanism):
+    found = {}
+    for q in (1, 1024):
+        module, x = inhibition(mechanism, groups=8, units=32, q=q), rows(1, 20, 256)
+        learn(module, x)
+        with Operations() as operations:
+            learn(module, x)
+        found[q] = operations.calls, operations.largest
+    assert found[1] == found[1024]
+    assert found[1][1] <= x.numel()
+
+
+def test_time_does_not_grow_with_q():
+    def seconds(q):
+        module, x = inhibition("rfb-kwta", groups=8, units=32, q=q), rows(1, 200, 256)
+        best = []
+        for _ in range(15):
+            began = time.perf_counter()
+            learn(module, x)
+            best.append(time.perf_counter() - began)
+        return min(best)
+
+    assert seconds(1024) < 2 * seconds(1) + 1e-3
+
+
+# ---- what is kept
+
+
+@pytest.mark.parametrize("mechanism", COUNTING)
+def test_a_state_dict_brings_everything_back(mechanism):
+    """In the middle of the first-in-first-out cache: what follows is the same."""
+    module, other = trained(mechanism), inhibition(mechanism)
+    other.load_state_dict(module.state_dict())
+    for seed in (20, 21, 22, 23):
+        state = torch.get_rng_state()
+        expected = learn(module, rows(seed, 4))
+        torch.set_rng_state(state)
+        assert torch.equal(learn(other, rows(seed, 4)), expected)
+    for (name, buffer), again in zip(module.named_buffers(), other.buffers(), strict=True):
+        assert torch.equal(buffer, again), name
+
+
+def test_counts_are_whole_numbers_whatever_the_model_is_made_of():
+    module = trained("kwta").to(torch.bfloat16)
+    assert [buffer.dtype for buffer in module.buffers()] == [torch.int32, torch.int64, torch.int64]
+    assert list(module.parameters()) == []
+
+
+# ---- evaluation
+
+
+def test_kwta_stays_active_at_evaluation_unless_told_otherwise():
+    x = rows(30, 7)
+    module = trained("kwta").eval()
+    assert torch.equal(module(x), x * winners(x.view(-1, G, N), 3).view(x.shape))
+    boosted = trained("rfb-kwta").eval()
+    training = trained("rfb-kwta")
+    assert torch.equal(boosted(x), training(x))
+    for mechanism in ("kwta", "rfb-kwta"):
+        assert trained(mechanism, kwta_evaluation="inactive").eval()(x) is x
+        assert (trained(mechanism, kwta_evaluation="inactive")(x) == 0).any()
+
+
+def test_smart_inhibition_draws_no_lots_at_evaluation():
+    x = rows(31, 7)
+    state = torch.get_rng_state()
+    assert trained("smart").eval()(x) is x
+    module = trained("smart", smart_evaluation="expectation").eval()
+    torch.set_rng_state(state)
+    found = module(x)
+    assert torch.equal(torch.get_rng_state(), state)
+    keep = keep_probabilities(module.counts, 0.5).flatten()
+    torch.testing.assert_close(found, x * keep)
+
+
+@pytest.mark.parametrize("mechanism", COUNTING)
+def test_evaluation_counts_nothing(mechanism):
+    module = trained(mechanism, smart_evaluation="expectation").eval()
+    before = module.total.clone()
+    module(rows(1, 5))
+    assert module.pending is None
+    assert torch.equal(module.total, before)
+
+
+@pytest.mark.parametrize("mechanism", COUNTING)
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+def test_no_row_at_all_is_no_row(mechanism, training):
+    module = inhibition(mechanism, smart_evaluation="expectation").train(training)
+    assert module(rows(1, 0)).shape == (0, G * N)
+    assert module.shares is None
+
+
+@pytest.mark.parametrize("mechanism", COUNTING)
+def test_half_precision_stays_half_precision(mechanism):
+    module = trained(mechanism, smart_evaluation="expectation")
+    x = rows(1, 40, dtype=torch.bfloat16)
+    for state in (module.train(), module.eval()):
+        y = state(x)
+        assert y.dtype == torch.bfloat16
+        if mechanism == "kwta":
+            assert ((y.view(-1, G, N) != 0).sum(-1) == 3).all()
+
+
+def test_it_says_what_it_is():
+    assert repr(inhibition("smart")) == "Inhibition(smart, 2×6 units, s=0.5, Q=3)"

@@ -1,0 +1,288 @@
+"""The method in whole models: options, places, what the results keep, the paper's tables, training."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from examples import CONFIG, some_pairs, trained_one_step
+from small_runs import interrupt, result
+
+from headdiv.core.errors import ConfigError
+from headdiv.experiments.papers import load_paper, load_task
+from headdiv.experiments.running import run_folder, train
+from headdiv.methods import check_method, make_method
+from headdiv.methods.homeostasis import Inhibition, inhibitions
+from headdiv.nn.attention import AttentionSpec, BlockSpec
+from headdiv.nn.batching import make_batch
+from headdiv.nn.config import LMConfig, ModelConfig
+from headdiv.nn.dropout import Dropout
+from headdiv.nn.transformer import Transformer, count_parameters, initialise
+
+
+def told(attention="none", block="none", **options):
+    return {"name": "homeostasis", "attention": attention, "block": block, **options}
+
+
+GROUPS = {
+    "B": told("rfb-kwta", "dropout"),
+    "C": told("dropout", "dropout"),
+    "D": told("smart", "smart"),
+    "E": told("rfb-kwta", "smart"),
+}
+BOTH = [*GROUPS.values(), told("kwta"), told("none", "kwta"), told("kwta", "rfb-kwta", kinds=["cross"])]
+
+
+def build(options, config=CONFIG):
+    model = Transformer(config, 15, 15, make_method(options))
+    initialise(model, 1)
+    return model
+
+
+# ---- options
+
+
+def test_options_left_out_are_the_papers():
+    assert check_method(told("smart"), ModelConfig()) == {
+        "name": "homeostasis",
+        "attention": "smart",
+        "block": "none",
+        "s_att": 0.9,
+        "s_bo": 0.9,
+        "q_att": 256,
+        "q_bo": 16,
+        "dropout": 0.1,
+        "kinds": ["encoder", "decoder"],
+        "masked": "boosted",
+        "reading": "inhibition",
+        "delta": 0.0,
+        "kwta_evaluation": "active",
+        "smart_evaluation": "identity",
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (told(), "attention: 'none', and block is 'none' too; that is the method 'baseline'"),
+        (
+            told("kwta", s_att=0.01),
+            "s_att: 0.01 keeps no unit: a head has 32, and round(s·32) must be at least 1",
+        ),
+        (
+            told("kwta", "rfb-kwta", s_bo=0.001),
+            "s_bo: 0.001 keeps no unit: a block's output has 256, and round(s·256) must be at least 1",
+        ),
+        (told("smart", s_att=0.995), "s_att: 0.995 is no median that smart inhibition can have: from 0.01 to 0.99"),
+        (
+            told("none", "smart", s_bo=0.001),
+            "s_bo: 0.001 is no median that smart inhibition can have: from 0.01 to 0.99",
+        ),
+        (told("kwta", s_att=1.0), "s_att: input should be less than 1, found 1.0"),
+        (told("kwta", s_att=0.0), "s_att: input should be greater than 0, found 0.0"),
+        (told("kwta", q_att=0), "q_att: input should be greater than or equal to 1, found 0"),
+        (told("kwta", kinds=[]), "kinds: tuple should have at least 1 item after validation, not 0, found []"),
+        (
+            told("rfb"),
+            "attention: input should be 'none', 'dropout', 'kwta', 'rfb-kwta' or 'smart', found 'rfb'",
+        ),
+        (told("kwta", s=0.5), "s: unknown key; known here: "),
+    ],
+)  # fmt: skip
+def test_wrong_options_are_named(options, message):
+    with pytest.raises(ConfigError) as found:
+        check_method(options, ModelConfig(), ("method",))
+    assert str(found.value).startswith(f"method.{message}")
+
+
+def test_an_s_that_nobody_uses_is_not_held_against_the_model():
+    assert check_method(told("dropout", "kwta", s_att=0.001), ModelConfig())["s_att"] == 0.001
+    assert check_method(told("none", "smart", s_att=0.001), LMConfig())["s_att"] == 0.001
+    with pytest.raises(ConfigError, match=r"s_att: 0\.5 keeps no unit: a head has 1, and round"):
+        check_method(told("kwta", s_att=0.5), ModelConfig(heads=256))
+
+
+# ---- places
+
+
+def test_mechanisms_stand_where_they_are_asked_for():
+    method = make_method(told("rfb-kwta", "smart", s_att=0.5, s_bo=0.8, q_att=7, q_bo=5))
+    for kind in ("encoder", "decoder"):
+        found = method.attention(AttentionSpec(kind, 2, 12, 3)).output.inhibition
+        assert repr(found) == "Inhibition(rfb-kwta, 3×4 units, s=0.5, Q=7)"
+        assert (found.place, found.k) == (f"{kind} 3", 2)
+    assert type(method.attention(AttentionSpec("cross", 2, 12, 3)).output) is torch.nn.Linear
+    block = method.block_output(BlockSpec("decoder", 0, 12))
+    assert repr(block) == "Inhibition(smart, 1×12 units, s=0.8, Q=5)"
+    assert block.place == "decoder block 1"
+
+
+def test_dropout_is_the_projects_own():
+    method = make_method(told("dropout", "dropout", dropout=0.3))
+    for found in (
+        method.attention(AttentionSpec("encoder", 0, 12, 3)).output.inhibition,
+        method.block_output(BlockSpec("encoder", 0, 12)),
+    ):
+        assert isinstance(found, Dropout)
+        assert found.p == 0.3
+
+
+@pytest.mark.parametrize("options", BOTH, ids=lambda o: f"{o['attention']}-{o['block']}")
+def test_a_fresh_model_is_number_by_number_its_baseline(options):
+    model, base = build(options), build({"name": "baseline"})
+    assert dict(model.named_parameters()).keys() == dict(base.named_parameters()).keys()
+    for (name, parameter), other in zip(model.named_parameters(), base.parameters(), strict=True):
+        assert torch.equal(parameter, other), name
+
+
+def test_a_sentence_does_not_depend_on_its_batch():
+    """Not even while training, as long as nothing is counted: the rows of other sentences do not matter to kWTA."""
+    config = CONFIG.model_copy(update={"dropout": 0.0})
+    model = build(told("kwta", "rfb-kwta", s_att=0.5, s_bo=0.5), config).double()
+    pairs = some_pairs()
+    together = make_batch(pairs, range(6))
+    lengths = together.target_side.lengths.tolist()
+    parts = list(zip(together.target_in.split(lengths), model(together).split(lengths), strict=True))
+    for line in range(6):
+        alone = make_batch(pairs, [line])
+        (found,) = [hidden for words, hidden in parts if torch.equal(words, alone.target_in)]
+        torch.testing.assert_close(found, model(alone))
+
+
+def test_attention_passes_on_no_more_than_k_units_of_a_head():
+    model = build(told("kwta", s_att=0.5))
+    seen = []
+    for module in model.modules():
+        if isinstance(module, Inhibition):
+            module.register_forward_hook(lambda module, args, y: seen.append((y.view(-1, 3, 4) != 0).sum(-1)))
+    model(make_batch(some_pairs(), range(6)))
+    assert len(seen) == 2
+    assert all((count == 2).all() for count in seen)
+
+
+@pytest.mark.parametrize("options", BOTH, ids=lambda o: f"{o['attention']}-{o['block']}")
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_models_train_in_both_precisions(options, precision):
+    method = make_method(options)
+    model = Transformer(CONFIG, 15, 15, method)
+    initialise(model, 1)
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16):
+        loss = model(make_batch(some_pairs(), range(6))).square().mean()
+    loss.backward()
+    used = {name: p.grad for name, p in model.named_parameters() if not name.startswith("output_embedding")}
+    assert all(grad is not None and grad.isfinite().all() for grad in used.values())
+    method.after_backward(model, 0.0)
+    assert all(int(layer.total[-1]) > 0 for layer in inhibitions(model))
+
+
+# ---- findings
+
+
+def test_the_results_keep_how_often_each_unit_was_active():
+    model, method = trained_one_step(told("kwta", "smart", s_att=0.5, s_bo=0.7))
+    assert method.findings(model) == {}  # nothing is counted before the first step is done
+    method.after_backward(model, 0.0)
+    found = method.findings(model)["activations"]
+    assert json.loads(json.dumps(found)) == found
+    assert list(found) == ["encoder 1", "encoder block 1", "decoder 1", "decoder block 1"]
+    heads, block = found["decoder 1"], found["decoder block 1"]
+    assert (heads["mechanism"], heads["s"]) == ("kwta", 0.5)
+    assert [len(group) for group in heads["shares"]] == [4, 4, 4]
+    assert [sum(group) for group in heads["shares"]] == pytest.approx([2, 2, 2], abs=1e-3)
+    assert (block["mechanism"], [len(group) for group in block["shares"]]) == ("smart", [12])
+    assert sum(block["shares"][0]) / 12 == pytest.approx(0.7, abs=0.15)
+
+
+def test_dropout_keeps_nothing():
+    model, method = trained_one_step(told("dropout", "dropout"))
+    method.after_backward(model, 0.0)
+    assert method.findings(model) == {}
+
+
+# ---- the paper
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "millions"),
+    [("small", 23_125_760, 23.1), ("base", 68_271_616, 68.3), ("big", 224_623_616, 224.6)],
+)
+def test_the_counts_of_table_1(size, count, millions):
+    """They follow from vocabularies that keep every word, and biases everywhere; no mechanism has parameters."""
+    task = load_task("homeostasis", size)
+    config = ModelConfig(**task.sizes.model)
+    for variant in task.variants.values():
+        with torch.device("meta"):
+            model = Transformer(config, *task.sizes.vocabulary, make_method(check_method(variant.method, config)))
+        assert count_parameters(model) == count
+    assert round(count / 1e6, 1) == millions == task.variants["baseline"].reported["parameters"] / 1e6
+
+
+# Table 3, typed from the paper's text: group, then (Q_Att, Q_BO, s, BLEU).
+TABLE_3 = {
+    "small": {
+        "A": [(None, None, None, 0.2727)],
+        "B": [(256, None, 0.5, 0.2926), (256, None, 0.7, 0.2898), (256, None, 0.8, 0.3025), (256, None, 0.9, 0.2967)],
+    },
+    "base": {
+        "A": [(None, None, None, 0.2768)],
+        "B": [(256, None, 0.5, 0.2848), (256, None, 0.7, 0.2918), (256, None, 0.8, 0.2888), (256, None, 0.9, 0.3046)],
+        "C": [(None, None, None, 0.3007)],
+        "D": [(256, 1, 0.9, 0.2942), (256, 16, 0.9, 0.3062), (256, 256, 0.9, 0.2948), (256, 1024, 0.9, 0.2854)],
+    },
+    "big": {
+        "A": [(None, None, None, 0.2751)],
+        "B": [(256, None, 0.5, 0.2863), (256, None, 0.7, 0.2858), (256, None, 0.8, 0.2913), (256, None, 0.9, 0.2927)],
+        "E": [(256, 1, 0.9, 0.2891), (256, 4, 0.9, 0.2913), (256, 16, 0.9, 0.2941), (256, 512, 0.9, 0.2868)],
+    },
+}
+
+
+@pytest.mark.parametrize("size", TABLE_3)
+def test_table_3(size):
+    found = {}
+    for row in load_task("homeostasis", size).variants.values():
+        group, method = row.label[1], row.method
+        expected = GROUPS[group] if group != "A" else {"name": "baseline", "attention": "none", "block": "none"}
+        assert method.get("attention", "none") == expected["attention"]
+        assert method.get("block", "none") == expected["block"]
+        if "s_bo" in method:
+            assert method["s_bo"] == method["s_att"]
+        settings = (method.get("q_att"), method.get("q_bo"), method.get("s_att"))
+        found.setdefault(group, []).append((*settings, round(row.reported["bleu"] / 100, 4)))
+    assert found == TABLE_3[size]
+
+
+def test_tables_1_and_2():
+    rows = load_task("homeostasis", "memorisation").variants
+    assert {name: tuple(row.reported.values()) for name, row in rows.items()} == {
+        "baseline": (95.4, 32.5, 0.705),
+        "kwta-20": (96.5, 28.4, 0.728),
+        "kwta-50": (97.4, 31.0, 0.743),
+    }
+    assert [row.method.get("s_att") for row in rows.values()] == [None, 0.2, 0.5]
+    tasks = load_paper("homeostasis").tasks
+    assert {task.kind for task in tasks.values()} == {"translation"}
+    keys = ("d_model", "heads", "d_ff", "encoder_layers", "decoder_layers", "dropout")
+    assert {name: tuple(task.sizes.model[key] for key in keys) for name, task in tasks.items()} == {
+        "memorisation": (256, 4, 1024, 6, 6, 0.1),
+        "small": (256, 4, 1024, 6, 6, 0.1),
+        "base": (512, 8, 2048, 6, 6, 0.1),
+        "big": (1024, 16, 4096, 6, 6, 0.1),
+    }
+
+
+# ---- training
+
+
+@pytest.mark.parametrize("options", [GROUPS["D"], GROUPS["E"]], ids="DE")
+def test_an_interruption_changes_nothing(project, options):
+    """Counts, their first-in-first-out order and the drawn lots go on where they were."""
+    small = options | {"q_att": 4, "q_bo": 3, "s_att": 0.5}
+    config = project.config(
+        "own", define={"own": small}, variants=["own"], train={"checkpoint_seconds": 1e-9, "learning_rate": 0.01}
+    )
+    whole = result(train(config).folder)
+    shutil.rmtree(run_folder(config))
+    interrupt(config, 6)
+    assert [path.name for path in (run_folder(config) / "checkpoints").glob("*")] == ["step6"]
+    assert result(train(config).folder) == whole

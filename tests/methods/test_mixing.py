@@ -1,0 +1,237 @@
+"""Head mixing: it begins as its baseline, waits for its time, and then its nuclear norm grows."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from examples import CONFIG, some_pairs, tiny
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headdiv.core.errors import TrainingError
+from headdiv.methods import make_method
+from headdiv.methods.mixing import MixingOutput, nuclear_norms
+from headdiv.nn.attention import AttentionSpec
+from headdiv.nn.batching import make_batch
+from headdiv.nn.config import ModelConfig
+from headdiv.nn.losses import linear_cross_entropy
+from headdiv.nn.transformer import Transformer, count_parameters
+from headdiv.tasks import TASKS
+from headdiv.training.config import TrainConfig
+from headdiv.training.optimiser import Learner
+
+BASELINE = {"name": "baseline"}
+OWN = ("alphas", "beta", "former_norm")
+
+
+def mixing(**options):
+    return {"name": "mixing", **options}
+
+
+def own(model):
+    return {name: p for name, p in model.named_parameters() if name.endswith(OWN)}
+
+
+def learner(options, **train):
+    """A learner whose dropout is off, so that two of them see the same."""
+    model, method = tiny(options, torch.float32, dropout=0.0)
+    defaults = {"schedule": "constant", "warmup_steps": 0, "learning_rate": 0.01, "clip_norm": None}
+    return Learner(TASKS["translation"], model.train(), method, TrainConfig(**(defaults | train)))
+
+
+def batch(seed=0):
+    return make_batch(some_pairs(seed=seed), range(6))
+
+
+# ---- the module
+
+
+@given(seed=st.integers(0, 2**31 - 1), H=st.integers(1, 5), K=st.integers(1, 4), T=st.integers(0, 4))
+def test_the_mixture_is_the_literal_one(seed, H, K, T):
+    """Z'_i = Σ_j α_ij Z_j + β_i, then W^O."""
+    generator = torch.Generator().manual_seed(seed)
+    layer = MixingOutput(AttentionSpec("cross", 0, H * K, H)).double()
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.copy_(torch.randn(p.shape, generator=generator))
+    z = torch.randn(T, H * K, generator=generator, dtype=torch.float64)
+    rows = []
+    for row in z.view(T, H, K):
+        mixed = [sum(layer.alphas[i, j] * row[j] for j in range(H)) + layer.beta[i] for i in range(H)]
+        rows.append(layer.weight @ torch.cat(mixed) + layer.bias)
+    expected = torch.stack(rows) if rows else z.new_zeros(0, H * K)
+    torch.testing.assert_close(layer(z), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("heads", [1, 2, 3, 6])
+def test_a_fresh_model_is_its_baseline_to_the_last_bit(dtype, heads):
+    told = []
+    for options in (mixing(), BASELINE):
+        model, _ = tiny(options, dtype, heads=heads, dropout=0.0, encoder_layers=2)
+        hidden = model.train()(batch())
+        loss, _, _ = linear_cross_entropy(hidden, model.output_weight, batch().target_out)
+        loss.backward()
+        told.append((hidden, {name: (p, p.grad) for name, p in model.named_parameters()}))
+    (mixed, ours), (plain, theirs) = told
+    assert torch.equal(mixed, plain)
+    assert {name for name in ours if not name.endswith(OWN)} == theirs.keys()
+    for name, (value, grad) in theirs.items():
+        assert torch.equal(ours[name][0], value), name
+        assert torch.equal(ours[name][1], grad), name
+
+
+def test_only_the_named_kinds_are_mixed():
+    model, _ = tiny(mixing(kinds=["cross"]))
+    assert list(own(model)) == ["decoder.0.attention.cross.output.alphas", "decoder.0.attention.cross.output.beta"]
+    with pytest.raises(TrainingError) as found:
+        make_method(mixing(kinds=["cross"])).aux_loss(model.encoder, [], 0.0, 1)
+    assert str(found.value) == "method.kinds: the model has no cross attention, only encoder"
+
+
+# ---- parameters
+
+
+def parameters(method, heads, words=(8848, 6632)):
+    """Of the paper's German model, nothing allocated."""
+    config = ModelConfig(
+        d_model=512,
+        heads=heads,
+        d_ff=1024,
+        encoder_layers=6,
+        decoder_layers=6,
+        attention_bias=True,
+        tied_output=True,
+    )
+    with torch.device("meta"):
+        return count_parameters(Transformer(config, *words, make_method(method)))
+
+
+def test_counts_are_those_of_table_3():
+    assert [parameters(BASELINE, heads) for heads in (8, 16)] == [39_469_056] * 2
+    assert parameters(mixing(), 8) == 39_469_056 + 18 * (8**2 + 8) == 39_470_352
+    assert parameters(mixing(), 16) == 39_469_056 + 18 * (16**2 + 16) == 39_473_952
+    assert parameters(mixing(kinds=["cross"]), 8) == 39_469_056 + 6 * 72
+
+
+@pytest.mark.parametrize("source", [8848 - 160, 8848 - 100, 8848])
+def test_spanish_counts_are_those_of_160_entries_less(source):
+    words = source, 8848 + 6632 - 160 - source
+    assert parameters(BASELINE, 8, words) == 39_387_136
+    assert parameters(mixing(), 8, words) == 39_388_432
+
+
+# ---- frozen, then learning
+
+
+@pytest.mark.parametrize("gamma", [0.0, 40.0])
+def test_alphas_rest_until_their_time_and_then_move(gamma):
+    learn = learner(mixing(start=0.5, gamma=gamma), weight_decay=0.1)
+    before = {name: p.detach().clone() for name, p in own(learn.model).items()}
+    for number in range(1, 11):
+        told = learn.step(batch(number), number, 10)
+        rests = (number - 1) / 10 < 0.5
+        assert (told.auxiliary == 0) == (rests or gamma == 0)
+        for name, p in own(learn.model).items():
+            assert torch.equal(p, before[name]) == rests, (name, number)
+            assert (p in learn.optimiser.state) != rests
+    assert {name.rpartition(".")[2] for name in before} == {"alphas", "beta"}
+
+
+@pytest.mark.parametrize("clip", [None, 0.05])
+def test_as_long_as_alphas_rest_the_model_learns_what_its_baseline_learns(clip):
+    learners = [learner(options, weight_decay=0.1, clip_norm=clip) for options in (mixing(start=1.0), BASELINE)]
+    for number in range(1, 6):
+        told = [learn.step(batch(number), number, 5) for learn in learners]
+        assert told[0] == told[1]
+    ours, theirs = (dict(learn.model.named_parameters()) for learn in learners)
+    for name, p in theirs.items():
+        assert torch.equal(p, ours[name]), name
+
+
+# ---- the growth loss
+
+
+def literal_nuclear_norm(alphas):
+    """Roots of the eigenvalues of AᵀA."""
+    A = alphas.detach().double().numpy()
+    return float(np.sqrt(np.linalg.eigvalsh(A.T @ A).clip(0)).sum())
+
+
+def moved(model, seed):
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in own(model).values():
+            p.add_(torch.randn(p.shape, generator=generator) * 0.3)
+
+
+def test_the_loss_is_eq_7_and_8():
+    """Θ0 are the parameters before the last step; at first those that the model starts with."""
+    model, method = tiny(mixing(gamma=3.0, growth=0.01, start=0.0))
+    former = [float(CONFIG.heads)] * 3
+    for step in range(4):
+        current = [literal_nuclear_norm(p) for name, p in own(model).items() if name.endswith("alphas")]
+        expected = 3.0 / 50 * sum(old + 0.01 - new for old, new in zip(former, current, strict=True))
+        assert method.aux_loss(model, [], 0.5, 50).item() == pytest.approx(expected, abs=1e-12)
+        former = current
+        moved(model, step)
+
+
+def test_as_coded_the_loss_is_constant_with_the_same_gradient():
+    told = {}
+    for former in ("written", "coded"):
+        model, method = tiny(mixing(gamma=3.0, growth=0.01, start=0.0, former=former))
+        moved(model, 1)
+        loss = method.aux_loss(model, [], 0.5, 50)
+        loss.backward()
+        told[former] = loss.item(), [p.grad for name, p in own(model).items() if name.endswith("alphas")]
+    assert told["coded"][0] == pytest.approx(3.0 / 50 * 3 * 0.01)
+    assert abs(told["written"][0] - told["coded"][0]) > 1e-3
+    for one, other in zip(told["written"][1], told["coded"][1], strict=True):
+        assert torch.equal(one, other)
+        assert one.any()
+
+
+def test_under_the_loss_alone_the_nuclear_norm_grows():
+    model, method = tiny(mixing(start=0.0))
+    moved(model, 2)
+    norms = []
+    optimiser = torch.optim.SGD(own(model).values(), lr=1e-3)
+    for _ in range(20):
+        norms.append([layer.former_norm.item() for layer in method.layers(model)])
+        optimiser.zero_grad()
+        method.aux_loss(model, [], 0.5, 10).backward()
+        optimiser.step()
+    for earlier, later in pairwise(norms[1:]):  # the first is that of the identity
+        assert all(new > old for old, new in zip(earlier, later, strict=True))
+
+
+@pytest.mark.parametrize("alphas", [torch.eye(3), torch.ones(3, 3), torch.zeros(3, 3)], ids=["identity", "one", "zero"])
+def test_the_gradient_is_finite_where_singular_values_are_equal_or_zero(alphas):
+    alphas = alphas.clone().requires_grad_()
+    nuclear_norms(alphas).backward()
+    assert alphas.grad.isfinite().all()
+    assert alphas.grad.norm() <= 3**0.5 + 1e-5
+
+
+def test_what_is_not_finite_stays_so():
+    """The trainer says in its own words that a loss is not finite."""
+    alphas = torch.eye(3).repeat(2, 1, 1)
+    alphas[1, 0, 0] = torch.nan
+    assert nuclear_norms(alphas).isnan().tolist() == [False, True]
+    learn = learner(mixing(start=0.0))
+    with torch.no_grad():
+        next(iter(own(learn.model).values())).fill_(torch.nan)
+    with pytest.raises(TrainingError, match=r"^the loss is nan at step 1; "):
+        learn.step(batch(), 1, 5)
+
+
+def test_findings_are_every_matrix_by_its_place():
+    model, method = tiny(mixing(), decoder_layers=2)
+    moved(model, 3)
+    told = method.findings(model)["alphas"]
+    assert list(told) == ["encoder 1", "decoder 1", "cross 1", "decoder 2", "cross 2"]
+    alphas = model.decoder[1].attention["cross"].output.alphas
+    np.testing.assert_allclose(told["cross 2"]["alphas"], alphas.detach(), atol=1e-6)
+    assert told["cross 2"]["nuclear_norm"] == pytest.approx(literal_nuclear_norm(alphas))

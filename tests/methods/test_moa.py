@@ -1,0 +1,285 @@
+"""Mixtures of attention heads against a dense loop over every expert and token; their options."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from moa_parts import KINDS, MOA, TOP, E, both_sides, build
+from packed import D, K, pack, random, run_packed, sentences, with_gradients
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from headdiv.core.errors import ConfigError
+from headdiv.methods import check_method, make_method
+from headdiv.methods.moa import ExpertProduct, Groups, MixtureAttention
+from headdiv.nn import attention
+from headdiv.nn.attention import AttentionLayout, AttentionSpec, MultiHeadAttention, record_heads
+from headdiv.nn.config import ModelConfig
+from headdiv.nn.packing import assign_windows, attention_mask, lay_out
+
+seeds = st.integers(0, 2**31 - 1)
+pairs_of_lengths = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=4)
+
+
+# ---- the dense twin
+
+
+def literal_gates(router, x):
+    """Every expert's gate, zero for those that are not among the k most probable; of equal ones the first."""
+    logits = [torch.dot(w, x) for w in router.weight]
+    total = sum(logit.exp() for logit in logits)
+    p = [logit.exp() / total for logit in logits]
+    chosen = sorted(range(len(p)), key=lambda e: (-p[e].item(), e))[: router.k]
+    kept = sum(p[e] for e in chosen) if router.renormalise else 1.0
+    return [p[e] / kept if e in chosen else 0.0 for e in range(len(p))]
+
+
+def literal_mixture(module, queries, context, kind):
+    """Eqs. 4 to 8 for one sentence, every expert for every token."""
+    wk, wv = module.key_value.weight.split(module.d_head)
+    bias = module.key_value.bias
+    bk, bv = (torch.zeros(2 * module.d_head) if bias is None else bias).split(module.d_head)
+    lines = []
+    for n, x in enumerate(queries):
+        visible = context[: n + 1] if kind == "decoder" else context
+        y = module.output_bias
+        for e, gate in enumerate(literal_gates(module.router, x)):
+            q = x @ module.query.weight[e] + (0.0 if module.query.bias is None else module.query.bias[e])
+            scores = [torch.dot(q, wk @ c + bk).div(math.sqrt(module.d_head)) for c in visible]
+            total = sum(score.exp() for score in scores)
+            head = sum(s.exp() / total * (wv @ c + bv) for s, c in zip(scores, visible, strict=True))
+            y = y + gate * (head @ module.output.weight[e])
+        lines.append(y)
+    return torch.stack(lines)
+
+
+def run_literal(module, kind):
+    def run(queries, keys):
+        others = keys if kind == "cross" else queries
+        return [literal_mixture(module, q, c, kind) for q, c in zip(queries, others, strict=True)]
+
+    return run
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=6)
+@given(
+    seed=seeds,
+    lengths=pairs_of_lengths,
+    width=st.sampled_from([1, 4, 48]),
+    bias=st.booleans(),
+    k=st.integers(1, E),
+    renormalise=st.booleans(),
+    d_head=st.sampled_from([1, 3, 4]),
+)
+def test_chosen_experts_alone_give_what_all_give_with_gradients(
+    kind, seed, lengths, width, bias, k, renormalise, d_head
+):
+    module = build(seed, kind, bias, k=k, d_head=d_head, renormalise=renormalise)
+    queries, memory = both_sides(seed + 50, kind, lengths)
+    found = with_gradients(module, queries, memory, run_packed(module, kind, width))
+    torch.testing.assert_close(found, with_gradients(module, queries, memory, run_literal(module, kind)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_wide_windows_give_what_the_literal_one_gives(kind, monkeypatch):
+    monkeypatch.setattr(attention, "WIDE", 0)
+    module = build(1, kind)
+    queries, memory = both_sides(2, kind)
+    found = with_gradients(module, queries, memory, run_packed(module, kind, 7))
+    torch.testing.assert_close(found, with_gradients(module, queries, memory, run_literal(module, kind)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_layer_of_real_size_agrees_with_a_dense_one_in_float32(kind):
+    """All 32 experts at once, gates zero but for four; no window but sentences of equal length."""
+    torch.manual_seed(1)
+    module = MixtureAttention(AttentionSpec(kind, 0, 64, 4), 32, 4)
+    B, N = 6, 12
+    side = lay_out([N] * B, [[i, i + 1] for i in range(0, B, 2)])  # two sentences a window
+    layout = AttentionLayout(side, side, attention_mask(side, side, causal=kind == "decoder"))
+    x = torch.randn(B * N, 64, requires_grad=True)
+    context = torch.randn(B * N, 64, requires_grad=True) if kind == "cross" else x
+
+    def dense():
+        p = (x @ module.router.weight.T).softmax(-1)
+        gates = torch.where(p >= p.topk(4).values[:, -1:], p, 0.0).view(B, N, 32)
+        q = torch.einsum("bnd,edk->benk", x.view(B, N, 64), module.query.weight)
+        k, v = module.key_value(context.view(B, N, 64)).chunk(2, -1)
+        scores = torch.einsum("benk,bsk->bens", q, k) / 4.0
+        if kind == "decoder":
+            scores = scores.masked_fill(torch.ones(N, N, dtype=torch.bool).triu(1), -torch.inf)
+        heads = torch.einsum("bens,bsk->benk", scores.softmax(-1), v)
+        return torch.einsum("bne,benk,ekd->bnd", gates, heads, module.output.weight).flatten(0, 1) + module.output_bias
+
+    weight = torch.randn(B * N, 64)
+    inputs = [x, *([context] if kind == "cross" else []), *module.parameters()]
+    runs = [module(x, context if kind == "cross" else None, layout), dense()]
+    grads = [torch.autograd.grad((y * weight).sum() / 100, inputs) for y in runs]
+    torch.testing.assert_close(*runs, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(*grads, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_even_gates_over_all_experts_are_multi_query_attention(kind):
+    heads = D // K
+    module = build(3, kind, experts=heads, k=heads, d_head=None)
+    plain = MultiHeadAttention(AttentionSpec(kind, 0, D, heads, bias=True)).double()
+    with torch.no_grad():
+        module.router.weight.zero_()
+        q, shared = module.query.weight.transpose(1, 2).flatten(0, 1), module.key_value
+        kv, bias = ([part] * heads for part in (shared.weight.split(K), shared.bias.split(K)))
+        plain.in_projection.weight.copy_(torch.cat([q, *(k for k, _ in kv), *(v for _, v in kv)]))
+        plain.in_projection.bias.copy_(
+            torch.cat([module.query.bias.flatten(), *(k for k, _ in bias), *(v for _, v in bias)])
+        )
+        plain.output.weight.copy_(module.output.weight.flatten(0, 1).T)
+        plain.output.bias.zero_()
+    queries, memory = both_sides(4, kind)
+    x, context, layout, _ = pack(queries, memory, kind, 8)
+    mixed = heads * (module(x, context, layout) - module.output_bias)
+    torch.testing.assert_close(mixed, plain(x, context, layout))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=seeds, lengths=pairs_of_lengths)
+def test_layout_of_the_sentences_does_not_matter(kind, seed, lengths):
+    module = build(seed, kind)
+    queries, memory = both_sides(seed + 50, kind, lengths)
+    padded = with_gradients(module, queries, memory, run_packed(module, kind, 1))
+    for width in (5, 48):
+        torch.testing.assert_close(with_gradients(module, queries, memory, run_packed(module, kind, width)), padded)
+
+
+# ---- the products
+
+
+def test_groups_hold_every_pair_once_and_in_order():
+    experts = torch.tensor([[2, 0], [0, 3], [2, 3]])
+    groups = Groups.of(experts, 5)
+    assert [pairs.tolist() for pairs in groups.pairs] == [[1, 2], [], [0, 4], [3, 5], []]
+    assert [rows.tolist() for rows in groups.rows] == [[0, 1], [], [0, 2], [1, 2], []]
+
+
+def test_gradcheck_of_the_product_and_of_a_module():
+    groups = Groups.of(torch.tensor([[2, 0], [0, 3], [2, 3]]), 5)
+    x, z, up, down = (
+        random(i, *shape).requires_grad_() for i, shape in enumerate([(3, 4), (6, 2), (5, 4, 2), (5, 2, 4)])
+    )
+    assert torch.autograd.gradcheck(lambda *a: ExpertProduct.apply(*a, groups.rows, groups.pairs, 6), (x, up))
+    assert torch.autograd.gradcheck(lambda *a: ExpertProduct.apply(*a, groups.pairs, groups.rows, 3), (z, down))
+    module = build(5, "cross", experts=3, k=2, d_head=2)
+    queries, memory = both_sides(6, "cross", [(2, 1), (1, 2)])
+    rows, context, layout, _ = pack(queries, memory, "cross", 4)
+    names, values = zip(*((n, p.detach().requires_grad_()) for n, p in module.named_parameters()), strict=True)
+
+    def run(rows, context, *parameters):
+        return torch.func.functional_call(module, dict(zip(names, parameters, strict=True)), (rows, context, layout))
+
+    assert torch.autograd.gradcheck(run, (rows.requires_grad_(), context.requires_grad_(), *values))
+
+
+class Counting(TorchDispatchMode):
+    """How many operations torch is asked for."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.calls = getattr(self, "calls", 0) + 1
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_more_tokens_slots_or_sentences_are_no_more_operations(kind):
+    def calls(module, lengths):
+        queries, memory = both_sides(8, kind, lengths)
+        x, context, layout, _ = pack(queries, memory, kind, 8)
+        with Counting() as counted:
+            module(x.requires_grad_(), context, layout).sum().backward()
+        return counted.calls
+
+    few, many = [(3, 4), (6, 5)], [(5, 2), (6, 6), (3, 5), (8, 8), (7, 4), (1, 2)]
+    module = build(7, kind)
+    assert calls(module, few) == calls(module, many) == calls(build(7, kind, k=2), many)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_chosen_experts_are_computed(kind):
+    """More experts are more work for the router, forward and backward, and for nothing else."""
+
+    def flops(experts):
+        queries, memory = both_sides(8, kind)
+        x, context, layout, _ = pack(queries, memory, kind, 8)
+        with FlopCounterMode(display=False) as counted:
+            build(7, kind, experts=experts)(x.requires_grad_(), context, layout).sum().backward()
+        return counted.get_total_flops(), len(x)
+
+    (few, T), (many, _) = flops(4), flops(32)
+    assert many - few == 3 * 2 * T * D * (32 - 4)
+
+
+# ---- no rows, no difference between the experts
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_gives_nothing(kind):
+    """A rank's share of a small batch may be empty; its gradients are zero and not missing."""
+    module, side = build(9, kind), lay_out([], assign_windows([], []))
+    layout = AttentionLayout(side, side, attention_mask(side, side, causal=kind == "decoder"))
+    x = torch.zeros(0, D, dtype=torch.float64, requires_grad=True)
+    with record_heads(module) as records:
+        y = module(x, x if kind == "cross" else None, layout)
+    assert y.shape == (0, D)
+    (y.sum() + make_method({**MOA, "cv": 0.1}).aux_loss(module, records, 0.0, 1)).backward()
+    assert all((parameter.grad == 0).all() for parameter in module.parameters())
+
+
+@pytest.mark.parametrize("renormalise", [False, True])
+def test_equal_logits_choose_the_first_experts_and_keep_gradients_finite(renormalise):
+    module = build(10, renormalise=renormalise)
+    torch.nn.init.zeros_(module.router.weight)
+    x, _, layout, _ = pack(sentences(11, [3, 2]), [], "encoder", 5)
+    with record_heads(module) as records:
+        y = module(x, None, layout)
+    assert (records[0].routing.experts == torch.arange(TOP)).all()
+    gate = 1 / TOP if renormalise else 1 / E
+    torch.testing.assert_close(records[0].routing.gates, torch.full((5, TOP), gate, dtype=torch.float64))
+    (y.square().sum() + make_method({**MOA, "cv": 0.1}).aux_loss(module, records, 0.0, 5)).backward()
+    assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
+    assert (module.router.weight.grad != 0).any()
+
+
+# ---- options
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"k": 6}, "method.k: 6 is more than the 5 experts to choose from"),
+        ({"k": 0}, "method.k: input should be greater than or equal to 1, found 0"),
+        ({"experts": 0}, "method.experts: input should be greater than or equal to 1, found 0"),
+        ({"d_head": 0}, "method.d_head: input should be greater than or equal to 1, found 0"),
+        ({"balance": -1}, "method.balance: input should be greater than or equal to 0, found -1"),
+        ({"added": "twice"}, "method.added: input should be 'mean' or 'sum', found 'twice'"),
+        ({"heads": 3}, "method.heads: unknown key; did you mean 'd_head'?"),
+        ({"k": 1, "renormalise": True}, "method.renormalise: with k = 1 every gate is 1 and the router learns "
+                                        "nothing from the task; expected k ≥ 2"),
+    ],
+)  # fmt: skip
+def test_wrong_options_are_named(options, message):
+    with pytest.raises(ConfigError) as found:
+        check_method({**MOA, **options}, ModelConfig(), ("method",))
+    assert str(found.value) == message
+
+
+def test_options_left_out_are_those_of_the_authors_code():
+    assert check_method(MOA, ModelConfig()) == {
+        **MOA,
+        "d_head": None,
+        "balance": 0.01,
+        "z": 0.001,
+        "cv": 0.0,
+        "added": "mean",
+        "noisy": False,
+        "renormalise": False,
+    }

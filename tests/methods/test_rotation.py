@@ -1,0 +1,360 @@
+"""Swaps of heads against slices written out, and the schedule and choices of dynamic rotation against literal ones."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from examples import CONFIG, some_pairs, tiny
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headdiv.analysis.diversity import Measured, attention_modules, measure_heads
+from headdiv.core.errors import ConfigError, TrainingError
+from headdiv.methods import check_method, make_method, rotation
+from headdiv.methods.base import EpochEnd, Observed
+from headdiv.methods.rotation import swap_heads
+from headdiv.methods.swap_plan import Head
+from headdiv.nn.attention import record_heads
+from headdiv.nn.batching import make_batch
+from headdiv.nn.config import LMConfig, ModelConfig
+from headdiv.nn.losses import linear_cross_entropy
+
+BASELINE = {"name": "baseline"}
+SIZES = {"encoder_layers": 2, "decoder_layers": 3, "dropout": 0.0, "attention_bias": True}
+LAYERS = {"encoder": 2, "decoder": 3, "cross": 3}
+H, K, D = CONFIG.heads, CONFIG.d_model // CONFIG.heads, CONFIG.d_model
+
+
+def learnt(options=BASELINE, **sizes):
+    """A model whose optimiser remembers something of every parameter, and its method."""
+    model, method = tiny(options, torch.float32, **(SIZES | sizes))
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.parameters():  # biases too
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    optimiser = torch.optim.AdamW(model.parameters(), fused=True)
+    batch = make_batch(some_pairs(), range(6))
+    linear_cross_entropy(model(batch), model.output_weight, batch.target_out)[0].backward()
+    optimiser.step()
+    return model, method, optimiser
+
+
+def everything(model, optimiser):
+    """Copies of all tensors of both, by name."""
+    told = dict(model.named_parameters())
+    state = {
+        f"{name}.{key}": value for name, p in told.items() for key, value in optimiser.state.get(p, {}).items()
+    }  # fmt: skip
+    return {name: value.detach().clone() for name, value in {**told, **state}.items()}
+
+
+def differing(one, other):
+    assert one.keys() == other.keys()
+    return {name for name in one if not torch.equal(one[name], other[name])}
+
+
+def name_of(kind, layer):
+    return f"{'encoder' if kind == 'encoder' else 'decoder'}.{layer}.attention.{kind}.in_projection"
+
+
+# ---- swaps
+
+
+@pytest.mark.parametrize("optimiser_state", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "one", "other"), [("cross", (0, 0), (2, 1)), ("encoder", (1, 2), (0, 2)), ("decoder", (1, 0), (1, 2))]
+)
+def test_a_swap_exchanges_these_rows_and_nothing_else(optimiser_state, kind, one, other):
+    model, _, optimiser = learnt()
+    before = everything(model, optimiser)
+    swap_heads(model, [(kind, Head(*one), Head(*other))], optimiser if optimiser_state else None)
+    after = everything(model, optimiser)
+    expected = dict(before)
+    for part in ("weight", "bias"):
+        for suffix in ("", ".exp_avg", ".exp_avg_sq") if optimiser_state else ("",):
+            names = [f"{name_of(kind, layer)}.{part}{suffix}" for layer, _ in (one, other)]
+            for name in names:
+                expected[name] = expected[name].clone()
+            for block in range(3):  # W^Q, W^K, W^V
+                for k in range(K):
+                    mine, theirs = (block * D + head * K + k for _, head in (one, other))
+                    expected[names[0]][mine] = before[names[1]][theirs]
+                    expected[names[1]][theirs] = before[names[0]][mine]
+    assert differing(after, expected) == set()
+    assert (
+        differing(after, before) == {name for name in before if not torch.equal(before[name], expected[name])} != set()
+    )
+
+
+def heads_of(kind):
+    return st.tuples(st.integers(0, LAYERS[kind] - 1), st.integers(0, H - 1)).map(lambda told: Head(*told))
+
+
+swaps = st.sampled_from(list(LAYERS)).flatmap(lambda kind: st.tuples(st.just(kind), heads_of(kind), heads_of(kind)))
+MODEL, _, OPTIMISER = learnt()
+
+
+@given(told=st.lists(swaps, max_size=6), optimiser_state=st.booleans())
+def test_swaps_and_then_their_reverse_restore_everything(told, optimiser_state):
+    optimiser = OPTIMISER if optimiser_state else None
+    before = everything(MODEL, OPTIMISER)
+    swap_heads(MODEL, told, optimiser)
+    moved = {kind for kind, one, other in told if one != other}
+    changed = differing(everything(MODEL, OPTIMISER), before)
+    assert all(any(f"attention.{kind}.in_projection" in name for kind in moved) for name in changed)
+    swap_heads(MODEL, told[::-1], optimiser)
+    assert differing(everything(MODEL, OPTIMISER), before) == set()
+
+
+def test_without_an_optimisers_memory_there_is_nothing_to_move():
+    model, _, _ = learnt()
+    fresh = torch.optim.AdamW(model.parameters())
+    swap_heads(model, [("cross", Head(0, 0), Head(1, 1))], fresh)
+    assert not fresh.state
+
+
+def test_between_equal_layers_a_swap_of_all_heads_changes_nothing():
+    model, _, _ = learnt()
+    model.decoder[1].load_state_dict(model.decoder[0].state_dict())
+    batch = make_batch(some_pairs(), range(6))
+    before = model(batch)
+    swap_heads(model, [("cross", Head(0, head), Head(1, head)) for head in range(H)])
+    assert torch.equal(model(batch), before)
+    swap_heads(model, [("cross", Head(0, 0), Head(2, 0))])
+    assert not torch.allclose(model(batch), before)
+
+
+# ---- plans
+
+
+def end_of(model, optimiser, epoch, history=(), observe=None, seed=3):
+    return EpochEnd(model, optimiser, epoch, 30, seed, list(history), observe)
+
+
+def test_a_plan_is_followed_at_its_epochs_alone():
+    plan = "cross layers 1 and 3, all heads, epochs 3 7; encoder layer 2, heads 1 with 3, epochs 4"
+    model, method, optimiser = learnt({"name": "rotation", "plan": plan})
+    expected = {
+        3: {"swaps": [{"kind": "cross", "one": [1, h], "other": [3, h]} for h in (1, 2, 3)], "back": False},
+        4: {"swaps": [{"kind": "encoder", "one": [2, 1], "other": [2, 3]}], "back": False},
+    }
+    expected[7] = expected[3]
+    start = everything(model, optimiser)
+    for coming in range(2, 9):
+        before = everything(model, optimiser)
+        told = method.after_epoch(end_of(model, optimiser, coming - 1))
+        assert told == expected.get(coming, {})
+        assert json.loads(json.dumps(told)) == told
+        assert bool(differing(everything(model, optimiser), before)) == (coming in expected)
+    changed = differing(everything(model, optimiser), start)  # the second swap of the first part undid the first
+    assert {name.partition(".in_projection")[0] for name in changed} == {"encoder.1.attention.encoder"}
+
+
+@pytest.mark.parametrize("method", ["rotation", "dynamic-rotation"])
+@pytest.mark.parametrize("optimiser_state", [True, False])
+def test_what_the_optimiser_remembers_moves_or_stays(method, optimiser_state):
+    own = {"plan": "cross layer 1, heads 1 with 2, epochs 2"} if method == "rotation" else {"choice": "random"}
+    model, made, optimiser = learnt({"name": method, "optimiser_state": optimiser_state, **own})
+    before = everything(model, optimiser)
+    assert made.after_epoch(end_of(model, optimiser, 1))
+    changed = differing(everything(model, optimiser), before)
+    assert changed
+    assert any("exp_avg" in name for name in changed) == optimiser_state
+
+
+def refusal(options, model=None):
+    with pytest.raises(ConfigError) as found:
+        check_method(options, model or ModelConfig(encoder_layers=6, decoder_layers=6), ("method",))
+    return str(found.value)
+
+
+def dynamic(choice="hard", **more):
+    return {"name": "dynamic-rotation", "choice": choice, **more}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": "rotation", "plan": "cross layers 1 and 9, all heads, epochs 3"},
+         "method.plan: 'cross layers 1 and 9, all heads, epochs 3' names layer 9; cross attention has layers 1 to 6"),
+        (dynamic(first=5, last=4), "method.last: 4 comes before first = 5"),
+        (dynamic(swaps=25), "method.swaps: 25 pairs are more than the 24 that 6 × 8 heads make (encoder attention)"),
+        (dynamic("random", swaps=25, kinds=["cross"]),
+         "method.swaps: 25 pairs are more than the 24 that 6 × 8 heads make (cross attention)"),
+        (dynamic("soft", swaps=5),
+         "method.swaps: 5 pairs are more than the 4 that 8 heads of a layer make (encoder attention)"),
+        (dynamic("soft", layers=4), "method.layers: 4 is more than half of the 6 layers (encoder attention)"),
+        (dynamic("softly"), "method.choice: input should be 'hard', 'soft' or 'random', found 'softly'"),
+        (dynamic(rest=0), "method.rest: input should be greater than or equal to 1, found 0"),
+    ],
+)  # fmt: skip
+def test_wrong_options_are_named(options, message):
+    assert refusal(options) == message
+
+
+def test_a_plan_of_layers_needs_a_model_that_has_them():
+    plan = "'cross layers 1 and 5, all heads, epochs 3 7 9 11'"
+    assert refusal({"name": "rotation"}, ModelConfig()) == (
+        f"method.plan: {plan} names layer 5; cross attention has layers 1 to 2"
+    )
+    check_method({"name": "rotation"}, ModelConfig(decoder_layers=5))
+    assert refusal({"name": "rotation"}, LMConfig()) == (
+        f"method.plan: {plan}: the model has no cross attention, only encoder and decoder"
+    )
+    check_method({"name": "rotation", "plan": "encoder layers 1 and 5, all heads, epochs 3"}, LMConfig())
+
+
+def test_a_stack_that_the_model_lacks_is_named():
+    """A single stack may be either's; which one it is shows at the first swap at the latest."""
+    model, method, optimiser = learnt({"name": "rotation", "plan": "decoder layer 1, heads 1 with 2, epochs 5"})
+    with pytest.raises(TrainingError) as found:
+        method.after_epoch(end_of(model.encoder, optimiser, 1))
+    plan = "'decoder layer 1, heads 1 with 2, epochs 5'"
+    assert str(found.value) == f"method.plan: {plan}: the model has no decoder attention, only encoder"
+    _, method, _ = learnt(dynamic("random", kinds=["cross"]))
+    with pytest.raises(TrainingError) as found:
+        method.after_epoch(end_of(model.encoder, optimiser, 1))
+    assert str(found.value) == "method.kinds: the model has no cross attention, only encoder"
+
+
+# ---- dynamic choices
+
+
+def measured(importance, measure):
+    """Measures of one module whose heads have this importance (H,)."""
+    values = torch.tensor(importance, dtype=torch.float64)
+    other = torch.zeros(H, dtype=torch.float64)
+    l2 = torch.zeros(H, H, dtype=torch.float64)
+    l2[:, 0] = values * (H - 1)  # not a distance, but its mean over the others is as wanted
+    confidence = values if measure == "confidence" else other
+    return Measured(1, confidence, other, other.diag(), l2 if measure == "l2" else other.diag())
+
+
+def choose(options, importance):
+    """The swaps chosen where heads have this importance, by kind (layers, H); all counted from 0."""
+    told = [
+        (module.spec, measured(importance[module.spec.kind][module.spec.layer], options["measure"]))
+        for module in attention_modules(MODEL)
+    ]
+    end = end_of(MODEL, OPTIMISER, 1, observe=list)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rotation, "measure_heads", lambda *_: told)
+        return [(kind, tuple(one), tuple(other)) for kind, one, other in make_method(options).choose(end)]
+
+
+grids = st.fixed_dictionaries({
+    kind: st.lists(st.lists(st.integers(0, 5), min_size=H, max_size=H), min_size=layers, max_size=layers)
+    for kind, layers in LAYERS.items()
+})  # fmt: skip
+
+
+@given(importance=grids, k=st.integers(1, 3), measure=st.sampled_from(["confidence", "l2"]))
+def test_hard_swaps_the_least_with_the_most_important(importance, k, measure):
+    """Algorithm 1; of equal heads the earlier is the less important."""
+    expected = []
+    for kind, grid in ((kind, importance[kind]) for kind in LAYERS):
+        ordered = sorted((value, layer, head) for layer, row in enumerate(grid) for head, value in enumerate(row))
+        expected += [(kind, ordered[i][1:], ordered[-1 - i][1:]) for i in range(k)]
+    assert choose(dynamic(swaps=k, measure=measure), importance) == expected
+
+
+@given(importance=grids, k=st.integers(1, 3))
+def test_soft_swaps_the_least_important_of_low_and_high_layers(importance, k):
+    """Algorithm 2, the i-th layer with the i-th from the end."""
+    expected = []
+    for kind, grid in ((kind, importance[kind]) for kind in LAYERS):
+        low, high = (sorted(range(H), key=lambda head, row=row: (row[head], head)) for row in (grid[0], grid[-1]))
+        expected += [(kind, (0, low[i]), (LAYERS[kind] - 1, high[i])) for i in range(k)]
+    assert choose(dynamic("soft", swaps=k, measure="l2"), importance) == expected
+
+
+def test_soft_takes_as_many_layers_as_are_named():
+    grid = np.arange(18).reshape(6, 3)[:, ::-1]
+    told = make_method(dynamic("soft", swaps=1, layers=3))._choose("cross", grid, np.random.default_rng(0))
+    assert told == [("cross", Head(i, 2), Head(5 - i, 2)) for i in range(3)]
+
+
+def test_random_swaps_are_of_different_heads_and_follow_the_seed():
+    model, method, optimiser = learnt(dynamic("random", swaps=3))
+
+    def drawn(epoch, seed):
+        return method.choose(end_of(model, optimiser, epoch, seed=seed))  # nothing is observed
+
+    told = drawn(1, 3)
+    assert told == drawn(1, 3)
+    assert len({tuple(drawn(epoch, seed)) for epoch in (1, 2) for seed in (3, 4)}) == 4
+    assert [kind for kind, *_ in told] == ["encoder"] * 3 + ["decoder"] * 3 + ["cross"] * 3
+    seen = {kind: set() for kind in LAYERS}
+    for epoch in range(30):
+        heads = [(kind, head) for kind, *pair in drawn(epoch, 1) for head in pair]
+        assert len(set(heads)) == 18
+        for kind, head in heads:
+            seen[kind].add(head)
+    assert {kind: len(heads) for kind, heads in seen.items()} == {kind: n * H for kind, n in LAYERS.items()}
+
+
+@pytest.mark.parametrize("kinds", [["cross"], ["encoder", "decoder"]])
+def test_only_the_named_kinds_are_swapped(kinds):
+    model, method, optimiser = learnt(dynamic("random", kinds=kinds))
+    assert {kind for kind, *_ in method.choose(end_of(model, optimiser, 1))} == set(kinds)
+
+
+@pytest.mark.parametrize("measure", ["confidence", "l2"])
+def test_importance_is_that_of_the_validation_split(measure):
+    model, method, optimiser = learnt(dynamic(swaps=1, measure=measure, kinds=["cross"]))
+
+    def observe():
+        batch = make_batch(some_pairs(), range(6))
+        with torch.no_grad(), record_heads(model) as records:
+            model(batch)
+        yield Observed(records, {})
+
+    told = {
+        (spec.layer, head): value
+        for spec, m in measure_heads(observe()) if spec.kind == "cross"
+        for head, value in enumerate(m.confidence if measure == "confidence" else m.l2.sum(1) / (H - 1))
+    }  # fmt: skip
+    ((_, one, other),) = method.choose(end_of(model, optimiser, 1, observe=observe))
+    assert (one, other) == (min(told, key=told.get), max(told, key=told.get))
+
+
+# ---- the schedule
+
+
+def schedule(epochs=30, **options):
+    """What happens before which epoch: +1 swaps, -1 back; every choice and its return restore the model."""
+    model, method, optimiser = learnt(dynamic("random", swaps=2, **options))
+    before, history, told = everything(model, optimiser), [], {}
+    held = None
+    for epoch in range(1, epochs):
+        found = method.after_epoch(end_of(model, optimiser, epoch, json.loads(json.dumps(history))))
+        if found:
+            told[epoch + 1] = -1 if found["back"] else 1
+            if found["back"]:
+                assert found["swaps"] == held[::-1]
+                assert differing(everything(model, optimiser), before) == set()
+            else:
+                held = found["swaps"]
+        history.append(found)
+    return told
+
+
+def test_the_authors_schedule():
+    assert schedule() == {2: 1, 6: -1, 7: 1, 11: -1, 12: 1, 16: -1, 17: 1, 21: -1}
+
+
+def test_heads_return_at_the_end_at_the_latest():
+    assert schedule(first=3, every=10, last=15, rest=2) == {3: 1, 13: -1, 15: 1, 16: -1}
+    assert schedule(first=2, every=40, last=9) == {2: 1, 10: -1}
+    assert schedule(first=4, last=4, every=1) == {4: 1, 5: -1}
+    assert schedule(epochs=5) == {2: 1}  # what is swapped when the training ends stays so
+
+
+def test_a_longer_rest():
+    assert schedule(every=2, rest=3, last=12) == {2: 1, 4: -1, 7: 1, 9: -1, 12: 1, 13: -1}
+
+
+def test_without_a_way_back_swaps_follow_each_other():
+    assert schedule(swap_back=False) == dict.fromkeys([2, 6, 10, 14, 18], 1)
+    assert schedule(swap_back=False, every=1, first=18) == dict.fromkeys([18, 19, 20], 1)

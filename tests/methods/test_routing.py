@@ -1,0 +1,311 @@
+"""The router of a mixture, its losses on one rank and on several, and what is told of it."""
+
+import json
+import math
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from moa_parts import MOA, TOP, E, build
+from packed import pack, random, sentences
+from safetensors.torch import load_file, save_file
+from test_distributed import launch
+
+from headdiv.methods import make_method
+from headdiv.methods.routing import (
+    RoutedRecord,
+    Router,
+    chosen,
+    router_statistics,
+    routing_losses,
+    routing_sums,
+    typical_words,
+    words_by_expert,
+)
+from headdiv.nn.attention import HeadRecord, record_heads
+
+T, WIDTH = 7, 4
+seeds = st.integers(0, 2**31 - 1)
+
+
+def router(seed, experts=E, k=TOP, **options):
+    module = Router(WIDTH, experts, k, **options).double()
+    with torch.no_grad():
+        for i, parameter in enumerate(module.parameters()):
+            parameter.copy_(random(seed + i, *parameter.shape))
+    return module
+
+
+# ---- what is chosen
+
+
+@given(seed=seeds, k=st.integers(1, E))
+def test_gates_are_the_largest_probabilities(seed, k):
+    module, x = router(seed, k=k), random(seed + 9, T, WIDTH)
+    routing = module(x)
+    torch.testing.assert_close(routing.logits, x @ module.weight.T)
+    for t in range(T):
+        p = (routing.logits[t] - routing.logits[t].max()).exp()
+        p = p / p.sum()
+        torch.testing.assert_close(routing.probabilities[t], p)
+        order = sorted(range(E), key=lambda e: -p[e].item())[:k]
+        assert routing.experts[t].tolist() == order
+        torch.testing.assert_close(routing.gates[t], p[order])
+
+
+def test_of_equal_probabilities_the_lower_number_comes_first():
+    p = torch.tensor([[0.25, 0.25, 0.25, 0.25], [0.1, 0.4, 0.1, 0.4], [0.2, 0.2, 0.4, 0.2]]).repeat(500, 1)
+    expected = torch.tensor([[0, 1, 2], [1, 3, 0], [2, 0, 1]]).repeat(500, 1)
+    assert torch.equal(chosen(p, 3), expected)
+
+
+def test_renormalised_gates_are_the_softmax_of_the_chosen_logits():
+    """Eq. 2."""
+    module, x = router(1, renormalise=True), random(2, T, WIDTH)
+    routing = module(x)
+    torch.testing.assert_close(routing.gates, routing.logits.gather(1, routing.experts).softmax(-1))
+
+
+def test_noise_is_eq_3_in_training_and_nothing_in_evaluation():
+    module, x = router(3, noisy=True), random(4, T, WIDTH)
+    torch.manual_seed(5)
+    found = module(x).logits
+    torch.manual_seed(5)
+    noise = torch.randn(T, E, dtype=torch.float64)
+    size = torch.stack([torch.stack([(1 + torch.dot(w, row).exp()).log() for w in module.noise]) for row in x])
+    torch.testing.assert_close(found, x @ module.weight.T + noise * size)
+    assert not torch.equal(module(x).logits, found)
+    module.eval()
+    torch.testing.assert_close(module(x).logits, x @ module.weight.T)
+
+
+def test_a_fresh_router_parts_its_tokens_and_its_noise_is_the_same_for_all():
+    module = Router(64, 8, 2, noisy=True)
+    module.initialise(torch.Generator().manual_seed(1))
+    assert (module.noise == 0).all()
+    routing = module.eval()(random(6, 500, 64).float())
+    assert torch.bincount(routing.experts.flatten(), minlength=8).min() > 50
+
+
+def test_float_types_are_float32_at_least():
+    module = Router(WIDTH, E, TOP)
+    with torch.autocast("cpu", torch.bfloat16):
+        routing = module(random(7, T, WIDTH).bfloat16())
+    assert routing.logits.dtype == routing.gates.dtype == torch.float32
+
+
+# ---- losses
+
+
+def literal_losses(routing):
+    """Balance, z and cv of one module, expert by expert and row by row."""
+    p, rows = routing.probabilities, len(routing.logits)
+    number, k = p.shape[1], routing.experts.shape[1]
+    balance, importances = 0.0, []
+    for e in range(number):
+        at = [(t, i) for t in range(rows) for i in range(k) if routing.experts[t, i] == e]
+        balance = balance + len(at) / (rows * k) * sum(p[t, e] for t in range(rows)) / rows
+        importances.append(sum((routing.gates[t, i] for t, i in at), torch.zeros((), dtype=p.dtype)))
+    z = sum(row.exp().sum().log() ** 2 for row in routing.logits) / rows
+    mean = sum(importances) / number
+    variance = sum((importance - mean) ** 2 for importance in importances) / number
+    return number * balance, z, variance / mean**2
+
+
+@given(seed=seeds, k=st.integers(1, E), renormalise=st.booleans())
+def test_losses_are_the_literal_ones_with_their_gradients(seed, k, renormalise):
+    module, x = router(seed, k=k, renormalise=renormalise), random(seed + 9, T, WIDTH).requires_grad_()
+    inputs = [x, module.weight]
+    for found, expected in zip(routing_losses(routing_sums(module(x))), literal_losses(module(x)), strict=True):
+        torch.testing.assert_close(found, expected)
+        grads = [torch.autograd.grad(loss, inputs, retain_graph=True) for loss in (found, expected)]
+        torch.testing.assert_close(*grads)
+
+
+def test_even_routing_has_the_balance_of_one_and_no_variation():
+    logits = 5.0 * torch.eye(4, dtype=torch.float64)
+    module = router(8, experts=4, k=1)
+    with torch.no_grad():
+        module.weight.copy_(logits)
+    balance, z, cv = routing_losses(routing_sums(module(torch.eye(4, dtype=torch.float64))))
+    assert balance.item() == pytest.approx(1.0)
+    assert z.item() == pytest.approx(math.log(math.exp(5) + 3) ** 2)
+    assert cv.item() == pytest.approx(0.0, abs=1e-12)
+
+
+def test_one_expert_for_all_has_the_largest_balance_and_variation():
+    module = router(9, experts=4, k=1)
+    with torch.no_grad():
+        module.weight.zero_()
+        module.weight[2] = 50.0
+    balance, _, cv = routing_losses(routing_sums(module(torch.ones(6, WIDTH, dtype=torch.float64))))
+    assert balance.item() == pytest.approx(4.0)
+    assert cv.item() == pytest.approx(3.0)
+
+
+def test_no_rows_cost_nothing():
+    losses = routing_losses(routing_sums(router(10)(torch.zeros(0, WIDTH, dtype=torch.float64))))
+    assert [loss.item() for loss in losses] == [0.0, 0.0, 0.0]
+
+
+def recorded(seeds, lengths=(3, 2, 4)):
+    """Records of a pass through modules of different places, one for each seed."""
+    modules = torch.nn.ModuleList([build(seed) for seed in seeds])
+    x, _, layout, _ = pack(sentences(20, lengths), [], "encoder", 6)
+    with record_heads(modules, weights=False) as records:
+        for module in modules:
+            module(x, None, layout)
+    return modules, records
+
+
+def test_what_a_method_adds_is_the_weighted_sum_over_its_modules():
+    modules, records = recorded([11, 12])
+    each = [literal_losses(record.routing) for record in records]
+    balance, z, cv = (sum(losses) for losses in zip(*each, strict=True))
+    told = {**MOA, "balance": 0.3, "z": 0.02, "cv": 0.5}
+    expected = 0.3 * balance + 0.02 * z + 0.5 * cv
+    torch.testing.assert_close(make_method(told).aux_loss(modules, records, 0.0, 90), expected)
+    as_coded = make_method({**told, "added": "sum"}).aux_loss(modules, records, 0.0, 90)
+    torch.testing.assert_close(as_coded, expected / 90)
+    torch.testing.assert_close(make_method(MOA).aux_loss(modules, records, 0.0, 90), 0.01 * balance + 0.001 * z)
+
+
+def test_without_weights_nothing_is_watched_and_nothing_added():
+    silent = make_method({**MOA, "balance": 0, "z": 0})
+    assert (silent.watches(), silent.aux_loss(torch.nn.Module(), [], 0.0, 1)) == ("nothing", None)
+    for name in ("balance", "z", "cv"):
+        assert make_method({**MOA, "balance": 0, "z": 0, name: 1.0}).watches() == "heads"
+
+
+RANKS = """
+import sys, torch
+from safetensors.torch import load_file, save_file
+from headdiv.core import distributed
+from headdiv.attention import AttentionSpec
+from headdiv.methods.routing import RoutedRecord, Router, pooled_losses
+given = load_file(sys.argv[1])
+with distributed.process_group(torch.device("cpu")):
+    rank = distributed.rank()
+    router = Router(4, 5, 3).double()
+    router.load_state_dict({"weight": given["weight"]})
+    x = given["x"].tensor_split([2, 7])[rank].clone().requires_grad_()  # two rows, five rows, none
+    record = RoutedRecord(AttentionSpec("encoder", 0, 4, 1), None, None, None, None, router(x))
+    losses = torch.cat(pooled_losses([record]))
+    (losses * given["factors"]).sum().backward()
+    told = {"losses": losses.detach(), "x": x.grad, "weight": router.weight.grad}
+    save_file(told, f"{sys.argv[2]}/{rank}.safetensors")
+"""
+
+
+def test_several_ranks_have_the_losses_of_all_rows(tmp_path):
+    module, x = router(13), random(14, T, WIDTH).requires_grad_()
+    factors = torch.tensor([0.7, 0.2, 1.3], dtype=torch.float64)
+    save_file({"x": x.detach(), "weight": module.weight.detach(), "factors": factors}, tmp_path / "given")
+    launch(3, "-c", RANKS, str(tmp_path / "given"), str(tmp_path), home=tmp_path)
+    ranks = [load_file(tmp_path / f"{rank}.safetensors") for rank in range(3)]
+    expected = torch.stack(literal_losses(module(x)))
+    (expected * factors).sum().backward()
+    for told in ranks:
+        torch.testing.assert_close(told["losses"], expected.detach())
+    # What DistributedDataParallel makes of the parameters' gradients: their mean over the ranks.
+    torch.testing.assert_close(sum(told["weight"] for told in ranks) / 3, module.weight.grad)
+    torch.testing.assert_close(torch.cat([told["x"] for told in ranks]) / 3, x.grad)
+
+
+# ---- what it has learnt
+
+
+@given(seed=seeds, rows=st.integers(0, 30))
+def test_words_are_counted_by_expert(seed, rows):
+    generator = torch.Generator().manual_seed(seed)
+    experts = torch.rand(rows, 4, generator=generator).argsort(1)[:, :2]
+    words = torch.randint(6, (rows,), generator=generator)
+    expected = torch.zeros(4, 6, dtype=torch.int64)
+    for row, word in zip(experts.tolist(), words.tolist(), strict=True):
+        for e in row:
+            expected[e, word] += 1
+    assert torch.equal(words_by_expert(experts, words, 4, 6), expected)
+
+
+def test_typical_words_are_those_an_expert_serves_more_than_the_others_do():
+    counts = torch.tensor(
+        [
+            # every expert alike, all here, rare, half and half, twice the same ratio
+            [6, 9, 2, 5, 5, 5],
+            [6, 0, 0, 5, 0, 0],
+            [6, 0, 0, 0, 0, 0],
+        ]
+    )
+    first, second, third = typical_words(counts)
+    n = counts.sum().item()
+    share = n / counts[0].sum().item()
+    assert [(word, count) for word, _, count in first] == [(1, 9), (4, 5), (5, 5)]
+    assert [ratio for _, ratio, _ in first] == pytest.approx([share] * 3)
+    assert second == [(3, pytest.approx(0.5 * n / 11), 5), (0, pytest.approx(n / 3 / 11), 6)]
+    assert third == [(0, pytest.approx(n / 3 / 6), 6)]
+    assert typical_words(counts, top=1)[0] == [first[0]]
+    assert (2, pytest.approx(share), 2) in typical_words(counts, least=1)[0]
+    assert typical_words(torch.full((3, 4), 9)) == [[], [], []]  # no difference is no preference
+    assert typical_words(torch.zeros(2, 3, dtype=torch.int64)) == [[], []]
+
+
+@dataclass
+class Batch:
+    records: list[HeadRecord]
+    words: dict[str, torch.Tensor]
+
+
+def two_layers(records):
+    return [replace(record, spec=replace(record.spec, layer=layer)) for layer, record in enumerate(records)]
+
+
+def test_statistics_are_over_all_batches_and_by_place():
+    first, second = (two_layers(recorded([15, 16], lengths)[1]) for lengths in ((3, 2, 4), (5,)))
+    words = [torch.tensor([0, 1, 0, 2, 0, 1, 0, 0, 2]), torch.tensor([0, 0, 1, 2, 0])]
+    batches = [Batch(first, {"encoder": words[0]}), Batch(second, {"encoder": words[1]})]
+    told = router_statistics(batches, 4, lambda kind, word: f"{kind} {word}")
+    assert json.loads(json.dumps(told)) == told
+    assert list(told) == ["router"]
+    assert list(told["router"]) == ["encoder 1", "encoder 2"]
+    for number, place in enumerate(told["router"].values()):
+        routings = [first[number].routing, second[number].routing]
+        experts, gates, p = (
+            torch.cat([getattr(r, name) for r in routings]) for name in ("experts", "gates", "probabilities")
+        )
+        assert place["tokens"] == 14
+        for e in range(E):
+            at = experts == e
+            assert place["load"][e] == pytest.approx(at.sum().item() / (14 * TOP), abs=1e-6)
+            assert place["gate"][e] == pytest.approx(gates[at].mean().item() if at.any() else 0.0, abs=1e-6)
+        entropy = -(p * p.log()).sum(1).mean().item()
+        assert place["entropy"] == pytest.approx(entropy, abs=1e-6)
+        expected = typical_words(words_by_expert(experts, torch.cat(words), E, 4))
+        assert place["words"] == [
+            [{"word": f"encoder {word}", "ratio": round(ratio, 3), "count": count} for word, ratio, count in row]
+            for row in expected
+        ]
+        assert any(place["words"])
+
+
+def test_statistics_without_words_or_without_routers():
+    _, records = recorded([17])
+    told = router_statistics([Batch(records, {})], 4, lambda kind, word: "")
+    assert told["router"]["encoder 1"]["words"] == [[]] * E
+    assert sum(told["router"]["encoder 1"]["load"]) == pytest.approx(1.0, abs=1e-5)
+    assert isinstance(records[0], RoutedRecord)
+    assert router_statistics([Batch([], {})], 4, lambda kind, word: "") == {}
+    assert router_statistics([], 4, lambda kind, word: "") == {}
+
+
+def test_entropy_of_a_sure_router_is_zero_and_of_an_even_one_log_e():
+    for weight, expected in ((0.0, math.log(E)), (1e4, 0.0)):
+        modules, _ = recorded([18])
+        with torch.no_grad():
+            modules[0].router.weight.mul_(weight)
+        x, _, layout, _ = pack(sentences(20, [4]), [], "encoder", 6)
+        with record_heads(modules, weights=False) as records:
+            modules[0](x, None, layout)
+        (place,) = router_statistics([Batch(records, {})], 1, lambda kind, word: "")["router"].values()
+        assert place["entropy"] == pytest.approx(expected, abs=1e-6)

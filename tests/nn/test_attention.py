@@ -1,0 +1,363 @@
+"""Attention on packed rows against a loop over sentences, heads and tokens, and against torch's own."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packed import D, H, K, build, pack, random, run_literal, run_packed, sentences, with_gradients
+from torch import nn
+from torch.nn import functional as F
+
+from headdiv.nn import attention
+from headdiv.nn.attention import AttentionLayout, ScaledDotProduct, into_windows, out_of_windows, record_heads
+from headdiv.nn.packing import MASKED, assign_windows, attention_mask, lay_out, pad_rows
+
+seeds = st.integers(0, 2**31 - 1)
+pairs_of_lengths = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), min_size=1, max_size=5)
+KINDS = ["encoder", "decoder", "cross"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=8)
+@given(seed=seeds, lengths=pairs_of_lengths, width=st.sampled_from([1, 4, 7, 48]), bias=st.booleans())
+def test_packed_attention_is_the_literal_one_with_its_gradients(kind, seed, lengths, width, bias):
+    module = build(seed, kind, bias)
+    queries, keys = (sentences(seed + 100 * side, [pair[side] for pair in lengths]) for side in (0, 1))
+    memory = keys if kind == "cross" else None
+    found = with_gradients(module, queries, memory, run_packed(module, kind, width))
+    expected = with_gradients(module, queries, memory, run_literal(module, kind))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("width", [1, 7, 48])
+def test_wide_windows_give_what_the_literal_one_gives(kind, width, monkeypatch):
+    """torch's fused product, with the gaps of windows that are not full."""
+    fused, real = [], F.scaled_dot_product_attention
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: fused.append(k) or real(*a, **k))
+    monkeypatch.setattr(attention, "WIDE", 0)
+    module, lengths = build(31, kind), [(3, 2), (1, 5), (4, 4), (2, 1)]
+    queries, keys = (sentences(32 + 100 * side, [pair[side] for pair in lengths]) for side in (0, 1))
+    memory = keys if kind == "cross" else None
+    found = with_gradients(module, queries, memory, run_packed(module, kind, width))
+    assert [keywords["is_causal"] for keywords in fused] == [False]
+    torch.testing.assert_close(found, with_gradients(module, queries, memory, run_literal(module, kind)))
+
+
+def test_the_limit_is_on_the_weights_of_a_window():
+    for n, s, wide in ((2, 3, False), (7, 3, True), (3, 7, True)):
+        q, k = (lay_out([length], [[0]]) for length in (n, s))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(attention, "WIDE", 20)
+            assert AttentionLayout(q, k, None).wide is wide
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_without_a_mask_every_slot_sees_itself_and_earlier_ones(wide, monkeypatch):
+    monkeypatch.setattr(attention, "WIDE", 0 if wide else 100)
+    module, x = build(33, "decoder"), sentences(34, [4, 4])
+    rows, _, layout, _ = pack(x, [], "decoder", 1)
+    implied = AttentionLayout(layout.queries, layout.keys, None)
+    assert torch.equal(implied.written_out(), layout.mask)
+    assert layout.written_out() is layout.mask
+    torch.testing.assert_close(module(rows, None, implied), module(rows, None, layout))
+    with record_heads(module) as records:
+        recorded = module(rows, None, implied)
+    torch.testing.assert_close(recorded, module(rows, None, layout))
+    assert (records[0].weights.triu(1) == 0).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_gives_nothing(kind):
+    """A rank's share of a small batch may be empty; its gradients are zero and not missing."""
+    module, side = build(35, kind), lay_out([], assign_windows([], []))
+    layout = AttentionLayout(side, side, attention_mask(side, side, causal=kind == "decoder"))
+    x = torch.zeros(0, D, dtype=torch.float64, requires_grad=True)
+    y = module(x, x if kind == "cross" else None, layout)
+    assert y.shape == (0, D)
+    y.sum().backward()
+    assert all((parameter.grad == 0).all() for parameter in module.parameters())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=seeds, lengths=pairs_of_lengths)
+def test_windows_of_any_width_give_what_padding_gives(kind, seed, lengths):
+    module = build(seed, kind)
+    queries, keys = (sentences(seed + 100 * side, [pair[side] for pair in lengths]) for side in (0, 1))
+    memory = keys if kind == "cross" else None
+    padded = with_gradients(module, queries, memory, run_packed(module, kind, 1))
+    for width in (2, 5, 9, 48):
+        torch.testing.assert_close(with_gradients(module, queries, memory, run_packed(module, kind, width)), padded)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bias", [True, False])
+def test_same_weights_in_torchs_attention_give_the_same(kind, bias):
+    module = build(1, kind, bias)
+    theirs = nn.MultiheadAttention(D, H, batch_first=True).double()
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(module.in_projection.weight)
+        theirs.in_proj_bias.copy_(module.in_projection.bias) if bias else theirs.in_proj_bias.zero_()
+        theirs.out_proj.load_state_dict(module.output.state_dict())
+    queries, keys = sentences(2, [3, 5, 1, 4]), sentences(20, [2, 2, 6, 1])
+    x, memory, layout, _ = pack(queries, keys, kind, 8)
+    q = pad_rows(x, layout.queries)
+    k = q if memory is None else pad_rows(memory, layout.keys)
+    empty = torch.arange(k.shape[1]) >= layout.keys.lengths[:, None]
+    later = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).triu(1) if kind == "decoder" else None
+    expected, _ = theirs(q, k, k, key_padding_mask=empty, attn_mask=later, need_weights=False)
+    found = pad_rows(module(x, memory, layout), layout.queries)
+    filled = torch.arange(q.shape[1]) < layout.queries.lengths[:, None]
+    torch.testing.assert_close(found[filled], expected[filled])
+
+
+def test_permuting_sentences_permutes_outputs():
+    module, x = build(3), sentences(4, [3, 5, 1, 4, 2])
+    run = run_packed(module, "encoder", 7)
+    permuted = [3, 0, 4, 2, 1]
+    there, here = run([x[i] for i in permuted], []), run(x, [])
+    for place, i in enumerate(permuted):
+        torch.testing.assert_close(there[place], here[i])
+
+
+# ---- the three autograd functions
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_gradcheck_of_the_functions(full):
+    lengths = [2, 3, 1] if full else [2, 3, 4]
+    windows = [[0, 2], [1]] if full else [[0], [1], [2]]
+    side = lay_out(lengths, windows)
+    assert side.full is full
+    x = random(1, side.tokens, 2 * H * K).requires_grad_()
+    filled = (side.sentences >= 0)[:, None, :, None].double()
+    assert torch.autograd.gradcheck(lambda x: [part * filled for part in into_windows(x, side, 2, H)], x)
+    z = random(2, *(len(side.sentences), H, side.sentences.shape[1], K)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: out_of_windows(z, side), z)
+    q, k, v = (random(i, 2, H, n, K).requires_grad_() for i, n in ((3, 2), (4, 3), (5, 3)))
+    mask = torch.tensor([[[[0, MASKED, 0], [0, 0, 0]]], [[[MASKED, MASKED, 0], [MASKED, 0, 0]]]])
+    outputs_and_weights = ScaledDotProduct.apply
+    assert torch.autograd.gradcheck(lambda q, k, v: outputs_and_weights(q, k, v, mask), (q, k, v))
+
+
+@given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=5), width=st.integers(1, 12))
+def test_windows_hold_the_rows_slot_by_slot(lengths, width):
+    side = lay_out(lengths, assign_windows(lengths, width=width))
+    x = random(1, side.tokens, 3 * H * K)
+    parts = into_windows(x, side, 3, H)
+    for part, window in enumerate(parts):
+        for t, slot in enumerate(side.slots.tolist()):
+            r, n = divmod(slot, side.sentences.shape[1])
+            for h in range(H):
+                first = part * H * K + h * K
+                assert torch.equal(window[r, h, n], x[t, first : first + K])
+        assert torch.equal(out_of_windows(window, side), x[:, part * H * K : (part + 1) * H * K])
+
+
+def test_gradient_of_an_expanded_sum_is_taken():
+    module, (x,) = build(5), sentences(6, [4])
+    rows, _, layout, _ = pack([x], [], "encoder", 4)
+    assert layout.queries.full
+    module.attend(rows.requires_grad_(), None, layout).sum().backward()
+    assert rows.grad.isfinite().all()
+
+
+# ---- masks
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_masked_keys_get_no_weight_and_no_gradient(kind):
+    module = build(7, kind)
+    queries, keys = sentences(8, [3, 2, 4]), sentences(30, [2, 5, 1])
+    x, memory, layout, _ = pack(queries, keys, kind, 8)
+    x.requires_grad_()
+    seen = memory.requires_grad_() if kind == "cross" else x
+    with record_heads(module) as records:
+        module(x, memory, layout)
+    (record,) = records
+    hidden = (layout.mask < 0).expand_as(record.weights)
+    real = (layout.queries.sentences >= 0)[:, None, :, None].expand_as(record.weights)
+    assert (record.weights[hidden & real] == 0).all()
+    for recording in (False, True):
+        x.grad = seen.grad = None
+        if recording:
+            with record_heads(module):
+                y = module(x, memory, layout)
+        else:
+            y = module(x, memory, layout)
+        begin = int(layout.queries.offsets()[1])
+        n = 1 if kind == "decoder" else int(layout.queries.lengths[1])  # a decoder's first token sees itself only
+        y[begin : begin + n].square().sum().backward()
+        side = layout.keys
+        mine = torch.zeros(side.tokens, dtype=torch.bool)
+        first = int(side.offsets()[1])
+        mine[first : first + (1 if kind == "decoder" else int(side.lengths[1]))] = True
+        assert (seen.grad[mine] != 0).any(dim=1).all()
+        assert (seen.grad[~mine] == 0).all()
+
+
+def test_extreme_scores_stay_finite_and_hidden():
+    module = build(9)
+    x, _, layout, _ = pack([100 * s for s in sentences(10, [3, 2])], [], "encoder", 5)
+    with record_heads(module) as records:
+        module(x, None, layout)
+    assert records[0].weights.isfinite().all()
+    assert (records[0].weights[layout.mask.expand_as(records[0].weights) < 0] == 0).all()
+
+
+# ---- records
+
+
+def test_records_hold_the_heads_and_change_nothing():
+    modules = nn.ModuleList([build(11), build(12, "cross")])
+    queries, keys = sentences(13, [3, 1, 4]), sentences(40, [2, 5, 2])
+    (x, _, own, _), (y, memory, cross, _) = (pack(queries, keys, kind, 6) for kind in ("encoder", "cross"))
+    plain = modules[0](x, None, own), modules[1](y, memory, cross)
+    with record_heads(modules) as records:
+        recorded = modules[0](x, None, own), modules[1](y, memory, cross)
+    torch.testing.assert_close(recorded, plain)
+    assert [record.spec for record in records] == [module.spec for module in modules]
+    assert [record.layout for record in records] == [own, cross]
+    for record, module in zip(records, modules, strict=True):
+        (R, N), S = record.layout.queries.sentences.shape, record.layout.keys.sentences.shape[1]
+        assert record.weights.shape == (R, H, N, S)
+        assert record.values.shape == (record.layout.keys.tokens, H, K)
+        torch.testing.assert_close(record.weights.sum(-1), torch.ones(R, H, N, dtype=torch.float64))
+        (values,) = into_windows(record.values.flatten(1), record.layout.keys, 1, H)
+        heads = out_of_windows(record.weights @ values, record.layout.queries)
+        torch.testing.assert_close(record.outputs.flatten(1), heads)
+        torch.testing.assert_close(module.output(record.outputs.flatten(1)), recorded[records.index(record)])
+    modules[0](x, None, own)
+    assert len(records) == 2  # nothing is recorded outside the block
+    assert all(module.recorder is None for module in modules)
+
+
+def test_recording_ends_when_the_block_fails():
+    module = build(14)
+
+    def fail():
+        with record_heads(module):
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert module.recorder is None
+
+
+def test_gradient_flows_through_records_and_is_the_same_while_recording():
+    module = build(15)
+    queries = sentences(16, [3, 1, 4])
+    run = run_packed(module, "decoder", 5)
+
+    def run_recording(x, memory):
+        with record_heads(module):
+            return run(x, memory)
+
+    plain = with_gradients(module, queries, None, run)
+    torch.testing.assert_close(with_gradients(module, queries, None, run_recording), plain)
+    for name in ("weights", "values", "outputs"):
+        module.zero_grad()
+        with record_heads(module) as records:
+            run(queries, [])
+        getattr(records[0], name).square().sum().backward()
+        grad = module.in_projection.weight.grad
+        assert grad.isfinite().all()
+        assert (grad != 0).any()
+
+
+# ---- one token at a time
+
+
+def test_steps_with_a_cache_are_the_causal_pass_position_by_position():
+    module, x = build(17, "decoder"), sentences(18, [5, 5, 5])
+    rows, _, layout, _ = pack(x, [], "decoder", 1)
+    expected = pad_rows(module(rows, None, layout), layout.queries)
+    padded = torch.stack(x)
+    cache = module.self_cache(3, 7, like=rows)
+    for n in range(5):
+        torch.testing.assert_close(module.step(padded[:, n], cache), expected[:, n])
+        assert cache.length == n + 1
+
+
+def test_steps_over_memory_are_the_pass_over_memory():
+    module = build(19, "cross")
+    queries, keys = sentences(20, [2, 2, 2]), sentences(50, [4, 1, 3])
+    rows, memory, layout, _ = pack(queries, keys, "cross", 1)
+    expected = pad_rows(module(rows, memory, layout), layout.queries)
+    empty = torch.arange(4) >= layout.keys.lengths[:, None]
+    mask = torch.zeros(3, 4, dtype=torch.float64).masked_fill(empty, MASKED)
+    cache = module.cross_cache(pad_rows(memory, layout.keys, fill=9.0), mask)
+    for n in range(2):
+        torch.testing.assert_close(module.step(torch.stack(queries)[:, n], cache), expected[:, n])
+
+
+def test_reordered_and_selected_caches_go_on_from_their_new_lines():
+    module = build(21, "decoder")
+    x = random(22, 4, 3, D)
+    order = torch.tensor([2, 2, 0, 3])
+
+    def after_two():
+        cache = module.self_cache(4, 3, like=x)
+        for n in range(2):
+            module.step(x[:, n], cache)
+        return cache
+
+    lines = torch.cat([x[order, :2], x[:, 2:]], dim=1)  # the past of other lines, a future of their own
+    straight = module.self_cache(4, 3, like=x)
+    for n in range(3):
+        expected = module.step(lines[:, n], straight)
+    reordered = after_two()
+    reordered.reorder(order)
+    torch.testing.assert_close(module.step(lines[:, 2], reordered), expected)
+    selected = after_two()
+    selected.select(order[1:])
+    torch.testing.assert_close(module.step(lines[1:, 2], selected), expected[1:])
+    memory, mask = random(23, 4, 5, D), random(24, 4, 5)
+    cross = module.cross_cache(memory, mask)
+    cross.select(order)
+    again = module.cross_cache(memory[order], mask[order])
+    torch.testing.assert_close(module.step(x[:, 0], cross), module.step(x[:, 0], again))
+
+
+# ---- number formats
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_float_types_are_kept(dtype):
+    module = build(25).to(dtype)
+    x, _, layout, _ = pack([s.to(dtype) for s in sentences(26, [3, 2])], [], "encoder", 3)
+    assert module(x, None, layout).dtype == dtype
+
+
+@pytest.mark.parametrize("recording", [False, True])
+def test_autocast_stays_close_to_float32(recording):
+    module = build(27).float()
+    x, _, layout, _ = pack([0.3 * s.float() for s in sentences(28, [3, 2])], [], "encoder", 3)
+
+    def run(enabled):
+        module.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            if recording:
+                with record_heads(module):
+                    y = module(x, None, layout)
+            else:
+                y = module(x, None, layout)
+        y.float().square().mean().backward()
+        return y.float(), module.in_projection.weight.grad
+
+    for found, expected in zip(run(True), run(False), strict=True):
+        assert (found - expected).norm() < 0.03 * expected.norm()
+
+
+def test_backward_takes_a_softmax_that_autocast_has_widened(monkeypatch):
+    """A GPU's autocast turns every softmax into float32; the CPU's does not."""
+    softmax = torch.softmax
+    q, k, v = (random(i, 2, H, 3, K).bfloat16().requires_grad_() for i in range(3))
+    mask = torch.zeros(2, 1, 3, 3)
+    ScaledDotProduct.apply(q, k, v, mask)[0].sum().backward()
+    narrow = [x.grad for x in (q, k, v)]
+    for x in (q, k, v):
+        x.grad = None
+    monkeypatch.setattr(torch, "softmax", lambda x, dim: softmax(x.float(), dim=dim))
+    ScaledDotProduct.apply(q, k, v, mask)[0].sum().backward()
+    torch.testing.assert_close([x.grad for x in (q, k, v)], narrow, atol=0.05, rtol=0.05)

@@ -1,0 +1,177 @@
+"""Batches: every pair once, budgets kept, order from the seed alone, and contents sentence by sentence."""
+
+import itertools
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headdiv.nn.batching import BEGIN, END, PAD, SPECIALS, UNKNOWN, Pairs, assemble, batch_numbers, make_batch
+from headdiv.nn.packing import attention_mask
+
+lengths = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30)
+seeds = st.integers(0, 2**31 - 1)
+
+
+def pairs_of(sizes, seed=0):
+    rng = np.random.default_rng(seed)
+    source, target = ([rng.integers(4, 50, size[i]).astype(np.int32) for size in sizes] for i in (0, 1))
+    return Pairs(source, target)
+
+
+def tokens_of(pairs, batch):
+    return sum(len(pairs.target[i]) + 1 for i in batch)
+
+
+def test_special_words_stand_at_their_places():
+    assert [SPECIALS[i] for i in (PAD, UNKNOWN, BEGIN, END)] == ["<pad>", "<unk>", "<s>", "</s>"]
+
+
+@given(
+    sizes=lengths,
+    tokens=st.integers(1, 40),
+    seed=st.none() | seeds,
+    epoch=st.integers(0, 5),
+    bucketed=st.booleans(),
+)
+def test_every_pair_once_and_the_budget_kept(sizes, tokens, seed, epoch, bucketed):
+    pairs = pairs_of(sizes)
+    options = {"seed": seed, "epoch": epoch, "bucketed": bucketed}
+    found = batch_numbers(pairs.sizes("target"), tokens, **options)
+    assert sorted(i for batch in found for i in batch) == list(range(len(pairs)))
+    for batch in found:
+        assert batch
+        assert tokens_of(pairs, batch) <= tokens or len(batch) == 1
+    assert found == batch_numbers(pairs.sizes("target"), tokens, **options)
+    if not bucketed:  # no batch could have taken the next one's first pair
+        for batch, following in itertools.pairwise(found):
+            assert tokens_of(pairs, [*batch, following[0]]) > tokens
+
+
+@given(sizes=lengths)
+def test_a_mark_is_counted_on_each_side(sizes):
+    pairs = pairs_of(sizes)
+    assert pairs.sizes("source").tolist() == [source + 1 for source, _ in sizes]
+    assert pairs.sizes("target").tolist() == [target + 1 for _, target in sizes]
+    assert pairs.sizes("source", "target").tolist() == [source + target + 2 for source, target in sizes]
+
+
+def test_the_budget_is_that_of_the_sides_that_are_asked_for():
+    sizes = pairs_of([(9, 1), (1, 9), (5, 5)])
+    assert batch_numbers(sizes.sizes("target"), 12, seed=None) == [[0, 1], [2]]
+    assert batch_numbers(sizes.sizes("source"), 12, seed=None) == [[0, 1], [2]]
+    assert batch_numbers(sizes.sizes("source", "target"), 12, seed=None) == [[0], [1], [2]]
+    assert batch_numbers(np.array([3, 20, 3, 3]), 6, seed=None) == [[0], [1], [2, 3]]  # one that is too large
+
+
+@given(sizes=lengths, tokens=st.integers(1, 40))
+def test_without_a_seed_the_corpus_keeps_its_order(sizes, tokens):
+    found = batch_numbers(pairs_of(sizes).sizes("target"), tokens, seed=None)
+    assert [i for batch in found for i in batch] == list(range(len(sizes)))
+
+
+def test_seed_and_epoch_alone_decide_the_order():
+    sizes = pairs_of([(i % 7, i % 5) for i in range(60)]).sizes("target")
+    state = np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
+    orders = {
+        (seed, epoch, bucketed): str(batch_numbers(sizes, 20, seed=seed, epoch=epoch, bucketed=bucketed))
+        for seed in (1, 2)
+        for epoch in (0, 1)
+        for bucketed in (False, True)
+    }
+    assert len(set(orders.values())) == len(orders)
+    assert (np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == state  # noqa: NPY002
+
+
+@given(sizes=lengths, tokens=st.integers(10, 40), seed=seeds)
+def test_bucketed_batches_hold_similar_lengths(sizes, tokens, seed):
+    pairs = pairs_of(sizes)
+    found = batch_numbers(pairs.sizes("target"), tokens, seed=seed, bucketed=True)
+    spans = sorted((len(pairs.target[batch[0]]), len(pairs.target[batch[-1]])) for batch in found)
+    flat = [length for span in spans for length in span]
+    assert flat == sorted(flat)
+    for batch in found:
+        inside = [len(pairs.target[i]) for i in batch]
+        assert inside == sorted(inside)
+
+
+def test_bucketed_batches_come_in_random_order():
+    sizes = pairs_of([(3, i) for i in range(40)]).sizes("target")
+    firsts = [batch[0] for batch in batch_numbers(sizes, 60, seed=1, bucketed=True)]
+    assert firsts != sorted(firsts)
+    firsts = [batch[0] for batch in batch_numbers(sizes, 60, seed=None, bucketed=True)]
+    assert firsts == sorted(firsts)
+
+
+@given(sizes=lengths, window=st.sampled_from([1, 12, 48]), seed=seeds)
+def test_a_batch_holds_its_pairs_with_their_marks(sizes, window, seed):
+    pairs = pairs_of(sizes, seed)
+    chosen = np.random.default_rng(seed).permutation(len(pairs))[: max(1, len(pairs) // 2)].tolist()
+    batch = make_batch(pairs, chosen, window)
+    order = batch.numbers.tolist()
+    assert sorted(order) == sorted(chosen)
+    if window == 1:
+        assert order == chosen
+    source, target_in, target_out = [], [], []
+    for i in order:
+        source += [*pairs.source[i].tolist(), END]
+        target_in += [BEGIN, *pairs.target[i].tolist()]
+        target_out += [*pairs.target[i].tolist(), END]
+    assert batch.source.tolist() == source
+    assert batch.target_in.tolist() == target_in
+    assert batch.target_out.tolist() == target_out
+    assert {x.dtype for x in (batch.source, batch.target_in, batch.target_out)} == {torch.int64}
+    assert batch.source_side.lengths.tolist() == [len(pairs.source[i]) + 1 for i in order]
+    assert batch.target_side.lengths.tolist() == [len(pairs.target[i]) + 1 for i in order]
+    s, t = batch.source_side, batch.target_side
+    expected = [(batch.encoder, s, s, False), (batch.decoder, t, t, True), (batch.cross, t, s, False)]
+    for layout, queries, keys, causal in expected:
+        assert layout.queries is queries
+        assert layout.keys is keys
+        assert torch.equal(layout.mask, attention_mask(queries, keys, causal))
+
+
+def test_parts_that_are_not_begin_and_end_marked_can_be_packed():
+    """Question answering: something else to be predicted than the next word, and nothing hidden."""
+    parts = {
+        "source": [np.array([5, 6, 7, END]), np.array([8, END])],
+        "target_in": [np.array([9, 10]), np.array([11, 12, 13])],
+        "target_out": [np.array([0, 1]), np.array([1, 2])],
+    }
+    batch = assemble([4, 2], *parts.values(), causal=False)
+    order = [[4, 2].index(i) for i in batch.numbers.tolist()]
+    for name, lists in parts.items():
+        assert getattr(batch, name).tolist() == [token for i in order for token in lists[i].tolist()]
+    side = batch.target_side
+    assert torch.equal(batch.decoder.mask, attention_mask(side, side, causal=False))
+    assert not torch.equal(batch.decoder.mask, attention_mask(side, side, causal=True))
+    other = batch.with_target(batch.target_out.view(-1, 2))
+    assert other.target_out.shape == (2, 2)
+    assert (other.source is batch.source, other.decoder is batch.decoder) == (True, True)
+    assert batch.target_out.shape == (4,)
+
+
+def test_a_batch_may_be_empty():
+    """The share of a rank, where a batch has fewer examples than there are ranks."""
+    batch = make_batch(pairs_of([(3, 4)]), [])
+    for tensor in (batch.numbers, batch.source, batch.target_in, batch.target_out):
+        assert (tensor.shape, tensor.dtype) == ((0,), torch.int64)
+    assert batch.source_side.tokens == batch.target_side.tokens == 0
+    assert batch.to("meta").source.device.type == "meta"
+
+
+def test_a_batch_moves_as_a_whole():
+    batch = make_batch(pairs_of([(3, 4), (5, 1)]), [0, 1])
+    assert batch.to("cpu") is batch
+    moved = batch.to("meta")
+    tensors = [moved.numbers, moved.source, moved.target_in, moved.target_out]
+    for layout in (moved.encoder, moved.decoder, moved.cross):
+        tensors += [layout.mask]
+        for side in (layout.queries, layout.keys):
+            tensors += [value for value in vars(side).values() if isinstance(value, torch.Tensor)]
+    assert {tensor.device.type for tensor in tensors} == {"meta"}
+    assert moved.cross.queries is moved.target_side
+    assert moved.cross.keys is moved.source_side
+    for layout in ("encoder", "decoder", "cross"):
+        assert getattr(moved, layout).mask.shape == getattr(batch, layout).mask.shape

@@ -1,0 +1,359 @@
+"""Search against literal searches, cached decoding against decoding without a cache."""
+
+import itertools
+import math
+import statistics
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headdiv.methods import make_method
+from headdiv.nn import decoding as decode
+from headdiv.nn.batching import BEGIN, END, PAD, Pairs, make_batch
+from headdiv.nn.config import DecodeConfig, ModelConfig
+from headdiv.nn.decoding import CachedDecoder, beam_search, translate
+from headdiv.nn.packing import assign_windows, lay_out, pad_rows
+from headdiv.nn.transformer import Transformer, initialise
+
+METHODS = {"baseline": {"name": "baseline"}, "direct-8": {"name": "deacon", "architecture": "direct", "m": 8}}
+seeds = st.integers(0, 2**31 - 1)
+
+# ---- search alone, over a table of random words
+
+V = 6
+FREE = [1, 4, 5]  # all but PAD, BEGIN and END
+
+
+def log_probabilities(seed, sentence, prefix, sharpness=1.5):
+    generator = np.random.default_rng([seed, sentence, *prefix])
+    logits = torch.from_numpy(sharpness * generator.standard_normal(V)).float()
+    return logits.log_softmax(-1)
+
+
+class Table:
+    """A Decoder whose words are drawn from (seed, sentence, all words before) alone."""
+
+    def __init__(self, seed, sentences, width):
+        self.seed, self.lines, self.steps = seed, [(s, ()) for s in sentences for _ in range(width)], 0
+
+    def step(self, words, position):
+        assert len(words) == len(self.lines)
+        self.lines = [(s, (*prefix, w)) for (s, prefix), w in zip(self.lines, words.tolist(), strict=True)]
+        assert all(len(prefix) == position + 1 for _, prefix in self.lines)
+        self.steps += 1
+        return torch.stack([log_probabilities(self.seed, s, prefix[1:]) + 3.0 for s, prefix in self.lines])
+
+    def reorder(self, lines):
+        before = [s for s, _ in self.lines]
+        self.lines = [self.lines[i] for i in lines.tolist()]
+        assert [s for s, _ in self.lines] == before  # of the same sentence
+
+    def keep(self, lines):
+        self.lines = [self.lines[i] for i in lines.tolist()]
+
+
+def search(seed, sentences, limits, width, alpha):
+    return beam_search(Table(seed, sentences, width), torch.tensor(limits), width, alpha)
+
+
+def literal_greedy(seed, sentence, limit):
+    output = ()
+    while len(output) + 1 < limit:
+        log_p = log_probabilities(seed, sentence, output)
+        word = max([END, *FREE], key=lambda w: float(log_p[w]))
+        if word == END:
+            break
+        output = (*output, word)
+    return list(output)
+
+
+def literal_beam(seed, sentence, limit, width, alpha):
+    """To the limit without ever stopping early."""
+    alive, ended = [((), 0.0)], []
+    for length in range(1, limit + 1):
+        longer = []
+        for prefix, score in alive:
+            log_p = log_probabilities(seed, sentence, prefix).tolist()
+            ended.append(((score + log_p[END]) / length**alpha, prefix))
+            longer += [((*prefix, w), score + log_p[w]) for w in FREE]
+        alive = sorted(longer, key=lambda item: -item[1])[:width]
+    return list(max(ended)[1])
+
+
+def exhaustive(seed, sentence, limit, alpha):
+    best = (-math.inf, ())
+    for length in range(1, limit + 1):
+        for prefix in itertools.product(FREE, repeat=length - 1):
+            score = sum(float(log_probabilities(seed, sentence, prefix[:i])[w]) for i, w in enumerate((*prefix, END)))
+            best = max(best, (score / length**alpha, prefix))
+    return list(best[1])
+
+
+many_limits = st.lists(st.integers(1, 5), min_size=1, max_size=4)
+
+
+@given(seed=seeds, limits=many_limits)
+def test_greedy_takes_the_likeliest_word_each_time(seed, limits):
+    found = search(seed, range(len(limits)), limits, 1, 0.6)
+    assert found == [literal_greedy(seed, s, limit) for s, limit in enumerate(limits)]
+
+
+@given(seed=seeds, limits=many_limits, width=st.integers(2, 6), alpha=st.sampled_from([0.0, 0.6, 1.0]))
+def test_beam_is_the_literal_one_that_never_stops_early(seed, limits, width, alpha):
+    found = search(seed, range(len(limits)), limits, width, alpha)
+    assert found == [literal_beam(seed, s, limit, width, alpha) for s, limit in enumerate(limits)]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_wide_beam_finds_the_best_of_all_outputs(seed, alpha):
+    limits = [4, 3, 1]
+    found = search(seed, range(3), limits, len(FREE) ** 3, alpha)
+    assert found == [exhaustive(seed, s, limit, alpha) for s, limit in enumerate(limits)]
+
+
+@given(seed=seeds, limits=many_limits, width=st.integers(1, 4), alpha=st.sampled_from([0.0, 1.0]))
+def test_sentences_do_not_depend_on_their_batch(seed, limits, width, alpha):
+    together = search(seed, range(len(limits)), limits, width, alpha)
+    alone = [search(seed, [s], [limit], width, alpha)[0] for s, limit in enumerate(limits)]
+    assert together == alone
+    backwards = search(seed, range(len(limits))[::-1], limits[::-1], width, alpha)
+    assert backwards[::-1] == together
+
+
+@given(seed=seeds, limits=many_limits, width=st.integers(1, 4))
+def test_limits_are_kept_and_marks_left_out(seed, limits, width):
+    for output, limit in zip(search(seed, range(len(limits)), limits, width, 1.0), limits, strict=True):
+        assert len(output) + 1 <= limit  # END counts
+        assert set(output) <= set(FREE)
+
+
+class Fixed(Table):
+    """The same log-probabilities after every word."""
+
+    def __init__(self, log_p, sentences, width):
+        super().__init__(0, range(sentences), width)
+        self.log_p = torch.full((V,), -torch.inf)
+        for word, value in log_p.items():
+            self.log_p[word] = value
+
+    def step(self, words, position):
+        super().step(words, position)
+        return self.log_p.expand(len(words), V)
+
+
+def test_search_ends_early_exactly_when_nothing_can_beat_the_best():
+    # END at once scores log .6; a living hypothesis of log .4 after the first word can reach log .4 / 20^α
+    log_p = {END: math.log(0.6), 4: math.log(0.4)}
+    without = Fixed(log_p, 1, 2)
+    assert beam_search(without, torch.tensor([20]), 2, 0.0) == [[]]
+    assert without.steps == 1
+    # with α = 1: after n words the bound is n log .4 / 20, and the best is END at once, log .6 = −.511,
+    # until n log .4 / 20 ≤ log .6: n = 12
+    by_length = Fixed(log_p, 1, 2)
+    assert beam_search(by_length, torch.tensor([20]), 2, 1.0) == [[]]
+    assert by_length.steps == 12
+    greedy = Fixed(log_p, 3, 1)
+    assert beam_search(greedy, torch.tensor([20, 3, 9]), 1, 1.0) == [[], [], []]
+    assert greedy.steps == 1
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_search_that_never_meets_its_end_stops_at_the_limit(width):
+    endless = Fixed({4: math.log(0.7), 5: math.log(0.3 - 1e-6), END: math.log(1e-6)}, 2, width)
+    assert beam_search(endless, torch.tensor([6, 3]), width, 1.0) == [[4] * 5, [4] * 2]
+    assert endless.steps == 6
+
+
+def test_greedy_compares_words_without_rounding():
+    """After a long way down, sums of log-probabilities are too coarse to tell two words apart."""
+
+    class Close(Table):
+        def step(self, words, position):
+            super().step(words, position)
+            log_p = torch.full((V,), -40.0)
+            if position < 40:
+                log_p[[4, 5, 1]] = 0.0
+            else:
+                log_p[END], log_p[5] = 0.0, 2e-7  # one rounding step apart
+            return log_p.expand(len(words), V)
+
+    output = beam_search(Close(0, [0], 1), torch.tensor([60]), 1, 1.0)[0]
+    assert len(output) == 59
+
+
+# ---- a model
+
+
+class Uncached:
+    """The Decoder protocol the slow way: every step runs the whole prefix of every line again."""
+
+    def __init__(self, model, sources, width):
+        self.model = model
+        self.sources = [source for source in sources for _ in range(width)]
+        self.prefixes = [[] for _ in self.sources]
+
+    def step(self, words, position):
+        self.prefixes = [[*prefix, word] for prefix, word in zip(self.prefixes, words.tolist(), strict=True)]
+        pairs = Pairs(self.sources, [np.array(prefix[1:], dtype=np.int64) for prefix in self.prefixes])
+        batch = make_batch(pairs, range(len(self.sources)), window=1)
+        assert set(batch.target_in[batch.target_side.positions == 0].tolist()) == {BEGIN}
+        hidden = self.model.decode(batch, self.model.encode(batch.source, batch.encoder))
+        return self.model.output_embedding(pad_rows(hidden, batch.target_side)[:, -1])
+
+    def reorder(self, lines):
+        self.prefixes = [list(self.prefixes[i]) for i in lines.tolist()]
+
+    def keep(self, lines):
+        self.prefixes = [list(self.prefixes[i]) for i in lines.tolist()]
+        self.sources = [self.sources[i] for i in lines.tolist()]
+
+
+def build(method, config=None, words=20, dtype=torch.float64):
+    """In evaluation, with random running statistics and words distinct enough to end at different places."""
+    config = config or ModelConfig(d_model=16, heads=8, d_ff=20, encoder_layers=1, decoder_layers=2)
+    model = Transformer(config, words, words, make_method(METHODS[method]))
+    initialise(model, 3)
+    generator = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():
+            if name.endswith(("running_mean", "bias")):
+                tensor.copy_(0.3 * torch.randn(tensor.shape, generator=generator))
+            if name.endswith("running_var"):
+                tensor.copy_(0.05 + 0.2 * torch.rand(tensor.shape, generator=generator))
+        model.output_embedding.weight.mul_(2)
+    return model.to(dtype).eval()
+
+
+def some_sources(n=7, words=20, longest=6, seed=5):
+    rng = np.random.default_rng(seed)
+    return [rng.integers(4, words, rng.integers(0, longest + 1)) for _ in range(n)]
+
+
+def cached(model, sources, width, length):
+    """A CachedDecoder over these sentences in this order."""
+    batch = make_batch(Pairs(sources, sources), range(len(sources)), window=1)
+    memory = model.encode(batch.source, batch.encoder)
+    return CachedDecoder(model, memory, batch.source_side, width, length)
+
+
+@pytest.mark.parametrize("width", [1, 3, 5])
+@pytest.mark.parametrize("method", METHODS)
+@torch.inference_mode()
+def test_cached_decoding_gives_the_same_words_as_uncached(method, width):
+    model, sources = build(method), some_sources()
+    limits = torch.tensor([len(source) + 4 for source in sources])
+    for alpha in (0.0, 0.6, 1.0):
+        found = beam_search(cached(model, sources, width, int(limits.max())), limits, width, alpha)
+        assert found == beam_search(Uncached(model, sources, width), limits, width, alpha)
+        config = DecodeConfig(beam=width, length_penalty=alpha, max_length_factor=1.0, max_length_offset=3)
+        assert translate(model, sources, config) == found
+    assert len(set(map(len, found))) > 1 or width > 1  # the test is worth something
+    assert len(set(map(str, found))) > 2
+
+
+@pytest.mark.parametrize("method", METHODS)
+@torch.inference_mode()
+def test_cached_logits_are_the_uncached_ones_whatever_is_reordered_and_kept(method):
+    model, sources, W = build(method), some_sources(4), 3
+    fast, slow = cached(model, sources, W, 6), Uncached(model, sources, W)
+    generator = torch.Generator().manual_seed(6)
+    n = len(sources)
+    words = torch.full((n * W,), BEGIN)
+    for position in range(6):
+        torch.testing.assert_close(fast.step(words, position), slow.step(words, position))
+        parents = torch.randint(W, (n, W), generator=generator) + torch.arange(n)[:, None] * W
+        if position == 2:
+            kept = (torch.tensor([0, 2, 3])[:, None] * W + torch.arange(W)).flatten()
+        for decoder in (fast, slow):
+            decoder.reorder(parents.flatten())
+            if position == 2:
+                decoder.keep(kept)
+        if position == 2:
+            n = 3
+        words = torch.randint(20, (n * W,), generator=generator)
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_translations_do_not_depend_on_batches_or_order(width):
+    model, sources = build("direct-8"), some_sources(9)
+    expected = translate(model, sources, DecodeConfig(beam=width))
+    assert len(expected) == 9
+    for batch_sentences in (1, 2, 5):
+        assert translate(model, sources, DecodeConfig(beam=width, batch_sentences=batch_sentences)) == expected
+    permuted = [4, 0, 8, 2, 6, 1, 3, 7, 5]
+    found = translate(model, [sources[i] for i in permuted], DecodeConfig(beam=width))
+    assert found == [expected[i] for i in permuted]
+
+
+def test_translations_that_do_not_end_stop_at_the_length_allowed():
+    def forbid_end(module, inputs, logits):
+        logits[:, END] = -1e9
+
+    model, sources = build("baseline"), some_sources(5)
+    model.output_embedding.register_forward_hook(forbid_end)
+    config = DecodeConfig(beam=2, max_length_factor=2.0, max_length_offset=3)
+    for source, output in zip(sources, translate(model, sources, config), strict=True):
+        assert len(output) + 1 == 2 * (len(source) + 1) + 3  # END counts on both sides
+        assert not {PAD, BEGIN, END} & set(output)
+
+
+def test_outputs_are_no_longer_than_the_model_has_positions(monkeypatch):
+    monkeypatch.setattr(decode, "MAX_POSITIONS", 4)
+    model = build("baseline")
+    outputs = translate(model, some_sources(5), DecodeConfig(beam=1, max_length_offset=30))
+    assert max(map(len, outputs)) == 3
+
+
+def test_nothing_to_translate():
+    assert translate(build("baseline"), [], DecodeConfig()) == []
+
+
+def test_translating_leaves_no_gradient_and_the_model_in_evaluation():
+    model = build("direct-8").train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    translate(model, some_sources(3), DecodeConfig(beam=2))
+    assert not model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+class Endless:
+    """Another decoder that never ends."""
+
+    def __init__(self, decoder):
+        self.decoder = decoder
+        self.reorder, self.keep = decoder.reorder, decoder.keep
+
+    def step(self, words, position):
+        logits = self.decoder.step(words, position)
+        logits[:, END] = -torch.inf
+        return logits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "width"), [(16, 1), (4, 5)])
+@torch.inference_mode()
+def test_cached_decoding_of_a_hundred_tokens_is_five_times_faster(count, width):
+    model = build("baseline", ModelConfig(), words=3500, dtype=torch.float32)
+    sources = some_sources(count, words=3500, longest=14)
+    limits = torch.full((count,), 100)
+    seconds = {"cached": [], "uncached": []}
+    for _ in range(3):
+        for name, spent in seconds.items():
+            began = time.perf_counter()
+            decoder = cached(model, sources, width, 100) if name == "cached" else Uncached(model, sources, width)
+            beam_search(Endless(decoder), limits, width, 1.0)
+            spent.append(time.perf_counter() - began)
+    fast, slow = (statistics.median(seconds[name]) for name in ("cached", "uncached"))
+    assert 5 * fast < slow, seconds
+
+
+def test_layout_of_one_window_a_sentence_keeps_order():
+    """What `cached` above relies on."""
+    lengths = [3, 1, 2]
+    assert lay_out(lengths, assign_windows(lengths, width=1)).lengths.tolist() == lengths

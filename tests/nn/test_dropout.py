@@ -1,0 +1,91 @@
+"""Dropout from 16 bits an element: its rate, its scale, its randomness, its gradient."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headdiv.nn.dropout import Dropout
+
+
+def dropped_out(p, x, seed=0):
+    torch.manual_seed(seed)
+    return Dropout(p).train()(x)
+
+
+@pytest.mark.parametrize("p", [0.01, 0.1, 0.3, 0.5, 0.9])
+def test_rate_and_mean_are_right_within_five_standard_errors(p):
+    n = 200_000
+    y = dropped_out(p, torch.ones(n))
+    zeros = (y == 0).float().mean().item()
+    assert abs(zeros - p) < 5 * math.sqrt(p * (1 - p) / n) + 2**-16
+    assert abs(y.mean().item() - 1) < 5 * math.sqrt(p / (1 - p) / n)
+    assert set(y.unique().tolist()) == {0.0, y.max().item()}
+    assert y.max().item() == pytest.approx(1 / (1 - p), rel=2**-15 / (1 - p))
+
+
+def test_elements_are_independent_of_their_neighbours():
+    """Four elements share one draw: each lag from 1 to 5 must look uncorrelated."""
+    kept = (dropped_out(0.5, torch.ones(200_000)) != 0).double() - 0.5
+    for lag in range(1, 6):
+        correlation = 4 * (kept[:-lag] * kept[lag:]).mean()
+        assert abs(correlation) < 5 / math.sqrt(len(kept))
+
+
+def test_off_in_evaluation_and_for_p_zero():
+    x = torch.randn(5, 3)
+    assert Dropout(0.9).eval()(x) is x
+    state = torch.get_rng_state()
+    assert Dropout(0.0).train()(x) is x
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_same_seed_same_mask():
+    x = torch.ones(37, 11)
+    assert torch.equal(dropped_out(0.4, x, seed=1), dropped_out(0.4, x, seed=1))
+    assert not torch.equal(dropped_out(0.4, x, seed=1), dropped_out(0.4, x, seed=2))
+    torch.manual_seed(1)
+    module = Dropout(0.4)
+    assert not torch.equal(module(x), module(x))
+
+
+@given(
+    shape=st.lists(st.integers(0, 7), min_size=0, max_size=3),
+    p=st.floats(0.01, 0.99),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+)
+def test_any_shape_is_kept_and_backward_uses_the_same_mask(shape, p, dtype):
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).add(10).to(dtype).requires_grad_()
+    y = dropped_out(p, x)
+    assert (y.shape, y.dtype) == (x.shape, dtype)
+    weights = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    (y * weights).sum().backward()
+    scale = 2**16 / (2**16 - round(p * 2**16))
+    torch.testing.assert_close(y.detach(), (x * (y != 0) * scale).detach())
+    torch.testing.assert_close(x.grad, weights * (y != 0) * scale)
+
+
+def test_rows_in_another_memory_order_are_taken():
+    x = torch.arange(1.0, 13.0).view(3, 4).T.requires_grad_()
+    y = dropped_out(0.5, x)
+    assert torch.equal(y, dropped_out(0.5, x.contiguous()))
+    y.sum().backward()
+
+
+@pytest.mark.parametrize("p", [1 - 2**-16, 1 - 2**-18, 1 - 1e-9])
+def test_a_probability_just_below_one_is_taken(p):
+    y = dropped_out(p, torch.ones(100_000))
+    assert y.isfinite().all()
+    assert (y == 0).float().mean() > 0.999
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.0, 1.5, math.nan])
+def test_values_out_of_range_are_named(p):
+    with pytest.raises(ValueError, match=f"^p must be at least 0 and less than 1, found {p}$"):
+        Dropout(p)
+
+
+def test_it_is_shown_with_its_rate():
+    assert repr(Dropout(0.25)) == "Dropout(p=0.25)"

@@ -1,0 +1,337 @@
+"""The packed Transformer against a padded one written out, and what keeps runs comparable."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from headdiv.core.errors import DataError
+from headdiv.methods import make_method
+from headdiv.nn.batching import BEGIN, END, PAD, Pairs, make_batch
+from headdiv.nn.config import ModelConfig
+from headdiv.nn.losses import linear_cross_entropy
+from headdiv.nn.packing import pad_rows
+from headdiv.nn.transformer import MAX_POSITIONS, Transformer, count_parameters, initialise, sinusoids
+
+SMALL = ModelConfig(d_model=12, heads=3, encoder_layers=2, decoder_layers=2, d_ff=20, dropout=0.3)
+WORDS = 15
+TABLE_3 = {
+    "baseline": ({"name": "baseline"}, 5_370_112),
+    "direct-8": ({"name": "deacon", "architecture": "direct", "m": 8}, 5_373_616),
+    "direct-3": ({"name": "deacon", "architecture": "direct", "m": 3}, 5_127_586),
+    "average-8": ({"name": "deacon", "architecture": "average", "m": 8}, 4_992_688),
+    "average-3": ({"name": "deacon", "architecture": "average", "m": 3}, 4_984_738),
+    "nonlinear-8": ({"name": "deacon", "architecture": "nonlinear", "m": 8}, 5_372_800),
+    "nonlinear-3": ({"name": "deacon", "architecture": "nonlinear", "m": 3}, 5_125_690),
+}
+
+
+def build(config=SMALL, seed=1, method=None):
+    model = Transformer(config, WORDS, WORDS, make_method(method or {"name": "baseline"}))
+    initialise(model, seed)
+    return model
+
+
+def some_pairs(seed=0, n=6):
+    rng = np.random.default_rng(seed)
+    return Pairs(*([rng.integers(4, WORDS, rng.integers(0, 7)) for _ in range(n)] for _ in range(2)))
+
+
+def randomise(model, seed=3):
+    """Norms and biases, which start as ones and zeros, count too."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name or "bias" in name:
+                parameter.add_(0.5 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+# ---- the whole model, written out
+
+
+def literal_norm(x, norm):
+    mean = x.mean(dim=-1, keepdim=True)
+    variance = ((x - mean) ** 2).mean(dim=-1, keepdim=True)
+    return (x - mean) / (variance + 1e-5).sqrt() * norm.weight + norm.bias
+
+
+def literal_attention(x, memory, hidden, attention, heads):
+    """x (B, N, D), memory (B, S, D), hidden (B, N, S): True where a query must not look."""
+    D = x.shape[-1]
+    wq, wk, wv = attention.in_projection.weight.chunk(3)
+    bias = attention.in_projection.bias
+    bq, bk, bv = (0, 0, 0) if bias is None else bias.chunk(3)
+    q, k, v = x @ wq.T + bq, memory @ wk.T + bk, memory @ wv.T + bv
+    parts = []
+    for h in range(heads):
+        mine = slice(h * D // heads, (h + 1) * D // heads)
+        scores = q[..., mine] @ k[..., mine].transpose(1, 2) / math.sqrt(D // heads)
+        parts.append(torch.softmax(scores.masked_fill(hidden, -math.inf), dim=-1) @ v[..., mine])
+    return torch.cat(parts, dim=-1) @ attention.output.weight.T + attention.output.bias
+
+
+def literal_embedding(words, embedding):
+    D = embedding.embedding_dim
+    positions = torch.zeros(words.shape[1], D, dtype=embedding.weight.dtype)
+    for p in range(words.shape[1]):
+        for i in range(D):
+            angle = p / 10000 ** (2 * (i // 2) / D)
+            positions[p, i] = math.sin(angle) if i % 2 == 0 else math.cos(angle)
+    return embedding.weight[words] * math.sqrt(D) + positions
+
+
+def literal_activation(x, name):
+    """Gaussian error linear unit as Hendrycks and Gimpel define it: x Φ(x)."""
+    return torch.clamp(x, min=0) if name == "relu" else x * (1 + torch.erf(x / math.sqrt(2))) / 2
+
+
+def literal_transformer(model, config, source, target):
+    """Padded words (B, S) and (B, N) with PAD behind each end -> (B, N, D)."""
+    B, S, N = len(source), source.shape[1], target.shape[1]
+    empty = (source == PAD)[:, None, :]
+    later = torch.ones(N, N, dtype=torch.bool).triu(1)[None]
+
+    def feed_forward(x, layer):
+        first, _, second = layer.feed_forward
+        inner = literal_activation(x @ first.weight.T + first.bias, config.activation)
+        return literal_norm(x + inner @ second.weight.T + second.bias, layer.feed_forward_norm)
+
+    def attend(x, memory, hidden, layer, kind):
+        update = literal_attention(x, memory, hidden, layer.attention[kind], config.heads)
+        return literal_norm(x + update, layer.attention_norm[kind])
+
+    memory = literal_embedding(source, model.source_embedding)
+    for layer in model.encoder:
+        memory = feed_forward(attend(memory, memory, empty.expand(B, S, S), layer, "encoder"), layer)
+    x = literal_embedding(target, model.target_embedding)
+    for layer in model.decoder:
+        x = attend(x, x, later.expand(B, N, N), layer, "decoder")
+        x = feed_forward(attend(x, memory, empty.expand(B, N, S), layer, "cross"), layer)
+    return x
+
+
+@pytest.mark.parametrize(("bias", "activation"), [(False, "relu"), (True, "relu"), (True, "gelu")])
+@pytest.mark.parametrize("window", [1, 9, 48])
+def test_packed_model_is_the_padded_one_with_its_gradients(bias, activation, window):
+    config = SMALL.model_copy(update={"attention_bias": bias, "activation": activation, "dropout": 0.0})
+    model = randomise(build(config)).double()
+    pairs = some_pairs()
+    batch = make_batch(pairs, range(len(pairs)), window)
+    sides = (batch.source, batch.source_side), (batch.target_in, batch.target_side)
+    source, target = (pad_rows(words, side, PAD) for words, side in sides)
+    found = model(batch)
+    literal = literal_transformer(model, config, source, target)
+    expected = torch.cat([x[:n] for x, n in zip(literal, batch.target_side.lengths.tolist(), strict=True)])
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)  # the table of positions is float32
+    weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(4), dtype=found.dtype)
+    parameters = [p for name, p in model.named_parameters() if not name.startswith("output_embedding")]
+    grads = [torch.autograd.grad((x * weights).sum(), parameters) for x in (found, expected)]
+    torch.testing.assert_close(*grads, atol=1e-5, rtol=1e-5)
+
+
+def test_words_to_come_change_nothing_before_them():
+    model = build().eval()
+    pairs = some_pairs(seed=1)
+    longest = max(range(len(pairs)), key=lambda i: len(pairs.target[i]))
+    batch = make_batch(pairs, range(len(pairs)))
+    before = model(batch)
+    end = batch.target_side.offsets() + batch.target_side.lengths
+    line = batch.numbers.tolist().index(longest)
+    last = int(end[line]) - 1
+    batch.target_in[last] = 4 + (batch.target_in[last] - 3) % (WORDS - 4)
+    after = model(batch)
+    others = torch.arange(len(before)) != last
+    assert torch.equal(before[others], after[others])
+    assert not torch.equal(before[last], after[last])
+
+
+@pytest.mark.parametrize("variant", ["baseline", "direct-3", "average-8", "nonlinear-3"])
+def test_an_empty_batch_has_gradients_of_zero(variant):
+    """In evaluation; what batch normalisation makes of no rows while training is a matter between ranks."""
+    config = ModelConfig(d_model=16, d_ff=12, encoder_layers=1, decoder_layers=1)
+    model = build(config, method=TABLE_3[variant][0]).eval()
+    batch = make_batch(some_pairs(), [])
+    hidden = model(batch)
+    assert hidden.shape == (0, 16)
+    loss, _, _ = linear_cross_entropy(hidden, model.output_weight, batch.target_out)
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        assert (parameter.grad == 0).all(), name
+
+
+# ---- positions
+
+
+@pytest.mark.parametrize("width", [1, 2, 7, 12])
+def test_sinusoids_are_the_formula(width):
+    table = sinusoids(20, width)
+    assert table.dtype == torch.float32
+    for p in range(20):
+        for i in range(width):
+            angle = p / 10000 ** (2 * (i // 2) / width)
+            expected = math.sin(angle) if i % 2 == 0 else math.cos(angle)
+            assert table[p, i].item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_sentence_longer_than_the_positions_is_refused():
+    model = build(SMALL.model_copy(update={"encoder_layers": 1, "decoder_layers": 1}))
+    short = np.array([4])
+    batch = make_batch(Pairs([np.full(MAX_POSITIONS, 5)], [short]), [0])
+    with pytest.raises(DataError, match=r"^a sentence of 4097 tokens: the model has positions for 4096$"):
+        model(batch)
+
+
+# ---- starting values
+
+
+def values(model):
+    return dict(model.named_parameters())
+
+
+def test_variants_of_one_seed_start_from_common_values():
+    config = ModelConfig(d_model=32, d_ff=24)
+    models = [build(config, method=TABLE_3[variant][0]) for variant in ("baseline", "direct-8", "nonlinear-8")]
+    common = set.intersection(*(set(values(model)) for model in models))
+    assert {name.split(".")[0] for name in common} >= {"source_embedding", "encoder", "decoder"}
+    assert any("in_projection" in name for name in common)
+    for i, one in enumerate(models):
+        for other in models[i + 1 :]:
+            for name, value in values(one).items():
+                twin = values(other).get(name)
+                if twin is not None and twin.shape == value.shape:
+                    assert torch.equal(value, twin), name
+
+
+@pytest.mark.parametrize("variant", ["baseline", "direct-3"])
+def test_seeds_differ_and_repeat_themselves(variant):
+    config = ModelConfig(d_model=16, d_ff=12)
+    models = {seed: build(config, seed, TABLE_3[variant][0]) for seed in (0, 1, 2, 2**32 + 1, 2**40)}
+    torch.manual_seed(99)
+    again = build(config, 1, TABLE_3[variant][0])
+    for name, value in values(models[1]).items():
+        assert torch.equal(value, values(again)[name])
+        drawn = (name.endswith("weight") and "norm" not in name) or name.endswith(".w")
+        for seed, model in models.items():
+            if seed != 1 and drawn:
+                assert not torch.equal(value, values(model)[name]), (seed, name)
+
+
+def test_modules_of_one_kind_start_from_different_values():
+    model = build(ModelConfig(d_model=16, d_ff=12), method=TABLE_3["direct-3"][0])
+    drawn = [p for p in model.parameters() if p.dim() == 2]
+    for i, one in enumerate(drawn):
+        for other in drawn[i + 1 :]:
+            assert one.shape != other.shape or not torch.equal(one, other)
+
+
+def test_scale_of_the_starting_values():
+    model = build(ModelConfig(d_model=64, d_ff=128))
+    assert model.source_embedding.weight.std().item() == pytest.approx(64**-0.5, rel=0.1)
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            rows, columns = module.weight.shape
+            bound = math.sqrt(6 / (rows + columns))
+            assert 0.9 * bound < module.weight.abs().max().item() <= bound
+            assert module.bias is None or (module.bias == 0).all()
+
+
+def test_initialising_leaves_the_global_generator_alone():
+    model = build()
+    state = torch.get_rng_state()
+    initialise(model, 5)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+# ---- Table 3
+
+
+@pytest.mark.parametrize("variant", TABLE_3)
+def test_parameters_are_those_of_table_3(variant):
+    method, expected = TABLE_3[variant]
+    with torch.device("meta"):
+        model = Transformer(ModelConfig(), 3369, 3665, make_method(method))
+    assert count_parameters(model) == expected
+
+
+def test_outputs_need_not_be_words():
+    """Question answering: two scores for each row of the decoder; everything else is as it was."""
+    words = build()
+    spans = Transformer(SMALL, WORDS, WORDS, make_method({"name": "baseline"}), outputs=2)
+    initialise(spans, 1)
+    assert spans.output_weight is spans.output_embedding.weight
+    assert (words.output_weight.shape, spans.output_weight.shape) == ((WORDS, 12), (2, 12))
+    assert count_parameters(words) - count_parameters(spans) == (WORDS - 2) * 12
+    for name, value in values(spans).items():
+        assert name.startswith("output_embedding") or torch.equal(value, values(words)[name])
+
+
+def test_frozen_parameters_are_not_counted():
+    model = build()
+    before = count_parameters(model)
+    model.source_embedding.weight.requires_grad_(False)
+    assert count_parameters(model) == before - WORDS * SMALL.d_model
+
+
+# ---- training
+
+
+@pytest.mark.parametrize("variant", ["baseline", "direct-3", "nonlinear-3"])
+def test_two_training_steps_are_equal_bit_for_bit(variant):
+    def train():
+        method = make_method(TABLE_3[variant][0])
+        model = Transformer(SMALL, WORDS, WORDS, method)
+        initialise(model, 7)
+        own = {id(p) for p in method.own_parameters(model)}
+        optimiser = torch.optim.AdamW([p for p in model.parameters() if id(p) not in own], lr=0.01, fused=True)
+        torch.manual_seed(8)
+        pairs = some_pairs(seed=2)
+        for _ in range(2):
+            batch = make_batch(pairs, range(len(pairs)))
+            weight = model.output_embedding.weight
+            loss, _, _ = linear_cross_entropy(model(batch), weight, batch.target_out)
+            optimiser.zero_grad()
+            loss.backward()
+            method.after_backward(model, 0.0)
+            optimiser.step()
+        return model.state_dict()
+
+    first, second = train(), train()
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_loss_of_a_fresh_model_is_near_that_of_guessing_and_falls():
+    torch.manual_seed(0)
+    config = SMALL.model_copy(update={"dropout": 0.0})
+    model, pairs = build(config), some_pairs(seed=3)
+    batch = make_batch(pairs, range(len(pairs)))
+    optimiser = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
+    losses = []
+    for _ in range(30):
+        logits = model.output_embedding(model(batch))
+        loss = F.cross_entropy(logits, batch.target_out)
+        losses.append(loss.item())
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert losses[0] < 2 * math.log(WORDS)
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_a_step_gives_the_logits_of_the_position_after():
+    """One position at a time, by hand, against the whole pass: three hypotheses over one memory."""
+    model = randomise(build()).double().eval()
+    source, target = np.array([5, 6, 7]), np.array([8, 9, 10, 11])
+    batch = make_batch(Pairs([source], [target]), [0])
+    with torch.no_grad():
+        memory = model.encode(batch.source, batch.encoder)
+        expected = model.output_embedding(model.decode(batch, memory))
+        caches = model.start(memory.expand(3, -1, -1), torch.zeros(3, 4, dtype=torch.float64), 6)
+        for position, word in enumerate([BEGIN, *target.tolist()]):
+            logits = model.step(torch.full((3,), word), position, caches)
+            torch.testing.assert_close(logits, expected[position].expand(3, -1))
+    assert batch.source[-1] == END

@@ -1,0 +1,170 @@
+"""Windows and masks against literal double loops."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headdiv.nn.packing import MASKED, assign_windows, attention_mask, lay_out, pad_rows
+
+lengths_of_one_side = st.lists(st.integers(1, 12), min_size=1, max_size=14)
+lengths_of_two_sides = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=14)
+widths = st.integers(0, 30)
+
+
+def literal_assign_windows(*sides, width):
+    """First fit, longest first; a window is a list of sentences, its fill is counted anew each time."""
+    if width <= 1:
+        return [[i] for i in range(len(sides[0]))]
+    windows = []
+    for i in sorted(range(len(sides[0])), key=lambda i: -max(side[i] for side in sides)):
+        for window in windows:
+            if all(sum(s[j] for j in [*window, i]) <= max(width, max(s)) for s in sides):
+                window.append(i)
+                break
+        else:
+            windows.append([i])
+    return windows
+
+
+def literal_lay_out(lengths, windows):
+    width = max(sum(lengths[i] for i in window) for window in windows)
+    positions, slots, rows, sentences = [], [], [], []
+    sentence = -1
+    for r, window in enumerate(windows):
+        line_rows, line_sentences = [0] * width, [-1] * width
+        slot = 0
+        for i in window:
+            sentence += 1
+            for position in range(lengths[i]):
+                line_rows[slot], line_sentences[slot] = len(positions), sentence
+                positions.append(position)
+                slots.append(r * width + slot)
+                slot += 1
+        rows += line_rows
+        sentences.append(line_sentences)
+    return positions, slots, rows, sentences
+
+
+def literal_mask(queries, keys, causal):
+    """Slot by slot; ``queries`` and ``keys`` are the windows' sentences as lists."""
+    mask = []
+    for query_line, key_line in zip(queries, keys, strict=True):
+        mask.append([[]])
+        for n, query in enumerate(query_line):
+            row = [0.0 if query == key != -1 else MASKED for key in key_line]
+            if causal:
+                row = [value if s <= n else MASKED for s, value in enumerate(row)]
+            mask[-1][0].append(row)
+    return torch.tensor(mask)
+
+
+@given(sides=lengths_of_two_sides, width=widths)
+def test_windows_hold_every_sentence_once_and_no_more_than_they_can(sides, width):
+    source, target = zip(*sides, strict=True)
+    windows = assign_windows(source, target, width=width)
+    assert sorted(i for window in windows for i in window) == list(range(len(sides)))
+    assert all(windows)
+    for lengths in (source, target):
+        assert max(sum(lengths[i] for i in window) for window in windows) <= max(width, *lengths)
+    assert windows == literal_assign_windows(source, target, width=width)
+
+
+@given(lengths=lengths_of_one_side, width=widths)
+def test_one_side_alone_is_packed_by_first_fit_too(lengths, width):
+    assert assign_windows(lengths, width=width) == literal_assign_windows(lengths, width=width)
+
+
+def test_width_one_gives_every_sentence_its_own_window_in_order():
+    assert assign_windows([3, 9, 1], [2, 2, 5], width=1) == [[0], [1], [2]]
+
+
+def test_a_longer_sentence_widens_all_windows_of_its_side():
+    windows = assign_windows([60, 30, 30, 5], [4, 24, 24, 4], width=48)
+    assert windows == [[0], [1, 2], [3]]  # 30 + 30 fits the widened source side, 24 + 24 the target side
+    assert lay_out([60, 30, 30, 5], windows).sentences.shape == (3, 60)
+    assert lay_out([4, 24, 24, 4], windows).sentences.shape == (3, 48)
+
+
+@given(lengths=lengths_of_one_side, width=widths)
+def test_layout_is_the_literal_one(lengths, width):
+    windows = assign_windows(lengths, width=width)
+    side = lay_out(lengths, windows)
+    positions, slots, rows, sentences = literal_lay_out(lengths, windows)
+    order = [i for window in windows for i in window]
+    assert side.lengths.tolist() == [lengths[i] for i in order]
+    assert side.positions.tolist() == positions
+    assert side.slots.tolist() == slots
+    assert side.rows.tolist() == rows
+    assert side.sentences.tolist() == sentences
+    assert side.tokens == sum(lengths)
+    assert side.offsets().tolist() == [sum(lengths[i] for i in order[:b]) for b in range(len(order))]
+    assert side.full == (-1 not in side.sentences.flatten().tolist())
+    if side.full:
+        assert torch.equal(side.rows, torch.arange(side.tokens))
+        assert torch.equal(side.slots, torch.arange(side.tokens))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "windows", "full"),
+    [([2, 2], [[0], [1]], True), ([2, 1], [[0], [1]], False), ([2, 1, 1], [[0], [1, 2]], True)],
+)
+def test_full_says_that_no_slot_is_empty(lengths, windows, full):
+    assert lay_out(lengths, windows).full is full
+
+
+@given(sides=lengths_of_two_sides, width=widths)
+def test_mask_is_the_literal_one(sides, width):
+    source, target = zip(*sides, strict=True)
+    windows = assign_windows(source, target, width=width)
+    s, t = lay_out(source, windows), lay_out(target, windows)
+    for queries, keys, causal in [(s, s, False), (t, t, True), (t, s, False)]:
+        mask = attention_mask(queries, keys, causal)
+        assert mask.dtype == torch.float32
+        assert torch.equal(mask, literal_mask(queries.sentences.tolist(), keys.sentences.tolist(), causal))
+
+
+def test_mask_of_one_window_written_out():
+    side = lay_out([2, 1, 4], [[0, 1], [2]])  # the first window has one empty slot
+    seen = (attention_mask(side, side, causal=True)[0, 0] == 0).int().tolist()
+    assert seen == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    seen = (attention_mask(side, side)[0, 0] == 0).int().tolist()
+    assert seen == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+
+
+@given(lengths=lengths_of_one_side, width=widths, fill=st.sampled_from([0.0, -7.0]))
+def test_padded_rows_are_the_sentences_one_by_one(lengths, width, fill):
+    side = lay_out(lengths, assign_windows(lengths, width=width))
+    rows = torch.arange(6.0 * side.tokens).view(-1, 3, 2)
+    padded = pad_rows(rows, side, fill)
+    assert padded.shape == (len(lengths), max(lengths), 3, 2)
+    for line, sentence in zip(padded, rows.split(side.lengths.tolist()), strict=True):
+        assert torch.equal(line[: len(sentence)], sentence)
+        assert (line[len(sentence) :] == fill).all()
+
+
+@pytest.mark.parametrize("width", [1, 48])
+def test_nothing_is_laid_out_as_nothing(width):
+    assert assign_windows([], width=width) == assign_windows([], [], width=width) == []
+    side = lay_out([], [])
+    assert (side.tokens, side.full) == (0, True)
+    assert side.sentences.shape == (0, 0)
+    assert side.offsets().tolist() == side.positions.tolist() == side.rows.tolist() == []
+    assert attention_mask(side, side, causal=True).shape == (0, 1, 0, 0)
+    padded = pad_rows(torch.zeros(0, 3), side)
+    assert padded.shape == (0, 1, 3)
+    assert padded.softmax(dim=1).argmax(dim=1).shape == (0, 3)  # which a line without columns would not take
+
+
+def test_gradient_goes_back_through_padding():
+    side = lay_out([2, 1], [[0, 1]])
+    rows = torch.ones(3, 2, requires_grad=True)
+    (pad_rows(rows, side) * torch.arange(8.0).view(2, 2, 2)).sum().backward()
+    assert rows.grad.tolist() == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_a_side_moves_as_a_whole():
+    side = lay_out([2, 1], [[0], [1]])
+    moved = side.to("meta")
+    assert moved.full is side.full
+    assert {x.device.type for x in vars(moved).values() if isinstance(x, torch.Tensor)} == {"meta"}

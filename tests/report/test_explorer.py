@@ -1,0 +1,348 @@
+"""What is found out about one head and one text: each number against a literal twin, each refusal by its sentence."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small_runs import randomise, small_config, untrained
+from test_tasks_mlm import small
+
+from headdiv.core.errors import ConfigError, DataError
+from headdiv.experiments.attention_maps import attention_maps, example_batch
+from headdiv.experiments.importance import heads_of, masked_heads, masks_without
+from headdiv.experiments.profiles import Runs
+from headdiv.experiments.running import load_run, run_folder
+from headdiv.methods.deacon import pca_layers
+from headdiv.nn.attention import record_heads
+from headdiv.nn.batching import END
+from headdiv.report import explorer_view as explorer
+from headdiv.report.explorer_view import (
+    MEASURES,
+    View,
+    absolute_cosines,
+    clustered,
+    components,
+    example_text,
+    held_out_covariances,
+    likeness,
+    masking,
+    run_label,
+    trained_runs,
+    variance_shares,
+    view_of,
+)
+from headdiv.tasks import TASKS
+
+SOURCE = "The old dog sees a small cat."
+seeds = st.integers(0, 2**31 - 1)
+
+
+@pytest.fixture
+def run(finished):
+    return load_run(finished.config("direct-8"))
+
+
+def sentence_of(error, call, *arguments, **named):
+    with pytest.raises(error) as found:
+        call(*arguments, **named)
+    return str(found.value)
+
+
+# ---- runs and views
+
+
+def test_only_what_is_trained_here_is_a_run(finished, monkeypatch):
+    labels = [run_label(config) for config in trained_runs("tiny")]
+    assert labels == ["deacon/translation baseline seed 1", "deacon/translation direct-8 seed 1"]
+    assert [config.variant for config in trained_runs("tiny", "deacon/translation", "direct-8", 1)] == ["direct-8"]
+    assert [config.variant for config in trained_runs("tiny", variant="baseline")] == ["baseline"]
+    (run_folder(Runs("tiny").all()[0]) / "training.json").unlink()
+    assert [config.variant for config in trained_runs("tiny")] == ["direct-8"]
+
+    def without_its_files(config):
+        raise DataError("train.en: no such file")
+
+    monkeypatch.setattr(explorer, "run_folder", without_its_files)
+    assert trained_runs("tiny") == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"experiment": "deacon/qa"}, "no experiment 'deacon/qa'; known here: deacon/translation"),
+        ({"variant": "direct-9"}, "no variant 'direct-9'; did you mean 'direct-8'?"),
+        ({"seed": 7}, "no seed '7'; known here: 1"),
+    ],
+)
+def test_a_run_that_the_profile_lacks_is_named(finished, asked, sentence):
+    assert sentence_of(ConfigError, trained_runs, "tiny", **asked) == f"profile tiny: {sentence}"
+
+
+def test_a_view_is_of_a_head_that_there_is(run):
+    told = view_of(run)
+    assert (told.text, told.other, told.place, told.head) == (run.corpus.test.text[0][0], None, "cross 1", 1)
+    assert told.name == "deacon/translation direct-8 seed 1"
+    assert view_of(run, SOURCE, "Der Hund", "encoder 1", 8).other == "Der Hund"
+    places = "the model has no attention 'cross 2'; there are: encoder 1, decoder 1, cross 1"
+    assert sentence_of(DataError, view_of, run, place="cross 2") == places
+    for head in (0, 9):
+        sentence = sentence_of(DataError, view_of, run, place="cross 1", head=head)
+        assert sentence == f"cross 1 has the heads 1 to 8, found head {head}"
+
+
+def test_the_attention_is_that_of_the_maps(run):
+    expected = attention_maps(run, SOURCE)["cross 1"]
+    found = View(run, SOURCE, None, "cross 1", 3).attention()
+    assert (found.queries, found.keys) == (expected.queries, expected.keys)
+    np.testing.assert_array_equal(found.weights, expected.weights)
+
+
+@pytest.mark.parametrize("task", ["summarisation", "qa", "lm", "mlm"])
+def test_every_task_has_an_example_that_all_can_read(folder, task):
+    run = untrained(small() if task == "mlm" else small_config(task))
+    text, other = example_text(run)
+    if task == "qa":
+        asked = run.corpus.test.questions[0]
+        assert (text, other) == (asked.context, asked.question)
+    else:
+        assert other is None
+    if task == "summarisation":
+        assert text == run.corpus.test.text[0][0]
+    if task == "lm":
+        bpe, window = run.corpus.bpe, run.corpus.test.windows[0].tolist()
+        assert window[0] == bpe.end
+        assert text
+        assert bpe.decode(window[1:]).startswith(text)
+    if task == "mlm":
+        assert "[MASK]" in text
+    if "lm" in task:
+        assert "<|endoftext|>" not in text
+    for place in heads_of(run.model):
+        view = view_of(run, place=place)
+        assert likeness(view).shape == (heads_of(run.model)[place],) * 2
+        assert len(masking(view)) == 2
+
+
+# ---- likeness
+
+
+def test_likeness_is_the_mean_over_words(run):
+    view = View(run, SOURCE, "Der Hund", "cross 1", 1)
+    with torch.no_grad(), record_heads(run.model) as records:
+        run.model(view.batch)
+    told = records[2]
+    words, H = range(1, 3), 8  # <s> is a mark
+    cosines, js = np.zeros((H, H)), np.zeros((H, H))
+    for word in words:
+        for i in range(H):
+            for j in range(H):
+                a, b = told.outputs[word, i].double(), told.outputs[word, j].double()
+                cosines[i, j] += float(a @ b / a.norm() / b.norm()) / len(words)
+                p, q = (told.weights[0, head, word].double() for head in (i, j))
+                m = (p + q) / 2
+                divergence = sum(float((x * (x / m).log2()).sum()) for x in (p, q)) / 2
+                js[i, j] += math.sqrt(max(divergence, 0)) / len(words)
+    np.testing.assert_allclose(likeness(view), cosines, atol=1e-5)
+    np.testing.assert_allclose(likeness(view, "js"), 1 - js, atol=1e-4)
+    for measure in MEASURES:
+        found = likeness(view, measure)
+        np.testing.assert_allclose(found, found.T, atol=1e-6)
+        np.testing.assert_allclose(np.diag(found), np.ones(H), atol=1e-5)
+        assert MEASURES[measure].low - 1e-6 <= found.min()
+        assert found.max() <= 1 + 1e-6
+
+
+def test_what_cannot_be_compared_is_said(run):
+    view = View(run, "", "", "encoder 1", 1)
+    assert sentence_of(DataError, likeness, view) == "encoder 1: no words that heads could be compared on"
+    assert sentence_of(DataError, likeness, view_of(run), "cosin") == (
+        "measure 'cosin' is not known; did you mean 'cosine'?"
+    )
+
+
+def test_the_tree_joins_the_nearest_heads_first():
+    """Average linkage by hand: 1 with 3 at 0.1, 2 with 4 at 0.2, then the mean of the four distances between."""
+    alike = np.array([[1, 0.5, 0.9, 0.3], [0.5, 1, 0.2, 0.8], [0.9, 0.2, 1, 0.4], [0.3, 0.8, 0.4, 1]])
+    tree = clustered(alike)
+    assert [set(row[:2]) for row in tree] == [{0, 2}, {1, 3}, {4, 5}]
+    np.testing.assert_allclose(tree[:, 2], [0.1, 0.2, np.mean([0.5, 0.7, 0.8, 0.6])])
+
+
+def test_a_head_that_says_nothing_and_rounding_do_not_break_the_tree():
+    alike = np.array([[1, 1 + 1e-7, 0], [1 + 2e-7, 1, 0], [0, 0, 0]])
+    np.testing.assert_allclose(clustered(alike)[:, 2], [0, 1])
+
+
+# ---- masking
+
+
+def test_masking_a_head_of_a_translation(run):
+    run = replace(run, model=randomise(run.model))
+    view, task = View(run, SOURCE, None, "cross 1", 2), TASKS["translation"]
+    masks = masks_without(run.model, [("cross 1", 2)])
+    table = masking(view)
+    assert list(table.index) == ["all heads", "without cross 1, head 2"]
+    assert list(table) == ["translation", "log-probability of all heads' translation (nats/token)"]
+    whole = task.apply(run, SOURCE)
+    batch = example_batch(run, SOURCE)
+    assert batch.target_out[-1] == END
+    expected = []
+    for gone in ({}, masks):
+        with torch.no_grad(), masked_heads(run.model, gone):
+            rows = (run.model(batch) @ run.model.output_weight.T).log_softmax(-1)
+            believed = [float(rows[i, word]) for i, word in enumerate(batch.target_out)]
+            expected.append([task.apply(run, SOURCE), sum(believed) / len(believed)])
+    assert table.iloc[:, 0].tolist() == [text for text, _ in expected]
+    assert table.iloc[:, 1].tolist() == pytest.approx([number for _, number in expected], abs=1e-5)
+    assert expected[0][0] == whole == task.apply(run, SOURCE)
+    assert expected[0][1] != pytest.approx(expected[1][1], abs=1e-4)
+
+
+def test_a_given_output_is_judged_instead_of_the_models_own(run):
+    table = masking(View(run, SOURCE, "Der Hund", "cross 1", 2))
+    assert list(table)[1] == "log-probability of the output given (nats/token)"
+    assert table.iloc[0, 0] == TASKS["translation"].apply(run, SOURCE)
+    assert table.iloc[0, 1] != masking(View(run, SOURCE, None, "cross 1", 2)).iloc[0, 1]
+
+
+def test_masking_a_head_of_a_question_answerer(folder):
+    run = untrained(small_config("qa"))
+    view, batch = view_of(run), view_of(run).batch
+    table = masking(view)
+    assert list(table) == ["answer", "log-probability of all heads' answer (nats/answer)"]
+    assert table.iloc[0, 0] == TASKS["qa"].answer(run, view.text, view.other)
+    with torch.no_grad():
+        log_p = (run.model(batch) @ run.model.output_weight.T).log_softmax(0)  # one passage: (L, 2)
+    longest = run.config.decode.max_answer_words
+    best = max(
+        float(log_p[i, 0] + log_p[j, 1]) for i in range(len(log_p)) for j in range(i, min(len(log_p), i + longest))
+    )
+    assert table.iloc[0, 1] == pytest.approx(best, abs=1e-5)
+
+
+def test_masking_a_head_of_a_language_model(folder):
+    run = untrained(small_config("lm"))
+    table = masking(view_of(run, "the dog"))
+    assert list(table) == ["goes on", "loss on the text (nats/token)"]
+    bpe = run.corpus.bpe
+    tokens = [bpe.end, *bpe.encode_batch(["the dog"])[0]]
+    batch = example_batch(run, "the dog")
+    with torch.no_grad():
+        rows = (run.model(batch) @ run.model.output_weight.T).log_softmax(-1)
+    expected = -sum(float(rows[i, word]) for i, word in enumerate(tokens[1:])) / (len(tokens) - 1)
+    assert table.iloc[0, 1] == pytest.approx(expected, abs=1e-5)
+    assert ("the dog" + table.iloc[0, 0]) == TASKS["lm"].apply(run, "the dog", 16)
+    assert sentence_of(DataError, masking, view_of(run, "")) == (
+        "a text without anything to predict: expected one token at least"
+    )
+
+
+def test_masking_a_head_of_a_masked_model(folder):
+    run = untrained(small())
+    table = masking(view_of(run, "the [MASK] dog"))
+    assert list(table) == ["filled-in text", "log-probability of all heads' filled-in text (nats/masked token)"]
+    assert table.iloc[0, 0] == TASKS["mlm"].apply(run, "the [MASK] dog")
+    batch = example_batch(run, "the [MASK] dog")
+    with torch.no_grad():
+        rows = (run.model(batch) @ run.model.output_weight.T).log_softmax(-1)
+    (at,) = (batch.inputs == run.corpus.bpe.size).nonzero().flatten().tolist()
+    assert table.iloc[0, 1] == pytest.approx(float(rows[at].max()), abs=1e-5)
+    assert sentence_of(DataError, masking, view_of(run, "the dog")) == (
+        "a text without anything to predict: expected one [MASK] at least"
+    )
+    long = "dog " * 100 + "[MASK]"
+    assert sentence_of(DataError, masking, view_of(run, long)) == sentence_of(DataError, TASKS["mlm"].apply, run, long)
+
+
+# ---- components
+
+
+def literal_rows(run, layer):
+    """Inputs of a direct PCA layer over the validation split, behind its batch normalisation: (N, H)."""
+    rows, spec = [], layer.spec
+    handle = layer.norm.register_forward_hook(lambda _, __, x: rows.extend(x.view(-1, spec.heads, spec.d_head)))
+    with torch.no_grad():
+        for batch in TASKS["translation"].held_out(run.corpus, "valid", run.config):
+            run.model(batch)
+    handle.remove()
+    return torch.stack([row[:, j] for row in rows for j in range(spec.d_head)]).double().numpy()
+
+
+@pytest.mark.parametrize("place", ["encoder 1", "cross 1"])
+def test_components_are_those_of_the_validation_split(finished, place):
+    three = {"name": "deacon", "architecture": "direct", "m": 3}
+    run = untrained(finished.config("three", define={"three": three}, variants=["three"]))
+    randomise(run.model)
+    layer = next(layer for layer in pca_layers(run.model).values() if f"{layer.spec.kind} 1" == place)
+    with torch.no_grad():
+        layer.w *= torch.tensor([2.0, 1.0, 0.5])  # lengths do not matter
+    told = components(view_of(run, place=place))
+    C = np.cov(literal_rows(run, layer).T, bias=True)
+    values, vectors = np.linalg.eigh(C)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    w = layer.w.detach().double().numpy()
+    for i in range(3):
+        for j in range(3):
+            cosine = w[:, i] @ vectors[:, j] / np.linalg.norm(w[:, i])
+            assert told.cosines[i, j] == pytest.approx(abs(cosine), abs=1e-4)
+    np.testing.assert_allclose(told.best, [values[: i + 1].sum() / values.sum() for i in range(8)], atol=1e-5)
+    np.testing.assert_allclose(told.kept, literal_shares(C, w), atol=1e-5)
+
+
+def literal_shares(C, w):
+    """Of Gram and Schmidt, column by column."""
+    basis, shares = [], []
+    for column in w.T:
+        left = column - sum((b @ column * b for b in basis), 0 * column)
+        left = left - sum((b @ left * b for b in basis), 0 * left)
+        if np.linalg.norm(left) > 1e-9 * max(np.linalg.norm(column), 1e-300):
+            basis.append(left / np.linalg.norm(left))
+        shares.append(sum(b @ C @ b for b in basis) / np.trace(C))
+    return shares
+
+
+@given(seed=seeds, k=st.integers(1, 6), m=st.integers(1, 6), dependent=st.booleans())
+def test_shares_of_variance(seed, k, m, dependent):
+    m, rng = min(m, k), np.random.default_rng(seed)
+    root, w = rng.normal(size=(k, k)), rng.normal(size=(k, m))
+    if dependent and m > 1:
+        w[:, 1] = -3 * w[:, 0]
+    C = root @ root.T
+    found = variance_shares(torch.from_numpy(C), torch.from_numpy(w)).numpy()
+    np.testing.assert_allclose(found, literal_shares(C, w), atol=1e-8)
+    best = np.sort(np.linalg.eigvalsh(C))[::-1].cumsum() / np.trace(C)
+    assert (found <= best[:m] + 1e-9).all()
+    assert (np.diff(found) >= -1e-9).all()
+    if m == k and not dependent:
+        assert found[-1] == pytest.approx(1)
+
+
+def test_columns_of_zeros_keep_nothing():
+    w = torch.zeros(3, 2, dtype=torch.float64)
+    assert variance_shares(torch.eye(3, dtype=torch.float64), w).tolist() == [0, 0]
+    assert absolute_cosines(w, torch.eye(3, dtype=torch.float64)[:, :2]).tolist() == [[0, 0], [0, 0]]
+
+
+def test_a_model_without_pca_layers_has_none(finished):
+    assert components(view_of(load_run(finished.config("baseline")))) is None
+
+
+def test_the_split_is_read_once_for_a_model(run, monkeypatch):
+    first = held_out_covariances(run)
+    assert list(first) == ["encoder 1", "decoder 1", "cross 1"]
+    monkeypatch.setattr(type(TASKS["translation"]), "held_out", None)
+    assert held_out_covariances(replace(run, record={})) is first
+
+
+def test_inputs_that_do_not_vary_are_refused(run):
+    with torch.no_grad():
+        for layer in pca_layers(run.model).values():
+            layer.norm.weight.zero_()
+            layer.norm.bias.zero_()
+    assert sentence_of(DataError, components, view_of(run, place="decoder 1")) == (
+        "decoder 1: the inputs of the PCA layer do not vary"
+    )

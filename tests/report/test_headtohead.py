@@ -1,0 +1,306 @@
+"""The head-to-head: its table, its bootstrap on stored outputs, its figures, and the time of a search."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import yaml
+from conftest import EXPERIMENT, TINY
+from hypothesis import given
+from hypothesis import strategies as st
+from reported import metrics
+from sacrebleu import corpus_bleu
+
+from headdiv.analysis.measures import BY_HEAD, BY_PAIR, averages, compare_heads
+from headdiv.core.errors import DataError
+from headdiv.core.files import read_json, write_json
+from headdiv.data.text_pairs import load_translation
+from headdiv.experiments import results as store
+from headdiv.experiments.evaluation import evaluate, search_time
+from headdiv.experiments.profiles import Runs
+from headdiv.experiments.results import metrics_path
+from headdiv.experiments.running import load_run
+from headdiv.report import figures, tables
+from headdiv.report.headtohead import MEASURES, comparison_table, measures_by_module, pareto_front
+from headdiv.report.headtohead_figures import spread
+from headdiv.tasks import TASKS
+from headdiv.tasks.base import observed_heads, outputs_path
+
+TABLE = "headtohead/translation"
+DATA = TINY["experiments"][EXPERIMENT]["data"]
+SEARCH = {"seconds": 2.0, "sentences": 100, "beam": 5, "batch_sentences": 64, "device": "a CPU", "threads": 2}
+
+
+@pytest.fixture
+def profile(project):
+    variants = ["baseline", "direct-8", "direct-3", "moa-32-4"]
+    told = {"data": DATA, "model": {"d_model": 16, "heads": 8}, "variants": variants}
+    content = {"title": "h", "seeds": [1, 2, 3], "experiments": {TABLE: told}}
+    return project.write_config("h", yaml.safe_dump(content, sort_keys=False))
+
+
+def module(cosine, *, heads=2, entropy=1.0):
+    matrix = np.full((heads, heads), float(cosine))
+    np.fill_diagonal(matrix, 1)
+    pairs = dict.fromkeys(BY_PAIR, matrix.tolist())
+    return pairs | {"queries": 9, "confidence": [0.25, 0.75], "entropy": [entropy, entropy], "effective_rank": 7.5}
+
+
+def told(variant, seed, bleu, *, parameters=1000, seconds=10.0, speed=50.0, measures=True):
+    run = metrics(variant, seed, parameters=parameters, bleu=bleu)
+    run["paper"], run["config"]["data"] = "headtohead", DATA
+    run["heads"] = {"measures": {"encoder 1": module(0.2), "cross 1": module(0.4)}} if measures else {}
+    run["cost"] |= {"training_seconds": seconds}
+    if speed:
+        run["cost"]["search"] = SEARCH | {"sentences_per_second": speed}
+    return run
+
+
+@pytest.fixture
+def recorded(profile):
+    """Three seeds of three variants, and one seed of a fourth; no outputs."""
+    for seed in (1, 2, 3):
+        store.record(told("baseline", seed, 20.0 + seed), profile)
+        store.record(told("direct-8", seed, 22.0 + 2 * seed, parameters=1010, seconds=12.0 + seed), profile)
+        store.record(told("direct-3", seed, 20.5 + seed, parameters=900, seconds=20.0), profile)
+    store.record(told("moa-32-4", 2, 18.0, parameters=3000, seconds=30.0, speed=None), profile)
+    return profile
+
+
+def cell(table, variant, name):
+    return table.set_index("variant").loc[variant, name]
+
+
+# ---- numbers
+
+
+def test_every_variant_has_a_line_with_means_and_intervals(recorded):
+    table = comparison_table(recorded, TABLE)
+    assert table["variant"].tolist() == ["baseline", "direct-8", "direct-3", "moa-32-4"]
+    assert table["seeds"].tolist() == [3, 3, 3, 1]
+    t = 4.302653
+    assert cell(table, "direct-8", "bleu") == pytest.approx(26.0)
+    assert cell(table, "direct-8", "bleu_high") - 26.0 == pytest.approx(t * 2 / math.sqrt(3), rel=1e-6)
+    assert cell(table, "direct-8", "bleu_difference") == pytest.approx(4.0)  # 3, 4, 5 seed by seed
+    assert 4.0 - cell(table, "direct-8", "bleu_difference_low") == pytest.approx(t / math.sqrt(3), rel=1e-6)
+    assert cell(table, "direct-3", "bleu_difference_low") == pytest.approx(0.5)  # the same in every seed
+    assert math.isnan(cell(table, "baseline", "bleu_difference"))
+    assert cell(table, "moa-32-4", "bleu_difference") == -4.0  # against the baseline of its own seed
+    assert math.isnan(cell(table, "moa-32-4", "bleu_low"))
+    assert cell(table, "direct-3", "parameters_of_base") == 90
+    assert cell(table, "direct-8", "training_seconds") == 14
+    assert math.isnan(cell(table, "moa-32-4", "sentences_per_second"))
+    assert table["p_seeds"].tolist() == [0] * 4
+
+
+def test_measures_are_means_over_modules_of_means_over_heads_and_pairs(recorded):
+    table = comparison_table(recorded, TABLE)
+    expected = dict.fromkeys(("cosine", "cka", "js"), 0.3) | {"effective_rank": 7.5, "confidence": 0.5, "entropy": 1.0}
+    assert expected.keys() == MEASURES.keys()
+    assert {name: cell(table, "baseline", name) for name in MEASURES} == pytest.approx(expected)
+
+
+def test_measures_agree_with_those_of_a_run(finished):
+    config = Runs("tiny").one(EXPERIMENT, "direct-8", 1)
+    run = load_run(config)
+    seen = observed_heads(TASKS["translation"], run.model, run.corpus, "valid", config, "cpu")
+    whole = [averages(measured) for _, measured in compare_heads(seen)]
+    stored = read_json(metrics_path("tiny", EXPERIMENT, "direct-8", 1))
+    assert {*MEASURES} <= {*BY_HEAD, *BY_PAIR, "effective_rank"}
+    for name in MEASURES:
+        assert measures_by_module(stored, name) == pytest.approx([each[name] for each in whole], abs=1e-5)
+
+
+def test_a_measure_that_is_not_there_is_no_number():
+    run = told("baseline", 1, 3.0)
+    for place in run["heads"]["measures"].values():
+        del place["cka"]
+    assert all(map(math.isnan, measures_by_module(run, "cka")))
+    one = {"heads": {"measures": {"encoder 1": module(0.1, heads=1)}}}
+    assert math.isnan(measures_by_module(one, "cosine")[0])
+
+
+def slow_front(costs, scores):
+    """A literal twin."""
+    points = list(zip(costs, scores, strict=True))
+    return [
+        not any((c <= cost and s >= score) and (c < cost or s > score) for c, s in points) for cost, score in points
+    ]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=8))
+def test_the_front_is_what_nothing_beats(points):
+    costs, scores = zip(*points, strict=True)
+    found = pareto_front(costs, scores)
+    assert found == slow_front(costs, scores)
+    assert any(found)
+
+
+def test_the_fronts_of_the_table(recorded):
+    table = comparison_table(recorded, TABLE)
+    assert table["front_parameters"].tolist() == [False, True, True, False]
+    assert table["front_training_seconds"].tolist() == [True, True, False, False]
+
+
+# ---- bootstrap
+
+
+@pytest.fixture
+def with_outputs(profile):
+    """Two seeds of the baseline and of one method, and their translations: the references with words left out."""
+    references = [target for _, target in load_translation(TASKS["translation"].Data(**DATA)).test.text]
+    for seed, shorter in ((1, 1), (2, 2)):
+        for variant, cut in (("baseline", shorter), ("direct-8", 0)):
+            lines = [" ".join(line.split()[: max(4, len(line.split()) - cut)]) for line in references]
+            bleu = corpus_bleu(lines, [references]).score
+            store.record(told(variant, seed, bleu), profile)
+            write_json(metrics_path(profile, TABLE, variant, seed).with_name("outputs.json"), lines)
+    return profile
+
+
+def test_the_bootstrap_is_of_stored_outputs_seed_by_seed(with_outputs):
+    table = comparison_table(with_outputs, TABLE)
+    assert cell(table, "direct-8", "p_seeds") == cell(table, "direct-8", "p_below_5_percent") == 2
+    assert 0 < cell(table, "direct-8", "p_lowest") <= cell(table, "direct-8", "p_highest") < 0.05
+    assert cell(table, "baseline", "p_seeds") == 0
+    said = tables.as_markdown(with_outputs, TABLE)
+    assert "- p: paired bootstrap against the baseline of the same seed, nrefs:1|bs:1000|seed:12345|case:mixed" in said
+    assert "(below 0.05: 2 of 2)" in said
+    assert "Of 2 comparisons about 0.1 would come out below 0.05 if nothing differed." in said
+
+
+def test_outputs_of_another_run_are_refused(with_outputs):
+    path = metrics_path(with_outputs, TABLE, "direct-8", 2).with_name("outputs.json")
+    write_json(path, ["nichts"] * len(read_json(path)))
+    with pytest.raises(DataError) as found:
+        comparison_table(with_outputs, TABLE)
+    assert str(found.value) == (
+        f"{path}: BLEU 0.0000 against the corpus's test set, expected the 100.0000 of metrics.json; "
+        "outputs, metrics or corpus are not of one run"
+    )
+
+
+def test_runs_without_outputs_are_named(with_outputs):
+    metrics_path(with_outputs, TABLE, "direct-8", 2).with_name("outputs.json").unlink()
+    assert cell(comparison_table(with_outputs, TABLE), "direct-8", "p_seeds") == 1
+    said = tables.as_markdown(with_outputs, TABLE)
+    assert "Without stored outputs, and so without p: direct-8 (seed 2)." in said
+
+
+# ---- for reading
+
+
+def test_the_table_is_written_like_the_others(recorded, tmp_path):
+    tables.write_tables(recorded, TABLE, tmp_path / "t.csv", tmp_path / "t.md")
+    head, *rows = (tmp_path / "t.csv").read_text().splitlines()
+    assert head.startswith("variant,label,seeds,epochs,bleu,bleu_low,bleu_high,bleu_difference,")
+    assert len(rows) == 4
+    said = (tmp_path / "t.md").read_text()
+    assert said.startswith("# Head to head: Machine translation with one model")
+    cells = [" | ".join(cell.strip() for cell in row.split("|")[1:-1]) for row in said.splitlines()]
+    for line in ("Method | Seeds | BLEU | Against the baseline | p",
+                 "DEACON, direct, m = 8 | 3 | 26.00 ± 4.97 | +4.00 ± 2.48 | –",
+                 "MoA, 4 of 32 experts | 1 | 18.00 | −4.00 | –",
+                 "Transformer | 1,000 | 100.00 | 10 | 50.0 | 5 | time",
+                 "DEACON, direct, m = 8 | 1,010 | 101.00 | 14 ± 2 | 50.0 | 5 | size, time"):  # fmt: skip
+        assert line in cells
+    assert (
+        "- sentences/s: one pass over the test set, by the wall clock: beam 5, 64 sentences at a time, a CPU, 2 th"
+        in said
+    )
+    assert "± is half the width of Student's 95 % interval" in said
+    assert "Without stored outputs, and so without p: baseline (seed 1), direct-8 (seed 1)" in said
+
+
+def test_one_seed_has_no_interval_and_says_so(profile):
+    for variant in ("baseline", "direct-8"):
+        store.record(told(variant, 2, 20.0, speed=None), profile)
+    said = tables.as_markdown(profile, TABLE)
+    assert "One seed each: there are no intervals, and how much another seed would change is not known." in said
+    assert "These runs' searches were not timed." in said
+    assert "±" not in said
+    assert "one seed: no intervals" in figures.draw("headtohead_pareto", profile).get_suptitle()
+
+
+# ---- figures
+
+
+def test_points_fronts_and_names_are_drawn(recorded):
+    figure = figures.draw("headtohead_pareto", recorded)
+    left, names, right = figure.axes
+    points = {line.get_label(): line for line in left.lines if not line.get_label().startswith("_")}
+    assert list(points) == ["on the Pareto front", "off it", "baseline"]
+    assert list(points["on the Pareto front"].get_xdata()) == [1010, 900]
+    assert list(points["off it"].get_ydata()) == [22.0, 18.0]
+    assert list(points["baseline"].get_xdata()) == [1000]
+    (front,) = (line for line in left.lines if line.get_drawstyle() == "steps-post")
+    assert list(front.get_xdata()) == [900, 1010]
+    assert [text.get_text() for text in names.texts] == [
+        "Transformer",
+        "DEACON, direct, m = 8",
+        "DEACON, direct, m = 3",
+        "MoA, 4 of 32 experts",
+    ]
+    heights = [text.get_position()[1] for text in names.texts]
+    assert np.argsort(heights).tolist() == [3, 0, 2, 1]
+    assert len(left.texts) == len(right.texts) == 4  # lines to the names
+    assert right.get_xlabel() == "training time (s)"
+    assert figure.get_suptitle().endswith("mean over 1 or 3 seeds; bars: 95 % intervals over seeds")
+
+
+@pytest.mark.parametrize(("seconds", "unit"), [(599, "s"), (7200, "min"), (90000, "h")])
+def test_time_has_a_unit_that_fits(profile, seconds, unit):
+    store.record(told("baseline", 1, 20.0, seconds=seconds), profile)
+    figure = figures.draw("headtohead_pareto", profile)
+    assert figure.axes[2].get_xlabel() == f"training time ({unit})"
+
+
+def test_every_measure_has_a_panel(recorded):
+    figure = figures.draw("headtohead_measures", recorded)
+    assert [ax.get_xlabel() for ax in figure.axes] == [measure.label for measure in MEASURES.values()]
+    grey = [line for line in figure.axes[0].lines if line.get_color() == "0.75"]
+    assert [list(line.get_xdata()) for line in grey] == [pytest.approx([0.2, 0.4])] * 4
+
+
+def test_measures_that_were_not_taken_are_named(profile):
+    store.record(told("baseline", 1, 20.0, measures=False), profile)
+    with pytest.raises(DataError, match=r"^headtohead_measures: the stored results of baseline \(seed 1\)"):
+        figures.draw("headtohead_measures", profile)
+    assert math.isnan(comparison_table(profile, TABLE)["cosine"][0])
+
+
+@given(st.lists(st.floats(0, 10), min_size=1, max_size=12), st.floats(0.01, 3))
+def test_names_keep_their_order_and_their_distance(wanted, gap):
+    places = spread(wanted, gap, 0, 10)
+    fits = min(gap, 10 / max(1, len(wanted) - 1))
+    order = sorted(range(len(wanted)), key=lambda i: (wanted[i], -i))
+    ordered = [places[i] for i in order]
+    assert all(b - a >= fits - 1e-9 for a, b in itertools.pairwise(ordered))
+    assert min(places) >= -1e-9
+    assert max(places) <= 10 + 1e-9
+
+
+def test_names_with_room_stay_where_they_are():
+    assert spread([5.0, 1.0, 9.0], 1.0, 0, 10) == [5, 1, 9]
+    assert spread([5.0, 5.0], 1.0, 0, 10) == [5.5, 4.5]
+    assert spread([5.0, 5.2, 9.0], 1.0, 0, 10) == pytest.approx([4.6, 5.6, 9.0])
+
+
+# ---- the time of a search
+
+
+def test_a_search_is_timed_when_outputs_are_made(finished):
+    run = load_run(Runs("tiny").one(EXPERIMENT, "baseline", 1))
+    path = outputs_path(run, "search")
+    stored = read_json(path)
+    assert stored == evaluate(run)["cost"]["search"] == search_time(run)  # of the pass that made the outputs
+    assert stored["sentences"] == 8
+    assert stored["sentences_per_second"] == pytest.approx(8 / stored["seconds"])
+    assert (stored["beam"], stored["batch_sentences"], stored["threads"]) == (2, 64, 1)
+    path.unlink()
+    assert search_time(run) is None  # outputs from before times were kept
+    assert "search" not in evaluate(run)["cost"]
+    TASKS["translation"].outputs_file(run).unlink()
+    assert search_time(run)["seconds"] > 0
+    assert path.is_file()

@@ -1,0 +1,222 @@
+"""What the explorer shows: labels, scales, and lines of text where there is nothing to draw."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from IPython.display import Markdown
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from small_runs import enter, small_config, untrained
+
+import headdiv
+from headdiv.core.errors import ConfigError, DataError
+from headdiv.experiments.attention_maps import AttentionMap
+from headdiv.experiments.running import load_run
+from headdiv.report import explorer_panels as explorer
+from headdiv.report.explorer_panels import look_at, show_attention, show_components, show_likeness, show_masking
+from headdiv.report.explorer_view import MEASURES, View, likeness, view_of
+from headdiv.report.heads import ORANGE
+from headdiv.tasks import TASKS
+
+SOURCE = "The old dog sees a small cat."
+PANELS = (show_attention, show_likeness, show_masking, show_components)
+
+
+@pytest.fixture
+def run(finished):
+    return load_run(finished.config("direct-8"))
+
+
+@pytest.fixture
+def view(run):
+    return View(run, SOURCE, None, "cross 1", 3)
+
+
+def ticks(axis):
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
+def with_map(monkeypatch, queries, keys, heads=8):
+    """Every view shows this instead, equal weights throughout."""
+    weights = np.full((heads, len(queries), len(keys)), 1 / len(keys))
+    monkeypatch.setattr(View, "attention", lambda self: AttentionMap(queries, keys, weights))
+
+
+# ---- what is looked at
+
+
+def test_deacons_run_is_taken_before_the_others(finished):
+    told = look_at("tiny")
+    assert (told.name, told.place, told.head) == ("deacon/translation direct-8 seed 1", "cross 1", 1)
+    assert look_at("tiny", variant="baseline").name == "deacon/translation baseline seed 1"
+    told = look_at("tiny", "deacon/translation", "direct-8", 1, SOURCE, "Der Hund", "encoder 1", 4)
+    assert (told.text, told.other, told.place, told.head) == (SOURCE, "Der Hund", "encoder 1", 4)
+
+
+def test_without_a_trained_run_there_is_a_line_everywhere(project):
+    told = look_at("tiny")
+    assert told.data == (
+        "*Profile tiny has no trained run on this machine; "
+        "`headdiv train deacon/translation baseline --seed 1 --profile tiny` trains one.*"
+    )
+    for show in PANELS:
+        assert show(told) is told
+    assert look_at("tiny", "deacon/translation", "direct-8", 1).data == (
+        "*Profile tiny has no trained run of deacon/translation direct-8 seed 1 on this machine; "
+        "`headdiv train deacon/translation direct-8 --seed 1 --profile tiny` trains one.*"
+    )
+
+
+def test_what_is_asked_for_wrongly_stays_an_error(finished):
+    for error, asked, sentence in (
+        (ConfigError, {"variant": "direct"}, "profile tiny: no variant 'direct'; did you mean 'direct-8'?"),
+        (DataError, {"head": 9}, "cross 1 has the heads 1 to 8, found head 9"),
+    ):
+        with pytest.raises(error) as found:
+            look_at("tiny", **asked)
+        assert str(found.value) == sentence
+
+
+# ---- attention
+
+
+def test_a_map_names_tokens_sides_and_its_scale(view):
+    drawn, told = show_attention(view), view.attention()
+    ax, bar = drawn.axes[0], drawn.axes[0].child_axes[0]
+    assert ticks(ax.yaxis) == told.queries
+    assert ticks(ax.xaxis) == told.keys
+    assert (ax.get_ylabel(), ax.get_xlabel()) == ("target: token that looks", "source: token that is looked at")
+    (image,) = ax.images
+    np.testing.assert_array_equal(image.get_array(), told.weights[2])
+    assert image.get_clim() == (0, pytest.approx(told.weights.max()))
+    assert bar.get_ylabel() == "attention weight"
+    assert ax.get_title("left") == "encoder-decoder attention, layer 1, head 3\ndeacon/translation direct-8 seed 1"
+
+
+@pytest.mark.parametrize(
+    ("place", "rows", "columns"), [("encoder 1", "source", "source"), ("decoder 1", "target", "target")]
+)
+def test_self_attention_has_one_side(run, place, rows, columns):
+    ax = show_attention(View(run, SOURCE, None, place, 1)).axes[0]
+    assert ax.get_ylabel() == f"{rows}: token that looks"
+    assert ax.get_xlabel() == f"{columns}: token that is looked at"
+
+
+def test_a_question_and_its_passage_have_names(tmp_path, monkeypatch):
+    enter(monkeypatch, tmp_path)
+    ax = show_attention(view_of(untrained(small_config("qa")))).axes[0]
+    assert ax.get_ylabel() == "passage: token that looks"
+    assert ax.get_xlabel() == "question: token that is looked at"
+    assert set(explorer.SIDES) == set(TASKS)
+
+
+def test_a_long_text_has_fewer_labels_that_can_still_be_read(view, monkeypatch, tmp_path):
+    with_map(monkeypatch, [f"word{i}" for i in range(200)], ["a", "b"])
+    drawn = show_attention(view)
+    ax = drawn.axes[0]
+    assert ticks(ax.yaxis) == [f"word{i}" for i in range(0, 200, 3)]
+    assert ax.get_ylabel() == "target: token that looks (one label for 3 tokens)"
+    assert ticks(ax.xaxis) == ["a", "b"]
+    assert max(drawn.get_size_inches()) < 15
+    drawn.canvas.draw()
+    boxes = [label.get_window_extent() for label in ax.get_yticklabels()]
+    assert all(upper.y0 >= lower.y1 - 1 for upper, lower in pairwise(boxes))
+
+
+def test_tokens_are_no_formulas_and_long_ones_are_cut(view, monkeypatch, tmp_path):
+    with_map(monkeypatch, ["$x_$", "$y^$"], ["Donaudampfschifffahrtsgesellschaft", "\\frac"])
+    drawn = show_attention(view)
+    assert ticks(drawn.axes[0].yaxis) == ["$x_$", "$y^$"]
+    assert ticks(drawn.axes[0].xaxis) == ["Donaudampfschifff…", "\\frac"]
+    drawn.savefig(tmp_path / "a.png")  # as a formula "$x_$" would be refused here
+
+
+# ---- likeness
+
+
+def test_the_matrix_stands_in_the_order_of_its_tree(view):
+    drawn, alike = show_likeness(view), likeness(view)
+    tree, ax = drawn.axes[:2]
+    order = [int(text) - 1 for text in ticks(ax.yaxis)]
+    assert sorted(order) == list(range(8))
+    assert ticks(ax.xaxis) == ticks(ax.yaxis)
+    (image,) = ax.images
+    np.testing.assert_array_equal(image.get_array(), alike[np.ix_(order, order)])
+    assert image.get_clim() == (-1, 1)
+    assert len(tree.collections[0].get_segments()) == 7
+    assert tree.get_xlabel() == "1 − likeness"
+    numbers = [text.get_text() for text in ax.texts]
+    assert numbers[:2] == [f"{alike[order[0], other]:.2f}".replace("-", "−") for other in order[:2]]
+    (chosen,) = (label for label in ax.get_yticklabels() if to_hex(label.get_color()) == to_hex(ORANGE))
+    assert chosen.get_text() == "3"
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_each_measure_is_named_on_its_scale(view, measure):
+    drawn = show_likeness(view, measure)
+    ax = drawn.axes[1]
+    assert ax.child_axes[0].get_ylabel() == MEASURES[measure].label
+    assert ax.images[0].get_clim() == (MEASURES[measure].low, 1)
+
+
+def test_neighbours_in_the_matrix_are_alike(view, monkeypatch):
+    blocks = np.kron(np.eye(4), np.ones((2, 2)))
+    shuffled = np.random.default_rng(1).permutation(8)
+    monkeypatch.setattr(explorer.explorer, "likeness", lambda *_: blocks[np.ix_(shuffled, shuffled)])
+    np.testing.assert_array_equal(show_likeness(view).axes[1].images[0].get_array(), blocks)
+
+
+def test_a_single_head_has_nobody_to_be_compared_with(view, monkeypatch):
+    monkeypatch.setattr(explorer.explorer, "likeness", lambda *_: np.ones((1, 1)))
+    assert show_likeness(view).data == "*cross 1 has a single head; likeness is between two or more.*"
+
+
+# ---- masking and components
+
+
+def test_masking_is_a_table_of_two_lines(view):
+    page = show_masking(view).to_html()
+    assert TASKS["translation"].apply(view.run, SOURCE) in page
+    assert "without cross 1, head 3" in page
+    assert "log-probability of all heads' translation (nats/token)" in page
+    assert page == show_masking(view).to_html()
+
+
+def test_components_show_both_and_say_how_much_is_kept(view):
+    drawn = show_components(view)
+    left, right = drawn.axes[:2]
+    assert (left.get_xlabel(), left.get_ylabel()) == ("principal component of the inputs", "column of w")
+    assert left.child_axes[0].get_ylabel() == "|cosine|"
+    assert left.images[0].get_clim() == (0, 1)
+    best, kept = right.lines
+    assert [best.get_label(), kept.get_label()] == ["principal components", "columns of w"]
+    assert len(best.get_xdata()) == len(kept.get_xdata()) == 8
+    assert (kept.get_ydata() <= best.get_ydata() + 1e-9).all()
+    assert drawn.get_suptitle() == (
+        "encoder-decoder attention, layer 1: 8 columns for 8 inputs keep 100.0 % of the variance, 100.0 % is possible\n"
+        "deacon/translation direct-8 seed 1"
+    )
+
+
+def test_another_method_has_no_components(finished):
+    shown = show_components(look_at("tiny", variant="baseline"))
+    assert isinstance(shown, Markdown)
+    assert shown.data == (
+        "*deacon/translation baseline seed 1: cross 1 has no PCA layer; only DEACON puts one into attention.*"
+    )
+
+
+def test_many_components_are_a_line_without_marks(tmp_path, monkeypatch):
+    enter(monkeypatch, tmp_path)
+    model = {"heads": 8}
+    drawn = show_components(view_of(untrained(small_config("lm", "nonlinear-3", model=model))))
+    best, kept = drawn.axes[1].lines
+    assert (len(best.get_xdata()), len(kept.get_xdata())) == (44, 3)
+    assert best.get_markersize() == 0
+
+
+def test_all_of_it_is_public():
+    for name in ("look_at", *(show.__name__ for show in PANELS)):
+        assert getattr(headdiv, name) is getattr(explorer, name)
+    assert isinstance(Figure(), explorer.Shown)

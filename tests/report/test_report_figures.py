@@ -1,0 +1,273 @@
+"""Figures from metrics written by hand."""
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from reported import (
+    EXPERIMENTS,
+    HEADED,
+    HOMEOSTASIS,
+    MIXED,
+    headed,
+    homeostatic,
+    metrics,
+    routed,
+    store_all,
+    write_profile,
+)
+
+from headdiv.core.errors import DataError
+from headdiv.experiments import results as store
+from headdiv.experiments.papers import load_paper, load_task
+from headdiv.report import curves, figures, illustrations
+from headdiv.tasks import TASKS
+
+CURVES = [f"deacon_{task}_curves" for task in EXPERIMENTS]
+
+
+@pytest.fixture(autouse=True)
+def profile(project):
+    return write_profile(project, "p")
+
+
+@pytest.fixture
+def recorded(profile):
+    store_all(
+        "p",
+        metrics("own", 1),
+        metrics("direct-8", 1),
+        metrics("direct-8", 2),
+        metrics("baseline", 1),
+        metrics("baseline", 2),
+    )
+
+
+@pytest.fixture
+def headed_too(recorded, project):
+    """The same beside runs of the papers whose figures are about heads."""
+    write_profile(project, "p", *EXPERIMENTS, *HEADED, *HOMEOSTASIS, *MIXED, "headtohead/translation")
+    for variant in ("baseline", "alphas", "alphas-plain", "manual", "soft", "cosine"):
+        store.record(headed(variant, 1), "p")
+    store.record(headed("alphas", 1, experiment="mhr/spanish"), "p")
+    for variant in ("baseline", "dis-a", "dpp-o"):
+        store.record(headed(variant, 1, experiment="dpp/translation"), "p")
+    for variant in ("baseline", "direct-8", "alphas-kwta-80"):
+        store.record(headed(variant, 1, experiment="headtohead/translation"), "p")
+    for experiment in HOMEOSTASIS:
+        store.record(homeostatic("baseline", 1, experiment=experiment), "p")
+    store.record(homeostatic("rfb-50", 1), "p")
+    for experiment in MIXED:
+        for variant in ("baseline", "moa-8-8", "moa-32-4"):
+            store.record(routed(variant, 1, experiment=experiment), "p")
+
+
+# ---- files
+
+
+@pytest.mark.parametrize("name", figures.FIGURES)
+def test_a_figure_is_written_and_is_the_same_every_time(headed_too, tmp_path, name):
+    contents = []
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        paths = [folder / f"{name}{ending}" for ending in (".png", ".svg", ".pdf")]
+        figures.write_figure(name, "p", *paths)
+        contents.append([path.read_bytes() for path in paths])
+        assert len(list(folder.iterdir())) == 3
+    assert contents[0] == contents[1]
+    png, svg, pdf = contents[0]
+    assert png.startswith(b"\x89PNG")
+    assert svg.startswith(b"<?xml")
+    assert b"<svg" in svg
+    assert pdf.startswith(b"%PDF")
+    assert b": toy, " in svg  # the data is named in the picture
+
+
+def test_figures_that_cannot_be_drawn_are_named(recorded, tmp_path):
+    for call in (lambda: figures.draw("deacon_figure7", "p"), lambda: figures.drawing("deacon_figure7")):
+        with pytest.raises(DataError) as found:
+            call()
+        assert str(found.value) == (
+            f"figure 'deacon_figure7' is not known; there are: {', '.join(figures.FIGURES | figures.ON_REQUEST)}"
+        )
+    with pytest.raises(DataError) as found:
+        figures.write_figure("deacon_figure6", "p", tmp_path / "a.png", tmp_path / "a.jpeg")
+    assert str(found.value) == f"{tmp_path}/a.jpeg: a figure is written as one of .png, .svg, .pdf"
+    assert not (tmp_path / "a.png").exists()
+
+
+def test_figures_are_those_of_the_profiles_runs():
+    one = {("deacon/qa", "baseline"), ("deacon/qa", "direct-8")}
+    assert list(figures.figures_of(one)) == ["deacon_qa_curves"]
+    some = [("deacon/lm", "baseline"), ("deacon/translation", "baseline"), ("deacon/lm", "direct-8")]
+    assert list(figures.figures_of(some)) == ["deacon_translation_curves", "deacon_lm_curves"]
+    assert "deacon_figure6" in figures.figures_of([*some, ("deacon/translation", "average-8")])
+    assert figures.figures_of([]) == {}
+
+
+def test_a_comparison_needs_the_baseline_in_the_profile():
+    def of(*variants):
+        return list(figures.figures_of(("mhr/translation", variant) for variant in variants))
+
+    assert of("alphas") == ["mhr_translation_curves", "mhr_figure4", "mhr_figure5"]
+    assert of("baseline") == ["mhr_translation_curves", "mhr_figure5"]
+    assert of("baseline", "cosine")[-2:] == ["mhr_figure6", "mhr_figure7"]
+    assert of("hard") == ["mhr_translation_curves", "mhr_swaps"]
+    assert of("alphas-plain") == ["mhr_translation_curves", "mhr_figure3"]
+
+
+def test_every_task_of_a_paper_with_figures_has_curves():
+    assert set(curves.PANELS) == set(TASKS)
+    papers = {drawing.experiment.split("/")[0] for drawing in figures.FIGURES.values()}
+    assert papers >= {"deacon", "mhr", "dpp"}
+    for paper in papers:
+        for task in load_paper(paper).tasks:
+            assert figures.drawing(f"{paper}_{task}_curves").experiment == f"{paper}/{task}"
+
+
+def test_the_variants_of_a_figure_are_rows_of_its_table():
+    for name, drawing in figures.FIGURES.items():
+        rows = load_task(*drawing.experiment.split("/")).variants
+        assert set(drawing.variants) | set(drawing.against) <= set(rows), name
+
+
+# ---- Figure 6
+
+
+def test_figure_6_shows_the_variants_that_are_there_with_their_first_seed(recorded):
+    figure = figures.draw("deacon_figure6", "p")
+    labels = [ax.get_ylabel() for ax in figure.axes]
+    assert "Direct-8\ncomponent" in labels
+    assert not any("Average" in label for label in labels)
+    assert [ax.get_title() for ax in figure.axes[:2]] == ["encoder 1\noff-diagonal 0.50", "cross 1\noff-diagonal 0.50"]
+    assert figure.get_suptitle().endswith("toy, 2 epochs, seed 1")
+
+
+def test_figure_6_without_its_variants_says_so():
+    store.record(metrics("baseline", 1), "p")
+    with pytest.raises(DataError) as found:
+        figures.draw("deacon_figure6", "p")
+    assert str(found.value) == (
+        "Figure 6 needs one of direct-8, average-8, nonlinear-8 among the stored runs of profile p"
+    )
+
+
+# ---- curves
+
+
+def solid(ax):
+    return [line for line in ax.lines if line.get_linestyle() == "-"]
+
+
+def dashed(ax):
+    return [line.get_ydata()[0] for line in ax.lines if line.get_linestyle() == "--"]
+
+
+def test_curves_are_means_over_seeds(recorded):
+    figure = figures.draw("deacon_translation_curves", "p")
+    loss, validation, accuracy = figure.axes
+    assert [line.get_label() for line in solid(loss)] == ["Baseline Transformer", "Direct-8", "own"]
+    assert list(loss.lines[0].get_ydata()) == [6.5, 4.0]  # seeds 1 and 2
+    assert list(loss.lines[2].get_ydata()) == [6.0, 3.5]
+    assert list(validation.lines[0].get_ydata()) == [4, 2]
+    assert list(accuracy.lines[0].get_ydata()) == [10, 20]
+    assert [dashed(ax) for ax in figure.axes] == [[], [4.0], []]
+    assert [ax.get_ylabel() for ax in figure.axes] == [
+        "training loss (nats/token)",
+        "validation loss (nats/token)",
+        "validation token accuracy (%)",
+    ]
+    assert [ax.get_xlabel() for ax in figure.axes] == ["epoch"] * 3
+    assert figure.get_suptitle() == "deacon/translation: toy, 29,000 training pairs, mean over 1 or 2 seeds"
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "Baseline Transformer",
+        "Direct-8",
+        "own",
+        "frequencies alone",
+    ]
+
+
+def test_answers_have_their_own_unit(recorded):
+    labels = [ax.get_ylabel() for ax in figures.draw("deacon_qa_curves", "p").axes]
+    assert labels[:2] == ["training loss (nats/answer)", "validation loss (nats/answer)"]
+
+
+def test_a_language_models_perplexity_is_the_mean_of_perplexities_on_a_logarithmic_axis():
+    for seed, nll in ((1, 3.0), (2, 5.0)):
+        told = metrics("baseline", seed, task="lm", unigram_nll=6.0)
+        for point in told["curve"]:
+            point["validation_nll"] = nll
+        store.record(told, "p")
+    figure = figures.draw("deacon_lm_curves", "p")
+    loss, perplexity = figure.axes
+    assert (loss.get_yscale(), perplexity.get_yscale()) == ("linear", "log")
+    assert list(perplexity.lines[0].get_ydata()) == pytest.approx([(np.exp(3) + np.exp(5)) / 2] * 2)
+    assert dashed(perplexity) == [pytest.approx(np.exp(6))]
+    assert perplexity.get_ylabel() == "validation perplexity (by token)"
+    assert figure.get_suptitle() == "deacon/lm: toy, 5,000 tokens of text an epoch, mean over 2 seeds"
+
+
+@pytest.mark.parametrize(("unigram", "nll"), [(4.5, 4.2), (6.0, 1.0), (9.0, 0.1)])
+def test_a_logarithmic_axis_has_several_numbers_to_read(unigram, nll):
+    told = metrics("baseline", 1, task="lm", unigram_nll=unigram)
+    told["curve"][-1]["validation_nll"] = nll
+    store.record(told, "p")
+    axis = figures.draw("deacon_lm_curves", "p").axes[1].yaxis
+    low, high = axis.get_view_interval()
+    numbers = [value for value in axis.get_majorticklocs() if low <= value <= high]
+    assert 3 <= len(numbers) <= 20
+    assert [float(axis.get_major_formatter()(value).replace(",", "")) for value in numbers] == numbers
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_every_row_of_a_paper_has_a_line_of_its_own_colour_and_mark(name):
+    task = name.split("_")[1]
+    variants = load_task("deacon", task).variants
+    for variant in variants:
+        store.record(metrics(variant, 1, task=task), "p")
+    figure = figures.draw(name, "p")
+    for ax in figure.axes:
+        lines = solid(ax)
+        assert [line.get_label() for line in lines] == [row.label for row in variants.values()]
+        assert len({to_hex(line.get_color()) for line in lines}) == len({line.get_marker() for line in lines}) == 7
+
+
+# ---- illustrations
+
+
+def test_illustrations_are_figures():
+    for figure in (
+        illustrations.gha_convergence(k=4, m=3),
+        illustrations.deacon_geometry(),
+        illustrations.nuclear_growth(heads=3, starts=2),
+        illustrations.determinant_volume(),
+    ):
+        assert isinstance(figure, Figure)
+        figure.canvas.draw()
+    convergence = illustrations.gha_convergence(k=4, m=3)
+    first = convergence.axes[0].lines[0].get_ydata()
+    assert first[-1] == pytest.approx(1, abs=1e-6)
+
+
+def test_the_nuclear_norm_rewards_opposite_shares_and_no_equal_ones():
+    left, right = illustrations.nuclear_growth(heads=4, starts=3).axes
+    b = left.lines[0].get_xdata()
+    expected = (2 * np.sqrt(1 + b**2), np.sqrt(4 + b**2), np.full(len(b), 2.0))
+    for line, norm in zip(left.lines, expected, strict=True):
+        assert line.get_ydata() == pytest.approx(norm)
+    for line in right.lines[:3]:
+        shares = line.get_ydata()
+        assert (np.diff(shares) > 0).all()
+        assert shares[-1] > 0.8
+
+
+def test_the_determinant_is_the_squared_area_and_prefers_orthogonal_heads():
+    *areas, last = illustrations.determinant_volume().axes
+    q = 1 / 1.2
+    assert areas[0].get_title().endswith(f"det L = {q**4 * np.sin(np.radians(75)) ** 2:.2f}")
+    *determinants, disagreement = last.lines
+    degrees = disagreement.get_xdata()
+    for line, entropy in zip(determinants, (0, 0.5, 1), strict=True):
+        assert line.get_ydata() == pytest.approx(np.sin(np.radians(degrees)) ** 2 / (1 + entropy) ** 4, abs=1e-12)
+    assert degrees[disagreement.get_ydata().argmax()] == 180
+    assert disagreement.get_ydata() == pytest.approx((1 - np.cos(np.radians(degrees))) / 2, abs=1e-12)

@@ -1,0 +1,227 @@
+"""Figures of the homeostasis paper and its tables, from metrics written by hand."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+from matplotlib.colors import to_hex
+from reported import HOMEOSTASIS, homeostatic, metrics, store_all, write_profile
+
+from headdiv.core.errors import DataError
+from headdiv.experiments import results as store
+from headdiv.methods.kwta import boost, keep_probabilities
+from headdiv.report import figures, homeostasis, illustrations
+from headdiv.report.tables import as_markdown, results_table
+
+MEMORISATION, SMALL, BASE, BIG = HOMEOSTASIS
+BLEU = [f"homeostasis_figure{number}" for number in (1, 2, 3, 4)]
+
+
+@pytest.fixture
+def write(project):
+    """Writes profile "p" with these experiments, and records runs: (variant, seed, what `homeostatic` takes)."""
+
+    def make(*experiments, runs=(), **sections):
+        write_profile(project, "p", *experiments, **sections)
+        for variant, seed, told in runs:
+            store.record(homeostatic(variant, seed, **told), "p")
+
+    return make
+
+
+def lines(figure):
+    return {line.get_label(): list(line.get_ydata()) for line in figure.axes[0].lines}
+
+
+# ---- BLEU by epoch
+
+
+@pytest.mark.parametrize(("name", "split", "per_epoch"), [(BLEU[0], "training", 20), (BLEU[1], "validation", 10)])
+def test_figures_1_and_2_are_means_over_seeds_of_what_memorises(write, name, split, per_epoch):
+    told = {"experiment": MEMORISATION, "epochs": 3}
+    write(MEMORISATION, runs=[("kwta-50", 1, told), ("baseline", 1, told), ("baseline", 2, told), ("kwta-20", 2, told)])
+    figure = figures.draw(name, "p")
+    means = {"Small": 1.5, "Small, kWTA, s = 0.2": 2, "Small, kWTA, s = 0.5": 1}  # seeds are added to every BLEU
+    assert lines(figure) == {label: [per_epoch * n + seed for n in (1, 2, 3)] for label, seed in means.items()}
+    assert figure.axes[0].get_ylabel() == f"{split} BLEU (0 to 100)"
+    assert figure.axes[0].get_ylim()[0] == 0
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == list(means)
+    assert figure.get_suptitle() == (
+        f"Figure {name[-1]} · {split.capitalize()} BLEU of 100 pairs: toy, 3 epochs, mean over 1 or 2 seeds"
+    )
+    assert len({to_hex(line.get_color()) for line in figure.axes[0].lines}) == 3
+    assert len({line.get_marker() for line in figure.axes[0].lines}) == 3
+
+
+def test_figure_3_leaves_out_other_variants(write):
+    write(SMALL, runs=[(variant, 1, {}) for variant in ("rfb-90", "rfb-80", "rfb-50", "baseline")])
+    assert list(lines(figures.draw("homeostasis_figure3", "p"))) == [
+        "(A) Small",
+        "(B) RFB-kWTA and dropout, s = 0.5",
+        "(B) RFB-kWTA and dropout, s = 0.8",
+    ]
+
+
+def test_figure_4_names_the_sizes_of_models_of_every_experiment_that_the_profile_has(write):
+    runs = [("rfb-50", 1, {}), ("baseline", 1, {"parameters": 23_125_760}), ("rfb-80", 1, {})]
+    write(SMALL, BIG, runs=[*runs, ("baseline", 1, {"experiment": BIG, "parameters": 224_623_616})])
+    assert list(lines(figures.draw("homeostasis_figure4", "p"))) == [
+        "small: (A) Small, 23.1 M parameters",
+        "small: (B) RFB-kWTA and dropout, s = 0.5, 0.0 M parameters",
+        "big: (A) Big, 224.6 M parameters",
+    ]
+
+
+def test_fewer_pairs_than_were_asked_for_are_told_of(write):
+    told = homeostatic("baseline", 1, experiment=MEMORISATION)
+    told["data"]["valid"]["examples"] = 60
+    write(MEMORISATION)
+    store.record(told, "p")
+    assert figures.draw("homeostasis_figure1", "p").get_suptitle().startswith("Figure 1 · Training BLEU of 100 pairs")
+    assert figures.draw("homeostasis_figure2", "p").get_suptitle().startswith("Figure 2 · Validation BLEU of 60 pairs")
+
+
+def test_a_long_training_keeps_its_marks_apart(write):
+    write(SMALL, runs=[("baseline", 1, {"epochs": 400})])
+    (line,) = figures.draw("homeostasis_figure3", "p").axes[0].lines
+    assert 400 / line.get_markevery() <= 25
+
+
+@pytest.mark.parametrize("name", BLEU)
+def test_a_profile_that_scores_no_epochs_gets_a_sentence(write, name):
+    told = {"scored": False}
+    write(MEMORISATION, SMALL, runs=[("baseline", 1, told), ("baseline", 1, told | {"experiment": MEMORISATION})])
+    figure = figures.draw(name, "p")
+    assert figure.axes == []
+    assert [text.get_text() for text in figure.texts] == [
+        f"Figure {name[-1]}: in these runs no BLEU was taken after the epochs (train.epoch_scores is 0)."
+    ]
+
+
+def test_what_is_not_stored_is_left_out_and_named_if_nothing_is(write):
+    write(SMALL, BASE, BIG, runs=[("rfb-90", 1, {}), ("dropout", 1, {"experiment": BASE})])
+    with pytest.raises(DataError) as found:
+        figures.draw("homeostasis_figure4", "p")
+    assert str(found.value) == (
+        "Figure 4 needs one of homeostasis/small (baseline, rfb-50), homeostasis/base (baseline), homeostasis/big "
+        "(baseline) among the stored runs of profile p"
+    )
+    store.record(homeostatic("rfb-50", 1), "p")
+    assert list(lines(figures.draw("homeostasis_figure4", "p"))) == [
+        "(B) RFB-kWTA and dropout, s = 0.5, 0.0 M parameters"
+    ]
+
+
+def test_figures_are_those_of_the_profiles_runs():
+    small = [(SMALL, "baseline"), (SMALL, "rfb-70")]
+    assert list(figures.figures_of(small)) == [
+        "homeostasis_small_curves",
+        "homeostasis_figure3",
+        "homeostasis_figure4",
+        "homeostasis_activations",
+    ]
+    assert list(figures.figures_of([(BASE, "baseline")])) == ["homeostasis_base_curves"]
+    assert list(figures.figures_of([(MEMORISATION, "kwta-20")])) == [
+        "homeostasis_memorisation_curves",
+        "homeostasis_figure1",
+        "homeostasis_figure2",
+    ]
+    assert figures.FIGURES["homeostasis_figure4"].beside == (BASE, BIG)
+    assert figures.FIGURES["homeostasis_activations"].beside == (MEMORISATION, BASE, BIG)
+
+
+# ---- activity
+
+
+def test_activity_is_told_of_all_units_of_all_modules_and_seeds():
+    runs = [homeostatic("rfb-50", seed) for seed in (1, 2)]
+    mechanism, s, shares = homeostasis.shares_of(runs, blocks=False)
+    assert (mechanism, s) == ("rfb-kwta", 0.5)
+    expected = [run["heads"]["activations"][f"encoder {layer}"]["shares"] for run in runs for layer in (1, 2)]
+    assert shares.tolist() == np.array(expected).ravel().tolist()
+    assert homeostasis.shares_of(runs, blocks=True) is None
+    assert homeostasis.shares_of([homeostatic("baseline", 1)], blocks=False) is None
+
+
+def test_activity_stands_by_mechanism_and_place(write):
+    runs = [
+        ("rfb-80", 1, {}), ("rfb-50", 1, {}), ("baseline", 1, {}), ("baseline", 1, {"experiment": BASE}),
+        ("smart-16", 1, {"experiment": BASE}), ("dropout", 1, {"experiment": BASE}),
+        ("kwta-50", 1, {"experiment": MEMORISATION}),
+    ]  # fmt: skip
+    write(MEMORISATION, SMALL, BASE, runs=runs)
+    figure = figures.draw("homeostasis_activations", "p")
+    heads, blocks = figure.axes
+    assert [text.get_text() for text in heads.get_yticklabels()] == [
+        "memorisation: Small, kWTA, s = 0.5",
+        "small: (B) RFB-kWTA and dropout, s = 0.5",
+        "small: (B) RFB-kWTA and dropout, s = 0.8",
+        "base: (D) Smart inhibition at both places, Q_BO = 16",
+    ]
+    assert (heads.get_title(), blocks.get_title()) == ("the heads, before $W^O$", "the blocks' outputs")
+    assert len(heads.lines) == 4 * 5  # three spans, a median and s, of each
+    assert len(blocks.lines) == 5  # smart alone is at the blocks
+    black = [line.get_xdata()[0] for line in heads.lines if to_hex(line.get_color()) == "#000000"]
+    assert black == [0.5, 0.5, 0.8, 0.9]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["kwta", "rfb-kwta", "smart", "s"]
+    shares = homeostasis.shares_of([homeostatic("rfb-50", 1)], blocks=False)[2]
+    assert f"{shares.std():.3f}" in [text.get_text() for text in heads.texts]
+    least, most = heads.lines[5].get_xdata()
+    assert (least, most) == (shares.min(), shares.max())
+
+
+def test_activity_needs_a_mechanism_that_counts(write):
+    write(SMALL, BASE, runs=[("baseline", 1, {}), ("dropout", 1, {"experiment": BASE})])
+    with pytest.raises(DataError) as found:
+        figures.draw("homeostasis_activations", "p")
+    assert str(found.value) == ("Activity needs a run of kwta, rfb-kwta or smart among the stored runs of profile p")
+
+
+# ---- tables
+
+
+def test_a_table_whose_numbers_were_not_taken_says_so(write):
+    write(
+        MEMORISATION, runs=[("baseline", 1, {"experiment": MEMORISATION}), ("kwta-20", 1, {"experiment": MEMORISATION})]
+    )
+    table = results_table("p", MEMORISATION)
+    assert table[["training_bleu", "validation_bleu", "training_imi"]].isna().all(axis=None)
+    assert table["training_imi_paper"].tolist() == [0.705, 0.728]
+    assert "Not measured in these runs: Training BLEU, Validation BLEU, Training IMI." in as_markdown("p", MEMORISATION)
+
+
+def test_a_number_that_one_run_lacks_is_missing_in_its_row_alone(write):
+    told = {"experiment": MEMORISATION}
+    taken = {"training_bleu": 90.0, "validation_bleu": 30.0, "training_imi": 0.7}
+    write(MEMORISATION, runs=[("baseline", 1, told | taken), ("kwta-20", 1, told), ("kwta-20", 2, told)])
+    table = results_table("p", MEMORISATION)
+    assert table["training_bleu"].tolist()[0] == 90
+    assert np.isnan(table["training_bleu"].tolist()[1])
+    assert "Not measured" not in as_markdown("p", MEMORISATION)
+
+
+def test_other_papers_measure_all_that_they_report(project):
+    write_profile(project, "p")
+    store_all("p", metrics("baseline", 1))
+    assert "Not measured" not in as_markdown("p", "deacon/translation")
+
+
+# ---- illustrations
+
+
+def test_the_readings_of_smart_inhibition_are_those_of_the_method():
+    figure = illustrations.inhibition_readings(s=0.5, units=11)
+    keeps, boosts = figure.axes
+    drawn = {line.get_label(): line for line in keeps.lines if not line.get_label().startswith("_")}
+    for reading in ("inhibition", "inverted", "printed"):
+        (line,) = (line for label, line in drawn.items() if label.startswith(reading))
+        shares = np.array(line.get_xdata())
+        counts = np.round(shares * 10_000).astype(int)
+        assert np.allclose(line.get_ydata(), keep_probabilities(torch.tensor(counts), 0.5, reading))
+    for line in boosts.lines:
+        if line.get_label().startswith("s ="):
+            k = round(float(line.get_label().split("= ")[1]) * 11)
+            counts = np.round(np.array(line.get_xdata()) * 10_000).astype(int)
+            assert np.allclose(line.get_ydata(), boost(torch.tensor(counts), k))
+    figure.canvas.draw()
+    assert plt.get_fignums() == []

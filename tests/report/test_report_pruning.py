@@ -1,0 +1,210 @@
+"""Stored importance of heads, its table, and the drawing of scores against heads kept."""
+
+import sys
+
+import pytest
+from conftest import EXPERIMENT
+from reported import HEADED, headed, metrics, write_profile
+
+from headdiv.__main__ import main
+from headdiv.core.errors import DataError
+from headdiv.core.files import read_json, write_json
+from headdiv.experiments import results as store
+from headdiv.report import figures
+from headdiv.report.pruning import importance_path, importance_table, record_importance, stored_importance
+
+PLACES = {"encoder 1": 4, "decoder 1": 4, "cross 1": 4}
+
+
+def told(variant, seed=1, *, experiment=EXPERIMENT, scores=(30.0, 20.0, 0.0), score="bleu", **more):
+    """As `importance_record` gives it, with heads kept in equal steps."""
+    paper, task = experiment.split("/")
+    kept = [round(12 * (1 - i / (len(scores) - 1))) for i in range(len(scores))]
+    return {
+        "format": 1,
+        "paper": paper,
+        "task": task,
+        "kind": "translation",
+        "variant": variant,
+        "seed": seed,
+        "hash": f"hash-of-{variant}-{seed}",
+        "config": {"data": {"name": "toy"}},
+        "modules": PLACES,
+        "loss": {"value": 1.0, "unit": "nats/token", "signature": "s"},
+        "score": {"name": score, "value": scores[0], "unit": "0 to 100", "signature": "s"},
+        "heads": [
+            {"place": "cross 1", "head": 2, "change": -0.001, "score": None},
+            {"place": "encoder 1", "head": 1, "change": 0.25, "score": -1.5},
+        ],
+        "order": [["cross 1", 2], ["encoder 1", 1]],
+        "curve": [
+            {"kept": count, "loss": 1.0 + i, "score": s} for i, (count, s) in enumerate(zip(kept, scores, strict=True))
+        ],
+    } | more
+
+
+@pytest.fixture
+def profile(project):
+    return write_profile(project, "p", "translation", "qa")
+
+
+def solid(ax):
+    return [line for line in ax.lines if line.get_linestyle() == "-"]
+
+
+def dashed(ax):
+    return [line for line in ax.lines if line.get_linestyle() == "--"]
+
+
+# ---- files
+
+
+def test_importance_lies_beside_the_metrics(profile, project):
+    path = record_importance(told("baseline", 2), profile)
+    assert path == importance_path(profile, EXPERIMENT, "baseline", 2)
+    assert path == project.home / "results" / "p" / "deacon" / "translation" / "baseline" / "seed2" / "importance.json"
+    record_importance(told("direct-8"), profile)
+    found = stored_importance(profile, EXPERIMENT)
+    assert {variant: [run["seed"] for run in runs] for variant, runs in found.items()} == {
+        "baseline": [2],
+        "direct-8": [1],
+    }
+    assert stored_importance(profile, "deacon/qa") == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"format": 0}, "importance of format 0, expected 1"),
+        ({"hash": "other"}, "of run other, expected hash-of-baseline-1 as in the metrics beside it"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(profile, change, sentence):
+    store.record(metrics("baseline", 1), profile)
+    path = record_importance(told("baseline") | change, profile)
+    with pytest.raises(DataError) as found:
+        stored_importance(profile, EXPERIMENT)
+    again = "`headdiv importance deacon/translation baseline --profile p` makes it anew"
+    assert str(found.value) == f"{path}: {sentence}; {again}"
+    write_json(path, [])
+    with pytest.raises(DataError, match="format None, expected 1; `headdiv importance PAPER/TASK VARIANT --profile p`"):
+        stored_importance(profile, EXPERIMENT)
+
+
+def test_a_table_for_the_terminal():
+    lines = importance_table(told("baseline")).splitlines()
+    assert lines[0].split() == ["place", "head", *("change", "of", "validation", "loss", "(nats/token)"), "bleu"]
+    assert [line.split() for line in lines[1:3]] == [
+        ["encoder", "1", "1", "+0.2500", "-1.50"],
+        ["cross", "1", "2", "-0.0010", "–"],
+    ]
+    assert lines[4].split() == ["heads", "kept", "validation", "loss", "bleu"]
+    assert [line.split() for line in lines[5:]] == [
+        ["12", "1.0000", "30.00"],
+        ["6", "2.0000", "20.00"],
+        ["0", "3.0000", "0.00"],
+    ]
+    assert len({len(line) for line in lines if line}) == 1
+
+
+# ---- the drawing
+
+
+def test_a_panel_holds_several_variants_and_means_over_seeds(profile):
+    record_importance(told("baseline"), profile)
+    record_importance(told("baseline", 2, scores=(34.0, 10.0, 2.0)), profile)
+    record_importance(told("own", scores=(28.0, 1.0)), profile)
+    (ax,) = figures.draw("deacon_pruning", profile).axes
+    assert [line.get_label() for line in solid(ax)] == ["Baseline Transformer", "own"]
+    assert list(solid(ax)[0].get_xdata()) == [0, 2, 4]  # heads of a module
+    assert list(solid(ax)[0].get_ydata()) == [1, 15, 32]
+    assert list(solid(ax)[1].get_xdata()) == [0, 4]
+    assert ax.get_title() == "deacon/translation: toy, 3 modules, mean over 1 or 2 seeds"
+    assert ax.get_ylabel() == "BLEU (0 to 100), test set"
+    assert dashed(ax) == []
+
+
+def test_seeds_are_averaged_where_all_of_them_have_a_point(profile):
+    record_importance(told("baseline", scores=(30.0, 20.0, 10.0)), profile)
+    record_importance(told("baseline", 2, scores=(32.0, 0.0)), profile)
+    (ax,) = figures.draw("deacon_pruning", profile).axes
+    assert list(solid(ax)[0].get_xdata()) == [0, 4]
+    assert list(solid(ax)[0].get_ydata()) == [5, 31]
+
+
+def test_models_trained_with_fewer_components_stand_beside(profile):
+    record_importance(told("baseline"), profile)
+    for variant, m, bleu in (("direct-8", 8, 25.0), ("direct-3", 3, 22.0), ("average-8", 8, 15.0)):
+        run = metrics(variant, 1, bleu=bleu)
+        run["config"]["method"] = {"name": "deacon", "architecture": variant.split("-")[0], "m": m}
+        store.record(run, profile)
+    store.record(metrics("baseline", 1), profile)
+    (ax,) = figures.draw("deacon_pruning", profile).axes
+    direct, average = dashed(ax)
+    assert direct.get_label() == "DEACON direct, trained with m"
+    assert (list(direct.get_xdata()), list(direct.get_ydata())) == ([3, 8], [22, 25])
+    assert (list(average.get_xdata()), list(average.get_ydata())) == ([8], [15])
+
+
+def test_every_task_has_its_panel_and_its_score(profile):
+    record_importance(told("direct-8", 2, experiment="deacon/qa", score="f1"), profile)
+    record_importance(told("baseline", 2, score="test_perplexity", scores=(3.0, 4.0, 90.0)), profile)
+    one, other = figures.draw("deacon_pruning", profile).axes
+    assert (one.get_ylabel(), one.get_yscale()) == ("test perplexity (0 to 100), test set", "log")
+    assert other.get_title() == "deacon/qa: toy, 3 modules, seed 2"
+    assert (other.get_ylabel(), other.get_yscale()) == ("F1 (0 to 100), test set", "linear")
+
+
+def test_the_same_bytes_every_time(profile, tmp_path):
+    record_importance(told("baseline"), profile)
+    paths = [tmp_path / name for name in ("a.svg", "b.svg", "a.png", "b.png")]
+    for path in paths:
+        figures.write_figure("deacon_pruning", profile, path)
+    contents = [path.read_bytes() for path in paths]
+    assert contents[0] == contents[1]
+    assert contents[2] == contents[3]
+
+
+def test_without_stored_importance_it_says_what_makes_it(project, profile):
+    for name in ("deacon_pruning", "mhr_pruning"):
+        paper = name.split("_")[0]
+        with pytest.raises(DataError) as found:
+            figures.draw(name, profile)
+        assert str(found.value) == (
+            f"{name}: profile p has no stored importance of heads of {paper}; "
+            "`headdiv importance PAPER/TASK VARIANT --profile p` makes it"
+        )
+
+
+def test_no_pipeline_asks_for_it(project):
+    """What it is drawn from is made by hand."""
+    write_profile(project, "p", *HEADED)
+    store.record(headed("baseline", 1), "p")
+    experiments = [(drawing.experiment, "baseline") for drawing in figures.ON_REQUEST.values()]
+    assert not set(figures.figures_of(experiments)) & set(figures.ON_REQUEST)
+    for name, drawing in figures.ON_REQUEST.items():
+        assert figures.drawing(name) is drawing
+
+
+# ---- the command
+
+
+def test_the_command_records_a_trained_run(finished, monkeypatch, capsys):
+    monkeypatch.setattr(
+        sys, "argv", ["headdiv", "importance", EXPERIMENT, "direct-8", "--profile", "tiny", "--steps", "2"]
+    )
+    main()
+    out = capsys.readouterr().out.splitlines()
+    path = importance_path("tiny", EXPERIMENT, "direct-8", 1)
+    assert out[-1] == str(path)
+    found = read_json(path)
+    assert len(found["heads"]) == 24
+    assert [point["kept"] for point in found["curve"]] == [24, 12, 0]
+    stored = read_json(path.with_name("metrics.json"))
+    assert found["hash"] == stored["hash"]
+    assert found["score"]["value"] == pytest.approx(stored["scores"]["bleu"]["value"])
+    assert found["score"]["signature"] == stored["scores"]["bleu"]["signature"]
+    assert found["loss"]["value"] == pytest.approx(stored["scores"]["validation_nll"]["value"])
+    figure = figures.draw("deacon_pruning", "tiny")
+    assert len(solid(figure.axes[0])) == 1
+    assert len(dashed(figure.axes[0])) == 1

@@ -1,0 +1,261 @@
+"""The pages of the report: tables with their runs, figures, the ledger, and what a run was made with."""
+
+import pytest
+from conftest import EXPERIMENT
+from hypothesis import given
+from hypothesis import strategies as st
+from pages import Page, site, write_site
+from reported import EXPERIMENTS, metrics, routed, store_all, write_profile
+
+from headdiv.core.errors import DataError
+from headdiv.experiments import results as store
+from headdiv.experiments.claims import ledger as claims
+from headdiv.experiments.profiles import Runs
+from headdiv.report import figures, page, tables
+from headdiv.report.ledger import ledger_rows, shown
+from headdiv.report.provenance_pages import RunPage
+
+
+@pytest.fixture
+def written(project):
+    """The pages of a profile with two seeds of one variant, and a baseline of everything."""
+    write_profile(project, "p")
+    told = [metrics("direct-8", seed, bleu=3.0 + seed) for seed in (1, 2)]
+    store_all("p", *told, metrics("baseline", 1))
+    return site(write_site(project, "p"))
+
+
+def test_a_paper_has_a_page_with_all_its_tables_and_figures(written):
+    told = written["deacon.html"]
+    sections = {f"deacon_{task}" for task in (*EXPERIMENTS, "sources")}
+    assert [name for name in told.ids if name in sections] == [
+        "deacon_translation", "deacon_summarisation", "deacon_qa", "deacon_sources", "deacon_lm"
+    ]  # fmt: skip
+    names = [name for name in figures.FIGURES if name.startswith("deacon_")]
+    assert set(names) <= set(told.ids)
+    assert set(told.loads) == {"headdiv.css", "headdiv.js", *(f"figures/{name}.svg" for name in names)}
+    for number in (2, 3, 4, 5, 6):
+        assert f"Table {number}: " in told.text
+    assert told.source.count("<table") == 4 * 2 + 1 + 1  # results and further measures, sources, verdicts
+    for drawing in (figures.FIGURES[name] for name in names):
+        assert drawing.caption in told.text
+    assert "A toy corpus: this shows that the pipeline works and reproduces nothing of the paper." in told.text
+    assert "**" not in told.text
+    assert "how bleu is made" in told.text
+
+
+def test_a_row_leads_to_every_run_that_it_is_made_of(written):
+    table = written["deacon.html"].tables[0]
+    assert [row[0].split() for row in table] == [
+        ["Architecture"], ["Baseline", "Transformer", "seed", "1"], ["Direct-8", "seed", "1", "seed", "2"]
+    ]  # fmt: skip
+    for seed in (1, 2):
+        name = f"runs/p_deacon_translation_direct-8_seed{seed}.html"
+        assert name in written["deacon.html"].links
+        assert f"hash-of-direct-8-{seed}" in written[name].text
+    assert len([name for name in written if name.startswith("runs/")]) == 6
+
+
+def test_the_page_of_a_run_says_what_it_was_made_with(project):
+    write_profile(project, "alone", "lm")
+    store.record(metrics("direct-16", 1, task="lm"), "alone")
+    told = Page(write_site(project, "alone") / "runs" / "alone_deacon_lm_direct-16_seed1.html")
+    for said in (
+        "hash-of-direct-16-1", "Commit abc123", "Machine a CPU, 2 threads", "Packages torch 2.6", "Parameters 1,000",
+        "Stored in results/alone/deacon/lm/direct-16/seed1/metrics.json",
+        "headdiv train deacon/lm direct-16 --seed 1 --profile alone",
+    ):  # fmt: skip
+        assert said in told.text, said
+    scores, curve, settings, data = told.tables
+    assert ["perplexity", "4.500", "u", "how perplexity is made"] in [[cell.strip() for cell in row] for row in scores]
+    assert [[cell.strip() for cell in row] for row in curve] == [
+        ["epoch", "training_loss", "validation_nll", "validation_accuracy"],
+        ["1", "6.000", "4.000", "10.00"],
+        ["2", "3.500", "2.000", "20.00"],
+    ]
+    assert ["data.mixture.CommonCrawl", "67.0"] in [[cell.strip() for cell in row] for row in settings]
+    assert ["stream.tokens.ArXiv", "250"] in [[cell.strip() for cell in row] for row in data]
+    assert told.source.count("<polyline") == 2
+    assert "deacon.html#deacon_lm" in " ".join(told.links)
+
+
+def test_a_run_of_one_epoch_has_no_line(project):
+    run = RunPage("p", metrics("baseline", 1, epochs=1))
+    assert run.drawing() == {}
+    assert len(run.curve()[1]) == 1
+
+
+def test_what_a_later_epoch_adds_to_the_curve_is_told(project):
+    """The loss of a method that begins in a later epoch, for instance."""
+    told = metrics("baseline", 1, epochs=2)
+    told["curve"][0]["early"], told["curve"][1]["auxiliary_loss"] = 0.25, 0.5
+    names, lines = RunPage("p", told).curve()
+    columns = dict(zip(names, zip(*lines, strict=True), strict=True))
+    assert (columns["early"], columns["auxiliary_loss"]) == (("0.2500", "–"), ("–", "0.5000"))
+
+
+@given(st.lists(st.tuples(*[st.floats(0, 1e6)] * 2), min_size=2, max_size=50))
+def test_the_lines_of_a_curve_stay_in_the_drawing(losses):
+    told = metrics("baseline", 1, epochs=len(losses))
+    for point, (training, validation) in zip(told["curve"], losses, strict=True):
+        point |= {"training_loss": training, "validation_nll": validation}
+    drawing = RunPage("p", told).drawing()
+    for line in drawing["lines"].values():
+        points = [tuple(map(float, point.split(","))) for point in line.split()]
+        assert len(points) == len(losses)
+        assert all(drawing["left"] <= x <= drawing["right"] and 0 < y <= drawing["bottom"] for x, y in points)
+        assert points == sorted(points, key=lambda point: point[0])
+
+
+def test_a_run_that_knows_no_commit_says_so(project):
+    told = metrics("baseline", 1)
+    told["provenance"]["commit"] = None
+    assert RunPage("p", told).facts()["Commit"] == "not known: made outside git"
+
+
+def test_the_names_of_runs_are_fit_for_links(project):
+    path = project.home / "my own#1.yaml"
+    run = RunPage(str(path), metrics("baseline", 1))
+    assert run.name == "runs/my own#1_deacon_translation_baseline_seed1.html"
+    assert run.href == "runs/my%20own%231_deacon_translation_baseline_seed1.html"
+
+
+def test_what_is_not_stored_is_named(project):
+    write_profile(project, "some", "translation", "lm", "moa/translation")
+    store.record(metrics("baseline", 1), "some")
+    pages = site(write_site(project, "some"))
+    assert (
+        f"1 of its {len(Runs('some').all())} runs is stored, in 1 experiment, made on a CPU, 2 threads."
+        in pages["index.html"].text
+    )
+    assert "Not run: deacon/lm, moa/translation. snakemake reproduce-all --config profile=some" in (
+        pages["index.html"].text
+    )
+    assert "Not run: deacon/lm." in pages["deacon.html"].text
+    assert "Not run: moa/translation." in pages["moa.html"].text
+    assert "The profile some runs nothing of this paper." in pages["mhr.html"].text
+    assert [row[1] for row in pages["runs.html"].tables[0][1:]] == ["deacon/translation"]
+
+
+def test_a_figure_drawn_on_request_stands_with_its_experiment(project):
+    write_profile(project, "m", "moa/translation", variants=["baseline", "moa-8-8"])
+    for variant in ("baseline", "moa-8-8"):
+        store.record(routed(variant, 1), "m")
+    path = project.home / "results" / "m" / "figures" / "moa_pruning.svg"
+    assert "moa_pruning" not in site(write_site(project, "m"))["moa.html"].ids
+    path.write_text('<svg width="72pt" height="36pt"></svg>', encoding="utf-8")
+    told = site(write_site(project, "m"))["moa.html"]
+    assert "moa_pruning" in told.ids
+    assert 'src="figures/moa_pruning.svg" width="96" height="48"' in told.source
+
+
+def test_a_drawing_without_a_size_is_refused(project):
+    path = project.home / "bare.svg"
+    path.write_text("<svg></svg>", encoding="utf-8")
+    with pytest.raises(DataError) as found:
+        page.size(path)
+    assert str(found.value) == f"{path}: expected an <svg> with width and height in pt"
+
+
+def test_the_first_page_compares_only_what_has_been_run(written):
+    rows = {row[0].split()[0]: [cell.strip() for cell in row[1:]] for row in written["index.html"].tables[0][1:]}
+    assert rows["deacon/translation"] == [
+        "BLEU (u)", "3.0", "Direct-8", "4.5 ± 0.7", "+1.0", "+0.5", "1 of 1", "1", "toy"
+    ]  # fmt: skip
+    assert rows["deacon/qa"] == ["F1 (u)", "4.00", "–", "–", "–", "–", "–", "1", "toy"]
+
+
+# ---- the ledger
+
+
+def test_the_ledger_of_the_report_is_that_of_the_command(written):
+    table = written["claims.html"].tables[0]
+    rows = [row for row in table[1:] if len(row) == 6]
+    assert [[row[0], row[1], row[2]] for row in rows] == [
+        [row["verdict"], row["paper"], row["place"]] for row in claims.ledger()
+    ]
+    for paper, counts in claims.summary(claims.ledger()).items():
+        for verdict, count in counts.items():
+            address = f"claims.html?paper={paper}&verdict={verdict.replace(' ', '%20')}"
+            assert (address in written["index.html"].links) == (count > 0), address
+
+
+def test_every_contradicted_claim_shows_its_working(written):
+    text = written["claims.html"].text
+    for row in claims.ledger(verdict=claims.CONTRADICTED):
+        assert " ".join(row["working"].split()) in text
+
+
+def test_a_measured_claim_leads_to_the_runs_that_decided_it(project):
+    write_profile(project, "p", "translation", variants=["baseline", "direct-8"])
+    told = [
+        _of_the_papers_scale(metrics(variant, 1, bleu=bleu)) for variant, bleu in (("baseline", 28), ("direct-8", 29))
+    ]
+    for one in told:
+        store.record(one, "p")
+    rows = {row["place"]: row for row in ledger_rows()}
+    row = rows["Table 3, Direct-8, BLEU"]
+    assert (row["verdict"], [run.name for run in row["runs"]]) == (
+        claims.REPRODUCED, ["runs/p_deacon_translation_direct-8_seed1.html"]
+    )  # fmt: skip
+    assert [run.label for run in rows["§5.1, Direct-8, a higher BLEU than the baseline's, measured"]["runs"]] == [
+        "Baseline Transformer", "Direct-8"
+    ]  # fmt: skip
+    undecided = rows["§5.1, Direct-8, a higher BLEU than the baseline's, measured"]
+    assert undecided["verdict"] == claims.NOT_RUN
+    assert undecided["working"].startswith("more seeds would have to decide: 29 > 28 is true, ")
+    assert not any(row["runs"] for row in rows.values() if row["ours"] is None or row["verdict"] == claims.FOLLOWS)
+
+    write_profile(project, "other", "lm")
+    store.record(metrics("baseline", 1, task="lm"), "other")
+    pages = site(write_site(project, "other"))
+    name = "runs/p_deacon_translation_direct-8_seed1.html"
+    assert name in pages["claims.html"].links
+    assert "a run of the profile p that decides claims" in pages[name].text
+
+
+def _of_the_papers_scale(told):
+    """As if trained for a third of the paper's epochs on its data, with its sizes and options."""
+    from headdiv.experiments.claims.files import load_claims, sizes_of
+    from headdiv.experiments.papers import task_of
+    from headdiv.methods import check_method
+    from headdiv.tasks import TASKS
+
+    task, scale = task_of(EXPERIMENT), load_claims("deacon").scale["translation"]
+    row = task.variants[told["variant"]]
+    sizes = sizes_of(task, row, scale)
+    told["config"] |= {"data": dict(scale.data), "model": sizes}
+    told["config"]["method"] = check_method(row.method, TASKS["translation"].Model(**sizes))
+    told["config"]["train"] = {"tokens_per_batch": 1500, "epochs": scale.epochs}
+    told["data"]["train"]["examples"] = scale.examples
+    told["curve"] = [told["curve"][0] | {"epoch": n + 1} for n in range(scale.epochs)]
+    return told
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (5370112, "parameters", "5,370,112 parameters"),
+        (0.8211, "nats/token", "0.8211 nats/token"),
+        (28.4, "BLEU", "28.4 BLEU"),
+        (True, "relation", "holds"),
+        (False, "relation", "does not hold"),
+        (None, "%", "–"),
+        (2, "", "2"),
+    ],
+)
+def test_a_claims_number_is_shown_with_its_unit(value, unit, text):
+    assert shown(value, unit) == text
+
+
+def test_marks_become_html_and_nothing_else_does():
+    assert page.marked("**A toy.** `d_head` < 3 & <b>") == (
+        "<strong>A toy.</strong> <code>d_head</code> &lt; 3 &amp; &lt;b&gt;"
+    )
+
+
+def test_tables_of_the_report_have_the_numbers_of_the_stored_ones(written):
+    shown = tables.reading("p", EXPERIMENT).tables[0]
+    table = written["deacon.html"].tables[0]
+    assert [cell.strip() for cell in table[0]] == list(shown.columns)
+    assert [row[1:] for row in table[1:]] == shown.iloc[:, 1:].to_numpy().tolist()

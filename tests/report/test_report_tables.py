@@ -1,0 +1,235 @@
+"""Tables from metrics written by hand: numbers, rounding, what is said above and below them."""
+
+import math
+import statistics
+
+import pandas as pd
+import pytest
+from reported import EXPERIMENTS, metrics, store_all, write_profile
+
+from headdiv.core.errors import ConfigError
+from headdiv.experiments import results as store
+from headdiv.report import formats, tables
+
+EXPERIMENT = "deacon/translation"
+
+
+@pytest.fixture(autouse=True)
+def profile(project):
+    return write_profile(project, "p")
+
+
+@pytest.fixture
+def recorded(project, profile):
+    """Two seeds of the baseline and of Direct-8, one run of a variant that the paper does not have."""
+    store_all(
+        "p",
+        metrics("own", 1, parameters=1500),
+        metrics("direct-8", 1, parameters=1100, bleu=10.0, chrf=40.0),
+        metrics("direct-8", 2, parameters=1100, bleu=13.0, chrf=42.0),
+        metrics("baseline", 1, bleu=20.0),
+        metrics("baseline", 2, bleu=21.0),
+    )
+    return project
+
+
+# ---- numbers
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "sd", "text"),
+    [
+        (5373616, 0, None, "5,373,616"),
+        (0.80306, 4, None, "0.8031"),
+        (11.5, 1, 2.1213, "11.5 ± 2.1"),
+        (1.0, 4, 0.0, "1.0000"),  # equal in all seeds
+        (1.0, 4, math.nan, "1.0000"),  # one seed
+        (2.0, 1, 0.0061, "2.0 ± 0.006"),
+        (0.0, 2, None, "0.00"),
+        (0.0000116, 1, None, "0.000012"),
+        (0.0000116, 1, 0.0000021, "0.000012 ± 0.000002"),
+        (-0.0042, 2, None, "−0.0042"),
+        (0.31, 0, None, "0.31"),
+        (0.0499, 1, None, "0.050"),
+        (0.06, 1, None, "0.1"),
+        (None, 2, None, "–"),
+        (math.nan, 2, 1.0, "–"),
+    ],
+)
+def test_numbers_have_the_papers_decimals_unless_nothing_would_be_left(value, digits, sd, text):
+    assert formats.as_printed(value, digits, sd) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "digits", "wanted"),
+    [
+        ([31.6, 32.2], 1, 1),
+        ([1.5, 12.0], 0, 1),
+        ([0.27, 1.05, 41.0], 0, 2),
+        ([0.000139, 0.00054], 1, 5),
+        ([0.0, 12.5], 2, 2),
+        ([0.0, 0.04], 2, 3),
+        ([5370112, 3], 0, 0),  # counts
+        ([math.nan, math.nan], 2, 2),
+        ([], 2, 2),
+    ],
+)
+def test_a_column_keeps_two_significant_digits(values, digits, wanted):
+    assert formats.enough(values, digits) == wanted
+
+
+@pytest.mark.parametrize(
+    ("value", "sd", "text"),
+    [
+        (22551525.6, None, "22,551,526"),
+        (1234.56, None, "1,235"),
+        (98.765, 0.123, "98.77 ± 0.12"),
+        (0.0123456, None, "0.01235"),
+        (0.0, None, "0.000"),
+        (math.nan, None, "–"),
+    ],
+)
+def test_other_numbers_have_four_significant_digits(value, sd, text):
+    assert formats.significant(value, sd) == text
+
+
+# ---- results
+
+
+def test_means_and_standard_deviations_over_seeds(recorded):
+    table = tables.results_table("p", EXPERIMENT).set_index("variant")
+    assert list(table.index) == ["baseline", "direct-8", "own"]  # the paper's order, then one's own
+    assert list(table["label"]) == ["Baseline Transformer", "Direct-8", "own"]
+    assert list(table["seeds"]) == [2, 2, 1]
+    assert (table["epochs"] == 2).all()
+    assert (table["training_examples"] == 29000).all()
+    assert table["epoch_tokens"].isna().all()
+    assert table.loc["direct-8", "bleu"] == 11.5
+    assert table.loc["direct-8", "bleu_sd"] == pytest.approx(statistics.stdev([10.0, 13.0]))
+    assert table.loc["direct-8", "training_loss_sd"] == 0
+    assert math.isnan(table.loc["own", "bleu_sd"])  # one seed has none
+    assert table.loc["direct-8", "bleu_paper"] == 28.9
+    assert math.isnan(table.loc["own", "bleu_paper"])
+    assert list(table["parameters"]) == [1000, 1100, 1500]
+    assert list(table["parameters_of_base"]) == pytest.approx([100, 110, 150])
+    assert table.loc["direct-8", "parameters_of_base_paper"] == 100.07
+    assert (table.loc["direct-8", "chrf"], table.loc["direct-8", "unigram_nll"]) == (41, 4)
+    assert "chrf_paper" not in table
+    assert list(table["tokens_per_second"]) == [1500, 1500, 1000]
+    assert list(table["training_seconds"]) == [15, 15, 10]
+
+
+def test_without_a_baseline_there_is_no_share_of_it(project):
+    store.record(metrics("direct-8", 1), "p")
+    table = tables.results_table("p", EXPERIMENT)
+    assert table["parameters_of_base"].isna().all()
+    assert tables.reading("p", EXPERIMENT).tables[0]["Parameters of base (%)"].tolist() == ["–"]
+
+
+def test_the_table_for_reading_is_rounded_as_the_paper_rounds(recorded):
+    shown = tables.reading("p", EXPERIMENT).tables[0].set_index("Architecture")
+    row = shown.loc["Direct-8"]
+    assert row["Parameters"] == "1,100"
+    assert row["Parameters, paper"] == "5,373,616"
+    assert row["Training loss (nats/token)"] == "1.0000"
+    assert row["Training loss, paper"] == "0.8031"
+    assert row["BLEU"] == "11.5 ± 2.1"
+    assert row["BLEU, paper"] == "28.9"
+    assert shown.loc["own"]["BLEU"] == "3.0"
+    assert shown.loc["own"]["BLEU, paper"] == "–"
+
+
+def test_what_the_paper_does_not_report_is_a_table_of_its_own(recorded):
+    shown = tables.reading("p", EXPERIMENT).tables[1].set_index("Architecture")
+    assert list(shown) == [
+        "validation_nll (nats/token)",
+        "unigram_nll (nats/token)",
+        "chrf (u)",
+        "tokens/s",
+        "training (s)",
+    ]
+    assert list(shown.loc["Direct-8"]) == ["1.500", "4.000", "41.00 ± 1.41", "1,500", "15.00"]
+
+
+def test_a_toys_training_time_is_not_rounded_to_nothing(recorded):
+    row = tables.reading("p", "deacon/lm").tables[0].iloc[0]
+    assert row["Training time (days)"] == "0.00012"
+    assert row["Training time, paper"] == "8.5"
+    assert row["Inference time (ms)"] == "0.31"
+    assert row["Inference time, paper"] == "41"
+    table = tables.results_table("p", "deacon/lm").iloc[0]
+    assert math.isnan(table["training_examples"])
+    assert table["epoch_tokens"] == 5000
+
+
+# ---- as text
+
+
+def test_markdown_says_plainly_that_a_toy_is_a_toy(recorded):
+    text = tables.as_markdown("p", EXPERIMENT)
+    lines = text.splitlines()
+    assert lines[0] == "# Table 3: Machine translation, English to German (Multi30k)"
+    assert lines[2] == (
+        "Profile p: toy, 29,000 training pairs, 1,000 test pairs, 2 epochs of batches of 1,500 target tokens, d = 16, "
+        "2 + 3 layers, seeds 1, 2, a CPU, 2 threads. "
+        "**A toy corpus: this shows that the pipeline works and reproduces nothing of the paper.**"
+    )
+    rows = [line for line in lines if line.startswith("|")]
+    assert len(rows) == 2 * (2 + 3)
+    for table in (rows[:5], rows[5:]):
+        assert all(row.count("|") == table[0].count("|") for row in table)
+    assert "- bleu: how bleu is made" in lines
+    assert any("The paper names its data WMT-16" in line for line in lines)
+    assert text.endswith("\n")
+
+
+def test_markdown_of_a_real_run_does_not_speak_of_toys(project):
+    store.record(metrics("baseline", 1, data="multi30k"), "p")
+    text = tables.as_markdown("p", EXPERIMENT)
+    assert "Profile p: multi30k" in text
+    assert "seed 1," in text
+    assert "toy" not in text.lower()
+
+
+@pytest.mark.parametrize("table", [*(f"deacon/{task}" for task in EXPERIMENTS), "deacon/sources"])
+def test_the_table_for_programs_comes_back(recorded, tmp_path, table):
+    csv, markdown = tmp_path / "t" / "a.csv", tmp_path / "t" / "a.md"
+    tables.write_tables("p", table, csv, markdown)
+    pd.testing.assert_frame_equal(pd.read_csv(csv), tables.reading("p", table).numbers)
+    assert markdown.read_text() == tables.as_markdown("p", table)
+
+
+# ---- which tables there are
+
+
+def test_a_table_about_data_stands_before_the_results(recorded):
+    assert tables.tables_of(["deacon/lm", "deacon/qa"]) == {
+        "deacon/sources": "deacon/lm",
+        "deacon/lm": "deacon/lm",
+        "deacon/qa": "deacon/qa",
+    }
+    assert tables.tables_of(["deacon/translation"]) == {"deacon/translation": "deacon/translation"}
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("deacon", "task '' of deacon is not known; known here: lm, qa, summarisation, translation"),
+        ("deacon/", "task '' of deacon is not known; known here: lm, qa, summarisation, translation"),
+        ("deacon/qaa", "task 'qaa' of deacon is not known; did you mean 'qa'?"),
+        ("decon/sources", "paper 'decon' is not known; did you mean 'deacon'?"),
+    ],
+)
+def test_a_table_that_there_is_not_is_named(recorded, table, message):
+    for call in (tables.reading, tables.as_markdown, lambda profile, table: tables.experiment_behind(table)):
+        with pytest.raises(ConfigError) as found:
+            call("p", table)
+        assert str(found.value) == message
+
+
+def test_the_audit_says_how_far_a_count_is_from_the_papers(project):
+    table = tables.parameter_table("tiny", EXPERIMENT)
+    assert list(table) == ["parameters", "at_paper_sizes", "paper", "difference", "follows"]
+    assert (table["difference"] == 0).all()  # at the paper's sizes
+    assert (table["parameters"] < table["paper"]).all()
+    assert (table["follows"] == "yes").all()

@@ -1,0 +1,242 @@
+"""The explorer's controls, driven by their values without a front end, and the notebook executed."""
+
+import base64
+import json
+from pathlib import Path
+
+import ipywidgets
+import papermill
+import pytest
+import yaml
+from conftest import EXPERIMENT, TINY
+from IPython.display import Markdown
+from small_runs import SMALL
+
+import headdiv
+from headdiv.core import progress
+from headdiv.core.errors import TrainingError
+from headdiv.experiments.notebooks import execute
+from headdiv.experiments.profiles import Runs
+from headdiv.experiments.running import load_run, train
+from headdiv.report import widgets
+from headdiv.report.explorer_panels import look_at
+from headdiv.report.widgets import ASIDE, Explorer, explore
+from headdiv.tasks import TASKS
+
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "explore.ipynb"
+BASELINE, DEACON = (f"{EXPERIMENT} {variant} seed 1" for variant in ("baseline", "direct-8"))
+
+
+def shown(explorer):
+    """By panel, what stands there: a line of text, or the kind of what else it is."""
+    told = {}
+    for name, panel in explorer.panels.items():
+        (output,) = panel.outputs
+        ((kind, content),) = output["data"].items()
+        assert output["output_type"] == "display_data"
+        told[name] = content if kind == "text/markdown" else kind
+    return told
+
+
+DRAWN = {"attention": "image/png", "likeness": "image/png", "masking": "text/html", "components": "image/png"}
+
+
+def contents(explorer):
+    return {name: panel.outputs[0]["data"] for name, panel in explorer.panels.items()}
+
+
+def changed(explorer, control, value):
+    """Which panels show something else once the control has this value."""
+    before = contents(explorer)
+    control.value = value
+    after = contents(explorer)
+    return {name for name in before if before[name] != after[name]}
+
+
+@pytest.fixture
+def explorer(finished):
+    return Explorer("tiny", look_at("tiny", variant="direct-8"))
+
+
+def test_it_begins_at_the_view(explorer):
+    assert explorer.run.options == (BASELINE, DEACON)
+    assert (explorer.run.value, explorer.place.value, explorer.head.value) == (DEACON, "cross 1", 1)
+    assert explorer.place.options == ("encoder 1", "decoder 1", "cross 1")
+    assert explorer.head.options == tuple(range(1, 9))
+    source, _ = load_run(Runs("tiny").one(EXPERIMENT, "direct-8", 1)).corpus.test.text[0]
+    assert (explorer.text.value, explorer.other.value) == (source, "")
+    assert (explorer.text.description, explorer.other.description) == ("source", "target")
+    assert explorer.other.placeholder == "the model's own, where this is empty"
+    assert shown(explorer) == DRAWN
+    picture = base64.b64decode(explorer.panels["attention"].outputs[0]["data"]["image/png"])
+    assert picture.startswith(b"\x89PNG")
+    *controls, choices, panels = explorer.children
+    assert controls == [explorer.run, explorer.text, explorer.other]
+    assert list(choices.children) == [explorer.place, explorer.head, explorer.measure]
+    assert list(panels.children) == list(explorer.panels.values())
+    assert all(isinstance(panel, ipywidgets.Output) for panel in panels.children)
+
+
+def test_panels_follow_what_is_chosen(explorer):
+    assert changed(explorer, explorer.head, 5) == {"attention", "likeness", "masking"}
+    assert changed(explorer, explorer.measure, "js") == {"likeness"}
+    assert changed(explorer, explorer.place, "encoder 1") == set(DRAWN)
+    assert explorer.head.value == 5
+    assert "without encoder 1, head 5" in explorer.panels["masking"].outputs[0]["data"]["text/html"]
+    assert "attention" in changed(explorer, explorer.text, "A small cat.")
+    run = load_run(Runs("tiny").one(EXPERIMENT, "direct-8", 1))
+    said = TASKS["translation"].apply(run, "A small cat.")
+    assert said in explorer.panels["masking"].outputs[0]["data"]["text/html"]
+    assert changed(explorer, explorer.other, "Der Hund") == {"masking"}  # the encoder does not see the target
+
+
+def test_another_run_keeps_a_text_of_ones_own(explorer):
+    example = explorer.text.value
+    explorer.text.value = "A small cat."
+    explorer.place.value, explorer.head.value = "decoder 1", 2
+    explorer.run.value = BASELINE
+    assert (explorer.text.value, explorer.place.value, explorer.head.value) == ("A small cat.", "decoder 1", 2)
+    assert shown(explorer) == DRAWN | {
+        "components": f"*{BASELINE}: decoder 1 has no PCA layer; only DEACON puts one into attention.*"
+    }
+    explorer.text.value = example
+    explorer.run.value = DEACON
+    assert (explorer.text.value, explorer.place.value) == (example, "decoder 1")
+    assert shown(explorer) == DRAWN
+
+
+def test_a_run_is_loaded_once(explorer, monkeypatch):
+    loaded = []
+    monkeypatch.setattr(widgets, "load_run", lambda config: loaded.append(config.variant) or load_run(config))
+    for run in (BASELINE, DEACON, BASELINE, DEACON):
+        explorer.run.value = run
+    assert loaded == ["baseline"]
+
+
+def test_what_is_refused_is_a_sentence_in_its_panel(explorer):
+    explorer.place.value = "encoder 1"
+    explorer.text.value = ""
+    assert shown(explorer) == DRAWN | {"likeness": "encoder 1: no words that heads could be compared on"}
+    explorer.text.value = "A small cat."
+    assert shown(explorer) == DRAWN
+
+
+def test_a_run_that_cannot_be_loaded_says_so_and_the_next_one_can(explorer, monkeypatch):
+    def damaged(config):
+        raise TrainingError("model.safetensors is damaged")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(widgets, "load_run", damaged)
+        explorer.run.value = BASELINE
+        assert set(shown(explorer).values()) == {"model.safetensors is damaged"}
+        explorer.place.value = "encoder 1"
+        assert set(shown(explorer).values()) == {"model.safetensors is damaged"}
+        explorer.run.value = DEACON
+        assert shown(explorer) == DRAWN
+    explorer.run.value = BASELINE
+    assert shown(explorer)["attention"] == "image/png"
+
+
+# ---- other tasks
+
+
+@pytest.fixture
+def mixed(finished):
+    """A profile of translation, question answering and language modelling, all trained."""
+    experiments = {EXPERIMENT: TINY["experiments"][EXPERIMENT] | {"variants": ["direct-8"]}}
+    for task in ("qa", "lm"):
+        told = SMALL[task] | {"variants": ["baseline"], "train": SMALL[task]["train"] | {"epochs": 1}}
+        experiments[f"deacon/{task}"] = told
+    content = {"title": "mixed", "seeds": [1], "experiments": experiments}
+    finished.write_config("mixed", yaml.safe_dump(content, sort_keys=False))
+    for config in Runs("mixed").all():
+        train(config)
+    return Explorer("mixed", look_at("mixed"))
+
+
+def test_texts_places_and_heads_are_the_tasks(mixed):
+    mixed.place.value, mixed.head.value = "decoder 1", 7
+    mixed.run.value = "deacon/qa baseline seed 1"
+    assert (mixed.text.description, mixed.other.description) == ("passage", "question")
+    assert mixed.other.value
+    assert mixed.other.placeholder == ""
+    assert (mixed.place.value, mixed.head.options, mixed.head.value) == ("decoder 1", (1, 2, 3, 4), 1)
+    assert shown(mixed)["masking"] == "text/html"
+    mixed.other.value = ""
+    sentence = "a passage without a question: give the question as the second text"
+    assert [shown(mixed)[name] for name in ("attention", "likeness", "masking")] == [sentence] * 3
+    mixed.run.value = "deacon/lm baseline seed 1"
+    assert mixed.place.options == ("decoder 1",)
+    assert (mixed.text.description, mixed.other.layout.display, mixed.other.value) == ("text", "none", "")
+    assert shown(mixed)["masking"] == "text/html"
+    mixed.run.value = f"{EXPERIMENT} direct-8 seed 1"
+    assert mixed.other.layout.display is None
+    assert shown(mixed) == DRAWN
+
+
+# ---- where there is nobody, or nothing
+
+
+def test_controls_are_for_somebody_who_looks_on(finished, monkeypatch):
+    monkeypatch.setattr(progress, "watched", lambda: False)
+    assert explore("tiny").data == ASIDE
+    monkeypatch.setattr(progress, "watched", lambda: True)
+    assert isinstance(explore("tiny"), Explorer)
+    view = look_at("tiny", variant="baseline", head=3)
+    assert explore("tiny", view).head.value == 3
+    assert headdiv.explore is explore
+
+
+def test_without_a_trained_run_there_is_a_line(project):
+    told = explore("tiny")
+    assert isinstance(told, Markdown)
+    assert told.data.startswith("*Profile tiny has no trained run on this machine; `headdiv train ")
+
+
+# ---- the notebook
+
+
+def executed(home, monkeypatch, **parameters):
+    """By the source of every cell with code, what it put out: its MIME types or its line of text."""
+    monkeypatch.setenv("IPYTHONDIR", str(home / "ipython"))  # `execute` sets both; taken back at the end
+    monkeypatch.setenv(progress.PLAIN, "")
+    execute(NOTEBOOK, home / "out.ipynb", {"profile": "tiny", **parameters}, home / "scratch")
+    told = {}
+    for cell in json.loads((home / "out.ipynb").read_text())["cells"]:
+        for output in cell.get("outputs", []):
+            lines = "".join(output["data"].get("text/markdown", []))
+            told["".join(cell["source"])] = lines or set(output["data"]) - {"text/plain"}
+    return told
+
+
+@pytest.mark.slow
+def test_executed_it_shows_all_four_panels(finished, monkeypatch):
+    told = executed(finished.home, monkeypatch, place="encoder 1", head=2, measure="cka")
+    assert told == {
+        "headdiv.explore(profile, view)": ASIDE,
+        "headdiv.show_attention(view)": {"image/png"},
+        "headdiv.show_likeness(view, measure)": {"image/png"},
+        "headdiv.show_masking(view)": {"text/html"},
+        "headdiv.show_components(view)": {"image/png"},
+    }
+
+
+@pytest.mark.slow
+def test_executed_without_a_run_it_says_so(project, monkeypatch):
+    told = executed(project.home, monkeypatch)
+    assert len(told) == 5
+    (line,) = set(told.values())
+    assert line.startswith("*Profile tiny has no trained run on this machine;")
+
+
+@pytest.mark.slow
+def test_executed_by_papermill_alone_it_has_controls_and_panels(finished, monkeypatch):
+    monkeypatch.setenv("IPYTHONDIR", str(finished.home / "ipython"))
+    monkeypatch.delenv(progress.PLAIN, raising=False)
+    out = papermill.execute_notebook(
+        NOTEBOOK, finished.home / "out.ipynb", {"profile": "tiny"}, kernel_name="python3", progress_bar=False,
+        cwd=finished.home,
+    )  # fmt: skip
+    kinds = ["".join(sorted(output["data"])) for cell in out.cells for output in cell.get("outputs", [])]
+    assert any("application/vnd.jupyter.widget-view+json" in kind for kind in kinds)
+    assert sum("image/png" in kind for kind in kinds) == 3

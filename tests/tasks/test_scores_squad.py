@@ -1,0 +1,192 @@
+"""Exact match and F1 by SQuAD's own rules."""
+
+import math
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from headdiv.core.errors import DataError
+from headdiv.data.refusals import Refusals
+from headdiv.data.squad import Answer, Question, read_squad
+from headdiv.tasks.squad_scores import SIGNATURE, exact_match, f1, normalise, score
+
+MIRROR = os.environ.get("HEADDIV_MIRROR")
+WORDS = st.sampled_from(["the", "The", "a", "an", "cat", "Cat", "cats", "sat", "U.S.", "--", "5", "5,000", "é", "Ä"])
+TEXTS = st.one_of(st.lists(WORDS, max_size=6).map(" ".join), st.text(st.characters(codec="utf-8"), max_size=20))
+GOLDS = st.lists(TEXTS, min_size=1, max_size=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "normal"),
+    [
+        ("The Mur", "mur"),
+        ("  an\tapple,  A pear\nand the rest. ", "apple pear and rest"),
+        ("U.S.", "us"),
+        ("well-known", "wellknown"),
+        ("$5,000.00", "500000"),
+        ("A.", ""),
+        ("the-atre", "theatre"),
+        ("Theatre another a1", "theatre another a1"),
+        ("vitamin A", "vitamin"),
+        ("\u201cDie\u201d \u2013 Ä", "\u201cdie\u201d \u2013 ä"),
+        ("an\u2013a", "\u2013"),
+        ("", ""),
+    ],
+)
+def test_the_form_in_which_answers_are_compared(text, normal):
+    assert normalise(text) == normal
+
+
+def slow_normalise(text):
+    """Literally, character by character: lower case, punctuation out, articles out, white space joined."""
+    kept = "".join(c for c in text.lower() if c not in "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+    runs = [""]  # letters, digits and marks of words on the one hand, all else on the other
+    for letter in kept:
+        if runs[-1] and (runs[-1][-1].isalnum() != letter.isalnum()):
+            runs.append("")
+        runs[-1] += letter
+    return " ".join("".join(" " if run in ("a", "an", "the") else run for run in runs).split())
+
+
+def slow_f1(prediction, gold):
+    """Literally: pair off equal words; precision, recall, and their harmonic mean."""
+    said, left = slow_normalise(prediction).split(), slow_normalise(gold).split()
+    length, common = len(left), 0
+    for word in said:
+        if word in left:
+            left.remove(word)
+            common += 1
+    if common == 0:
+        return 0.0
+    precision, recall = common / len(said), common / length
+    return 2 * precision * recall / (precision + recall)
+
+
+@given(TEXTS)
+@example("\u00b2a b_a the\u0301")
+def test_normalising_as_defined(text):
+    assert normalise(text) == slow_normalise(text)
+
+
+@given(TEXTS, GOLDS)
+def test_scores_as_defined(prediction, golds):
+    assert exact_match(prediction, golds) == any(slow_normalise(prediction) == slow_normalise(gold) for gold in golds)
+    assert f1(prediction, golds) == pytest.approx(max(slow_f1(prediction, gold) for gold in golds), abs=1e-12)
+
+
+@given(TEXTS, GOLDS)
+def test_f1_lies_between_0_and_1_and_an_exact_match_has_1(prediction, golds):
+    assert 0 <= f1(prediction, golds) <= 1
+    if exact_match(prediction, golds) and normalise(prediction):
+        assert f1(prediction, golds) == 1
+    if not normalise(prediction):
+        assert f1(prediction, golds) == 0
+
+
+@given(TEXTS, TEXTS)
+def test_prediction_and_gold_can_change_places(one, other):
+    assert f1(one, [other]) == f1(other, [one])
+    assert exact_match(one, [other]) == exact_match(other, [one])
+
+
+@given(TEXTS, GOLDS, TEXTS)
+def test_another_gold_answer_never_lowers_a_score(prediction, golds, more):
+    assert f1(prediction, [*golds, more]) == max(f1(prediction, golds), f1(prediction, [more]))
+    assert exact_match(prediction, [*golds, more]) >= exact_match(prediction, golds)
+    assert f1(prediction, golds) == f1(prediction, golds[::-1])
+
+
+@pytest.mark.parametrize(
+    ("prediction", "gold", "expected"),
+    [
+        ("the clock tower", "Clock Tower!", 1.0),
+        ("clock", "clock tower", 2 / 3),
+        ("tick tick tick tock", "tick tick", 2 * (2 / 4) * (2 / 2) / (2 / 4 + 2 / 2)),
+        ("tower clock", "clock tower", 1.0),
+        ("clocks", "clock", 0.0),
+        ("", "clock", 0.0),
+    ],
+)
+def test_f1_of_words(prediction, gold, expected):
+    assert f1(prediction, [gold]) == pytest.approx(expected)
+
+
+def test_what_normalises_to_nothing_matches_itself_with_f1_0():
+    for prediction in ("The", "", "?!", "a the"):
+        assert exact_match(prediction, ["A"])
+        assert f1(prediction, ["A"]) == 0
+    assert not exact_match("The", ["The One"])
+
+
+@pytest.mark.parametrize("golds", [[], (), "clock"])
+def test_gold_answers_are_a_list_with_something_in_it(golds):
+    for function in (exact_match, f1):
+        with pytest.raises(ValueError, match="expected a sequence of at least one gold answer"):
+            function("clock", golds)
+
+
+# ---- over questions
+
+
+def question(identity, *answers):
+    return Question(identity, "?", " ".join(answers), tuple(Answer(answer, 0) for answer in answers))
+
+
+QUESTIONS = [question("1", "the Mur", "Mur"), question("2", "clock tower"), question("3", "28"), question("4", "Graz")]
+
+
+def test_averages_in_percent_with_missing_predictions_as_0():
+    assert score({"1": "mur.", "2": "tower", "3": "29", "9": "Graz"}, QUESTIONS) == {
+        "em": 25.0,
+        "f1": pytest.approx(100 * (1 + 2 / 3 + 0) / 4),
+        "missing": 1,
+        "unknown": 1,
+        "questions": 4,
+        "signature": f"{SIGNATURE}; 4 questions",
+    }
+
+
+def test_an_empty_prediction_is_wrong_and_not_missing():
+    told = score({key.id: "" for key in QUESTIONS}, QUESTIONS)
+    assert (told["em"], told["f1"], told["missing"]) == (0, 0, 0)
+
+
+def test_the_signature_says_how():
+    for part in ("lower case", "punctuation", "a/an/the", "white space", "best over", "without prediction counts 0"):
+        assert part in SIGNATURE
+
+
+def test_no_questions():
+    with pytest.raises(DataError, match="there are no questions to score, expected at least one"):
+        score({"1": "a"}, [])
+
+
+def test_rounding_does_not_depend_on_the_order_of_questions():
+    lengths = [2, 3, 4, 5, 6, 8, 9, 10, 12, 16]
+    questions = [question(str(n), " ".join(f"w{i}" for i in range(n))) for n in lengths]
+    predictions = {str(n): "w0" for n in lengths}  # F1 = 2 / (1 + n)
+    assert len({sum(2 / (1 + n) for n in lengths[i:] + lengths[:i]) for i in range(10)}) > 1  # a plain sum does
+    assert len({score(predictions, questions[i:] + questions[:i])["f1"] for i in range(10)}) == 1
+
+
+@given(st.lists(st.tuples(TEXTS, GOLDS), min_size=1, max_size=5), st.randoms())
+def test_the_order_of_questions_is_of_no_matter(pairs, random):
+    questions = [question(str(number), *golds) for number, (_, golds) in enumerate(pairs)]
+    predictions = {str(number): prediction for number, (prediction, _) in enumerate(pairs)}
+    told = score(predictions, questions)
+    assert told["f1"] == 100 * math.fsum(f1(prediction, golds) for prediction, golds in pairs) / len(pairs)
+    random.shuffle(questions)
+    assert score(predictions, questions) == told
+
+
+@pytest.mark.skipif(not MIRROR, reason="needs the real data: HEADDIV_MIRROR")
+@pytest.mark.parametrize("name", ["squad/train-sample.json", "squad/dev-sample.json", "xquad/xquad.en.json"])
+def test_gold_answers_score_100(name):
+    """No gold answer of these files normalises to nothing; one that did would count 100 in EM and 0 in F1."""
+    questions = read_squad(Path(MIRROR) / name, Refusals())
+    assert all(normalise(answer.text) for question in questions for answer in question.answers)
+    told = score({question.id: question.answers[0].text for question in questions}, questions)
+    assert (told["em"], told["f1"], told["missing"]) == (100, 100, 0)

@@ -1,0 +1,191 @@
+"""What all tasks share: the registry, batches by plans, losses over a split."""
+
+import json
+from dataclasses import dataclass
+from itertools import islice
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small_runs import as_rank, enter, small_config, untrained
+from torch import nn
+
+from headdiv.core.settings import Settings
+from headdiv.data.config import DataConfig
+from headdiv.nn.config import Sizes
+from headdiv.nn.losses import Losses
+from headdiv.tasks import TASKS
+from headdiv.tasks.base import PlannedFeed, Run, held_out_loss, score, vocabulary_of
+from headdiv.tasks.config import RunConfig
+
+
+def plan(epoch):
+    """Another order each epoch."""
+    numbers = [(7 * i + epoch) % 11 for i in range(11)]
+    return [numbers[:4], numbers[4:6], numbers[6:10], numbers[10:]]
+
+
+def feed_of(batches=plan):
+    return PlannedFeed(batches, tuple)
+
+
+# ---- the registry
+
+
+def test_the_tasks_are_known_by_name():
+    assert list(TASKS) == ["translation", "summarisation", "qa", "lm", "mlm"]
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_a_task_says_what_it_is_measured_in(task):
+    assert issubclass(task.Data, DataConfig)
+    assert issubclass(task.Model, Sizes)
+    assert issubclass(task.Decode, Settings)
+    assert task.unit.startswith("nats/")
+    assert task.accuracy
+    assert task.unigram
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_every_key_of_a_task_s_data_is_explained(task):
+    assert [name for name, field in task.Data.model_fields.items() if not field.description] == []
+
+
+# ---- batches by plans
+
+
+@given(st.integers(0, 4), st.integers(0, 3))
+def test_a_feed_goes_on_where_it_stood(before, epoch):
+    whole = feed_of()
+    expected = [*whole.epoch(epoch), *whole.epoch(epoch + 1)]
+    first = feed_of()
+    found = list(islice(first.epoch(epoch), before))
+    state = json.loads(json.dumps(first.state()))
+    assert state == {"done": before}
+    second = feed_of()
+    second.restore(state)
+    found += [*second.epoch(epoch), *second.epoch(epoch + 1)]
+    assert found == expected
+    assert second.state() == {"done": 0}
+    assert second.batches(epoch) == 4
+    assert second.report() == {}
+
+
+def test_a_batch_counts_when_it_is_handed_out():
+    """The trainer saves while the batch after which it saves is the last one it has."""
+    feed = feed_of()
+    batches = feed.epoch(0)
+    for done in range(1, 5):
+        next(batches)
+        assert feed.state() == {"done": done}
+    assert next(batches, None) is None
+    assert feed.state() == {"done": 0}
+
+
+@given(st.integers(1, 4), st.integers(0, 2))
+def test_ranks_share_every_batch(world, epoch):
+    with pytest.MonkeyPatch.context() as patch:
+        shares = []
+        for rank in range(world):
+            as_rank(patch, rank, world)
+            feed = feed_of()
+            shares.append(list(feed.epoch(epoch)))
+            assert feed.batches(epoch) == len(shares[-1]) == 4  # all ranks take as many steps
+    for numbers, *parts in zip(plan(epoch), *shares, strict=True):
+        assert sorted(number for part in parts for number in part) == sorted(numbers)
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1  # none may be left for the last ones
+
+
+@pytest.mark.parametrize("task", ["summarisation", "qa", "lm"])
+def test_the_seed_decides_what_is_read_when(tmp_path, monkeypatch, task):
+    enter(monkeypatch, tmp_path)
+    corpus = TASKS[task].load(small_config(task).data)
+    first, again, other = (next(TASKS[task].feed(corpus, small_config(task, seed=seed)).epoch(0)) for seed in (1, 1, 2))
+    read = "inputs" if task == "lm" else "target_in"
+    assert torch.equal(getattr(first, read), getattr(again, read))
+    assert not torch.equal(getattr(first, read), getattr(other, read))
+
+
+@pytest.mark.parametrize("variant", ["baseline", "direct-2"])
+@pytest.mark.parametrize("task", ["summarisation", "qa"])
+def test_a_rank_may_have_an_empty_share(tmp_path, monkeypatch, task, variant):
+    enter(monkeypatch, tmp_path)
+    run = untrained(small_config(task, variant))
+    feed = TASKS[task].feed(run.corpus, run.config)
+    batch = feed.make([])
+    assert len(batch.numbers) == 0
+    for smoothing in (0.0, 0.1):
+        run.model.zero_grad()
+        losses = TASKS[task].loss(run.model, run.model.output_weight, batch, smoothing)
+        assert (losses.loss.item(), losses.nll.item(), int(losses.correct)) == (0, 0, 0)
+        assert (losses.count, losses.tokens) == (0, 0)
+        losses.loss.backward()
+        assert all(not p.grad.any() for p in run.model.parameters() if p.grad is not None)
+
+
+# ---- a loss over a split
+
+
+@dataclass
+class Numbers:
+    """A batch: what each prediction costs."""
+
+    values: torch.Tensor
+
+    def to(self, device):
+        return Numbers(self.values.to(device))
+
+
+class Costs:
+    """A task whose model says nothing: the batch is the loss; a cost below 1 is right."""
+
+    def __init__(self, *batches):
+        self.batches, self.splits = batches, []
+
+    def held_out(self, corpus, split, config):
+        self.splits.append((corpus, split, config))
+        return (Numbers(torch.tensor(batch)) for batch in self.batches)
+
+    def loss(self, model, weight, batch, smoothing=0.0):
+        assert smoothing == 0.0
+        assert not model.training
+        assert not torch.is_grad_enabled()
+        costs = batch.values
+        return Losses(costs.sum(), costs.sum(), (costs < 1).sum(), len(costs), 3 * len(costs))
+
+
+class Weighted(nn.Linear):
+    """A model of one parameter."""
+
+    @property
+    def output_weight(self):
+        return self.weight
+
+
+def test_the_loss_of_a_split_is_a_mean_over_predictions():
+    task, model = Costs([0.5, 1.5, 1.0], [4.0]), Weighted(1, 1).train()
+    told = held_out_loss(task, model, "corpus", "valid", "config", "cpu")
+    assert told == {"nll": pytest.approx(7 / 4), "accuracy": pytest.approx(25.0)}
+    assert task.splits == [("corpus", "valid", "config")]
+    assert all(isinstance(value, float) for value in told.values())
+
+
+def test_the_loss_of_a_split_is_a_mean_over_all_ranks(monkeypatch):
+    monkeypatch.setattr("headdiv.core.distributed.total_numbers", lambda *values: [value + 6 for value in values])
+    told = held_out_loss(Costs([2.0, 2.0]), Weighted(1, 1), None, "test", None, "cpu")
+    assert told == {"nll": pytest.approx(10 / 8), "accuracy": pytest.approx(100 * 6 / 8)}
+
+
+# ---- small things
+
+
+def test_scores_vocabularies_and_devices(tmp_path):
+    assert score(1.5, "%", "how") == {"value": 1.5, "unit": "%", "signature": "how"}
+
+    class Corpus:
+        statistics = {"vocabulary": {"source": 7, "target": 5}}  # noqa: RUF012
+
+    assert vocabulary_of(Corpus) == (7, 5)
+    config = RunConfig.model_construct()
+    assert Run(config, tmp_path, None, nn.Linear(1, 1), {}).device == torch.device("cpu")

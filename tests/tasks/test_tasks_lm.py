@@ -1,0 +1,340 @@
+"""Language modelling: a stream in batches, the loss, measures of a text, the time it takes, continuations."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small_runs import METHODS, as_rank, assert_loss_is_literal, enter, small_config, untrained
+
+from headdiv.core.errors import ConfigError
+from headdiv.data.config import LMData
+from headdiv.data.mixture import HeldOut
+from headdiv.experiments.evaluation import apply, examples
+from headdiv.experiments.running import build_model
+from headdiv.nn.config import LMConfig
+from headdiv.nn.language_model import IGNORED, make_windows
+from headdiv.nn.transformer import count_parameters
+from headdiv.tasks import TASKS, lm
+from headdiv.tasks.base import held_out_loss
+from headdiv.tasks.config import TimingConfig
+from headdiv.tasks.lm import StreamFeed, convergence_epoch, text_measures
+
+TASK = TASKS["lm"]
+
+
+@pytest.fixture(scope="module")
+def run(home):
+    """Of the toy, with the model as it starts out."""
+    return untrained(small_config("lm"))
+
+
+class Counting:
+    """A stream whose windows are numbered."""
+
+    tokens, passes = {"all": 7}, {"all": 0}
+
+    def __init__(self):
+        self.taken = 0
+
+    def next(self, count):
+        self.taken += count
+        return np.arange(self.taken - count, self.taken)[:, None]
+
+    def state(self):
+        return {"taken": self.taken}
+
+    def restore(self, state):
+        self.taken = state["taken"]
+
+
+def numbers(windows):
+    return windows[:, 0].tolist()
+
+
+def tokens_of(batch):
+    return [*batch.inputs.tolist(), *batch.targets.tolist()]
+
+
+# ---- the stream in batches
+
+
+@given(st.integers(1, 4), st.integers(1, 5), st.data())
+def test_a_feed_goes_on_where_it_stood(windows, batches, data):
+    whole = StreamFeed(Counting(), windows, batches, numbers)
+    expected = [*whole.epoch(0), *whole.epoch(1)]
+    assert [number for batch in expected for number in batch] == list(range(2 * windows * batches))
+    before = data.draw(st.integers(0, batches))
+    first = StreamFeed(Counting(), windows, batches, numbers)
+    epoch = first.epoch(0)
+    found = [next(epoch) for _ in range(before)]
+    state = json.loads(json.dumps(first.state()))
+    assert state == {"done": before, "stream": {"taken": before * windows}, "refused": {}}
+    second = StreamFeed(Counting(), windows, batches, numbers)
+    second.restore(state)
+    found += [*second.epoch(0), *second.epoch(1)]
+    assert found == expected
+    assert second.state()["done"] == 0
+    assert second.batches(0) == batches
+
+
+def test_the_stream_of_a_corpus_goes_on_in_the_middle_of_an_epoch(run):
+    whole = TASK.feed(run.corpus, run.config)
+    expected = [tokens_of(batch) for number in range(2) for batch in whole.epoch(number)]
+    for before in (1, 6, 12):
+        first = TASK.feed(run.corpus, run.config)
+        epoch = first.epoch(0)
+        found = [tokens_of(next(epoch)) for _ in range(before)]
+        state = json.loads(json.dumps(first.state()))
+        second = TASK.feed(run.corpus, run.config)
+        second.restore(state)
+        found += [tokens_of(batch) for number in range(2) for batch in second.epoch(number)]
+        assert found == expected
+        assert second.report() == whole.report()
+    assert whole.report()["tokens"]["all"] >= 2 * 3200
+    assert set(whole.report()) >= {"tokens", "passes"}
+
+
+def of_spoilt_text(folder):
+    """A run on 600 documents, of which the third is not UTF-8."""
+    text = "\n\n".join(f"The dog {i} sees the cat {7 * i}." for i in range(600)).encode()
+    for split in ("train", "valid", "test"):
+        (folder / f"{split}.txt").write_bytes(text)
+    (folder / "train.txt").write_bytes(text.replace(b"dog 2 ", b"dog \xff "))
+    files = {split: [f"{split}.txt"] for split in ("train", "valid", "test")}
+    data = {"name": "mine", "files": files, "strict": False, "tokenizer_documents": 2, "vocabulary_size": 257}
+    return small_config("lm", data=data)
+
+
+def test_records_of_the_stream_that_were_left_out_are_reported(tmp_path, monkeypatch):
+    config = of_spoilt_text(enter(monkeypatch, tmp_path))
+    feed = TASK.feed(TASK.load(config.data), config)
+    assert feed.report()["refused"] == {}
+    list(feed.epoch(0))
+    assert feed.report()["refused"] == {"not UTF-8 text": 1}
+
+
+def test_records_that_were_left_out_are_reported_after_an_interruption_too(tmp_path, monkeypatch):
+    config = of_spoilt_text(enter(monkeypatch, tmp_path))
+    first = TASK.feed(TASK.load(config.data), config)
+    list(first.epoch(0))
+    second = TASK.feed(TASK.load(config.data), config)
+    second.restore(json.loads(json.dumps(first.state())))
+    assert second.report() == first.report()
+
+
+@pytest.mark.parametrize(
+    ("train", "data", "windows", "batches"),
+    [
+        ({"tokens_per_batch": 256}, {"epoch_tokens": 3200}, 8, 12),  # 12.5, rounded to even
+        ({"tokens_per_batch": 287}, {"epoch_tokens": 3250}, 8, 13),
+        ({"tokens_per_batch": 31}, {"epoch_tokens": 1}, 1, 1),  # at least one of each
+    ],
+)
+def test_an_epoch_is_so_many_tokens(home, train, data, windows, batches):
+    config = small_config("lm", train=train, data=data)
+    feed = TASK.feed(TASK.load(config.data), config)
+    assert feed.batches(0) == feed.batches(5) == batches
+    found = list(feed.epoch(0))
+    assert len(found) == batches
+    assert {len(batch.inputs) for batch in found} == {32 * windows}
+
+
+@given(st.integers(1, 4), st.integers(4, 9))
+def test_ranks_share_every_batch(world, windows):
+    shares = []
+    with pytest.MonkeyPatch.context() as patch:
+        for rank in range(world):
+            as_rank(patch, rank, world)
+            shares.append(list(StreamFeed(Counting(), windows, 3, numbers).epoch(0)))
+    for number, parts in enumerate(zip(*shares, strict=True)):
+        assert sorted(n for part in parts for n in part) == list(range(number * windows, (number + 1) * windows))
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_too_few_windows_for_so_many_ranks(monkeypatch):
+    as_rank(monkeypatch, 0, 3)
+    with pytest.raises(ConfigError) as found:
+        StreamFeed(Counting(), 2, 1, numbers)
+    assert str(found.value) == "train.tokens_per_batch: a batch has 2 windows, too few for 3 ranks"
+
+
+def test_ranks_share_what_is_held_out(run, monkeypatch):
+    monkeypatch.setattr(lm, "EVALUATION_TOKENS", 100)  # three windows
+    windows, alone = run.corpus.test.windows, list(TASK.held_out(run.corpus, "test", run.config))
+    assert torch.cat([batch.targets for batch in alone]).tolist() == windows[:, 1:].ravel().tolist()
+    assert len(alone) == math.ceil(len(windows) / 3)
+    shares = []
+    for rank in range(2):
+        as_rank(monkeypatch, rank, 2)
+        shares.append([tokens_of(batch) for batch in TASK.held_out(run.corpus, "test", run.config)])
+    assert shares == [[tokens_of(batch) for batch in alone[rank::2]] for rank in range(2)]
+
+
+@pytest.mark.parametrize("boundaries", [True, False])
+def test_boundaries_are_a_matter_of_configuration(home, boundaries):
+    config = small_config("lm", data={"boundaries": boundaries})
+    corpus = TASK.load(config.data)
+    for batch in TASK.feed(corpus, config).epoch(0):
+        assert (batch.layout.mask is None) == (not boundaries)
+        begun = batch.inputs.view(8, 32)[:, 1:] == corpus.bpe.end  # inside a window
+        assert len(batch.layout.queries.lengths) == 8 + int(begun.sum()) * boundaries
+    assert any((batch.inputs == corpus.bpe.end).any() for batch in TASK.feed(corpus, config).epoch(0))
+
+
+# ---- the loss
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_the_loss_is_over_what_is_there(run, smoothing):
+    windows = run.corpus.test.windows[-2:]
+    assert (windows == IGNORED).any()
+    batch = make_windows(windows, run.corpus.bpe.end, True)
+    weight = run.model.output_weight.detach()
+    hidden = torch.randn(len(batch.inputs), 16, generator=torch.Generator().manual_seed(1))
+    losses = TASK.loss(lambda _: hidden, weight, batch, smoothing)
+    count = assert_loss_is_literal(losses, hidden, weight, batch.targets, smoothing)
+    assert losses.tokens == count == (windows[:, 1:] >= 0).sum() < len(batch.targets)
+
+
+# ---- measures
+
+
+@given(st.floats(0.01, 12), st.integers(1, 5), st.integers(1, 40), st.integers(1, 400), st.integers(1, 90))
+def test_measures_of_a_text(nll, documents, words, size, targets):
+    windows = np.full((3, 41), IGNORED, dtype=np.int32)
+    windows[:, 1:].flat[:targets] = 5
+    told = text_measures(nll, HeldOut(windows, documents, words, size), "test_", "test")
+    values = {name: score["value"] for name, score in told.items()}
+    nats = 0.0
+    for _ in range(targets):
+        nats += nll
+    assert values["test_perplexity"] == pytest.approx(math.exp(nats / targets))
+    assert values["test_bits_per_byte"] == pytest.approx(nats / math.log(2) / size)
+    assert values["test_word_perplexity"] == pytest.approx(math.exp(min(nats / words, 700)))
+    assert len(values) == 3
+    said = f"test split, {targets} tokens in {documents} documents, an end of each counted"
+    assert all(score["signature"].endswith(said) for score in told.values())
+    assert told["test_bits_per_byte"]["unit"] == "bits/byte"
+
+
+@pytest.mark.parametrize(
+    ("perplexities", "epoch"),
+    [
+        ([20.0], 1.0),
+        ([20.0, 30.0], 1.0),  # never better than after the first
+        ([20.1, 20.0], 1.0),  # within 1 % from the start
+        ([40.0, 20.0], 1 + 19.8 / 20),  # the last is the best
+        ([40.0, 30.0, 20.0], 2 + 9.8 / 10),
+        ([40.0, 20.1, 20.0, 25.0], 1 + 19.8 / 19.9),  # within 1 % before the best
+        ([40.0, 20.0, 30.0, 20.0], 1 + 19.8 / 20),
+    ],
+)
+def test_the_epoch_of_convergence(perplexities, epoch):
+    curve = [{"epoch": n, "validation_nll": math.log(value)} for n, value in enumerate(perplexities, start=1)]
+    assert convergence_epoch(curve) == pytest.approx(epoch)
+
+
+KEYS = ["perplexity", "word_perplexity", "bits_per_byte"]
+
+
+def test_scores_have_their_signatures(run):
+    told = TASK.scores(run)
+    assert list(told) == [*KEYS, *(f"test_{key}" for key in KEYS), "training_days", "inference_ms", "convergence_epoch"]
+    assert told["perplexity"]["value"] == pytest.approx(math.exp(2.0))  # of the curve's last point
+    nll = held_out_loss(TASK, run.model, run.corpus, "test", run.config, "cpu")["nll"]
+    assert told["test_perplexity"]["value"] == pytest.approx(math.exp(nll))
+    assert (told["training_days"]["value"], told["training_days"]["unit"]) == (0.5, "days")
+    assert "8 tokens behind 4, median of 5" in told["inference_ms"]["signature"]
+    assert told["convergence_epoch"]["signature"].endswith("first comes within 1% of its lowest")
+    assert all(score["signature"] for score in told.values())
+
+
+def test_the_time_of_inference_is_that_of_a_further_token(run, monkeypatch):
+    """On a clock that only the model's steps move."""
+    clock, step = [0.0], run.model.step
+
+    def tick(*args):
+        clock[0] += 0.5
+        return step(*args)
+
+    monkeypatch.setattr(lm.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(run.model, "step", tick)
+    assert TASK.scores(run)["inference_ms"]["value"] == pytest.approx(500.0)
+
+
+def test_the_time_of_inference_says_what_there_was_room_for(run):
+    config = run.config.model_copy(update={"decode": TimingConfig(prompt_tokens=4, new_tokens=500)})
+    assert "27 tokens behind 4" in TASK.scores(untrained(config))["inference_ms"]["signature"]
+
+
+@pytest.mark.parametrize("context", [4, 16, 17])
+def test_a_short_context_can_be_timed(home, context):
+    config = small_config("lm", data={"context": context}, decode={"prompt_tokens": 16})
+    assert math.isfinite(TASK.scores(untrained(config))["inference_ms"]["value"])
+
+
+# ---- continuations
+
+
+def test_examples_show_how_a_text_goes_on(run):
+    shown = examples(run, 3)
+    assert list(shown.columns) == ["text", "goes on", "model goes on"]
+    bpe = run.corpus.bpe
+    for row, window in zip(shown.itertuples(index=False), run.corpus.test.windows, strict=False):
+        written = lm.continue_text(run.model, window[:8].tolist(), 8)
+        assert tuple(row) == (bpe.decode(window[:8]), bpe.decode(window[8:16]), bpe.decode(written))
+    assert len(shown) == 3
+
+
+def test_a_window_with_nothing_to_go_on_with_is_no_example(run):
+    for left, found in ((8, 1), (9, 2)):  # a quarter of the context is read
+        windows = run.corpus.test.windows[:2].copy()
+        windows[1, left:] = IGNORED
+        corpus = replace(run.corpus, test=replace(run.corpus.test, windows=windows))
+        assert len(examples(replace(run, corpus=corpus), 5)) == found
+
+
+def test_a_text_typed_in_is_continued(run, monkeypatch):
+    asked, real = [], lm.continue_text
+    monkeypatch.setattr(lm, "continue_text", lambda model, prompt, new: asked.append(prompt) or real(
+        model, prompt, new))  # fmt: skip
+    bpe, text = run.corpus.bpe, "The dog"
+    ids = [bpe.end, *bpe.encode_batch([text])[0]]
+    told = TASK.apply(run, text, 10)
+    assert told == text + bpe.decode(real(run.model, ids, 10))
+    long = "The dog sees the old cat. " * 9
+    TASK.apply(run, long, 20)
+    assert asked == [ids, bpe.encode_batch([long])[0][-12:]]  # as much of its end as there is room for
+
+
+def test_evaluation_continues_texts_too(home):
+    config = small_config("lm", data={"context": 64})
+    assert apply(untrained(config), "The dog").startswith("The dog")
+
+
+# ---- configuration
+
+
+def test_the_paper_s_model_has_the_paper_s_parameters():
+    data = LMData(name="toy", epoch_tokens=1)
+    config = small_config("lm").model_copy(update={"data": data, "model": LMConfig()})
+    assert TASK.vocabulary(data) == (50_254,)
+    for variant, count in (("baseline", 354_818_048), ("average-2", None)):
+        method = METHODS[variant]
+        model, _ = build_model(config.model_copy(update={"method": method}), TASK.vocabulary(data), "meta")
+        assert count is None or count_parameters(model) == count
+        assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
+
+
+def test_a_source_that_slimpajama_does_not_have():
+    told = {"name": "toy", "epoch_tokens": 1}
+    TASK.check_data(LMData(**told, mixture={"C4": 1.0, "Books": 2.0}))
+    with pytest.raises(ConfigError, match=r"^data\.mixture\.Book: unknown source; did you mean 'Books'\?$"):
+        TASK.check_data(LMData(**told, mixture={"C4": 1.0, "Book": 2.0}))
+    with pytest.raises(ConfigError, match=r"^data\.name: 'xsum' has no file for 'examples' in split|is not known"):
+        TASK.check_data(LMData(**told | {"name": "xsum"}))

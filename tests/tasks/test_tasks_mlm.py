@@ -1,0 +1,336 @@
+"""Masked language modelling: batches, the loss of what is masked, scores, blanks filled, and whole runs."""
+
+import json
+import math
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from small_runs import METHODS, as_rank, assert_loss_is_literal, interrupt, result, untrained
+
+from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.files import read_json
+from headdiv.core.settings import Settings
+from headdiv.data.config import MLMData
+from headdiv.data.masking import mask_held_out
+from headdiv.experiments import evaluation
+from headdiv.experiments.running import run_folder, train
+from headdiv.methods import check_method
+from headdiv.nn.config import LMConfig
+from headdiv.nn.language_model import IGNORED, make_masked_windows
+from headdiv.report.scale import WORDING
+from headdiv.tasks import TASKS, lm
+from headdiv.tasks.base import held_out_loss
+from headdiv.tasks.config import RunConfig
+from headdiv.training.config import TrainConfig
+
+MIRROR = os.environ.get("HEADDIV_MIRROR")
+TASK = TASKS["mlm"]
+DATA = {"name": "toy", "examples": 100, "vocabulary_size": 300, "context": 32, "block": 16, "epoch_tokens": 3200}
+MODEL = {"d_model": 16, "heads": 4, "d_ff": 16, "layers": 1}
+TRAIN = {"epochs": 3, "learning_rate": 0.01, "warmup_steps": 5, "tokens_per_batch": 256}
+
+
+def small(variant="baseline", seed=1, **sections):
+    """A small run, with keys of its sections replaced."""
+    model = LMConfig(**MODEL | sections.get("model", {}))
+    return RunConfig(
+        paper="deacon",
+        task="mlm",
+        kind="mlm",
+        variant=variant,
+        data=MLMData(**DATA | sections.get("data", {})),
+        model=model,
+        method=check_method(METHODS[variant], model),
+        train=TrainConfig(**TRAIN | sections.get("train", {})),
+        decode=Settings(),
+        seed=seed,
+    )
+
+
+@pytest.fixture(scope="module")
+def run(home):
+    """Of the toy, with the model as it starts out."""
+    fresh = untrained(small())
+    curve = [{"epoch": 1, "validation_nll": 2.0, "validation_accuracy": 12.5}]
+    return replace(fresh, record=fresh.record | {"curve": curve})
+
+
+def content(batch):
+    return batch.inputs.tolist(), batch.targets.tolist()
+
+
+# ---- batches
+
+
+def test_training_goes_on_in_the_middle_of_an_epoch(run):
+    whole = TASK.feed(run.corpus, run.config)
+    expected = [content(batch) for number in range(2) for batch in whole.epoch(number)]
+    assert len(expected) == 2 * whole.batches(0) == 24
+    for before in (1, 6, 12):
+        first = TASK.feed(run.corpus, run.config)
+        epoch = first.epoch(0)
+        found = [content(next(epoch)) for _ in range(before)]
+        state = json.loads(json.dumps(first.state()))
+        second = TASK.feed(run.corpus, run.config)
+        second.restore(state)
+        found += [content(batch) for number in range(2) for batch in second.epoch(number)]
+        assert found == expected
+        assert second.report() == whole.report()
+
+
+def test_every_training_batch_is_masked(run):
+    feed = TASK.feed(run.corpus, run.config)
+    batches = [batch for number in range(3) for batch in feed.epoch(number)]
+    assert {len(batch.inputs) for batch in batches} == {256}
+    targets = torch.cat([batch.targets for batch in batches])
+    blanks = torch.cat([batch.inputs for batch in batches]) == run.corpus.bpe.size
+    assert (targets != IGNORED).float().mean().item() == pytest.approx(0.15, abs=0.02)
+    assert blanks.float().mean().item() == pytest.approx(0.12, abs=0.02)
+    assert (targets[blanks] != IGNORED).all()
+    assert not (targets == run.corpus.bpe.end).any()
+
+
+def test_ranks_share_every_batch(run, monkeypatch):
+    alone = list(TASK.feed(run.corpus, run.config).epoch(0))
+    shares = []
+    for rank in range(2):
+        as_rank(monkeypatch, rank, 2)
+        shares.append(list(TASK.feed(run.corpus, run.config).epoch(0)))
+    for batch, *parts in zip(alone, *shares, strict=True):
+        for rank, part in enumerate(parts):
+            assert part.inputs.tolist() == batch.inputs.view(8, 32)[rank::2].flatten().tolist()
+            assert part.targets.tolist() == batch.targets.view(8, 32)[rank::2].flatten().tolist()
+
+
+def test_held_out_text_is_the_same_for_all(run, monkeypatch):
+    monkeypatch.setattr(lm, "EVALUATION_TOKENS", 100)  # three windows
+    batches = [content(batch) for batch in TASK.held_out(run.corpus, "test", run.config)]
+    there = run.corpus.test.windows[:, :-1] >= 0
+    masked = mask_held_out(run.corpus.test, run.corpus.bpe, run.config.data)
+    for at in range(2):
+        assert [token for batch in batches for token in batch[at]] == masked[:, at][there].tolist()
+    for config in (small(seed=2), small("direct-2", train={"tokens_per_batch": 64})):
+        assert [content(batch) for batch in TASK.held_out(TASK.load(config.data), "test", config)] == batches
+    shares = []
+    for rank in range(2):
+        as_rank(monkeypatch, rank, 2)
+        shares.append([content(batch) for batch in TASK.held_out(run.corpus, "test", run.config)])
+    assert shares == [batches[rank::2] for rank in range(2)]
+
+
+@pytest.mark.parametrize("boundaries", [True, False])
+def test_boundaries_are_a_matter_of_configuration(home, boundaries):
+    config = small(data={"boundaries": boundaries})
+    corpus = TASK.load(config.data)
+    for batch in TASK.feed(corpus, config).epoch(0):
+        begun = batch.inputs.view(8, 32)[:, 1:] == corpus.bpe.end  # inside a window
+        assert len(batch.layout.queries.lengths) == 8 + int(begun.sum()) * boundaries
+
+
+# ---- the loss
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_the_loss_is_over_what_is_masked(run, smoothing):
+    *_, batch = TASK.held_out(run.corpus, "test", run.config)
+    weight = run.model.output_weight.detach()
+    assert len(weight) == 300
+    hidden = torch.randn(len(batch.inputs), 16, generator=torch.Generator().manual_seed(1))
+    losses = TASK.loss(lambda _: hidden, weight, batch, smoothing)
+    count = assert_loss_is_literal(losses, hidden, weight, batch.targets, smoothing)
+    assert losses.tokens == len(batch.inputs)
+    assert 0 < count < len(batch.inputs) / 4
+
+
+def test_rows_that_are_not_masked_never_meet_the_output(run, monkeypatch):
+    met, real = [], lm.linear_cross_entropy
+    monkeypatch.setattr(lm, "linear_cross_entropy", lambda x, *rest: met.append(len(x)) or real(x, *rest))
+    batch = next(TASK.feed(run.corpus, run.config).epoch(0))
+    assert TASK.loss(run.model, run.model.output_weight, batch).count == met[0] == (batch.targets != IGNORED).sum()
+
+
+@pytest.mark.parametrize("variant", ["baseline", "direct-2"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_batch_may_have_nothing_to_predict(home, variant, smoothing):
+    """One rank's share of a small batch."""
+    run = untrained(small(variant))
+    masked = run.corpus.masked["test"][-2:].copy()
+    masked[:, 1] = IGNORED
+    batch = make_masked_windows(masked, run.corpus.bpe.end, True)
+    losses = TASK.loss(run.model, run.model.output_weight, batch, smoothing)
+    assert (losses.loss.item(), losses.nll.item(), int(losses.correct), losses.count) == (0, 0, 0, 0)
+    losses.loss.backward()
+    assert all(not p.grad.any() for p in run.model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("variant", ["baseline", "average-2"])
+def test_a_window_has_the_same_loss_alone_and_with_others(home, variant):
+    run = untrained(small(variant))
+    windows = run.corpus.masked["test"][-5:]
+    assert (windows[-1] == IGNORED).all(axis=0).any()  # it lacks tokens
+    with torch.no_grad():
+        one, *others = (
+            TASK.loss(run.model, run.model.output_weight, make_masked_windows(part, run.corpus.bpe.end, True))
+            for part in (windows, *windows[:, None])
+        )
+    assert one.count == sum(part.count for part in others)
+    assert one.nll.item() == pytest.approx(sum(part.nll.item() for part in others), rel=1e-5)
+
+
+# ---- scores
+
+
+def test_scores_have_their_signatures(run):
+    told = TASK.scores(run)
+    assert list(told) == ["perplexity", "masked_accuracy", "test_perplexity", "test_masked_accuracy"]
+    assert told["perplexity"]["value"] == pytest.approx(math.exp(2.0))  # of the curve's last point
+    assert told["masked_accuracy"]["value"] == 12.5
+    test = held_out_loss(TASK, run.model, run.corpus, "test", run.config, "cpu")
+    assert told["test_perplexity"]["value"] == pytest.approx(math.exp(test["nll"]))
+    assert told["test_masked_accuracy"]["value"] == pytest.approx(test["accuracy"])
+    counts = run.corpus.statistics["test"]
+    assert told["test_perplexity"]["signature"] == (
+        f"exp(nats/masked token); test split, {counts['predictions']} predictions among {counts['tokens']:,} tokens; "
+        "15 % chosen, document ends never; of these 80 % read as a blank, 10 % as a random token; "
+        "one choice for all runs"
+    )
+    assert counts["predictions"] == (run.corpus.masked["test"][:, 1] != IGNORED).sum()
+
+
+def test_its_data_is_called_what_it_is():
+    assert (WORDING["mlm"].examples, WORDING["mlm"].batch) == ("documents", "tokens")
+    assert TASK.unit == "nats/masked token"
+
+
+# ---- blanks
+
+
+def literal_answers(run, tokens, blank):
+    """One window alone."""
+    read = np.where(blank, 300, tokens)
+    batch = make_masked_windows(np.stack([read, tokens])[None], run.corpus.bpe.end, True)
+    with torch.no_grad():
+        logits = run.model.eval()(batch) @ run.model.output_weight.T
+    return logits.argmax(-1).numpy()[blank[tokens != IGNORED]]
+
+
+def test_examples_show_blanks_truth_and_answers(run):
+    bpe, shown = run.corpus.bpe, evaluation.examples(run, 5)
+    assert list(shown.columns) == ["text", "masked", "likeliest"]
+    assert len(shown) == 5
+    blanks = run.corpus.masked["test"][:, 1] != IGNORED
+    chosen = np.flatnonzero(blanks.any(axis=1))[:5]
+    for (text, truth, likeliest), number in zip(shown.itertuples(index=False), chosen, strict=True):
+        tokens, blank = run.corpus.test.windows[number, :-1], blanks[number]
+        texts = [bpe.decode([token]) for token in tokens[blank]]
+        assert text.count("[MASK]") == blank.sum()
+        whole = text
+        for piece in texts:
+            whole = whole.replace(" [MASK]" if piece.startswith(" ") else "[MASK]", piece, 1)
+        assert whole == bpe.decode(tokens)
+        assert truth == " | ".join(piece.strip() or repr(piece) for piece in texts)
+        answers = [bpe.decode([token]) for token in literal_answers(run, tokens, blank)]
+        assert likeliest == " | ".join(piece.strip() or repr(piece) for piece in answers)
+
+
+def test_a_last_window_that_lacks_tokens_is_an_example_too(run):
+    last = slice(-1, None)
+    masked = run.corpus.masked["test"][last].copy()
+    masked[0, 1, 1] = run.corpus.test.windows[-1, 1]
+    test = replace(run.corpus.test, windows=run.corpus.test.windows[last])
+    assert (test.windows == IGNORED).any()
+    corpus = replace(run.corpus, test=test, masked={"test": masked})
+    (text,) = TASK.examples(replace(run, corpus=corpus), 3)["text"]
+    assert "[MASK]" in text
+
+
+def test_windows_without_a_blank_are_no_examples(run):
+    masked = run.corpus.masked["test"].copy()
+    masked[:, 1] = IGNORED
+    corpus = replace(run.corpus, masked={"test": masked})
+    shown = TASK.examples(replace(run, corpus=corpus), 3)
+    assert (len(shown), list(shown.columns)) == (0, ["text", "masked", "likeliest"])
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("The [MASK] sees the cat.", ["The", " sees the cat."]),
+        ("[MASK] dog [MASK][MASK]", ["", " dog", "", ""]),
+        ("un[MASK]able", ["un", "able"]),
+    ],
+)
+def test_blanks_in_a_text_typed_in_are_filled(run, text, parts):
+    """A space before a blank belongs to the token that fills it."""
+    bpe = run.corpus.bpe
+    first, *others = bpe.encode_batch(parts)
+    tokens = np.array([bpe.end, *first, *(token for part in others for token in (300, *part))])
+    blank = tokens == 300
+    tokens[blank] = literal_answers(run, tokens, blank)
+    assert evaluation.apply(run, text) == bpe.decode(tokens[1:])
+
+
+def test_a_text_that_cannot_be_filled_in(run):
+    with pytest.raises(DataError) as found:
+        TASK.apply(run, "The dog [mask].")
+    assert str(found.value) == "a text without [MASK]: expected at least one, where a token is to be filled in"
+    with pytest.raises(DataError) as found:
+        TASK.apply(run, "!" * 31 + "[MASK]")
+    assert str(found.value) == "a text of 33 tokens, its beginning counted: expected at most 32"
+    assert TASK.apply(run, "!" * 30 + "[MASK]").startswith("!" * 30)
+
+
+def test_a_source_that_slimpajama_does_not_have():
+    with pytest.raises(ConfigError, match=r"^data\.mixture\.Book: unknown source; did you mean 'Books'\?$"):
+        TASK.check_data(MLMData(**DATA, mixture={"Book": 2.0}))
+
+
+# ---- whole runs
+
+
+@pytest.mark.parametrize("variant", ["baseline", "nonlinear-3"])
+def test_a_text_is_learnt(home, variant):
+    sections = {"train": {"epochs": 8, "learning_rate": 0.03}, "data": {"epoch_tokens": 6400}, "model": {"d_model": 32}}
+    run = train(small(variant, **sections))
+    metrics = evaluation.evaluate(run)
+    scores, curve = metrics["scores"], metrics["curve"]
+    assert curve[-1]["training_loss"] < curve[0]["training_loss"] - 0.3
+    assert scores["validation_nll"]["value"] < scores["unigram_nll"]["value"] - 0.1
+    assert scores["perplexity"]["value"] == pytest.approx(math.exp(scores["validation_nll"]["value"]))
+    assert scores["unigram_nll"]["unit"] == "nats/masked token"
+    assert all(told["signature"] for told in scores.values())
+    assert json.loads(json.dumps(metrics)) == metrics
+    assert isinstance(evaluation.examples(run, 2), pd.DataFrame)
+
+
+@pytest.mark.parametrize("variant", ["baseline", "direct-2"])
+def test_an_interruption_in_the_middle_of_an_epoch_changes_nothing(home, variant):
+    """An epoch has 12 steps; blocks of the stream begin and end elsewhere."""
+    config = small(variant, train={"epochs": 2, "checkpoint_seconds": 1e-9})
+    whole = train(config)
+    expected, data = result(whole.folder), read_json(whole.folder / "training.json")["data"]
+    shutil.rmtree(whole.folder)
+    interrupt(config, 5, 9, 3)  # at steps 5, 14 and 17 of 24
+    (checkpoint,) = (run_folder(config) / "checkpoints").iterdir()
+    feed = read_json(checkpoint / "state.json")["feed"]
+    assert (checkpoint.name, feed["done"], feed["stream"]["windows"]) == ("step17", 5, 17 * 8)
+    again = train(config)
+    assert result(again.folder) == expected
+    assert read_json(again.folder / "training.json")["data"] == data
+
+
+@pytest.mark.skipif(not MIRROR, reason="needs the real data: HEADDIV_MIRROR")
+def test_wikitext_is_learnt_from(home):
+    files = {split: [str(Path(MIRROR) / "wikitext2" / "valid.txt")] for split in ("train", "valid", "test")}
+    data = {"name": "mine", "files": files, "held_out_tokens": 3000, "document_start": r"^ = [^=].* = $"}
+    data |= {"tokenizer_documents": 5, "vocabulary_size": 500}
+    run = train(small(data=data, train={"epochs": 2}))
+    curve = run.record["curve"]
+    assert curve[-1]["validation_nll"] < curve[0]["validation_nll"]
+    assert "[MASK]" in evaluation.examples(run, 1)["text"][0]

@@ -1,0 +1,297 @@
+"""Question answering: probabilities of words, the best span, answers as they stand in the passage, and scores."""
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small_runs import enter, put_squad, result, small_config, untrained
+from torch import nn
+
+from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.files import read_json
+from headdiv.data.config import QAData
+from headdiv.data.qa import SKIP, load_qa, make_qa_batch
+from headdiv.experiments.evaluation import answer, evaluate, examples
+from headdiv.experiments.running import train
+from headdiv.nn.batching import END
+from headdiv.nn.packing import MASKED
+from headdiv.tasks import TASKS, qa
+from headdiv.tasks.base import held_out_loss
+from headdiv.tasks.config import SpanConfig
+from headdiv.tasks.qa import best_span, predict, span_log_probabilities
+from headdiv.tasks.squad_scores import SIGNATURE
+
+TASK = TASKS["qa"]
+GRAZ = "Graz lies on the Mur. Its half-timbered clock  tower is 28 metres high."
+
+
+@pytest.fixture(scope="module")
+def run(home):
+    """Of the toy, with the model as it starts out."""
+    return untrained(small_config("qa"))
+
+
+@pytest.fixture
+def cut(tmp_path, monkeypatch):
+    """A run whose passages are cut off behind the clock tower; the second answer lies behind that."""
+    enter(monkeypatch, tmp_path)
+    asked = {"a": ("Which river?", "the Mur", "Mur"), "b": ("How high?", "28"), "c": ("What is old?", "clock  tower")}
+    files = {split: put_squad(tmp_path / f"{split}.json", (GRAZ, asked)) for split in ("train", "valid", "test")}
+    return untrained(small_config("qa", data={"name": "mine", "files": files, "context_words": 12}))
+
+
+class Perfect(nn.Module):
+    """All mass on the first gold answer; where it was cut off, on the first word."""
+
+    def __init__(self, split):
+        super().__init__()
+        self.answers = split.answers
+        self.output_weight = nn.Parameter(200 * torch.eye(2))
+
+    def forward(self, batch):
+        hidden = torch.zeros(batch.target_side.tokens, 2)
+        for start, number in zip(batch.target_side.offsets().tolist(), batch.numbers.tolist(), strict=True):
+            for side in (0, 1):
+                hidden[start + max(int(self.answers[number, side]), 0), side] = 1.0
+        return hidden
+
+
+class Guessing(Perfect):
+    """Every word is as likely as chance has it."""
+
+    def forward(self, batch):
+        return torch.randn(batch.target_side.tokens, 2, generator=torch.Generator().manual_seed(1))
+
+
+# ---- the loss
+
+
+def literal_log_p(hidden, weight, lengths):
+    """By question: for each word of its passage, the logarithms of both probabilities."""
+    rows, told = (hidden @ weight.T).tolist(), []
+    for length in lengths:
+        mine, rows = rows[:length], rows[length:]
+        totals = [math.log(sum(math.exp(row[side]) for row in mine)) for side in (0, 1)]
+        told.append([[row[side] - totals[side] for side in (0, 1)] for row in mine])
+    return told
+
+
+def some_hidden(batch, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(batch.target_side.tokens, 16, generator=generator)
+
+
+def test_probabilities_are_a_softmax_over_each_passage(run):
+    batch = make_qa_batch(run.corpus.test, range(9))
+    hidden, weight = some_hidden(batch), run.model.output_weight.detach()
+    found = span_log_probabilities(hidden, weight, batch)
+    lengths = batch.target_side.lengths.tolist()
+    assert found.shape == (9, max(lengths), 2)
+    for question, length, expected in zip(found, lengths, literal_log_p(hidden, weight, lengths), strict=True):
+        torch.testing.assert_close(question[:length], torch.tensor(expected), rtol=1e-5, atol=1e-5)
+        assert (question[length:] < MASKED / 2).all()
+    assert torch.equal(found.exp().sum(1).round(decimals=5), torch.ones(9, 2))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_the_loss_is_that_of_first_and_last_word(run, smoothing):
+    batch = make_qa_batch(run.corpus.train, range(7))
+    hidden = some_hidden(batch).requires_grad_()
+    weight = run.model.output_weight.detach()
+    losses = TASK.loss(lambda _: hidden, weight, batch, smoothing)
+    nll = uniform = 0.0
+    correct = 0
+    told = literal_log_p(hidden.detach(), weight, batch.target_side.lengths.tolist())
+    for log_p, gold in zip(told, batch.target_out.tolist(), strict=True):
+        likeliest = []
+        for side in (0, 1):
+            nll -= log_p[gold[side]][side]
+            uniform -= sum(word[side] for word in log_p) / len(log_p)
+            likeliest.append(max(range(len(log_p)), key=lambda i: log_p[i][side]))
+        correct += likeliest == gold
+    assert losses.nll.item() == pytest.approx(nll, rel=1e-5)
+    assert losses.loss.item() == pytest.approx((1 - smoothing) * nll + smoothing * uniform, rel=1e-5)
+    assert (int(losses.correct), losses.count, losses.tokens) == (correct, 7, len(hidden))
+    assert not losses.nll.requires_grad
+    losses.loss.backward()
+    # Each of a passage's softmaxes gives a gradient of sum 0 over its words, along the output weight.
+    sums = torch.stack([part.sum(0) for part in hidden.grad.split(batch.target_side.lengths.tolist())])
+    torch.testing.assert_close(sums, torch.zeros(7, 16), rtol=0, atol=1e-5)
+
+
+def test_a_right_answer_counts_once_both_words_are_right(run):
+    batch = make_qa_batch(run.corpus.train, range(20))
+    perfect = Perfect(run.corpus.train)
+    losses = TASK.loss(perfect, perfect.output_weight, batch)
+    assert (int(losses.correct), losses.nll.item()) == (20, pytest.approx(0.0, abs=1e-6))
+    for side in (0, 1):
+        wrong = batch.target_out.clone()
+        wrong[:5, side] += torch.where(wrong[:5, side] > 0, -1, 1)
+        assert int(TASK.loss(perfect, perfect.output_weight, batch.with_target(wrong)).correct) == 15
+
+
+# ---- the best span
+
+
+@given(st.data())
+def test_the_best_span_is_the_best_of_all(data):
+    L, longest = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 9))
+    log_p = []
+    for _ in range(data.draw(st.integers(1, 3))):
+        length = data.draw(st.integers(1, L))  # of the passage; the rest is masked
+        rows = [[-data.draw(st.integers(0, 3)) / 2 for _ in (0, 1)] for _ in range(length)]  # many ties
+        log_p.append(rows + [[MASKED, MASKED]] * (L - length))
+    expected = []
+    for rows in log_p:
+        best, found = -math.inf, None
+        for first in range(L):
+            for last in range(first, min(first + longest, L)):
+                if rows[first][0] + rows[last][1] > best:  # of equals the earliest, then the shortest
+                    best, found = rows[first][0] + rows[last][1], [first, last]
+        expected.append(found)
+    assert best_span(torch.tensor(log_p), longest).tolist() == expected
+
+
+# ---- answers
+
+
+def test_answers_are_pieces_of_the_passage(run):
+    model = Guessing(run.corpus.test).train()
+    found = predict(model, run.corpus.test, run.config.decode)
+    assert not model.training
+    assert list(found) == [question.id for question in run.corpus.test.questions]
+    lengths = set()
+    for question, offsets in zip(run.corpus.test.questions, run.corpus.test.offsets, strict=True):
+        start = question.context.index(found[question.id])
+        words = [i for i, (a, b) in enumerate(offsets) if a >= start and b <= start + len(found[question.id])]
+        assert 1 <= len(words) <= run.config.decode.max_answer_words
+        lengths.add(len(words))
+    assert len(lengths) > 1
+    shortest = predict(model, run.corpus.test, SpanConfig(max_answer_words=1))
+    assert all(len(answer.split()) == 1 for answer in shortest.values())
+
+
+def test_an_answer_keeps_the_white_space_of_its_passage(cut):
+    answers = predict(Perfect(cut.corpus.test), cut.corpus.test, cut.config.decode)
+    assert answers == {"a": "the Mur", "b": "Graz", "c": "clock  tower"}
+
+
+def test_the_gold_answers_score_a_hundred(run):
+    """From the batch to the characters, to the file, to the scores."""
+    config = run.config.model_copy(update={"decode": SpanConfig()})  # of any length
+    perfect = untrained(config, Perfect(run.corpus.test))
+    told = TASK.scores(perfect)
+    assert {name: told[name]["value"] for name in told} == {"em": 100.0, "f1": 100.0}
+    assert told["em"]["unit"] == told["f1"]["unit"] == "%"
+    assert told["em"]["signature"] == f"{SIGNATURE}; 20 questions"
+    found = held_out_loss(TASK, perfect.model, perfect.corpus, "test", config, "cpu")
+    assert found == {"nll": pytest.approx(0.0, abs=1e-6), "accuracy": 100.0}
+    (path,) = perfect.folder.glob("predictions-*.json")
+    assert read_json(path) == {question.id: question.answers[0].text for question in run.corpus.test.questions}
+    shown = examples(perfect, 4)
+    assert list(shown.columns) == ["passage", "question", "gold answers", "answer"]
+    for row, question in zip(shown.itertuples(index=False), run.corpus.test.questions, strict=False):
+        golds = list(dict.fromkeys(answer.text for answer in question.answers))
+        assert tuple(row) == (question.context, question.question, " | ".join(golds), golds[0])
+    assert len(shown) == 4
+
+
+def test_answers_are_kept_beside_the_model(run, monkeypatch):
+    answers = TASK.answers(run)
+    monkeypatch.setattr(qa, "predict", None)  # cannot be called
+    assert TASK.answers(run) == answers
+    with pytest.raises(TypeError, match="not callable"):  # answers of another length are sought
+        TASK.answers(untrained(run.config.model_copy(update={"decode": SpanConfig(max_answer_words=2)})))
+
+
+def test_a_question_typed_in_is_answered_as_in_the_test_set(run, cut):
+    answers = TASK.answers(run)
+    for question in run.corpus.test.questions[:6]:
+        assert answer(run, question.context, question.question) == answers[question.id]
+    read = GRAZ[: GRAZ.index(" is 28")]  # twelve words
+    assert answer(cut, GRAZ, "Which river?") == answer(cut, read, "Which river?") in read
+    for passage, question in ((" ", "Which river?"), (GRAZ, "\n")):
+        with pytest.raises(DataError, match=r"^a question and a passage of at least one word each are needed$"):
+            answer(cut, passage, question)
+
+
+# ---- batches, and answers behind the cut
+
+
+def test_a_batch_s_budget_counts_passages(run):
+    feed = TASK.feed(run.corpus, run.config)
+    batches = list(feed.epoch(0))
+    assert len(batches) == feed.batches(0) > 3
+    assert sorted(np.concatenate([batch.numbers for batch in batches])) == list(range(150))
+    # An end mark of each passage is counted, as in translation.
+    assert max(batch.target_side.tokens + len(batch.numbers) for batch in batches) <= 400
+    assert [b.numbers.tolist() for b in batches] != [b.numbers.tolist() for b in feed.epoch(1)]
+    again = TASK.feed(run.corpus, run.config)
+    assert [b.numbers.tolist() for b in batches] == [b.numbers.tolist() for b in again.epoch(0)]
+    for batch in batches:
+        assert (batch.source == END).sum() == len(batch.numbers)
+        assert batch.target_out.tolist() == run.corpus.train.answers[batch.numbers].tolist()
+
+
+def test_bucketed_batches_hold_passages_of_similar_length(run):
+    config = run.config.model_copy(update={"train": run.config.train.model_copy(update={"batching": "bucketed"})})
+    spread = [
+        sum(int(b.target_side.lengths.max() - b.target_side.lengths.min()) for b in TASK.feed(run.corpus, c).epoch(0))
+        for c in (config, run.config)
+    ]
+    assert spread[0] < spread[1] / 3
+
+
+def test_answers_that_were_cut_off_are_scored_but_not_learnt(cut):
+    assert cut.corpus.train.answers.tolist() == [[3, 4], [SKIP, SKIP], [10, 11]]
+    trained = [number for batch in TASK.feed(cut.corpus, cut.config).epoch(0) for number in batch.numbers.tolist()]
+    held_out = [n for batch in TASK.held_out(cut.corpus, "valid", cut.config) for n in batch.numbers.tolist()]
+    assert sorted(trained) == sorted(held_out) == [0, 2]
+    perfect = untrained(cut.config, Perfect(cut.corpus.test))
+    assert held_out_loss(TASK, perfect.model, cut.corpus, "valid", cut.config, "cpu")["accuracy"] == 100.0
+    told = TASK.scores(perfect)
+    assert (told["em"]["value"], told["f1"]["value"]) == (pytest.approx(200 / 3), pytest.approx(200 / 3))
+    assert told["em"]["signature"].endswith("; 3 questions")
+
+
+# ---- configuration, and from beginning to end
+
+
+def test_files_must_be_of_the_task():
+    with pytest.raises(ConfigError, match=r"^data\.name: 'multi30k' has no file for 'examples' in split 'train'"):
+        TASK.check_data(QAData(name="multi30k", valid="val", test="test_2016_flickr"))
+    TASK.check_data(QAData(name="toy"))
+    TASK.check_data(QAData(name="mine", files=dict.fromkeys(("train", "valid", "test"), "a.json")))
+
+
+def test_the_model_has_two_outputs_and_one_vocabulary(run):
+    words = len(run.corpus.vocabulary)
+    assert TASK.vocabulary(run.config.data) == (words,)
+    assert run.model.output_weight.shape == (2, 16)
+    assert run.model.source_embedding.num_embeddings == run.model.target_embedding.num_embeddings == words
+
+
+@pytest.mark.parametrize("variant", ["baseline", "direct-2"])
+def test_answers_are_learnt(home, variant):
+    config = small_config("qa", variant)
+    run = train(config)
+    metrics = evaluate(run)
+    scores, curve = metrics["scores"], metrics["curve"]
+    assert curve[-1]["training_loss"] < 0.9 * curve[0]["training_loss"]
+    assert scores["validation_nll"]["value"] < scores["unigram_nll"]["value"] - 0.1
+    assert scores["validation_nll"]["unit"] == "nats/answer"
+    assert {"em", "f1"} < set(scores)
+    assert all(told["signature"] for told in scores.values())
+    assert json.loads(json.dumps(metrics)) == metrics
+    assert metrics["data"]["test"]["answers_cut_off"] == 0
+    nll = held_out_loss(TASK, run.model, load_qa(config.data), "valid", config, "cpu")["nll"]
+    assert nll == pytest.approx(scores["validation_nll"]["value"], rel=1e-6)
+
+    expected = result(run.folder)
+    shutil.rmtree(run.folder)
+    assert result(train(config).folder) == expected

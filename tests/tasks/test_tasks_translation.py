@@ -1,0 +1,60 @@
+"""Translation in pieces, from typed text to text, and how case is scored."""
+
+import pytest
+from small_runs import untrained
+
+from headdiv.data.torchtext06 import token_bleu
+from headdiv.data.words import tokenize
+from headdiv.experiments.evaluation import apply
+from headdiv.tasks import TASKS, seq2seq
+
+TASK = TASKS["translation"]
+BOTH = [{"merges": None}, {"merges": 40}]
+
+
+@pytest.mark.parametrize("told", BOTH)
+def test_typed_text_is_read_as_the_corpus_was(project, monkeypatch, told):
+    run = untrained(project.config(data=told | {"lowercase": True}))
+    asked = []
+    monkeypatch.setattr(seq2seq, "translate", lambda model, sources, *_: asked.extend(sources) or [[]])
+    (source, _), *_ = run.corpus.test.text
+    assert apply(run, source) == ""
+    assert [words.tolist() for words in asked] == [run.corpus.test.pairs.source[0].tolist()]
+
+
+@pytest.mark.parametrize("told", BOTH)
+def test_outputs_are_text(project, told):
+    run = untrained(project.config(data=told | {"examples": 400}))
+    texts = [TASK.as_text(run, words.tolist()) for words in run.corpus.test.pairs.target]
+    known = [
+        text
+        for text, words in zip(texts, run.corpus.test.pairs.target, strict=True)
+        if "<unk>" not in run.corpus.target.decode(words)
+    ]
+    assert known
+    assert set(known) <= {target for _, target in run.corpus.test.text}
+    assert not any("@@" in text for text in texts)
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_case_is_folded_by_the_score_and_its_signature_says_so(project, lowercase):
+    run = untrained(project.config(data={"lowercase": lowercase}))
+    references = TASK.references(run)
+    assert references == [target for _, target in run.corpus.test.text]
+    folded = [line.lower() for line in references]
+    assert folded != references
+    told = TASK.score_lines(run, folded)
+    case = "lc" if lowercase else "mixed"
+    assert [f"case:{case}" in told[name]["signature"] for name in ("bleu", "chrf")] == [True, True]
+    values = [told[name]["value"] for name in ("bleu", "chrf", "bleu_tokens")]
+    assert (values == pytest.approx([100, 100, 100])) == lowercase
+    assert ("lower case" in told["bleu_tokens"]["signature"]) == lowercase
+
+
+@pytest.mark.parametrize("split_dashes", [False, True])
+def test_tokens_are_scored_with_the_dashes_of_the_corpus(project, split_dashes):
+    run = untrained(project.config(data={"split_dashes": split_dashes}))
+    references = TASK.references(run)
+    lines = [line.replace(" ", "-", 1) for line in references]
+    sides = [[tokenize(line, "de", split_dashes=split_dashes) for line in side] for side in (lines, references)]
+    assert TASK.score_lines(run, lines)["bleu_tokens"]["value"] == pytest.approx(token_bleu(*sides))

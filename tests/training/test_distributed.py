@@ -1,0 +1,231 @@
+"""Two ranks with half a batch each give what one rank with the whole batch gives."""
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+import torch
+from conftest import Project, enter
+from safetensors.torch import load_file
+from torch import nn
+
+from headdiv.core import distributed
+from headdiv.core.files import read_json
+from headdiv.experiments.profiles import run_config
+from headdiv.experiments.running import run_folder, train
+from headdiv.gha import covariance
+from headdiv.nn.batch_norm import BatchNorm
+
+PROFILE = """
+title: ranks
+seeds: [1]
+experiments:
+  deacon/translation:
+    data: {name: toy, examples: 60, held_out: 8, min_frequency: 1}
+    model: {d_model: 16, heads: 4, encoder_layers: 1, decoder_layers: 1, d_ff: 16, dropout: 0.0}
+    # A large ε keeps Adam from turning the noise of gradients that are zero into whole steps.
+    train: {epochs: 2, tokens_per_batch: 150, learning_rate: 0.001, warmup_steps: 5, epsilon: 1.0e-3}
+    variants: [baseline, d3, n3, dpp, mixing, rotation]
+    define:
+      d3: {name: deacon, architecture: direct, m: 3}
+      n3: {name: deacon, architecture: nonlinear, m: 3}
+      dpp: {name: dpp, term: output}
+      mixing: {name: mixing, start: 0.4}
+      rotation: {name: dynamic-rotation, choice: hard, swaps: 1}  # the second rank has no batch to look at
+  deacon/lm:
+    data: {name: toy, examples: 200, vocabulary_size: 300, context: 16, epoch_tokens: 640, block: 8}
+    model: {d_model: 16, heads: 4, d_ff: 16, layers: 1, dropout: 0.0}
+    train: {epochs: 2, tokens_per_batch: 128, learning_rate: 0.001, warmup_steps: 5, epsilon: 1.0e-3}
+    decode: {prompt_tokens: 4, new_tokens: 4}
+    variants: [a2]
+    define:
+      a2: {name: deacon, architecture: average, m: 2}
+"""
+
+
+def launch(ranks, *arguments, home, **environment):
+    """Run Python with these arguments in so many ranks at once; the outputs, after all ended well."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = os.environ | {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    shared |= {"HEADDIV_HOME": str(home), "HEADDIV_DEVICE": "cpu", "OMP_NUM_THREADS": "1"} | environment
+    started = [
+        subprocess.Popen(
+            [sys.executable, *arguments],
+            env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    told = [process.communicate(timeout=200)[0] for process in started]
+    assert [process.returncode for process in started] == [0] * ranks, "\n".join(told)
+    return told
+
+
+PARTS = """
+import sys, torch
+from safetensors.torch import load_file, save_file
+from headdiv.core import distributed
+from headdiv.batch_norm import BatchNorm
+from headdiv.gha import covariance, pooled_covariance
+given = load_file(sys.argv[1])
+with distributed.process_group(torch.device("cpu")):
+    rank = distributed.rank()
+    told = {}
+    for name in ("flat", "deep"):
+        x = given[name][rank * 5 : (rank + 1) * 5 + rank].clone().requires_grad_()  # 5 rows and 6 rows
+        norm = BatchNorm(x.shape[1]).double().train()
+        y = norm(x)
+        (y * given[name + ".weight"][rank * 5 : (rank + 1) * 5 + rank]).sum().backward()
+        told |= {name + ".y": y, name + ".grad": x.grad}
+        told |= {name + ".mean": norm.running_mean, name + ".var": norm.running_var}
+    rows = given["flat"][rank * 5 : (rank + 1) * 5 + rank]
+    told["C"] = pooled_covariance(torch.tensor(float(len(rows)), dtype=torch.float64), rows.mean(0), covariance(rows))
+    told["gathered"] = distributed.gathered(torch.tensor([rank, 7]))
+    told["numbers"] = torch.tensor([*distributed.total_numbers(rank + 1.0, 2.0), float(distributed.agreed(rank == 0)),
+                                    float(distributed.agreed(rank == 1))], dtype=torch.float64)
+    save_file({key: value.detach().contiguous() for key, value in told.items()}, f"{sys.argv[2]}/{rank}.safetensors")
+"""
+
+
+def test_statistics_are_those_of_all_rows(tmp_path):
+    torch.manual_seed(1)
+    shapes = {"flat": (11, 3), "deep": (11, 3, 4)}
+    given = {name: torch.randn(shape, dtype=torch.float64) * 3 + 1 for name, shape in shapes.items()}
+    given |= {f"{name}.weight": torch.randn(shape, dtype=torch.float64) for name, shape in shapes.items()}
+    from safetensors.torch import save_file
+
+    save_file(given, tmp_path / "given")
+    launch(2, "-c", PARTS, str(tmp_path / "given"), str(tmp_path), home=tmp_path)
+    ranks = [load_file(tmp_path / f"{rank}.safetensors") for rank in range(2)]
+    for name in shapes:
+        whole = nn.BatchNorm1d(3).double().train()
+        x = given[name].clone().requires_grad_()
+        y = whole(x)
+        (y * given[f"{name}.weight"]).sum().backward()
+        for key, expected in (("y", y), ("grad", x.grad)):
+            torch.testing.assert_close(torch.cat([told[f"{name}.{key}"] for told in ranks]), expected.detach())
+        for told in ranks:
+            torch.testing.assert_close(told[f"{name}.mean"], whole.running_mean)
+            torch.testing.assert_close(told[f"{name}.var"], whole.running_var)
+    for told in ranks:
+        torch.testing.assert_close(told["C"], covariance(given["flat"]))
+        assert told["gathered"].tolist() == [[0, 7], [1, 7]]
+        assert told["numbers"].tolist() == [3.0, 4.0, 1.0, 0.0]
+
+
+def test_one_rank_is_alone():
+    values = torch.tensor([1.0, 2.0], requires_grad=True)
+    assert distributed.total(values) is values
+    assert distributed.total_numbers(1, 2.5) == [1, 2.5]
+    assert distributed.gathered(torch.tensor([3])).tolist() == [[3]]
+    assert (distributed.world(), distributed.rank(), distributed.is_first()) == (1, 0, True)
+    assert distributed.agreed(True)
+    assert not distributed.agreed(False)
+
+
+def test_on_one_rank_the_norm_is_torchs_own():
+    torch.manual_seed(1)
+    x = torch.randn(7, 3)
+    ours, theirs = BatchNorm(3), nn.BatchNorm1d(3)
+    assert torch.equal(ours(x), theirs(x))
+    assert torch.equal(ours.running_var, theirs.running_var)
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A project with the profile above, where one rank trains; and the folder of another, for several."""
+    for name in ("one", "many"):
+        Project(tmp_path / name).write_config("ranks", PROFILE)
+        (tmp_path / name / "Snakefile").touch()
+    enter(monkeypatch, tmp_path / "one")
+    return tmp_path
+
+
+def train_on(ranks, home, experiment, variant, **environment):
+    return launch(ranks, "-m", "headdiv", "train", experiment, variant, "--profile", "ranks", home=home, **environment)
+
+
+def largest_difference(one, other):
+    one, other = (load_file(folder / "model.safetensors") for folder in (one, other))
+    assert one.keys() == other.keys()
+    return max((one[key].double() - other[key].double()).abs().max().item() for key in one)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("experiment", "variant"),
+    [
+        ("deacon/translation", "baseline"),
+        ("deacon/translation", "d3"),
+        ("deacon/translation", "n3"),
+        ("deacon/translation", "dpp"),
+        ("deacon/translation", "mixing"),
+        ("deacon/translation", "rotation"),
+        ("deacon/lm", "a2"),
+    ],
+)
+def test_two_ranks_train_what_one_trains(home, experiment, variant):
+    config = run_config("ranks", experiment, variant, 1)
+    alone = train(config)
+    first, second = train_on(2, home / "many", experiment, variant)
+    folder = home / "many" / "work" / alone.folder.name
+    assert largest_difference(alone.folder, folder) < 1e-5
+    record = read_json(folder / "training.json")
+    assert record["provenance"]["ranks"] == 2
+    for mine, theirs in zip(alone.record["curve"], record["curve"], strict=True):
+        assert mine.pop("method", None) == theirs.pop("method", None)  # swaps, which are nested
+        assert mine == pytest.approx(theirs, rel=1e-4)
+    assert "perplexity" in first or "bleu" in first
+    assert second == ""  # one of them speaks
+    metrics = home / "many" / "results" / "ranks" / experiment / variant / "seed1" / "metrics.json"
+    assert read_json(metrics)["hash"] == alone.folder.name
+
+
+KILL = """
+import os, signal, sys
+from headdiv import checkpoints, distributed
+from headdiv.__main__ import main
+save = checkpoints.save
+def save_and_die(folder, step, *rest):
+    save(folder, step, *rest)
+    distributed.wait()
+    if step >= 7:  # in the middle of the second epoch
+        os._exit(0)
+checkpoints.save = save_and_die
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ranks", "later"), [(2, 1), (2, 4), (1, 2)])
+@pytest.mark.parametrize(("experiment", "variant"), [("deacon/translation", "d3"), ("deacon/lm", "a2")])
+def test_any_number_of_ranks_goes_on_from_a_checkpoint(home, ranks, later, experiment, variant):
+    text = PROFILE.replace("epsilon: 1.0e-3", "epsilon: 1.0e-3, checkpoint_seconds: 1.0e-6")
+    for name in ("one", "many"):
+        Project(home / name).write_config("ranks", text)
+    config = run_config("ranks", experiment, variant, 1)
+    many = home / "many"
+    arguments = ("train", experiment, variant, "--profile", "ranks")
+    launch(ranks, "-c", KILL, *arguments, home=many)
+    (checkpoint,) = (many / "work" / run_folder(config).name / "checkpoints").iterdir()
+    assert checkpoint.name == "step7"
+    told = train_on(later, many, experiment, variant)
+    assert "going on from step 7" in told[0]
+    alone = train(config)
+    assert largest_difference(alone.folder, many / "work" / alone.folder.name) < 1e-5
+
+
+def test_a_batch_must_have_windows_for_every_rank(monkeypatch):
+    from headdiv.core.errors import ConfigError
+    from headdiv.tasks.lm import StreamFeed
+
+    monkeypatch.setattr(distributed, "world", lambda: 4)
+    with pytest.raises(ConfigError) as found:
+        StreamFeed(None, 3, 10, None)
+    assert str(found.value) == "train.tokens_per_batch: a batch has 3 windows, too few for 4 ranks"

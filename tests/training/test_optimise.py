@@ -1,0 +1,185 @@
+"""A step against AdamW and its schedule written out."""
+
+import math
+
+import pytest
+import torch
+
+from headdiv.core.errors import TrainingError
+from headdiv.methods import make_method
+from headdiv.methods.deacon import pca_layers
+from headdiv.nn.batching import Pairs, make_batch
+from headdiv.nn.config import ModelConfig
+from headdiv.nn.losses import Losses, linear_cross_entropy
+from headdiv.nn.transformer import Transformer, initialise
+from headdiv.tasks import TASKS
+from headdiv.training.config import TrainConfig
+from headdiv.training.optimiser import Learner, rate_factor
+
+BASELINE = {"name": "baseline"}
+DIRECT = {"name": "deacon", "architecture": "direct", "m": 2, "gha_steps": 10}
+MODEL = ModelConfig(d_model=12, heads=3, encoder_layers=1, decoder_layers=1, d_ff=10, dropout=0.0)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "warmup", "factors"),
+    [
+        ("constant", 4, [0.25, 0.5, 0.75, 1, 1, 1, 1, 1, 1, 1]),
+        ("linear", 4, [0.25, 0.5, 0.75, 1, 6 / 7, 5 / 7, 4 / 7, 3 / 7, 2 / 7, 1 / 7]),
+        ("inverse_sqrt", 4, [0.25, 0.5, 0.75, 1, *(2 / math.sqrt(n) for n in range(5, 11))]),
+        ("constant", 0, [1] * 10),
+        ("linear", 1, [1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]),
+        ("linear", 0, [1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]),
+        ("inverse_sqrt", 0, [1 / math.sqrt(n) for n in range(1, 11)]),
+        ("linear", 100, [n / 100 for n in range(1, 11)]),
+    ],
+)
+def test_the_rate_by_step(schedule, warmup, factors):
+    config = TrainConfig(schedule=schedule, warmup_steps=warmup)
+    assert [rate_factor(config, step, 10) for step in range(1, 11)] == pytest.approx(factors)
+
+
+def test_the_rate_stays_usable_beyond_the_planned_end():
+    assert rate_factor(TrainConfig(schedule="linear", warmup_steps=4), 12, 10) == 0.0
+
+
+def learner(method, dtype=torch.float32, **options):
+    made = make_method(method)
+    model = Transformer(MODEL, 15, 15, made).to(dtype)
+    initialise(model, 1)
+    return Learner(TASKS["translation"], model, made, TrainConfig(schedule="constant", **options))
+
+
+def batch(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, 6, (2, 6), generator=generator).tolist()
+    sides = [[torch.randint(4, 15, (n,), generator=generator).numpy() for n in side] for side in lengths]
+    return make_batch(Pairs(*sides), range(6))
+
+
+def literal_adamw(p, g, state, step, rate, beta1, beta2, epsilon, decay):
+    """Loshchilov and Hutter 2019, Algorithm 2."""
+    m, v = state
+    m = beta1 * m + (1 - beta1) * g
+    v = beta2 * v + (1 - beta2) * g**2
+    m_hat, v_hat = m / (1 - beta1**step), v / (1 - beta2**step)
+    return p - rate * decay * p - rate * m_hat / (v_hat.sqrt() + epsilon), (m, v)
+
+
+@pytest.mark.parametrize("clip", [None, 0.05])
+@pytest.mark.parametrize("method", [BASELINE, DIRECT])
+def test_everything_but_w_takes_a_literal_adamw_step(method, clip):
+    options = {"learning_rate": 0.01, "betas": (0.8, 0.9), "epsilon": 1e-6, "weight_decay": 0.1, "clip_norm": clip}
+    learn = learner(method, torch.float64, **options, warmup_steps=4)
+    model, told = learn.model, {}
+    own = {name for name, _ in model.named_parameters() if name.endswith(".w")}
+    assert len(own) == (3 if method is DIRECT else 0)
+    expected = {name: p.detach().clone() for name, p in model.named_parameters()}
+    state = {name: (torch.zeros_like(p), torch.zeros_like(p)) for name, p in expected.items()}
+    learn.method.after_backward = lambda model, progress: told.update(progress=progress)  # w is left as it is
+    for number in (1, 2, 3):
+        b = batch(number)
+        model.zero_grad()
+        loss, nll, correct = linear_cross_entropy(model(b), model.output_weight, b.target_out)
+        (loss / len(b.target_out)).backward()
+        grads = {name: p.grad.clone() for name, p in model.named_parameters() if name not in own}
+        norm = sum(g.square().sum() for g in grads.values()).sqrt()
+        if clip:
+            assert norm > clip
+            grads = {name: g * clip / norm for name, g in grads.items()}
+        for name, g in grads.items():
+            rate = 0.01 * number / 4
+            expected[name], state[name] = literal_adamw(
+                expected[name], g, state[name], number, rate, 0.8, 0.9, 1e-6, 0.1
+            )
+        sums = learn.step(b, number, 30)
+        assert told == {"progress": (number - 1) / 30}
+        assert (sums.count, sums.tokens, sums.correct) == (len(b.target_out), len(b.target_out), int(correct))
+        assert (sums.loss, sums.nll) == pytest.approx((loss.item(), nll.item()))
+        for name, p in model.named_parameters():
+            torch.testing.assert_close(p.detach(), expected[name], atol=1e-7, rtol=1e-5)
+            if name in own:
+                assert torch.equal(p, expected[name])
+
+
+def test_w_is_the_methods_alone():
+    learn = learner(DIRECT, weight_decay=0.5)
+    layers = pca_layers(learn.model).values()
+    optimised = {id(p) for group in learn.optimiser.param_groups for p in group["params"]}
+    assert {id(p) for p in learn.model.parameters()} - optimised == {id(layer.w) for layer in layers}
+    before = [layer.w.detach().clone() for layer in layers]
+    learn.step(batch(), 1, 10)
+    for layer, w in zip(layers, before, strict=True):
+        assert (layer.w - w).norm().item() == pytest.approx(0.2, rel=1e-4)  # δP, whatever rate and decay
+
+
+def test_label_smoothing_is_trained_on_and_nll_is_without():
+    b = batch()
+    plain, smooth = (learner(BASELINE, label_smoothing=s).step(b, 1, 10) for s in (0.0, 0.3))
+    assert plain.loss == plain.nll == pytest.approx(smooth.nll)
+    assert smooth.loss != pytest.approx(smooth.nll, rel=1e-3)
+
+
+class Weighed(type(TASKS["translation"])):
+    """Counts each sentence as one prediction, as question answering does."""
+
+    def loss(self, model, weight, batch, smoothing=0.0):
+        found = super().loss(model, weight, batch, smoothing)
+        return Losses(found.loss, found.nll, found.correct, count=len(batch.numbers), tokens=found.tokens)
+
+
+def test_the_gradient_is_of_the_mean_over_the_predictions():
+    """A task says what it counts; tokens are for speed alone."""
+    b, gradients, told = batch(), [], []
+    for task in (TASKS["translation"], Weighed()):
+        learn = learner(BASELINE, clip_norm=None)
+        learn.task = task
+        told.append(learn.step(b, 1, 10))
+        gradients.append(learn.model.output_weight.grad.clone())
+    assert (told[1].count, told[1].tokens) == (6, told[0].tokens)
+    assert told[1].loss == pytest.approx(told[0].loss)
+    torch.testing.assert_close(gradients[1] * 6, gradients[0] * told[0].count)
+
+
+TAIL = "at step 7; nothing was recorded (try a smaller train.learning_rate or train.clip_norm)"
+
+
+@pytest.mark.parametrize("method", [BASELINE, DIRECT])
+def test_a_loss_that_is_not_finite_stops_the_step(method):
+    learn = learner(method)
+    with torch.no_grad():
+        learn.model.decoder[0].feed_forward[0].weight[0, 0] = math.nan
+    before = {name: tensor.clone() for name, tensor in learn.model.named_parameters()}
+    with pytest.raises(TrainingError) as found:
+        learn.step(batch(), 7, 10)
+    assert str(found.value) == f"the loss is nan {TAIL}"
+    for name, p in learn.model.named_parameters():
+        assert torch.equal(p.nan_to_num(-1), before[name].nan_to_num(-1)), name
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_gradient_that_is_not_finite_stops_the_step(value):
+    learn = learner(DIRECT)
+    learn.model.encoder[0].feed_forward[0].weight.register_hook(lambda grad: torch.full_like(grad, value))
+    before = {name: tensor.clone() for name, tensor in learn.model.named_parameters()}
+    with pytest.raises(TrainingError) as found:
+        learn.step(batch(), 7, 10)
+    assert str(found.value) == f"the norm of the gradient is {value} {TAIL}"
+    assert all(torch.equal(p, before[name]) for name, p in learn.model.named_parameters())
+
+
+def test_a_gradient_of_w_that_is_not_finite_stops_the_step():
+    learn = learner(DIRECT)
+    next(iter(pca_layers(learn.model).values())).w.register_hook(lambda grad: torch.full_like(grad, math.nan))
+    before = {name: tensor.clone() for name, tensor in learn.model.named_parameters()}
+    with pytest.raises(TrainingError) as found:
+        learn.step(batch(), 7, 10)
+    assert str(found.value) == f"the norm of the gradient is nan {TAIL}"
+    assert all(torch.equal(p, before[name]) for name, p in learn.model.named_parameters())
+
+
+def test_bfloat16_stays_close_to_float32():
+    b = batch()
+    sums = [learner(DIRECT, precision=precision).step(b, 1, 10) for precision in ("float32", "bfloat16")]
+    assert sums[1].loss == pytest.approx(sums[0].loss, rel=0.02)
+    assert sums[1].loss != sums[0].loss
