@@ -54,7 +54,7 @@ EXAMPLES = {
 
 def watched_pass(model, method, batch, progress=0.5):
     """Hidden states of a pass through the model, and what the method adds to the loss (0 where it adds nothing)."""
-    watched = method.watches()
+    watched = method.required_records()
     if watched == "nothing":
         hidden, records = model(batch), []
     else:

@@ -7,7 +7,7 @@ from headdiv.nn.attention import record_heads
 from headdiv.nn.batching import make_batch
 from headdiv.tasks import TASKS
 
-MARKS = TASKS["translation"].marks
+MARKS = TASKS["translation"].special_tokens
 
 
 def observe(model, pairs, batches, window=48):

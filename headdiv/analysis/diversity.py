@@ -83,7 +83,7 @@ class Seen(Protocol):
     """What the heads did with one batch: see `headdiv.methods.base.Observed`."""
 
     records: list[HeadRecord]
-    marks: dict[str, tuple[Tensor, Tensor]]
+    special_tokens: dict[str, tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Words:
     outputs: Tensor
 
 
-Sums = dict[str, Tensor]  # over words, float64; "queries" is how many words
+HeadSums = dict[str, Tensor]  # over words, float64; "queries" is how many words
 
 
 @dataclass
@@ -144,8 +144,8 @@ def measure_heads(observed: Iterable[Seen], model: nn.Module | None = None) -> l
 
 @torch.no_grad()
 def pooled_sums(
-    observed: Iterable[Seen], sums_of: Callable[[Words], Sums], model: nn.Module | None = None
-) -> list[tuple[AttentionSpec, Sums]]:
+    observed: Iterable[Seen], sums_of: Callable[[Words], HeadSums], model: nn.Module | None = None
+) -> list[tuple[AttentionSpec, HeadSums]]:
     """Sums over the words that all ranks see, by module; arguments as in `measure_heads`.
 
     Args:
@@ -153,13 +153,13 @@ def pooled_sums(
         sums_of: the sums over a batch; of no words they are zeros of the same shapes.
         model: whose heads these are.
     """
-    found: dict[AttentionSpec, Sums] = {}
+    found: dict[AttentionSpec, HeadSums] = {}
     for module in [] if model is None else attention_modules(model):
         H, K, like = module.spec.heads, module.spec.d_head, module.in_projection.weight
         found[module.spec] = sums_of(Words(like.new_zeros(0, H, 1), like.new_zeros(0, H, 1), like.new_zeros(0, H, K)))
     for seen in observed:
         for record in seen.records:
-            sums = sums_of(words_of(record, *seen.marks.get(record.spec.kind, (None, None))))
+            sums = sums_of(words_of(record, *seen.special_tokens.get(record.spec.kind, (None, None))))
             if record.spec in found:
                 sums = {name: value + sums[name] for name, value in found[record.spec].items()}
             found[record.spec] = sums
@@ -194,7 +194,7 @@ def words_of(record: HeadRecord, query_marks: Tensor | None = None, key_marks: T
     return Words(weights, counted, outputs)
 
 
-def basic_sums(words: Words) -> Sums:
+def basic_sums(words: Words) -> HeadSums:
     """What `Measured` holds, summed over words."""
     outputs = words.outputs
     unit = torch.nn.functional.normalize(outputs, dim=-1)
@@ -208,7 +208,7 @@ def basic_sums(words: Words) -> Sums:
     return {"queries": queries, **{name: x.sum(0, dtype=torch.float64) for name, x in sums.items()}}
 
 
-def means(sums: Sums) -> dict[str, Any]:
+def means(sums: HeadSums) -> dict[str, Any]:
     """Sums over words divided by their number, which is kept as an integer; zeros where there were no words."""
     queries = int(sums["queries"])
     return {"queries": queries} | {name: x / max(queries, 1) for name, x in sums.items() if name != "queries"}

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headdiv.analysis.diversity import Measured, Seen, Sums, Words, basic_sums, means, pooled_sums
+from headdiv.analysis.diversity import HeadSums, Measured, Seen, Words, basic_sums, means, pooled_sums
 from headdiv.nn.attention import AttentionSpec
 
 BLOCK = 1 << 17  # numbers of all pairs that are worked on at a time, so that they stay in the processor's cache
@@ -25,7 +25,7 @@ STILL = 1e-12  # a variance below this share of the mean square is what rounding
 
 
 @dataclass
-class Compared(Measured):
+class HeadComparison(Measured):
     """`Measured`, and how alike two heads are in what they say over the whole split, and in where they look.
 
     ``Z_i`` below is the matrix of a head's outputs, (T, K), with the mean of each column taken off. A head whose
@@ -53,7 +53,9 @@ class Compared(Measured):
     effective_rank: float
 
 
-def compare_heads(observed: Iterable[Seen], model: nn.Module | None = None) -> list[tuple[AttentionSpec, Compared]]:
+def compare_heads(
+    observed: Iterable[Seen], model: nn.Module | None = None
+) -> list[tuple[AttentionSpec, HeadComparison]]:
     """All measures of every module, in the order of a forward pass; read as by `measure_heads`.
 
     Args:
@@ -63,8 +65,8 @@ def compare_heads(observed: Iterable[Seen], model: nn.Module | None = None) -> l
     return [(spec, _compared(sums)) for spec, sums in pooled_sums(observed, all_sums, model)]
 
 
-def all_sums(words: Words) -> Sums:
-    """What `Compared` is made of, summed over words."""
+def all_sums(words: Words) -> HeadSums:
+    """What `HeadComparison` is made of, summed over words."""
     outputs = words.outputs.flatten(1).double()  # (T, H·K): differences of large sums are taken of it
     T, H, L = words.weights.shape
     sample = words.weights[:: max(1, math.ceil(T * H * (H - 1) // 2 * L / MOST))]
@@ -93,7 +95,7 @@ def js_sum(weights: Tensor) -> Tensor:
     return matrix + matrix.T
 
 
-def _compared(sums: Sums) -> Compared:
+def _compared(sums: HeadSums) -> HeadComparison:
     told = means(sums)
     mean, products, H = told.pop("outputs"), told.pop("products"), len(told["confidence"])
     covariance = products - torch.outer(mean, mean)  # (H·K, H·K)
@@ -102,7 +104,7 @@ def _compared(sums: Sums) -> Compared:
     blocks = covariance.view(H, -1, H, len(mean) // H).transpose(1, 2)  # (H, H, K, K)
     shared = blocks.diagonal(dim1=2, dim2=3).sum(-1)  # (H, H)
     aligned = blocks.square().sum((2, 3))  # (H, H)
-    return Compared(
+    return HeadComparison(
         **told,
         correlation=_normalised(shared).clamp_(-1, 1),
         cka=_normalised(aligned).clamp_(0, 1),
@@ -118,7 +120,7 @@ def _normalised(products: Tensor) -> Tensor:
 
 
 def effective_rank(covariance: Tensor) -> float:
-    """That of centred rows, from their covariance up to a factor, (n, n): 1 to n; 0 for zeros. See `Compared`."""
+    """That of centred rows, from their covariance up to a factor, (n, n): 1 to n; 0 for zeros. See `HeadComparison`."""
     sigma = torch.linalg.eigvalsh(covariance).clamp_min(0).sqrt()
     if not sigma.any():
         return 0.0
@@ -138,7 +140,7 @@ BY_HEAD = ("confidence", "entropy")
 BY_PAIR = ("cosine", "l2", "correlation", "cka", "js")
 
 
-def by_place(found: Iterable[tuple[AttentionSpec, Compared]]) -> dict[str, dict[str, Any]]:
+def by_place(found: Iterable[tuple[AttentionSpec, HeadComparison]]) -> dict[str, dict[str, Any]]:
     """Measures as JSON, by place ("encoder 1", "cross 2"), with six decimals."""
     return {
         spec.place: {
@@ -150,7 +152,7 @@ def by_place(found: Iterable[tuple[AttentionSpec, Compared]]) -> dict[str, dict[
     }
 
 
-def averages(measured: Compared) -> dict[str, float]:
+def averages(measured: HeadComparison) -> dict[str, float]:
     """One number for each measure of a module: means over heads, and over the pairs of different heads."""
     return {
         "queries": measured.queries,

@@ -70,7 +70,7 @@ class RemoteFile(_Entry):
         return self.sha256 or self.md5 or ""
 
 
-class Split(_Entry):
+class SplitEntry(_Entry):
     """How many examples a split holds, and which file plays which part (``{"en": "train.en.gz"}``)."""
 
     count: pydantic.PositiveInt
@@ -86,7 +86,7 @@ class DataSet(_Entry):
     homepage: Address
     citation: str
     files: dict[Name, RemoteFile]
-    splits: dict[str, Split]
+    splits: dict[str, SplitEntry]
 
     @pydantic.model_validator(mode="after")
     def _files_of_splits_are_listed(self) -> Self:

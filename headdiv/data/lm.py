@@ -25,7 +25,7 @@ from headdiv.data.text_pairs import TOY_SEED, unigram_nll
 
 TOY_EXAMPLES = 3000  # documents
 
-Measure = Callable[[Any, Bpe, np.ndarray, HeldOut], dict[str, Any]]
+TextMeasure = Callable[[Any, Bpe, np.ndarray, HeldOut], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def next_tokens(config: LMData, bpe: Bpe, seen: np.ndarray, text: HeldOut) -> di
     return {"unigram_nll": unigram_nll(seen, targets, bpe.size)}
 
 
-def load_lm(config: LMData, measure: Measure = next_tokens) -> LMCorpus:
+def load_lm(config: LMData, measure: TextMeasure = next_tokens) -> LMCorpus:
     """Read what is prepared; train the tokeniser and encode the held-out text where that has not been done.
 
     Args:
@@ -91,7 +91,7 @@ def _files(config: LMData, folder: Path) -> dict[str, list[Path]]:
     return {split: list(chain(*files.values())) for split, files in sources.locate(config).items()}
 
 
-def _prepare(config: LMData, folder: Path, measure: Measure) -> dict[str, Any]:
+def _prepare(config: LMData, folder: Path, measure: TextMeasure) -> dict[str, Any]:
     if config.files is None and config.name == "toy":
         toy_shards.write_shards(folder / "shards", config.examples or TOY_EXAMPLES, TOY_SEED)
     files, refusals = _files(config, folder), Refusals(config.strict)

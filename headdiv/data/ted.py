@@ -19,7 +19,7 @@ from xml.parsers.expat import ErrorString
 
 from headdiv.core.errors import DataError
 from headdiv.data import archives, text
-from headdiv.data.text import Side
+from headdiv.data.text import TextSide
 
 TAGS = "train.tags"
 SETS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")  # together the test set
@@ -30,7 +30,7 @@ DECLARATIONS = ("<!DOCTYPE", "<!ENTITY")
 LARGEST = 1 << 28  # bytes of a member; a larger one is refused
 
 
-def read_side(path: Path | str) -> Side:
+def read_side(path: Path | str) -> TextSide:
     """Read one side of a parallel text in the form that its name tells.
 
     ``*.xml`` is a TED test set, ``train.tags.*`` is tagged training text, all else has one sentence a line.
@@ -56,7 +56,7 @@ def languages_of(archive: Path | str) -> set[str] | None:
 
 def read_archive(
     archive: Path | str, source: str, target: str, part: Literal["train", "test"]
-) -> list[tuple[Side, Side]]:
+) -> list[tuple[TextSide, TextSide]]:
     """Read the training text or the test sets of one pair of languages, without unpacking the archive to disk.
 
     The archive of de-en serves both directions. Only regular members of the expected names are read; links,
@@ -131,11 +131,11 @@ def _is_xml(file_name: str) -> bool:
     return file_name.removesuffix(".gz").endswith(".xml")
 
 
-def _parsed(content: bytes, file_name: str, name: str) -> Side:
+def _parsed(content: bytes, file_name: str, name: str) -> TextSide:
     return _from_xml(content, name) if _is_xml(file_name) else _from_tags(content, name)
 
 
-def _from_tags(content: bytes, name: str) -> Side:
+def _from_tags(content: bytes, name: str) -> TextSide:
     """Lines about the talk are left out; of titles and descriptions the marks are taken off."""
     kept = [
         (number, MARKS.sub("", line).strip())
@@ -144,10 +144,10 @@ def _from_tags(content: bytes, name: str) -> Side:
     ]
     if not kept:
         raise DataError(f"{name}: there is no sentence, expected one a line")
-    return Side(name, [sentence for _, sentence in kept], [number for number, _ in kept])
+    return TextSide(name, [sentence for _, sentence in kept], [number for number, _ in kept])
 
 
-def _from_xml(content: bytes, name: str) -> Side:
+def _from_xml(content: bytes, name: str) -> TextSide:
     """The text of every ``<seg>``, with the typographic apostrophe as the plain one."""
     # As text, so that no declared encoding can hide what is looked for here: nothing that a file declares is
     # ever resolved.
@@ -172,4 +172,4 @@ def _from_xml(content: bytes, name: str) -> Side:
             places.append(f"doc {doc}, seg {element.get('id', '?')}")
     if not sentences:
         raise DataError(f"{name}: there is no <seg>, expected one for each sentence")
-    return Side(name, sentences, places, unit="segment")
+    return TextSide(name, sentences, places, unit="segment")

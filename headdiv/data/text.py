@@ -17,7 +17,7 @@ from headdiv.data.refusals import Refusals
 
 
 @dataclass(frozen=True)
-class Side:
+class TextSide:
     """One side of a parallel text: the sentences of a file, and where each stands.
 
     Attributes:
@@ -103,8 +103,8 @@ def _decode(line: bytes, name: str, number: int, offset: int) -> str:
 
 
 def read_parallel(
-    source: Path | str | Side,
-    target: Path | str | Side,
+    source: Path | str | TextSide,
+    target: Path | str | TextSide,
     *,
     expected: int | None = None,
     refusals: Refusals | None = None,
@@ -124,7 +124,7 @@ def read_parallel(
             or not the expected number, or a sentence is empty or only white space.
     """
     refusals = refusals or Refusals()
-    sides = source, target = [side if isinstance(side, Side) else plain(side) for side in (source, target)]
+    sides = source, target = [side if isinstance(side, TextSide) else plain(side) for side in (source, target)]
     if len(source.sentences) != len(target.sentences):
         raise DataError(_unequal(source, target))
     pairs = list(zip(source.sentences, target.sentences, strict=True))
@@ -142,13 +142,13 @@ def read_parallel(
     return kept
 
 
-def plain(path: Path | str) -> Side:
+def plain(path: Path | str) -> TextSide:
     """A file of one sentence a line; errors as those of `read_lines`."""
     lines = read_lines(path)
-    return Side(str(path), lines, range(1, len(lines) + 1))
+    return TextSide(str(path), lines, range(1, len(lines) + 1))
 
 
-def _unequal(source: Side, target: Side) -> str:
+def _unequal(source: TextSide, target: TextSide) -> str:
     counts = [len(side.sentences) for side in (source, target)]
     said = f"{source.name} has {counts[0]} {source.unit}s but {target.name} has {counts[1]}, expected equally many"
     if "line" in (source.unit, target.unit):  # lines are known by their number only

@@ -34,7 +34,7 @@ Sides = dict[str, list[list[str]]]  # the words, or pieces, of every text, by si
 
 
 @dataclass(frozen=True)
-class Split:
+class TextSplit:
     """Pairs of texts, as text and as word indices."""
 
     text: Text  # empty for training: nobody asks for it
@@ -47,9 +47,9 @@ class Corpus:
 
     source: Vocabulary
     target: Vocabulary
-    train: Split
-    valid: Split
-    test: Split
+    train: TextSplit
+    valid: TextSplit
+    test: TextSplit
     statistics: dict[str, Any]  # sizes of the vocabularies; of every split, counts and shares
     subwords: subwords.Subwords | None = None  # None: indices are of whole words
 
@@ -84,7 +84,7 @@ def _load(folder: Path) -> Corpus:
         arrays = load_file(folder / f"{name}.safetensors")
         sides = [unflatten(arrays[f"{side}.words"], arrays[f"{side}.lengths"]) for side in ("source", "target")]
         lines = [] if name == "train" else [tuple(pair) for pair in read_json(folder / f"{name}.json")]
-        splits[name] = Split(lines, Pairs(*sides))
+        splits[name] = TextSplit(lines, Pairs(*sides))
     target = vocabularies.get("target", vocabularies["source"])
     path = folder / SUBWORDS
     encoding = subwords.Subwords.load(path) if path.is_file() else None

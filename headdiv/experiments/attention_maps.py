@@ -79,7 +79,7 @@ def maps_of(run: Run, batch: Any) -> dict[str, AttentionMap]:
     with record_heads(run.model) as records:
         run.model(batch)
     labels = {
-        kind: [task.spell(run.corpus, kind, index) for index in words.tolist()]
+        kind: [task.decode_token(run.corpus, kind, index) for index in words.tolist()]
         for kind, words in task.words(batch).items()
     }
     return {

@@ -118,8 +118,8 @@ def _heads(run: Run) -> dict[str, Any]:
     observe = partial(observed_heads, task, run.model, run.corpus, "valid", run.config, run.device)
     vocabulary = max(vocabulary_of(run.corpus)) + 1  # a masked model reads one word more, the blank
     # The second pass is one only for a method that reads it, and far cheaper without attention weights.
-    own = method.observed_findings(observe(weights=False), vocabulary, partial(task.spell, run.corpus))
-    return {**method.findings(run.model), "measures": by_place(compare_heads(observe())), **own}
+    own = method.observed_artifacts(observe(weights=False), vocabulary, partial(task.decode_token, run.corpus))
+    return {**method.artifacts(run.model), "measures": by_place(compare_heads(observe())), **own}
 
 
 def _training_loss_definition(config: RunConfig) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headdiv.experiments.papers import Task, task_of
+from headdiv.experiments.papers import PaperTask, task_of
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.running import build_model
 from headdiv.methods import check_method
@@ -75,7 +75,7 @@ def _counts(configs: dict[str, RunConfig], vocabulary: tuple[int, ...]) -> dict[
     }
 
 
-def _at_sizes(config: RunConfig, task: Task) -> RunConfig:
+def _at_sizes(config: RunConfig, task: PaperTask) -> RunConfig:
     """The same with the sizes that the paper's counts belong to; methods may need these to be valid."""
     own = task.variants[config.variant].model if config.variant in task.variants else {}
     model = TASKS[config.kind].Model(**(task.sizes.model | own))

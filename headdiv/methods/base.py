@@ -13,8 +13,8 @@ from headdiv.core.settings import Settings
 from headdiv.nn.attention import AttentionSpec, BlockSpec, HeadRecord, MultiHeadAttention
 from headdiv.nn.config import Sizes
 
-Watched = Literal["nothing", "heads", "weights"]
-Spell = Callable[[str, int], str]  # kind of attention and index of a word -> what to print
+RequiredRecords = Literal["nothing", "heads", "weights"]
+DecodeToken = Callable[[str, int], str]  # kind of attention and index of a word -> what to print
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,9 @@ class Observed:
     """What the heads did with one batch: their records, which rows are marks instead of words, and the words."""
 
     records: list[HeadRecord]
-    marks: dict[str, tuple[Tensor, Tensor]]  # by kind of attention: (T,) queries and (T',) keys, True where a mark
+    special_tokens: dict[
+        str, tuple[Tensor, Tensor]
+    ]  # by kind of attention: (T,) queries and (T',) keys, True where a mark
     words: dict[str, Tensor] = field(default_factory=dict)  # by kind: (T,) index of the word each query stands for
 
 
@@ -61,7 +63,7 @@ class Method:
         """What the output of the layer that ``spec`` describes goes through: (rows, D) -> (rows, D)."""
         return nn.Identity()
 
-    def watches(self) -> Watched:
+    def required_records(self) -> RequiredRecords:
         """What `aux_loss` is to be shown of the heads; "weights": values and outputs too."""
         return "nothing"
 
@@ -73,7 +75,7 @@ class Method:
 
         Args:
             model: the model in training.
-            records: of this batch, as `watches` asks for.
+            records: of this batch, as `required_records` asks for.
             progress: share of the training that is done, from 0 to 1.
             count: predictions of the batch, on all ranks.
         """
@@ -87,17 +89,19 @@ class Method:
         """Called between two epochs, after validation; what it returns (JSON) is kept with the epoch's results."""
         return {}
 
-    def findings(self, model: nn.Module) -> dict[str, Any]:
+    def artifacts(self, model: nn.Module) -> dict[str, Any]:
         """What of the trained model's parameters the results keep (JSON), by name."""
         return {}
 
-    def observed_findings(self, observed: Iterable[Observed], vocabulary: int, spell: Spell) -> dict[str, Any]:
+    def observed_artifacts(
+        self, observed: Iterable[Observed], vocabulary: int, decode_token: DecodeToken
+    ) -> dict[str, Any]:
         """What the results keep (JSON) of what the trained model's heads do, by name.
 
         Args:
             observed: the validation split, without attention weights; the model runs only as far as it is read.
             vocabulary: above every word index of any kind.
-            spell: how a word is printed.
+            decode_token: how a word is printed.
         """
         return {}
 

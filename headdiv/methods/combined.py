@@ -22,7 +22,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from headdiv.core.settings import Settings, mistake
-from headdiv.methods.base import EpochEnd, Method, Observed, Spell, Watched
+from headdiv.methods.base import DecodeToken, EpochEnd, Method, Observed, RequiredRecords
 from headdiv.methods.disagreement import ALL_KINDS, Disagreement
 from headdiv.methods.dpp import Dpp
 from headdiv.methods.homeostasis import InhibitedOutput
@@ -86,9 +86,9 @@ class Combined(Method):
             return nn.Sequential(*acting)
         return acting[0] if acting else super().block_output(spec)
 
-    def watches(self) -> Watched:
-        """What the most curious of them watches."""
-        return max((part.watches() for part in self.parts.values()), key=get_args(Watched).index)
+    def required_records(self) -> RequiredRecords:
+        """The most detailed records that any of them needs."""
+        return max((part.required_records() for part in self.parts.values()), key=get_args(RequiredRecords).index)
 
     def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
         """The sum of what they add; None where none adds anything."""
@@ -118,16 +118,20 @@ class Combined(Method):
                 told[name] = done
         return told
 
-    def findings(self, model: nn.Module) -> dict[str, Any]:
+    def artifacts(self, model: nn.Module) -> dict[str, Any]:
         """All of theirs, under the names that each gives."""
-        return {name: found for part in self.parts.values() for name, found in part.findings(model).items()}
+        return {name: found for part in self.parts.values() for name, found in part.artifacts(model).items()}
 
-    def observed_findings(self, observed: Iterable[Observed], vocabulary: int, spell: Spell) -> dict[str, Any]:
+    def observed_artifacts(
+        self, observed: Iterable[Observed], vocabulary: int, decode_token: DecodeToken
+    ) -> dict[str, Any]:
         """All of theirs; the model runs once, and only as far as one of them reads."""
-        readers = [part for part in self.parts.values() if type(part).observed_findings is not Method.observed_findings]
+        readers = [
+            part for part in self.parts.values() if type(part).observed_artifacts is not Method.observed_artifacts
+        ]
         told: dict[str, Any] = {}
         for part, seen in zip(readers, itertools.tee(observed, len(readers)), strict=True):
-            told |= part.observed_findings(seen, vocabulary, spell)
+            told |= part.observed_artifacts(seen, vocabulary, decode_token)
         return told
 
 

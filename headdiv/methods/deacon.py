@@ -219,7 +219,7 @@ class Deacon(Method):
             layer.w += step
             layer.w.grad = None
 
-    def findings(self, model: nn.Module) -> dict[str, Any]:
+    def artifacts(self, model: nn.Module) -> dict[str, Any]:
         """What Figure 6 needs."""
         return {"pca_weights": pca_weights(model)}
 

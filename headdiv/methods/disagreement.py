@@ -28,7 +28,7 @@ from headdiv.core import distributed
 from headdiv.core.errors import TrainingError
 from headdiv.core.precision import at_least_float32
 from headdiv.core.settings import Settings
-from headdiv.methods.base import Method, Watched
+from headdiv.methods.base import Method, RequiredRecords
 from headdiv.nn.attention import AttentionSpec, HeadRecord, Kind
 from headdiv.nn.packing import Side
 
@@ -118,7 +118,7 @@ class Disagreement(Method):
 
     options: Options
 
-    def watches(self) -> Watched:
+    def required_records(self) -> RequiredRecords:
         """Weights only where they are compared."""
         return "weights" if self.options.term == "position" else "heads"
 

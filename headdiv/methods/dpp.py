@@ -25,7 +25,7 @@ from headdiv.analysis.diversity import entropies, query_rows
 from headdiv.core import distributed
 from headdiv.core.precision import at_least_float32
 from headdiv.core.settings import Settings
-from headdiv.methods.base import Method, Watched
+from headdiv.methods.base import Method, RequiredRecords
 from headdiv.methods.disagreement import ALL_KINDS, by_sentence, inverse_root, of_kinds
 from headdiv.nn.attention import HeadRecord, Kind
 from headdiv.nn.packing import Side
@@ -101,7 +101,7 @@ class Dpp(Method):
 
     options: Options
 
-    def watches(self) -> Watched:
+    def required_records(self) -> RequiredRecords:
         """The quality is that of the weights."""
         return "weights"
 

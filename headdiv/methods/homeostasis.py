@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from headdiv.core import distributed
 from headdiv.core.settings import Settings
 from headdiv.methods.base import Method
-from headdiv.methods.kwta import HIGHEST, LOWEST, Reading, boost, keep_probabilities, sampled, survivors, winners
+from headdiv.methods.kwta import HIGHEST, LOWEST, Interpretation, boost, keep_probabilities, sampled, survivors, winners
 from headdiv.nn.attention import AttentionSpec, BlockSpec, Kind, MultiHeadAttention
 from headdiv.nn.config import Sizes
 from headdiv.nn.dropout import Dropout
@@ -57,7 +57,7 @@ class Options(Settings):
     masked: Literal["boosted", "plain"] = Field(
         "boosted", description="rfb-kwta: which values the winners pass on; the paper leaves it open"
     )
-    reading: Reading = Field(
+    reading: Interpretation = Field(
         "inhibition", description="smart: what Eq. 7 is the probability of (see `kwta.keep_probabilities`)"
     )
     delta: float = Field(0.0, ge=0, description="smart: δ of Eq. 8, for which the paper has no number")
@@ -222,7 +222,7 @@ class Homeostasis(Method):
         for layer, counts in zip(layers, pooled.split([len(part) for part in own]), strict=True):
             layer.remember(counts)
 
-    def findings(self, model: nn.Module) -> dict[str, Any]:
+    def artifacts(self, model: nn.Module) -> dict[str, Any]:
         """Of every unit the share of rows in which it was active in the last Q training steps, by place.
 
         A block's output is one group, attention one a head. Plain kWTA makes no use of its counts, but they are

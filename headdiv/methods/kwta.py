@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headdiv.core.precision import at_least_float32
 
-Reading = Literal["inhibition", "inverted", "printed"]
+Interpretation = Literal["inhibition", "inverted", "printed"]
 
 HIGHEST, LOWEST = 0.99, 0.01  # a and b of Eq. 7: the largest and the smallest probability
 EXPONENT = 0.83
@@ -82,7 +82,7 @@ def boost(counts: Tensor, k: int) -> Tensor:
     return torch.where(v > 0, (high - counts + low).double() / v.clamp_min(1), 1.0)
 
 
-def keep_probabilities(counts: Tensor, s: float, reading: Reading = "inhibition", delta: float = 0.0) -> Tensor:
+def keep_probabilities(counts: Tensor, s: float, reading: Interpretation = "inhibition", delta: float = 0.0) -> Tensor:
     """The probability with which "Smart" inhibition keeps each unit: Eqs. 7 and 8, group by group.
 
     Eq. 7 grows with activity, P = ((a − b) (t − min) / (max − min) + b)^0.83, where the paper's text wants rare units

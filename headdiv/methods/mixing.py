@@ -111,7 +111,7 @@ class Mixing(Method):
             return []
         return [parameter for layer in self.layers(model) for parameter in (layer.alphas, layer.beta)]
 
-    def findings(self, model: nn.Module) -> dict[str, Any]:
+    def artifacts(self, model: nn.Module) -> dict[str, Any]:
         """Every Alphas matrix and its nuclear norm, for Figures 3 and 4."""
         told = {}
         for layer in self.layers(model):

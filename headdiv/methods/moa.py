@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headdiv.core.settings import Settings
-from headdiv.methods.base import Method, Observed, Spell, Watched
+from headdiv.methods.base import DecodeToken, Method, Observed, RequiredRecords
 from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
 from headdiv.nn.attention import (
     AttentionLayout,
@@ -49,14 +49,14 @@ from headdiv.nn.config import Sizes
 
 
 @dataclass(frozen=True)
-class Groups:
+class ExpertGroups:
     """Which pairs of a row and a slot, numbered row by row, belong to each of E experts."""
 
     pairs: tuple[Tensor, ...]  # E times (pairs of the expert,)
     rows: tuple[Tensor, ...]  # E times, the rows of these pairs; none stands twice with one expert
 
     @classmethod
-    def of(cls, experts: Tensor, number: int) -> Groups:
+    def of(cls, experts: Tensor, number: int) -> ExpertGroups:
         """Of chosen experts (T, k) among so many."""
         flat = experts.flatten()
         order = torch.argsort(flat, stable=True)
@@ -168,10 +168,10 @@ class MixtureAttention(nn.Module):
             self.recorder.records.append(RoutedRecord(spec, layout, weights, shared, heads, routing))
         return self._mix(heads, routing, groups)
 
-    def _queries(self, x: Tensor) -> tuple[Routing, Groups, Tensor]:
+    def _queries(self, x: Tensor) -> tuple[Routing, ExpertGroups, Tensor]:
         """Which experts serve each row, the same by expert, and their queries (T, k, K)."""
         routing = self.router(x)
-        groups = Groups.of(routing.experts, self.experts)
+        groups = ExpertGroups.of(routing.experts, self.experts)
         P = len(x) * self.k
         q = ExpertProduct.apply(*_one_type(x, self.query.weight), groups.rows, groups.pairs, P)  # (P, K)
         q = q.view(-1, self.k, self.d_head)
@@ -179,7 +179,7 @@ class MixtureAttention(nn.Module):
             q = q + F.embedding(routing.experts, self.query.bias).to(q.dtype)
         return routing, groups, q
 
-    def _mix(self, heads: Tensor, routing: Routing, groups: Groups) -> Tensor:
+    def _mix(self, heads: Tensor, routing: Routing, groups: ExpertGroups) -> Tensor:
         """Σ gate · head · W^o: (T, k, K) -> (T, D)."""
         gated = (heads * routing.gates.unsqueeze(-1).to(heads.dtype)).view(-1, self.d_head)  # (P, K)
         y = ExpertProduct.apply(*_one_type(gated, self.output.weight), groups.pairs, groups.rows, len(heads))
@@ -256,20 +256,22 @@ class Moa(Method):
         o = self.options
         return MixtureAttention(spec, o.experts, o.k, o.d_head, noisy=o.noisy, renormalise=o.renormalise)
 
-    def watches(self) -> Watched:
+    def required_records(self) -> RequiredRecords:
         """The routers' choices come with the heads."""
         o = self.options
         return "heads" if o.balance or o.z or o.cv else "nothing"
 
     def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
         """The weighted losses of `routing_losses`, summed over the modules; the same on every rank."""
-        if self.watches() == "nothing":
+        if self.required_records() == "nothing":
             return None
         o = self.options
         balance, z, cv = pooled_losses(records)  # (modules,) each
         loss = (o.balance * balance + o.z * z + o.cv * cv).sum()
         return loss / count if o.added == "sum" else loss
 
-    def observed_findings(self, observed: Iterable[Observed], vocabulary: int, spell: Spell) -> dict[str, Any]:
+    def observed_artifacts(
+        self, observed: Iterable[Observed], vocabulary: int, decode_token: DecodeToken
+    ) -> dict[str, Any]:
         """Load, gates, entropy and words of every router: see `router_statistics`."""
-        return router_statistics(observed, vocabulary, spell)
+        return router_statistics(observed, vocabulary, decode_token)

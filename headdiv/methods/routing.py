@@ -30,7 +30,7 @@ from torch.nn import functional as F
 from headdiv.analysis.diversity import ENOUGH
 from headdiv.core import distributed
 from headdiv.core.precision import at_least_float32
-from headdiv.methods.base import Observed, Spell
+from headdiv.methods.base import DecodeToken, Observed
 from headdiv.nn.attention import HeadRecord
 
 
@@ -171,13 +171,13 @@ def typical_words(counts: Tensor, top: int = 10, least: int = 5) -> list[list[tu
 
 
 @torch.no_grad()
-def router_statistics(observed: Iterable[Observed], vocabulary: int, spell: Spell) -> dict[str, Any]:
+def router_statistics(observed: Iterable[Observed], vocabulary: int, decode_token: DecodeToken) -> dict[str, Any]:
     """What every router does on the first `ENOUGH` tokens of a split, as JSON by place: "encoder 1", "cross 2".
 
     Args:
         observed: the batches, read no further than is needed; with several ranks, this one's share.
         vocabulary: V, above every word index of any kind.
-        spell: how a word is printed.
+        decode_token: how a word is printed.
 
     Returns:
         {"router": {place: …}} with tokens (their number), load (share of each expert in the choices), gate (mean of
@@ -203,7 +203,10 @@ def router_statistics(observed: Iterable[Observed], vocabulary: int, spell: Spel
             "gate": _rounded(gates / choices.clamp_min(1)),
             "entropy": round(float(entropy / tokens.clamp_min(1)), 6),
             "words": [
-                [{"word": spell(kind, word), "ratio": round(ratio, 3), "count": count} for word, ratio, count in row]
+                [
+                    {"word": decode_token(kind, word), "ratio": round(ratio, 3), "count": count}
+                    for word, ratio, count in row
+                ]
                 for row in typical_words(counts)
             ],
         }

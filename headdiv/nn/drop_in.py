@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, Kind, record_heads
 from headdiv.nn.packing import Side, attention_mask
-from headdiv.nn.transformer import Parts
+from headdiv.nn.transformer import ModuleFactory
 
 
 class MultiheadAttention(nn.Module):
@@ -45,7 +45,7 @@ class MultiheadAttention(nn.Module):
         self,
         embed_dim: int,
         num_heads: int,
-        method: Parts,
+        method: ModuleFactory,
         *,
         bias: bool = True,
         batch_first: bool = False,

@@ -23,7 +23,7 @@ from headdiv.nn.batching import IGNORED
 from headdiv.nn.config import LMConfig
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.packing import Side, attention_mask, lay_out
-from headdiv.nn.transformer import Layer, Parts
+from headdiv.nn.transformer import Layer, ModuleFactory
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class WindowModel(nn.Module):
         stack: "decoder" or "encoder": what its attention is to methods, and the name of its layers.
     """
 
-    def __init__(self, config: LMConfig, entries: int, context: int, parts: Parts, stack: Kind) -> None:
+    def __init__(self, config: LMConfig, entries: int, context: int, parts: ModuleFactory, stack: Kind) -> None:
         super().__init__()
         self.embedding = nn.Embedding(entries, config.d_model)
         self.positions = nn.Embedding(context, config.d_model)
@@ -127,7 +127,7 @@ class WindowModel(nn.Module):
 class LanguageModel(WindowModel):
     """Decoder-only; its input is its output's vocabulary."""
 
-    def __init__(self, config: LMConfig, vocabulary: int, context: int, parts: Parts) -> None:
+    def __init__(self, config: LMConfig, vocabulary: int, context: int, parts: ModuleFactory) -> None:
         super().__init__(config, vocabulary, context, parts, "decoder")
 
     @property
@@ -157,7 +157,7 @@ class MaskedModel(WindowModel):
     other V rows, so that the blank is never an answer.
     """
 
-    def __init__(self, config: LMConfig, vocabulary: int, context: int, parts: Parts) -> None:
+    def __init__(self, config: LMConfig, vocabulary: int, context: int, parts: ModuleFactory) -> None:
         super().__init__(config, vocabulary + 1, context, parts, "encoder")
 
     @property

@@ -24,7 +24,7 @@ from headdiv.nn.dropout import Dropout
 MAX_POSITIONS = 4096
 
 
-class Parts(Protocol):
+class ModuleFactory(Protocol):
     """Makes the parts of a model that methods may replace: see `headdiv.methods.base.Method`."""
 
     def attention(self, spec: AttentionSpec) -> nn.Module:
@@ -48,7 +48,7 @@ class FeedForward(nn.Sequential):
 class Layer(nn.Module):
     """Self-attention, in the decoder encoder-decoder attention, feed-forward; each norm(x + dropout(f(x)))."""
 
-    def __init__(self, config: Sizes, parts: Parts, kinds: list[Kind], layer: int) -> None:
+    def __init__(self, config: Sizes, parts: ModuleFactory, kinds: list[Kind], layer: int) -> None:
         super().__init__()
         specs = [AttentionSpec(kind, layer, config.d_model, config.heads, config.attention_bias) for kind in kinds]
         self.attention = nn.ModuleDict({spec.kind: parts.attention(spec) for spec in specs})
@@ -88,7 +88,7 @@ class Transformer(nn.Module):
         config: ModelConfig,
         source_words: int,
         target_words: int,
-        parts: Parts,
+        parts: ModuleFactory,
         outputs: int | None = None,
     ) -> None:
         super().__init__()

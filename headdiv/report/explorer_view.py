@@ -18,7 +18,7 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 from torch import Tensor, nn
 
-from headdiv.analysis.measures import Compared, compare_heads
+from headdiv.analysis.measures import HeadComparison, compare_heads
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.settings import nearest
 from headdiv.experiments.attention_maps import AttentionMap, example_batch, maps_of
@@ -184,19 +184,19 @@ def view_of(
 
 
 @dataclass(frozen=True)
-class Measure:
+class SimilarityMeasure:
     """How likeness is measured and shown: see `headdiv.analysis.measures.Compared`."""
 
     label: str
     low: float  # the least it can be; 1 is the most
-    of: Callable[[Compared], Tensor]
+    of: Callable[[HeadComparison], Tensor]
 
 
 MEASURES = {
-    "cosine": Measure("mean cosine of the outputs", -1, lambda told: told.cosine),
-    "correlation": Measure("correlation of the outputs", -1, lambda told: told.correlation),
-    "cka": Measure("CKA of the outputs", 0, lambda told: told.cka),
-    "js": Measure("1 − JS distance of the weights", 0, lambda told: 1 - told.js),
+    "cosine": SimilarityMeasure("mean cosine of the outputs", -1, lambda told: told.cosine),
+    "correlation": SimilarityMeasure("correlation of the outputs", -1, lambda told: told.correlation),
+    "cka": SimilarityMeasure("CKA of the outputs", 0, lambda told: told.cka),
+    "js": SimilarityMeasure("1 − JS distance of the weights", 0, lambda told: 1 - told.js),
 }
 
 
@@ -204,7 +204,7 @@ MEASURES = {
 def likeness(view: View, measure: str = "cosine") -> np.ndarray:
     """How alike the heads of a module are on the words of the text, marks left out: (H, H), 1 where they are equal.
 
-    The measures are those of `Compared`, of the Jensen–Shannon distance 1 minus it. Of few words CKA
+    The measures are those of `HeadComparison`, of the Jensen–Shannon distance 1 minus it. Of few words CKA
     is near 1 for any heads: it is about K / T between independent ones of width K on T words.
 
     Raises:
@@ -215,7 +215,7 @@ def likeness(view: View, measure: str = "cosine") -> np.ndarray:
     run, batch = view.run, view.batch
     with record_heads(run.model) as records:
         run.model(batch)
-    found = compare_heads([Observed(records, TASKS[run.config.kind].marks(batch))])
+    found = compare_heads([Observed(records, TASKS[run.config.kind].special_tokens(batch))])
     told = next(told for spec, told in found if spec.place == view.place)
     if not told.queries:
         raise DataError(f"{view.place}: no words that heads could be compared on")

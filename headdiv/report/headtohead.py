@@ -19,14 +19,14 @@ from headdiv.experiments.papers import task_of
 from headdiv.experiments.results import Metrics, metrics_path
 from headdiv.report.formats import NONE, as_printed, enough, plural, signed
 from headdiv.report.groups import Groups, chosen, labels_of
-from headdiv.report.reading import Reading
+from headdiv.report.reading import TableData
 from headdiv.report.scale import scale
 from headdiv.tasks import TASKS
 
 PAPER, BASE, SCORE = "headtohead", "baseline", "bleu"
 ALPHA = 0.05
 
-Printed = Callable[[float, int, float], str]
+NumberFormat = Callable[[float, int, float], str]
 
 
 # ---- what is measured of a run
@@ -63,7 +63,7 @@ COSTS: dict[str, Callable[[Metrics], float]] = {
 
 
 @dataclass(frozen=True)
-class Measure:
+class MeasureColumn:
     """A measure of `headdiv.analysis.measures`, as it is shown."""
 
     label: str
@@ -71,12 +71,12 @@ class Measure:
 
 
 MEASURES = {
-    "cosine": Measure("cosine of outputs", 3),
-    "cka": Measure("CKA of outputs", 3),
-    "js": Measure("Jensen–Shannon distance of attention", 3),
-    "effective_rank": Measure("effective rank of outputs", 1),
-    "confidence": Measure("confidence (largest weight)", 3),
-    "entropy": Measure("entropy of attention (nats)", 2),
+    "cosine": MeasureColumn("cosine of outputs", 3),
+    "cka": MeasureColumn("CKA of outputs", 3),
+    "js": MeasureColumn("Jensen–Shannon distance of attention", 3),
+    "effective_rank": MeasureColumn("effective rank of outputs", 1),
+    "confidence": MeasureColumn("confidence (largest weight)", 3),
+    "entropy": MeasureColumn("entropy of attention (nats)", 2),
 }
 
 
@@ -84,7 +84,7 @@ MEASURES = {
 
 
 @dataclass(frozen=True)
-class Compared:
+class Comparison:
     """Every variant against the baseline of the same seed, on the same test set."""
 
     differences: dict[str, list[float]] = field(default_factory=dict)  # of BLEU, by variant, one a seed
@@ -93,7 +93,7 @@ class Compared:
     lacking: list[str] = field(default_factory=list)  # runs without outputs
 
 
-def compare(profile: str, experiment: str, groups: Groups) -> Compared:
+def compare(profile: str, experiment: str, groups: Groups) -> Comparison:
     """Differences of BLEU, and the paired bootstrap on the outputs that are stored beside the metrics.
 
     The references are those of the corpus, which is prepared where that has not been done.
@@ -107,7 +107,7 @@ def compare(profile: str, experiment: str, groups: Groups) -> Compared:
         DataError: outputs do not have the BLEU that their metrics tell, or the corpus cannot be had.
     """
     base = {run["seed"]: run for run in groups.get(BASE, [])}
-    told = Compared()
+    told = Comparison()
     signature = None
     for seed, baseline in base.items():
         others = {v: run for v, runs in groups.items() for run in runs if v != BASE and run["seed"] == seed}
@@ -124,7 +124,7 @@ def compare(profile: str, experiment: str, groups: Groups) -> Compared:
         for variant, p in found.p_values.items():
             told.p_values.setdefault(variant, []).append(p)
         signature = found.signature
-    return Compared(told.differences, told.p_values, signature, told.lacking)
+    return Comparison(told.differences, told.p_values, signature, told.lacking)
 
 
 def _score(run: Metrics) -> float:
@@ -172,7 +172,7 @@ def comparison_table(profile: str, experiment: str) -> pd.DataFrame:
     return table_of(experiment, groups, compare(profile, experiment, groups))
 
 
-def table_of(experiment: str, groups: Groups, compared: Compared) -> pd.DataFrame:
+def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFrame:
     """`comparison_table` of these runs by variant, with what came of comparing them."""
     labels = labels_of(experiment, groups)
     base = groups[BASE][0]["parameters"] if BASE in groups else math.nan
@@ -212,7 +212,7 @@ def pareto_front(costs: Sequence[float], scores: Sequence[float]) -> list[bool]:
 # ---- the table for people
 
 
-def comparison_reading(profile: str, experiment: str) -> Reading:
+def comparison_reading(profile: str, experiment: str) -> TableData:
     """The same for people: scores, costs, heads, each a table, and how every number came about."""
     task, groups = task_of(experiment), chosen(profile, experiment, experiment)
     compared, runs = compare(profile, experiment, groups), [run for group in groups.values() for run in group]
@@ -227,7 +227,7 @@ def comparison_reading(profile: str, experiment: str) -> Reading:
     shown = [_score_table(table), _cost_table(table), _heads_table(table)]
     notes = [*task.notes, *_notes(table, compared, bool(searches))]
     captions = ["the score, and its difference to the baseline", "what it costs", "what the heads are like"]
-    return Reading(task.table, task.title, scale(runs, profile), table, shown, captions, signatures, notes)
+    return TableData(task.table, task.title, scale(runs, profile), table, shown, captions, signatures, notes)
 
 
 def _search(told: dict[str, Any]) -> str:
@@ -237,7 +237,7 @@ def _search(told: dict[str, Any]) -> str:
     )
 
 
-def _with_interval(table: pd.DataFrame, name: str, digits: int, printed: Printed = as_printed) -> list[str]:
+def _with_interval(table: pd.DataFrame, name: str, digits: int, printed: NumberFormat = as_printed) -> list[str]:
     rows = zip(table[name], table[f"{name}_high"] - table[name], strict=True)
     return [printed(mean, digits, half) for mean, half in rows]
 
@@ -286,7 +286,7 @@ def _heads_table(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"Method": table["label"], **measured})
 
 
-def _notes(table: pd.DataFrame, compared: Compared, timed: bool) -> list[str]:
+def _notes(table: pd.DataFrame, compared: Comparison, timed: bool) -> list[str]:
     several, count = (table["seeds"] > 1).any(), int(table["p_seeds"].sum())
     apart = int(table[f"{SCORE}_difference_low"].notna().sum())
     notes = [

@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter
 from headdiv.analysis.statistics import Interval, interval
 from headdiv.report.groups import chosen, labels_of, title
 from headdiv.report.heads import BLUE, ORANGE, SMALL
-from headdiv.report.headtohead import BASE, MEASURES, SCORE, Compared, mean_measure, measures_by_module, table_of
+from headdiv.report.headtohead import BASE, MEASURES, SCORE, Comparison, mean_measure, measures_by_module, table_of
 
 GREY = "0.45"
 LINE = 0.2  # inches of a name
@@ -31,7 +31,7 @@ def draw_pareto(profile: str, experiment: str, figure: str) -> Figure:
         DataError: no stored results.
     """
     groups = chosen(profile, experiment, figure)
-    table = table_of(experiment, groups, Compared())
+    table = table_of(experiment, groups, Comparison())
     height = max(4.6, 0.26 * len(table) + 1.4)  # inches, so that all names have room
     drawn = Figure(figsize=(11.5, height), layout="constrained")
     left, middle, right = drawn.subplots(1, 3, sharey=True, width_ratios=(1, 0.52, 1))

@@ -30,7 +30,7 @@ from headdiv.report.findings import Finding, findings, verdict_counts, with_resu
 from headdiv.report.formats import NONE, plural
 from headdiv.report.ledger import ledger_rows, shown
 from headdiv.report.provenance_pages import RunPage
-from headdiv.report.reading import Reading
+from headdiv.report.reading import TableData
 from headdiv.report.tables import reading, tables_of
 
 SITE = Path(__file__).with_name("site")
@@ -295,7 +295,7 @@ class _Site:
         return Grid("All stored runs", columns, rows, [[(page.metrics["variant"], page.href)] for page in pages])
 
 
-def _captions(read: Reading) -> list[str]:
+def _captions(read: TableData) -> list[str]:
     if read.captions:
         return read.captions
     beside = (any(name.endswith(", paper") or ", paper (" in name for name in table.columns) for table in read.tables)

@@ -8,7 +8,7 @@ import pandas as pd
 
 
 @dataclass(frozen=True)
-class Reading:
+class TableData:
     """A table with what it takes to read it; all cells of ``tables`` are text."""
 
     number: str  # in the paper: "Table 3"

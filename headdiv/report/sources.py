@@ -10,7 +10,7 @@ from headdiv.core import paths
 from headdiv.experiments.papers import DataTable
 from headdiv.experiments.results import Metrics, stored
 from headdiv.report.formats import as_printed, plural
-from headdiv.report.reading import Reading
+from headdiv.report.reading import TableData
 from headdiv.report.scale import toy
 
 TOTAL = "Total"
@@ -41,13 +41,13 @@ def sources_table(profile: str, experiment: str, table: DataTable) -> pd.DataFra
     return numbers.astype({name: float for name in numbers.columns if name != "source"})
 
 
-def sources_reading(profile: str, experiment: str, table: DataTable) -> Reading:
+def sources_reading(profile: str, experiment: str, table: DataTable) -> TableData:
     """`sources_table` for reading, with the sums; one sentence where the runs' text has no sources."""
     runs = stored(profile, experiment)
     numbers = sources_table(profile, experiment, table)
     if runs[0]["config"]["data"]["mixture"] is None:
         said = f"{_begin(runs, profile)} is read as one stream: without data.mixture there are no sources to compare."
-        return Reading(table.table, table.title, said, numbers)
+        return TableData(table.table, table.title, said, numbers)
     total = {"source": TOTAL, "tokens_sd": None, "passes": None}
     sums = {name: numbers[name].sum() for name in numbers.columns if name not in total}
     shown = pd.DataFrame([_cells(row, table) for row in [*numbers.to_dict("records"), total | sums]])
@@ -57,7 +57,7 @@ def sources_reading(profile: str, experiment: str, table: DataTable) -> Reading:
         f"{'one run' if len(runs) == 1 else f'mean over {len(runs)} runs'}. "
         "Tokens drawn are those of whole documents up to the last block that was read, ends of documents included."
     )
-    return Reading(table.table, table.title, " ".join([said, *toy(runs[0])]), numbers, [shown], notes=table.notes)
+    return TableData(table.table, table.title, " ".join([said, *toy(runs[0])]), numbers, [shown], notes=table.notes)
 
 
 def _begin(runs: list[Metrics], profile: str) -> str:

@@ -20,7 +20,7 @@ METHODS = ("rotation", "dynamic-rotation")  # those that move heads
 LOOKS = {False: {"color": BLUE, "mfc": BLUE}, True: {"color": ORANGE, "mfc": "white", "ls": ":"}}  # by "back"
 
 
-class Swap(NamedTuple):
+class SwapEvent(NamedTuple):
     """Two heads of one kind of attention that change places; layers and heads are counted from 1."""
 
     epoch: int  # before which they do, from 1
@@ -30,14 +30,14 @@ class Swap(NamedTuple):
     back: bool  # to where they came from
 
 
-def swaps_of(run: Metrics) -> list[Swap]:
+def swaps_of(run: Metrics) -> list[SwapEvent]:
     """Every swap of a run, in the order in which they were made."""
     found = []
     for point in run["curve"]:
         told = point.get("method", {})
         for pair in told.get("swaps", []):
             one, other = tuple(pair["one"]), tuple(pair["other"])
-            found.append(Swap(point["epoch"] + 1, pair["kind"], one, other, told["back"]))
+            found.append(SwapEvent(point["epoch"] + 1, pair["kind"], one, other, told["back"]))
     return found
 
 
@@ -96,9 +96,9 @@ def _lanes(ax: Axes, layers: list[int], H: int) -> None:
     ax.tick_params(axis="y", length=0)
 
 
-def _draw(swaps: list[Swap], ax: Axes, H: int) -> None:
+def _draw(swaps: list[SwapEvent], ax: Axes, H: int) -> None:
     """The pairs of an epoch stand side by side."""
-    pairs: dict[int, list[Swap]] = {}
+    pairs: dict[int, list[SwapEvent]] = {}
     for swap in swaps:
         pairs.setdefault(swap.epoch, []).append(swap)
     for epoch, together in pairs.items():

@@ -15,13 +15,13 @@ from typing import Any
 import pandas as pd
 
 from headdiv.core.files import write_text
-from headdiv.experiments.papers import Task, data_table_of, load_paper, task_of
+from headdiv.experiments.papers import PaperTask, data_table_of, load_paper, task_of
 from headdiv.experiments.parameters import audit
 from headdiv.experiments.results import Metrics
 from headdiv.report.formats import as_printed, enough, significant
 from headdiv.report.groups import Groups, by_variant
 from headdiv.report.headtohead import PAPER, comparison_reading
-from headdiv.report.reading import Reading
+from headdiv.report.reading import TableData
 from headdiv.report.scale import scale
 from headdiv.report.sources import sources_reading
 
@@ -52,7 +52,7 @@ def experiment_behind(table: str) -> str:
     return f"{table.partition('/')[0]}/{about.task}"
 
 
-def reading(profile: str, table: str) -> Reading:
+def reading(profile: str, table: str) -> TableData:
     """A table for people and for programs: of a comparison, of an experiment's results or of its data.
 
     Raises:
@@ -96,19 +96,19 @@ def results_table(profile: str, experiment: str) -> pd.DataFrame:
     return _table(task_of(experiment), by_variant(profile, experiment))
 
 
-def _table(task: Task, groups: Groups) -> pd.DataFrame:
+def _table(task: PaperTask, groups: Groups) -> pd.DataFrame:
     more = list(_more(task, groups))
     base = groups.get("baseline", [{}])[0].get("parameters")
     return pd.DataFrame([_row(task, more, variant, runs, base) for variant, runs in groups.items()])
 
 
-def _more(task: Task, groups: Groups) -> dict[str, str]:
+def _more(task: PaperTask, groups: Groups) -> dict[str, str]:
     """Scores that the paper's table lacks, with their units."""
     scores = next(iter(groups.values()))[0]["scores"]
     return {name: score["unit"] for name, score in scores.items() if name not in task.columns}
 
 
-def _row(task: Task, more: list[str], variant: str, group: list[Metrics], base: int | None) -> dict[str, Any]:
+def _row(task: PaperTask, more: list[str], variant: str, group: list[Metrics], base: int | None) -> dict[str, Any]:
     known = task.variants.get(variant)
     row: dict[str, Any] = {
         "variant": variant,
@@ -139,11 +139,11 @@ def _value(metrics: Metrics, name: str, base: int | None) -> float:
     return metrics["scores"].get(name, {"value": math.nan})["value"]
 
 
-def results_reading(profile: str, experiment: str) -> Reading:
+def results_reading(profile: str, experiment: str) -> TableData:
     """The results of an experiment: the paper's columns with ours beside them, then what else was measured."""
     task, groups = task_of(experiment), by_variant(profile, experiment)
     table, runs = _table(task, groups), [run for group in groups.values() for run in group]
-    return Reading(
+    return TableData(
         task.table,
         task.title,
         scale(runs, profile),
@@ -154,7 +154,7 @@ def results_reading(profile: str, experiment: str) -> Reading:
     )
 
 
-def _beside_paper(task: Task, table: pd.DataFrame) -> pd.DataFrame:
+def _beside_paper(task: PaperTask, table: pd.DataFrame) -> pd.DataFrame:
     """Rounded as the paper rounds, ours and the paper's side by side.
 
     A column of ours has more decimals where a number in it would keep fewer than two significant digits.
@@ -179,7 +179,7 @@ def _ours_alone(table: pd.DataFrame, more: dict[str, str]) -> pd.DataFrame:
     return shown
 
 
-def _unmeasured(task: Task, table: pd.DataFrame) -> list[str]:
+def _unmeasured(task: PaperTask, table: pd.DataFrame) -> list[str]:
     """The sentence about columns of the paper's that no run here has a number for."""
     lacking = [column.label for name, column in task.columns.items() if table[name].isna().all()]
     return [f"Not measured in these runs: {', '.join(lacking)}."] if lacking else []

@@ -20,10 +20,10 @@ from headdiv.methods.base import Observed
 from headdiv.nn.attention import record_heads
 from headdiv.nn.config import Sizes
 from headdiv.nn.losses import Losses
-from headdiv.nn.transformer import Parts
+from headdiv.nn.transformer import ModuleFactory
 from headdiv.tasks.config import RunConfig
 
-Corpus = TypeVar("Corpus")
+CorpusT = TypeVar("Corpus")
 Score = dict[str, Any]  # value, unit, signature
 
 
@@ -110,7 +110,7 @@ class Run:
         return names | {"hash": self.folder.name, "config": config.model_dump(mode="json")}
 
 
-class Task(ABC, Generic[Corpus]):
+class Task(ABC, Generic[CorpusT]):
     """One kind of task. Without state: everything is handed in."""
 
     Data: type[DataConfig]
@@ -125,7 +125,7 @@ class Task(ABC, Generic[Corpus]):
         """Hold the data's part of a configuration against what there is; raises ConfigError."""
 
     @abstractmethod
-    def load(self, config: Any) -> Corpus:
+    def load(self, config: Any) -> CorpusT:
         """The prepared corpus, fetched and prepared where that has not been done; raises DataError."""
 
     def vocabulary(self, config: Any) -> tuple[int, ...]:
@@ -133,27 +133,27 @@ class Task(ABC, Generic[Corpus]):
         return vocabulary_of(self.load(config))
 
     @abstractmethod
-    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: Parts) -> nn.Module:
+    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> nn.Module:
         """The model, not yet initialised."""
 
     @abstractmethod
-    def feed(self, corpus: Corpus, config: RunConfig) -> Feed:
+    def feed(self, corpus: CorpusT, config: RunConfig) -> Feed:
         """The training batches."""
 
     @abstractmethod
-    def held_out(self, corpus: Corpus, split: str, config: RunConfig) -> Iterator[Any]:
+    def held_out(self, corpus: CorpusT, split: str, config: RunConfig) -> Iterator[Any]:
         """Batches of the split "valid" or "test", each example once; with several ranks, this one's share."""
 
     @abstractmethod
     def loss(self, model: Callable[[Any], Tensor], weight: Tensor, batch: Any, smoothing: float = 0.0) -> Losses:
         """What the model makes of a batch; ``weight`` is its output weight."""
 
-    def marks(self, batch: Any) -> dict[str, tuple[Tensor, Tensor]]:
+    def special_tokens(self, batch: Any) -> dict[str, tuple[Tensor, Tensor]]:
         """By kind of attention, which rows hold a mark instead of a word: (T,) of the queries, (T',) of the keys."""
         return {}
 
     def epoch_scores(
-        self, model: nn.Module, corpus: Corpus, config: RunConfig, device: torch.device | str
+        self, model: nn.Module, corpus: CorpusT, config: RunConfig, device: torch.device | str
     ) -> dict[str, float]:
         """What is scored after every epoch beside the losses, by its name in the curve; the same on every rank.
 
@@ -165,7 +165,7 @@ class Task(ABC, Generic[Corpus]):
         """By kind of attention, the index of the word that each query stands for: (T,)."""
         return {}
 
-    def spell(self, corpus: Corpus, kind: str, index: int) -> str:
+    def decode_token(self, corpus: CorpusT, kind: str, index: int) -> str:
         """How such a word is printed; by its index where a task has no better way."""
         return str(index)
 
@@ -211,7 +211,7 @@ def observed_heads(
         batch = batch.to(device)
         with record_heads(model, weights) as records:
             model(batch)
-        yield Observed(records, task.marks(batch), task.words(batch))
+        yield Observed(records, task.special_tokens(batch), task.words(batch))
 
 
 @torch.no_grad()

@@ -28,7 +28,7 @@ from headdiv.data.shards import SLIMPAJAMA
 from headdiv.nn.config import LMConfig
 from headdiv.nn.language_model import IGNORED, LanguageModel, Windows, continue_text, likeliest_tokens, make_windows
 from headdiv.nn.losses import Losses, linear_cross_entropy
-from headdiv.nn.transformer import Parts
+from headdiv.nn.transformer import ModuleFactory
 from headdiv.tasks.base import Feed, Run, Score, Task, held_out_loss, score
 from headdiv.tasks.config import RunConfig, TimingConfig
 
@@ -36,7 +36,7 @@ EVALUATION_TOKENS = 8000  # of a batch when nothing is learnt
 REPEATS = 5  # of the timed continuation
 WITHIN = 0.01  # of the best perplexity: where a run counts as converged
 
-Text = TypeVar("Text", bound=LMCorpus)
+StreamCorpus = TypeVar("Text", bound=LMCorpus)
 
 
 class StreamFeed:
@@ -86,7 +86,7 @@ class StreamFeed:
         return {"tokens": self.stream.tokens, "passes": self.stream.passes, "refused": refused}
 
 
-class StreamTask(Task[Text]):
+class StreamTask(Task[StreamCorpus]):
     """What tasks on a stream of text have in common: its batches and those of held-out windows, and the loss."""
 
     Model = LMConfig
@@ -103,26 +103,26 @@ class StreamTask(Task[Text]):
         return (config.vocabulary_size,)
 
     @abstractmethod
-    def stream(self, corpus: Text, config: RunConfig) -> Mixture | MaskedStream:
+    def stream(self, corpus: StreamCorpus, config: RunConfig) -> Mixture | MaskedStream:
         """The training text from its beginning, as windows."""
 
     @abstractmethod
-    def windows(self, corpus: Text, split: str) -> np.ndarray:
+    def windows(self, corpus: StreamCorpus, split: str) -> np.ndarray:
         """All windows of a held-out split, as those of the stream."""
 
     @abstractmethod
-    def lay_out(self, windows: np.ndarray, corpus: Text, data: Any) -> Windows:
+    def lay_out(self, windows: np.ndarray, corpus: StreamCorpus, data: Any) -> Windows:
         """A batch of such windows."""
 
     def words(self, batch: Windows) -> dict[str, Tensor]:
         """The tokens that are read, whichever the stack's kind of attention is."""
         return {"encoder": batch.inputs, "decoder": batch.inputs}
 
-    def spell(self, corpus: Text, kind: str, index: int) -> str:
+    def decode_token(self, corpus: StreamCorpus, kind: str, index: int) -> str:
         """A token, with signs for the space that begins a word and for the end of a line."""
         return corpus.bpe.decode([index]).replace(" ", "␣").replace("\n", "↵")
 
-    def feed(self, corpus: Text, config: RunConfig) -> Feed:
+    def feed(self, corpus: StreamCorpus, config: RunConfig) -> Feed:
         """See `Task`; an epoch is ``data.epoch_tokens`` of the stream, whatever the length of the text."""
         data = config.data
         windows = max(1, config.train.tokens_per_batch // data.context)
@@ -130,7 +130,7 @@ class StreamTask(Task[Text]):
         stream = self.stream(corpus, config)
         return StreamFeed(stream, windows, batches, partial(self.lay_out, corpus=corpus, data=data), corpus.refusals)
 
-    def held_out(self, corpus: Text, split: str, config: RunConfig) -> Iterator[Windows]:
+    def held_out(self, corpus: StreamCorpus, split: str, config: RunConfig) -> Iterator[Windows]:
         """See `Task`."""
         windows, data = self.windows(corpus, split), config.data
         size = max(1, EVALUATION_TOKENS // data.context)
@@ -163,7 +163,7 @@ class LanguageModelling(StreamTask[LMCorpus]):
         """See `Task`."""
         return load_lm(config)
 
-    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: Parts) -> LanguageModel:
+    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> LanguageModel:
         """See `Task`."""
         (entries,) = vocabulary
         return LanguageModel(config.model, entries, config.data.context, parts)

@@ -18,7 +18,7 @@ from headdiv.data.config import MLMData
 from headdiv.data.masking import MaskedCorpus, MaskedStream, load_mlm, open_masked_stream
 from headdiv.nn.language_model import IGNORED, MaskedModel, Windows, fill_in, make_masked_windows
 from headdiv.nn.losses import Losses
-from headdiv.nn.transformer import Parts
+from headdiv.nn.transformer import ModuleFactory
 from headdiv.tasks.base import Run, Score, held_out_loss, score
 from headdiv.tasks.config import RunConfig
 from headdiv.tasks.lm import StreamTask
@@ -41,7 +41,7 @@ class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
         """See `Task`."""
         return load_mlm(config)
 
-    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: Parts) -> MaskedModel:
+    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> MaskedModel:
         """See `Task`."""
         (entries,) = vocabulary
         return MaskedModel(config.model, entries, config.data.context, parts)
@@ -64,9 +64,9 @@ class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
         """Cross-entropy of the masked tokens; all tokens count as work done."""
         return replace(super().loss(model, weight, batch, smoothing), tokens=len(batch.inputs))
 
-    def spell(self, corpus: MaskedCorpus, kind: str, index: int) -> str:
+    def decode_token(self, corpus: MaskedCorpus, kind: str, index: int) -> str:
         """A token, or the blank that is read in its place."""
-        return BLANK if index == corpus.bpe.size else super().spell(corpus, kind, index)
+        return BLANK if index == corpus.bpe.size else super().decode_token(corpus, kind, index)
 
     def scores(self, run: Run) -> dict[str, Score]:
         """Perplexity and accuracy on the masked tokens of both held-out splits."""

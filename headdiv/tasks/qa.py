@@ -33,7 +33,7 @@ from headdiv.nn.batching import Batch, Pairs, batch_numbers
 from headdiv.nn.config import ModelConfig
 from headdiv.nn.losses import Losses
 from headdiv.nn.packing import MASKED, pad_rows
-from headdiv.nn.transformer import Parts, Transformer
+from headdiv.nn.transformer import ModuleFactory, Transformer
 from headdiv.tasks import squad_scores as scoring
 from headdiv.tasks.base import Feed, PlannedFeed, Run, Score, Task, outputs_path, score
 from headdiv.tasks.config import RunConfig, SpanConfig
@@ -59,7 +59,7 @@ class QuestionAnswering(Task[QACorpus]):
         """See `Task`."""
         return load_qa(config)
 
-    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: Parts) -> Transformer:
+    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> Transformer:
         """See `Task`."""
         (words,) = vocabulary
         return Transformer(config.model, words, words, parts, outputs=2)
@@ -97,7 +97,7 @@ class QuestionAnswering(Task[QACorpus]):
         """Of the question (encoder) and of the passage."""
         return {"encoder": batch.source, "decoder": batch.target_in, "cross": batch.target_in}
 
-    def spell(self, corpus: QACorpus, kind: str, index: int) -> str:
+    def decode_token(self, corpus: QACorpus, kind: str, index: int) -> str:
         """A word; both sides share their words."""
         return corpus.vocabulary.words[index]
 

@@ -23,7 +23,7 @@ from headdiv.nn.batching import BEGIN, END, Batch, batch_numbers, make_batch
 from headdiv.nn.config import DecodeConfig, ModelConfig
 from headdiv.nn.decoding import translate
 from headdiv.nn.losses import Losses, linear_cross_entropy
-from headdiv.nn.transformer import Parts, Transformer
+from headdiv.nn.transformer import ModuleFactory, Transformer
 from headdiv.tasks.base import Feed, PlannedFeed, Run, Score, Task, outputs_path, score
 from headdiv.tasks.config import RunConfig
 from headdiv.tasks.imi import imi
@@ -47,7 +47,7 @@ class Seq2Seq(Task[Corpus]):
     unigram = "every word by its frequency in the training targets"
     budget: tuple[str, ...]  # sides that a batch's budget of tokens counts
 
-    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: Parts) -> Transformer:
+    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> Transformer:
         """See `Task`."""
         return Transformer(config.model, *vocabulary, parts)
 
@@ -75,7 +75,7 @@ class Seq2Seq(Task[Corpus]):
         sums = linear_cross_entropy(hidden, weight, batch.target_out, smoothing)
         return Losses(*sums, count=len(hidden), tokens=len(hidden))
 
-    def marks(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+    def special_tokens(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         """END behind the source, BEGIN before the target."""
         source, target = batch.source == END, batch.target_in == BEGIN
         return {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
@@ -84,7 +84,7 @@ class Seq2Seq(Task[Corpus]):
         """What is read on either side."""
         return {"encoder": batch.source, "decoder": batch.target_in, "cross": batch.target_in}
 
-    def spell(self, corpus: Corpus, kind: str, index: int) -> str:
+    def decode_token(self, corpus: Corpus, kind: str, index: int) -> str:
         """A word, or a piece of one, of the side that asks."""
         return (corpus.source if kind == "encoder" else corpus.target).words[index]
 

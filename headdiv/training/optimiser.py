@@ -21,7 +21,7 @@ from headdiv.training.config import TrainConfig
 
 
 @dataclass(frozen=True)
-class Sums:
+class StepSums:
     """Of one step, over its batch on all ranks."""
 
     count: int  # predictions
@@ -44,7 +44,7 @@ class Learner:
 
     def __init__(self, task: HasLoss, model: nn.Module, method: Method, config: TrainConfig) -> None:
         self.task = task
-        self.own, self.watched = method.own_parameters(model), method.watches()
+        self.own, self.required = method.own_parameters(model), method.required_records()
         own = {id(parameter) for parameter in self.own}
         self.model, self.method, self.config = model, method, config
         self.parameters = [p for p in model.parameters() if p.requires_grad and id(p) not in own]
@@ -59,7 +59,7 @@ class Learner:
         # Adds the ranks' gradients up while the backward pass goes on.
         self.forward = DistributedDataParallel(model) if distributed.world() > 1 else model
 
-    def step(self, batch: Any, number: int, steps: int) -> Sums:
+    def step(self, batch: Any, number: int, steps: int) -> StepSums:
         """Learn from one batch.
 
         Args:
@@ -78,8 +78,8 @@ class Learner:
             open_while.enter_context(
                 torch.autocast(weight.device.type, torch.bfloat16, enabled=config.precision == "bfloat16")
             )
-            if self.watched != "nothing":
-                records = open_while.enter_context(record_heads(self.model, weights=self.watched == "weights"))
+            if self.required != "nothing":
+                records = open_while.enter_context(record_heads(self.model, weights=self.required == "weights"))
             losses = self.task.loss(self.forward, weight, batch, config.label_smoothing)
         count = int(distributed.total_numbers(losses.count)[0])
         added = self.method.aux_loss(self.model, records, progress, count)
@@ -101,11 +101,11 @@ class Learner:
         return sums
 
 
-def _sums(losses: Losses, added: Tensor | None) -> Sums:
+def _sums(losses: Losses, added: Tensor | None) -> StepSums:
     numbers = (losses.count, losses.tokens, losses.loss.item(), losses.nll.item(), int(losses.correct))
     own = 0.0 if added is None else added.item() / distributed.world()
     count, tokens, loss, nll, correct, auxiliary = distributed.total_numbers(*numbers, own)
-    return Sums(int(count), int(tokens), loss, nll, int(correct), auxiliary)
+    return StepSums(int(count), int(tokens), loss, nll, int(correct), auxiliary)
 
 
 def rate_factor(config: TrainConfig, step: int, steps: int) -> float:

@@ -8,7 +8,7 @@ import yaml
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import check
 from headdiv.experiments.claims import files as claims_data
-from headdiv.experiments.claims.files import Sentence, claims_of, load_claims, papers_with_claims
+from headdiv.experiments.claims.files import Statement, claims_of, load_claims, papers_with_claims
 from headdiv.experiments.papers import FOLDER, load_paper
 
 PAPERS = ["deacon", "dpp", "homeostasis", "mhr", "moa"]
@@ -149,9 +149,9 @@ def test_a_sentence_that_cannot_be_is_refused(write_claims, line, sentence):
 
 
 def test_digits_are_kept():
-    told = {value: check(Sentence, {"value": value, "unit": "%"}).value for value in ("2.10", "0.009", "-1.5", 30)}
+    told = {value: check(Statement, {"value": value, "unit": "%"}).value for value in ("2.10", "0.009", "-1.5", 30)}
     assert told == {"2.10": "2.10", "0.009": "0.009", "-1.5": "-1.5", 30: 30}
-    assert check(Sentence, {"value": True, "working": "1 < 2"}).unit == "relation"
+    assert check(Statement, {"value": True, "working": "1 < 2"}).unit == "relation"
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,7 @@ class Parts:
     def method(self, watched="nothing", loss=None, done=None):
         part = type(self.name, (Method,), {})(Method.Options())
         part.block_output = lambda spec: nn.Linear(spec.d_model, spec.d_model)
-        part.watches = lambda: watched
+        part.required_records = lambda: watched
         part.aux_loss = lambda *told: loss
         part.after_backward = lambda model, progress: self.log.append((self.name, progress))
 
@@ -253,7 +253,7 @@ def test_hooks_of_all_are_called_in_the_order_of_the_list():
     both = Combined(Combined.Options(methods=[{}, {}]), {"a": first, "dpp": second})
     blocks = both.block_output(BlockSpec("encoder", 0, 4))
     assert [type(block) for block in blocks] == [nn.Linear, nn.Linear]
-    assert both.watches() == "weights"
+    assert both.required_records() == "weights"
     assert both.aux_loss(None, [], 0.5, 1) == 5
     both.after_backward(None, 0.25)
     assert log == [("a", 0.25), ("b", 0.25)]
@@ -267,7 +267,7 @@ def test_hooks_of_all_are_called_in_the_order_of_the_list():
 def test_a_list_that_adds_nothing_adds_nothing():
     method = make_method(combined(DEACON, SWAPS))
     model, _ = tiny(combined(DEACON, SWAPS))
-    assert method.watches() == "nothing"
+    assert method.required_records() == "nothing"
     assert method.aux_loss(model, [], 0.5, 1) is None
     assert type(method.block_output(BlockSpec("encoder", 0, 12))) is nn.Identity
 
@@ -276,7 +276,7 @@ def test_losses_add_up():
     parts = (APART, VALUES, MIXING | {"former": "coded"})
     batch = make_batch(some_pairs(), range(6))
     model, method = tiny(combined(*parts))
-    assert method.watches() == "weights"
+    assert method.required_records() == "weights"
     _, added = watched_pass(model, method, batch)
     alone = [watched_pass(model, make_method(options), batch)[1] for options in parts]
     torch.testing.assert_close(added, sum(alone))
@@ -300,7 +300,7 @@ def test_a_step_is_deacons_and_homeostasis_own():
         assert isinstance(layer, PCAOutput)
     counted = [layer for layer in inhibitions(model) if layer.shares is not None]
     assert len(counted) == 2
-    findings = method.findings(model)
+    findings = method.artifacts(model)
     assert findings.keys() == {"pca_weights", "activations"}
     assert findings["activations"].keys() == {"encoder 1", "decoder 1"}
 
@@ -314,19 +314,19 @@ def test_the_model_runs_once_however_many_look():
             yield i
 
     class Looks(Method):
-        def observed_findings(self, observed, vocabulary, spell):
+        def observed_artifacts(self, observed, vocabulary, decode_token):
             return {f"seen {vocabulary}-{id(self)}": list(observed)}
 
     parts = {name: Looks(Method.Options()) for name in "ab"} | {"c": Method(Method.Options())}
     lookers = [part for name, part in parts.items() if name != "c"]
-    assert Looks.observed_findings is not Method.observed_findings
+    assert Looks.observed_artifacts is not Method.observed_artifacts
     both = object.__new__(Combined)
     both.parts = parts
-    told = both.observed_findings(observed(), 9, str)
+    told = both.observed_artifacts(observed(), 9, str)
     assert told == {f"seen 9-{id(part)}": [0, 1, 2] for part in lookers}
     assert read == [0, 1, 2]
     both.parts = {"c": parts["c"]}
-    assert both.observed_findings(observed(), 9, str) == {}
+    assert both.observed_artifacts(observed(), 9, str) == {}
     assert read == [0, 1, 2]
 
 

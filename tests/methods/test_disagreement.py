@@ -164,7 +164,7 @@ def test_a_batch_without_a_sentence_adds_nothing(term):
 
 
 def test_weights_are_held_only_where_they_are_compared():
-    assert [tiny(options(term))[1].watches() for term in PLACES] == ["heads", "weights", "heads"]
+    assert [tiny(options(term))[1].required_records() for term in PLACES] == ["heads", "weights", "heads"]
 
 
 def test_kinds_that_the_model_lacks_are_named():

@@ -180,9 +180,9 @@ def test_models_train_in_both_precisions(options, precision):
 
 def test_the_results_keep_how_often_each_unit_was_active():
     model, method = trained_one_step(told("kwta", "smart", s_att=0.5, s_bo=0.7))
-    assert method.findings(model) == {}  # nothing is counted before the first step is done
+    assert method.artifacts(model) == {}  # nothing is counted before the first step is done
     method.after_backward(model, 0.0)
-    found = method.findings(model)["activations"]
+    found = method.artifacts(model)["activations"]
     assert json.loads(json.dumps(found)) == found
     assert list(found) == ["encoder 1", "encoder block 1", "decoder 1", "decoder block 1"]
     heads, block = found["decoder 1"], found["decoder block 1"]
@@ -196,7 +196,7 @@ def test_the_results_keep_how_often_each_unit_was_active():
 def test_dropout_keeps_nothing():
     model, method = trained_one_step(told("dropout", "dropout"))
     method.after_backward(model, 0.0)
-    assert method.findings(model) == {}
+    assert method.artifacts(model) == {}
 
 
 # ---- the paper

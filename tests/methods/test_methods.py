@@ -95,9 +95,9 @@ def test_the_baseline_carries_no_trace_of_a_method():
     assert all(type(layer.block_output) is nn.Identity for layer in (*model.encoder, *model.decoder))
     assert not {name for name, _ in model.named_buffers()} - {"position_table"}
     assert method.own_parameters(model) == method.frozen_parameters(model, 0.0) == []
-    assert method.watches() == "nothing"
+    assert method.required_records() == "nothing"
     assert method.aux_loss(model, [], 0.5, 1) is None
-    assert method.findings(model) == method.after_epoch(None) == {}
+    assert method.artifacts(model) == method.after_epoch(None) == {}
 
 
 def test_every_methods_options_are_checked_and_complete():

@@ -230,7 +230,7 @@ def test_what_is_not_finite_stays_so():
 def test_findings_are_every_matrix_by_its_place():
     model, method = tiny(mixing(), decoder_layers=2)
     moved(model, 3)
-    told = method.findings(model)["alphas"]
+    told = method.artifacts(model)["alphas"]
     assert list(told) == ["encoder 1", "decoder 1", "cross 1", "decoder 2", "cross 2"]
     alphas = model.decoder[1].attention["cross"].output.alphas
     np.testing.assert_allclose(told["cross 2"]["alphas"], alphas.detach(), atol=1e-6)

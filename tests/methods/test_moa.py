@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from headdiv.core.errors import ConfigError
 from headdiv.methods import check_method, make_method
-from headdiv.methods.moa import ExpertProduct, Groups, MixtureAttention
+from headdiv.methods.moa import ExpertGroups, ExpertProduct, MixtureAttention
 from headdiv.nn import attention
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, MultiHeadAttention, record_heads
 from headdiv.nn.config import ModelConfig
@@ -158,13 +158,13 @@ def test_layout_of_the_sentences_does_not_matter(kind, seed, lengths):
 
 def test_groups_hold_every_pair_once_and_in_order():
     experts = torch.tensor([[2, 0], [0, 3], [2, 3]])
-    groups = Groups.of(experts, 5)
+    groups = ExpertGroups.of(experts, 5)
     assert [pairs.tolist() for pairs in groups.pairs] == [[1, 2], [], [0, 4], [3, 5], []]
     assert [rows.tolist() for rows in groups.rows] == [[0, 1], [], [0, 2], [1, 2], []]
 
 
 def test_gradcheck_of_the_product_and_of_a_module():
-    groups = Groups.of(torch.tensor([[2, 0], [0, 3], [2, 3]]), 5)
+    groups = ExpertGroups.of(torch.tensor([[2, 0], [0, 3], [2, 3]]), 5)
     x, z, up, down = (
         random(i, *shape).requires_grad_() for i, shape in enumerate([(3, 4), (6, 2), (5, 4, 2), (5, 2, 4)])
     )

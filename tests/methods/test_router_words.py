@@ -22,7 +22,7 @@ from headdiv.tasks.base import observed_heads
 from headdiv.tasks.config import RunConfig
 
 
-def spell(kind, index):
+def decode_token(kind, index):
     return f"{kind} {index}"
 
 
@@ -73,7 +73,7 @@ def test_every_query_has_the_word_that_stands_in_its_row(seen):
 def test_words_are_spelled_as_they_stand_in_the_text(seen):
     task, run, observed = seen
     kind = "encoder" if "encoder" in {record.spec.kind for record in observed[0].records} else "decoder"
-    told = [task.spell(run.corpus, kind, index) for index in observed[0].words[kind].tolist()]
+    told = [task.decode_token(run.corpus, kind, index) for index in observed[0].words[kind].tolist()]
     assert all(isinstance(word, str) and word for word in told)
     if hasattr(run.corpus, "bpe"):
         assert any(word.startswith("␣") for word in told)
@@ -85,7 +85,7 @@ def test_words_are_spelled_as_they_stand_in_the_text(seen):
             assert text == run.corpus.bpe.decode(observed[0].words[kind].tolist())
     else:
         assert "the" in [word.lower() for word in told]
-        index = [task.spell(run.corpus, kind, i) for i in (BEGIN, END)]
+        index = [task.decode_token(run.corpus, kind, i) for i in (BEGIN, END)]
         assert index == ["<s>", "</s>"]
 
 
@@ -93,7 +93,7 @@ def test_both_languages_have_their_own_words(project):
     task = TASKS["translation"]
     corpus = task.load(project.config().data)
     for kind, vocabulary in (("encoder", corpus.source), ("decoder", corpus.target), ("cross", corpus.target)):
-        assert [task.spell(corpus, kind, index) for index in range(len(vocabulary))] == vocabulary.words
+        assert [task.decode_token(corpus, kind, index) for index in range(len(vocabulary))] == vocabulary.words
 
 
 # ---- what the results keep
@@ -143,7 +143,7 @@ def test_a_method_that_does_not_look_costs_no_second_pass(finished, monkeypatch)
     assert (passes, list(heads)) == ([True], ["measures"])
     evaluation._heads(untrained(mixed(finished.config("baseline"))))
     assert sorted(passes[1:]) == [False, True]
-    assert make_method({"name": "baseline"}).observed_findings(iter([1]), 3, spell) == {}
+    assert make_method({"name": "baseline"}).observed_artifacts(iter([1]), 3, decode_token) == {}
 
 
 def batches(read, lengths=(3, 2, 4)):
@@ -161,6 +161,6 @@ def batches(read, lengths=(3, 2, 4)):
 def test_no_more_is_read_than_the_measures_of_heads_are_taken_over(monkeypatch, enough, number):
     monkeypatch.setattr("headdiv.methods.routing.ENOUGH", enough)
     read = []
-    told = router_statistics(batches(read), 4, spell)
+    told = router_statistics(batches(read), 4, decode_token)
     assert len(read) == number
     assert told["router"]["encoder 1"]["tokens"] == 9 * number

@@ -174,16 +174,16 @@ def test_what_a_method_adds_is_the_weighted_sum_over_its_modules():
 
 def test_without_weights_nothing_is_watched_and_nothing_added():
     silent = make_method({**MOA, "balance": 0, "z": 0})
-    assert (silent.watches(), silent.aux_loss(torch.nn.Module(), [], 0.0, 1)) == ("nothing", None)
+    assert (silent.required_records(), silent.aux_loss(torch.nn.Module(), [], 0.0, 1)) == ("nothing", None)
     for name in ("balance", "z", "cv"):
-        assert make_method({**MOA, "balance": 0, "z": 0, name: 1.0}).watches() == "heads"
+        assert make_method({**MOA, "balance": 0, "z": 0, name: 1.0}).required_records() == "heads"
 
 
 RANKS = """
 import sys, torch
 from safetensors.torch import load_file, save_file
 from headdiv.core import distributed
-from headdiv.attention import AttentionSpec
+from headdiv.nn.attention import AttentionSpec
 from headdiv.methods.routing import RoutedRecord, Router, pooled_losses
 given = load_file(sys.argv[1])
 with distributed.process_group(torch.device("cpu")):

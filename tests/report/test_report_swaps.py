@@ -19,10 +19,10 @@ def test_swaps_are_read_with_the_epoch_before_which_they_were_made():
     pairs = [swap("cross", (1, 2), (5, 2)), swap("encoder", (1, 1), (2, 3))]
     run = headed("soft", 1, epochs=4, swaps={1: (pairs, False), 3: (pairs[::-1], True)})
     assert swaps.swaps_of(run) == [
-        swaps.Swap(2, "cross", (1, 2), (5, 2), False),
-        swaps.Swap(2, "encoder", (1, 1), (2, 3), False),
-        swaps.Swap(4, "encoder", (1, 1), (2, 3), True),
-        swaps.Swap(4, "cross", (1, 2), (5, 2), True),
+        swaps.SwapEvent(2, "cross", (1, 2), (5, 2), False),
+        swaps.SwapEvent(2, "encoder", (1, 1), (2, 3), False),
+        swaps.SwapEvent(4, "encoder", (1, 1), (2, 3), True),
+        swaps.SwapEvent(4, "cross", (1, 2), (5, 2), True),
     ]
     assert swaps.swaps_of(headed("soft", 1)) == []
 

@@ -71,7 +71,7 @@ PARTS = """
 import sys, torch
 from safetensors.torch import load_file, save_file
 from headdiv.core import distributed
-from headdiv.batch_norm import BatchNorm
+from headdiv.nn.batch_norm import BatchNorm
 from headdiv.gha import covariance, pooled_covariance
 given = load_file(sys.argv[1])
 with distributed.process_group(torch.device("cpu")):
@@ -189,7 +189,8 @@ def test_two_ranks_train_what_one_trains(home, experiment, variant):
 
 KILL = """
 import os, signal, sys
-from headdiv import checkpoints, distributed
+from headdiv.core import distributed
+from headdiv.training import checkpoints
 from headdiv.__main__ import main
 save = checkpoints.save
 def save_and_die(folder, step, *rest):

@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import Settings, Source, check, mistake, nearest
 from headdiv.experiments.claims.arithmetic import Working, WorkingError
-from headdiv.experiments.papers import FOLDER, Column, DataTable, Paper, Task, Variant, load_paper
+from headdiv.experiments.papers import FOLDER, Column, DataTable, Paper, PaperTask, Variant, load_paper
 
 CLAIMS = FOLDER / "claims"
 RELATION = "relation"
@@ -27,7 +27,7 @@ COSTS = ("days", "h", "ms")  # units
 PRINTS = "Expected a whole number, one with decimals in quotes ('2.10'), or true for a relation"
 PRINTED = re.compile(r"-?\d+(\.\d+)?")
 
-Kind = Literal["parameter count", "score", "cost", "arithmetic", "setting"]
+ClaimKind = Literal["parameter count", "score", "cost", "arithmetic", "setting"]
 Sign = Literal["=", "about", "<", "<=", ">", ">="]
 
 
@@ -40,12 +40,12 @@ class Recomputation(Settings):
     note: str | None = Field(None, description="how the sentence is read where it can be read in two ways")
 
 
-class Sentence(Recomputation):
+class Statement(Recomputation):
     """A number, or a relation, that the text or a caption states."""
 
     value: bool | int | str = Field(description="as printed, decimals in quotes: '2.10'; true: a relation that holds")
     unit: str = RELATION
-    kind: Kind = "arithmetic"
+    kind: ClaimKind = "arithmetic"
 
     @field_validator("value", mode="before")
     @classmethod
@@ -56,7 +56,7 @@ class Sentence(Recomputation):
         return value
 
     @model_validator(mode="after")
-    def _relations_are_true(self) -> Sentence:
+    def _relations_are_true(self) -> Statement:
         if (self.value is True) != (self.unit == RELATION):
             raise ValueError(f"unit: {self.unit!r} with the value {self.value!r}; a relation, and no number, is true")
         return self
@@ -111,7 +111,7 @@ class ClaimsFile(Settings):
         default_factory=dict, description="by task or table: of a column, or of <row>.<column>; 'row' is the row itself"
     )
     settings: dict[str, dict[str, TableSetting]] = Field(default_factory=dict, description="by task: by column's label")
-    sentences: dict[str, dict[str, Sentence]] = Field(description="by place, by what is claimed there")
+    sentences: dict[str, dict[str, Statement]] = Field(description="by place, by what is claimed there")
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Claim:
     value: float | bool
     step: float
     unit: str
-    kind: Kind
+    kind: ClaimKind
     working: Working | None = None
     sign: Sign = "="
     also: dict[str, Working] = field(default_factory=dict)
@@ -218,7 +218,7 @@ def identifier(name: str) -> str:
     return name.replace("-", "_")
 
 
-def step_of(column: Column, name: str, task: Task | None = None) -> float:
+def step_of(column: Column, name: str, task: PaperTask | None = None) -> float:
     """One unit of the last digit in a column; counts that are printed in full have none that was rounded."""
     if name == "parameters":
         printed_to = task.sizes.printed_to if task and task.sizes else 1
@@ -226,7 +226,7 @@ def step_of(column: Column, name: str, task: Task | None = None) -> float:
     return 10.0**-column.digits
 
 
-def sizes_of(task: Task, row: Variant, scale: Scale | None = None) -> dict[str, Any]:
+def sizes_of(task: PaperTask, row: Variant, scale: Scale | None = None) -> dict[str, Any]:
     """The sizes of a row's model in the paper; empty where they are not known."""
     own = task.sizes.model if task.sizes else scale.model if scale else {}
     return {**own, **row.model} if own else {}
@@ -241,7 +241,7 @@ def walk(told: Any, keys: list[str]) -> Any:
     return told
 
 
-def _reported(paper: str, name: str, task: Task, told: ClaimsFile) -> Iterator[Claim]:
+def _reported(paper: str, name: str, task: PaperTask, told: ClaimsFile) -> Iterator[Claim]:
     places = told.tables.get(name, {})
     for variant, row in task.variants.items():
         for column, value in row.reported.items():
@@ -287,7 +287,7 @@ def _from_table(
     return _claim(paper, how, at, name, row, **given)
 
 
-def _settings(paper: str, name: str, task: Task, told: ClaimsFile) -> Iterator[Claim]:
+def _settings(paper: str, name: str, task: PaperTask, told: ClaimsFile) -> Iterator[Claim]:
     scale = told.scale.get(name)
     for label, setting in told.settings.get(name, {}).items():
         for variant, row in task.variants.items():
@@ -304,7 +304,7 @@ def _settings(paper: str, name: str, task: Task, told: ClaimsFile) -> Iterator[C
                              place=f"{table}, {row.label}, {label}", value=value, step=10.0**-digits)  # fmt: skip
 
 
-def _sentence(paper: str, section: str, what: str, told: Sentence) -> Claim:
+def _sentence(paper: str, section: str, what: str, told: Statement) -> Claim:
     at = ("sentences", section, what)
     digits = len(str(told.value).partition(".")[2])
     value = True if told.value is True else float(told.value)

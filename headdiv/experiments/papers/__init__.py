@@ -32,7 +32,7 @@ class Column(Settings):
     digits: int = Field(ge=0, description="decimals that the paper prints")
 
 
-class Sizes(Settings):
+class PaperSizes(Settings):
     """The model that a paper's parameter counts belong to."""
 
     model: dict[str, Any]
@@ -41,13 +41,13 @@ class Sizes(Settings):
     data: dict[str, Any] = Field(default_factory=dict, description="of the data, what the model's size depends on")
 
 
-class Task(Settings):
+class PaperTask(Settings):
     """One task of a paper, and the table of its results."""
 
     title: str
     table: str
     kind: str | None = Field(None, description="what kind of task it is; its own name where left out")
-    sizes: Sizes | None = Field(None, description="what the reported parameter counts belong to")
+    sizes: PaperSizes | None = Field(None, description="what the reported parameter counts belong to")
     columns: dict[str, Column]
     variants: dict[str, Variant]
     notes: list[str] = Field(default_factory=list)
@@ -70,7 +70,7 @@ class Paper(Settings):
     title: str
     citation: str
     doi: str | None = None
-    tasks: dict[str, Task]
+    tasks: dict[str, PaperTask]
     tables: dict[str, DataTable] = Field(default_factory=dict)
 
 
@@ -88,7 +88,7 @@ def load_paper(name: str) -> Paper:
     return check(Paper, source.data, source=source)
 
 
-def load_task(paper: str, task: str) -> Task:
+def load_task(paper: str, task: str) -> PaperTask:
     """One task of a paper.
 
     Raises:
@@ -100,7 +100,7 @@ def load_task(paper: str, task: str) -> Task:
     return tasks[task]
 
 
-def task_of(experiment: str) -> Task:
+def task_of(experiment: str) -> PaperTask:
     """The task of ``<paper>/<task>``.
 
     Raises:
