@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from headdiv.core import distributed
 from headdiv.core.precision import at_least_float32
-from headdiv.nn.attention import AttentionSpec, HeadRecord, MultiHeadAttention
+from headdiv.nn.attention import AttentionSpec, HeadRecord, attention_modules
 from headdiv.nn.packing import Side
 
 
@@ -41,11 +41,6 @@ def mean_off_diagonal(matrix: Tensor) -> float:
 
 
 # ---- what heads do
-
-
-def attention_modules(model: nn.Module) -> list[MultiHeadAttention]:
-    """Every attention module of a model, in the order of a forward pass."""
-    return [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
 
 
 def query_rows(x: Tensor, side: Side) -> Tensor:
@@ -155,8 +150,10 @@ def pooled_sums(
     """
     found: dict[AttentionSpec, HeadSums] = {}
     for module in [] if model is None else attention_modules(model):
-        H, K, like = module.spec.heads, module.spec.d_head, module.in_projection.weight
-        found[module.spec] = sums_of(Words(like.new_zeros(0, H, 1), like.new_zeros(0, H, 1), like.new_zeros(0, H, K)))
+        H, K, like = module.head_slots, module.head_width, next(module.parameters())
+        found[module.slot_spec] = sums_of(
+            Words(like.new_zeros(0, H, 1), like.new_zeros(0, H, 1), like.new_zeros(0, H, K))
+        )
     for seen in observed:
         for record in seen.records:
             sums = sums_of(words_of(record, *seen.special_tokens.get(record.spec.kind, (None, None))))

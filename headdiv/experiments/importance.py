@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from headdiv.core import progress
 from headdiv.core.errors import DataError
 from headdiv.core.provenance import commit
-from headdiv.methods.moa import MixtureAttention
-from headdiv.methods.routing import Routing
+from headdiv.nn.attention import AttentionModule, attention_modules
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Run, Score, held_out_loss, score
 
@@ -56,7 +55,7 @@ class Kept(NamedTuple):
 
 def heads_of(model: nn.Module) -> dict[str, int]:
     """Number of heads of every attention module, by place, in the order of a forward pass; of a mixture, its slots."""
-    return {place: _heads(module) for place, module in _modules(model).items()}
+    return {place: module.head_slots for place, module in _modules(model).items()}
 
 
 @contextlib.contextmanager
@@ -78,36 +77,18 @@ def masked_heads(model: nn.Module, masks: Masks) -> Iterator[None]:
     for place, mask in masks.items():
         if place not in modules:
             raise DataError(f"the model has no attention {place!r}; there are: {', '.join(modules)}")
-        if len(mask) != _heads(modules[place]):
-            raise DataError(f"{place} has {_heads(modules[place])} heads, found a mask of {len(mask)} numbers")
+        if len(mask) != modules[place].head_slots:
+            raise DataError(f"{place} has {modules[place].head_slots} heads, found a mask of {len(mask)} numbers")
     with contextlib.ExitStack() as stack:
         for place, mask in masks.items():
             device = next(modules[place].parameters()).device
-            handle = _hook(modules[place], torch.as_tensor(mask, device=device))
+            handle = modules[place].mask_heads(torch.as_tensor(mask, device=device))
             stack.callback(handle.remove)
         yield
 
 
-def _modules(model: nn.Module) -> dict[str, nn.Module]:
-    # Not by class: methods bring modules of their own.
-    modules = (module for module in model.modules() if hasattr(module, "recorder"))
-    return {module.spec.place: module for module in modules}
-
-
-def _heads(module: nn.Module) -> int:
-    return module.k if isinstance(module, MixtureAttention) else module.spec.heads
-
-
-def _hook(module: nn.Module, mask: Tensor) -> torch.utils.hooks.RemovableHandle:
-    """Mask (H,) put in where the heads of a module become one."""
-    if isinstance(module, MixtureAttention):  # W^o is an expert's own, and the gate before it is linear too
-
-        def mask_gates(_: nn.Module, __: Any, routing: Routing) -> Routing:
-            return replace(routing, gates=routing.gates * mask.to(routing.gates.dtype))
-
-        return module.router.register_forward_hook(mask_gates)
-    wide = mask.repeat_interleave(module.spec.d_head)  # (H·K,)
-    return module.output.register_forward_pre_hook(lambda _, inputs: (inputs[0] * wide.to(inputs[0].dtype),))
+def _modules(model: nn.Module) -> dict[str, AttentionModule]:
+    return {module.spec.place: module for module in attention_modules(model)}
 
 
 def masks_without(model: nn.Module, gone: Sequence[tuple[str, int]]) -> dict[str, Tensor]:

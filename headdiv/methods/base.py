@@ -1,4 +1,8 @@
-"""What a method may change in a model and in its training; every hook is neutral by default."""
+"""What a method may change in a model and in its training; every hook is neutral by default.
+
+A method that builds attention modules of a class of its own derives that class from
+`headdiv.nn.attention.AttentionModule`, which says what a module must offer.
+"""
 
 from __future__ import annotations
 

@@ -23,11 +23,10 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headdiv.analysis.diversity import attention_modules
 from headdiv.core.settings import Settings
 from headdiv.methods.base import Method
 from headdiv.methods.disagreement import ALL_KINDS, of_kinds
-from headdiv.nn.attention import AttentionSpec, HeadRecord, Kind, MultiHeadAttention
+from headdiv.nn.attention import AttentionSpec, HeadRecord, Kind, MultiHeadAttention, attention_modules
 
 
 class MixingOutput(nn.Linear):

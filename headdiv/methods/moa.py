@@ -35,10 +35,10 @@ from headdiv.methods.base import DecodeToken, Method, Observed, RequiredRecords
 from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
 from headdiv.nn.attention import (
     AttentionLayout,
+    AttentionModule,
     AttentionSpec,
     Cache,
     HeadRecord,
-    Recorder,
     dot_product,
     into_windows,
     out_of_windows,
@@ -116,8 +116,8 @@ class Experts(nn.Module):
         nn.init.uniform_(self.weight, -bound, bound, generator=generator)
 
 
-class MixtureAttention(nn.Module):
-    """Attention whose heads are chosen for each token. A drop-in for `headdiv.nn.attention.MultiHeadAttention`.
+class MixtureAttention(AttentionModule):
+    """Attention whose heads are chosen for each token: each token has k slots, filled by the experts chosen for it.
 
     Args:
         spec: where it stands; the number of heads there does not count.
@@ -138,8 +138,8 @@ class MixtureAttention(nn.Module):
         noisy: bool = False,
         renormalise: bool = False,
     ) -> None:
-        super().__init__()
-        self.spec, self.experts, self.k = spec, experts, k
+        super().__init__(spec)
+        self.experts, self.k = experts, k
         self.d_head = spec.d_head if d_head is None else d_head
         D, K = spec.d_model, self.d_head
         self.router = Router(D, experts, k, noisy=noisy, renormalise=renormalise)
@@ -147,25 +147,40 @@ class MixtureAttention(nn.Module):
         self.key_value = nn.Linear(D, 2 * K, bias=spec.bias)
         self.output = Experts(experts, K, D, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(D))
-        self.recorder: Recorder | None = None  # there while `record_heads` is open
 
     def initialise(self, generator: torch.Generator) -> None:
         """No output bias; the parts draw their own."""
         nn.init.zeros_(self.output_bias)
 
+    @property
+    def head_slots(self) -> int:
+        """k."""
+        return self.k
+
+    @property
+    def head_width(self) -> int:
+        """See `AttentionModule`."""
+        return self.d_head
+
+    def mask_heads(self, mask: Tensor) -> torch.utils.hooks.RemovableHandle:
+        """Mask the gates: W^o is an expert's own, and the gate before it is linear too. See `AttentionModule`."""
+
+        def mask_gates(_: nn.Module, __: Any, routing: Routing) -> Routing:
+            return dataclasses.replace(routing, gates=routing.gates * mask.to(routing.gates.dtype))
+
+        return self.router.register_forward_hook(mask_gates)
+
     def forward(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
-        """(T, D) queries and, for encoder-decoder attention, (T', D) memory -> (T, D)."""
+        """See `AttentionModule`."""
         k = self.k
         routing, groups, q = self._queries(x)
         key_value = self.key_value(x if memory is None else memory)  # (T', 2·K)
         (q,) = into_windows(q.flatten(1), layout.queries, 1, k)  # (R, k, N, K)
         keys, values = (part.expand(-1, k, -1, -1) for part in into_windows(key_value, layout.keys, 2, 1))
-        z, weights = dot_product(q, keys, values, layout, self.recorder is not None and self.recorder.weights)
+        z, weights = dot_product(q, keys, values, layout, self.needs_weights)
         heads = out_of_windows(z, layout.queries).view(-1, k, self.d_head)  # (T, k, K)
-        if self.recorder is not None:
-            spec = dataclasses.replace(self.spec, heads=k)  # slots are the heads that measures see
-            shared = key_value[:, None, self.d_head :].expand(-1, k, -1)  # (T', k, K)
-            self.recorder.records.append(RoutedRecord(spec, layout, weights, shared, heads, routing))
+        shared = key_value[:, None, self.d_head :].expand(-1, k, -1)  # (T', k, K)
+        self.record(layout, weights, shared, heads, RoutedRecord, routing=routing)
         return self._mix(heads, routing, groups)
 
     def _queries(self, x: Tensor) -> tuple[Routing, ExpertGroups, Tensor]:
@@ -188,17 +203,17 @@ class MixtureAttention(nn.Module):
     # ---- one token at a time
 
     def self_cache(self, batch: int, length: int, like: Tensor) -> Cache:
-        """An empty cache for ``length`` positions."""
+        """See `AttentionModule`."""
         shape = (batch, 1, length, self.d_head)
         return Cache(like.new_zeros(shape), like.new_zeros(shape), 0)
 
     def cross_cache(self, memory: Tensor, mask: Tensor) -> Cache:
-        """Keys and values of padded memory (B, S, D); mask (B, S) is added to the scores."""
+        """See `AttentionModule`."""
         keys, values = (part.unsqueeze(1).contiguous() for part in self.key_value(memory).chunk(2, dim=-1))
         return Cache(keys, values, memory.shape[1], mask[:, None, None, :])
 
     def step(self, x: Tensor, cache: Cache) -> Tensor:
-        """One new position for each row of the batch, (B, D) -> (B, D); a self-attention cache grows by it."""
+        """See `AttentionModule`."""
         routing, groups, q = self._queries(x)
         if cache.mask is None:
             cache.keys[:, 0, cache.length], cache.values[:, 0, cache.length] = self.key_value(x).chunk(2, dim=-1)

@@ -20,13 +20,13 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from headdiv.analysis.diversity import attention_modules, measure_heads
+from headdiv.analysis.diversity import measure_heads
 from headdiv.core.errors import TrainingError
 from headdiv.core.settings import Settings
 from headdiv.methods.base import EpochEnd, Method
 from headdiv.methods.disagreement import ALL_KINDS, of_kinds
 from headdiv.methods.swap_plan import Head, PlanError, Room, Swap, parse_plan, rooms
-from headdiv.nn.attention import Kind, MultiHeadAttention
+from headdiv.nn.attention import Kind, MultiHeadAttention, attention_modules
 from headdiv.nn.config import ModelConfig, Sizes
 
 

@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from headdiv.analysis.diversity import attention_modules
-from headdiv.nn.attention import Kind
+from headdiv.nn.attention import Kind, attention_modules
 
 
 class Head(NamedTuple):

@@ -7,8 +7,9 @@ D model width, K head width (d_k).
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -113,7 +114,89 @@ class Cache:
         self.values[:, :, : self.length] = self.values[rows, :, : self.length]
 
 
-class MultiHeadAttention(nn.Module):
+class AttentionModule(nn.Module, ABC):
+    """What the rest of headdiv asks of an attention module: the base class of `MultiHeadAttention` and of methods' own.
+
+    A subclass implements the abstract methods and calls `record` in its forward pass. It then runs in the model of
+    every task and in the drop-in, decodes with cached keys and values, and its heads can be measured and masked.
+
+    Attributes:
+        spec: where the module stands, and its sizes.
+        recorder: there while `record_heads` is open.
+    """
+
+    def __init__(self, spec: AttentionSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        self.recorder: Recorder | None = None
+
+    @abstractmethod
+    def forward(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
+        """(T, D) queries and, for encoder-decoder attention, (T', D) memory -> (T, D)."""
+
+    @property
+    def head_slots(self) -> int:
+        """Number of heads that can be measured and masked; of a mixture, the heads that each token is given."""
+        return self.spec.heads
+
+    @property
+    def head_width(self) -> int:
+        """K, the width of a head's output."""
+        return self.spec.d_head
+
+    @property
+    def slot_spec(self) -> AttentionSpec:
+        """``spec`` with the number of slots: what head records carry."""
+        return replace(self.spec, heads=self.head_slots)
+
+    @abstractmethod
+    def mask_heads(self, mask: Tensor) -> torch.utils.hooks.RemovableHandle:
+        """Multiply the heads' outputs by ``mask`` (H,) in front of the output stage, in `forward` and in `step`.
+
+        Head records show the outputs before. The handle's ``remove`` takes the mask off.
+        """
+
+    # ---- head records
+
+    @property
+    def needs_weights(self) -> bool:
+        """Whether `record` is to be given the attention weights."""
+        return self.recorder is not None and self.recorder.weights
+
+    def record(
+        self,
+        layout: AttentionLayout,
+        weights: Tensor | None,
+        values: Tensor,
+        outputs: Tensor,
+        kind: type[HeadRecord] = HeadRecord,
+        **more: Any,
+    ) -> None:
+        """Append a `HeadRecord` (or a subclass with ``more`` fields) of these tensors where `record_heads` is open."""
+        if self.recorder is not None:
+            self.recorder.records.append(kind(self.slot_spec, layout, weights, values, outputs, **more))
+
+    # ---- one token at a time
+
+    @abstractmethod
+    def self_cache(self, batch: int, length: int, like: Tensor) -> Cache:
+        """An empty cache for ``length`` positions of each of ``batch`` rows, with dtype and device of ``like``."""
+
+    @abstractmethod
+    def cross_cache(self, memory: Tensor, mask: Tensor) -> Cache:
+        """Keys and values of padded memory (B, S, D); mask (B, S) is added to the scores."""
+
+    @abstractmethod
+    def step(self, x: Tensor, cache: Cache) -> Tensor:
+        """One new position for each row of the batch, (B, D) -> (B, D); a self-attention cache grows by it."""
+
+
+def attention_modules(model: nn.Module) -> list[AttentionModule]:
+    """Every attention module of a model, in the order of a forward pass."""
+    return [module for module in model.modules() if isinstance(module, AttentionModule)]
+
+
+class MultiHeadAttention(AttentionModule):
     """Scaled dot-product attention in H heads, and an output stage (in the baseline, W^O).
 
     The projections W^Q, W^K, W^V (Eqs. 2 to 4) are the three blocks of ``in_projection``'s rows; head i
@@ -121,16 +204,19 @@ class MultiHeadAttention(nn.Module):
     """
 
     def __init__(self, spec: AttentionSpec, output: nn.Module | None = None) -> None:
-        super().__init__()
-        self.spec = spec
+        super().__init__(spec)
         width = spec.heads * spec.d_head
         self.in_projection = nn.Linear(spec.d_model, 3 * width, bias=spec.bias)
         self.output = nn.Linear(width, spec.d_model) if output is None else output
-        self.recorder: Recorder | None = None  # there while `record_heads` is open
 
     def forward(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
-        """(T, D) queries and, for encoder-decoder attention, (T', D) memory -> (T, D)."""
+        """See `AttentionModule`."""
         return self.output(self.attend(x, memory, layout))
+
+    def mask_heads(self, mask: Tensor) -> torch.utils.hooks.RemovableHandle:
+        """See `AttentionModule`."""
+        wide = mask.repeat_interleave(self.spec.d_head)  # (H·K,)
+        return self.output.register_forward_pre_hook(lambda _, inputs: (inputs[0] * wide.to(inputs[0].dtype),))
 
     def attend(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
         """The heads side by side, M of Eq. 6: (T, H·K)."""
@@ -142,11 +228,9 @@ class MultiHeadAttention(nn.Module):
             projected = self._project(memory, 1, 3)  # (T', 2·H·K)
             (q,) = into_windows(self._project(x, 0, 1), layout.queries, 1, H)
             k, v = into_windows(projected, layout.keys, 2, H)
-        z, weights = dot_product(q, k, v, layout, self.recorder is not None and self.recorder.weights)
+        z, weights = dot_product(q, k, v, layout, self.needs_weights)
         heads = out_of_windows(z, layout.queries)  # (T, H·K)
-        if self.recorder is not None:
-            values = projected[:, -H * K :].view(-1, H, K)
-            self.recorder.records.append(HeadRecord(self.spec, layout, weights, values, heads.view(-1, H, K)))
+        self.record(layout, weights, projected[:, -H * K :].view(-1, H, K), heads.view(-1, H, K))
         return heads
 
     def _project(self, x: Tensor, first: int, last: int) -> Tensor:
@@ -159,19 +243,19 @@ class MultiHeadAttention(nn.Module):
     # ---- one token at a time
 
     def self_cache(self, batch: int, length: int, like: Tensor) -> Cache:
-        """An empty cache for ``length`` positions."""
+        """See `AttentionModule`."""
         shape = (batch, self.spec.heads, length, self.spec.d_head)
         return Cache(like.new_zeros(shape), like.new_zeros(shape), 0)
 
     def cross_cache(self, memory: Tensor, mask: Tensor) -> Cache:
-        """Keys and values of padded memory (B, S, D); mask (B, S) is added to the scores."""
+        """See `AttentionModule`."""
         B, S, _ = memory.shape
         kv = self._project(memory, 1, 3).view(B, S, 2, self.spec.heads, self.spec.d_head)
         keys, values = (part.transpose(1, 2).contiguous() for part in kv.unbind(2))
         return Cache(keys, values, S, mask[:, None, None, :])
 
     def step(self, x: Tensor, cache: Cache) -> Tensor:
-        """One new position for each row of the batch, (B, D) -> (B, D); a self-attention cache grows by it."""
+        """See `AttentionModule`."""
         B, H, K = x.shape[0], self.spec.heads, self.spec.d_head
         if cache.mask is None:
             q, k, v = self.in_projection(x).view(B, 3, H, 1, K).unbind(1)
@@ -303,8 +387,7 @@ def record_heads(model: nn.Module, weights: bool = True) -> Iterator[list[HeadRe
         weights: with the attention weights, which wide windows would otherwise not hold in memory.
     """
     recorder = Recorder(weights, [])
-    # Not by class: methods bring modules of their own.
-    modules = [module for module in model.modules() if hasattr(module, "recorder")]
+    modules = attention_modules(model)
     for module in modules:
         module.recorder = recorder
     try:

@@ -9,13 +9,13 @@ from examples import CONFIG, some_pairs, tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headdiv.analysis.diversity import Measured, attention_modules, measure_heads
+from headdiv.analysis.diversity import Measured, measure_heads
 from headdiv.core.errors import ConfigError, TrainingError
 from headdiv.methods import check_method, make_method, rotation
 from headdiv.methods.base import EpochEnd, Observed
 from headdiv.methods.rotation import swap_heads
 from headdiv.methods.swap_plan import Head
-from headdiv.nn.attention import record_heads
+from headdiv.nn.attention import attention_modules, record_heads
 from headdiv.nn.batching import make_batch
 from headdiv.nn.config import LMConfig, ModelConfig
 from headdiv.nn.losses import linear_cross_entropy
