@@ -31,6 +31,7 @@ _PUBLIC = {
     "attention_maps": "headdiv.experiments.attention_maps",
     "record": "headdiv.experiments.results",
     "score_table": "headdiv.experiments.results",
+    "runs_frame": "headdiv.experiments.results",
     "parameter_table": "headdiv.report.tables",
     "results_table": "headdiv.report.tables",
     "show_table": "headdiv.report.show",

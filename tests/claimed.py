@@ -48,4 +48,5 @@ def hours(variant, told, device="a GPU"):
     run["config"]["model"] = model.model_dump(mode="json")
     run["config"]["data"] |= {"source": "de", "target": "en"}
     run["config"]["method"] = check_method(task.variants[variant].method, model)
-    return run | {"paper": "dpp", "variant": variant, "cost": {"training_seconds": 3600.0 * told}}
+    run["cost"]["training_seconds"] = 3600.0 * told
+    return run | {"paper": "dpp", "variant": variant}

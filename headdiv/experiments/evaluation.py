@@ -12,13 +12,12 @@ from headdiv.analysis.measures import averages, by_place, compare_heads
 from headdiv.core import paths
 from headdiv.core.files import read_json, write_json
 from headdiv.core.provenance import commit, provenance
+from headdiv.experiments.results import FORMAT
 from headdiv.methods import make_method
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Run, observed_heads, outputs_path, score, vocabulary_of
 from headdiv.tasks.config import RunConfig
 from headdiv.tasks.seq2seq import Seq2Seq
-
-FORMAT = 3  # of metrics.json
 
 
 def evaluate(run: Run) -> dict[str, Any]:

@@ -1,23 +1,214 @@
-"""Where the metrics of runs lie, and how they are written and read."""
+"""The stored results of runs: where they lie, what they hold, and how they are written and read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from headdiv.core import paths
-from headdiv.core.errors import DataError
+from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json, write_json
-from headdiv.experiments.evaluation import FORMAT
+from headdiv.core.settings import check
 from headdiv.experiments.profiles import Runs
 from headdiv.tasks.config import first_difference
 
-Metrics = dict[str, Any]
-SHARED = ("data", "train")  # by all runs of an experiment …
-EVERY = ("data", "model", "method", "train", "decode")  # … and by those of a variant
+FORMAT = 3  # of metrics.json
+SHARED = ("data", "train")  # sections of the configuration that all runs of an experiment have in common …
+OF_VARIANT = ("data", "model", "method", "train", "decode")  # … and those that all runs of a variant do
+COSTS = ("training_seconds", "target_tokens_per_second", "peak_memory_mib")
+
+
+class Record(BaseModel):
+    """Part of a result; keys that no code reads are kept as they are."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+class Score(Record):
+    """A number with its unit ("" for none) and its metric's signature."""
+
+    value: float
+    unit: str
+    signature: str
+
+
+class CurvePoint(Record):
+    """Measurements after one epoch. Scores of that epoch (``validation_bleu``) are further attributes.
+
+    Attributes:
+        epoch: counted from 1.
+        steps: updates since the start of training.
+        training_loss: with label smoothing, dropout and auxiliary losses.
+        method: what the method did after this epoch, as it records it: rotation's swaps.
+    """
+
+    epoch: int
+    steps: int = 0
+    training_loss: float
+    validation_nll: float
+    validation_accuracy: float
+    training_nll: float | None = None
+    training_accuracy: float | None = None
+    auxiliary_loss: float | None = None
+    method: dict[str, Any] | None = None
+
+    def numbers(self) -> dict[str, float]:
+        """Every number of this epoch by name."""
+        return {name: value for name, value in self.model_dump(exclude_unset=True).items() if type(value) is not dict}
+
+
+class Configuration(Record):
+    """The run's settings by section; which keys a section has is the task's and the method's matter."""
+
+    data: dict[str, Any]
+    model: dict[str, Any] = Field(default_factory=dict)
+    method: dict[str, Any] = Field(default_factory=dict)
+    train: dict[str, Any] = Field(default_factory=dict)
+    decode: dict[str, Any] = Field(default_factory=dict)
+
+    def sections(self) -> dict[str, dict[str, Any]]:
+        """Every section by name, in the order in which they are shown."""
+        return {name: getattr(self, name) for name in OF_VARIANT}
+
+
+class Heads(Record):
+    """Measures of the attention modules, and artifacts of the method, each under the method's own name for it.
+
+    Attributes:
+        measures: by attention module ("encoder 1"), by measure: numbers by head, or by pair of heads.
+    """
+
+    measures: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+    def artifact(self, name: str) -> dict[str, Any]:
+        """An artifact by attention module, "measures" included; {} where the run has none."""
+        return getattr(self, name, {})
+
+
+class SearchCost(Record):
+    """How long the search of the test set took: one pass, by the wall clock."""
+
+    seconds: float
+    sentences: int
+    sentences_per_second: float
+    beam: int
+    batch_sentences: int
+    device: str
+    threads: int
+
+
+class Cost(Record):
+    """Time and memory of a run; ``search`` is None where it was not timed."""
+
+    training_seconds: float
+    target_tokens_per_second: float
+    peak_memory_mib: float
+    search: SearchCost | None = None
+
+
+class SplitStatistics(Record):
+    """Counts of one split; which there are depends on the task."""
+
+    examples: int | None = None
+    unigram_nll: float | None = None
+
+
+class StreamStatistics(Record):
+    """What was drawn from each source of a stream of text."""
+
+    tokens: dict[str, int] = Field(default_factory=dict)
+    passes: dict[str, int] = Field(default_factory=dict)
+
+
+class DataStatistics(Record):
+    """Counts of the corpus by split."""
+
+    train: SplitStatistics
+    valid: SplitStatistics
+    test: SplitStatistics
+    stream: StreamStatistics = StreamStatistics()
+
+
+class Provenance(Record):
+    """Code, packages and machine that a run was made with."""
+
+    device: str
+    threads: int
+    ranks: int = 1
+    commit: str | None = None
+    evaluated_at_commit: str | None = None
+    python: str | None = None
+    system: str | None = None
+    packages: dict[str, str] = Field(default_factory=dict)
+
+
+class RunResult(Record):
+    """The stored result of one run: the content of ``metrics.json``."""
+
+    format: int
+    paper: str
+    task: str
+    kind: str
+    variant: str
+    seed: int
+    hash: str
+    config: Configuration
+    parameters: int
+    scores: dict[str, Score]
+    curve: list[CurvePoint] = Field(min_length=1)
+    heads: Heads
+    outputs: str | None = None
+    cost: Cost
+    data: DataStatistics
+    provenance: Provenance
+    _raw: Any = PrivateAttr(None)
+
+    @classmethod
+    def parse(cls, metrics: Mapping[str, Any] | RunResult) -> RunResult:
+        """The result of this content of metrics.json.
+
+        Raises:
+            ConfigError: a key is missing or has another type: key, what was found, what is expected.
+        """
+        if isinstance(metrics, RunResult):
+            return metrics
+        result = check(cls, metrics)
+        result._raw = metrics
+        return result
+
+    def __getitem__(self, key: str) -> Any:
+        return self._raw[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A key of the JSON, until every reader takes attributes."""
+        return self._raw.get(key, default)
+
+    @property
+    def experiment(self) -> str:
+        """``<paper>/<task>``."""
+        return f"{self.paper}/{self.task}"
+
+    @property
+    def data_name(self) -> str:
+        """The name of the data set."""
+        return self.config.data["name"]
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs were trained."""
+        return len(self.curve)
+
+    def value(self, score: str) -> float | None:
+        """A score's number; None where the run does not have it."""
+        found = self.scores.get(score)
+        return found.value if found else None
+
+
+Metrics = RunResult  # until every reader has the new name
 
 
 def metrics_path(profile: str, experiment: str, variant: str, seed: int) -> Path:
@@ -25,21 +216,41 @@ def metrics_path(profile: str, experiment: str, variant: str, seed: int) -> Path
     return paths.results(profile) / experiment / variant / f"seed{seed}" / "metrics.json"
 
 
-def record(metrics: Metrics, profile: str) -> Path:
-    """Write a run's metrics to their place in the profile's results; an earlier file is replaced whole.
+def record(metrics: Mapping[str, Any], profile: str) -> Path:
+    """Write a run's metrics to their path in the profile's results; an earlier file is replaced whole.
 
-    The test set's outputs (translations, summaries, answers) come to lie beside them as ``outputs.json``.
+    The test set's outputs (translations, summaries, answers) are copied beside them as ``outputs.json``.
     """
-    experiment = f"{metrics['paper']}/{metrics['task']}"
-    path = metrics_path(profile, experiment, metrics["variant"], metrics["seed"])
-    if metrics["outputs"]:
-        write_json(path.with_name("outputs.json"), read_json(paths.home() / metrics["outputs"]))
+    result = RunResult.parse(metrics)
+    path = metrics_path(profile, result.experiment, result.variant, result.seed)
+    if result.outputs:
+        write_json(path.with_name("outputs.json"), read_json(paths.home() / result.outputs))
     write_json(path, metrics)
     return path
 
 
-def stored(profile: str, experiment: str) -> list[Metrics]:
-    """The metrics of a profile's runs of an experiment, as far as they are stored, in the profile's order.
+def read_result(path: Path, remedy: str = "") -> RunResult:
+    """A stored result.
+
+    Args:
+        path: of a metrics.json.
+        remedy: how to make the file anew, for the message about one of another format.
+
+    Raises:
+        DataError: no such file, no JSON, another format, or a key that is missing or wrong.
+    """
+    metrics = read_json(path)
+    found = metrics.get("format") if isinstance(metrics, dict) else None
+    if found != FORMAT:
+        raise DataError(f"{path}: metrics of format {found}, expected {FORMAT}; remove the file{remedy}")
+    try:
+        return RunResult.parse(metrics)
+    except ConfigError as error:
+        raise DataError(f"{path}: {error}") from None
+
+
+def stored(profile: str, experiment: str) -> list[RunResult]:
+    """A profile's runs of an experiment, as far as they are stored, in the profile's order.
 
     Files of variants and seeds that the profile does not name are left alone.
 
@@ -50,44 +261,78 @@ def stored(profile: str, experiment: str) -> list[Metrics]:
     """
     configs = Runs(profile).of(experiment)
     files = [metrics_path(profile, experiment, config.variant, config.seed) for config in configs]
-    found = {path: _read(path, profile) for path in files if path.is_file()}
+    found = {path: read_result(path, f", and {_command(profile)} makes it anew") for path in files if path.is_file()}
     if not found:
         folder = paths.results(profile) / experiment
-        raise DataError(f"{folder}: no stored results; {_how_to_make(profile)} makes them")
+        raise DataError(f"{folder}: no stored results; {_command(profile)} makes them")
     first = next(iter(found))
     of_variant: dict[str, Path] = {}
     for path, run in found.items():
         _must_be_alike(found, first, path, SHARED, profile)
-        _must_be_alike(found, of_variant.setdefault(run["variant"], path), path, EVERY, profile)
+        _must_be_alike(found, of_variant.setdefault(run.variant, path), path, OF_VARIANT, profile)
     return list(found.values())
 
 
-def _must_be_alike(found: dict[Path, Metrics], one: Path, other: Path, sections: Sequence[str], profile: str) -> None:
-    configs = [found[path]["config"] for path in (one, other)]
+def _must_be_alike(found: dict[Path, RunResult], one: Path, other: Path, sections: Sequence[str], profile: str) -> None:
+    configs = [found[path].config.sections() for path in (one, other)]
     key = first_difference(*configs, sections)
     if key is not None:
         section, _, name = key.partition(".")
         raise DataError(
             f"{other}: {key} is {configs[1][section][name]!r}, but {configs[0][section][name]!r} in {one}; remove the "
-            f"older of the two, and {_how_to_make(profile)} makes it anew"
+            f"older of the two, and {_command(profile)} makes it anew"
         )
 
 
-def _read(path: Path, profile: str) -> Metrics:
-    metrics = read_json(path)
-    told = metrics.get("format") if isinstance(metrics, dict) else None
-    if told != FORMAT:
-        raise DataError(
-            f"{path}: metrics of format {told}, expected {FORMAT}; remove the file, and {_how_to_make(profile)} "
-            "makes it anew"
-        )
-    return metrics
-
-
-def _how_to_make(profile: str) -> str:
+def _command(profile: str) -> str:
     return f"`snakemake reproduce-all --config profile={profile}`"
 
 
-def score_table(metrics: Metrics) -> pd.DataFrame:
-    """Scores of one run with unit and signature, one a line."""
-    return pd.DataFrame(metrics["scores"]).T[["value", "unit", "signature"]]
+def with_results(profile: str) -> dict[str, list[RunResult]]:
+    """The stored runs of each experiment of a profile that has any, in the profile's order.
+
+    Raises:
+        ConfigError: no such profile.
+        DataError: nothing is stored at all, or metrics of another format.
+    """
+    runs = Runs(profile)
+    there = [
+        experiment
+        for experiment in runs.experiments()
+        if any(metrics_path(profile, experiment, c.variant, c.seed).is_file() for c in runs.of(experiment))
+    ]
+    # With nothing stored the first experiment's own error says how to make it.
+    return {experiment: stored(profile, experiment) for experiment in there or runs.experiments()[:1]}
+
+
+def runs_frame(profile: str) -> pd.DataFrame:
+    """All stored runs of a profile as a tidy table: one line a run and score.
+
+    Columns: paper, task, kind, variant, seed, hash, data (its name), epochs, parameters, training_seconds,
+    target_tokens_per_second, peak_memory_mib, device; score, value, unit, signature.
+
+    Raises:
+        ConfigError: no such profile.
+        DataError: nothing is stored, or results that contradict each other.
+    """
+    return frame_of([run for runs in with_results(profile).values() for run in runs])
+
+
+def frame_of(runs: Sequence[RunResult]) -> pd.DataFrame:
+    """`runs_frame` of these runs."""
+    identity = ("paper", "task", "kind", "variant", "seed", "hash")
+    return pd.DataFrame(
+        {name: getattr(run, name) for name in identity}
+        | {"data": run.data_name, "epochs": run.epochs, "parameters": run.parameters}
+        | {name: getattr(run.cost, name) for name in COSTS}
+        | {"device": run.provenance.device, "score": name}
+        | {"value": score.value, "unit": score.unit, "signature": score.signature}
+        for run in runs
+        for name, score in run.scores.items()
+    )
+
+
+def score_table(metrics: Mapping[str, Any] | RunResult) -> pd.DataFrame:
+    """Value, unit and signature of each score of one run."""
+    scores = RunResult.parse(metrics).scores
+    return pd.DataFrame({name: score.model_dump() for name, score in scores.items()}).T[["value", "unit", "signature"]]

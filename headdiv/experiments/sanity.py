@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headdiv.experiments.profiles import Runs
-from headdiv.experiments.results import Metrics, stored
+from headdiv.experiments.results import RunResult, stored
 
 
 def failures(profile: str) -> list[str]:
@@ -20,7 +20,7 @@ def failures(profile: str) -> list[str]:
     return [sentence for metrics in runs for sentence in _of(metrics)]
 
 
-def _of(metrics: Metrics) -> list[str]:
+def _of(metrics: RunResult) -> list[str]:
     name = f"{metrics['paper']}/{metrics['task']}, {metrics['variant']}, seed {metrics['seed']}"
     first, last = (metrics["curve"][at]["training_loss"] for at in (0, -1))
     nll, unigram = (metrics["scores"][key]["value"] for key in ("validation_nll", "unigram_nll"))

@@ -9,8 +9,7 @@ from typing import Any
 from headdiv.experiments.claims import ledger as claims
 from headdiv.experiments.importance import OF_LOSS, SCORES
 from headdiv.experiments.papers import Column, task_of
-from headdiv.experiments.profiles import Runs
-from headdiv.experiments.results import Metrics, metrics_path, stored
+from headdiv.experiments.results import RunResult, with_results
 from headdiv.report.formats import as_printed, enough, plural, signed
 from headdiv.report.scale import TOY, scale, toy
 
@@ -151,23 +150,6 @@ class Finding:
         return f"{said}."
 
 
-def with_results(profile: str) -> dict[str, list[Metrics]]:
-    """The stored runs of each experiment of a profile that has any, in the profile's order.
-
-    Raises:
-        ConfigError: no such profile.
-        DataError: nothing is stored at all, or metrics of another format.
-    """
-    runs = Runs(profile)
-    there = [
-        experiment
-        for experiment in runs.experiments()
-        if any(metrics_path(profile, experiment, c.variant, c.seed).is_file() for c in runs.of(experiment))
-    ]
-    # With nothing stored the first experiment's own error says how to make it.
-    return {experiment: stored(profile, experiment) for experiment in there or runs.experiments()[:1]}
-
-
 def findings(profile: str) -> list[Finding]:
     """The outcome of each experiment that has stored runs, in the profile's order.
 
@@ -178,7 +160,7 @@ def findings(profile: str) -> list[Finding]:
     return [_finding(profile, experiment, runs) for experiment, runs in with_results(profile).items()]
 
 
-def _finding(profile: str, experiment: str, runs: list[Metrics]) -> Finding:
+def _finding(profile: str, experiment: str, runs: list[RunResult]) -> Finding:
     task, name = task_of(experiment), MAIN[runs[0]["kind"]]
     scored: dict[str, Scored] = {}
     for variant in dict.fromkeys(run["variant"] for run in runs):

@@ -7,7 +7,7 @@ from typing import Any
 
 from headdiv.core.errors import DataError
 from headdiv.experiments.papers import task_of
-from headdiv.experiments.results import Metrics, stored
+from headdiv.experiments.results import RunResult, stored
 from headdiv.report.formats import plural
 
 KINDS = {
@@ -16,7 +16,7 @@ KINDS = {
     "cross": "encoder-decoder attention",
 }
 
-Groups = dict[str, list[Metrics]]  # runs by variant
+Groups = dict[str, list[RunResult]]  # runs by variant
 Modules = dict[tuple[str, int], Any]  # by kind of attention and layer, counted from 1
 
 

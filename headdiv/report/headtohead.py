@@ -16,7 +16,7 @@ from headdiv.analysis.statistics import LEVEL, interval, paired_bootstrap
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
 from headdiv.experiments.papers import task_of
-from headdiv.experiments.results import Metrics, metrics_path
+from headdiv.experiments.results import RunResult, metrics_path
 from headdiv.report.formats import NONE, as_printed, enough, plural, signed
 from headdiv.report.groups import Groups, chosen, labels_of
 from headdiv.report.reading import TableData
@@ -38,23 +38,23 @@ def _module_mean(measure: str, module: dict[str, Any]) -> float:
     return between_heads(values) if values.ndim == 2 else float(values.mean())
 
 
-def measures_by_module(run: Metrics, measure: str) -> list[float]:
+def measures_by_module(run: RunResult, measure: str) -> list[float]:
     """A measure of `headdiv.analysis.measures` of every attention module of a run, in the order of a forward pass."""
     return [_module_mean(measure, module) for module in run["heads"].get("measures", {}).values()]
 
 
-def mean_measure(run: Metrics, measure: str) -> float:
+def mean_measure(run: RunResult, measure: str) -> float:
     """The same as one number, the mean over modules; NaN where the run's metrics do not have it."""
     found = measures_by_module(run, measure)
     return float(np.mean(found)) if found else math.nan
 
 
-def sentences_per_second(run: Metrics) -> float:
+def sentences_per_second(run: RunResult) -> float:
     """Of the search of the test set; NaN where its time was not kept."""
     return run["cost"].get("search", {}).get("sentences_per_second", math.nan)
 
 
-COSTS: dict[str, Callable[[Metrics], float]] = {
+COSTS: dict[str, Callable[[RunResult], float]] = {
     "parameters": lambda run: run["parameters"],
     "training_seconds": lambda run: run["cost"]["training_seconds"],
     "sentences_per_second": sentences_per_second,
@@ -127,23 +127,23 @@ def compare(profile: str, experiment: str, groups: Groups) -> Comparison:
     return Comparison(told.differences, told.p_values, signature, told.lacking)
 
 
-def _score(run: Metrics) -> float:
+def _score(run: RunResult) -> float:
     return run["scores"][SCORE]["value"]
 
 
-def _outputs(profile: str, experiment: str, run: Metrics) -> list[str] | None:
+def _outputs(profile: str, experiment: str, run: RunResult) -> list[str] | None:
     path = metrics_path(profile, experiment, run["variant"], run["seed"]).with_name("outputs.json")
     return read_json(path) if path.is_file() else None
 
 
-def _references(run: Metrics) -> tuple[list[str], bool]:
+def _references(run: RunResult) -> tuple[list[str], bool]:
     """The test set's targets as text, and whether case is folded before they are compared."""
     task = TASKS[run["kind"]]
     data = task.Data(**run["config"]["data"])
     return [target for _, target in task.load(data).test.text], data.lowercase
 
 
-def _must_agree(profile: str, experiment: str, run: Metrics, found: float) -> None:
+def _must_agree(profile: str, experiment: str, run: RunResult, found: float) -> None:
     if abs(found - _score(run)) > 1e-6:
         path = metrics_path(profile, experiment, run["variant"], run["seed"])
         raise DataError(

@@ -25,8 +25,9 @@ from headdiv.experiments.claims import ledger as claims
 from headdiv.experiments.claims.files import papers_with_claims
 from headdiv.experiments.papers import data_table_of, load_paper
 from headdiv.experiments.profiles import Runs
+from headdiv.experiments.results import with_results
 from headdiv.report.figures import ON_REQUEST, Drawing, figures_of
-from headdiv.report.findings import Finding, findings, verdict_counts, with_results
+from headdiv.report.findings import Finding, findings, verdict_counts
 from headdiv.report.formats import NONE, plural
 from headdiv.report.ledger import ledger_rows, shown
 from headdiv.report.provenance_pages import RunPage

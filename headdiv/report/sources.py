@@ -8,7 +8,7 @@ import pandas as pd
 
 from headdiv.core import paths
 from headdiv.experiments.papers import DataTable
-from headdiv.experiments.results import Metrics, stored
+from headdiv.experiments.results import RunResult, stored
 from headdiv.report.formats import as_printed, plural
 from headdiv.report.reading import TableData
 from headdiv.report.scale import toy
@@ -60,7 +60,7 @@ def sources_reading(profile: str, experiment: str, table: DataTable) -> TableDat
     return TableData(table.table, table.title, " ".join([said, *toy(runs[0])]), numbers, [shown], notes=table.notes)
 
 
-def _begin(runs: list[Metrics], profile: str) -> str:
+def _begin(runs: list[RunResult], profile: str) -> str:
     return f"Profile {paths.profile_file(profile).stem}: {runs[0]['config']['data']['name']}"
 
 

@@ -17,7 +17,7 @@ import pandas as pd
 from headdiv.core.files import write_text
 from headdiv.experiments.papers import PaperTask, data_table_of, load_paper, task_of
 from headdiv.experiments.parameters import audit
-from headdiv.experiments.results import Metrics
+from headdiv.experiments.results import RunResult
 from headdiv.report.formats import as_printed, enough, significant
 from headdiv.report.groups import Groups, by_variant
 from headdiv.report.headtohead import PAPER, comparison_reading
@@ -108,7 +108,7 @@ def _more(task: PaperTask, groups: Groups) -> dict[str, str]:
     return {name: score["unit"] for name, score in scores.items() if name not in task.columns}
 
 
-def _row(task: PaperTask, more: list[str], variant: str, group: list[Metrics], base: int | None) -> dict[str, Any]:
+def _row(task: PaperTask, more: list[str], variant: str, group: list[RunResult], base: int | None) -> dict[str, Any]:
     known = task.variants.get(variant)
     row: dict[str, Any] = {
         "variant": variant,
@@ -129,7 +129,7 @@ def _row(task: PaperTask, more: list[str], variant: str, group: list[Metrics], b
     return row
 
 
-def _value(metrics: Metrics, name: str, base: int | None) -> float:
+def _value(metrics: RunResult, name: str, base: int | None) -> float:
     if name == "parameters":
         return metrics["parameters"]
     if name == "parameters_of_base":

@@ -13,17 +13,14 @@ from statistics import mean
 from typing import Any
 
 from headdiv.core import paths
-from headdiv.core.errors import DataError
-from headdiv.core.files import read_json
 from headdiv.experiments.claims.files import load_claims, sizes_of, walk
-from headdiv.experiments.evaluation import FORMAT
 from headdiv.experiments.papers import PaperTask, Variant, load_paper
+from headdiv.experiments.results import RunResult, read_result
 from headdiv.methods import METHODS, check_method
 from headdiv.tasks import TASKS
 from headdiv.tasks.config import first_difference
 from headdiv.training.config import TrainConfig
 
-RunMetrics = dict[str, Any]
 Row = tuple[str, str]  # task, variant
 
 PCA = ("mean_absolute_cosine", "column_lengths")  # measures of DEACON's PCA layers
@@ -36,7 +33,7 @@ class Deciding:
     """The runs that decide a claim: of one profile, trained and searched alike, with the same seeds for every row."""
 
     profile: str
-    runs: dict[Row, list[RunMetrics]]
+    runs: dict[Row, list[RunResult]]
     share: float  # of the paper's length, at most 1
     scale: str  # how far from the paper's, in words
 
@@ -60,15 +57,11 @@ class Results:
         self.paper, self.tasks, self.scales = paper, load_paper(paper).tasks, load_claims(paper).scale
 
     @cached_property
-    def _stored(self) -> dict[str, list[RunMetrics]]:
+    def _stored(self) -> dict[str, list[RunResult]]:
         """By profile."""
-        found: dict[str, list[RunMetrics]] = {}
+        found: dict[str, list[RunResult]] = {}
         for path in sorted((paths.home() / "results").glob(f"*/{self.paper}/*/*/seed*/metrics.json")):
-            metrics = read_json(path)
-            told = metrics.get("format") if isinstance(metrics, dict) else None
-            if told != FORMAT:
-                raise DataError(f"{path}: metrics of format {told}, expected {FORMAT}; remove the file")
-            found.setdefault(path.parents[4].name, []).append(metrics)
+            found.setdefault(path.parents[4].name, []).append(read_result(path))
         return found
 
     def deciding(self, rows: Iterable[Row], cost: bool = False, absolute: bool = False) -> Deciding | None:
@@ -95,7 +88,7 @@ class Results:
         return ", ".join(f"{profile} ({'; '.join(what)})" for profile, what in told.items() if what)
 
     def _of_profile(self, profile: str, wanted: list[Row], cost: bool, absolute: bool) -> Deciding | None:
-        by_row: dict[Row, dict[int, RunMetrics]] = {row: {} for row in wanted}
+        by_row: dict[Row, dict[int, RunResult]] = {row: {} for row in wanted}
         for run in self._stored[profile]:
             row = run["task"], run["variant"]
             if row in by_row and self._is_the_papers(run, absolute):
@@ -112,7 +105,7 @@ class Results:
             return None
         return Deciding(profile, runs, self._length(first)[0], self._words(profile, first, seeds, cost))
 
-    def _is_the_papers(self, run: RunMetrics, absolute: bool) -> bool:
+    def _is_the_papers(self, run: RunResult, absolute: bool) -> bool:
         scale, task = self.scales.get(run["task"]), self.tasks.get(run["task"])
         if scale is None or task is None or run["variant"] not in task.variants:
             return False
@@ -130,7 +123,7 @@ class Results:
             and (its_machine or not absolute)
         )
 
-    def _length(self, run: RunMetrics) -> tuple[float, str]:
+    def _length(self, run: RunResult) -> tuple[float, str]:
         """How long a run was trained, as a share of the paper's length (at most 1), and in words."""
         scale = self.scales[run["task"]]
         if scale.epochs:
@@ -139,7 +132,7 @@ class Results:
             done, all_, what = run["curve"][-1].get("steps", 0), scale.steps or 1, "steps"
         return min(1.0, done / all_), f"{done:,} of {all_:,} {what}"
 
-    def _words(self, profile: str, run: RunMetrics, seeds: list[int], cost: bool) -> str:
+    def _words(self, profile: str, run: RunResult, seeds: list[int], cost: bool) -> str:
         scale, config = self.scales[run["task"]], run["config"]
         data = config["data"]["name"]
         if scale.examples:
@@ -190,7 +183,7 @@ def is_quantity(task: PaperTask, name: str, variant: str, quantity: str) -> bool
     return model is not None and key.partition(".")[0] in model.model_fields
 
 
-def _quantity(run: RunMetrics, name: str) -> float | None:
+def _quantity(run: RunResult, name: str) -> float | None:
     section, _, path = name.partition(".")
     if section == "config":
         found = walk(run["config"], path.split("."))
