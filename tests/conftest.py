@@ -68,7 +68,7 @@ class Project:
 @pytest.fixture(scope="session")
 def prepared_home(tmp_path_factory):
     """A project with its corpus prepared; not to be changed."""
-    from headdiv.data.text_pairs import load_translation
+    from headdiv.data.corpora.seq2seq import load_translation
 
     project = Project(tmp_path_factory.mktemp("prepared"))
     project.write_profile()

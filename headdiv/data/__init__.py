@@ -1,1 +1,1 @@
-"""Data: registry and download, readers, vocabularies, the toy corpus, batches."""
+"""Data sets: registry and download, readers, tokenization, toy corpora, and the corpora of each task."""

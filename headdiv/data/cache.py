@@ -16,7 +16,7 @@ from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import fingerprint, read_json, replacing, short_hash, write_json
 from headdiv.core.settings import Source, mistake
 from headdiv.data import download as fetch
-from headdiv.data import toy, toy_tasks
+from headdiv.data import toy
 from headdiv.data.config import DataConfig, LMData, TranslationData
 
 PREPARATION = 2  # raised whenever the same text is turned into other indices
@@ -140,7 +140,7 @@ def expected_count(config: DataConfig, split: str) -> int | None:
 def content_key(config: DataConfig) -> str:
     """Changes with the corpus: checksums of its files, or the version of what generates it."""
     if config.files is None and config.name == "toy":
-        content: object = [toy.VERSION, toy_tasks.VERSION]
+        content: object = [toy.VERSION, toy.VERSION]
     elif config.files is None:
         content = {name: file.identity for name, file in fetch.load_registry()[config.name].files.items()}
     else:

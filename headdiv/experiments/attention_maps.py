@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from headdiv.core.errors import DataError
-from headdiv.data.qa import QASplit, make_qa_batch
-from headdiv.data.spans import tokenise_with_offsets
-from headdiv.data.text_pairs import Corpus, word_rules
-from headdiv.data.words import tokenize
+from headdiv.data.corpora.qa import QASplit, make_qa_batch
+from headdiv.data.corpora.seq2seq import Corpus, word_rules
+from headdiv.data.tokenization.spans import tokenise_with_offsets
+from headdiv.data.tokenization.words import tokenize
 from headdiv.nn.attention import record_heads
 from headdiv.nn.batching import Pairs, make_batch
 from headdiv.nn.decoding import translate

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headdiv.core.provenance import provenance
-from headdiv.data.text_pairs import Corpus, load_translation
+from headdiv.data.corpora.seq2seq import Corpus, load_translation
 from headdiv.experiments.bench_moa import measure_moa
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.running import build_model

@@ -61,7 +61,7 @@ def make_masked_windows(masked: np.ndarray, end: int, boundaries: bool) -> Windo
     """Lay out windows whose every token sees all others of its window, or of its document: (R, 2, N).
 
     Args:
-        masked: as `headdiv.data.masking.mask_tokens` gives them; where a window lacks tokens there is no row.
+        masked: as `headdiv.data.corpora.masking.mask_tokens` gives them; where a window lacks tokens there is no row.
         end: the token that stands at the beginning of every document.
         boundaries: attention and positions begin anew there; otherwise they run through the window.
     """

@@ -20,11 +20,11 @@ from headdiv.core.errors import ConfigError
 from headdiv.core.settings import Source, mistake, nearest
 from headdiv.data import cache as sources
 from headdiv.data.config import LMData
-from headdiv.data.lm import LMCorpus, load_lm, open_stream
-from headdiv.data.masking import MaskedStream
-from headdiv.data.mixture import HeldOut, Mixture
-from headdiv.data.refusals import Refusals
-from headdiv.data.shards import SLIMPAJAMA
+from headdiv.data.corpora.lm import LMCorpus, load_lm, open_stream
+from headdiv.data.corpora.masking import MaskedStream
+from headdiv.data.corpora.mixture import HeldOut, Mixture
+from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.documents import SLIMPAJAMA
 from headdiv.nn.config import LMConfig
 from headdiv.nn.language_model import IGNORED, LanguageModel, Windows, continue_text, likeliest_tokens, make_windows
 from headdiv.nn.losses import Losses, linear_cross_entropy
@@ -48,9 +48,9 @@ class StreamFeed:
         windows: int,
         batches: int,
         make: Callable[[np.ndarray], Windows],
-        refusals: Refusals | None = None,
+        bad_records: BadRecords | None = None,
     ) -> None:
-        self.refusals = refusals or Refusals()
+        self.bad_records = bad_records or BadRecords()
         if windows < distributed.world():
             raise ConfigError(
                 f"train.tokens_per_batch: a batch has {windows} windows, too few for {distributed.world()} ranks"
@@ -71,18 +71,18 @@ class StreamFeed:
 
     def state(self) -> dict[str, Any]:
         """See `Feed`."""
-        return {"done": self.done, "stream": self.stream.state(), "refused": dict(self.refusals.counts)}
+        return {"done": self.done, "stream": self.stream.state(), "refused": dict(self.bad_records.counts)}
 
     def restore(self, state: dict[str, Any]) -> None:
         """See `Feed`."""
         self.done = state["done"]
         self.stream.restore(state["stream"])  # which reads the current block again, its faults included
-        self.refusals.counts.clear()
-        self.refusals.counts.update(state["refused"])
+        self.bad_records.counts.clear()
+        self.bad_records.counts.update(state["refused"])
 
     def report(self) -> dict[str, Any]:
         """Tokens read of each source, how often all of its documents were, and records that were left out."""
-        refused = dict(self.refusals.counts)
+        refused = dict(self.bad_records.counts)
         return {"tokens": self.stream.tokens, "passes": self.stream.passes, "refused": refused}
 
 
@@ -128,7 +128,7 @@ class StreamTask(Task[StreamCorpus]):
         windows = max(1, config.train.tokens_per_batch // data.context)
         batches = max(1, round(data.epoch_tokens / (windows * data.context)))
         stream = self.stream(corpus, config)
-        return StreamFeed(stream, windows, batches, partial(self.lay_out, corpus=corpus, data=data), corpus.refusals)
+        return StreamFeed(stream, windows, batches, partial(self.lay_out, corpus=corpus, data=data), corpus.bad_records)
 
     def held_out(self, corpus: StreamCorpus, split: str, config: RunConfig) -> Iterator[Windows]:
         """See `Task`."""

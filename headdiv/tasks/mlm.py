@@ -13,9 +13,9 @@ from torch import Tensor
 
 from headdiv.core.errors import DataError
 from headdiv.core.settings import Settings
-from headdiv.data.bpe import Bpe
 from headdiv.data.config import MLMData
-from headdiv.data.masking import MaskedCorpus, MaskedStream, load_mlm, open_masked_stream
+from headdiv.data.corpora.masking import MaskedCorpus, MaskedStream, load_mlm, open_masked_stream
+from headdiv.data.tokenization.bpe import Bpe
 from headdiv.nn.language_model import IGNORED, MaskedModel, Windows, fill_in, make_masked_windows
 from headdiv.nn.losses import Losses
 from headdiv.nn.transformer import ModuleFactory

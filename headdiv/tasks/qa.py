@@ -24,11 +24,11 @@ from headdiv.core import distributed, progress
 from headdiv.core.errors import DataError
 from headdiv.core.settings import Source
 from headdiv.data import cache as sources
-from headdiv.data import squad
 from headdiv.data.config import QAData
-from headdiv.data.qa import QACorpus, QASplit, load_qa, make_qa_batch
-from headdiv.data.spans import tokenise_with_offsets
-from headdiv.data.squad import Question
+from headdiv.data.corpora.qa import QACorpus, QASplit, load_qa, make_qa_batch
+from headdiv.data.readers import squad
+from headdiv.data.readers.squad import Question
+from headdiv.data.tokenization.spans import tokenise_with_offsets
 from headdiv.nn.batching import Batch, Pairs, batch_numbers
 from headdiv.nn.config import ModelConfig
 from headdiv.nn.losses import Losses

@@ -15,10 +15,10 @@ from headdiv.core.files import read_json, write_json
 from headdiv.core.settings import Source, mistake
 from headdiv.data import cache as sources
 from headdiv.data.config import SummarisationData, TranslationData
-from headdiv.data.ted import languages_of
-from headdiv.data.text_pairs import Corpus, load_summarisation, load_translation, word_rules
-from headdiv.data.torchtext06 import token_bleu
-from headdiv.data.words import detokenize, tokenize
+from headdiv.data.corpora.seq2seq import Corpus, load_summarisation, load_translation, word_rules
+from headdiv.data.readers.ted import languages_of
+from headdiv.data.tokenization.torchtext06 import token_bleu
+from headdiv.data.tokenization.words import detokenize, tokenize
 from headdiv.nn.batching import BEGIN, END, Batch, batch_numbers, make_batch
 from headdiv.nn.config import DecodeConfig, ModelConfig
 from headdiv.nn.decoding import translate

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headdiv.core.errors import DataError
-from headdiv.data.squad import Question
+from headdiv.data.readers.squad import Question
 
 SIGNATURE = (
     "SQuAD v1.1: lower case, ASCII punctuation removed, a/an/the removed, white space joined; "

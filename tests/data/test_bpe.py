@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
 from headdiv.core.errors import DataError
-from headdiv.data.bpe import END_TEXT, SMALLEST, load_bpe, train_bpe
-from headdiv.data.refusals import Refusals
-from headdiv.data.shards import read_documents
+from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.documents import read_documents
+from headdiv.data.tokenization.bpe import END_TEXT, SMALLEST, load_bpe, train_bpe
 
 TEXTS = [f"The {size} lobster of {place} läuft — {n} times.\n" for n, size in enumerate(("old", "young", "blue"))
          for place in ("Crete", "the Black Sea", "Norway", "Ostend")]  # fmt: skip
@@ -72,7 +72,7 @@ def test_merges_as_their_literal_twin():
 
 def test_training_repeats_in_another_process():
     code = (
-        "import json, sys; from headdiv.data.bpe import train_bpe; "
+        "import json, sys; from headdiv.data.tokenization.bpe import train_bpe; "
         f"print(train_bpe(iter(json.load(sys.stdin)), {SIZE}))"
     )
     for seed in ("1", "2"):
@@ -100,7 +100,7 @@ def test_an_error_of_the_texts_reader_comes_through(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a"}\n{"text": "cut')
     with fails(f"{path}, line 2: not valid JSON"):
-        train_bpe((text for _, text in read_documents(path, Refusals())), SMALLEST)
+        train_bpe((text for _, text in read_documents(path, BadRecords())), SMALLEST)
 
 
 # --- encoding ---
@@ -255,7 +255,7 @@ def test_files_that_cannot_be_read(tmp_path):
 @pytest.mark.skipif("HEADDIV_MIRROR" not in os.environ, reason="HEADDIV_MIRROR does not name the real data")
 def test_wikitext_survives():
     path = Path(os.environ["HEADDIV_MIRROR"]) / "wikitext2" / "valid.txt"
-    texts = [text for _, text in read_documents(path, Refusals(), document_start="^ = [^=].* = $")]
+    texts = [text for _, text in read_documents(path, BadRecords(), document_start="^ = [^=].* = $")]
     bpe = load_bpe(train_bpe(texts, 2000))
     encoded = bpe.encode_batch(texts)
     assert [bpe.decode(ids) for ids in encoded] == texts

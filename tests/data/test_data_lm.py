@@ -12,12 +12,12 @@ from small_runs import enter, small_config
 
 from headdiv.core import paths
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.data import lm as module
-from headdiv.data.bpe import load_bpe, train_bpe
 from headdiv.data.cache import prepared_folder
 from headdiv.data.config import LMData
-from headdiv.data.lm import load_lm, open_stream
-from headdiv.data.shards import SLIMPAJAMA
+from headdiv.data.corpora import lm as module
+from headdiv.data.corpora.lm import load_lm, open_stream
+from headdiv.data.readers.documents import SLIMPAJAMA
+from headdiv.data.tokenization.bpe import load_bpe, train_bpe
 
 MIRROR = os.environ.get("HEADDIV_MIRROR")
 ENTRIES, CONTEXT = 270, 8
@@ -225,7 +225,7 @@ def test_refused_records_of_the_stream_are_counted_as_well(folder):
     corpus = load_lm(lenient)
     assert corpus.statistics["refused"] == {}
     assert len(open_stream(corpus, lenient, seed=1).next(40)) == 40
-    assert corpus.refusals.counts == {"not UTF-8 text": 1}
+    assert corpus.bad_records.counts == {"not UTF-8 text": 1}
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])

@@ -13,14 +13,14 @@ from safetensors.numpy import load_file
 from small_runs import enter, put_squad, small_config
 
 from headdiv.core.errors import DataError
-from headdiv.data import qa as module
 from headdiv.data.cache import prepared_folder
 from headdiv.data.config import QAData
-from headdiv.data.qa import SKIP, load_qa, make_qa_batch, position_nll
-from headdiv.data.refusals import Refusals
-from headdiv.data.squad import Answer, Question, read_squad
-from headdiv.data.text_pairs import unflatten
-from headdiv.data.words import tokenize
+from headdiv.data.corpora import qa as module
+from headdiv.data.corpora.qa import SKIP, load_qa, make_qa_batch, position_nll
+from headdiv.data.corpora.seq2seq import unflatten
+from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.squad import Answer, Question, read_squad
+from headdiv.data.tokenization.words import tokenize
 from headdiv.nn.batching import END, SPECIALS
 from headdiv.nn.packing import MASKED
 
@@ -278,7 +278,7 @@ def test_gold_answers_of_the_real_files_survive(folder):
     config = QAData(name="real", files=files, context_words=10_000)
     corpus = load_qa(config)
     for split, inexact in {"train": 21, "valid": 12, "test": 3}.items():
-        questions, found = read_squad(files[split], Refusals()), getattr(corpus, split)
+        questions, found = read_squad(files[split], BadRecords()), getattr(corpus, split)
         arrays = load_file(prepared_folder(config) / f"{split}.safetensors")
         offsets = unflatten(arrays["offsets"], arrays["contexts.lengths"])  # the training set's are not loaded
         left = 0

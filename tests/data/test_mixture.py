@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headdiv.core.errors import DataError
-from headdiv.data import mixture
-from headdiv.data.mixture import Mixture, held_out
-from headdiv.data.refusals import Refusals
-from headdiv.data.shards import SLIMPAJAMA, TABLE_2
+from headdiv.data.corpora import mixture
+from headdiv.data.corpora.mixture import Mixture, held_out
+from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.documents import SLIMPAJAMA, TABLE_2
 
 END = 0
 in_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -44,7 +44,7 @@ def put(path, documents):
 
 
 def stream(sources, weights=None, **told):
-    told = {"end": END, "context": 4, "seed": 1, "refusals": Refusals(), "block": 3} | told
+    told = {"end": END, "context": 4, "seed": 1, "bad_records": BadRecords(), "block": 3} | told
     return Mixture(sources, weights or dict.fromkeys(sources, 1.0), told.pop("encode", encode), **told)
 
 
@@ -221,11 +221,11 @@ def test_a_record_is_refused_once_however_often_it_is_met(tmp_path):
         tmp_path / "a.jsonl.zst", [([1, 2], "C4"), '{"text": "cut', ([3, 4], "Books"), ([], "Books"), ([5], "C4")]
     )
     sources = {"C4": [shard], "Books": [shard]}
-    refusals = Refusals(strict=False)
-    mixed = stream(sources, by_set=True, refusals=refusals)
+    bad_records = BadRecords(strict=False)
+    mixed = stream(sources, by_set=True, bad_records=bad_records)
     mixed.next(50)
     assert min(mixed.passes.values()) > 2
-    assert refusals.counts == {"not valid JSON": 1, "the document is empty": 1}
+    assert bad_records.counts == {"not valid JSON": 1, "the document is empty": 1}
     for _ in range(2):
         with fails(f"{shard}, line 2: not valid JSON (Unterminated string starting at at column 10)"):
             stream(sources, by_set=True).next(1)
@@ -235,12 +235,12 @@ def test_a_shard_that_is_cut_off_is_given_up_and_the_next_one_read(tmp_path):
     documents = [[*range(n, n + 50)] for n in range(1, 4001, 2)]
     first, second = (put(tmp_path / f"{n}.jsonl.zst", documents) for n in range(2))
     first.write_bytes(first.read_bytes()[:-20])
-    refusals = Refusals(strict=False)
-    mixed = stream({"a": [first, second]}, refusals=refusals, context=50, block=2500)
+    bad_records = BadRecords(strict=False)
+    mixed = stream({"a": [first, second]}, bad_records=bad_records, context=50, block=2500)
     while mixed.passes["a"] == 0:
         mixed.next(700)
-    assert refusals.counts == {"the packed stream is cut off or damaged": 1}
-    resumed = stream({"a": [first, second]}, refusals=Refusals(strict=False), context=50, block=2500)
+    assert bad_records.counts == {"the packed stream is cut off or damaged": 1}
+    resumed = stream({"a": [first, second]}, bad_records=BadRecords(strict=False), context=50, block=2500)
     resumed.restore(mixed.state())
     np.testing.assert_array_equal(resumed.next(5000), mixed.next(5000))
     with fails(f"{first}, after line "):
@@ -253,7 +253,7 @@ def test_a_shard_that_is_cut_off_is_given_up_and_the_next_one_read(tmp_path):
 @pytest.mark.parametrize("strict", [True, False])
 def test_a_source_without_documents(tmp_path, strict):
     shards = [put(tmp_path / f"{n}.jsonl", [([1], "C4")]) for n in range(4)]
-    mixed = stream(dict.fromkeys(["C4", "ArXiv"], shards), by_set=True, refusals=Refusals(strict))
+    mixed = stream(dict.fromkeys(["C4", "ArXiv"], shards), by_set=True, bad_records=BadRecords(strict))
     listed = ", ".join(str(shard) for shard in shards[:3])
     with fails(f"source 'ArXiv': found no document in its 4 shards ({listed}, …), expected at least one"):
         mixed.next(9)
@@ -316,7 +316,7 @@ def test_held_out_windows(tmp_path, documents, context):
     paths = [put(tmp_path / "a.jsonl", documents[:3]), put(tmp_path / "b.jsonl.zst", ["", *documents[3:]])]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mixture, "AHEAD", 2)
-        found = held_out(paths, encode, end=END, context=context, refusals=Refusals())
+        found = held_out(paths, encode, end=END, context=context, bad_records=BadRecords())
     row = [END, *(token for document in documents for token in [*document, END])]
     expected = [row[at : at + context + 1] for at in range(0, len(row) - 1, context)]
     expected[-1] += [-1] * (context + 1 - len(expected[-1]))
@@ -331,29 +331,29 @@ def test_held_out_windows(tmp_path, documents, context):
 def test_held_out_sizes_are_of_the_raw_text(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("Zwei Hunde\tlaufen .\n\nä\u2009ö\n", encoding="utf-8")
-    found = held_out([path], lambda texts: [[5]] * len(texts), end=3, context=8, refusals=Refusals())
+    found = held_out([path], lambda texts: [[5]] * len(texts), end=3, context=8, bad_records=BadRecords())
     assert found.windows.tolist() == [[3, 5, 3, 5, 3, -1, -1, -1, -1]]
     assert (found.documents, found.words, found.bytes, found.targets) == (2, 6, 19 + 7, 4)
 
 
 def test_held_out_documents_of_one_set_and_refusals(tmp_path):
     path = put(tmp_path / "a.jsonl", [([1], "C4"), ([2], "Books"), "{", ([3], "C4")])
-    refusals = Refusals(strict=False)
-    found = held_out([path], encode, end=END, context=4, refusals=refusals, source="C4")
+    bad_records = BadRecords(strict=False)
+    found = held_out([path], encode, end=END, context=4, bad_records=bad_records, source="C4")
     assert found.windows.tolist() == [[0, 1, 0, 3, 0]]
-    assert refusals.counts == {"not valid JSON": 1}
+    assert bad_records.counts == {"not valid JSON": 1}
     with fails(f"{path}, line 3: not valid JSON"):
-        held_out([path], encode, end=END, context=4, refusals=Refusals(), source="C4")
+        held_out([path], encode, end=END, context=4, bad_records=BadRecords(), source="C4")
     with fails(f"{path}: found no document, expected at least one"):
-        held_out([path], encode, end=END, context=4, refusals=refusals, source="ArXiv")
+        held_out([path], encode, end=END, context=4, bad_records=bad_records, source="ArXiv")
 
 
 # --- memory ---
 
 MEASURE = """
 import json, sys
-from headdiv.data.mixture import Mixture
-from headdiv.data.refusals import Refusals
+from headdiv.data.corpora.mixture import Mixture
+from headdiv.data.readers.bad_records import BadRecords
 
 def peak():  # MiB of this process alone; getrusage would count the one that started it
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
@@ -364,7 +364,7 @@ def encode(texts):  # cheap: a token for every 16th byte
 shards, one_percent = json.loads(sys.argv[1]), int(sys.argv[2])
 sources = {"C4": shards, "Books": shards}
 mixed = Mixture(sources, {"C4": 3, "Books": 1}, encode, end=256, context=1024, seed=1,
-                refusals=Refusals(), by_set=True)
+                bad_records=BadRecords(), by_set=True)
 early = None
 while min(mixed.passes.values()) == 0:
     mixed.next(64)

@@ -13,12 +13,12 @@ from headdiv.core import paths
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json
 from headdiv.data import download as fetch
-from headdiv.data import text_pairs as module
-from headdiv.data import toy
 from headdiv.data.cache import prepared_folder
 from headdiv.data.config import TranslationData
-from headdiv.data.text_pairs import flatten, load_translation, unflatten, unigram_nll, word_statistics
-from headdiv.data.words import tokenize
+from headdiv.data.corpora import seq2seq as module
+from headdiv.data.corpora.seq2seq import flatten, load_translation, unflatten, unigram_nll, word_statistics
+from headdiv.data.tokenization.words import tokenize
+from headdiv.data.toy import translation as toy
 from headdiv.nn.batching import END, SPECIALS, UNKNOWN
 from headdiv.tasks import TASKS
 

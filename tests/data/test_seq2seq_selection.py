@@ -15,8 +15,8 @@ from headdiv.core.settings import check
 from headdiv.data import download as fetch
 from headdiv.data.cache import content_key, locate, prepared_folder
 from headdiv.data.config import TranslationData
-from headdiv.data.ted import SETS
-from headdiv.data.text_pairs import load_translation
+from headdiv.data.corpora.seq2seq import load_translation
+from headdiv.data.readers.ted import SETS
 from headdiv.nn.batching import SPECIALS, UNKNOWN
 from headdiv.tasks import TASKS
 

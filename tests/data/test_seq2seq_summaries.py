@@ -16,12 +16,12 @@ from headdiv.core import paths
 from headdiv.core.errors import DataError
 from headdiv.core.files import checksum
 from headdiv.data import download as fetch
-from headdiv.data import text_pairs as module
-from headdiv.data import toy_documents
 from headdiv.data.cache import prepared_folder
 from headdiv.data.config import SummarisationData
-from headdiv.data.text_pairs import load_summarisation
-from headdiv.data.words import tokenize
+from headdiv.data.corpora import seq2seq as module
+from headdiv.data.corpora.seq2seq import load_summarisation
+from headdiv.data.tokenization.words import tokenize
+from headdiv.data.toy import documents as toy_documents
 from headdiv.nn.batching import END, SPECIALS, UNKNOWN
 from headdiv.tasks import TASKS
 

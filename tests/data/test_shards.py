@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headdiv.core.errors import DataError
-from headdiv.data import shards
-from headdiv.data.refusals import Refusals
-from headdiv.data.shards import SLIMPAJAMA, TABLE_2, read_documents
+from headdiv.data.readers import documents as shards
+from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.documents import SLIMPAJAMA, TABLE_2, read_documents
 
 PACKINGS = ["", ".gz", ".zst"]
 in_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -40,12 +40,12 @@ def line(text, name=None):
 
 
 def read(path, **told):
-    return list(read_documents(path, Refusals(), **told))
+    return list(read_documents(path, BadRecords(), **told))
 
 
 def read_leniently(path, **told):
-    refusals = Refusals(strict=False)
-    return list(read_documents(path, refusals, **told)), dict(refusals.counts)
+    bad_records = BadRecords(strict=False)
+    return list(read_documents(path, bad_records, **told)), dict(bad_records.counts)
 
 
 def fails(message):
@@ -218,9 +218,9 @@ def test_a_line_cut_in_half_is_refused_once_its_set_is_known_and_by_all_otherwis
 
 def test_an_unknown_source_and_plain_text_are_refused():
     with fails("'News' is not a source of SlimPajama, expected one of CommonCrawl, C4, GitHub, "):
-        read_documents("a.jsonl", Refusals(), source="News")
+        read_documents("a.jsonl", BadRecords(), source="News")
     with fails("a.txt.zst: plain text does not say which source a document is of, expected .jsonl"):
-        read_documents("a.txt.zst", Refusals(), source="C4")
+        read_documents("a.txt.zst", BadRecords(), source="C4")
 
 
 # --- records that cannot be used ---
@@ -336,14 +336,14 @@ def test_a_damaged_stream(tmp_path, packing):
 def test_missing_empty_and_unreadable_files_are_errors_however_lenient(tmp_path, name, strict):
     path = tmp_path / name
     with fails(f"{path}: no such file"):
-        list(read_documents(path, Refusals(strict)))
+        list(read_documents(path, BadRecords(strict)))
     path.touch()
     with fails(f"{path}: the file is empty, expected documents"):
-        list(read_documents(path, Refusals(strict)))
+        list(read_documents(path, BadRecords(strict)))
     path.unlink()
     path.mkdir()
     with fails(f"{path}: cannot be read (Is a directory)"):
-        list(read_documents(path, Refusals(strict)))
+        list(read_documents(path, BadRecords(strict)))
 
 
 @pytest.mark.parametrize(("name", "what"), [("a.jsonl.zst", "lines"), ("a.txt", "documents")])
@@ -356,7 +356,7 @@ def test_a_start_behind_the_end_says_that_the_file_has_changed(tmp_path, name, w
 
 def test_a_document_start_that_is_no_regular_expression():
     with fails("document_start '(' is not a regular expression (missing )"):
-        read_documents("a.txt", Refusals(), document_start="(")
+        read_documents("a.txt", BadRecords(), document_start="(")
 
 
 def test_nothing_is_read_before_it_is_asked_for(tmp_path, monkeypatch):

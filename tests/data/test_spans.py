@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headdiv.core.errors import DataError
-from headdiv.data.refusals import Refusals
-from headdiv.data.spans import answer_to_tokens, tokenise_with_offsets, tokens_to_text
-from headdiv.data.squad import Answer, read_squad
-from headdiv.data.words import tokenize
+from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.squad import Answer, read_squad
+from headdiv.data.tokenization.spans import answer_to_tokens, tokenise_with_offsets, tokens_to_text
+from headdiv.data.tokenization.words import tokenize
 from headdiv.tasks.squad_scores import score
 
 MIRROR = os.environ.get("HEADDIV_MIRROR")
@@ -77,7 +77,7 @@ def test_a_text_that_moses_rules_change_is_an_error(text):
 
 
 def test_words_that_leave_characters_over_are_an_error(monkeypatch):
-    monkeypatch.setattr("headdiv.data.spans.tokenize", lambda text, language: ["two"])
+    monkeypatch.setattr("headdiv.data.tokenization.spans.tokenize", lambda text, language: ["two"])
     with pytest.raises(DataError, match=r"the text cannot be aligned to its words: 'words' is in none of them"):
         tokenise_with_offsets("two words")
 
@@ -171,7 +171,7 @@ def test_no_text_for_what_is_no_range(first, last):
     ],
 )
 def test_gold_answers_come_back_from_their_words(name, inexact, answers, em):
-    questions = read_squad(Path(MIRROR) / name, Refusals())
+    questions = read_squad(Path(MIRROR) / name, BadRecords())
     tokens = cache(tokenise_with_offsets)
     counts, nearest = Counter(), {}
     for question in questions:

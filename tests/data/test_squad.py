@@ -11,8 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headdiv.core.errors import DataError
-from headdiv.data.refusals import Refusals
-from headdiv.data.squad import Answer, Question, questions_from_json, read_predictions, read_squad, write_predictions
+from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.squad import (
+    Answer,
+    Question,
+    questions_from_json,
+    read_predictions,
+    read_squad,
+    write_predictions,
+)
 
 MIRROR = os.environ.get("HEADDIV_MIRROR")
 CONTEXT = "Graz lies on the Mur. Its clock tower is 28 metres high."
@@ -64,9 +71,9 @@ def changed(keys, value):
 
 def test_questions_with_context_and_all_answers(tmp_path):
     path = put(tmp_path / "a.json", GOOD)
-    questions = read_squad(path, Refusals())
-    assert questions == [RIVER, HEIGHT] == read_squad(str(path), Refusals())
-    assert questions == questions_from_json(GOOD, "made", Refusals())
+    questions = read_squad(path, BadRecords())
+    assert questions == [RIVER, HEIGHT] == read_squad(str(path), BadRecords())
+    assert questions == questions_from_json(GOOD, "made", BadRecords())
     assert questions[0].context is questions[1].context
     assert all(q.context[a.start : a.start + len(a.text)] == a.text for q in questions for a in q.answers)
 
@@ -80,10 +87,10 @@ def test_offsets_count_characters_whatever_the_text(before, after, data):
     paragraph = {"context": context, "qas": [record]}
     value = json.loads(json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}))
     if text.strip():
-        assert questions_from_json(value, "made", Refusals()) == [Question("1", "?", context, (Answer(text, start),))]
+        assert questions_from_json(value, "made", BadRecords()) == [Question("1", "?", context, (Answer(text, start),))]
     else:
         with fails('made, question 1: empty "text"'):
-            questions_from_json(value, "made", Refusals())
+            questions_from_json(value, "made", BadRecords())
 
 
 ANSWER = ("qas", 0, "answers", 0)
@@ -118,8 +125,8 @@ FAULTS = [
 def test_a_question_that_cannot_be_used(tmp_path, keys, value, reason, found):
     path = put(tmp_path / "a.json", changed(keys, value))
     with fails(f"{path}, question g1: {reason} ({found}"):
-        read_squad(path, Refusals())
-    lenient = Refusals(strict=False)
+        read_squad(path, BadRecords())
+    lenient = BadRecords(strict=False)
     assert read_squad(path, lenient) == [HEIGHT]
     assert lenient.counts == {reason: 1}
 
@@ -136,18 +143,18 @@ def test_a_question_that_cannot_be_used(tmp_path, keys, value, reason, found):
 def test_a_question_without_id_is_named_by_its_place(keys, value, reason):
     content = changed(keys, value)
     with fails(f"a.json, article 'Graz', paragraph 1, question 1: {reason}"):
-        questions_from_json(content, "a.json", Refusals())
+        questions_from_json(content, "a.json", BadRecords())
     del content["data"][0]["title"]
     with fails(f"a.json, article 1, paragraph 1, question 1: {reason}"):
-        questions_from_json(content, "a.json", Refusals())
-    assert questions_from_json(content, "a.json", Refusals(strict=False)) == [HEIGHT]
+        questions_from_json(content, "a.json", BadRecords())
+    assert questions_from_json(content, "a.json", BadRecords(strict=False)) == [HEIGHT]
 
 
 @pytest.mark.parametrize(("context", "reason"), [("", 'empty "context"'), (..., 'no "context"'), (3, "wrong type")])
 def test_a_paragraph_without_context_costs_each_of_its_questions(context, reason):
     with fails(f"a.json, question g1: {reason}"):
-        questions_from_json(changed(["context"], context), "a.json", Refusals())
-    lenient = Refusals(strict=False)
+        questions_from_json(changed(["context"], context), "a.json", BadRecords())
+    lenient = BadRecords(strict=False)
     assert questions_from_json(changed(["context"], context), "a.json", lenient) == []
     assert lenient.counts == {reason: 2}
 
@@ -164,8 +171,8 @@ def test_a_paragraph_without_context_costs_each_of_its_questions(context, reason
 def test_articles_and_paragraphs_without_questions(article, message):
     content = {"data": [*GOOD["data"], article]}
     with fails(f"a.json, {message}"):
-        questions_from_json(content, "a.json", Refusals())
-    lenient = Refusals(strict=False)
+        questions_from_json(content, "a.json", BadRecords())
+    lenient = BadRecords(strict=False)
     assert questions_from_json(content, "a.json", lenient) == [RIVER, HEIGHT]
     assert lenient.counts.total() == 1
 
@@ -173,8 +180,8 @@ def test_articles_and_paragraphs_without_questions(article, message):
 def test_of_two_questions_with_one_id_the_first_stays():
     content = changed(("qas", 1, "id"), "g1")
     with fails("a.json, question g1: id given twice (already given to the question 'Which river?')"):
-        questions_from_json(content, "a.json", Refusals())
-    lenient = Refusals(strict=False)
+        questions_from_json(content, "a.json", BadRecords())
+    lenient = BadRecords(strict=False)
     assert questions_from_json(content, "a.json", lenient) == [RIVER]
     assert lenient.counts == {"id given twice": 1}
 
@@ -183,7 +190,7 @@ def test_of_two_questions_with_one_id_the_first_stays():
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    for read in (lambda path: read_squad(path, Refusals(strict=False)), read_predictions):
+    for read in (lambda path: read_squad(path, BadRecords(strict=False)), read_predictions):
         with fails(f"{tmp_path / 'none.json'}: no such file"):
             read(tmp_path / "none.json")
         with fails(f"{tmp_path}: cannot be read (Is a directory)"):
@@ -204,12 +211,12 @@ def test_files_that_cannot_be_read(tmp_path):
 def test_other_json_is_an_error_even_when_lenient(tmp_path, value):
     path = put(tmp_path / "a.json", value)
     with fails(f'{path}: not of SQuAD\'s form, expected an object with a list of articles under "data"'):
-        read_squad(path, Refusals(strict=False))
+        read_squad(path, BadRecords(strict=False))
 
 
 @pytest.mark.parametrize("data", [[], [{"title": "a", "paragraphs": []}]])
 def test_a_file_without_questions(data):
-    lenient = Refusals(strict=False)
+    lenient = BadRecords(strict=False)
     lenient.add("another file", "no answers")
     with fails("a.json: the file holds no questions, expected at least one"):
         questions_from_json({"data": data}, "a.json", lenient)
@@ -243,5 +250,5 @@ def test_predictions_of_another_form(tmp_path):
     [("squad/train-sample.json", 3012, 463), ("squad/dev-sample.json", 795, 120), ("xquad/xquad.en.json", 1190, 240)],
 )
 def test_the_real_files_have_no_faults(name, questions, contexts):
-    read = read_squad(Path(MIRROR) / name, Refusals())
+    read = read_squad(Path(MIRROR) / name, BadRecords())
     assert (len(read), len({question.context for question in read})) == (questions, contexts)

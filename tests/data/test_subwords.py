@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headdiv.core.errors import DataError
-from headdiv.data.subwords import Subwords, join, train
+from headdiv.data.tokenization.subwords import Subwords, join, train
 
 TEXT = [line.split() for line in (
     "the newer the better", "the lower the water the lower the bread", "brot und wasser und noch mehr wasser",
@@ -91,7 +91,7 @@ def test_merges_of_one_symbol_made_twice_are_counted_as_two():
 
 PROGRAM = """
 import random
-from headdiv.data.subwords import train
+from headdiv.data.tokenization.subwords import train
 draw = random.Random(1)
 print(train([["".join(draw.choices("abcdefgh", k=4)) for _ in range(30)] for _ in range(30)], 80).merges)
 """

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headdiv.core.errors import DataError
-from headdiv.data import ted
-from headdiv.data.refusals import Refusals
-from headdiv.data.ted import SETS, languages_of, read_archive, read_side
-from headdiv.data.text import read_parallel
+from headdiv.data.readers import ted
+from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.parallel import read_parallel
+from headdiv.data.readers.ted import SETS, languages_of, read_archive, read_side
 
 MIRROR = os.environ.get("HEADDIV_MIRROR")
 needs_data = pytest.mark.skipif(not MIRROR, reason="HEADDIV_MIRROR is not set")
@@ -149,9 +149,9 @@ def test_an_empty_segment_is_named_or_counted(tmp_path):
     de = put(tmp_path / "a.de.xml", xml(("1", ["eins"]), ("2", [" ", "drei"])))
     with fails(f"{de}, doc 2, seg 1: the sentence is empty, expected one on every segment"):
         read_parallel(read_side(en), read_side(de))
-    refusals = Refusals(strict=False)
-    assert read_parallel(read_side(en), read_side(de), refusals=refusals) == [("one", "eins"), ("three", "drei")]
-    assert refusals.counts == {"the sentence is empty, expected one on every segment": 1}
+    bad_records = BadRecords(strict=False)
+    assert read_parallel(read_side(en), read_side(de), bad_records=bad_records) == [("one", "eins"), ("three", "drei")]
+    assert bad_records.counts == {"the sentence is empty, expected one on every segment": 1}
     assert len(read_parallel(read_side(en), read_side(de), keep_empty=True)) == 3
 
 

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headdiv.core.errors import DataError
-from headdiv.data.refusals import Refusals
-from headdiv.data.text import read_lines, read_parallel
+from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.parallel import read_lines, read_parallel
 
 
 def put(path, content):
@@ -143,15 +143,15 @@ def test_empty_sentences_may_be_left_out_and_counted(tmp_path, blank):
         put(tmp_path / "a.en", f"one\ntwo\n{blank}\nfour\n"),
         put(tmp_path / "a.de", f"eins\n{blank}\ndrei\nvier\n"),
     )
-    refusals = Refusals(strict=False)
-    assert read_parallel(en, de, expected=4, refusals=refusals) == [("one", "eins"), ("four", "vier")]
-    assert refusals.counts == {"the sentence is empty, expected one on every line": 2}
+    bad_records = BadRecords(strict=False)
+    assert read_parallel(en, de, expected=4, bad_records=bad_records) == [("one", "eins"), ("four", "vier")]
+    assert bad_records.counts == {"the sentence is empty, expected one on every line": 2}
     with fails("data.strict: false leaves such records out and counts them"):
-        read_parallel(en, de, refusals=Refusals())
+        read_parallel(en, de, bad_records=BadRecords())
 
 
 def test_what_is_wrong_with_whole_files_stays_an_error(tmp_path):
     """Left-out lines would shift all that follow."""
     en, de = put(tmp_path / "a.en", "one\ntwo\nthree\n"), put(tmp_path / "a.de", "eins\nzwei\n")
     with fails(f"{en} has 3 lines but {de} has 2, expected equally many"):
-        read_parallel(en, de, refusals=Refusals(strict=False))
+        read_parallel(en, de, bad_records=BadRecords(strict=False))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headdiv.data.toy_grammar import Clause, NounPhrase, Phrase, Sentence, declension, english, german, lexicon
+from headdiv.data.toy.grammar import Clause, NounPhrase, Phrase, Sentence, declension, english, german, lexicon
 
 
 def noun(name, determiner="the", **rest):

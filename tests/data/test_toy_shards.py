@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headdiv.core.errors import ConfigError
-from headdiv.data import toy_shards, toy_tasks
-from headdiv.data.toy_grammar import lexicon
-from headdiv.data.toy_shards import SHARES, source_counts, write_shards
+from headdiv.data.toy import VERSION
+from headdiv.data.toy import shards as toy_shards
+from headdiv.data.toy.grammar import lexicon
+from headdiv.data.toy.shards import SHARES, source_counts, write_shards
 
 
 def unpack(path):
@@ -154,7 +155,7 @@ def test_text_of_shards_belongs_to_the_version(shards):
     """Where this fails on purpose, raise VERSION and write the new digest here."""
     records = [unpack(path) for part in shards.values() for path in part]
     digest = hashlib.sha256(json.dumps(records, ensure_ascii=False).encode()).hexdigest()[:16]
-    assert (toy_tasks.VERSION, digest) == (1, "fb37509a4bf3dcb8")
+    assert (VERSION, digest) == (1, "fb37509a4bf3dcb8")
 
 
 def test_fewest_documents(tmp_path):

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from small_runs import enter, untrained
 
 from headdiv.core.errors import DataError
-from headdiv.data import words as module
 from headdiv.data.config import SummarisationData
-from headdiv.data.text import read_lines
-from headdiv.data.torchtext06 import token_bleu, vocabulary_words
-from headdiv.data.words import Vocabulary, detokenize, tokenize, tokenize_all
+from headdiv.data.readers.parallel import read_lines
+from headdiv.data.tokenization import words as module
+from headdiv.data.tokenization.torchtext06 import token_bleu, vocabulary_words
+from headdiv.data.tokenization.words import Vocabulary, detokenize, tokenize, tokenize_all
 from headdiv.nn.batching import BEGIN, END, SPECIALS, UNKNOWN
 from headdiv.tasks import TASKS
 
@@ -152,9 +152,8 @@ def test_a_language_that_spacy_does_not_know_is_named():
 
 
 def test_spacy_is_imported_when_it_is_used():
-    code = (
-        "import sys, headdiv.tasks, headdiv.data.words as w; w.tokenize('a', 'en'); assert 'spacy' not in sys.modules"
-    )
+    code = "import sys, headdiv.tasks; from headdiv.data.tokenization.words import tokenize; tokenize('a', 'en')"
+    code += "; assert 'spacy' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headdiv.core.errors import DataError
-from headdiv.data import xsum
-from headdiv.data.refusals import Refusals
-from headdiv.data.xsum import Article, read_archive, read_articles
+from headdiv.data.readers import xsum
+from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.xsum import Article, read_archive, read_articles
 
 MIRROR = os.environ.get("HEADDIV_MIRROR")
 ARTICLES = [Article("1", "Ä cat sat.\nIt slept.", "A cat."), Article("22", "Two dogs.", "Dogs.")]
@@ -70,8 +70,8 @@ def put_archive(folder, *members, ids=("1", "22")):
 
 
 def read(archive, split_file, strict=True):
-    refusals = Refusals(strict)
-    return list(read_archive(archive, split_file, "test", refusals)), dict(refusals.counts)
+    bad_records = BadRecords(strict)
+    return list(read_archive(archive, split_file, "test", bad_records)), dict(bad_records.counts)
 
 
 # --- JSON lines ---
@@ -80,20 +80,20 @@ def read(archive, split_file, strict=True):
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
 def test_articles_plain_and_packed(tmp_path, name):
     path = put_lines(tmp_path / name, *ARTICLES)
-    assert read_articles(path, Refusals()) == ARTICLES
-    assert read_articles(str(path), Refusals()) == ARTICLES
+    assert read_articles(path, BadRecords()) == ARTICLES
+    assert read_articles(str(path), BadRecords()) == ARTICLES
 
 
 def test_mark_missing_newline_and_further_keys(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"\xef\xbb\xbf" + as_line(ARTICLES[0]) + b"\r\n" + as_line(ARTICLES[1]._asdict() | {"url": 3}))
-    assert read_articles(path, Refusals()) == ARTICLES
+    assert read_articles(path, BadRecords()) == ARTICLES
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.builds(Article, TEXT, TEXT, TEXT), min_size=1, unique_by=lambda article: article.id))
 def test_articles_survive_a_round_trip(tmp_path, articles):
-    assert read_articles(put_lines(tmp_path / "a", *articles), Refusals()) == articles
+    assert read_articles(put_lines(tmp_path / "a", *articles), BadRecords()) == articles
 
 
 GOOD = ARTICLES[1]._asdict()
@@ -130,57 +130,57 @@ def test_unusable_lines_are_named_or_counted(tmp_path, name, line, reason, found
     last = Article("333", "Three.", "3")
     path = put_lines(tmp_path / name, ARTICLES[0], line, last)
     with fails(f"{path}, line 2: {reason}{f' ({found}' if found else ';'}"):
-        read_articles(path, Refusals())
-    refusals = Refusals(strict=False)
-    assert read_articles(path, refusals) == [ARTICLES[0], last]
-    assert dict(refusals.counts) == {reason: 1}
+        read_articles(path, BadRecords())
+    bad_records = BadRecords(strict=False)
+    assert read_articles(path, bad_records) == [ARTICLES[0], last]
+    assert dict(bad_records.counts) == {reason: 1}
 
 
 def test_file_cut_in_the_middle_of_a_line(tmp_path):
     path = put_lines(tmp_path / "a.jsonl", *ARTICLES)
     path.write_bytes(path.read_bytes()[:-5])
     with fails(f"{path}, line 2: the line is not JSON (column 50: Unterminated string"):
-        read_articles(path, Refusals())
-    assert read_articles(path, Refusals(strict=False)) == ARTICLES[:1]
+        read_articles(path, BadRecords())
+    assert read_articles(path, BadRecords(strict=False)) == ARTICLES[:1]
 
 
 def test_an_id_is_free_again_when_its_line_was_refused(tmp_path):
     path = put_lines(tmp_path / "a", ARTICLES[0]._replace(document=" "), ARTICLES[0])
-    assert read_articles(path, Refusals(strict=False)) == ARTICLES[:1]
+    assert read_articles(path, BadRecords(strict=False)) == ARTICLES[:1]
 
 
 def test_all_lines_refused(tmp_path):
-    refusals = Refusals(strict=False)
-    assert read_articles(put_lines(tmp_path / "a", b"{", b"{"), refusals) == []
-    assert dict(refusals.counts) == {"the line is not JSON": 2}
+    bad_records = BadRecords(strict=False)
+    assert read_articles(put_lines(tmp_path / "a", b"{", b"{"), bad_records) == []
+    assert dict(bad_records.counts) == {"the line is not JSON": 2}
 
 
 @pytest.mark.parametrize("strict", [True, False])
 def test_files_that_cannot_be_read_at_all(tmp_path, strict):
-    refusals = Refusals(strict)
+    bad_records = BadRecords(strict)
     with fails(f"{tmp_path / 'none'}: no such file"):
-        read_articles(tmp_path / "none", refusals)
+        read_articles(tmp_path / "none", bad_records)
     with fails(f"{tmp_path}: cannot be read (Is a directory)"):
-        read_articles(tmp_path, refusals)
+        read_articles(tmp_path, bad_records)
     for content in (b"", b"\xef\xbb\xbf"):
         (tmp_path / "a").write_bytes(content)
         with fails(f"{tmp_path / 'a'}: the file is empty, expected one JSON object a line"):
-            read_articles(tmp_path / "a", refusals)
+            read_articles(tmp_path / "a", bad_records)
     path = put_lines(tmp_path / "a.gz", *ARTICLES)
     path.write_bytes(path.read_bytes()[:-3])
     with fails(f"{path}, after line 2: the gzip stream is cut off or damaged (Compressed file ended"):
-        read_articles(path, refusals)
+        read_articles(path, bad_records)
     path.write_bytes(as_line(ARTICLES[0]))
     with fails(f"{path}, after line 0: the gzip stream is cut off or damaged (Not a gzipped file"):
-        read_articles(path, refusals)
-    assert not refusals.counts
+        read_articles(path, bad_records)
+    assert not bad_records.counts
 
 
 @pytest.mark.skipif(not MIRROR, reason="HEADDIV_MIRROR is not set")
 def test_real_articles():
-    refusals = Refusals()
+    bad_records = BadRecords()
     splits = {
-        name: read_articles(Path(MIRROR) / "xsum" / f"{name}.jsonl", refusals) for name in ("train", "val", "test")
+        name: read_articles(Path(MIRROR) / "xsum" / f"{name}.jsonl", bad_records) for name in ("train", "val", "test")
     }
     ids = [article.id for articles in splits.values() for article in articles]
     assert min(len(articles) for articles in splits.values()) > 100
@@ -198,7 +198,7 @@ def test_archive_gives_the_split_in_its_own_order(tmp_path):
         tmp_path, folder, others[0], summary_of(ARTICLES[1]), others[1], summary_of(ARTICLES[0])
     )
     assert read(archive, split_file) == (ARTICLES[::-1], {})
-    assert list(read_archive(str(archive), str(split_file), "train", Refusals())) == [Article("7", "No.", "No.")]
+    assert list(read_archive(str(archive), str(split_file), "train", BadRecords())) == [Article("7", "No.", "No.")]
 
 
 def test_archive_without_buttons_and_empty_lines(tmp_path):
@@ -244,7 +244,7 @@ def test_lacking_articles_are_named_and_counted(tmp_path):
     archive, split_file = put_archive(tmp_path, summary_of(ARTICLES[1]), ids=["3", "22", "1"])
     got = []
     with fails(f"{archive}: the archive lacks an article of the split (split test lists '3'; lacking in all: 2)"):
-        got.extend(read_archive(archive, split_file, "test", Refusals()))
+        got.extend(read_archive(archive, split_file, "test", BadRecords()))
     assert got == ARTICLES[1:]  # all are given before any is missed
     assert read(archive, split_file, strict=False)[1] == {"the archive lacks an article of the split": 2}
 
@@ -298,7 +298,7 @@ def test_truncated_archive_names_the_last_member(tmp_path):
         archive.write_bytes(whole[:cut])
         got = []
         with pytest.raises(DataError) as caught:
-            got.extend(read_archive(archive, split_file, "test", Refusals(strict=False)))
+            got.extend(read_archive(archive, split_file, "test", BadRecords(strict=False)))
         assert got == bodies[: len(got)]
         said = re.fullmatch(
             re.escape(f"{archive}: the archive is cut off or damaged (Compressed file ended before the ")
@@ -358,20 +358,20 @@ def test_bad_split_files_are_named_at_once(tmp_path, content, message):
     archive, split_file = put_archive(tmp_path, *map(summary_of, ARTICLES))
     split_file.unlink() if content is None else split_file.write_text(content)
     with pytest.raises(DataError) as caught:
-        read_archive(archive, split_file, "test", Refusals(strict=False))  # nothing is taken from it
+        read_archive(archive, split_file, "test", BadRecords(strict=False))  # nothing is taken from it
     assert str(caught.value).startswith(str(split_file))
     assert message in str(caught.value)
 
 
 def test_folder_in_place_of_a_split_file(tmp_path):
     with fails(f"{tmp_path}: cannot be read (Is a directory)"):
-        read_archive(tmp_path / "x.tar.gz", tmp_path, "test", Refusals())
+        read_archive(tmp_path / "x.tar.gz", tmp_path, "test", BadRecords())
 
 
 def test_id_that_a_split_lists_twice(tmp_path):
     archive, split_file = put_archive(tmp_path, *map(summary_of, ARTICLES), ids=["1", "22", "1"])
     with fails(f"{split_file}, split test, id 3: the id is listed twice ('1')"):
-        read_archive(archive, split_file, "test", Refusals())
+        read_archive(archive, split_file, "test", BadRecords())
     assert read(archive, split_file, strict=False) == (ARTICLES, {"the id is listed twice": 1})
 
 
@@ -382,7 +382,7 @@ def test_memory_does_not_grow_with_the_archive(tmp_path):
         del articles
         tracemalloc.start()
         try:
-            assert sum(1 for _ in read_archive(archive, split_file, "test", Refusals())) == 1
+            assert sum(1 for _ in read_archive(archive, split_file, "test", BadRecords())) == 1
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

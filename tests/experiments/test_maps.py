@@ -9,8 +9,8 @@ from small_runs import small_config, untrained
 from test_tasks_mlm import small
 
 from headdiv.core.errors import DataError
-from headdiv.data.subwords import train
-from headdiv.data.words import Vocabulary
+from headdiv.data.tokenization.subwords import train
+from headdiv.data.tokenization.words import Vocabulary
 from headdiv.experiments.attention_maps import attention_maps
 from headdiv.experiments.running import load_run
 from headdiv.nn.attention import record_heads

@@ -8,7 +8,7 @@ from conftest import EXPERIMENT
 
 from headdiv.__main__ import cli
 from headdiv.core.errors import ConfigError
-from headdiv.data.text_pairs import load_translation
+from headdiv.data.corpora.seq2seq import load_translation
 from headdiv.experiments import parameters as params
 from headdiv.experiments import running as training
 from headdiv.experiments.papers import load_task

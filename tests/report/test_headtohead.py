@@ -15,7 +15,7 @@ from sacrebleu import corpus_bleu
 from headdiv.analysis.measures import BY_HEAD, BY_PAIR, averages, compare_heads
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
-from headdiv.data.text_pairs import load_translation
+from headdiv.data.corpora.seq2seq import load_translation
 from headdiv.experiments import results as store
 from headdiv.experiments.evaluation import evaluate, search_time
 from headdiv.experiments.profiles import Runs

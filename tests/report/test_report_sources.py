@@ -8,7 +8,7 @@ from reported import DRAWN, MIXTURE, metrics, write_profile
 
 from headdiv.__main__ import cli
 from headdiv.core.errors import DataError
-from headdiv.data.shards import TABLE_2
+from headdiv.data.readers.documents import TABLE_2
 from headdiv.experiments import results as store
 from headdiv.experiments.papers import data_table_of, load_paper
 from headdiv.report import tables

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headdiv.core.errors import DataError
-from headdiv.data.refusals import Refusals
-from headdiv.data.xsum import read_articles
+from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.xsum import read_articles
 from headdiv.tasks.rouge import rouge
 
 MIRROR = os.environ.get("HEADDIV_MIRROR")
@@ -96,7 +96,7 @@ def test_gold_summaries_score_100(stemming):
 @pytest.mark.skipif(not MIRROR, reason="HEADDIV_MIRROR is not set")
 def test_real_gold_summaries_score_100():
     files = [Path(MIRROR) / "xsum" / f"{name}.jsonl" for name in ("train", "val", "test")]
-    gold = [article.summary for file in files for article in read_articles(file, Refusals())]
+    gold = [article.summary for file in files for article in read_articles(file, BadRecords())]
     assert values(gold, gold, stemming=True) == dict.fromkeys(NAMES, 100)
     assert all(0 < value < 50 for value in values(gold[1:] + gold[:1], gold, stemming=True).values())
 

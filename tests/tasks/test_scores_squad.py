@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headdiv.core.errors import DataError
-from headdiv.data.refusals import Refusals
-from headdiv.data.squad import Answer, Question, read_squad
+from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.squad import Answer, Question, read_squad
 from headdiv.tasks.squad_scores import SIGNATURE, exact_match, f1, normalise, score
 
 MIRROR = os.environ.get("HEADDIV_MIRROR")
@@ -186,7 +186,7 @@ def test_the_order_of_questions_is_of_no_matter(pairs, random):
 @pytest.mark.parametrize("name", ["squad/train-sample.json", "squad/dev-sample.json", "xquad/xquad.en.json"])
 def test_gold_answers_score_100(name):
     """No gold answer of these files normalises to nothing; one that did would count 100 in EM and 0 in F1."""
-    questions = read_squad(Path(MIRROR) / name, Refusals())
+    questions = read_squad(Path(MIRROR) / name, BadRecords())
     assert all(normalise(answer.text) for question in questions for answer in question.answers)
     told = score({question.id: question.answers[0].text for question in questions}, questions)
     assert (told["em"], told["f1"], told["missing"]) == (100, 100, 0)

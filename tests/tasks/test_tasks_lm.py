@@ -13,7 +13,7 @@ from small_runs import METHODS, as_rank, assert_loss_is_literal, enter, small_co
 
 from headdiv.core.errors import ConfigError
 from headdiv.data.config import LMData
-from headdiv.data.mixture import HeldOut
+from headdiv.data.corpora.mixture import HeldOut
 from headdiv.experiments.evaluation import apply, examples
 from headdiv.experiments.running import build_model
 from headdiv.nn.config import LMConfig

@@ -17,7 +17,7 @@ from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json
 from headdiv.core.settings import Settings
 from headdiv.data.config import MLMData
-from headdiv.data.masking import mask_held_out
+from headdiv.data.corpora.masking import mask_held_out
 from headdiv.experiments import evaluation
 from headdiv.experiments.running import run_folder, train
 from headdiv.methods import check_method

@@ -15,7 +15,7 @@ from torch import nn
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json
 from headdiv.data.config import QAData
-from headdiv.data.qa import SKIP, load_qa, make_qa_batch
+from headdiv.data.corpora.qa import SKIP, load_qa, make_qa_batch
 from headdiv.experiments.evaluation import answer, evaluate, examples
 from headdiv.experiments.running import train
 from headdiv.nn.batching import END

@@ -10,7 +10,7 @@ from small_runs import as_rank, enter, result, small_config, untrained
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json
 from headdiv.data.config import SummarisationData
-from headdiv.data.words import tokenize
+from headdiv.data.tokenization.words import tokenize
 from headdiv.experiments.evaluation import apply, evaluate, examples
 from headdiv.experiments.running import train
 from headdiv.nn.batching import BEGIN, END

@@ -3,8 +3,8 @@
 import pytest
 from small_runs import untrained
 
-from headdiv.data.torchtext06 import token_bleu
-from headdiv.data.words import tokenize
+from headdiv.data.tokenization.torchtext06 import token_bleu
+from headdiv.data.tokenization.words import tokenize
 from headdiv.experiments.evaluation import apply
 from headdiv.tasks import TASKS, seq2seq
 

@@ -7,7 +7,7 @@ from conftest import Project
 from small_runs import as_rank, enter, interrupt, result, small_config
 
 from headdiv.core.errors import ConfigError
-from headdiv.data.torchtext06 import token_bleu
+from headdiv.data.tokenization.torchtext06 import token_bleu
 from headdiv.experiments.evaluation import evaluate
 from headdiv.experiments.profiles import run_config
 from headdiv.experiments.running import load_run, run_folder, train

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
-from headdiv.data import archives
-from headdiv.data.refusals import Refusals
+from headdiv.data.readers import archives
+from headdiv.data.readers.bad_records import BadRecords
 
 # Lines of the web page's buttons that stand in many texts of the archive. XSum's widely used JSON form
 # is made without them, so the archive is read without them too.
@@ -47,13 +47,13 @@ class Article(NamedTuple):
 
 
 class _UnusableError(Exception):
-    """A record that cannot be used: the reason and what was found, as `Refusals.add` takes them."""
+    """A record that cannot be used: the reason and what was found, as `BadRecords.add` takes them."""
 
     def __init__(self, reason: str, found: str = "") -> None:
         super().__init__(reason, found)
 
 
-def read_articles(path: Path | str, refusals: Refusals) -> list[Article]:
+def read_articles(path: Path | str, bad_records: BadRecords) -> list[Article]:
     r"""Read articles from JSON lines ``{"id": …, "document": …, "summary": …}``, in the file's order.
 
     A name that ends in ``.gz`` is read through gzip. Only ``\n`` ends a line; a byte order mark at the
@@ -64,7 +64,7 @@ def read_articles(path: Path | str, refusals: Refusals) -> list[Article]:
 
     Args:
         path: the file.
-        refusals: is told of every line that cannot be used, by file and line.
+        bad_records: is told of every line that cannot be used, by file and line.
 
     Returns:
         The articles; an empty list when every line was refused.
@@ -83,7 +83,7 @@ def read_articles(path: Path | str, refusals: Refusals) -> list[Article]:
             if article.id in lines:
                 raise _UnusableError("the id is given twice", f"{_clip(article.id)}, first in line {lines[article.id]}")
         except _UnusableError as error:
-            refusals.add(f"{path}, line {number}", *error.args)
+            bad_records.add(f"{path}, line {number}", *error.args)
         else:
             lines[article.id] = number
             articles.append(article)
@@ -92,7 +92,7 @@ def read_articles(path: Path | str, refusals: Refusals) -> list[Article]:
     return articles
 
 
-def read_archive(archive: Path | str, split_file: Path | str, split: str, refusals: Refusals) -> Iterator[Article]:
+def read_archive(archive: Path | str, split_file: Path | str, split: str, bad_records: BadRecords) -> Iterator[Article]:
     """Read the articles of one split from XSum's public archive, without unpacking it to disk.
 
     The archive is ``XSUM-EMNLP18-Summary-Data-Original.tar.gz``, from https://github.com/EdinburghNLP/XSum.
@@ -112,7 +112,7 @@ def read_archive(archive: Path | str, split_file: Path | str, split: str, refusa
         archive: the archive, a tar packed with gzip.
         split_file: ``XSum-TRAINING-DEV-TEST-SPLIT-90-5-5.json``, a JSON object of lists of ids.
         split: one of its keys: "train", "validation" or "test".
-        refusals: is told of every article that cannot be used.
+        bad_records: is told of every article that cannot be used.
 
     Returns:
         The articles in the order of the archive, which is arbitrary: sort them by id where the order matters.
@@ -122,8 +122,8 @@ def read_archive(archive: Path | str, split_file: Path | str, split: str, refusa
             the articles are taken: the archive is missing, unreadable, cut off or damaged (the message
             names the last member reached), or a record is refused and records are read strictly.
     """
-    ids = _ids_of_split(Path(split_file), split, refusals)
-    return _archived_articles(Path(archive), ids, split, refusals)
+    ids = _ids_of_split(Path(split_file), split, bad_records)
+    return _archived_articles(Path(archive), ids, split, bad_records)
 
 
 def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -186,7 +186,7 @@ def _clip(value: Any) -> str:
     return short.repr(value)
 
 
-def _ids_of_split(split_file: Path, split: str, refusals: Refusals) -> dict[str, None]:
+def _ids_of_split(split_file: Path, split: str, bad_records: BadRecords) -> dict[str, None]:
     """The split's ids as the keys of a dictionary: a set that keeps the order of the file."""
     try:
         content = read_json(split_file)
@@ -204,12 +204,12 @@ def _ids_of_split(split_file: Path, split: str, refusals: Refusals) -> dict[str,
         if not isinstance(id, str):
             raise DataError(f"{split_file}, split {split}, id {number}: found {_clip(id)}, expected a string")
         if id in ids:
-            refusals.add(f"{split_file}, split {split}, id {number}", "the id is listed twice", _clip(id))
+            bad_records.add(f"{split_file}, split {split}, id {number}", "the id is listed twice", _clip(id))
         ids[id] = None
     return ids
 
 
-def _archived_articles(archive: Path, ids: dict[str, None], split: str, refusals: Refusals) -> Iterator[Article]:
+def _archived_articles(archive: Path, ids: dict[str, None], split: str, bad_records: BadRecords) -> Iterator[Article]:
     lacking = dict(ids)
     for id, content in _members(archive, ids):
         try:
@@ -218,12 +218,12 @@ def _archived_articles(archive: Path, ids: dict[str, None], split: str, refusals
             del lacking[id]
             article = _from_sections(id, content)
         except _UnusableError as error:
-            refusals.add(f"{archive}, {id}{SUFFIX}", *error.args)
+            bad_records.add(f"{archive}, {id}{SUFFIX}", *error.args)
         else:
             yield article
     for id in lacking:
         found = f"split {split} lists {_clip(id)}; lacking in all: {len(lacking)}"
-        refusals.add(str(archive), "the archive lacks an article of the split", found)
+        bad_records.add(str(archive), "the archive lacks an article of the split", found)
 
 
 def _members(archive: Path, ids: Collection[str]) -> Iterator[tuple[str, bytes]]:

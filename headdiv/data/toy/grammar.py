@@ -1,6 +1,6 @@
 """The grammar of the toy corpus: sentence trees, and two functions that write a tree in English and German.
 
-The words and their forms are in toy_lexicon.yaml; headdiv/data/toy.py draws the trees.
+The words and their forms are in lexicon.yaml; headdiv/data/toy/translation.py draws the trees.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Sentence:
 
 
 class Lexicon:
-    """toy_lexicon.yaml: the raw tables in `data`, and nouns (by English) and verbs (by German) as objects."""
+    """lexicon.yaml: the raw tables in `data`, and nouns (by English) and verbs (by German) as objects."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         self.data = data
@@ -133,7 +133,7 @@ def _verb(row: dict[str, Any]) -> Verb:
 @functools.cache
 def lexicon() -> Lexicon:
     """The lexicon of the package, read once."""
-    text = resources.files("headdiv.data").joinpath("toy_lexicon.yaml").read_text(encoding="utf-8")
+    text = resources.files("headdiv.data.toy").joinpath("lexicon.yaml").read_text(encoding="utf-8")
     return Lexicon(yaml.safe_load(text))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from headdiv.core.errors import DataError
-from headdiv.data.torchtext06 import vocabulary_words
+from headdiv.data.tokenization.torchtext06 import vocabulary_words
 from headdiv.nn.batching import END, SPECIALS, UNKNOWN
 
 PARALLEL = 20_000  # lines from which on starting processes pays

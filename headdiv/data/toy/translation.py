@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, TypeVar
 
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.data.toy_grammar import (
+from headdiv.data.toy.grammar import (
     PERSON,
     Clause,
     Noun,
@@ -25,8 +25,6 @@ from headdiv.data.toy_grammar import (
     is_definite,
     lexicon,
 )
-
-VERSION = 1  # raise whenever the generated text changes: it enters the hash of prepared data
 
 SHORTEST, LONGEST = 4, 22  # words of the English sentence
 _PATIENCE = 2000  # draws in a row without a new sentence after which the grammar counts as used up

@@ -20,9 +20,9 @@ import zstandard
 
 from headdiv.core.errors import ConfigError
 from headdiv.core.files import replacing
-from headdiv.data.toy import sentences
-from headdiv.data.toy_documents import askable, pick
-from headdiv.data.toy_grammar import Noun, Sentence, english, lexicon
+from headdiv.data.toy.documents import askable, pick
+from headdiv.data.toy.grammar import Noun, Sentence, english, lexicon
+from headdiv.data.toy.translation import sentences
 
 SHARES = {  # documents in a thousand; near SlimPajama's shares of tokens
     "RedPajamaCommonCrawl": 522,

@@ -21,8 +21,8 @@ import numpy as np
 
 from headdiv.core.errors import DataError
 from headdiv.core.files import short_hash
-from headdiv.data.refusals import Refusals
-from headdiv.data.shards import read_documents
+from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.documents import read_documents
 
 Encode = Callable[[list[str]], list[list[int]]]  # each text to its tokens, whatever the others are
 Read = Callable[..., Iterator[tuple[int, str]]]  # read_documents, all but the path and ``start`` given
@@ -51,7 +51,7 @@ class Mixture:
         end: the id that stands before each document.
         context: tokens that a model sees, at least 1.
         seed: of the permutations.
-        refusals: told of records that cannot be used, once of each, however often it is read. In strict mode
+        bad_records: told of records that cannot be used, once of each, however often it is read. In strict mode
             the error may come up to `AHEAD` documents before the record's own turn.
         block: windows that are shuffled together, at least 1. A long last document makes a block larger.
         by_set: each source takes from its shards only the documents of its own set, as SlimPajama's shards
@@ -72,7 +72,7 @@ class Mixture:
         end: int,
         context: int,
         seed: int,
-        refusals: Refusals,
+        bad_records: BadRecords,
         block: int = 256,
         by_set: bool = False,
         document_start: str | None = None,
@@ -87,7 +87,7 @@ class Mixture:
                 raise DataError(f"source {name!r}: found weight {weight}, expected a number above zero")
         self._encode, self._end, self._context = encode, end, context
         self._seed, self._block_size = seed, block
-        self._once = once = EachOnce(refusals)
+        self._once = once = EachOnce(bad_records)
         names = sorted(sources)  # nothing depends on the order in which the caller lists them
         whole = math.fsum(weights.values())
         self._shares = {name: weights[name] / whole for name in names}
@@ -97,7 +97,7 @@ class Mixture:
                 [Path(shard) for shard in sources[name]],
                 partial(
                     read_documents,
-                    refusals=once,
+                    bad_records=once,
                     source=name if by_set else None,
                     document_start=document_start,
                 ),
@@ -248,20 +248,20 @@ class _Source:
             first, passes, found = 0, passes + 1, False
 
 
-class EachOnce(Refusals):
+class EachOnce(BadRecords):
     """Passes a refusal on once, though every pass and every source that reads the shard meets the record.
 
     It keeps a short text for each refused record, and none when records are read strictly.
     """
 
-    def __init__(self, outer: Refusals) -> None:
+    def __init__(self, outer: BadRecords) -> None:
         super().__init__(outer.strict)
         self._outer = outer
         self.counts = outer.counts
         self.told: set[str] = set()
 
     def add(self, where: str, reason: str, found: str = "") -> None:
-        """See `Refusals.add`."""
+        """See `BadRecords.add`."""
         if where not in self.told:
             self._outer.add(where, reason, found)
             self.told.add(where)
@@ -318,7 +318,7 @@ def held_out(
     *,
     end: int,
     context: int,
-    refusals: Refusals,
+    bad_records: BadRecords,
     document_start: str | None = None,
     source: str | None = None,
     limit: int | None = None,
@@ -333,7 +333,7 @@ def held_out(
         encode: gives the tokens of each text.
         end: the id between documents.
         context: tokens that a model sees, at least 1.
-        refusals: told of records that cannot be used.
+        bad_records: told of records that cannot be used.
         document_start: see `read_documents`.
         source: only the documents of this set of SlimPajama's.
         limit: stop behind the document with which so many tokens are reached.
@@ -341,7 +341,7 @@ def held_out(
     Raises:
         DataError: a file cannot be read (see `read_documents`), or there is no document in any.
     """
-    read = partial(read_documents, refusals=refusals, source=source, document_start=document_start)
+    read = partial(read_documents, bad_records=bad_records, source=source, document_start=document_start)
     texts = chain.from_iterable(read(path) for path in paths)
     # What is counted travels as a label beside the text, which is gone once it is encoded.
     labelled = (((len(text.split()), len(text.encode())), text) for _, text in texts)

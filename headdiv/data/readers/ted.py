@@ -18,8 +18,9 @@ from xml.etree import ElementTree
 from xml.parsers.expat import ErrorString
 
 from headdiv.core.errors import DataError
-from headdiv.data import archives, text
-from headdiv.data.text import TextSide
+from headdiv.data.readers import archives
+from headdiv.data.readers import parallel as text
+from headdiv.data.readers.parallel import TextSide
 
 TAGS = "train.tags"
 SETS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")  # together the test set

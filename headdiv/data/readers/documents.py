@@ -19,7 +19,7 @@ from typing import BinaryIO
 import zstandard
 
 from headdiv.core.errors import DataError
-from headdiv.data.refusals import Refusals
+from headdiv.data.readers.bad_records import BadRecords
 
 # Sources by the names of DEACON's Table 2, and what SlimPajama calls them in meta.redpajama_set_name.
 SLIMPAJAMA = {
@@ -58,7 +58,7 @@ class _BrokenStream(Exception):
 
 def read_documents(
     path: Path | str,
-    refusals: Refusals,
+    bad_records: BadRecords,
     *,
     source: str | None = None,
     start: int = 0,
@@ -75,7 +75,7 @@ def read_documents(
 
     Args:
         path: the file; a packed one may consist of several frames or members.
-        refusals: told of records that cannot be used: lines that are not JSON or lack a string "text",
+        bad_records: told of records that cannot be used: lines that are not JSON or lack a string "text",
             bytes that are not UTF-8, halves of surrogate pairs, empty documents, records longer than
             `LONGEST`. A packed stream that is cut off or damaged counts as one record, and ends the
             file: the record in which it breaks off is not given.
@@ -90,7 +90,7 @@ def read_documents(
 
     Raises:
         DataError: the file is missing, unreadable or empty, or has fewer than ``start`` records; a record
-            cannot be used and ``refusals`` are strict (the message names file and record); ``source`` is
+            cannot be used and ``bad_records`` are strict (the message names file and record); ``source`` is
             unknown or asked of plain text; ``document_start`` is no regular expression.
     """
     path = Path(path)
@@ -105,11 +105,11 @@ def read_documents(
     except re.error as error:
         raise DataError(f"document_start {document_start!r} is not a regular expression ({error})") from None
     if json_lines:
-        return _json_documents(path, refusals, source, start)
-    return _plain_documents(path, refusals, begins, start)
+        return _json_documents(path, bad_records, source, start)
+    return _plain_documents(path, bad_records, begins, start)
 
 
-def _json_documents(path: Path, refusals: Refusals, source: str | None, start: int) -> Iterator[tuple[int, str]]:
+def _json_documents(path: Path, bad_records: BadRecords, source: str | None, start: int) -> Iterator[tuple[int, str]]:
     number = 0
     try:
         for number, line in enumerate(_lines(path), start=1):
@@ -117,28 +117,28 @@ def _json_documents(path: Path, refusals: Refusals, source: str | None, start: i
                 continue
             if source is not None and line is not None and _other_set(line, source):
                 continue
-            text = _json_text(line, f"{path}, line {number}", refusals, source)
+            text = _json_text(line, f"{path}, line {number}", bad_records, source)
             if text is not None:
                 yield number, text
     except _BrokenStream as error:
-        refusals.add(f"{path}, after line {number}", "the packed stream is cut off or damaged", str(error))
+        bad_records.add(f"{path}, after line {number}", "the packed stream is cut off or damaged", str(error))
         return
     _check_start(path, number, start, "lines")
 
 
 def _plain_documents(
-    path: Path, refusals: Refusals, begins: re.Pattern[str] | None, start: int
+    path: Path, bad_records: BadRecords, begins: re.Pattern[str] | None, start: int
 ) -> Iterator[tuple[int, str]]:
     number = 0
     try:
         for number, (line, raw) in enumerate(_plain_records(_lines(path), begins), start=1):
             if number > start:
                 where = f"{path}, document {number} (from line {line})"
-                text = _decode(raw, where, refusals)
-                if text is not None and _usable(text, where, refusals):
+                text = _decode(raw, where, bad_records)
+                if text is not None and _usable(text, where, bad_records):
                     yield number, text
     except _BrokenStream as error:
-        refusals.add(f"{path}, after document {number}", "the packed stream is cut off or damaged", str(error))
+        bad_records.add(f"{path}, after document {number}", "the packed stream is cut off or damaged", str(error))
         return
     _check_start(path, number, start, "documents")
 
@@ -163,31 +163,31 @@ def _other_set(line: bytes, source: str) -> bool:
     return found is not None and SET_OF.get(found[1].decode("utf-8", "replace"), source) != source
 
 
-def _json_text(line: bytes | None, where: str, refusals: Refusals, source: str | None) -> str | None:
-    decoded = _decode(line, where, refusals)
+def _json_text(line: bytes | None, where: str, bad_records: BadRecords, source: str | None) -> str | None:
+    decoded = _decode(line, where, bad_records)
     if decoded is None:
         return None
     try:
         record = json.loads(decoded)
     except json.JSONDecodeError as error:
-        refusals.add(where, "not valid JSON", f"{error.msg} at column {error.colno}")
+        bad_records.add(where, "not valid JSON", f"{error.msg} at column {error.colno}")
         return None
     except (ValueError, RecursionError) as error:  # numbers of thousands of digits, brackets without end
-        refusals.add(where, "not valid JSON", str(error))
+        bad_records.add(where, "not valid JSON", str(error))
         return None
     if not isinstance(record, dict) or not isinstance(record.get("text"), str):
         found = f'"text" is {_kind(record.get("text"))}' if isinstance(record, dict) else f"{_kind(record)}"
-        refusals.add(where, 'not an object with a string "text"', found)
+        bad_records.add(where, 'not an object with a string "text"', found)
         return None
     if source is not None:
         meta = record.get("meta")
         name = meta.get("redpajama_set_name") if isinstance(meta, dict) else None
         if not isinstance(name, str) or name not in SET_OF:
-            refusals.add(where, '"meta" does not name one of SlimPajama\'s sets', f"found {name!r}"[:80])
+            bad_records.add(where, '"meta" does not name one of SlimPajama\'s sets', f"found {name!r}"[:80])
             return None
         if SET_OF[name] != source:
             return None
-    return record["text"] if _usable(record["text"], where, refusals) else None
+    return record["text"] if _usable(record["text"], where, bad_records) else None
 
 
 def _kind(value: object) -> str:
@@ -195,25 +195,25 @@ def _kind(value: object) -> str:
     return names.get(type(value), "a number")
 
 
-def _decode(raw: bytes | None, where: str, refusals: Refusals) -> str | None:
+def _decode(raw: bytes | None, where: str, bad_records: BadRecords) -> str | None:
     if raw is None:
-        refusals.add(where, f"longer than {LONGEST} bytes")
+        bad_records.add(where, f"longer than {LONGEST} bytes")
         return None
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        refusals.add(where, "not UTF-8 text", f"byte 0x{raw[error.start]:02x} at byte {error.start} of the record")
+        bad_records.add(where, "not UTF-8 text", f"byte 0x{raw[error.start]:02x} at byte {error.start} of the record")
         return None
 
 
-def _usable(text: str, where: str, refusals: Refusals) -> bool:
+def _usable(text: str, where: str, bad_records: BadRecords) -> bool:
     if not text or text.isspace():
-        refusals.add(where, "the document is empty")
+        bad_records.add(where, "the document is empty")
         return False
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:  # JSON can spell "\ud800" alone, which no text can hold
-        refusals.add(where, "half of a surrogate pair", f"at character {error.start} of the text")
+        bad_records.add(where, "half of a surrogate pair", f"at character {error.start} of the text")
         return False
     return True
 

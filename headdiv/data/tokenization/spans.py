@@ -1,7 +1,7 @@
 """Words with their places in the text, and answers as ranges of words.
 
-Words are those of translation (Moses rules, `headdiv.data.words.tokenize`), never cut further. On the real files
-at hand 4,961 of 4,997 gold answers begin and end at borders of such words; cutting words wherever letters,
+Words are those of translation (Moses rules, `headdiv.data.tokenization.words.tokenize`), never cut further. On the
+real files at hand 4,961 of 4,997 gold answers begin and end at borders of such words; cutting words wherever letters,
 digits and other characters meet, the finest cut there is, would make it 4,971 at 2 % more words: too little to
 leave the words of translation for. What is left is mostly answers in the middle of a word ("six" for "sixth").
 """
@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from headdiv.core.errors import DataError
-from headdiv.data.squad import Answer
-from headdiv.data.words import tokenize
+from headdiv.data.readers.squad import Answer
+from headdiv.data.tokenization.words import tokenize
 
 SPLIT_DASH = "@-@"  # as Moses rules write a dash between letters or digits; an @ of the text is always a word alone
 
@@ -90,7 +90,7 @@ def answer_to_tokens(tokens: Tokens, answer: Answer) -> tuple[int, int, bool]:
 
     Args:
         tokens: the words of the context.
-        answer: a gold answer that stands in the context where it says, as `headdiv.data.squad` makes sure.
+        answer: a gold answer that stands in the context where it says, as `headdiv.data.readers.squad` makes sure.
 
     Returns:
         (first, last, exact): the first and the last word of the range, and whether the text from the one's

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
-from headdiv.data.refusals import Refusals
+from headdiv.data.readers.bad_records import BadRecords
 
 _KINDS = {dict: "an object", list: "a list", str: "text", int: "a whole number", float: "a fractional number"}
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -37,23 +37,23 @@ class Question(NamedTuple):
 
 
 class _Fault(Exception):
-    """Why a record cannot be used: the two last arguments of ``Refusals.add``."""
+    """Why a record cannot be used: the two last arguments of ``BadRecords.add``."""
 
 
-def read_squad(path: Path | str, refusals: Refusals) -> list[Question]:
+def read_squad(path: Path | str, bad_records: BadRecords) -> list[Question]:
     """Read a file in SQuAD v1.1's form; see `questions_from_json`.
 
     Args:
         path: the file, UTF-8.
-        refusals: what becomes of questions that cannot be used.
+        bad_records: what becomes of questions that cannot be used.
 
     Raises:
         DataError: the file is missing, unreadable, not UTF-8, not JSON or not of SQuAD's form.
     """
-    return questions_from_json(_load(path), str(path), refusals)
+    return questions_from_json(_load(path), str(path), bad_records)
 
 
-def questions_from_json(value: Any, source: str, refusals: Refusals) -> list[Question]:
+def questions_from_json(value: Any, source: str, bad_records: BadRecords) -> list[Question]:
     """The questions of a JSON value in SQuAD v1.1's form, in the order in which they stand there.
 
     Texts are kept as they are, white space and all, since offsets count in them. A question is refused as a
@@ -69,7 +69,7 @@ def questions_from_json(value: Any, source: str, refusals: Refusals) -> list[Que
     Args:
         value: what a JSON file holds, or the same made by a program.
         source: a name for messages, such as the file's path.
-        refusals: what becomes of records that cannot be used.
+        bad_records: what becomes of records that cannot be used.
 
     Raises:
         DataError: the value is not of SQuAD's form at its top or holds no questions at all, or a record
@@ -79,8 +79,8 @@ def questions_from_json(value: Any, source: str, refusals: Refusals) -> list[Que
         raise DataError(f'{source}: not of SQuAD\'s form, expected an object with a list of articles under "data"')
     questions: dict[str, Question] = {}
     records = 0
-    refused = refusals.counts.total()  # of earlier files
-    for place, paragraph, record in _records(value["data"], source, refusals):
+    refused = bad_records.counts.total()  # of earlier files
+    for place, paragraph, record in _records(value["data"], source, bad_records):
         records += 1
         try:
             question = _question(record, paragraph)
@@ -89,10 +89,10 @@ def questions_from_json(value: Any, source: str, refusals: Refusals) -> list[Que
         except _Fault as fault:
             identity = record.get("id") if isinstance(record, dict) else None
             named = isinstance(identity, str) and identity and not _SURROGATE.search(identity)
-            refusals.add(f"{source}, question {identity}" if named else place, *fault.args)
+            bad_records.add(f"{source}, question {identity}" if named else place, *fault.args)
         else:
             questions[question.id] = question
-    if records == 0 and refusals.counts.total() == refused:
+    if records == 0 and bad_records.counts.total() == refused:
         raise DataError(f"{source}: the file holds no questions, expected at least one")
     return list(questions.values())
 
@@ -129,7 +129,7 @@ def _load(path: Path | str) -> Any:
         raise DataError(f"{path}: cannot be read (nested too deeply)") from None
 
 
-def _records(articles: list[Any], source: str, refusals: Refusals) -> Iterator[tuple[str, dict[str, Any], Any]]:
+def _records(articles: list[Any], source: str, bad_records: BadRecords) -> Iterator[tuple[str, dict[str, Any], Any]]:
     """Each question as (place for messages, paragraph, record), nothing of it looked at yet."""
     for number, article in enumerate(articles, start=1):
         title = article.get("title") if isinstance(article, dict) else None
@@ -137,14 +137,14 @@ def _records(articles: list[Any], source: str, refusals: Refusals) -> Iterator[t
         try:
             paragraphs = _field(article, "paragraphs", list)
         except _Fault as fault:
-            refusals.add(place, *fault.args)
+            bad_records.add(place, *fault.args)
             continue
         for index, paragraph in enumerate(paragraphs, start=1):
             where = f"{place}, paragraph {index}"
             try:
                 records = _field(paragraph, "qas", list)
             except _Fault as fault:
-                refusals.add(where, *fault.args)
+                bad_records.add(where, *fault.args)
                 continue
             for position, record in enumerate(records, start=1):
                 yield f"{where}, question {position}", paragraph, record

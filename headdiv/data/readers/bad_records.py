@@ -7,7 +7,7 @@ from collections import Counter
 from headdiv.core.errors import DataError
 
 
-class Refusals:
+class BadRecords:
     """Handed to every reader of records.
 
     Args:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from headdiv.core.errors import DataError
-from headdiv.data.refusals import Refusals
+from headdiv.data.readers.bad_records import BadRecords
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def read_parallel(
     target: Path | str | TextSide,
     *,
     expected: int | None = None,
-    refusals: Refusals | None = None,
+    bad_records: BadRecords | None = None,
     keep_empty: bool = False,
 ) -> list[tuple[str, str]]:
     """Read two texts whose lines belong together, as pairs of (source sentence, target sentence).
@@ -116,14 +116,14 @@ def read_parallel(
         source: the text in the language to translate from: a file of one sentence a line, or read already.
         target: the text in the language to translate into, likewise.
         expected: how many pairs there must be; None takes any number.
-        refusals: what becomes of pairs with an empty sentence; an error where left out.
+        bad_records: what becomes of pairs with an empty sentence; an error where left out.
         keep_empty: keep them instead.
 
     Raises:
         DataError: a file cannot be read (see ``read_lines``), the files have unequal numbers of lines
             or not the expected number, or a sentence is empty or only white space.
     """
-    refusals = refusals or Refusals()
+    bad_records = bad_records or BadRecords()
     sides = source, target = [side if isinstance(side, TextSide) else plain(side) for side in (source, target)]
     if len(source.sentences) != len(target.sentences):
         raise DataError(_unequal(source, target))
@@ -138,7 +138,7 @@ def read_parallel(
         if empty is None:
             kept.append(pair)
         else:
-            refusals.add(empty.where(number), f"the sentence is empty, expected one on every {empty.unit}")
+            bad_records.add(empty.where(number), f"the sentence is empty, expected one on every {empty.unit}")
     return kept
 
 

@@ -16,10 +16,14 @@ from safetensors.numpy import load_file, save_file
 from headdiv.core.errors import DataError
 from headdiv.core.files import checksum, read_json, write_json
 from headdiv.data import cache as sources
-from headdiv.data import subwords, ted, text, toy, toy_documents, xsum
 from headdiv.data.config import SummarisationData, TranslationData, WordsConfig
-from headdiv.data.refusals import Refusals
-from headdiv.data.words import Vocabulary, tokenize_all
+from headdiv.data.readers import parallel as text
+from headdiv.data.readers import ted, xsum
+from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.tokenization import subwords
+from headdiv.data.tokenization.words import Vocabulary, tokenize_all
+from headdiv.data.toy import documents as toy_documents
+from headdiv.data.toy import translation as toy
 from headdiv.nn.batching import END, UNKNOWN, Pairs
 
 log = logging.getLogger(__name__)
@@ -97,8 +101,8 @@ def _load(folder: Path) -> Corpus:
 
 
 def _prepare_translation(config: TranslationData, folder: Path) -> dict[str, Any]:
-    refusals, more = Refusals(config.strict), {}
-    texts = _parallel(config, refusals)
+    bad_records, more = BadRecords(config.strict), {}
+    texts = _parallel(config, bad_records)
     if not config.selects:
         texts["train"] = texts["train"][: config.examples]
     _refuse_empty(texts)
@@ -113,7 +117,7 @@ def _prepare_translation(config: TranslationData, folder: Path) -> dict[str, Any
         texts, words, more["train"] = _select(config, texts, words)
         _refuse_empty(texts)
     if config.merges is None:
-        return _store(config, folder, texts, words, _vocabularies(config, words), refusals, more) | _archives(config)
+        return _store(config, folder, texts, words, _vocabularies(config, words), bad_records, more) | _archives(config)
     encoding = subwords.train([*words["train"]["source"], *words["train"]["target"]], config.merges)
     encoding.save(folder / SUBWORDS)
     pieces = {split: {side: encoding.encode_all(sides[side]) for side in sides} for split, sides in words.items()}
@@ -122,12 +126,12 @@ def _prepare_translation(config: TranslationData, folder: Path) -> dict[str, Any
         for side, sentences in sides.items():
             found = whole_word_statistics(side, sentences, encoding, vocabularies[side])
             more[split] = more.get(split, {}) | found
-    stored = _store(config, folder, texts, pieces, vocabularies, refusals, more)
+    stored = _store(config, folder, texts, pieces, vocabularies, bad_records, more)
     return stored | {"merges": len(encoding.merges)} | _archives(config)
 
 
 def word_rules(config: WordsConfig) -> dict[str, Any]:
-    """How text becomes words, as `headdiv.data.words.tokenize` takes it."""
+    """How text becomes words, as `headdiv.data.tokenization.words.tokenize` takes it."""
     rules = {"lowercase": config.lowercase, "tokenizer": config.tokenizer}
     if not isinstance(config, TranslationData):
         return rules
@@ -152,7 +156,7 @@ def _refuse_empty(texts: dict[str, Text]) -> None:
             raise DataError(f"data.{split}: no pair is left")
 
 
-def _parallel(config: TranslationData, refusals: Refusals) -> dict[str, Text]:
+def _parallel(config: TranslationData, bad_records: BadRecords) -> dict[str, Text]:
     """The pairs of every split that is read; of training pairs that will be cleaned, empty ones too."""
     if config.files is None and config.name == "toy":
         texts = toy.splits(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
@@ -170,7 +174,8 @@ def _parallel(config: TranslationData, refusals: Refusals) -> dict[str, Text]:
             sides = _sides(config, split, files)
             expected = sources.expected_count(config, split)
         read = (
-            text.read_parallel(*both, expected=expected, refusals=refusals, keep_empty=keep_empty) for both in sides
+            text.read_parallel(*both, expected=expected, bad_records=bad_records, keep_empty=keep_empty)
+            for both in sides
         )
         texts[split] = list(chain.from_iterable(read))
     return texts
@@ -233,9 +238,9 @@ def _check_counts(config: TranslationData, found: dict[str, int]) -> None:
 
 
 def _prepare_summarisation(config: SummarisationData, folder: Path) -> dict[str, Any]:
-    refusals = Refusals(config.strict)
+    bad_records = BadRecords(config.strict)
     texts, words, cut = {}, {}, {}
-    for split, articles in _articles(config, refusals).items():
+    for split, articles in _articles(config, bad_records).items():
         if not articles:
             raise DataError(f"data.{split}: no article is left")
         texts[split] = [(article.document, article.summary) for article in articles]
@@ -250,10 +255,10 @@ def _prepare_summarisation(config: SummarisationData, folder: Path) -> dict[str,
         sides = ([line[:limit] for line in lines] for limit, lines in zip(limits, whole, strict=True))
         words[split] = dict(zip(("source", "target"), sides, strict=True))
     both = Vocabulary.build([*words["train"]["source"], *words["train"]["target"]], config.min_frequency)
-    return _store(config, folder, texts, words, {"source": both}, refusals, cut)
+    return _store(config, folder, texts, words, {"source": both}, bad_records, cut)
 
 
-def _articles(config: SummarisationData, refusals: Refusals) -> dict[str, list[xsum.Article]]:
+def _articles(config: SummarisationData, bad_records: BadRecords) -> dict[str, list[xsum.Article]]:
     if config.files is None and config.name == "toy":
         return toy_documents.articles(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
     found = {}
@@ -261,10 +266,10 @@ def _articles(config: SummarisationData, refusals: Refusals) -> dict[str, list[x
         if "archive" in files:
             (archive,), (split_file,) = files["archive"], files["splits"]
             name = sources.split_names(config)[split]
-            found[split] = sorted(xsum.read_archive(archive, split_file, name, refusals))
+            found[split] = sorted(xsum.read_archive(archive, split_file, name, bad_records))
         else:
             (path,) = files["examples"]
-            found[split] = xsum.read_articles(path, refusals)
+            found[split] = xsum.read_articles(path, bad_records)
     found["train"] = found["train"][: config.examples]
     return found
 
@@ -275,7 +280,7 @@ def _store(
     texts: dict[str, Text],
     words: dict[str, Sides],
     vocabularies: dict[str, Vocabulary],
-    refusals: Refusals,
+    bad_records: BadRecords,
     more: dict[str, dict[str, float]] | None = None,
 ) -> dict[str, Any]:
     """Write everything; return its statistics."""
@@ -300,7 +305,7 @@ def _store(
     told["valid"]["unigram_nll"] = unigram_nll(
         *(_ended(indices[split]["target"]) for split in ("train", "valid")), sizes["target"]
     )
-    return told | {"refused": dict(refusals.counts)}
+    return told | {"refused": dict(bad_records.counts)}
 
 
 def _ended(sentences: Sequence[np.ndarray]) -> np.ndarray:

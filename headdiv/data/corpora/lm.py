@@ -15,13 +15,13 @@ from safetensors.numpy import load_file, save_file
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json, write_text
 from headdiv.data import cache as sources
-from headdiv.data import toy_shards
-from headdiv.data.bpe import Bpe, load_bpe, train_bpe
 from headdiv.data.config import LMData
-from headdiv.data.mixture import EachOnce, HeldOut, Mixture, held_out
-from headdiv.data.refusals import Refusals
-from headdiv.data.shards import read_documents
-from headdiv.data.text_pairs import TOY_SEED, unigram_nll
+from headdiv.data.corpora.mixture import EachOnce, HeldOut, Mixture, held_out
+from headdiv.data.corpora.seq2seq import TOY_SEED, unigram_nll
+from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.documents import read_documents
+from headdiv.data.tokenization.bpe import Bpe, load_bpe, train_bpe
+from headdiv.data.toy import shards as toy_shards
 
 TOY_EXAMPLES = 3000  # documents
 
@@ -36,7 +36,7 @@ class LMCorpus:
     valid: HeldOut
     test: HeldOut
     shards: list[Path]  # of the training text
-    refusals: Refusals  # told of training records while the stream is read
+    bad_records: BadRecords  # told of training records while the stream is read
     statistics: dict[str, Any]
 
 
@@ -64,7 +64,7 @@ def load_lm(config: LMData, measure: TextMeasure = next_tokens) -> LMCorpus:
         windows = load_file(folder / f"{name}.safetensors")["windows"]
         held[name] = HeldOut(windows, told["examples"], told["words"], told["bytes"])
     shards = _files(config, folder)["train"]
-    return LMCorpus(load_bpe(folder / "tokenizer.json"), **held, shards=shards, refusals=Refusals(config.strict),
+    return LMCorpus(load_bpe(folder / "tokenizer.json"), **held, shards=shards, bad_records=BadRecords(config.strict),
                     statistics=statistics)  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def open_stream(corpus: LMCorpus, config: LMData, seed: int) -> Mixture:
         end=corpus.bpe.end,
         context=config.context,
         seed=seed,
-        refusals=corpus.refusals,
+        bad_records=corpus.bad_records,
         block=config.block,
         by_set=config.mixture is not None,
         document_start=config.document_start,
@@ -94,8 +94,8 @@ def _files(config: LMData, folder: Path) -> dict[str, list[Path]]:
 def _prepare(config: LMData, folder: Path, measure: TextMeasure) -> dict[str, Any]:
     if config.files is None and config.name == "toy":
         toy_shards.write_shards(folder / "shards", config.examples or TOY_EXAMPLES, TOY_SEED)
-    files, refusals = _files(config, folder), Refusals(config.strict)
-    sample = list(islice(_documents(files["train"], config, refusals), config.tokenizer_documents))
+    files, bad_records = _files(config, folder), BadRecords(config.strict)
+    sample = list(islice(_documents(files["train"], config, bad_records), config.tokenizer_documents))
     if not sample:
         raise DataError(f"{', '.join(map(str, files['train']))}: found no document, expected at least one")
     own = sources.tokenizer_file(config)
@@ -115,14 +115,14 @@ def _prepare(config: LMData, folder: Path, measure: TextMeasure) -> dict[str, An
         "train": {"files": len(files["train"]), "bytes": sum(path.stat().st_size for path in files["train"])},
     }
     for name in ("valid", "test"):
-        text = _held_out(files[name], config, bpe, EachOnce(refusals))
+        text = _held_out(files[name], config, bpe, EachOnce(bad_records))
         save_file({"windows": np.ascontiguousarray(text.windows)}, folder / f"{name}.safetensors")
         told[name] = {"examples": text.documents, "words": text.words, "bytes": text.bytes, "tokens": text.targets}
         told[name] |= measure(config, bpe, seen, text)
-    return told | {"refused": dict(refusals.counts)}
+    return told | {"refused": dict(bad_records.counts)}
 
 
-def _held_out(paths: Sequence[Path], config: LMData, bpe: Bpe, refusals: Refusals) -> HeldOut:
+def _held_out(paths: Sequence[Path], config: LMData, bpe: Bpe, bad_records: BadRecords) -> HeldOut:
     """All of the text, or, with ``held_out_tokens``, so much of each source as its weight asks for."""
     read = partial(
         held_out,
@@ -130,7 +130,7 @@ def _held_out(paths: Sequence[Path], config: LMData, bpe: Bpe, refusals: Refusal
         bpe.encode_batch,
         end=bpe.end,
         context=config.context,
-        refusals=refusals,
+        bad_records=bad_records,
         document_start=config.document_start,
     )
     if config.held_out_tokens is None:
@@ -146,7 +146,7 @@ def _held_out(paths: Sequence[Path], config: LMData, bpe: Bpe, refusals: Refusal
     return HeldOut(windows, *(sum(getattr(part, key) for part in parts) for key in ("documents", "words", "bytes")))
 
 
-def _documents(paths: Sequence[Path], config: LMData, refusals: Refusals) -> Iterator[str]:
+def _documents(paths: Sequence[Path], config: LMData, bad_records: BadRecords) -> Iterator[str]:
     for path in paths:
-        for _, text in read_documents(path, refusals, document_start=config.document_start):
+        for _, text in read_documents(path, bad_records, document_start=config.document_start):
             yield text

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from headdiv.core.errors import DataError
-from headdiv.data.bpe import Bpe
 from headdiv.data.config import MLMData
-from headdiv.data.lm import LMCorpus, load_lm, open_stream
-from headdiv.data.mixture import HeldOut, Mixture
-from headdiv.data.text_pairs import unigram_nll
+from headdiv.data.corpora.lm import LMCorpus, load_lm, open_stream
+from headdiv.data.corpora.mixture import HeldOut, Mixture
+from headdiv.data.corpora.seq2seq import unigram_nll
+from headdiv.data.tokenization.bpe import Bpe
 from headdiv.nn.batching import IGNORED
 
 TRAINING, HELD_OUT = 0x6D61736B, 0x626C616E  # what the keys of draws begin with, so that no two are equal

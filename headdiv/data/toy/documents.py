@@ -15,8 +15,8 @@ from itertools import count, islice
 from typing import Any, TypeVar
 
 from headdiv.core.errors import ConfigError
-from headdiv.data.toy import sentences
-from headdiv.data.toy_grammar import (
+from headdiv.data.readers.xsum import Article
+from headdiv.data.toy.grammar import (
     PERSON,
     Clause,
     Noun,
@@ -27,7 +27,7 @@ from headdiv.data.toy_grammar import (
     english_question,
     is_definite,
 )
-from headdiv.data.xsum import Article
+from headdiv.data.toy.translation import sentences
 
 DOCUMENT_WORDS = 20, 60  # fewest and most words of an article, all its lines together
 SUMMARY_WORDS = 4, 10

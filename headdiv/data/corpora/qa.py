@@ -13,13 +13,14 @@ from safetensors.numpy import load_file, save_file
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
 from headdiv.data import cache as sources
-from headdiv.data import squad, toy_documents
 from headdiv.data.config import QAData
-from headdiv.data.refusals import Refusals
-from headdiv.data.spans import Tokens, answer_to_tokens, tokenise_with_offsets
-from headdiv.data.squad import Answer, Question
-from headdiv.data.text_pairs import TOY_SEED, flatten, unflatten, word_statistics
-from headdiv.data.words import Vocabulary
+from headdiv.data.corpora.seq2seq import TOY_SEED, flatten, unflatten, word_statistics
+from headdiv.data.readers import squad
+from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.squad import Answer, Question
+from headdiv.data.tokenization.spans import Tokens, answer_to_tokens, tokenise_with_offsets
+from headdiv.data.tokenization.words import Vocabulary
+from headdiv.data.toy import documents as toy_documents
 from headdiv.nn.batching import END, Batch, Pairs, assemble
 
 TOY_EXAMPLES = 3000
@@ -98,9 +99,9 @@ def make_qa_batch(split: QASplit, numbers: Sequence[int]) -> Batch:
 
 
 def _prepare(config: QAData, folder: Path) -> dict[str, Any]:
-    refusals = Refusals(config.strict)
-    found = _questions(config, refusals)
-    prepared = {name: _Prepared(name, questions, config, refusals) for name, questions in found.items()}
+    bad_records = BadRecords(config.strict)
+    found = _questions(config, bad_records)
+    prepared = {name: _Prepared(name, questions, config, bad_records) for name, questions in found.items()}
     for name, split in prepared.items():
         if not split.questions:
             raise DataError(f"data.{name}: no question is left")
@@ -118,17 +119,17 @@ def _prepare(config: QAData, folder: Path) -> dict[str, Any]:
             questions = [[q.id, q.question, [list(answer) for answer in q.answers]] for q in split.questions]
             write_json(folder / f"{name}.json", {"contexts": list(split.passages), "questions": questions})
     told["valid"]["unigram_nll"] = position_nll(train.answers, prepared["valid"].answers, prepared["valid"].lengths)
-    return told | {"refused": dict(refusals.counts)}
+    return told | {"refused": dict(bad_records.counts)}
 
 
-def _questions(config: QAData, refusals: Refusals) -> dict[str, list[Question]]:
+def _questions(config: QAData, bad_records: BadRecords) -> dict[str, list[Question]]:
     if config.files is None and config.name == "toy":
         made = toy_documents.questions(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
-        return {name: squad.questions_from_json(value, f"toy, {name}", refusals) for name, value in made.items()}
+        return {name: squad.questions_from_json(value, f"toy, {name}", bad_records) for name, value in made.items()}
     found = {}
     for name, files in sources.locate(config).items():
         (path,) = files["examples"]
-        found[name] = squad.read_squad(path, refusals)
+        found[name] = squad.read_squad(path, bad_records)
     found["train"] = found["train"][: config.examples]
     return found
 
@@ -136,7 +137,7 @@ def _questions(config: QAData, refusals: Refusals) -> dict[str, list[Question]]:
 class _Prepared:
     """The questions of a split, and everything about them in words."""
 
-    def __init__(self, name: str, questions: list[Question], config: QAData, refusals: Refusals) -> None:
+    def __init__(self, name: str, questions: list[Question], config: QAData, bad_records: BadRecords) -> None:
         self.questions: list[Question] = []
         self.passages: dict[str, list[str]] = {}  # by their text, in order, cut
         self.asked: list[list[str]] = []
@@ -151,7 +152,7 @@ class _Prepared:
                 passage = tokens[question.context]
                 first, last, exact = answer_to_tokens(passage, question.answers[0])
             except DataError as error:
-                refusals.add(
+                bad_records.add(
                     f"data.{name}, question {question.id}", "the answer cannot be found among the words", str(error)
                 )
                 continue
