@@ -4,6 +4,7 @@ import re
 from html.parser import HTMLParser
 from urllib.parse import unquote, urlsplit
 
+from headdiv.experiments import catalogue
 from headdiv.experiments import results as store
 from headdiv.experiments.profiles import Runs
 from headdiv.report import figures, page
@@ -17,7 +18,7 @@ def write_site(project, profile):
     """Draw what a profile's report needs and write it: its folder."""
     folder = project.home / "results" / profile
     stored = [run for run in Runs(profile).all() if store.metrics_path(profile, *of(run)).is_file()]
-    for name in figures.figures_of((f"{run.paper}/{run.task}", run.variant) for run in stored):
+    for name in catalogue.figures_of((f"{run.paper}/{run.task}", run.variant) for run in stored):
         figures.write_figure(name, profile, folder / "figures" / f"{name}.svg")
     page.write_report(profile, folder / "report")
     return folder / "report"

@@ -14,8 +14,8 @@ from headdiv.__main__ import main
 from headdiv.core.files import read_json, write_json
 from headdiv.data import download as fetching
 from headdiv.data.download import load_registry
+from headdiv.experiments.catalogue import known_figures
 from headdiv.experiments.running import run_folder
-from headdiv.report.figures import FIGURES, ON_REQUEST
 
 
 @pytest.fixture
@@ -33,6 +33,9 @@ def headdiv_says(monkeypatch, capsys):
         return status, told.out, told.err
 
     return run
+
+
+FIGURES = ", ".join(known_figures() | known_figures(on_request=True))
 
 
 def start(*arguments, **environment):
@@ -69,7 +72,7 @@ def start(*arguments, **environment):
         ),
         (
             "figure deacon_figure7 a.png",
-            f"figure 'deacon_figure7' is not known; there are: {', '.join(FIGURES | ON_REQUEST)}",
+            f"figure 'deacon_figure7' is not known; there are: {FIGURES}",
         ),
         (
             "table deacon/source",

@@ -21,18 +21,18 @@ from headdiv.core import paths
 from headdiv.core.errors import DataError
 from headdiv.core.files import replacing
 from headdiv.core.provenance import commit
+from headdiv.experiments.catalogue import FigureEntry, figures_of, known_figures, tables_of
 from headdiv.experiments.claims import ledger as claims
 from headdiv.experiments.claims.files import papers_with_claims
 from headdiv.experiments.papers import data_table_of, load_paper
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import with_results
-from headdiv.report.figures import ON_REQUEST, Drawing, figures_of
 from headdiv.report.findings import Finding, findings, verdict_counts
 from headdiv.report.formats import NONE, plural
 from headdiv.report.ledger import ledger_rows, shown
 from headdiv.report.provenance_pages import RunPage
 from headdiv.report.reading import TableData
-from headdiv.report.tables import reading, tables_of
+from headdiv.report.tables import reading
 
 SITE = Path(__file__).with_name("site")
 ASSETS = ("headdiv.css", "headdiv.js")  # copied as they are; the first marks a folder as a report
@@ -172,14 +172,16 @@ class _Site:
             found[name] = path
         return found
 
-    def _drawings(self) -> dict[str, Drawing]:
+    def _drawings(self) -> dict[str, FigureEntry]:
         runs = [(experiment, run["variant"]) for experiment, told in self.experiments.items() for run in told]
         own = figures_of(runs)
         folder = paths.results(self.profile) / "figures"
-        asked = {name: told for name, told in ON_REQUEST.items() if (folder / f"{name}.svg").is_file()}
+        asked = {
+            name: entry for name, entry in known_figures(on_request=True).items() if (folder / f"{name}.svg").is_file()
+        }
         return own | {name: told for name, told in asked.items() if told.experiment in self.experiments}
 
-    def _figure(self, name: str, drawing: Drawing) -> dict[str, Any]:
+    def _figure(self, name: str, drawing: FigureEntry) -> dict[str, Any]:
         width, height = size(self.figures[name])
         return {"name": name, "caption": drawing.caption, "width": width, "height": height}
 

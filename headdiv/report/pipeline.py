@@ -9,11 +9,10 @@ from headdiv.core import paths
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, short_hash
 from headdiv.data.cache import prepared_folder
+from headdiv.experiments.catalogue import figure_entry, figures_of, tables_of
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import metrics_path
 from headdiv.experiments.running import run_name
-from headdiv.report.figures import drawing, figures_of
-from headdiv.report.tables import tables_of
 from headdiv.tasks.config import RunConfig
 
 
@@ -45,7 +44,7 @@ class Plan:
 
     def figure_metrics(self, figure: str) -> list[str]:
         """Metrics files of all runs that a figure shows: of its experiment, and of those beside it that there are."""
-        told = drawing(figure)
+        told = figure_entry(figure)
         there = [name for name in (told.experiment, *told.beside) if name in self.runs.experiments()]
         return [path for experiment in there for path in self.metrics(experiment)]
 

@@ -8,6 +8,7 @@ import pandas as pd
 from IPython.display import Markdown
 from pandas.io.formats.style import Styler
 
+from headdiv.experiments.catalogue import figure_entry
 from headdiv.experiments.evaluation import examples
 from headdiv.experiments.papers import task_of
 from headdiv.experiments.profiles import Runs
@@ -52,10 +53,10 @@ def show_figure(name: str, profile: str) -> Figure | Markdown:
         ConfigError: there is no such profile.
         DataError: no figure of this name, or no stored results to draw it from.
     """
-    from headdiv.report.figures import draw, drawing  # a second and a half that notebooks without figures are spared
+    from headdiv.report.figures import draw  # a second and a half that notebooks without figures are spared
 
-    told = drawing(name)
-    lacking = _lacking(profile, told.experiment, told.variants, told.against)
+    entry = figure_entry(name)
+    lacking = _lacking(profile, entry.experiment, entry.variants, entry.against)
     return draw(name, profile) if lacking is None else lacking
 
 

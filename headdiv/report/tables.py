@@ -7,7 +7,6 @@ A table is named like an experiment: ``deacon/translation`` is the table of that
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from headdiv.core.files import write_text
-from headdiv.experiments.papers import PaperTask, data_table_of, load_paper, task_of
+from headdiv.experiments.papers import PaperTask, data_table_of, task_of
 from headdiv.experiments.parameters import audit
 from headdiv.experiments.results import RunResult
 from headdiv.report.formats import as_printed, enough, significant
@@ -24,19 +23,6 @@ from headdiv.report.headtohead import PAPER, comparison_reading
 from headdiv.report.reading import TableData
 from headdiv.report.scale import scale
 from headdiv.report.sources import sources_reading
-
-
-def tables_of(experiments: Iterable[str]) -> dict[str, str]:
-    """The tables that these experiments give, each with the experiment whose runs it needs.
-
-    A table about an experiment's data comes before that of its results.
-    """
-    found = {}
-    for experiment in experiments:
-        paper, _, task = experiment.partition("/")
-        about = {f"{paper}/{name}": experiment for name, t in load_paper(paper).tables.items() if t.task == task}
-        found |= about | {experiment: experiment}
-    return found
 
 
 def experiment_behind(table: str) -> str:

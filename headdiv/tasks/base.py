@@ -119,6 +119,9 @@ class Task(ABC, Generic[CorpusT]):
     unit: str  # of losses: nats for each …
     accuracy: str  # what the accuracy is the share of
     unigram: str  # what the loss of the simplest model is
+    curves_caption = (  # under the figure of its learning curves
+        "Training loss (mean over an epoch, dropout on), validation loss and validation accuracy after each epoch."
+    )
 
     @abstractmethod
     def check_data(self, config: Any, at: tuple[str, ...] = ("data",), source: Source | None = None) -> None:

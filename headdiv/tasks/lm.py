@@ -158,6 +158,10 @@ class LanguageModelling(StreamTask[LMCorpus]):
     unit = "nats/token"
     accuracy = "share of tokens that are the likeliest, given those before them"
     unigram = "every token by its frequency in the documents that the tokeniser is trained on"
+    curves_caption = (
+        "Training loss (mean over an epoch, dropout on) and validation perplexity by token, on a logarithmic "
+        "axis, after each epoch; dashed: what the tokens' frequencies alone give."
+    )
 
     def load(self, config: LMData) -> LMCorpus:
         """See `Task`."""

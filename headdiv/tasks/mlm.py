@@ -36,6 +36,10 @@ class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
     unit = "nats/masked token"
     accuracy = "share of masked tokens that are the likeliest, given all around them"
     unigram = "every masked token by its frequency in the documents that the tokeniser is trained on"
+    curves_caption = (
+        "Training loss (mean over an epoch, dropout on) and validation perplexity by masked token, on a "
+        "logarithmic axis, after each epoch; dashed: what the tokens' frequencies alone give."
+    )
 
     def load(self, config: MLMData) -> MaskedCorpus:
         """See `Task`."""

@@ -50,6 +50,11 @@ class QuestionAnswering(Task[QACorpus]):
     unit = "nats/answer"
     accuracy = "share of questions whose first gold answer's first and last word are both the likeliest"
     unigram = "first and last word by the frequency of their positions among the training answers"
+    curves_caption = (
+        "Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of "
+        "questions whose first and last word are both the likeliest) after each epoch; dashed: what the "
+        "frequencies of positions alone give."
+    )
 
     def check_data(self, config: QAData, at: tuple[str, ...] = ("data",), source: Source | None = None) -> None:
         """A file in SQuAD's form for each split."""

@@ -45,6 +45,10 @@ class Seq2Seq(Task[Corpus]):
     unit = "nats/token"
     accuracy = "share of target words (end mark included) that are likeliest, given the right ones before them"
     unigram = "every word by its frequency in the training targets"
+    curves_caption = (
+        "Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of target "
+        "words that are the likeliest) after each epoch; dashed: what the words' frequencies alone give."
+    )
     budget: tuple[str, ...]  # sides that a batch's budget of tokens counts
 
     def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> Transformer:
@@ -237,6 +241,7 @@ class Summarisation(Seq2Seq):
 
     Data = SummarisationData
     budget = ("source", "target")
+    curves_caption = Seq2Seq.curves_caption.replace("target words", "the summaries' words")
 
     def check_data(
         self, config: SummarisationData, at: tuple[str, ...] = ("data",), source: Source | None = None

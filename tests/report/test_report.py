@@ -125,9 +125,9 @@ def test_a_report_is_written_whole_or_not_at_all(finished):
     output = finished.home / "report"
     with pytest.raises(DataError) as found:
         page.write_report("tiny", output)
-    path = finished.home / "results" / "tiny" / "figures" / "deacon_figure6.svg"
+    path = finished.home / "results" / "tiny" / "figures" / "deacon_translation_curves.svg"
     assert str(found.value) == (
-        f"{path}: no such figure; `headdiv figure deacon_figure6 {path} --profile tiny` draws it"
+        f"{path}: no such figure; `headdiv figure deacon_translation_curves {path} --profile tiny` draws it"
     )
     assert not output.exists()
 

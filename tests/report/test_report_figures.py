@@ -18,6 +18,7 @@ from reported import (
 )
 
 from headdiv.core.errors import DataError
+from headdiv.experiments import catalogue
 from headdiv.experiments import results as store
 from headdiv.experiments.papers import load_paper, load_task
 from headdiv.report import curves, figures, illustrations
@@ -65,7 +66,7 @@ def headed_too(recorded, project):
 # ---- files
 
 
-@pytest.mark.parametrize("name", figures.FIGURES)
+@pytest.mark.parametrize("name", catalogue.known_figures())
 def test_a_figure_is_written_and_is_the_same_every_time(headed_too, tmp_path, name):
     contents = []
     for folder in (tmp_path / "a", tmp_path / "b"):
@@ -83,12 +84,10 @@ def test_a_figure_is_written_and_is_the_same_every_time(headed_too, tmp_path, na
 
 
 def test_figures_that_cannot_be_drawn_are_named(recorded, tmp_path):
-    for call in (lambda: figures.draw("deacon_figure7", "p"), lambda: figures.drawing("deacon_figure7")):
+    for call in (lambda: figures.draw("deacon_figure7", "p"), lambda: catalogue.figure_entry("deacon_figure7")):
         with pytest.raises(DataError) as found:
             call()
-        assert str(found.value) == (
-            f"figure 'deacon_figure7' is not known; there are: {', '.join(figures.FIGURES | figures.ON_REQUEST)}"
-        )
+        assert str(found.value).startswith("figure 'deacon_figure7' is not known; there are: deacon_translation_curves")
     with pytest.raises(DataError) as found:
         figures.write_figure("deacon_figure6", "p", tmp_path / "a.png", tmp_path / "a.jpeg")
     assert str(found.value) == f"{tmp_path}/a.jpeg: a figure is written as one of .png, .svg, .pdf"
@@ -97,16 +96,16 @@ def test_figures_that_cannot_be_drawn_are_named(recorded, tmp_path):
 
 def test_figures_are_those_of_the_profiles_runs():
     one = {("deacon/qa", "baseline"), ("deacon/qa", "direct-8")}
-    assert list(figures.figures_of(one)) == ["deacon_qa_curves"]
+    assert list(catalogue.figures_of(one)) == ["deacon_qa_curves"]
     some = [("deacon/lm", "baseline"), ("deacon/translation", "baseline"), ("deacon/lm", "direct-8")]
-    assert list(figures.figures_of(some)) == ["deacon_translation_curves", "deacon_lm_curves"]
-    assert "deacon_figure6" in figures.figures_of([*some, ("deacon/translation", "average-8")])
-    assert figures.figures_of([]) == {}
+    assert list(catalogue.figures_of(some)) == ["deacon_translation_curves", "deacon_lm_curves"]
+    assert "deacon_figure6" in catalogue.figures_of([*some, ("deacon/translation", "average-8")])
+    assert catalogue.figures_of([]) == {}
 
 
 def test_a_comparison_needs_the_baseline_in_the_profile():
     def of(*variants):
-        return list(figures.figures_of(("mhr/translation", variant) for variant in variants))
+        return list(catalogue.figures_of(("mhr/translation", variant) for variant in variants))
 
     assert of("alphas") == ["mhr_translation_curves", "mhr_figure4", "mhr_figure5"]
     assert of("baseline") == ["mhr_translation_curves", "mhr_figure5"]
@@ -117,15 +116,15 @@ def test_a_comparison_needs_the_baseline_in_the_profile():
 
 def test_every_task_of_a_paper_with_figures_has_curves():
     assert set(curves.PANELS) == set(TASKS)
-    papers = {drawing.experiment.split("/")[0] for drawing in figures.FIGURES.values()}
+    papers = {drawing.experiment.split("/")[0] for drawing in catalogue.known_figures().values()}
     assert papers >= {"deacon", "mhr", "dpp"}
     for paper in papers:
         for task in load_paper(paper).tasks:
-            assert figures.drawing(f"{paper}_{task}_curves").experiment == f"{paper}/{task}"
+            assert catalogue.figure_entry(f"{paper}_{task}_curves").experiment == f"{paper}/{task}"
 
 
 def test_the_variants_of_a_figure_are_rows_of_its_table():
-    for name, drawing in figures.FIGURES.items():
+    for name, drawing in catalogue.known_figures().items():
         rows = load_task(*drawing.experiment.split("/")).variants
         assert set(drawing.variants) | set(drawing.against) <= set(rows), name
 

@@ -8,6 +8,7 @@ from matplotlib.colors import to_hex
 from reported import HOMEOSTASIS, homeostatic, metrics, store_all, write_profile
 
 from headdiv.core.errors import DataError
+from headdiv.experiments import catalogue
 from headdiv.experiments import results as store
 from headdiv.methods.kwta import boost, keep_probabilities
 from headdiv.report import figures, homeostasis, illustrations
@@ -114,20 +115,20 @@ def test_what_is_not_stored_is_left_out_and_named_if_nothing_is(write):
 
 def test_figures_are_those_of_the_profiles_runs():
     small = [(SMALL, "baseline"), (SMALL, "rfb-70")]
-    assert list(figures.figures_of(small)) == [
+    assert list(catalogue.figures_of(small)) == [
         "homeostasis_small_curves",
         "homeostasis_figure3",
         "homeostasis_figure4",
         "homeostasis_activations",
     ]
-    assert list(figures.figures_of([(BASE, "baseline")])) == ["homeostasis_base_curves"]
-    assert list(figures.figures_of([(MEMORISATION, "kwta-20")])) == [
+    assert list(catalogue.figures_of([(BASE, "baseline")])) == ["homeostasis_base_curves"]
+    assert list(catalogue.figures_of([(MEMORISATION, "kwta-20")])) == [
         "homeostasis_memorisation_curves",
         "homeostasis_figure1",
         "homeostasis_figure2",
     ]
-    assert figures.FIGURES["homeostasis_figure4"].beside == (BASE, BIG)
-    assert figures.FIGURES["homeostasis_activations"].beside == (MEMORISATION, BASE, BIG)
+    assert catalogue.known_figures()["homeostasis_figure4"].beside == (BASE, BIG)
+    assert catalogue.known_figures()["homeostasis_activations"].beside == (MEMORISATION, BASE, BIG)
 
 
 # ---- activity

@@ -10,6 +10,7 @@ from reported import MIXED, routed, write_profile
 
 import headdiv
 from headdiv.core.errors import DataError
+from headdiv.experiments import catalogue
 from headdiv.experiments import results as store
 from headdiv.experiments.papers import task_of
 from headdiv.report import figures, moa, show
@@ -198,7 +199,7 @@ def test_one_kind_of_attention_has_its_layers_side_by_side():
 
 def test_figures_need_variants_with_routers():
     def of(*variants):
-        return list(figures.figures_of((TRANSLATION, variant) for variant in variants))
+        return list(catalogue.figures_of((TRANSLATION, variant) for variant in variants))
 
     assert of("baseline") == ["moa_translation_curves"]
     assert of("baseline", "moa-8-8") == ["moa_translation_curves", ROUTERS]  # who serves every word prefers none
@@ -209,7 +210,7 @@ def test_words_are_of_variants_that_choose():
     for experiment, name in ((TRANSLATION, WORDS), (MLM, "moa_mlm_words")):
         rows = task_of(experiment).variants
         choosing = {name for name, row in rows.items() if row.method.get("k", 0) < row.method.get("experts", 0)}
-        assert set(figures.drawing(name).variants) == choosing
+        assert set(catalogue.figure_entry(name).variants) == choosing
 
 
 @pytest.mark.parametrize("name", [ROUTERS, WORDS, "moa_mlm_routers", "moa_mlm_words"])
@@ -217,7 +218,7 @@ def test_a_figure_without_its_runs_says_so(name):
     put(routed("baseline", 1), routed("baseline", 1, experiment=MLM))
     with pytest.raises(DataError) as found:
         figures.draw(name, "p")
-    variants = ", ".join(figures.drawing(name).variants)
+    variants = ", ".join(catalogue.figure_entry(name).variants)
     assert str(found.value) == f"{name} needs one of {variants} among the stored runs of profile p"
 
 

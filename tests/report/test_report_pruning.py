@@ -9,6 +9,7 @@ from reported import HEADED, headed, metrics, write_profile
 from headdiv.__main__ import main
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
+from headdiv.experiments import catalogue
 from headdiv.experiments import results as store
 from headdiv.report import figures
 from headdiv.report.pruning import importance_path, importance_table, record_importance, stored_importance
@@ -180,10 +181,10 @@ def test_no_pipeline_asks_for_it(project):
     """What it is drawn from is made by hand."""
     write_profile(project, "p", *HEADED)
     store.record(headed("baseline", 1), "p")
-    experiments = [(drawing.experiment, "baseline") for drawing in figures.ON_REQUEST.values()]
-    assert not set(figures.figures_of(experiments)) & set(figures.ON_REQUEST)
-    for name, drawing in figures.ON_REQUEST.items():
-        assert figures.drawing(name) is drawing
+    experiments = [(drawing.experiment, "baseline") for drawing in catalogue.known_figures(on_request=True).values()]
+    assert not set(catalogue.figures_of(experiments)) & set(catalogue.known_figures(on_request=True))
+    for name, drawing in catalogue.known_figures(on_request=True).items():
+        assert catalogue.figure_entry(name) is drawing
 
 
 # ---- the command

@@ -8,10 +8,11 @@ from pages import Page, site, write_site
 from reported import EXPERIMENTS, metrics, routed, store_all, write_profile
 
 from headdiv.core.errors import DataError
+from headdiv.experiments import catalogue
 from headdiv.experiments import results as store
 from headdiv.experiments.claims import ledger as claims
 from headdiv.experiments.profiles import Runs
-from headdiv.report import figures, page, tables
+from headdiv.report import page, tables
 from headdiv.report.ledger import ledger_rows, shown
 from headdiv.report.provenance_pages import RunPage
 
@@ -31,13 +32,13 @@ def test_a_paper_has_a_page_with_all_its_tables_and_figures(written):
     assert [name for name in told.ids if name in sections] == [
         "deacon_translation", "deacon_summarisation", "deacon_qa", "deacon_sources", "deacon_lm"
     ]  # fmt: skip
-    names = [name for name in figures.FIGURES if name.startswith("deacon_")]
+    names = [name for name in catalogue.known_figures() if name.startswith("deacon_")]
     assert set(names) <= set(told.ids)
     assert set(told.loads) == {"headdiv.css", "headdiv.js", *(f"figures/{name}.svg" for name in names)}
     for number in (2, 3, 4, 5, 6):
         assert f"Table {number}: " in told.text
     assert told.source.count("<table") == 4 * 2 + 1 + 1  # results and further measures, sources, verdicts
-    for drawing in (figures.FIGURES[name] for name in names):
+    for drawing in (catalogue.known_figures()[name] for name in names):
         assert drawing.caption in told.text
     assert "A toy corpus: this shows that the pipeline works and reproduces nothing of the paper." in told.text
     assert "**" not in told.text

@@ -8,6 +8,7 @@ import pytest
 from reported import EXPERIMENTS, metrics, store_all, write_profile
 
 from headdiv.core.errors import ConfigError
+from headdiv.experiments import catalogue
 from headdiv.experiments import results as store
 from headdiv.report import formats, tables
 
@@ -203,12 +204,12 @@ def test_the_table_for_programs_comes_back(recorded, tmp_path, table):
 
 
 def test_a_table_about_data_stands_before_the_results(recorded):
-    assert tables.tables_of(["deacon/lm", "deacon/qa"]) == {
+    assert catalogue.tables_of(["deacon/lm", "deacon/qa"]) == {
         "deacon/sources": "deacon/lm",
         "deacon/lm": "deacon/lm",
         "deacon/qa": "deacon/qa",
     }
-    assert tables.tables_of(["deacon/translation"]) == {"deacon/translation": "deacon/translation"}
+    assert catalogue.tables_of(["deacon/translation"]) == {"deacon/translation": "deacon/translation"}
 
 
 @pytest.mark.parametrize(

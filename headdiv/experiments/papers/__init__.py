@@ -64,14 +64,33 @@ class DataTable(Settings):
     notes: list[str] = Field(default_factory=list)
 
 
+class PaperFigure(Settings):
+    """A figure of a paper: how it is drawn, and what it shows."""
+
+    kind: str = Field(description="names the function in headdiv/report/figures.py that draws it")
+    task: str = Field(description="whose runs it needs")
+    label: str = Field("", description="what the paper calls it; its name where left out")
+    variants: tuple[str, ...] = Field((), description="one of these must be in the profile; any where left out")
+    against: tuple[str, ...] = Field((), description="and all of these")
+    beside: tuple[str, ...] = Field((), description="further tasks whose runs are shown where the profile has them")
+    options: dict[str, Any] = Field(default_factory=dict, description="what its kind asks for besides")
+    caption: str = Field("", description="that of its kind (headdiv/experiments/catalogue.py) where left out")
+
+
 class Paper(Settings):
-    """A paper, its tasks, and its tables that are not about a task's results."""
+    """A paper, its tasks, its tables that are not about a task's results, and its figures."""
 
     title: str
     citation: str
     doi: str | None = None
     tasks: dict[str, PaperTask]
     tables: dict[str, DataTable] = Field(default_factory=dict)
+    figures: dict[str, PaperFigure] = Field(default_factory=dict, description="beside each task's learning curves")
+
+
+def paper_names() -> list[str]:
+    """The papers there are."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
 @cache
@@ -81,7 +100,7 @@ def load_paper(name: str) -> Paper:
     Raises:
         ConfigError: there is no such paper, or its file is wrong.
     """
-    known = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    known = paper_names()
     if name not in known:
         raise ConfigError(f"paper {name!r} is not known{nearest(name, known)}")
     source = Source(FOLDER / f"{name}.yaml")
