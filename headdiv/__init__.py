@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "run_config": "headdiv.experiments.profiles",
     "train": "headdiv.experiments.running",
+    "Trainer": "headdiv.training.trainer",
     "make_method": "headdiv.methods",
     "record_heads": "headdiv.nn.attention",
     "MultiheadAttention": "headdiv.nn.drop_in",

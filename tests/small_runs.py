@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from headdiv.core.files import read_json, write_json
-from headdiv.experiments.running import build_model, run_folder, train
+from headdiv.experiments.running import build_model, run_folder, task_loss, train
 from headdiv.methods import check_method
 from headdiv.nn.language_model import IGNORED
 from headdiv.nn.losses import linear_cross_entropy
@@ -15,7 +15,7 @@ from headdiv.tasks import TASKS
 from headdiv.tasks.base import Run, vocabulary_of
 from headdiv.tasks.config import RunConfig
 from headdiv.training.config import TrainConfig
-from headdiv.training.optimiser import Learner
+from headdiv.training.learner import Learner
 
 METHODS = {
     "baseline": {"name": "baseline"},
@@ -94,6 +94,11 @@ def untrained(config, model=None):
         "provenance": {},
     }
     return Run(config, folder, corpus, (model or fresh).eval(), record)
+
+
+def learner_of(model, method, train, task=TASKS["translation"]):
+    """A learner of a task's model."""
+    return Learner(model, task_loss(task, model, train.label_smoothing), method, train)
 
 
 def result(folder):

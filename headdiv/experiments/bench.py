@@ -16,7 +16,7 @@ from headdiv.core.provenance import provenance
 from headdiv.data.corpora.seq2seq import Corpus, load_translation
 from headdiv.experiments.bench_moa import measure_moa
 from headdiv.experiments.profiles import Runs
-from headdiv.experiments.running import build_model
+from headdiv.experiments.running import build_model, task_loss
 from headdiv.methods import check_method
 from headdiv.nn.batching import Batch, batch_numbers, make_batch
 from headdiv.nn.packing import pad_rows
@@ -24,7 +24,7 @@ from headdiv.nn.transformer import Transformer
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import vocabulary_of
 from headdiv.tasks.config import RunConfig
-from headdiv.training.optimiser import Learner
+from headdiv.training.learner import Learner
 
 EXPERIMENT = "deacon/translation"
 WARM_UP = 3
@@ -110,7 +110,8 @@ def say(told: dict[str, Any]) -> str:
 
 def _learner(config: RunConfig, corpus: Corpus) -> Learner:
     model, method = build_model(config, vocabulary_of(corpus))
-    return Learner(TASKS[config.kind], model.train(), method, config.train)
+    loss = task_loss(TASKS[config.kind], model, config.train.label_smoothing)
+    return Learner(model.train(), loss, method, config.train)
 
 
 def _stepper(learner: Learner, corpus: Corpus) -> Callable[[Batch], object]:

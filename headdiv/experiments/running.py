@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +12,20 @@ import torch
 from filelock import FileLock
 from torch import nn
 
-from headdiv.core import distributed, paths, progress
+from headdiv.core import distributed, paths
 from headdiv.core.errors import TrainingError
 from headdiv.core.files import read_json, replacing, short_hash, write_json
 from headdiv.core.provenance import peak_memory_mib, provenance
 from headdiv.data.cache import content_key
 from headdiv.methods import make_method
-from headdiv.methods.base import EpochEnd, Method
+from headdiv.methods.base import Method
 from headdiv.nn.transformer import count_parameters, initialise
 from headdiv.tasks import TASKS
-from headdiv.tasks.base import Run, held_out_loss, observed_heads, vocabulary_of
+from headdiv.tasks.base import Run, Task, held_out_loss, observed_heads, vocabulary_of
 from headdiv.tasks.config import RunConfig
 from headdiv.training import checkpoints
-from headdiv.training.optimiser import Learner, must_be_finite
+from headdiv.training.learner import Loss
+from headdiv.training.trainer import Trainer
 
 
 def build_model(
@@ -69,8 +69,7 @@ def train(config: RunConfig, device: torch.device | str | None = None) -> Run:
     folder = run_folder(config)
     with distributed.process_group(device), _alone(folder):
         if distributed.agreed(not (folder / "training.json").is_file()):
-            _train(config, folder, device)
-        distributed.wait()
+            return _train(config, folder, device)
     return load_run(config, device)
 
 
@@ -82,23 +81,37 @@ def _alone(folder: Path) -> contextlib.AbstractContextManager[Any]:
     return FileLock(folder / ".lock")
 
 
-def _train(config: RunConfig, folder: Path, device: torch.device) -> None:
+def _train(config: RunConfig, folder: Path, device: torch.device) -> Run:
     torch.set_num_threads(config.threads)
     task = TASKS[config.kind]
-    if distributed.is_first():
-        task.load(config.data)  # prepares it where that is still to be done
-    distributed.wait()
+    if not distributed.is_first():
+        distributed.wait()  # the first rank prepares the corpus where that is still to be done
     corpus = task.load(config.data)
-    model, method = build_model(config, vocabulary_of(corpus), device)
     if distributed.is_first():
-        folder.mkdir(parents=True, exist_ok=True)
+        distributed.wait()
         write_json(folder / "config.json", config.model_dump(mode="json"))
-    record = _Training(config, folder, corpus, model, method, device).run()
+    origin = provenance(config.threads, device)  # now: files may change while the run lasts
+    trainer = _trainer(config, folder, corpus, device)
+    state, model = trainer.run(), trainer.model
+    record = {
+        "parameters": count_parameters(model),
+        "data": corpus.statistics | {"stream": trainer.feed.report()},
+        "curve": state.curve,
+        "cost": {
+            "training_seconds": state.seconds,
+            "target_tokens_per_second": state.tokens / state.seconds,
+            "peak_memory_mib": peak_memory_mib(device),
+        },
+        "provenance": origin | {"ranks": distributed.world()},
+    }
     if distributed.is_first():
         with replacing(folder / "model.safetensors") as temporary:
             checkpoints.save_model(model, temporary)
         write_json(folder / "training.json", record)  # last: its presence says that all else is there
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    distributed.wait()  # until the files are there
+    model.zero_grad()  # gives the gradients' memory back
+    return Run(config, folder, corpus, model.eval(), record)
 
 
 def load_run(config: RunConfig, device: torch.device | str | None = None) -> Run:
@@ -128,133 +141,30 @@ def run_folder(config: RunConfig) -> Path:
     return paths.work() / run_name(config)
 
 
-class _Training:
-    """One training loop; a class because checkpoint, epoch and step share a dozen values."""
+def _trainer(config: RunConfig, folder: Path, corpus: Any, device: torch.device) -> Trainer:
+    """The trainer of a run: its fresh model, the task's batches and loss, scores after each epoch."""
+    task = TASKS[config.kind]
+    model, method = build_model(config, vocabulary_of(corpus), device)
 
-    def __init__(
-        self, config: RunConfig, folder: Path, corpus: Any, model: nn.Module, method: Method, device: torch.device
-    ) -> None:
-        self.config, self.corpus, self.model, self.device = config, corpus, model, device
-        self.task = TASKS[config.kind]
-        self.name = f"{config.paper}/{config.task} {config.variant} seed {config.seed}"
-        self.checkpoints = folder / "checkpoints"
-        self.learner = Learner(self.task, model, method, config.train)
-        self.feed = self.task.feed(corpus, config)
-        # Random batches differ in number from epoch to epoch by a handful at most; the first stands for all.
-        self.steps = self.feed.batches(0) * config.train.epochs
-        self.provenance = provenance(config.threads, device)  # now: files may change while the run lasts
-        self.step = 0
-        self.curve: list[dict[str, Any]] = []
-        self.epoch: dict[str, Any] = _new_epoch()
-        self.seconds = 0.0  # of training proper, earlier tries included
-        self.tokens = 0
+    def validate(model: nn.Module) -> dict[str, float]:
+        valid = held_out_loss(task, model, corpus, "valid", config, device)
+        scores = {"validation_nll": valid["nll"], "validation_accuracy": valid["accuracy"]}
+        return scores | task.epoch_scores(model, corpus, config, device)
 
-    def run(self) -> dict[str, Any]:
-        torch.manual_seed(self.config.seed + 1000 * distributed.rank())  # ranks drop different values out
-        self._restore()
-        epochs = self.config.train.epochs
-        for number in range(len(self.curve), epochs):
-            self.model.train()
-            name = f"epoch {number + 1}/{epochs}"
-            try:
-                self._train_epoch(number, name)
-                self._finish_epoch(number)
-            except TrainingError as error:
-                raise TrainingError(f"{self.name}, {name}: {error}") from None
-            if number + 1 < epochs:
-                self._save()
-        return self._record()
-
-    def _train_epoch(self, number: int, name: str) -> None:
-        last_saved = time.monotonic()
-        batches = self.feed.epoch(number)
-        with progress.bar(self.feed.batches(number), name, self.epoch["batches"]) as advance:
-            while True:
-                began = time.perf_counter()
-                batch = next(batches, None)
-                if batch is None:
-                    break
-                sums = self.learner.step(batch.to(self.device), self.step + 1, self.steps)
-                self.seconds += time.perf_counter() - began
-                self.step += 1
-                self.tokens += sums.tokens
-                for key, value in {"batches": 1, **vars(sums)}.items():
-                    self.epoch[key] += value
-                advance(f"loss {sums.loss / sums.count:.3f}")
-                late = time.monotonic() - last_saved > self.config.train.checkpoint_seconds
-                if distributed.agreed(late):
-                    self._save()
-                    last_saved = time.monotonic()
-
-    def _finish_epoch(self, number: int) -> None:
-        sums, count = self.epoch, self.epoch["count"]
-        valid = held_out_loss(self.task, self.model, self.corpus, "valid", self.config, self.device)
-        must_be_finite("validation loss", valid["nll"], self.step)
-        epochs = self.config.train.epochs
-        told = {
-            "epoch": number + 1,
-            "steps": self.step,
-            "training_loss": sums["loss"] / count,
-            "training_nll": sums["nll"] / count,
-            "training_accuracy": 100 * sums["correct"] / count,
-            "validation_nll": valid["nll"],
-            "validation_accuracy": valid["accuracy"],
-        }
-        if sums["auxiliary"]:
-            told["auxiliary_loss"] = sums["auxiliary"] / sums["batches"]
-        told |= self.task.epoch_scores(self.model, self.corpus, self.config, self.device)
-        if number + 1 < epochs:
-            told |= self._between_epochs(number + 1)
-        self.curve.append(told)
-        self.epoch = _new_epoch()
-        if distributed.is_first():
-            progress.say(
-                f"{self.name} epoch {number + 1}/{epochs}: "
-                f"training loss {told['training_loss']:.4f}, validation loss {told['validation_nll']:.4f}, "
-                f"accuracy {told['validation_accuracy']:.2f} %, {self.tokens / self.seconds:,.0f} tokens/s"
-            )
-
-    def _between_epochs(self, epoch: int) -> dict[str, Any]:
-        """What the method does behind an epoch, if it does anything."""
-        end = EpochEnd(
-            self.model,
-            self.learner.optimiser,
-            epoch,
-            self.config.train.epochs,
-            self.config.seed,
-            [point.get("method", {}) for point in self.curve],
-            lambda: observed_heads(self.task, self.model, self.corpus, "valid", self.config, self.device),
-        )
-        done = self.learner.method.after_epoch(end)
-        return {"method": done} if done else {}
-
-    def _record(self) -> dict[str, Any]:
-        return {
-            "parameters": count_parameters(self.model),
-            "data": self.corpus.statistics | {"stream": self.feed.report()},
-            "curve": self.curve,
-            "cost": {
-                "training_seconds": self.seconds,
-                "target_tokens_per_second": self.tokens / self.seconds,
-                "peak_memory_mib": peak_memory_mib(self.device),
-            },
-            "provenance": self.provenance | {"ranks": distributed.world()},
-        }
-
-    def _save(self) -> None:
-        state = {key: getattr(self, key) for key in ("step", "curve", "epoch", "seconds", "tokens")}
-        state["feed"] = self.feed.state()
-        checkpoints.save(self.checkpoints, self.step, self.model, self.learner.optimiser, state)
-
-    def _restore(self) -> None:
-        state = checkpoints.restore(self.checkpoints, self.model, self.learner.optimiser, self.device)
-        if state:
-            self.feed.restore(state.pop("feed"))
-            for key, value in state.items():
-                setattr(self, key, value)
-            if distributed.is_first():
-                progress.say(f"{self.name}: going on from step {self.step}")
+    return Trainer(
+        model,
+        task.feed(corpus, config),
+        task_loss(task, model, config.train.label_smoothing),
+        method=method,
+        config=config.train,
+        folder=folder / "checkpoints",
+        validate=validate,
+        observe=lambda: observed_heads(task, model, corpus, "valid", config, device),
+        seed=config.seed,
+        name=f"{config.paper}/{config.task} {config.variant} seed {config.seed}",
+    )
 
 
-def _new_epoch() -> dict[str, Any]:
-    return {"batches": 0, "count": 0, "tokens": 0, "loss": 0.0, "nll": 0.0, "correct": 0, "auxiliary": 0.0}
+def task_loss(task: Task[Any], model: nn.Module, label_smoothing: float) -> Loss:
+    """The task's loss in the form that a trainer calls."""
+    return lambda forward, batch: task.loss(forward, model.output_weight, batch, label_smoothing)

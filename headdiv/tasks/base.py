@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pandas as pd
 import torch
@@ -22,65 +22,10 @@ from headdiv.nn.config import Sizes
 from headdiv.nn.losses import Losses
 from headdiv.nn.transformer import ModuleFactory
 from headdiv.tasks.config import RunConfig
+from headdiv.training.feeds import Feed
 
 CorpusT = TypeVar("Corpus")
 Score = dict[str, Any]  # value, unit, signature
-
-
-class Feed(Protocol):
-    """The training batches in their order; says where it is, and goes on from there."""
-
-    def batches(self, epoch: int) -> int:
-        """How many batches this epoch has."""
-
-    def epoch(self, number: int) -> Iterator[Any]:
-        """The batches of an epoch that are still to come."""
-
-    def state(self) -> dict[str, Any]:
-        """Where it is, as JSON: behind the last batch that was handed out."""
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
-
-    def report(self) -> dict[str, Any]:
-        """What is worth recording of what was read."""
-
-
-class PlannedFeed:
-    """Batches of a corpus in memory, by plans of example numbers.
-
-    With several ranks each takes every so-manieth example of every batch, which may leave it an empty share.
-
-    Args:
-        plan: the batches of an epoch, as numbers of examples.
-        make: lays out a batch.
-    """
-
-    def __init__(self, plan: Callable[[int], list[list[int]]], make: Callable[[list[int]], Any]) -> None:
-        self.plan, self.make, self.done = plan, make, 0
-
-    def batches(self, epoch: int) -> int:
-        """See `Feed`."""
-        return len(self.plan(epoch))
-
-    def epoch(self, number: int) -> Iterator[Any]:
-        """See `Feed`."""
-        for numbers in self.plan(number)[self.done :]:
-            self.done += 1
-            yield self.make(numbers[distributed.rank() :: distributed.world()])
-        self.done = 0
-
-    def state(self) -> dict[str, Any]:
-        """See `Feed`."""
-        return {"done": self.done}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """See `Feed`."""
-        self.done = state["done"]
-
-    def report(self) -> dict[str, Any]:
-        """See `Feed`."""
-        return {}
 
 
 def outputs_path(run: Run, name: str) -> Path:

@@ -29,8 +29,9 @@ from headdiv.nn.config import LMConfig
 from headdiv.nn.language_model import IGNORED, LanguageModel, Windows, continue_text, likeliest_tokens, make_windows
 from headdiv.nn.losses import Losses, linear_cross_entropy
 from headdiv.nn.transformer import ModuleFactory
-from headdiv.tasks.base import Feed, Run, Score, Task, held_out_loss, score
+from headdiv.tasks.base import Run, Score, Task, held_out_loss, score
 from headdiv.tasks.config import RunConfig, TimingConfig
+from headdiv.training.feeds import Feed
 
 EVALUATION_TOKENS = 8000  # of a batch when nothing is learnt
 REPEATS = 5  # of the timed continuation

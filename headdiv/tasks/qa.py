@@ -35,8 +35,9 @@ from headdiv.nn.losses import Losses
 from headdiv.nn.packing import MASKED, pad_rows
 from headdiv.nn.transformer import ModuleFactory, Transformer
 from headdiv.tasks import squad_scores as scoring
-from headdiv.tasks.base import Feed, PlannedFeed, Run, Score, Task, outputs_path, score
+from headdiv.tasks.base import Run, Score, Task, outputs_path, score
 from headdiv.tasks.config import RunConfig, SpanConfig
+from headdiv.training.feeds import Feed, PlannedFeed
 
 EVALUATION_TOKENS = 8000  # of a batch when nothing is learnt
 

@@ -24,10 +24,11 @@ from headdiv.nn.config import DecodeConfig, ModelConfig
 from headdiv.nn.decoding import translate
 from headdiv.nn.losses import Losses, linear_cross_entropy
 from headdiv.nn.transformer import ModuleFactory, Transformer
-from headdiv.tasks.base import Feed, PlannedFeed, Run, Score, Task, outputs_path, score
+from headdiv.tasks.base import Run, Score, Task, outputs_path, score
 from headdiv.tasks.config import RunConfig
 from headdiv.tasks.imi import imi
 from headdiv.tasks.rouge import rouge
+from headdiv.training.feeds import Feed, PlannedFeed
 
 EVALUATION_TOKENS = 4000  # of a batch when nothing is learnt
 # After an epoch; not the run's own search, which may be another for the same training.

@@ -18,6 +18,7 @@ from headdiv.core.errors import TrainingError
 from headdiv.core.files import read_json, replacing, write_json
 
 _NAME = re.compile(r"step(\d+)")
+_PLAIN = "optimiser"  # key of the optimiser's state that is not tensors
 
 
 def save(folder: Path, step: int, model: nn.Module, optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
@@ -27,7 +28,7 @@ def save(folder: Path, step: int, model: nn.Module, optimiser: torch.optim.Optim
         folder: of the run's checkpoints.
         step: optimiser steps done.
         model: parameters and buffers are kept.
-        optimiser: its state is kept.
+        optimiser: its state is kept, of any class: tensors, and what else JSON can hold.
         state: everything else, as JSON; the random number generators' states are added.
     """
     tensors = {"random": distributed.gathered(torch.get_rng_state())}  # (ranks, bytes)
@@ -38,10 +39,13 @@ def save(folder: Path, step: int, model: nn.Module, optimiser: torch.optim.Optim
     with replacing(folder / f"step{step}") as temporary:
         temporary.mkdir()
         save_model(model, temporary / "model.safetensors")
+        plain: dict[str, Any] = {}
         for number, values in optimiser.state_dict()["state"].items():
-            tensors |= {f"{number}.{name}": value.contiguous() for name, value in values.items()}
+            for name, value in values.items():
+                into = tensors if isinstance(value, torch.Tensor) else plain
+                into[f"{number}.{name}"] = value.contiguous() if into is tensors else value
         save_file(tensors, temporary / "optimiser.safetensors")
-        write_json(temporary / "state.json", state)
+        write_json(temporary / "state.json", state | ({_PLAIN: plain} if plain else {}))
     for other, path in _all(folder).items():
         if other != step:
             shutil.rmtree(path)
@@ -63,17 +67,20 @@ def restore(
     path = newest / "optimiser.safetensors"
     tensors = _read(path)
     random, random_cuda = tensors.pop("random", None), tensors.pop("random_cuda", None)
-    told = optimiser.state_dict()
-    for name, value in tensors.items():
+    stored = optimiser.state_dict()
+    for name, value in {**tensors, **state.pop(_PLAIN, {})}.items():
         number, _, key = name.partition(".")
-        told["state"].setdefault(int(number), {})[key] = value
+        stored["state"].setdefault(int(number), {})[key] = value
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
     # A parameter has no state before its first step: before step 1, or as long as its method keeps it frozen.
-    shapes = {number: values["exp_avg"].shape for number, values in told["state"].items()}
-    expected = {number: p.shape for number, p in enumerate(parameters) if number in shapes}
-    if random is None or shapes != expected:
+    fits = all(
+        number < len(parameters) and _fits(value, parameters[number])
+        for number, values in stored["state"].items()
+        for value in values.values()
+    )
+    if random is None or not fits:
         raise TrainingError(f"{path}: does not fit this model")
-    optimiser.load_state_dict(told)
+    optimiser.load_state_dict(stored)
     rank = distributed.rank()
     if rank < len(random):
         torch.set_rng_state(random[rank].clone())  # torch takes no row of another tensor
@@ -82,6 +89,14 @@ def restore(
     else:
         torch.manual_seed(zlib.crc32(f"{newest.name} {rank}".encode()))
     return state
+
+
+def _fits(value: Any, parameter: torch.Tensor) -> bool:
+    """Whether this may be an optimiser's state of the parameter: of its shape, or 1 in some dimensions (Adafactor)."""
+    if not isinstance(value, torch.Tensor) or not value.dim():
+        return True
+    pairs = zip(value.shape, parameter.shape, strict=False)
+    return value.dim() == parameter.dim() and all(mine in (1, whole) for mine, whole in pairs)
 
 
 def save_model(model: nn.Module, path: Path) -> None:

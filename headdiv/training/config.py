@@ -1,34 +1,74 @@
-"""Optimiser, schedule and batches of a training."""
+"""Settings of a training: optimiser, schedule, precision; and the batches of a task."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from headdiv.core.settings import Settings
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
-class TrainConfig(Settings):
-    """Optimiser, schedule and batches."""
+class TrainerConfig(Settings):
+    """What `headdiv.Trainer` can be told: epochs, optimiser, schedule and precision."""
 
     epochs: int = Field(30, ge=1)
-    tokens_per_batch: int = Field(1800, ge=1, description="most tokens in a batch, as the task counts them")
-    batching: Literal["random", "bucketed"] = Field("random", description="bucketed: similar lengths together")
-    learning_rate: float = Field(5e-4, gt=0, description="Adam's step at its peak")
+    optimiser: dict[str, Any] | None = Field(
+        None,
+        description="name of a class of torch.optim, and its options; absent: AdamW with the three keys below",
+        exclude_if=lambda value: value is None,  # so that runs from before this key existed keep their hash
+    )
+    learning_rate: float = Field(5e-4, gt=0, description="the optimiser's step at its peak")
     schedule: Literal["constant", "inverse_sqrt", "linear"] = Field(
         "inverse_sqrt", description="after the warm-up: stay, fall with 1/√step, or fall to 0 in a line"
     )
     warmup_steps: int = Field(400, ge=0, description="linear rise from 0")
-    betas: tuple[Decay, Decay] = Field((0.9, 0.98), description="Adam's decay rates")
-    epsilon: float = Field(1e-9, gt=0, description="Adam's ε")
-    weight_decay: float = Field(0.0, ge=0, description="decoupled (AdamW)")
+    betas: tuple[Decay, Decay] = Field((0.9, 0.98), description="AdamW's decay rates")
+    epsilon: float = Field(1e-9, gt=0, description="AdamW's ε")
+    weight_decay: float = Field(0.0, ge=0, description="AdamW's decoupled weight decay")
     clip_norm: float | None = Field(1.0, gt=0, description="largest norm of the gradient; null: no clipping")
-    label_smoothing: float = Field(0.0, ge=0, lt=1)
     precision: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16: matrix products only")
-    epoch_scores: int = Field(
-        0, ge=0, description="translation: after each epoch so many pairs of training and of validation are scored"
-    )
     checkpoint_seconds: float = Field(120.0, gt=0, description="longest work lost when a run is killed")
+
+    @field_validator("optimiser", mode="before")
+    @classmethod
+    def _known_optimiser(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            value = {"name": value}
+        if value == {"name": "AdamW"}:
+            return None  # the default, which must not change the hash
+        if isinstance(value, dict):
+            from headdiv.training.optimiser import check_optimiser  # torch is imported only where it is needed
+
+            check_optimiser(value)
+        return value
+
+    @model_validator(mode="after")
+    def _adamw_alone_has_these_keys(self) -> TrainerConfig:
+        name, _ = self.optimiser_options()
+        for key in ("betas", "epsilon", "weight_decay") if name != "AdamW" else ():
+            if getattr(self, key) != type(self).model_fields[key].default:
+                raise ValueError(f"{key}: is an option of AdamW; expected options of {name} under 'optimiser'")
+        return self
+
+    def optimiser_options(self) -> tuple[str, dict[str, Any]]:
+        """Name of the optimiser's class and its options, the learning rate left out."""
+        options = dict(self.optimiser or {})
+        name = options.pop("name", "AdamW")
+        if name == "AdamW":  # fused: one pass over memory
+            own = {"betas": self.betas, "eps": self.epsilon, "weight_decay": self.weight_decay, "fused": True}
+            options = own | options
+        return name, options
+
+
+class TrainConfig(TrainerConfig):
+    """The section ``train`` of a profile: the trainer's settings, the batches and the task's loss."""
+
+    tokens_per_batch: int = Field(1800, ge=1, description="most tokens in a batch, as the task counts them")
+    batching: Literal["random", "bucketed"] = Field("random", description="bucketed: similar lengths together")
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    epoch_scores: int = Field(
+        0, ge=0, description="translation: pairs of training and of validation that are scored after each epoch"
+    )

@@ -18,14 +18,13 @@ from examples import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from small_runs import learner_of
 from test_disagreement import cosine
 
 from headdiv.core.errors import TrainingError
 from headdiv.methods.dpp import GramDeterminant, kernel
 from headdiv.nn.batching import make_batch
-from headdiv.tasks import TASKS
 from headdiv.training.config import TrainConfig
-from headdiv.training.optimiser import Learner
 
 seeds = st.integers(0, 2**31 - 1)
 
@@ -185,6 +184,6 @@ def test_what_is_not_finite_stays_so():
     model, method = tiny(options("output"), torch.float32)
     with torch.no_grad():
         model.encoder[0].attention["encoder"].in_projection.weight.fill_(math.nan)
-    learner = Learner(TASKS["translation"], model, method, TrainConfig())
+    learner = learner_of(model, method, TrainConfig())
     with pytest.raises(TrainingError, match=r"^the loss is nan at step 1; "):
         learner.step(make_batch(some_pairs(), range(6)), 1, 5)

@@ -7,7 +7,7 @@ from small_runs import interrupt, result
 
 from headdiv.experiments.evaluation import evaluate
 from headdiv.experiments.running import run_folder, train
-from headdiv.training.optimiser import Learner
+from headdiv.training.learner import Learner
 
 EVERY = {f"{name}-{i}": options for name, examples in EXAMPLES.items() for i, options in enumerate(examples, start=1)}
 EVERY["mixing-late"] = {"name": "mixing", "start": 0.65}  # interrupted while the optimiser knows nothing of A

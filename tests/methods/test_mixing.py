@@ -8,6 +8,7 @@ import torch
 from examples import CONFIG, some_pairs, tiny
 from hypothesis import given
 from hypothesis import strategies as st
+from small_runs import learner_of
 
 from headdiv.core.errors import TrainingError
 from headdiv.methods import make_method
@@ -17,9 +18,7 @@ from headdiv.nn.batching import make_batch
 from headdiv.nn.config import ModelConfig
 from headdiv.nn.losses import linear_cross_entropy
 from headdiv.nn.transformer import Transformer, count_parameters
-from headdiv.tasks import TASKS
 from headdiv.training.config import TrainConfig
-from headdiv.training.optimiser import Learner
 
 BASELINE = {"name": "baseline"}
 OWN = ("alphas", "beta", "former_norm")
@@ -37,7 +36,7 @@ def learner(options, **train):
     """A learner whose dropout is off, so that two of them see the same."""
     model, method = tiny(options, torch.float32, dropout=0.0)
     defaults = {"schedule": "constant", "warmup_steps": 0, "learning_rate": 0.01, "clip_norm": None}
-    return Learner(TASKS["translation"], model.train(), method, TrainConfig(**(defaults | train)))
+    return learner_of(model.train(), method, TrainConfig(**(defaults | train)))
 
 
 def batch(seed=0):

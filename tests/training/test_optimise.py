@@ -4,8 +4,10 @@ import math
 
 import pytest
 import torch
+from small_runs import learner_of
 
 from headdiv.core.errors import TrainingError
+from headdiv.experiments.running import task_loss
 from headdiv.methods import make_method
 from headdiv.methods.deacon import pca_layers
 from headdiv.nn.batching import Pairs, make_batch
@@ -14,7 +16,7 @@ from headdiv.nn.losses import Losses, linear_cross_entropy
 from headdiv.nn.transformer import Transformer, initialise
 from headdiv.tasks import TASKS
 from headdiv.training.config import TrainConfig
-from headdiv.training.optimiser import Learner, rate_factor
+from headdiv.training.learner import rate_factor
 
 BASELINE = {"name": "baseline"}
 DIRECT = {"name": "deacon", "architecture": "direct", "m": 2, "gha_steps": 10}
@@ -47,7 +49,7 @@ def learner(method, dtype=torch.float32, **options):
     made = make_method(method)
     model = Transformer(MODEL, 15, 15, made).to(dtype)
     initialise(model, 1)
-    return Learner(TASKS["translation"], model, made, TrainConfig(schedule="constant", **options))
+    return learner_of(model, made, TrainConfig(schedule="constant", **options))
 
 
 def batch(seed=0):
@@ -133,7 +135,7 @@ def test_the_gradient_is_of_the_mean_over_the_predictions():
     b, gradients, told = batch(), [], []
     for task in (TASKS["translation"], Weighed()):
         learn = learner(BASELINE, clip_norm=None)
-        learn.task = task
+        learn.loss = task_loss(task, learn.model, 0.0)
         told.append(learn.step(b, 1, 10))
         gradients.append(learn.model.output_weight.grad.clone())
     assert (told[1].count, told[1].tokens) == (6, told[0].tokens)

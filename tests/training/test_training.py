@@ -20,7 +20,7 @@ from headdiv.experiments import running as training
 from headdiv.experiments.running import build_model, load_run, run_folder, run_name, train
 from headdiv.tasks import TASKS
 from headdiv.training import checkpoints
-from headdiv.training.optimiser import Learner
+from headdiv.training.learner import Learner
 
 VARIANTS = ["baseline", "direct-8"]
 
@@ -247,7 +247,7 @@ def test_a_validation_loss_that_is_not_finite_ends_the_run(project):
     with pytest.raises(TrainingError) as found:
         train(config)
     assert str(found.value) == (
-        "deacon/translation baseline seed 1, epoch 1/1: the validation loss is nan at step 1; nothing was recorded "
+        "deacon/translation baseline seed 1, epoch 1/1: the validation nll is nan at step 1; nothing was recorded "
         "(try a smaller train.learning_rate or train.clip_norm)"
     )
     assert not (run_folder(config) / "training.json").exists()

@@ -1,0 +1,133 @@
+"""Where training batches come from: feeds know their position, so that an interrupted training goes on exactly."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+from headdiv.core import distributed
+from headdiv.core.errors import TrainingError
+
+
+@runtime_checkable
+class Feed(Protocol):
+    """The training batches in their order, with a position that can be stored and restored."""
+
+    def batches(self, epoch: int) -> int:
+        """Number of batches of an epoch, counted from 0."""
+
+    def epoch(self, number: int) -> Iterator[Any]:
+        """The batches of an epoch that are still to come."""
+
+    def state(self) -> dict[str, Any]:
+        """The position after the last batch that was handed out, as JSON."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a position."""
+
+    def report(self) -> dict[str, Any]:
+        """Facts about what was read that are worth recording, as JSON."""
+
+
+class PlannedFeed:
+    """Batches of a corpus in memory, by plans of example numbers.
+
+    With several ranks each takes the examples ``[rank::world_size]`` of every batch, which may leave it an empty share.
+
+    Args:
+        plan: the batches of an epoch, as numbers of examples.
+        make: lays out a batch.
+    """
+
+    def __init__(self, plan: Callable[[int], list[list[int]]], make: Callable[[list[int]], Any]) -> None:
+        self.plan, self.make, self.done = plan, make, 0
+
+    def batches(self, epoch: int) -> int:
+        """See `Feed`."""
+        return len(self.plan(epoch))
+
+    def epoch(self, number: int) -> Iterator[Any]:
+        """See `Feed`."""
+        for numbers in self.plan(number)[self.done :]:
+            self.done += 1
+            yield self.make(numbers[distributed.rank() :: distributed.world()])
+        self.done = 0
+
+    def state(self) -> dict[str, Any]:
+        """See `Feed`."""
+        return {"done": self.done}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """See `Feed`."""
+        self.done = state["done"]
+
+    def report(self) -> dict[str, Any]:
+        """See `Feed`."""
+        return {}
+
+
+class IterableFeed:
+    """A list, a `torch.utils.data.DataLoader` or another iterable, iterated again in every epoch.
+
+    Going on within an epoch iterates from its start, with torch's generator as it was then, and skips the batches that
+    are done: exact if the order is fixed or drawn from torch's generator or the iterable's own ``generator``.
+    With several ranks each iterates over its own share, as with `torch.utils.data.DistributedSampler`.
+
+    Args:
+        batches: the iterable, or a function of the epoch (from 0) that returns it; it must have a length.
+    """
+
+    def __init__(self, batches: Iterable[Any] | Callable[[int], Iterable[Any]]) -> None:
+        self.source = batches if callable(batches) else lambda epoch: batches
+        own = getattr(batches, "generator", None)
+        self.generators = [torch.default_generator, *([own] if isinstance(own, torch.Generator) else [])]
+        self.done, self.start = 0, list[torch.Tensor]()  # the generators' states when the epoch began
+
+    def batches(self, epoch: int) -> int:
+        """See `Feed`.
+
+        Raises:
+            TrainingError: the iterable has no length.
+        """
+        with torch.random.fork_rng(devices=[]):  # counting draws nothing
+            found = self.source(epoch)
+        try:
+            return len(found)
+        except TypeError:
+            raise TrainingError(
+                f"batches: {type(found).__name__} has no length; expected a list or a DataLoader"
+            ) from None
+
+    def epoch(self, number: int) -> Iterator[Any]:
+        """See `Feed`."""
+        now = torch.get_rng_state()
+        self.start = self.start or self._random_states()
+        for generator, state in zip(self.generators, self.start, strict=True):
+            generator.set_state(state)
+        iterator = iter(self.source(number))
+        if self.done:
+            next(itertools.islice(iterator, self.done - 1, None), None)
+            torch.set_rng_state(now)
+        for batch in iterator:
+            self.done += 1
+            yield batch
+        self.done, self.start = 0, self._random_states()
+
+    def _random_states(self) -> list[torch.Tensor]:
+        return [generator.get_state() for generator in self.generators]
+
+    def state(self) -> dict[str, Any]:
+        """See `Feed`."""
+        return {"done": self.done, "start": [bytes(state.tolist()).hex() for state in self.start]}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """See `Feed`."""
+        self.done = state["done"]
+        self.start = [torch.tensor(list(bytes.fromhex(one)), dtype=torch.uint8) for one in state["start"]]
+
+    def report(self) -> dict[str, Any]:
+        """See `Feed`."""
+        return {}

@@ -1,0 +1,141 @@
+"""One optimiser step: schedule, loss, gradient, clipping, the method's own update, the optimiser's."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from headdiv.core import distributed
+from headdiv.core.errors import TrainingError
+from headdiv.methods.base import Method
+from headdiv.nn.attention import HeadRecord, record_heads
+from headdiv.nn.losses import Losses
+from headdiv.training.config import TrainerConfig
+from headdiv.training.optimiser import make_optimiser
+
+# Called with the model (wrapped, with several ranks) and a batch. A tensor holds the loss of each prediction
+# (``reduction="none"``), or is a scalar: their mean.
+Loss = Callable[[Any, Any], Tensor | Losses]
+
+
+@dataclass(frozen=True)
+class StepSums:
+    """Sums over the batches of one or several steps, on all ranks."""
+
+    batches: int = 0
+    count: int = 0  # predictions
+    tokens: int = 0  # that went through the decoder; 0 where the loss is a plain tensor
+    loss: float = 0.0  # nats, as trained on
+    nll: float = 0.0  # nats, without label smoothing
+    correct: int = 0
+    auxiliary: float = 0.0  # what the method added to the loss
+
+    def __add__(self, other: StepSums) -> StepSums:
+        return StepSums(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+class Learner:
+    """A model with its loss, its optimiser, and its method's share in the training.
+
+    Args:
+        model: in training.
+        loss: of a batch, see `Loss`.
+        method: what acts on the gradient, the loss and the parameters.
+        config: optimiser, schedule, clipping, precision.
+    """
+
+    def __init__(self, model: nn.Module, loss: Loss, method: Method, config: TrainerConfig) -> None:
+        self.model, self.loss, self.method, self.config = model, loss, method, config
+        self.own, self.required = method.own_parameters(model), method.required_records()
+        own = {id(parameter) for parameter in self.own}
+        self.parameters = [p for p in model.parameters() if p.requires_grad and id(p) not in own]
+        self.optimiser = make_optimiser(self.parameters, *config.optimiser_options(), config.learning_rate)
+        self.device = self.parameters[0].device
+        # Adds up the ranks' gradients while the backward pass goes on.
+        self.forward = DistributedDataParallel(model) if distributed.world() > 1 else model
+
+    def step(self, batch: Any, number: int, steps: int) -> StepSums:
+        """Learn from one batch.
+
+        Args:
+            batch: what the loss takes; with several ranks, this one's share.
+            number: of this step, from 1.
+            steps: in the whole training.
+
+        Raises:
+            TrainingError: the loss or the gradient is not finite; the parameters are as they were.
+        """
+        config, device = self.config, self.device.type
+        for group in self.optimiser.param_groups:
+            group["lr"] = config.learning_rate * rate_factor(config, number, steps)
+        progress, records = (number - 1) / steps, list[HeadRecord]()
+        with contextlib.ExitStack() as contexts:
+            contexts.enter_context(torch.autocast(device, torch.bfloat16, enabled=config.precision == "bfloat16"))
+            if self.required != "nothing":
+                records = contexts.enter_context(record_heads(self.model, weights=self.required == "weights"))
+            found = self.loss(self.forward, batch)
+        losses = _summed(found) if isinstance(found, Tensor) else found
+        count = int(distributed.total_numbers(losses.count)[0])
+        added = self.method.aux_loss(self.model, records, progress, count)
+        if added is not None and isinstance(found, Tensor) and not found.dim():
+            raise TrainingError(
+                "the loss is a scalar, and the method weighs a loss of its own by the number of predictions; "
+                "expected the loss of each prediction (reduction='none')"
+            )
+        sums = _step_sums(losses, added)
+        must_be_finite("loss", sums.loss, number)
+        must_be_finite("loss that the method adds", sums.auxiliary, number)
+        for parameter in self.model.parameters():
+            parameter.grad = None
+        # DistributedDataParallel takes the mean over the ranks, and this is the mean over all predictions.
+        loss = losses.loss * (distributed.world() / count)
+        (loss if added is None else loss + added).backward()
+        for parameter in self.method.frozen_parameters(self.model, progress):
+            parameter.grad = None
+        norm = nn.utils.clip_grad_norm_(self.parameters, config.clip_norm or math.inf)
+        norm = norm + nn.utils.get_total_norm([parameter.grad for parameter in self.own])
+        must_be_finite("norm of the gradient", norm.item(), number)
+        self.method.after_backward(self.model, progress)
+        self.optimiser.step()
+        return sums
+
+
+def _summed(loss: Tensor) -> Losses:
+    """The loss of each prediction, or a scalar, as sums; what was right is not known."""
+    total = loss.sum()
+    return Losses(total, total.detach(), torch.zeros(()), count=loss.numel(), tokens=0)
+
+
+def _step_sums(losses: Losses, added: Tensor | None) -> StepSums:
+    numbers = (losses.count, losses.tokens, losses.loss.item(), losses.nll.item(), int(losses.correct))
+    own = 0.0 if added is None else added.item() / distributed.world()
+    count, tokens, loss, nll, correct, auxiliary = distributed.total_numbers(*numbers, own)
+    return StepSums(1, int(count), int(tokens), loss, nll, int(correct), auxiliary)
+
+
+def rate_factor(config: TrainerConfig, step: int, steps: int) -> float:
+    """What the learning rate is multiplied by at ``step`` (from 1) of ``steps``: 1 at its peak."""
+    warmup = max(config.warmup_steps, 1)
+    if step < warmup:
+        return step / warmup
+    if config.schedule == "inverse_sqrt":
+        return (warmup / step) ** 0.5
+    if config.schedule == "linear":
+        return max(0.0, (steps - step + 1) / max(steps - warmup + 1, 1))
+    return 1.0
+
+
+def must_be_finite(what: str, value: float, step: int) -> None:
+    """Raise the TrainingError that says what is not finite, and what may help."""
+    if not math.isfinite(value):
+        raise TrainingError(
+            f"the {what} is {value} at step {step}; nothing was recorded "
+            "(try a smaller train.learning_rate or train.clip_norm)"
+        )

@@ -1,0 +1,201 @@
+"""The training loop: epochs, checkpoints, the learning curve, and a method's hooks, for a model of any kind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from headdiv.core import distributed, progress
+from headdiv.core.errors import TrainingError
+from headdiv.core.settings import Settings, check
+from headdiv.methods.base import EpochEnd, Method, Observed
+from headdiv.training import checkpoints
+from headdiv.training.config import TrainerConfig
+from headdiv.training.feeds import Feed, IterableFeed
+from headdiv.training.learner import Learner, Loss, StepSums, must_be_finite
+
+CurvePoint = dict[str, Any]  # of one epoch: "epoch", "steps", "training_loss", …, "method": what its hook returned
+
+
+@dataclass
+class TrainerState:
+    """How far a training is, and what it has measured; JSON in checkpoints."""
+
+    step: int = 0  # optimiser steps done
+    curve: list[CurvePoint] = field(default_factory=list)  # one point for each finished epoch
+    epoch: StepSums = field(default_factory=StepSums)  # of the running epoch
+    seconds: float = 0.0  # of training proper, earlier tries included
+    tokens: int = 0  # that went through the decoder; 0 where the loss is a plain tensor
+    feed: dict[str, Any] = field(default_factory=dict)  # position among the batches
+
+    @classmethod
+    def of(cls, stored: dict[str, Any]) -> TrainerState:
+        """The state that a checkpoint holds."""
+        return cls(**stored | {"epoch": StepSums(**stored["epoch"])})
+
+
+class Trainer:
+    """Trains a model with a method of headdiv: no task, profile or paper is needed.
+
+    Args:
+        model: on the device where it is to be trained; a method acts on the attention modules in it that the method
+            built (`headdiv.MultiheadAttention`).
+        batches: a list, data loader or other iterable with a length, iterated again in every epoch; a function of the
+            epoch (from 0) that returns one; or a `Feed`.
+        loss: called with the model and a batch (tensors moved to the model's device); returns the loss of each
+            prediction as a tensor (``reduction="none"``), a scalar for their mean, or `Losses`.
+        method: `headdiv.make_method`; None trains without one.
+        config: optimiser, schedule, clipping, precision; see `TrainerConfig`.
+        folder: where checkpoints are written. A training that was interrupted goes on from there to the same
+            result; one that was finished is not repeated. None: no checkpoints.
+        validate: called with the model in evaluation mode after every epoch; its numbers go into the curve.
+        observe: yields what the heads do with held-out batches, for methods that choose heads by it.
+        seed: of dropout and of whatever else draws from torch's generator; None leaves the generator as it is.
+        name: of the training in messages.
+        **options: keys of ``config``: epochs, optimiser (a class of `torch.optim`: name or {name, options}), ….
+
+    Raises:
+        ConfigError: an unknown option, or a wrong value.
+        TrainingError: the batches have no length.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        batches: Feed | Iterable[Any] | Callable[[int], Iterable[Any]],
+        loss: Loss,
+        *,
+        method: Method | None = None,
+        config: TrainerConfig | None = None,
+        folder: Path | str | None = None,
+        validate: Callable[[nn.Module], Mapping[str, float]] | None = None,
+        observe: Callable[[], Iterator[Observed]] | None = None,
+        seed: int | None = None,
+        name: str = "training",
+        **options: Any,
+    ) -> None:
+        config = config or TrainerConfig()
+        self.config = check(type(config), config.model_dump() | options) if options else config
+        self.model, self.name, self.seed = model, name, seed
+        self.folder, self.validate, self.observe = Path(folder) if folder else None, validate, observe
+        self.feed = batches if isinstance(batches, Feed) else IterableFeed(batches)
+        self.learner = Learner(model, loss, method or Method(Settings()), self.config)
+        # Random batches differ in number from epoch to epoch by a handful at most; the first stands for all.
+        self.steps = self.feed.batches(0) * self.config.epochs
+        self.state = TrainerState()
+
+    def run(self) -> TrainerState:
+        """Train to the end, from the newest checkpoint if there is one, and return what was measured.
+
+        Raises:
+            TrainingError: loss, gradient or a validation score is not finite; the last checkpoint stays.
+        """
+        if self.seed is not None:
+            torch.manual_seed(self.seed + 1000 * distributed.rank())  # ranks drop different values out
+        self._restore()
+        for number in range(len(self.state.curve), self.config.epochs):
+            name = f"epoch {number + 1}/{self.config.epochs}"
+            try:
+                self._train_epoch(number, name)
+                self._finish_epoch(number, name)
+            except TrainingError as error:
+                raise TrainingError(f"{self.name}, {name}: {error}") from None
+            self._save()
+        return self.state
+
+    def _train_epoch(self, number: int, name: str) -> None:
+        self.model.train()
+        state, last_saved = self.state, time.monotonic()
+        batches = self.feed.epoch(number)
+        with progress.bar(self.feed.batches(number), name, state.epoch.batches) as advance:
+            while True:
+                began = time.perf_counter()
+                batch = next(batches, None)
+                if batch is None:
+                    break
+                sums = self.learner.step(on_device(batch, self.learner.device), state.step + 1, self.steps)
+                state.seconds += time.perf_counter() - began
+                state.step += 1
+                state.tokens += sums.tokens
+                state.epoch += sums
+                advance(f"loss {sums.loss / sums.count:.3f}")
+                late = time.monotonic() - last_saved > self.config.checkpoint_seconds
+                if distributed.agreed(late):
+                    self._save()
+                    last_saved = time.monotonic()
+
+    def _finish_epoch(self, number: int, name: str) -> None:
+        state, sums = self.state, self.state.epoch
+        point: CurvePoint = {"epoch": number + 1, "steps": state.step, "training_loss": sums.loss / sums.count}
+        if sums.tokens:  # a plain tensor does not say what was right
+            point |= {"training_nll": sums.nll / sums.count, "training_accuracy": 100 * sums.correct / sums.count}
+        if sums.auxiliary:
+            point["auxiliary_loss"] = sums.auxiliary / sums.batches
+        self.model.eval()
+        with torch.no_grad():
+            scores = dict(self.validate(self.model)) if self.validate else {}
+        for key, value in scores.items():
+            must_be_finite(_words(key), value, state.step)
+        point |= scores
+        if number + 1 < self.config.epochs and (done := self._between_epochs(number + 1)):
+            point["method"] = done
+        state.curve.append(point)
+        state.epoch = StepSums()
+        if distributed.is_first():
+            measured = "".join(f", {_words(key)} {value:.4f}" for key, value in scores.items())
+            speed = f"{state.tokens / state.seconds:,.0f} tokens/s" if state.tokens else f"{state.seconds:.1f} s"
+            progress.say(f"{self.name} {name}: training loss {point['training_loss']:.4f}{measured}, {speed}")
+
+    def _between_epochs(self, epoch: int) -> dict[str, Any]:
+        """What the method does between two epochs, if it does anything; ``epoch``: number of the one that is over."""
+        end = EpochEnd(
+            self.model,
+            self.learner.optimiser,
+            epoch,
+            self.config.epochs,
+            self.seed or 0,
+            [point.get("method", {}) for point in self.state.curve],
+            self.observe or _nothing_to_observe,
+        )
+        return self.learner.method.after_epoch(end)
+
+    def _save(self) -> None:
+        if self.folder:
+            self.state.feed = self.feed.state()
+            checkpoints.save(self.folder, self.state.step, self.model, self.learner.optimiser, asdict(self.state))
+
+    def _restore(self) -> None:
+        if not self.folder:
+            return
+        stored = checkpoints.restore(self.folder, self.model, self.learner.optimiser, self.learner.device)
+        if stored:
+            self.state = TrainerState.of(stored)
+            self.feed.restore(self.state.feed)
+            if distributed.is_first():
+                progress.say(f"{self.name}: going on from step {self.state.step}")
+
+
+def on_device(batch: Any, device: torch.device) -> Any:
+    """The batch with whatever in it has a ``to`` on the device; lists, tuples and mappings are looked into."""
+    if hasattr(batch, "to"):
+        return batch.to(device)
+    if isinstance(batch, Mapping):
+        return {key: on_device(value, device) for key, value in batch.items()}
+    if isinstance(batch, list | tuple):
+        moved = [on_device(value, device) for value in batch]
+        return type(batch)(*moved) if hasattr(batch, "_fields") else type(batch)(moved)
+    return batch
+
+
+def _nothing_to_observe() -> Iterator[Observed]:
+    raise TrainingError("the method chooses heads by what they do; expected the argument 'observe'")
+
+
+def _words(key: str) -> str:
+    return key.replace("_", " ")
