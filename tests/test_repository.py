@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import retired_words
 
 import headdiv
 from headdiv.experiments.papers import load_paper
@@ -224,3 +225,17 @@ def test_a_notebook_has_parameters_and_calls_public_names_only(path):
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "headdiv":
                 assert node.attr in headdiv.__all__, f"{relative(path)}: headdiv.{node.attr}"
+
+
+# --- words
+
+
+def test_retired_words_are_found_in_text_and_identifiers_and_allowed_in_their_phrases():
+    rows = ("| not | but | where it stays |", "|---|---|---|", "| told, spelt (out) | result | |")
+    table = "\n".join([*rows, "| blank | mask | `blank_share` |", ""])
+    words = retired_words.retired_words(f"# Glossary\n\n{table}\nafterwards | nothing |\n")
+    assert words == {"told": ("result", []), "spelt": ("result", []), "blank": ("mask", ["blank_share"])}
+    lines = ["what_told = 1", "Told so", "untold", "blank_share: 0.8", "blank_share of blank tokens", "as SPELT here"]
+    assert [list(retired_words.hits(line, words)) for line in lines] == [
+        ["told"], ["told"], [], [], ["blank"], ["spelt"]
+    ]  # fmt: skip
