@@ -1,8 +1,7 @@
-"""Scores of a finished run, each with its signature: what the file is made of that everything above reads."""
+"""Scores of a finished run, each with its signature: the content of metrics.json."""
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import Any
 
@@ -10,14 +9,12 @@ import pandas as pd
 
 from headdiv.analysis.measures import averages, by_place, compare_heads
 from headdiv.core import paths
-from headdiv.core.files import read_json, write_json
-from headdiv.core.provenance import commit, provenance
+from headdiv.core.provenance import commit
 from headdiv.experiments.results import FORMAT
 from headdiv.methods import make_method
 from headdiv.tasks import TASKS
-from headdiv.tasks.base import Run, observed_heads, outputs_path, score, vocabulary_of
+from headdiv.tasks.base import Run, observed_heads, score, vocabulary_of
 from headdiv.tasks.config import RunConfig
-from headdiv.tasks.seq2seq import Seq2Seq
 
 
 def evaluate(run: Run) -> dict[str, Any]:
@@ -28,7 +25,7 @@ def evaluate(run: Run) -> dict[str, Any]:
     """
     record, config = run.record, run.config
     task, last = TASKS[config.kind], record["curve"][-1]
-    search = search_time(run)
+    search = task.search_time(run)
     scores, outputs = task.scores(run), task.outputs_file(run)
     return {
         "format": FORMAT,
@@ -52,51 +49,25 @@ def evaluate(run: Run) -> dict[str, Any]:
     }
 
 
-def search_time(run: Run) -> dict[str, Any] | None:
-    """How long the search of the test set took when its outputs were made; they are made now where they are not there.
-
-    Measured is one pass by the wall clock, the model loaded before, until the texts are written. Nothing is repeated:
-    on a machine that does other things meanwhile the number is noisy.
-
-    Returns:
-        seconds, sentences, sentences_per_second, beam, batch_sentences, device, threads. None for a task whose outputs
-        are not searched word by word, and for outputs that were made before times were kept.
-    """
-    task = TASKS[run.config.kind]
-    if not isinstance(task, Seq2Seq):
-        return None
-    path = outputs_path(run, "search")
-    if not task.outputs_file(run).is_file():
-        began = time.perf_counter()
-        sentences = len(task.outputs(run))
-        seconds = time.perf_counter() - began
-        machine, decode = provenance(run.config.threads, run.device), run.config.decode
-        told = {
-            "seconds": seconds,
-            "sentences": sentences,
-            "sentences_per_second": sentences / seconds,
-            "beam": decode.beam,
-            "batch_sentences": decode.batch_sentences,
-            "device": machine["device"],
-            "threads": machine["threads"],
-        }
-        write_json(path, told)
-    return read_json(path) if path.is_file() else None
-
-
 def examples(run: Run, count: int) -> pd.DataFrame:
     """Inputs, references and outputs of the first ``count`` examples of the test set."""
     return TASKS[run.config.kind].examples(run, count)
 
 
-def apply(run: Run, text: str) -> str:
-    """What a translation, summarisation or language model makes of a text that you type in."""
-    return TASKS[run.config.kind].apply(run, text)
+def apply(run: Run, text: str, other: str | None = None) -> str:
+    """The model's output for a text that is typed in: a translation, a summary, a continuation, an answer.
+
+    Args:
+        run: a finished run.
+        text: what the model reads; in question answering the passage.
+        other: question answering: the question.
+    """
+    return TASKS[run.config.kind].apply(run, text, other)
 
 
 def answer(run: Run, passage: str, question: str) -> str:
-    """What a question-answering model answers to a question that you type in, on a passage that you type in."""
-    return TASKS[run.config.kind].answer(run, passage, question)
+    """What a question-answering model answers to a typed question on a typed passage."""
+    return apply(run, passage, question)
 
 
 def head_measures(run: Run) -> pd.DataFrame:
@@ -112,10 +83,10 @@ def head_measures(run: Run) -> pd.DataFrame:
 
 
 def _heads(run: Run) -> dict[str, Any]:
-    """What the method finds in the model, and measures of the heads on the validation split."""
+    """The method's artifacts, and measures of the heads on the validation split."""
     task, method = TASKS[run.config.kind], make_method(run.config.method)
     observe = partial(observed_heads, task, run.model, run.corpus, "valid", run.config, run.device)
-    vocabulary = max(vocabulary_of(run.corpus)) + 1  # a masked model reads one word more, the blank
+    vocabulary = max(vocabulary_of(run.corpus)) + 1  # a masked model reads one token more, the mask token
     # The second pass is one only for a method that reads it, and far cheaper without attention weights.
     own = method.observed_artifacts(observe(weights=False), vocabulary, partial(task.decode_token, run.corpus))
     return {**method.artifacts(run.model), "measures": by_place(compare_heads(observe())), **own}

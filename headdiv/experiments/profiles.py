@@ -11,6 +11,10 @@ model, training and decoding; the variants come from the paper's own file, and m
           direct-5: {name: deacon, architecture: direct, m: 5}
         methods:
           deacon: {delta_p: 0.05}                      # options for every variant of that method
+
+``plugins`` lists Python files that register tasks and methods of one's own (`headdiv.register`), relative to the
+project's folder; every command, notebook and pipeline step that reads the profile then knows them. A paper's file can
+list them too, and papers of one's own stand in ``papers/<paper>.yaml`` in the project's folder.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from pydantic import Field
 from headdiv.core import paths
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import Settings, Source, check, mistake, nearest
-from headdiv.experiments.papers import load_task
+from headdiv.experiments.papers import load_plugins, load_task
 from headdiv.methods import METHODS, check_method
 from headdiv.nn.config import Sizes
 from headdiv.tasks import TASKS
@@ -51,6 +55,7 @@ class Profile(Settings):
     title: str
     seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
     threads: int = Field(1, ge=1, description="CPU threads of each run")
+    plugins: list[str] = Field(default_factory=list, description="Python files that register tasks and methods")
     experiments: dict[str, Experiment] = Field(min_length=1, description="by <paper>/<task>")
 
 
@@ -68,6 +73,7 @@ class Runs:
         source = Source(paths.profile_file(profile))
         self.name = source.path.stem
         self.profile = check(Profile, source.data, source=source)
+        load_plugins(self.profile.plugins, source)
         self._all: dict[tuple[str, str, int], RunConfig] = {}
         for name, experiment in self.profile.experiments.items():
             self._expand(name, experiment, source)
@@ -80,6 +86,8 @@ class Runs:
             rows, kind = told.variants, told.kind or task
         except ConfigError as error:
             raise mistake(at, str(error), source) from None
+        if kind not in TASKS:
+            raise mistake(at, f"unknown task {kind!r}{nearest(kind, list(TASKS))}", source)
         kinds = TASKS[kind]
         data = check(kinds.Data, experiment.data, (*at, "data"), source)
         check(kinds.Model, experiment.model, (*at, "model"), source)

@@ -1,10 +1,11 @@
-"""The methods, by the name that configurations use. A new one is a file here and a line below."""
+"""The methods, by the name that configurations use; those from outside are added by `headdiv.register`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from headdiv.core.registry import Registry
 from headdiv.core.settings import Settings, Source, check, mistake, nearest
 from headdiv.methods.base import Method
 from headdiv.methods.combined import Combined, conflict, needless, part_names
@@ -17,18 +18,21 @@ from headdiv.methods.moa import Moa
 from headdiv.methods.rotation import DynamicRotation, Rotation
 from headdiv.nn.config import Sizes
 
-METHODS: dict[str, type[Method]] = {
-    "baseline": Method,
-    "deacon": Deacon,
-    "rotation": Rotation,
-    "dynamic-rotation": DynamicRotation,
-    "mixing": Mixing,
-    "disagreement": Disagreement,
-    "dpp": Dpp,
-    "homeostasis": Homeostasis,
-    "moa": Moa,
-    "combined": Combined,
-}
+METHODS: Registry[type[Method]] = Registry(
+    "headdiv.methods",
+    {
+        "baseline": Method,
+        "deacon": Deacon,
+        "rotation": Rotation,
+        "dynamic-rotation": DynamicRotation,
+        "mixing": Mixing,
+        "disagreement": Disagreement,
+        "dpp": Dpp,
+        "homeostasis": Homeostasis,
+        "moa": Moa,
+        "combined": Combined,
+    },
+)
 
 
 def check_method(

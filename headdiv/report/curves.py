@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import cycle
 
 import numpy as np
@@ -14,37 +13,14 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from headdiv.experiments.results import Metrics
 from headdiv.report.groups import by_variant, labels_of, over_seeds
 from headdiv.report.scale import training_size
+from headdiv.tasks import TASKS
+from headdiv.tasks.base import Panel
 
 MARKS = "osD^vP*Xdp<>"
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One measure by epoch."""
-
-    key: str  # of the curve's points
-    label: str
-    unit: str | None = "%"  # None: that of the losses
-    perplexity: bool = False  # e to the power of the measure, on a logarithmic axis
-    unigram: bool = False  # a dashed line where the simplest model is
-
-
-LOSS = Panel("training_loss", "training loss", unit=None)
-VALIDATION_LOSS = Panel("validation_nll", "validation loss", unit=None, unigram=True)
-PANELS = {
-    "translation": (LOSS, VALIDATION_LOSS, Panel("validation_accuracy", "validation token accuracy")),
-    "summarisation": (LOSS, VALIDATION_LOSS, Panel("validation_accuracy", "validation token accuracy")),
-    "qa": (LOSS, VALIDATION_LOSS, Panel("validation_accuracy", "validation accuracy of whole spans")),
-    "lm": (LOSS, Panel("validation_nll", "validation perplexity", "by token", perplexity=True, unigram=True)),
-    "mlm": (
-        LOSS,
-        Panel("validation_nll", "validation perplexity", "by masked token", perplexity=True, unigram=True),
-    ),
-}
-
-
 def draw_curves(profile: str, experiment: str) -> Figure:
-    """Training loss and what fits the task of the validation split, by epoch; means over seeds.
+    """Training loss and the task's measures of the validation split, by epoch; means over seeds.
 
     Raises:
         DataError: no stored results.
@@ -52,7 +28,7 @@ def draw_curves(profile: str, experiment: str) -> Figure:
     groups = by_variant(profile, experiment)
     labels = labels_of(experiment, groups)
     run = next(iter(groups.values()))[0]
-    panels = PANELS[run["kind"]]
+    panels = TASKS[run["kind"]].curves
     figure = Figure(figsize=(3.5 * len(panels), 3.7), layout="constrained")
     axes = figure.subplots(1, len(panels))
     looks = zip(sns.color_palette("colorblind", len(groups)), cycle(MARKS), strict=False)
@@ -77,7 +53,7 @@ def _means(panel: Panel, runs: list[Metrics]) -> np.ndarray:
 
 
 def _finish(ax: Axes, panel: Panel, run: Metrics) -> None:
-    """The simplest model's line, the axes' names and ticks."""
+    """The line of the simplest model, the axes' names and ticks."""
     if panel.unigram:
         level = run["scores"]["unigram_nll"]["value"]
         ax.axhline(np.exp(level) if panel.perplexity else level, color="0.35", lw=1, ls="--", label="frequencies alone")

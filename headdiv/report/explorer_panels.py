@@ -26,17 +26,11 @@ from headdiv.report.formats import plural
 from headdiv.report.groups import KINDS
 from headdiv.report.heads import BLUE, ORANGE, SMALL
 from headdiv.report.show import as_text
+from headdiv.tasks import TASKS
 
 Shown = Figure | Styler | Markdown
 
 WEIGHTS = "Blues"  # from white at 0
-SIDES = {  # by task: what the encoder reads, and the decoder
-    "translation": ("source", "target"),
-    "summarisation": ("document", "summary"),
-    "qa": ("question", "passage"),
-    "lm": ("text", "text"),
-    "mlm": ("text", "text"),
-}
 
 
 def look_at(
@@ -135,11 +129,11 @@ def show_attention(view: View | Markdown) -> Shown:
     drawn = Figure(figsize=(max(size[0], 4.2), max(size[1], 2.4)), layout="constrained")
     ax = drawn.subplots()
     image = ax.imshow(weights, cmap=WEIGHTS, vmin=0, vmax=float(told.weights.max()), interpolation="nearest")
-    kind, encoder_decoder = view.place.split()[0], SIDES[view.run.config.kind]
-    asked, looked = encoder_decoder[kind != "encoder"], encoder_decoder[kind == "decoder"]
+    kind, sides = view.place.split()[0], TASKS[view.run.config.kind].sides
+    queries, keys = sides[kind != "encoder"], sides[kind == "decoder"]
     for axis, side, name, role in (
-        (ax.yaxis, labels[0], asked, "looks"),
-        (ax.xaxis, labels[1], looked, "is looked at"),
+        (ax.yaxis, labels[0], queries, "looks"),
+        (ax.xaxis, labels[1], keys, "is looked at"),
     ):
         step = math.ceil(len(side) / MOST_LABELS)
         turned = {"rotation": 90} if axis is ax.xaxis else {}

@@ -6,7 +6,7 @@ Letters: H heads, k inputs and M columns of a PCA layer's weights w.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -18,24 +18,21 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 from torch import Tensor, nn
 
+from headdiv.analysis.attention_maps import AttentionMap
+from headdiv.analysis.masking import heads_of, masked_heads, masks_without
 from headdiv.analysis.measures import HeadComparison, compare_heads
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.settings import nearest
-from headdiv.experiments.attention_maps import AttentionMap, example_batch, maps_of
-from headdiv.experiments.importance import heads_of, masked_heads, masks_without
+from headdiv.experiments.attention_maps import maps_of
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.running import run_folder
 from headdiv.gha import principal_components
 from headdiv.methods.base import Observed
 from headdiv.methods.deacon import collected_moments, pca_layers
 from headdiv.nn.attention import record_heads
-from headdiv.nn.language_model import IGNORED, fill_in
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Run
 from headdiv.tasks.config import RunConfig
-from headdiv.tasks.lm import LanguageModelling
-from headdiv.tasks.mlm import BLANK, MaskedLanguageModelling
-from headdiv.tasks.qa import QuestionAnswering, best_span, span_log_probabilities
 
 # ---- which runs there are
 
@@ -88,35 +85,6 @@ def _is_trained(config: RunConfig) -> bool:
         return False
 
 
-def example_text(run: Run) -> tuple[str, str | None]:
-    """The first example of the test set as one would type it in: the text, and the question if there is one."""
-    task, corpus = TASKS[run.config.kind], run.corpus
-    if isinstance(task, QuestionAnswering):
-        asked = corpus.test.questions[0]
-        return asked.context, asked.question
-    if isinstance(task, MaskedLanguageModelling):
-        return _first_with_a_blank(run), None
-    if isinstance(task, LanguageModelling):
-        return _first_words(run), None
-    return corpus.test.text[0][0], None
-
-
-def _first_with_a_blank(run: Run) -> str:
-    """Of the first test window with one, what belongs to one document."""
-    (text,) = TASKS[run.config.kind].examples(run, 1)["text"]
-    return next(part for part in text.split(run.corpus.bpe.decode([run.corpus.bpe.end])) if BLANK in part).strip()
-
-
-SHOWN_TOKENS = 24  # of a language model's test text
-
-
-def _first_words(run: Run) -> str:
-    """The beginning of the first test document."""
-    bpe, window = run.corpus.bpe, run.corpus.test.windows[0]
-    tokens = window[(window != IGNORED) & (np.cumsum(window == bpe.end) <= 1) & (window != bpe.end)]
-    return bpe.decode(tokens[: min(SHOWN_TOKENS, run.config.data.context // 2)].tolist())
-
-
 # ---- what is looked at
 
 
@@ -154,7 +122,7 @@ class View:
     @cached_property
     def batch(self) -> Any:
         """The text as a batch of one example; searched for the model's own output once."""
-        return example_batch(self.run, self.text, self.other)
+        return TASKS[self.run.config.kind].example_batch(self.run, self.text, self.other)
 
     def attention(self) -> AttentionMap:
         """Of all heads of the module."""
@@ -175,8 +143,8 @@ def view_of(
         DataError: the model has no such place or head.
     """
     if text is None:
-        text, question = example_text(run)
-        other = question if other is None else other
+        text, second = TASKS[run.config.kind].example_text(run)
+        other = second if other is None else other
     return View(run, text, other, list(heads_of(run.model))[-1] if place is None else place, head)
 
 
@@ -234,71 +202,34 @@ def clustered(likeness: np.ndarray) -> np.ndarray:
 
 # ---- what a head is for
 
-OUTPUTS = {  # by task
-    "translation": "translation",
-    "summarisation": "summary",
-    "qa": "answer",
-    "lm": "goes on",
-    "mlm": "filled-in text",
-}
-NEW_TOKENS = 20  # of a text that is continued
-
 
 @torch.no_grad()
 def masking(view: View) -> pd.DataFrame:
-    """What masking the head changes: two lines, with all heads and without this one, the neighbours left alone.
+    """The output with all heads and without this one, its neighbours left alone: two lines.
 
-    Columns: what the model makes of the text, and how much it believes in what it makes of it with all heads. That is
-    the mean log-probability of that output (or of ``view.other``, where the decoder is given one), in nats a token,
-    an answer or a masked token; of a language model the loss on the text itself, in nats a token.
+    Columns: the output for the text, and the mean log-probability of the output that all heads give (or of
+    ``view.other``, where the decoder is given one), in nats a token, an answer or a masked token; of a language model
+    the loss on the text itself, in nats a token.
 
     Raises:
         DataError: a text without anything to predict.
     """
-    task, batch = TASKS[view.run.config.kind], _to_predict(view)
-    is_loss = isinstance(task, LanguageModelling)
-    given = view.other is not None and not isinstance(task, QuestionAnswering)
-    of = "the output given" if given else f"all heads' {OUTPUTS[view.run.config.kind]}"
-    column = f"loss on the text ({task.unit})" if is_loss else f"log-probability of {of} ({task.unit})"
+    run, task = view.run, TASKS[view.run.config.kind]
+    batch = task.expect_output(run, view.batch)
+    given = view.other is not None and not task.second_is_input
+    of = "the output given" if given else f"all heads' {task.output}"
+    column = f"loss on the text ({task.unit})" if task.predicts_text else f"log-probability of {of} ({task.unit})"
     lines = {
         "all heads": {},
-        f"without {view.place}, head {view.head}": masks_without(view.run.model, [(view.place, view.head)]),
+        f"without {view.place}, head {view.head}": masks_without(run.model, [(view.place, view.head)]),
     }
     rows = []
     for masks in lines.values():
-        with masked_heads(view.run.model, masks):
-            losses = task.loss(view.run.model, view.run.model.output_weight, batch)
+        with masked_heads(run.model, masks):
+            losses = task.loss(run.model, run.model.output_weight, batch)
             nll = losses.nll.item() / losses.count
-            rows.append([_made_of(view), nll if is_loss else -nll])
-    return pd.DataFrame(rows, index=list(lines), columns=[OUTPUTS[view.run.config.kind], column])
-
-
-def _made_of(view: View) -> str:
-    task = TASKS[view.run.config.kind]
-    if isinstance(task, QuestionAnswering):
-        return task.answer(view.run, view.text, view.other)
-    if isinstance(task, LanguageModelling):
-        new_tokens = min(NEW_TOKENS, view.run.config.data.context // 2)
-        return task.apply(view.run, view.text, new_tokens)[len(view.text) :]
-    return task.apply(view.run, view.text)
-
-
-def _to_predict(view: View) -> Any:
-    """The text as a batch in which what the model makes of it with all heads is what is to be predicted."""
-    run, batch, task = view.run, view.batch, TASKS[view.run.config.kind]
-    if isinstance(task, QuestionAnswering):
-        log_p = span_log_probabilities(run.model(batch), run.model.output_weight, batch)
-        return batch.with_target(best_span(log_p, run.config.decode.max_answer_words))
-    if isinstance(task, MaskedLanguageModelling):
-        blank = batch.inputs == run.corpus.bpe.size
-        asked = replace(batch, targets=batch.targets.masked_fill(blank, 0))  # a place is asked for, not a token
-        filled = batch.targets.clone()
-        filled[blank] = fill_in(run.model, asked)
-        batch = replace(batch, targets=filled)
-    if isinstance(task, LanguageModelling | MaskedLanguageModelling) and not (batch.targets != IGNORED).any():
-        expected = f"one {BLANK} at least" if isinstance(task, MaskedLanguageModelling) else "one token at least"
-        raise DataError(f"a text without anything to predict: expected {expected}")
-    return batch
+            rows.append([task.response(run, view.text, view.other), nll if task.predicts_text else -nll])
+    return pd.DataFrame(rows, index=list(lines), columns=[task.output, column])
 
 
 # ---- PCA weights and components

@@ -7,22 +7,13 @@ from statistics import mean, stdev
 from typing import Any
 
 from headdiv.experiments.claims import ledger as claims
-from headdiv.experiments.importance import OF_LOSS, SCORES
-from headdiv.experiments.papers import Column, task_of
+from headdiv.experiments.papers import task_of
 from headdiv.experiments.results import RunResult, with_results
 from headdiv.report.formats import as_printed, enough, plural, signed
 from headdiv.report.scale import TOY, scale, toy
+from headdiv.tasks import TASKS
 
 BASELINE = "baseline"
-# What an experiment is judged by. Perplexity is the papers' column, of the validation split.
-MAIN = {kind: "perplexity" if name == OF_LOSS else name for kind, name in SCORES.items()}
-# Where a paper has no column for it.
-COLUMNS = {
-    "bleu": Column(label="BLEU", unit="", better="higher", digits=2),
-    "rougeL": Column(label="ROUGE-L", unit="", better="higher", digits=2),
-    "f1": Column(label="F1", unit="%", better="higher", digits=2),
-    "perplexity": Column(label="Perplexity", unit="", better="lower", digits=2),
-}
 
 
 @dataclass(frozen=True)
@@ -161,14 +152,15 @@ def findings(profile: str) -> list[Finding]:
 
 
 def _finding(profile: str, experiment: str, runs: list[RunResult]) -> Finding:
-    task, name = task_of(experiment), MAIN[runs[0]["kind"]]
+    task, main = task_of(experiment), TASKS[runs[0]["kind"]].main_score
+    name = main.name
     scored: dict[str, Scored] = {}
     for variant in dict.fromkeys(run["variant"] for run in runs):
         values = {run["seed"]: run["scores"][name]["value"] for run in runs if run["variant"] == variant}
         known = task.variants.get(variant)
         paper = known.reported.get(name) if known else None
         scored[variant] = Scored(known.label if known else variant, values, paper)
-    column = task.columns.get(name) or COLUMNS[name]
+    column = task.columns.get(name) or main
     lower = column.better == "lower"
     others = sorted(
         (one for key, one in scored.items() if key != BASELINE), key=lambda one: one.value, reverse=not lower

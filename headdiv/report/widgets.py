@@ -12,12 +12,11 @@ from IPython.display import Markdown
 from matplotlib.figure import Figure
 from pandas.io.formats.style import Styler
 
+from headdiv.analysis.masking import heads_of
 from headdiv.core import progress
 from headdiv.core.errors import HeaddivError
-from headdiv.experiments.importance import heads_of
 from headdiv.experiments.running import load_run
 from headdiv.report.explorer_panels import (
-    SIDES,
     Shown,
     look_at,
     show_attention,
@@ -25,7 +24,8 @@ from headdiv.report.explorer_panels import (
     show_likeness,
     show_masking,
 )
-from headdiv.report.explorer_view import MEASURES, View, example_text, run_label, trained_runs, view_of
+from headdiv.report.explorer_view import MEASURES, View, run_label, trained_runs, view_of
+from headdiv.tasks import TASKS
 from headdiv.tasks.base import Run
 
 DPI = 90  # of figures in a panel
@@ -100,11 +100,10 @@ class Explorer(ipywidgets.VBox):
 
     def _begin(self, view: View) -> None:
         """Every control at a view."""
-        reads, makes = SIDES[view.run.config.kind]
-        asks = view.run.config.kind == "qa"
-        self.text.description, self.other.description = (makes, reads) if asks else (reads, makes)
-        self.other.placeholder = "" if asks else "the model's own, where this is empty"
-        self.other.layout.display = "none" if reads == makes else None
+        task = TASKS[view.run.config.kind]
+        self.text.description, self.other.description = (*task.texts, "")[:2]
+        self.other.placeholder = "" if task.second_is_input else "the model's own, where this is empty"
+        self.other.layout.display = "none" if len(task.texts) == 1 else None
         self.text.value, self.other.value = view.text, view.other or ""
         self._follow(view.run, view.place, view.head)
 
@@ -141,7 +140,9 @@ class Explorer(ipywidgets.VBox):
     def _change_run(self, old: str) -> None:
         """The text stays if the new run's task reads the same kind of text, and was not the old one's example."""
         before, run = self._loaded.get(old), self._run()
-        typed = before is not None and (self.text.value, self._other()) != example_text(before)
+        typed = before is not None and (self.text.value, self._other()) != TASKS[before.config.kind].example_text(
+            before
+        )
         if not typed or before.config.kind != run.config.kind:
             self._begin(view_of(run, place=self._kept_place(run)))
         else:

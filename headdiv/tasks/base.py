@@ -1,18 +1,35 @@
-"""What the trainer and the evaluation ask of a task: its data, its model, its loss, its scores."""
+"""What a task is: its data, model, loss and scores, and how results, figures and the explorer present it.
+
+To add a task, write one class after `Task`, in any file, and hand an instance to `headdiv.register`. The class says
+
+1. what can be configured: ``Data`` (after `headdiv.data.config.DataConfig`), ``Model``, ``Decode``;
+2. how a corpus is loaded, a model built, batches made, a loss taken: the abstract methods. A corpus has
+   ``statistics`` (JSON): ``vocabulary`` by side, ``refused`` records by reason, and for "train", "valid" and "test"
+   the number of ``examples``; of "valid" also ``unigram_nll``, what the simplest model would reach, which
+   `headdiv check` holds every run against;
+3. what it is called in tables and figures: the attributes;
+4. what can be done with a text that is typed in: `apply`, `example_batch`, `example_text`. Without these the task
+   trains and is scored all the same, and attention maps and the explorer say that they are lacking.
+
+An experiment needs a table too: ``papers/<paper>.yaml`` in the project's folder, with the keys of the files in
+``headdiv/experiments/papers`` and, under ``plugins``, the task's file. Any profile can then name ``<paper>/<task>``.
+"""
 
 from __future__ import annotations
 
+import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from headdiv.core import distributed
+from headdiv.core.errors import DataError
 from headdiv.core.files import short_hash
 from headdiv.core.settings import Settings, Source
 from headdiv.data.config import DataConfig
@@ -26,6 +43,40 @@ from headdiv.training.feeds import Feed
 
 CorpusT = TypeVar("Corpus")
 Score = dict[str, Any]  # value, unit, signature
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A measure by epoch: one panel of the figure of learning curves."""
+
+    key: str  # of the curve's points
+    label: str
+    unit: str | None = "%"  # None: that of the losses
+    perplexity: bool = False  # e to the power of the measure, on a logarithmic axis
+    unigram: bool = False  # a dashed line at the level of the simplest model
+
+
+TRAINING_LOSS = Panel("training_loss", "training loss", unit=None)
+VALIDATION_LOSS = Panel("validation_nll", "validation loss", unit=None, unigram=True)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Something that is cut at a length, and what captions call it."""
+
+    share: str  # key of each split's statistics: the share of texts that were cut
+    what: str  # "articles"
+    limit: str  # key of the data's configuration: how many words are left
+
+
+@dataclass(frozen=True)
+class MainScore:
+    """The score that variants are compared by, and its column where a paper has none."""
+
+    name: str  # among `Task.scores`
+    label: str
+    better: Literal["higher", "lower"] = "higher"
+    digits: int = 2  # decimals
 
 
 def outputs_path(run: Run, name: str) -> Path:
@@ -56,21 +107,57 @@ class Run:
 
 
 class Task(ABC, Generic[CorpusT]):
-    """One kind of task. Without state: everything is handed in."""
+    """One kind of task. Without state: everything is handed in.
 
-    Data: type[DataConfig]
-    Model: type[Sizes]
-    Decode: type[Settings]
-    unit: str  # of losses: nats for each …
-    accuracy: str  # what the accuracy is the share of
-    unigram: str  # what the loss of the simplest model is
-    curves_caption = (  # under the figure of its learning curves
-        "Training loss (mean over an epoch, dropout on), validation loss and validation accuracy after each epoch."
+    Attributes:
+        name: what papers and `RunConfig.kind` call it.
+        Data: the keys of ``data`` in a profile; likewise Model and Decode.
+        unit: of losses: "nats/token".
+        accuracy: what the accuracy is the share of.
+        unigram: what the loss of the simplest model is.
+        main_score: what variants are compared by.
+        curves: panels of the figure of learning curves.
+        curves_caption: what that figure shows.
+        example_noun: what the data's examples are called, in the plural.
+        batch_unit: what ``train.tokens_per_batch`` counts.
+        cuts: texts that are cut at a length.
+        mentioned: counts among a split's statistics that a caption mentions where they are above 0.
+        sides: what the encoder reads, and what the decoder reads; the same twice for a model of one stack.
+        texts: what is typed in: the text, and the second one if there is any.
+        second_is_input: the second text is read as well (a question); otherwise it is the output that is looked at,
+            the model's own where it is left out.
+        output: what the model's output is called.
+        predicts_text: what is predicted of a typed text is the text itself and not the output.
+    """
+
+    name: ClassVar[str]
+    Data: ClassVar[type[DataConfig]]
+    Model: ClassVar[type[Sizes]]
+    Decode: ClassVar[type[Settings]]
+    unit: ClassVar[str]
+    accuracy: ClassVar[str]
+    unigram: ClassVar[str]
+    main_score: ClassVar[MainScore]
+    curves: ClassVar[tuple[Panel, ...]] = (TRAINING_LOSS, VALIDATION_LOSS)
+    curves_caption: ClassVar[str] = (
+        "Training loss (mean over an epoch, dropout on) and validation loss after each epoch; dashed: what "
+        "frequencies alone give."
     )
+    example_noun: ClassVar[str] = "examples"
+    batch_unit: ClassVar[str] = "tokens"
+    cuts: ClassVar[tuple[Cut, ...]] = ()
+    mentioned: ClassVar[Mapping[str, str]] = {}
+    sides: ClassVar[tuple[str, str]] = ("text", "text")
+    texts: ClassVar[tuple[str, ...]] = ("text",)
+    second_is_input: ClassVar[bool] = False
+    output: ClassVar[str] = "output"
+    predicts_text: ClassVar[bool] = False
+
+    # ---- data and model
 
     @abstractmethod
     def check_data(self, config: Any, at: tuple[str, ...] = ("data",), source: Source | None = None) -> None:
-        """Hold the data's part of a configuration against what there is; raises ConfigError."""
+        """Check the data's part of a configuration against the files there are; raises ConfigError."""
 
     @abstractmethod
     def load(self, config: Any) -> CorpusT:
@@ -84,6 +171,8 @@ class Task(ABC, Generic[CorpusT]):
     def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> nn.Module:
         """The model, not yet initialised."""
 
+    # ---- training
+
     @abstractmethod
     def feed(self, corpus: CorpusT, config: RunConfig) -> Feed:
         """The training batches."""
@@ -94,40 +183,114 @@ class Task(ABC, Generic[CorpusT]):
 
     @abstractmethod
     def loss(self, model: Callable[[Any], Tensor], weight: Tensor, batch: Any, smoothing: float = 0.0) -> Losses:
-        """What the model makes of a batch; ``weight`` is its output weight."""
-
-    def special_tokens(self, batch: Any) -> dict[str, tuple[Tensor, Tensor]]:
-        """By kind of attention, which rows hold a mark instead of a word: (T,) of the queries, (T',) of the keys."""
-        return {}
+        """Loss and accuracy of the model on a batch; ``weight`` is its output weight."""
 
     def epoch_scores(
         self, model: nn.Module, corpus: CorpusT, config: RunConfig, device: torch.device | str
     ) -> dict[str, float]:
-        """What is scored after every epoch beside the losses, by its name in the curve; the same on every rank.
+        """Scores after every epoch beside the losses, by their names in the curve; the same on every rank.
 
-        It must draw nothing at random: the training goes on behind it.
+        It must draw no random numbers: the training goes on after it.
         """
         return {}
 
+    # ---- tokens
+
+    def special_tokens(self, batch: Any) -> dict[str, tuple[Tensor, Tensor]]:
+        """By kind of attention, which rows hold a special token: (T,) of the queries, (T',) of the keys."""
+        return {}
+
     def words(self, batch: Any) -> dict[str, Tensor]:
-        """By kind of attention, the index of the word that each query stands for: (T,)."""
+        """By kind of attention, the index of the token that each query stands for: (T,)."""
         return {}
 
     def decode_token(self, corpus: CorpusT, kind: str, index: int) -> str:
-        """How such a word is printed; by its index where a task has no better way."""
+        """A token as text; its index where a task has no better way."""
         return str(index)
+
+    # ---- results
 
     @abstractmethod
     def scores(self, run: Run) -> dict[str, Score]:
-        """What the task is scored by, with signatures; outputs are kept beside the model."""
+        """The task's scores with units and signatures; outputs are kept beside the model."""
+
+    @property
+    def test_score_name(self) -> str:
+        """Name of `test_score`."""
+        return self.main_score.name
+
+    def test_score(self, run: Run) -> Score:
+        """The score on the test set that masked heads are judged by: `main_score`.
+
+        The model is searched anew; outputs that are kept beside it are neither read nor written.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            return self.scores(replace(run, folder=Path(folder)))[self.test_score_name]
+
+    def search_time(self, run: Run) -> dict[str, Any] | None:
+        """How long the search of the test set's outputs took; None for a task without a search word by word."""
+        return None
 
     def outputs_file(self, run: Run) -> Path | None:
-        """Where the test set's outputs lie beside the model: JSON; None for a task without."""
+        """The test set's outputs, JSON beside the model; None for a task without."""
         return None
 
     @abstractmethod
     def examples(self, run: Run, count: int) -> pd.DataFrame:
         """A few inputs and outputs of the test set."""
+
+    def training_size(self, data: Mapping[str, Any], statistics: Mapping[str, Any]) -> str:
+        """How much is learnt from: "29,000 training pairs".
+
+        Args:
+            data: configuration of the data.
+            statistics: of the corpus.
+        """
+        return f"{statistics['train']['examples']:,} training {self.example_noun}"
+
+    # ---- texts that are typed in
+
+    def apply(self, run: Run, text: str, second: str | None = None) -> str:
+        """The model's output for a text that is typed in.
+
+        Args:
+            run: a finished run.
+            text: the first of `texts`.
+            second: the second of `texts`, where that is read as well.
+
+        Raises:
+            DataError: the task has no use for typed texts, or for these.
+        """
+        raise DataError(f"{self.name}: this task has no output for a text that is typed in")
+
+    def response(self, run: Run, text: str, second: str | None = None) -> str:
+        """The output as the explorer shows it: without the text itself."""
+        return self.apply(run, text, second)
+
+    def example_batch(self, run: Run, text: str, second: str | None = None) -> Any:
+        """A typed text as a batch of one example, laid out as the task lays out its own, on the run's device.
+
+        Args:
+            run: a finished run.
+            text: the first of `texts`.
+            second: the second; an output (`second_is_input` is false) is the model's own where left out.
+
+        Raises:
+            DataError: texts that cannot be laid out.
+        """
+        raise DataError(f"{self.name}: this task cannot read a text that is typed in")
+
+    def example_text(self, run: Run) -> tuple[str, str | None]:
+        """The first example of the test set as one would type it in: the text, and the second one if it is read."""
+        raise DataError(f"{self.name}: this task has no example text")
+
+    def expect_output(self, run: Run, batch: Any) -> Any:
+        """An example batch in which the model's own output (or the text, see `predicts_text`) is to be predicted.
+
+        Raises:
+            DataError: there is nothing to predict.
+        """
+        return batch
 
 
 def vocabulary_of(corpus: Any) -> tuple[int, ...]:
@@ -150,7 +313,7 @@ def observed_heads(
     device: torch.device | str,
     weights: bool = True,
 ) -> Iterator[Observed]:
-    """What the heads do, batch by batch of a split, nothing dropped out; with several ranks, this one's share.
+    """The heads' records, batch by batch of a split, without dropout; with several ranks, this one's share.
 
     Attention weights are left out unless ``weights``.
     """

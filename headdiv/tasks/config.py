@@ -16,25 +16,12 @@ from headdiv.training.config import TrainConfig
 RECIPE = 2  # raised whenever a change of the code changes what a configuration trains to
 
 
-class SpanConfig(Settings):
-    """How an answer is chosen in its passage."""
-
-    max_answer_words: int = Field(30, ge=1, description="longest answer")
-
-
-class TimingConfig(Settings):
-    """How the time of inference is measured: greedy, one text, keys and values cached."""
-
-    prompt_tokens: int = Field(16, ge=1, description="tokens read before the clock starts")
-    new_tokens: int = Field(64, ge=1, description="tokens written and timed")
-
-
 class RunConfig(Settings):
     """One variant of one paper's task with one seed."""
 
     paper: str
     task: str = Field(description="the paper's task: a name in its file")
-    kind: str = Field(description="what kind of task that is: translation, summarisation, qa, lm, mlm")
+    kind: str = Field(description="name of the task: translation, summarisation, qa, lm, mlm, or a registered one")
     variant: str
     data: SerializeAsAny[DataConfig]
     model: SerializeAsAny[Sizes] = ModelConfig()
@@ -47,11 +34,11 @@ class RunConfig(Settings):
     @property
     def hash(self) -> str:
         """Equal for all runs that train the same thing: what is left out is names, and the search of outputs."""
-        told = self.model_dump(mode="json", exclude={"paper", "task", "variant", "decode"})
-        del told["train"]["checkpoint_seconds"]
-        if not told["train"]["epoch_scores"]:  # came later: what was trained before it is what it was
-            del told["train"]["epoch_scores"]
-        return short_hash({"recipe": RECIPE, **told})
+        settings = self.model_dump(mode="json", exclude={"paper", "task", "variant", "decode"})
+        del settings["train"]["checkpoint_seconds"]
+        if not settings["train"]["epoch_scores"]:  # a later key: without it a run is what it was before
+            del settings["train"]["epoch_scores"]
+        return short_hash({"recipe": RECIPE, **settings})
 
 
 def first_difference(one: dict[str, Any], other: dict[str, Any], sections: Iterable[str]) -> str | None:

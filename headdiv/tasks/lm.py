@@ -7,18 +7,19 @@ import statistics
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import pandas as pd
+from pydantic import Field
 from torch import Tensor
 
 from headdiv.core import distributed
-from headdiv.core.errors import ConfigError
-from headdiv.core.settings import Source, mistake, nearest
-from headdiv.data import cache as sources
+from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.settings import Settings, Source, mistake, nearest
+from headdiv.data import cache
 from headdiv.data.config import LMData
 from headdiv.data.corpora.lm import LMCorpus, load_lm, open_stream
 from headdiv.data.corpora.masking import MaskedStream
@@ -29,19 +30,28 @@ from headdiv.nn.config import LMConfig
 from headdiv.nn.language_model import IGNORED, LanguageModel, Windows, continue_text, likeliest_tokens, make_windows
 from headdiv.nn.losses import Losses, linear_cross_entropy
 from headdiv.nn.transformer import ModuleFactory
-from headdiv.tasks.base import Run, Score, Task, held_out_loss, score
-from headdiv.tasks.config import RunConfig, TimingConfig
+from headdiv.tasks.base import TRAINING_LOSS, MainScore, Panel, Run, Score, Task, held_out_loss, score
+from headdiv.tasks.config import RunConfig
 from headdiv.training.feeds import Feed
 
-EVALUATION_TOKENS = 8000  # of a batch when nothing is learnt
+EVALUATION_TOKENS = 8000  # of a batch without training
 REPEATS = 5  # of the timed continuation
 WITHIN = 0.01  # of the best perplexity: where a run counts as converged
+EXAMPLE_TOKENS = 24  # of the explorer's example text
+RESPONSE_TOKENS = 20  # of a continuation in the explorer
 
 StreamCorpus = TypeVar("Text", bound=LMCorpus)
 
 
+class TimingConfig(Settings):
+    """How the time of inference is measured: greedy, one text, keys and values cached."""
+
+    prompt_tokens: int = Field(16, ge=1, description="tokens read before the clock starts")
+    new_tokens: int = Field(64, ge=1, description="tokens written and timed")
+
+
 class StreamFeed:
-    """Batches of windows from a stream; with several ranks each takes every so-manieth window."""
+    """Batches of windows from a stream; of each batch a rank takes the windows ``[rank::world]``."""
 
     def __init__(
         self,
@@ -91,10 +101,14 @@ class StreamTask(Task[StreamCorpus]):
     """What tasks on a stream of text have in common: its batches and those of held-out windows, and the loss."""
 
     Model = LMConfig
+    main_score = MainScore("perplexity", "Perplexity", better="lower")  # of the validation split, as papers report it
+    example_noun = "documents"
+    test_score_name = "test_perplexity"
+    nothing_to_predict: ClassVar[str]  # what a text must have, so that there is something to predict
 
     def check_data(self, config: LMData, at: tuple[str, ...] = ("data",), source: Source | None = None) -> None:
         """Files of one's own, or the toy; the mixture's sources must be SlimPajama's."""
-        sources.check_data(config, ["examples"], at, source)
+        cache.check_data(config, ["examples"], at, source)
         for name in config.mixture or {}:
             if name not in SLIMPAJAMA:
                 raise mistake((*at, "mixture", name), f"unknown source{nearest(name, list(SLIMPAJAMA))}", source)
@@ -150,19 +164,51 @@ class StreamTask(Task[StreamCorpus]):
         sums = linear_cross_entropy(hidden, weight, targets, smoothing)
         return Losses(*sums, count=len(targets), tokens=len(targets))
 
+    def test_score(self, run: Run) -> Score:
+        """Perplexity on the test split, which needs no outputs."""
+        nll = held_out_loss(self, run.model, run.corpus, "test", run.config, run.device)["nll"]
+        return score(math.exp(min(nll, 700.0)), "", f"exp({self.unit}), e^700 at most; test split")
+
+    def training_size(self, data: Mapping[str, Any], statistics: Mapping[str, Any]) -> str:
+        """ "100,000 tokens of text an epoch"."""
+        return f"{data['epoch_tokens']:,} tokens of text an epoch"
+
+    def example_batch(self, run: Run, text: str, second: str | None = None) -> Windows:
+        """See `Task`: one window, which begins with the special token of a document's beginning."""
+        if second is not None:
+            raise DataError("a language model reads one text, found two")
+        return self.typed_window(run, text).to(run.device)
+
+    @abstractmethod
+    def typed_window(self, run: Run, text: str) -> Windows:
+        """The window of `example_batch`."""
+
+    def expect_output(self, run: Run, batch: Windows) -> Windows:
+        """See `Task`: the targets are there already."""
+        if not (batch.targets != IGNORED).any():
+            raise DataError(f"a text without anything to predict: expected one {self.nothing_to_predict} at least")
+        return batch
+
 
 class LanguageModelling(StreamTask[LMCorpus]):
     """Language modelling, scored by perplexity."""
 
+    name = "lm"
     Data = LMData
     Decode = TimingConfig
     unit = "nats/token"
     accuracy = "share of tokens that are the likeliest, given those before them"
     unigram = "every token by its frequency in the documents that the tokeniser is trained on"
-    curves_caption = (
-        "Training loss (mean over an epoch, dropout on) and validation perplexity by token, on a logarithmic "
-        "axis, after each epoch; dashed: what the tokens' frequencies alone give."
+    curves = (
+        TRAINING_LOSS,
+        Panel("validation_nll", "validation perplexity", "by token", perplexity=True, unigram=True),
     )
+    curves_caption = (
+        "Training loss (mean over an epoch, dropout on) and validation perplexity by token, on a logarithmic axis, "
+        "after each epoch; dashed: what the tokens' frequencies alone give."
+    )
+    output, predicts_text = "goes on", True
+    nothing_to_predict = "token"
 
     def load(self, config: LMData) -> LMCorpus:
         """See `Task`."""
@@ -187,14 +233,14 @@ class LanguageModelling(StreamTask[LMCorpus]):
 
     def scores(self, run: Run) -> dict[str, Score]:
         """Perplexity by token and by word, bits per byte, of both held-out splits; cost; convergence."""
-        told = {}
+        found = {}
         for split, nll in (
             ("valid", run.record["curve"][-1]["validation_nll"]),
             ("test", held_out_loss(self, run.model, run.corpus, "test", run.config, run.device)["nll"]),
         ):
-            told |= text_measures(nll, getattr(run.corpus, split), "" if split == "valid" else "test_", split)
+            found |= text_measures(nll, getattr(run.corpus, split), "" if split == "valid" else "test_", split)
         milliseconds, how = self.milliseconds_a_token(run)
-        return told | {
+        return found | {
             "training_days": score(
                 run.record["cost"]["training_seconds"] / 86400,
                 "days",
@@ -226,14 +272,31 @@ class LanguageModelling(StreamTask[LMCorpus]):
             began = time.perf_counter()
             deque(tokens, maxlen=0)
             seconds.append((time.perf_counter() - began) / new)
-        return 1000 * statistics.median(seconds), f"{new} tokens behind {read}"
+        return 1000 * statistics.median(seconds), f"{new} tokens after {read}"
 
-    def apply(self, run: Run, text: str, new_tokens: int = 40) -> str:
-        """A text, typed in, and its likeliest continuation."""
+    def apply(self, run: Run, text: str, second: str | None = None, new_tokens: int = 40) -> str:
+        """A text that is typed in, with its likeliest continuation; ``second`` is not read."""
         bpe = run.corpus.bpe
         room = run.config.data.context - new_tokens  # what is longer is read from its end
         prompt = [bpe.end, *bpe.encode_batch([text])[0]][-room:]
         return text + bpe.decode(continue_text(run.model, prompt, new_tokens))
+
+    def response(self, run: Run, text: str, second: str | None = None) -> str:
+        """The continuation alone."""
+        new_tokens = min(RESPONSE_TOKENS, run.config.data.context // 2)
+        return self.apply(run, text, new_tokens=new_tokens)[len(text) :]
+
+    def typed_window(self, run: Run, text: str) -> Windows:
+        """See `StreamTask`; of a text that is longer than the model's context, its end."""
+        bpe, data = run.corpus.bpe, run.config.data
+        tokens = [bpe.end, *bpe.encode_batch([text])[0]][-data.context :]
+        return self.lay_out(np.array([[*tokens, IGNORED]]), run.corpus, data)
+
+    def example_text(self, run: Run) -> tuple[str, str | None]:
+        """The beginning of the first test document."""
+        bpe, window = run.corpus.bpe, run.corpus.test.windows[0]
+        tokens = window[(window != IGNORED) & (np.cumsum(window == bpe.end) <= 1) & (window != bpe.end)]
+        return bpe.decode(tokens[: min(EXAMPLE_TOKENS, run.config.data.context // 2)].tolist()), None
 
     def examples(self, run: Run, count: int) -> pd.DataFrame:
         """The first words of test windows, how they go on, and how the model goes on."""
@@ -242,8 +305,8 @@ class LanguageModelling(StreamTask[LMCorpus]):
         rows = []
         for window in run.corpus.test.windows[:count]:
             tokens = window[window != IGNORED].tolist()
-            marks = [i for i, token in enumerate(tokens[:size]) if token == bpe.end]
-            begin = marks[-1] if marks and run.config.data.boundaries else 0  # a model with boundaries sees no further
+            ends = [i for i, token in enumerate(tokens[:size]) if token == bpe.end]
+            begin = ends[-1] if ends and run.config.data.boundaries else 0  # a model with boundaries sees no further
             text, rest = tokens[begin : begin + size], tokens[begin + size : begin + 2 * size]
             if rest:
                 written = continue_text(run.model, text, len(rest))

@@ -1,4 +1,4 @@
-"""Masked language modelling: tokens that are hidden from the model, from what stands before and behind them."""
+"""Masked language modelling: tokens that are hidden from the model, from those before and after them."""
 
 from __future__ import annotations
 
@@ -19,27 +19,36 @@ from headdiv.data.tokenization.bpe import Bpe
 from headdiv.nn.language_model import IGNORED, MaskedModel, Windows, fill_in, make_masked_windows
 from headdiv.nn.losses import Losses
 from headdiv.nn.transformer import ModuleFactory
-from headdiv.tasks.base import Run, Score, held_out_loss, score
+from headdiv.tasks.base import TRAINING_LOSS, Panel, Run, Score, held_out_loss, score
 from headdiv.tasks.config import RunConfig
 from headdiv.tasks.lm import StreamTask
 
-BLANK = "[MASK]"
-BLANKS = re.compile(rf" ?{re.escape(BLANK)}")  # an entry of the encoding begins with the space before its word
+MASK_TOKEN = "[MASK]"
+MASK_TOKENS = re.compile(
+    rf" ?{re.escape(MASK_TOKEN)}"
+)  # an entry of the encoding begins with the space before its word
 SHOWN_TOKENS = 48  # of a window, as an example
 
 
 class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
     """Masked language modelling, scored by perplexity on the tokens that are to be predicted."""
 
+    name = "mlm"
     Data = MLMData
-    Decode = Settings  # nothing to choose: each blank is filled on its own
+    Decode = Settings  # without keys: each mask token is filled in on its own
     unit = "nats/masked token"
     accuracy = "share of masked tokens that are the likeliest, given all around them"
     unigram = "every masked token by its frequency in the documents that the tokeniser is trained on"
-    curves_caption = (
-        "Training loss (mean over an epoch, dropout on) and validation perplexity by masked token, on a "
-        "logarithmic axis, after each epoch; dashed: what the tokens' frequencies alone give."
+    curves = (
+        TRAINING_LOSS,
+        Panel("validation_nll", "validation perplexity", "by masked token", perplexity=True, unigram=True),
     )
+    curves_caption = (
+        "Training loss (mean over an epoch, dropout on) and validation perplexity by masked token, on a logarithmic "
+        "axis, after each epoch; dashed: what the tokens' frequencies alone give."
+    )
+    output = "filled-in text"
+    nothing_to_predict = MASK_TOKEN
 
     def load(self, config: MLMData) -> MaskedCorpus:
         """See `Task`."""
@@ -69,8 +78,8 @@ class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
         return replace(super().loss(model, weight, batch, smoothing), tokens=len(batch.inputs))
 
     def decode_token(self, corpus: MaskedCorpus, kind: str, index: int) -> str:
-        """A token, or the blank that is read in its place."""
-        return BLANK if index == corpus.bpe.size else super().decode_token(corpus, kind, index)
+        """A token, or the mask token that is read in its place."""
+        return MASK_TOKEN if index == corpus.bpe.size else super().decode_token(corpus, kind, index)
 
     def scores(self, run: Run) -> dict[str, Score]:
         """Perplexity and accuracy on the masked tokens of both held-out splits."""
@@ -79,8 +88,8 @@ class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
         test = held_out_loss(self, run.model, run.corpus, "test", run.config, run.device)
         return _measures(valid, run, "valid", "") | _measures(test, run, "test", "test_")
 
-    def apply(self, run: Run, text: str) -> str:
-        """A text, typed in, with each ``[MASK]`` replaced by its likeliest token, all at once.
+    def apply(self, run: Run, text: str, second: str | None = None) -> str:
+        """A typed text with each ``[MASK]`` replaced by its likeliest token, all at once; ``second`` is not read.
 
         A space before it goes with it, since a word's token brings its own.
 
@@ -88,31 +97,49 @@ class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
             DataError: there is none, or the text is longer than the model's context.
         """
         bpe = run.corpus.bpe
-        read = np.array([blanked(run, text)])
-        blank = read == bpe.size
-        if not blank.any():
-            raise DataError(f"a text without {BLANK}: expected at least one, where a token is to be filled in")
-        read[blank] = _fill(run, read, blank)
+        read = np.array([encode_masked(run, text)])
+        masked = read == bpe.size
+        if not masked.any():
+            raise DataError(f"a text without {MASK_TOKEN}: expected at least one, where a token is to be filled in")
+        read[masked] = _fill(run, read, masked)
         return bpe.decode(read[0, 1:])
 
+    def typed_window(self, run: Run, text: str) -> Windows:
+        """See `StreamTask`; errors as those of `encode_masked`."""
+        read = np.array(encode_masked(run, text))
+        return self.lay_out(np.stack([read, np.full_like(read, IGNORED)])[None], run.corpus, run.config.data)
+
+    def example_text(self, run: Run) -> tuple[str, str | None]:
+        """Of the first test window with a masked token, the part that belongs to one document."""
+        bpe = run.corpus.bpe
+        (text,) = self.examples(run, 1)["text"]
+        return next(part for part in text.split(bpe.decode([bpe.end])) if MASK_TOKEN in part).strip(), None
+
+    def expect_output(self, run: Run, batch: Windows) -> Windows:
+        """See `Task`: the likeliest token of each mask token."""
+        masked = batch.inputs == run.corpus.bpe.size
+        filled = batch.targets.clone()
+        filled[masked] = fill_in(run.model, replace(batch, targets=batch.targets.masked_fill(masked, 0)))
+        return super().expect_output(run, replace(batch, targets=filled))
+
     def examples(self, run: Run, count: int) -> pd.DataFrame:
-        """Beginnings of test windows with a blank for each masked token, these tokens, and the likeliest ones."""
+        """Beginnings of test windows with a mask token for each masked token, these tokens, and the likeliest ones."""
         bpe = run.corpus.bpe
         tokens = run.corpus.test.windows[:, :-1][:, :SHOWN_TOKENS]
-        blank = run.corpus.masked["test"][:, 1, :SHOWN_TOKENS] != IGNORED
-        shown = np.flatnonzero(blank.any(axis=1))[:count]
-        tokens, blank = tokens[shown], blank[shown]
+        masked = run.corpus.masked["test"][:, 1, :SHOWN_TOKENS] != IGNORED
+        shown = np.flatnonzero(masked.any(axis=1))[:count]
+        tokens, masked = tokens[shown], masked[shown]
         filled = tokens.copy()
         if len(shown):
-            filled[blank] = _fill(run, tokens, blank)
+            filled[masked] = _fill(run, tokens, masked)
         rows = [
-            (_with_blanks(truth, where, bpe), *(_listed(side[where], bpe) for side in (truth, answer)))
-            for truth, where, answer in zip(tokens, blank, filled, strict=True)
+            (_with_mask_tokens(truth, where, bpe), *(_listed(side[where], bpe) for side in (truth, answer)))
+            for truth, where, answer in zip(tokens, masked, filled, strict=True)
         ]
         return pd.DataFrame(rows, columns=["text", "masked", "likeliest"])
 
 
-def _measures(told: dict[str, float], run: Run, split: str, prefix: str) -> dict[str, Score]:
+def _measures(found: dict[str, float], run: Run, split: str, prefix: str) -> dict[str, Score]:
     data, counts = run.config.data, run.corpus.statistics[split]
     chosen, blank, random = (f"{100 * s:g} %" for s in (data.mask_share, data.blank_share, data.random_share))
     what = (
@@ -120,19 +147,19 @@ def _measures(told: dict[str, float], run: Run, split: str, prefix: str) -> dict
         f"document ends never; of these {blank} read as a blank, {random} as a random token; one choice for all runs"
     )
     return {
-        f"{prefix}perplexity": score(math.exp(told["nll"]), "", f"exp(nats/masked token); {what}"),
-        f"{prefix}masked_accuracy": score(told["accuracy"], "%", f"masked tokens that are the likeliest; {what}"),
+        f"{prefix}perplexity": score(math.exp(found["nll"]), "", f"exp(nats/masked token); {what}"),
+        f"{prefix}masked_accuracy": score(found["accuracy"], "%", f"masked tokens that are the likeliest; {what}"),
     }
 
 
-def blanked(run: Run, text: str) -> list[int]:
-    """A text, typed in, behind the mark of a document's beginning; each ``[MASK]`` is the entry behind the last token.
+def encode_masked(run: Run, text: str) -> list[int]:
+    """A typed text, its document's beginning first; each ``[MASK]`` is the entry after the vocabulary's last.
 
     Raises:
         DataError: it is longer than the model's context.
     """
     bpe, context = run.corpus.bpe, run.config.data.context
-    first, *others = bpe.encode_batch(BLANKS.split(text))
+    first, *others = bpe.encode_batch(MASK_TOKENS.split(text))
     tokens = [bpe.end, *first]
     for part in others:
         tokens += [bpe.size, *part]
@@ -141,23 +168,23 @@ def blanked(run: Run, text: str) -> list[int]:
     return tokens
 
 
-def _fill(run: Run, tokens: np.ndarray, blank: np.ndarray) -> np.ndarray:
-    """The likeliest tokens for the blanks of windows (R, N), in their order: (blanks,)."""
+def _fill(run: Run, tokens: np.ndarray, masked: np.ndarray) -> np.ndarray:
+    """The likeliest tokens for the masked ones of windows (R, N), in their order: (masked,)."""
     bpe = run.corpus.bpe
-    wanted = np.where(blank, bpe.size, IGNORED)  # a place is asked for, not a token
-    masked = np.stack([np.where(blank, bpe.size, tokens), wanted], axis=1)
-    return fill_in(run.model, make_masked_windows(masked, bpe.end, run.config.data.boundaries)).cpu().numpy()
+    wanted = np.where(masked, bpe.size, IGNORED)  # any token: it only says that one is to be predicted
+    windows = np.stack([np.where(masked, bpe.size, tokens), wanted], axis=1)
+    return fill_in(run.model, make_masked_windows(windows, bpe.end, run.config.data.boundaries)).cpu().numpy()
 
 
-def _with_blanks(tokens: np.ndarray, blank: np.ndarray, bpe: Bpe) -> str:
+def _with_mask_tokens(tokens: np.ndarray, masked: np.ndarray, bpe: Bpe) -> str:
     """The text of a window's tokens, typed as `MaskedLanguageModelling.apply` reads it."""
-    cuts = np.flatnonzero(blank)
+    cuts = np.flatnonzero(masked)
     parts = np.split(tokens, cuts)
-    said = [_decoded(parts[0], bpe)]
+    written = [_decoded(parts[0], bpe)]
     for part in parts[1:]:
         space = " " if bpe.decode(part[:1]).startswith(" ") else ""
-        said += [space, BLANK, _decoded(part[1:], bpe)]
-    return "".join(said)
+        written += [space, MASK_TOKEN, _decoded(part[1:], bpe)]
+    return "".join(written)
 
 
 def _decoded(tokens: np.ndarray, bpe: Bpe) -> str:

@@ -17,13 +17,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
 from headdiv.core import distributed, progress
 from headdiv.core.errors import DataError
-from headdiv.core.settings import Source
-from headdiv.data import cache as sources
+from headdiv.core.settings import Settings, Source
+from headdiv.data import cache
 from headdiv.data.config import QAData
 from headdiv.data.corpora.qa import QACorpus, QASplit, load_qa, make_qa_batch
 from headdiv.data.readers import squad
@@ -35,31 +36,59 @@ from headdiv.nn.losses import Losses
 from headdiv.nn.packing import MASKED, pad_rows
 from headdiv.nn.transformer import ModuleFactory, Transformer
 from headdiv.tasks import squad_scores as scoring
-from headdiv.tasks.base import Run, Score, Task, outputs_path, score
-from headdiv.tasks.config import RunConfig, SpanConfig
+from headdiv.tasks.base import (
+    TRAINING_LOSS,
+    VALIDATION_LOSS,
+    Cut,
+    MainScore,
+    Panel,
+    Run,
+    Score,
+    Task,
+    outputs_path,
+    score,
+)
+from headdiv.tasks.config import RunConfig
 from headdiv.training.feeds import Feed, PlannedFeed
 
-EVALUATION_TOKENS = 8000  # of a batch when nothing is learnt
+EVALUATION_TOKENS = 8000  # of a batch without training
+
+
+class SpanConfig(Settings):
+    """How an answer is chosen in its passage."""
+
+    max_answer_words: int = Field(30, ge=1, description="longest answer")
 
 
 class QuestionAnswering(Task[QACorpus]):
     """Extractive question answering, scored by SQuAD's exact match and F1."""
 
+    name = "qa"
     Data = QAData
     Model = ModelConfig
     Decode = SpanConfig
     unit = "nats/answer"
     accuracy = "share of questions whose first gold answer's first and last word are both the likeliest"
     unigram = "first and last word by the frequency of their positions among the training answers"
+    main_score = MainScore("f1", "F1")
+    curves = (TRAINING_LOSS, VALIDATION_LOSS, Panel("validation_accuracy", "validation accuracy of whole spans"))
     curves_caption = (
-        "Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of "
-        "questions whose first and last word are both the likeliest) after each epoch; dashed: what the "
-        "frequencies of positions alone give."
+        "Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of questions "
+        "whose first and last word are both the likeliest) after each epoch; dashed: what the frequencies of "
+        "positions alone give."
     )
+    example_noun, batch_unit = "questions", "tokens of passages"
+    cuts = (Cut("target_truncated_share", "passages", "context_words"),)
+    mentioned = {  # noqa: RUF012 (a constant)
+        "answers_cut_off": "Answers behind the cut (not learnt from, but scored)",
+        "answers_not_on_word_borders": "Answers that do not begin and end with a word (whole words are learnt)",
+    }
+    sides, texts, second_is_input = ("question", "passage"), ("passage", "question"), True
+    output = "answer"
 
     def check_data(self, config: QAData, at: tuple[str, ...] = ("data",), source: Source | None = None) -> None:
         """A file in SQuAD's form for each split."""
-        sources.check_data(config, ["examples"], at, source)
+        cache.check_data(config, ["examples"], at, source)
 
     def load(self, config: QAData) -> QACorpus:
         """See `Task`."""
@@ -120,15 +149,24 @@ class QuestionAnswering(Task[QACorpus]):
 
     def scores(self, run: Run) -> dict[str, Score]:
         """Exact match and F1 over the test set's gold answers."""
-        told = scoring.score(self.answers(run), run.corpus.test.questions)
-        return {name: score(told[name], "%", told["signature"]) for name in ("em", "f1")}
+        found = scoring.score(self.answers(run), run.corpus.test.questions)
+        return {name: score(found[name], "%", found["signature"]) for name in ("em", "f1")}
 
-    def answer(self, run: Run, passage: str, question: str) -> str:
-        """The answer to one question, typed in, on a passage, typed in.
+    def apply(self, run: Run, text: str, second: str | None = None) -> str:
+        """The answer to a question on a passage; errors as those of `example_batch`."""
+        return predict(run.model, self._typed(run, text, second), run.config.decode, run.device)[""]
+
+    def example_batch(self, run: Run, text: str, second: str | None = None) -> Batch:
+        """See `Task`: a passage and a question.
 
         Raises:
-            DataError: one of them has no words, or holds what cannot be aligned to words.
+            DataError: there is no question, or one of them has no words, or holds what cannot be aligned to words.
         """
+        return make_qa_batch(self._typed(run, text, second), [0]).to(run.device)
+
+    def _typed(self, run: Run, passage: str, question: str | None) -> QASplit:
+        if question is None:
+            raise DataError("a passage without a question: give the question as the second text")
         data, vocabulary = run.config.data, run.corpus.vocabulary
         asked, read = (tokenise_with_offsets(text, data.lowercase) for text in (question, passage))
         words = [asked.words[: data.question_words], read.words[: data.context_words]]
@@ -136,8 +174,17 @@ class QuestionAnswering(Task[QACorpus]):
             raise DataError("a question and a passage of at least one word each are needed")
         offsets = np.stack([read.starts, read.ends], axis=1)
         pairs = Pairs(*([vocabulary.encode(side)] for side in words))
-        one = QASplit(pairs, np.zeros((1, 2), dtype=np.int32), [Question("", question, passage, ())], [offsets])
-        return predict(run.model, one, run.config.decode, run.device)[""]
+        return QASplit(pairs, np.zeros((1, 2), dtype=np.int32), [Question("", question, passage, ())], [offsets])
+
+    def example_text(self, run: Run) -> tuple[str, str]:
+        """The test set's first passage and question."""
+        asked = run.corpus.test.questions[0]
+        return asked.context, asked.question
+
+    def expect_output(self, run: Run, batch: Batch) -> Batch:
+        """See `Task`: the likeliest span that is allowed."""
+        log_p = span_log_probabilities(run.model(batch), run.model.output_weight, batch)
+        return batch.with_target(best_span(log_p, run.config.decode.max_answer_words))
 
     def examples(self, run: Run, count: int) -> pd.DataFrame:
         """Passage, question, gold answers, answer."""

@@ -8,7 +8,9 @@ from headdiv.core.errors import ConfigError
 from headdiv.core.settings import Settings, check
 from headdiv.data.config import DataConfig, LMData, QAData, SummarisationData, TranslationData
 from headdiv.nn.config import DecodeConfig, LMConfig, ModelConfig, Sizes
-from headdiv.tasks.config import RunConfig, SpanConfig, TimingConfig
+from headdiv.tasks.config import RunConfig
+from headdiv.tasks.lm import TimingConfig
+from headdiv.tasks.qa import SpanConfig
 from headdiv.training.config import TrainConfig
 
 DATA = (TranslationData, SummarisationData, QAData, LMData)

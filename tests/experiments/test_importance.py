@@ -8,19 +8,15 @@ import torch
 from examples import EXAMPLES, some_pairs, tiny
 from small_runs import SMALL, small_config, untrained
 
+from headdiv.analysis.masking import HeadChange, heads_of, masked_heads, masks_without
 from headdiv.core.errors import DataError
 from headdiv.experiments import importance
 from headdiv.experiments.importance import (
-    SCORES,
-    HeadChange,
     Kept,
     head_importance,
-    heads_of,
     importance_record,
-    masked_heads,
     masked_loss,
     masked_score,
-    masks_without,
     pruning_curve,
     pruning_order,
 )
@@ -200,16 +196,12 @@ def test_importance_beside_heads_that_are_gone(folder):
 # ---- scores
 
 
-def test_every_task_has_a_score():
-    assert set(SCORES) == set(TASKS)
-
-
 @pytest.mark.parametrize("task", SMALL)
 def test_a_score_is_the_tasks_own_and_nothing_that_is_kept_changes(folder, task):
     run = untrained(small_config(task))
     kept = TASKS[task].scores(run)
     before = {path: path.read_bytes() for path in run.folder.iterdir()}
-    assert masked_score(run)["value"] == pytest.approx(kept[SCORES[task]]["value"])
+    assert masked_score(run)["value"] == pytest.approx(kept[TASKS[task].test_score_name]["value"])
     masked_score(run, {place: [0] * count for place, count in heads_of(run.model).items()})
     assert {path: path.read_bytes() for path in run.folder.iterdir()} == before
 

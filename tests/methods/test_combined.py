@@ -9,8 +9,8 @@ from examples import CONFIG, combined, some_pairs, tiny, told, trained_one_step,
 from small_runs import randomise
 from torch import nn
 
+from headdiv.analysis.masking import masked_heads
 from headdiv.core.errors import ConfigError
-from headdiv.experiments.importance import masked_heads
 from headdiv.experiments.profiles import Runs
 from headdiv.methods import check_method, make_method
 from headdiv.methods.base import EpochEnd, Method

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from small_runs import randomise, small_config, untrained
 from test_tasks_mlm import small
 
+from headdiv.analysis.masking import heads_of, masked_heads, masks_without
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.experiments.attention_maps import attention_maps, example_batch
-from headdiv.experiments.importance import heads_of, masked_heads, masks_without
+from headdiv.experiments.attention_maps import attention_maps
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.running import load_run, run_folder
 from headdiv.methods.deacon import pca_layers
@@ -26,7 +26,6 @@ from headdiv.report.explorer_view import (
     absolute_cosines,
     clustered,
     components,
-    example_text,
     held_out_covariances,
     likeness,
     masking,
@@ -104,7 +103,7 @@ def test_the_attention_is_that_of_the_maps(run):
 @pytest.mark.parametrize("task", ["summarisation", "qa", "lm", "mlm"])
 def test_every_task_has_an_example_that_all_can_read(folder, task):
     run = untrained(small() if task == "mlm" else small_config(task))
-    text, other = example_text(run)
+    text, other = TASKS[task].example_text(run)
     if task == "qa":
         asked = run.corpus.test.questions[0]
         assert (text, other) == (asked.context, asked.question)
@@ -188,7 +187,7 @@ def test_masking_a_head_of_a_translation(run):
     assert list(table.index) == ["all heads", "without cross 1, head 2"]
     assert list(table) == ["translation", "log-probability of all heads' translation (nats/token)"]
     whole = task.apply(run, SOURCE)
-    batch = example_batch(run, SOURCE)
+    batch = task.example_batch(run, SOURCE)
     assert batch.target_out[-1] == END
     expected = []
     for gone in ({}, masks):
@@ -214,7 +213,7 @@ def test_masking_a_head_of_a_question_answerer(folder):
     view, batch = view_of(run), view_of(run).batch
     table = masking(view)
     assert list(table) == ["answer", "log-probability of all heads' answer (nats/answer)"]
-    assert table.iloc[0, 0] == TASKS["qa"].answer(run, view.text, view.other)
+    assert table.iloc[0, 0] == TASKS["qa"].apply(run, view.text, view.other)
     with torch.no_grad():
         log_p = (run.model(batch) @ run.model.output_weight.T).log_softmax(0)  # one passage: (L, 2)
     longest = run.config.decode.max_answer_words
@@ -230,12 +229,12 @@ def test_masking_a_head_of_a_language_model(folder):
     assert list(table) == ["goes on", "loss on the text (nats/token)"]
     bpe = run.corpus.bpe
     tokens = [bpe.end, *bpe.encode_batch(["the dog"])[0]]
-    batch = example_batch(run, "the dog")
+    batch = TASKS["lm"].example_batch(run, "the dog")
     with torch.no_grad():
         rows = (run.model(batch) @ run.model.output_weight.T).log_softmax(-1)
     expected = -sum(float(rows[i, word]) for i, word in enumerate(tokens[1:])) / (len(tokens) - 1)
     assert table.iloc[0, 1] == pytest.approx(expected, abs=1e-5)
-    assert ("the dog" + table.iloc[0, 0]) == TASKS["lm"].apply(run, "the dog", 16)
+    assert ("the dog" + table.iloc[0, 0]) == TASKS["lm"].apply(run, "the dog", new_tokens=16)
     assert sentence_of(DataError, masking, view_of(run, "")) == (
         "a text without anything to predict: expected one token at least"
     )
@@ -246,7 +245,7 @@ def test_masking_a_head_of_a_masked_model(folder):
     table = masking(view_of(run, "the [MASK] dog"))
     assert list(table) == ["filled-in text", "log-probability of all heads' filled-in text (nats/masked token)"]
     assert table.iloc[0, 0] == TASKS["mlm"].apply(run, "the [MASK] dog")
-    batch = example_batch(run, "the [MASK] dog")
+    batch = TASKS["mlm"].example_batch(run, "the [MASK] dog")
     with torch.no_grad():
         rows = (run.model(batch) @ run.model.output_weight.T).log_softmax(-1)
     (at,) = (batch.inputs == run.corpus.bpe.size).nonzero().flatten().tolist()

@@ -17,7 +17,7 @@ from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
 from headdiv.data.corpora.seq2seq import load_translation
 from headdiv.experiments import results as store
-from headdiv.experiments.evaluation import evaluate, search_time
+from headdiv.experiments.evaluation import evaluate
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import metrics_path
 from headdiv.experiments.running import load_run
@@ -294,13 +294,15 @@ def test_a_search_is_timed_when_outputs_are_made(finished):
     run = load_run(Runs("tiny").one(EXPERIMENT, "baseline", 1))
     path = outputs_path(run, "search")
     stored = read_json(path)
-    assert stored == evaluate(run)["cost"]["search"] == search_time(run)  # of the pass that made the outputs
+    assert (
+        stored == evaluate(run)["cost"]["search"] == TASKS["translation"].search_time(run)
+    )  # of the pass that made the outputs
     assert stored["sentences"] == 8
     assert stored["sentences_per_second"] == pytest.approx(8 / stored["seconds"])
     assert (stored["beam"], stored["batch_sentences"], stored["threads"]) == (2, 64, 1)
     path.unlink()
-    assert search_time(run) is None  # outputs from before times were kept
+    assert TASKS["translation"].search_time(run) is None  # outputs from before times were kept
     assert "search" not in evaluate(run)["cost"]
     TASKS["translation"].outputs_file(run).unlink()
-    assert search_time(run)["seconds"] > 0
+    assert TASKS["translation"].search_time(run)["seconds"] > 0
     assert path.is_file()

@@ -16,8 +16,9 @@ from headdiv.data.config import DataConfig
 from headdiv.nn.config import Sizes
 from headdiv.nn.losses import Losses
 from headdiv.tasks import TASKS
-from headdiv.tasks.base import PlannedFeed, Run, held_out_loss, score, vocabulary_of
+from headdiv.tasks.base import Run, held_out_loss, score, vocabulary_of
 from headdiv.tasks.config import RunConfig
+from headdiv.training.feeds import PlannedFeed
 
 
 def plan(epoch):

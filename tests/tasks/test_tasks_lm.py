@@ -21,8 +21,7 @@ from headdiv.nn.language_model import IGNORED, make_windows
 from headdiv.nn.transformer import count_parameters
 from headdiv.tasks import TASKS, lm
 from headdiv.tasks.base import held_out_loss
-from headdiv.tasks.config import TimingConfig
-from headdiv.tasks.lm import StreamFeed, convergence_epoch, text_measures
+from headdiv.tasks.lm import StreamFeed, TimingConfig, convergence_epoch, text_measures
 
 TASK = TASKS["lm"]
 
@@ -249,7 +248,7 @@ def test_scores_have_their_signatures(run):
     nll = held_out_loss(TASK, run.model, run.corpus, "test", run.config, "cpu")["nll"]
     assert told["test_perplexity"]["value"] == pytest.approx(math.exp(nll))
     assert (told["training_days"]["value"], told["training_days"]["unit"]) == (0.5, "days")
-    assert "8 tokens behind 4, median of 5" in told["inference_ms"]["signature"]
+    assert "8 tokens after 4, median of 5" in told["inference_ms"]["signature"]
     assert told["convergence_epoch"]["signature"].endswith("first comes within 1% of its lowest")
     assert all(score["signature"] for score in told.values())
 
@@ -269,7 +268,7 @@ def test_the_time_of_inference_is_that_of_a_further_token(run, monkeypatch):
 
 def test_the_time_of_inference_says_what_there_was_room_for(run):
     config = run.config.model_copy(update={"decode": TimingConfig(prompt_tokens=4, new_tokens=500)})
-    assert "27 tokens behind 4" in TASK.scores(untrained(config))["inference_ms"]["signature"]
+    assert "27 tokens after 4" in TASK.scores(untrained(config))["inference_ms"]["signature"]
 
 
 @pytest.mark.parametrize("context", [4, 16, 17])
@@ -305,10 +304,10 @@ def test_a_text_typed_in_is_continued(run, monkeypatch):
         model, prompt, new))  # fmt: skip
     bpe, text = run.corpus.bpe, "The dog"
     ids = [bpe.end, *bpe.encode_batch([text])[0]]
-    told = TASK.apply(run, text, 10)
+    told = TASK.apply(run, text, new_tokens=10)
     assert told == text + bpe.decode(real(run.model, ids, 10))
     long = "The dog sees the old cat. " * 9
-    TASK.apply(run, long, 20)
+    TASK.apply(run, long, new_tokens=20)
     assert asked == [ids, bpe.encode_batch([long])[0][-12:]]  # as much of its end as there is room for
 
 

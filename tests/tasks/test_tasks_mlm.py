@@ -23,7 +23,6 @@ from headdiv.experiments.running import run_folder, train
 from headdiv.methods import check_method
 from headdiv.nn.config import LMConfig
 from headdiv.nn.language_model import IGNORED, make_masked_windows
-from headdiv.report.scale import WORDING
 from headdiv.tasks import TASKS, lm
 from headdiv.tasks.base import held_out_loss
 from headdiv.tasks.config import RunConfig
@@ -204,7 +203,7 @@ def test_scores_have_their_signatures(run):
 
 
 def test_its_data_is_called_what_it_is():
-    assert (WORDING["mlm"].examples, WORDING["mlm"].batch) == ("documents", "tokens")
+    assert (TASKS["mlm"].example_noun, TASKS["mlm"].batch_unit) == ("documents", "tokens")
     assert TASK.unit == "nats/masked token"
 
 

@@ -22,8 +22,7 @@ from headdiv.nn.batching import END
 from headdiv.nn.packing import MASKED
 from headdiv.tasks import TASKS, qa
 from headdiv.tasks.base import held_out_loss
-from headdiv.tasks.config import SpanConfig
-from headdiv.tasks.qa import best_span, predict, span_log_probabilities
+from headdiv.tasks.qa import SpanConfig, best_span, predict, span_log_probabilities
 from headdiv.tasks.squad_scores import SIGNATURE
 
 TASK = TASKS["qa"]

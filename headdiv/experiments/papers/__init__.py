@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
+from headdiv.core import paths
 from headdiv.core.errors import ConfigError
-from headdiv.core.settings import Settings, Source, check, nearest
+from headdiv.core.registry import load_plugin
+from headdiv.core.settings import Settings, Source, check, mistake, nearest
 
 FOLDER = Path(__file__).parent
 
@@ -86,25 +89,55 @@ class Paper(Settings):
     tasks: dict[str, PaperTask]
     tables: dict[str, DataTable] = Field(default_factory=dict)
     figures: dict[str, PaperFigure] = Field(default_factory=dict, description="beside each task's learning curves")
+    plugins: list[str] = Field(default_factory=list, description="Python files that register its tasks and methods")
 
 
 def paper_names() -> list[str]:
-    """The papers there are."""
-    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    """The papers there are: headdiv's own, and those in ``papers/`` in the project's folder."""
+    return sorted(_files())
 
 
-@cache
+def _files() -> dict[str, Path]:
+    return {path.stem: path for folder in (paths.home() / "papers", FOLDER) for path in folder.glob("*.yaml")}
+
+
 def load_paper(name: str) -> Paper:
-    """The paper of this name (``deacon``).
+    """The paper of this name (``deacon``): one of headdiv's own, or ``papers/<name>.yaml`` in the project's folder.
+
+    Its plugins are loaded with it.
 
     Raises:
         ConfigError: there is no such paper, or its file is wrong.
     """
-    known = paper_names()
-    if name not in known:
-        raise ConfigError(f"paper {name!r} is not known{nearest(name, known)}")
-    source = Source(FOLDER / f"{name}.yaml")
-    return check(Paper, source.data, source=source)
+    files = _files()
+    if name not in files:
+        raise ConfigError(f"paper {name!r} is not known{nearest(name, list(files))}")
+    return _read(files[name])
+
+
+@cache
+def _read(path: Path) -> Paper:
+    source = Source(path)
+    paper = check(Paper, source.data, source=source)
+    load_plugins(paper.plugins, source)
+    return paper
+
+
+def load_plugins(plugins: Sequence[str], source: Source) -> None:
+    """Run Python files that register tasks and methods (`headdiv.register`), each once.
+
+    Args:
+        plugins: paths, relative to the project's folder.
+        source: the file that names them under ``plugins``.
+
+    Raises:
+        ConfigError: there is no such file.
+    """
+    for position, plugin in enumerate(plugins):
+        try:
+            load_plugin(paths.home() / plugin)
+        except ConfigError as error:
+            raise mistake(("plugins", position), str(error), source) from None
 
 
 def load_task(paper: str, task: str) -> PaperTask:

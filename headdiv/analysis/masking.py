@@ -1,0 +1,130 @@
+"""Masking heads of a trained model, what that changes, and how many heads can go (Michel et al. 2019).
+
+A masked head's outputs are 0 in front of the output stage; its neighbours in the module do not make up for it.
+In DEACON that is before the batch normalisation, which turns 0 into a constant.
+
+The heads of a model are named by attention module ("encoder 1", "decoder 2", "cross 1") and number, from 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from headdiv.core import progress
+from headdiv.core.errors import DataError
+from headdiv.nn.attention import AttentionModule, attention_modules
+
+Masks = Mapping[str, Sequence[float] | Tensor]  # by attention module: a number for each head, 0 or 1
+Head = tuple[str, int]  # attention module, number from 1
+Measure = Callable[[Masks], float]  # of the model with these masks
+
+
+class HeadChange(NamedTuple):
+    """Changes of the loss and of the score when one head is masked."""
+
+    place: str  # attention module
+    head: int  # from 1
+    change: float  # of the validation loss, in nats for each prediction: above 0 where the head is of use
+    score: float | None = None  # of the task's score on the test set
+
+
+def heads_of(model: nn.Module) -> dict[str, int]:
+    """Number of heads of every attention module, in the order of a forward pass; of a mixture, its slots."""
+    return {place: module.head_slots for place, module in _modules(model).items()}
+
+
+def _modules(model: nn.Module) -> dict[str, AttentionModule]:
+    return {module.spec.place: module for module in attention_modules(model)}
+
+
+@contextlib.contextmanager
+def masked_heads(model: nn.Module, masks: Masks) -> Iterator[None]:
+    """While open, the outputs of heads are multiplied by ``masks``, in forward passes and in cached decoding.
+
+    Afterwards the model is as it was. Records of heads (`record_heads`) show their outputs before masking. Of a
+    mixture of heads the i-th number is for the i-th of each token's chosen heads.
+
+    Args:
+        model: anything that holds attention modules.
+        masks: by attention module: a number for each head; 0 masks it, 1 leaves it alone. Modules that are not named
+            are left alone.
+
+    Raises:
+        DataError: there is no such module, or its number of heads is another.
+    """
+    modules = _modules(model)
+    for place, mask in masks.items():
+        if place not in modules:
+            raise DataError(f"the model has no attention {place!r}; there are: {', '.join(modules)}")
+        if len(mask) != modules[place].head_slots:
+            raise DataError(f"{place} has {modules[place].head_slots} heads, found a mask of {len(mask)} numbers")
+    with contextlib.ExitStack() as stack:
+        for place, mask in masks.items():
+            device = next(modules[place].parameters()).device
+            stack.callback(modules[place].mask_heads(torch.as_tensor(mask, device=device)).remove)
+        yield
+
+
+def masks_without(model: nn.Module, gone: Sequence[Head]) -> dict[str, Tensor]:
+    """The masks that remove these heads.
+
+    Raises:
+        DataError: one of them is not there.
+    """
+    counts, masks = heads_of(model), {}
+    for place, head in gone:
+        if not 1 <= head <= counts.get(place, 0):
+            there = ", ".join(f"{count} in {place}" for place, count in counts.items())
+            raise DataError(f"the model has no head {head} in {place!r}; there are: {there}")
+        masks.setdefault(place, torch.ones(counts[place]))[head - 1] = 0
+    return masks
+
+
+def masking_changes(model: nn.Module, measures: Sequence[Measure], gone: Sequence[Head] = ()) -> list[HeadChange]:
+    """How one or two measures change when one head at a time is masked, in the order of a forward pass.
+
+    Args:
+        model: anything that holds attention modules.
+        measures: the loss, and a score if that is wanted too; both of the model with masks.
+        gone: heads that are masked in any case; they are not in the result.
+
+    Raises:
+        DataError: one of ``gone`` is not there.
+    """
+    before = [measure(masks_without(model, gone)) for measure in measures]
+    heads = [(place, head) for place, count in heads_of(model).items() for head in range(1, count + 1)]
+    left, changes = [head for head in heads if head not in set(gone)], []
+    with progress.bar(len(left), "masking heads") as advance:
+        for place, head in left:
+            masks = masks_without(model, [*gone, (place, head)])
+            after = [measure(masks) for measure in measures]
+            changes.append(HeadChange(place, head, *(b - a for a, b in zip(before, after, strict=True))))
+            advance("")
+    return changes
+
+
+def least_important_first(importance: Sequence[HeadChange]) -> list[Head]:
+    """The heads in the order in which they are pruned."""
+    return [(each.place, each.head) for each in sorted(importance, key=lambda each: each.change)]
+
+
+def pruning_steps(model: nn.Module, steps: int, order: Sequence[Head]) -> list[tuple[int, dict[str, Tensor]]]:
+    """Heads kept and masks of each point of a pruning curve, from all heads on.
+
+    Raises:
+        DataError: there are fewer than one step, or a head of ``order`` is not there or named twice.
+    """
+    if steps < 1:
+        raise DataError(f"steps: {steps}, expected 1 at least")
+    twice = [f"{place} {head}" for (place, head), count in Counter(order).items() if count > 1]
+    if twice:
+        raise DataError(f"order: {', '.join(twice)} stands in it more than once")
+    heads = sum(heads_of(model).values())
+    counts = sorted({round(step * len(order) / steps) for step in range(steps + 1)})
+    return [(heads - count, masks_without(model, order[:count])) for count in counts]

@@ -1,0 +1,90 @@
+"""Registries that can be extended from outside: by a call, an installed package, or a file of the user's own."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+
+from headdiv.core.errors import ConfigError
+
+Value = TypeVar("Value")
+
+
+class Registry(Mapping[str, Value]):
+    """A read-only mapping of names, to which `add` is the only way.
+
+    Entry points of installed packages are loaded when a name is first looked up; what they load registers itself.
+
+    Args:
+        group: of the entry points, such as "headdiv.tasks"; also what errors call an entry ("task").
+        builtin: what is always there.
+    """
+
+    def __init__(self, group: str, builtin: Mapping[str, Value]) -> None:
+        self.group, self._builtin, self._added = group, dict(builtin), {}
+        self._searched = False
+
+    def add(self, name: str, value: Value) -> Value:
+        """Enter ``value`` under ``name``. A class or object whose definition was run again replaces its older self.
+
+        Raises:
+            ConfigError: the name is taken by something else.
+        """
+        taken = self._builtin.get(name, self._added.get(name))
+        if taken is not None and taken is not value and (name in self._builtin or _origin(taken) != _origin(value)):
+            raise ConfigError(
+                f"{name!r} cannot be registered in {self.group}: the name is taken by {'.'.join(_origin(taken))}"
+            )
+        if name not in self._builtin:
+            self._added[name] = value
+        return value
+
+    def _all(self) -> dict[str, Value]:
+        if not self._searched:
+            self._searched = True  # first: what is loaded may look names up
+            for point in entry_points(group=self.group):
+                point.load()
+        return self._builtin | self._added
+
+    def __getitem__(self, name: str) -> Value:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+
+def _origin(value: object) -> tuple[str, str]:
+    """Module and name of a class, or of an object's class."""
+    kind = value if isinstance(value, type) else type(value)
+    return kind.__module__, kind.__qualname__
+
+
+def load_plugin(path: Path) -> ModuleType:
+    """Run a Python file once, so that it can register what it defines.
+
+    Raises:
+        ConfigError: there is no such file.
+    """
+    path = path.resolve()
+    for module in list(sys.modules.values()):
+        if getattr(module, "__file__", None) == str(path):
+            return module
+    if not path.is_file():
+        raise ConfigError(f"plugin {path}: no such file")
+    name = f"headdiv_plugin_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

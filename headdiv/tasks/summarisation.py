@@ -1,0 +1,50 @@
+"""Summarisation."""
+
+from __future__ import annotations
+
+from headdiv.core.settings import Source
+from headdiv.data import cache
+from headdiv.data.config import SummarisationData
+from headdiv.data.corpora.seq2seq import Corpus, load_summarisation
+from headdiv.tasks.base import Cut, MainScore, Run, Score
+from headdiv.tasks.rouge import rouge
+from headdiv.tasks.seq2seq import Seq2Seq
+
+
+class Summarisation(Seq2Seq):
+    """Summarisation, scored by ROUGE. One vocabulary for documents and summaries, two embeddings."""
+
+    name = "summarisation"
+    Data = SummarisationData
+    main_score = MainScore("rougeL", "ROUGE-L")
+    curves_caption = (
+        "Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of the "
+        "summaries' words that are the likeliest) after each epoch; dashed: what the words' frequencies alone give."
+    )
+    example_noun, batch_unit = "articles", "tokens of article and summary"
+    source_limit, target_limit = "document_words", "summary_words"
+    cuts = (
+        Cut("source_truncated_share", "articles", source_limit),
+        Cut("target_truncated_share", "summaries", target_limit),
+    )
+    sides = texts = ("document", "summary")
+    output = "summary"
+    budget = ("source", "target")
+
+    def check_data(
+        self, config: SummarisationData, at: tuple[str, ...] = ("data",), source: Source | None = None
+    ) -> None:
+        """JSON lines, or the public archive."""
+        cache.check_data(config, ["examples|archive"], at, source)
+
+    def load(self, config: SummarisationData) -> Corpus:
+        """See `Task`."""
+        return load_summarisation(config)
+
+    def scores(self, run: Run) -> dict[str, Score]:
+        """ROUGE-1, -2, -L and -Lsum by rouge-score against the whole reference summaries."""
+        return self.score_lines(run, self.outputs(run))
+
+    def score_lines(self, run: Run, lines: list[str]) -> dict[str, Score]:
+        """The same for summaries from anywhere."""
+        return rouge(lines, self.references(run))

@@ -1,0 +1,141 @@
+"""Machine translation."""
+
+from __future__ import annotations
+
+import sacrebleu
+import torch
+from torch import nn
+
+from headdiv.core.settings import Source, mistake
+from headdiv.data import cache
+from headdiv.data.config import TranslationData
+from headdiv.data.corpora.seq2seq import Corpus, load_translation, word_rules
+from headdiv.data.readers.ted import languages_of
+from headdiv.data.tokenization.torchtext06 import token_bleu
+from headdiv.data.tokenization.words import tokenize
+from headdiv.nn.config import DecodeConfig
+from headdiv.nn.decoding import translate
+from headdiv.tasks.base import MainScore, Run, Score, score
+from headdiv.tasks.config import RunConfig
+from headdiv.tasks.imi import imi
+from headdiv.tasks.seq2seq import Seq2Seq
+
+# After an epoch; not the run's own search, which may be another for the same training.
+EPOCH_SEARCH = DecodeConfig(beam=1, batch_sentences=128)
+TOKENIZERS = {"moses": "Moses", "spacy": "spaCy"}
+
+
+class Translation(Seq2Seq):
+    """Machine translation, scored by BLEU and chrF."""
+
+    name = "translation"
+    Data = TranslationData
+    main_score = MainScore("bleu", "BLEU")
+    curves_caption = (
+        "Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of target "
+        "words that are the likeliest) after each epoch; dashed: what the words' frequencies alone give."
+    )
+    example_noun, batch_unit = "pairs", "target tokens"
+    sides = texts = ("source", "target")
+    output = "translation"
+    budget = ("target",)
+
+    def check_data(
+        self, config: TranslationData, at: tuple[str, ...] = ("data",), source: Source | None = None
+    ) -> None:
+        """Both languages must be there in every split, as files or in an archive."""
+        cache.check_data(config, [], at, source)
+        for key, language in (("source", "en"), ("target", "de")):
+            known = {language} if config.files is None and config.name == "toy" else _languages(config, at, source)
+            value = getattr(config, key)
+            if known is not None and value not in known:
+                raise mistake((*at, key), f"{value!r} is not known; there are: {', '.join(sorted(known))}", source)
+
+    def load(self, config: TranslationData) -> Corpus:
+        """See `Task`."""
+        return load_translation(config)
+
+    def epoch_scores(
+        self, model: nn.Module, corpus: Corpus, config: RunConfig, device: torch.device | str
+    ) -> dict[str, float]:
+        """BLEU over words (0 to 100) of the first ``train.epoch_scores`` pairs of training and of validation, greedy.
+
+        Every rank translates all of them, which takes no longer than if one did. Training text is kept as indices
+        alone, so references are the vocabulary's words, and ``<unk>`` is one of them.
+        """
+        scores, count = {}, config.train.epoch_scores
+        for name, split in (("training", corpus.train), ("validation", corpus.valid)) if count else ():
+            sources, targets = (side[:count] for side in (split.pairs.source, split.pairs.target))
+            outputs = translate(model, sources, EPOCH_SEARCH, device)
+            scores[f"{name}_bleu"] = token_bleu(
+                *([corpus.decode(line) for line in side] for side in (outputs, targets))
+            )
+        return scores
+
+    def scores(self, run: Run) -> dict[str, Score]:
+        """BLEU and chrF by sacrebleu against the raw references; torchtext's BLEU over tokens as a cross-check."""
+        return self.score_lines(run, self.outputs(run)) | _by_epoch(run)
+
+    def references(self, run: Run) -> list[str]:
+        """The test set's targets as they stand: sacrebleu folds case itself, and its signature says so."""
+        return [target for _, target in run.corpus.test.text]
+
+    def score_lines(self, run: Run, lines: list[str]) -> dict[str, Score]:
+        """The same for translations from anywhere."""
+        data, references, found = run.config.data, self.references(run), {}
+        metrics = {"bleu": sacrebleu.BLEU(lowercase=data.lowercase), "chrf": sacrebleu.CHRF(lowercase=data.lowercase)}
+        for name, metric in metrics.items():
+            result = metric.corpus_score(lines, [references])
+            words = TOKENIZERS[data.tokenizer]
+            joined = "" if data.tokenizer == "moses" else f"; words of {words}, joined by Moses rules"
+            found[name] = score(result.score, "0 to 100", f"{metric.get_signature()}{joined}")
+        # Case is folded before words are found, since translations have none that the rules could go by.
+        rules = word_rules(data) | {"fold_late": False}
+        tokens = [[tokenize(line, data.target, **rules) for line in side] for side in (lines, references)]
+        case = "lower case" if data.lowercase else "case kept"
+        signature = f"torchtext 0.6.0 bleu_score, {TOKENIZERS[data.tokenizer]} tokens, {case}, one reference"
+        found["bleu_tokens"] = score(token_bleu(*tokens), "0 to 100", signature)
+        return found
+
+
+def _by_epoch(run: Run) -> dict[str, Score]:
+    """Scores of the curve, where it has BLEUs: the best of the run, and how soon training text was learnt."""
+    curve, found = run.record["curve"], {}
+    if "training_bleu" not in curve[0]:
+        return found
+    words = f"of words by torchtext 0.6.0, greedy, of the first {run.config.train.epoch_scores:,} pairs"
+    for name, split in (("training_bleu", "training"), ("validation_bleu", "validation")):
+        best = max(point[name] for point in curve)
+        found[name] = score(best, "0 to 100", f"BLEU {words} of {split}, after the best of {len(curve)} epochs")
+    if len(curve) > 1:  # else there is no area
+        area = imi([point["training_bleu"] for point in curve], ideal=100)
+        signature = f"area under the curve of BLEU {words} of training, over that of 100 from epoch 1 to {len(curve)}"
+        found["training_imi"] = score(area, "0 to 1", signature)
+    return found
+
+
+def _languages(config: TranslationData, at: tuple[str, ...], source: Source | None) -> set[str] | None:
+    """The languages of which every split that is read has files; None where an archive's name does not say."""
+    known: set[str] | None = None
+    roles = cache.roles_of_splits(config)
+    for key, name in cache.read_splits(config).items():
+        archived = "archive" in roles[name]
+        found = _archived(config, key, name, at, source) if archived else set(roles[name])
+        if found is not None:
+            known = found if known is None else known & found
+    return known
+
+
+def _archived(
+    config: TranslationData, key: str, name: str, at: tuple[str, ...], source: Source | None
+) -> set[str] | None:
+    if key == "valid":
+        what = "is missing: the archive holds no validation set; expected a number (23, as published, takes every 23rd)"
+        raise mistake((*at, "valid_every"), what, source)
+    if config.files is None:
+        return languages_of(cache.fetch.load_registry()[config.name].splits[name].files["archive"])
+    files = config.files[name]
+    if len(files) > 1 or not isinstance(files["archive"], str):
+        what = f"found {', '.join(files)}, expected one archive and nothing else, or files of both languages"
+        raise mistake((*at, "files", name), what, source)
+    return languages_of(files["archive"])
