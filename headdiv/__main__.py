@@ -56,15 +56,15 @@ def fetch(name: str, folder: Path | None) -> None:
     """Download the public data set NAME and check its files' checksums."""
     from headdiv.core import paths
     from headdiv.core.errors import DataError
-    from headdiv.data import download as fetching
+    from headdiv.data import download, registry
 
-    registry = fetching.load_registry()
-    if name not in registry:
-        raise DataError(f"data set {name!r} is not known; there are: {', '.join(registry)}")
-    where = fetching.fetch(name, folder or paths.raw())
-    for split, entry in registry[name].splits.items():
+    known = registry.load_registry()
+    if name not in known:
+        raise DataError(f"data set {name!r} is not known; there are: {', '.join(known)}")
+    where = download.fetch(name, folder or paths.raw())
+    for split, entry in known[name].splits.items():
         click.echo(f"{split}: {entry.count:,} examples in {', '.join(dict.fromkeys(entry.files.values()))}")
-    click.echo(f"{where} is complete. Licence: {registry[name].licence}")
+    click.echo(f"{where} is complete. Licence: {known[name].licence}")
 
 
 @cli.command()

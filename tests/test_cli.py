@@ -12,8 +12,8 @@ from conftest import EXPERIMENT
 import headdiv
 from headdiv.__main__ import main
 from headdiv.core.files import read_json, write_json
-from headdiv.data import download as fetching
-from headdiv.data.download import load_registry
+from headdiv.data import registry
+from headdiv.data.registry import load_registry
 from headdiv.experiments.catalogue import known_figures
 from headdiv.experiments.running import run_folder
 
@@ -249,7 +249,7 @@ def pets(tmp_path, monkeypatch):
             "test": {"count": 1, "files": {"archive": "test.jsonl", "splits": "test.jsonl"}},
         },
     }
-    monkeypatch.setattr(fetching, "load_registry", lambda: {"pets": fetching.DataSet.model_validate(entry)})
+    monkeypatch.setattr(registry, "load_registry", lambda: {"pets": registry.DataSet.model_validate(entry)})
     monkeypatch.setenv("HEADDIV_MIRROR", str(tmp_path))
 
 

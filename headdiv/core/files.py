@@ -56,7 +56,7 @@ def read_json(path: Path | str) -> Any:
     """Read a JSON file.
 
     Raises:
-        DataError: the file is missing, not UTF-8 or not JSON (the message names file and place).
+        DataError: the file is missing, unreadable, not UTF-8 or not JSON (the message names file and place).
     """
     path = Path(path)
     try:
@@ -67,6 +67,10 @@ def read_json(path: Path | str) -> Any:
         raise DataError(f"{path}: not UTF-8 text (byte offset {error.start})") from None
     except json.JSONDecodeError as error:
         raise DataError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except RecursionError:
+        raise DataError(f"{path}: cannot be read (nested too deeply)") from None
 
 
 def checksum(path: Path | str, algorithm: str = "sha256") -> str:

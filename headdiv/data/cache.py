@@ -15,13 +15,12 @@ from headdiv.core import paths
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import fingerprint, read_json, replacing, short_hash, write_json
 from headdiv.core.settings import Source, mistake
-from headdiv.data import download as fetch
-from headdiv.data import toy
+from headdiv.data import download, registry, toy
 from headdiv.data.config import DataConfig, LMData, TranslationData
 
 PREPARATION = 2  # raised whenever the same text is turned into other indices
 
-Files = dict[str, list[Path]]  # by the part that they play: a language, "examples", "archive", …
+Files = dict[str, list[Path]]  # by their role: a language, "examples", "archive", …
 
 
 def split_names(config: DataConfig) -> dict[str, str]:
@@ -30,7 +29,7 @@ def split_names(config: DataConfig) -> dict[str, str]:
 
 
 def read_splits(config: DataConfig) -> dict[str, str]:
-    """The same, of the splits that are read: validation is not where every so-manieth training pair is taken for it."""
+    """The same without validation where `valid_every` takes it from the training pairs."""
     names = split_names(config)
     if isinstance(config, TranslationData) and config.valid_every is not None:
         del names["valid"]
@@ -38,21 +37,21 @@ def read_splits(config: DataConfig) -> dict[str, str]:
 
 
 def roles_of_splits(config: DataConfig) -> dict[str, list[str]]:
-    """The parts that files play, by split as the data set calls it."""
+    """The roles of files, by split as the data set calls it."""
     if config.files is not None:
-        return {name: list(told) if isinstance(told, dict) else ["examples"] for name, told in config.files.items()}
-    return {name: list(entry.files) for name, entry in fetch.load_registry()[config.name].splits.items()}
+        return {name: list(files) if isinstance(files, dict) else ["examples"] for name, files in config.files.items()}
+    return {name: list(entry.files) for name, entry in registry.load_registry()[config.name].splits.items()}
 
 
 def check_data(
     config: DataConfig, roles: Sequence[str], at: tuple[str, ...] = ("data",), source: Source | None = None
 ) -> None:
-    """Hold a configuration against what there is, before anything runs.
+    """Check that the configured data set, its splits and its files exist, before anything runs.
 
     Args:
         config: the data's part of a configuration.
-        roles: parts that files must play; one of a group "a|b" is enough.
-        at: keys that lead to it in its file.
+        roles: roles that must have files; one of a group "a|b" is enough.
+        at: keys that lead to ``config`` in its file.
         source: the file, if there is one.
 
     Raises:
@@ -64,9 +63,9 @@ def check_data(
     elif config.name == "toy":
         return
     else:
-        registry = fetch.load_registry()
-        if config.name not in registry:
-            raise mistake((*at, "name"), f"{config.name!r} is not known; {_known([*registry, 'toy'])}", source)
+        known = registry.load_registry()
+        if config.name not in known:
+            raise mistake((*at, "name"), f"{config.name!r} is not known; {_known([*known, 'toy'])}", source)
     splits = roles_of_splits(config)
     for key, name in read_splits(config).items():
         if name not in splits:
@@ -93,23 +92,23 @@ def locate(config: DataConfig) -> dict[str, Files]:
         DataError: a file is not there, or could not be fetched.
     """
     if config.files is None:
-        folder = fetch.fetch(config.name, paths.raw())
-        splits = fetch.load_registry()[config.name].splits
+        folder = download.fetch(config.name, paths.raw())
+        splits = registry.load_registry()[config.name].splits
         return {
             key: {role: [folder / file] for role, file in splits[name].files.items()}
             for key, name in read_splits(config).items()
         }
     located: dict[str, Files] = {}
     for key, name in read_splits(config).items():
-        told = config.files[name]
-        roles = told if isinstance(told, dict) else {"examples": told}
+        files = config.files[name]
+        roles = files if isinstance(files, dict) else {"examples": files}
         located[key] = {role: _paths(listed, f"data.files.{name}") for role, listed in roles.items()}
     return located
 
 
-def _paths(told: str | list[str], key: str) -> list[Path]:
+def _paths(listed: str | list[str], key: str) -> list[Path]:
     found: list[Path] = []
-    for path in [told] if isinstance(told, str) else told:
+    for path in [listed] if isinstance(listed, str) else listed:
         expanded = os.path.expandvars(path)
         if "$" in expanded:
             raise ConfigError(f"{key}: {path!r} names an environment variable that is not set")
@@ -118,9 +117,9 @@ def _paths(told: str | list[str], key: str) -> list[Path]:
         matches = [match for match in matches if match.is_file()]
         if not matches:
             raise DataError(f"{key}: {whole}: no such file")
-        if isinstance(told, str) and len(matches) > 1:
+        if isinstance(listed, str) and len(matches) > 1:
             names = ", ".join(match.name for match in matches)
-            raise DataError(f"{key}: {whole}: one file is wanted, and {len(matches)} fit: {names}")
+            raise DataError(f"{key}: {whole}: found {len(matches)} files, expected one: {names}")
         found += matches
     return found
 
@@ -134,15 +133,15 @@ def expected_count(config: DataConfig, split: str) -> int | None:
     """How many examples the registry says that a split holds; None for files of one's own."""
     if config.files is not None:
         return None
-    return fetch.load_registry()[config.name].splits[split_names(config)[split]].count
+    return registry.load_registry()[config.name].splits[split_names(config)[split]].count
 
 
 def content_key(config: DataConfig) -> str:
-    """Changes with the corpus: checksums of its files, or the version of what generates it."""
-    if config.files is None and config.name == "toy":
+    """A hash of the corpus: of its files' checksums, or of the version of what generates it."""
+    if config.is_toy:
         content: object = [toy.VERSION, toy.VERSION]
     elif config.files is None:
-        content = {name: file.identity for name, file in fetch.load_registry()[config.name].files.items()}
+        content = {name: file.identity for name, file in registry.load_registry()[config.name].files.items()}
     else:
         content = {
             split: {role: [fingerprint(path) for path in listed] for role, listed in files.items()}
@@ -155,9 +154,9 @@ def content_key(config: DataConfig) -> str:
 
 
 def prepared_folder(config: DataConfig) -> Path:
-    """Where the prepared corpus lies: named by all that decides its content."""
-    told = {type(config).__name__: config.model_dump(mode="json")}
-    return paths.prepared() / f"{config.name}-{short_hash([told, content_key(config)])}"
+    """Where the prepared corpus is stored: its name depends on all that decides its content."""
+    settings = {type(config).__name__: config.model_dump(mode="json")}
+    return paths.prepared() / f"{config.name}-{short_hash([settings, content_key(config)])}"
 
 
 def prepared(config: DataConfig, prepare: Callable[[Any, Path], dict[str, Any]]) -> Path:

@@ -19,10 +19,15 @@ class DataConfig(Settings):
     )
     files: dict[str, Any] | None = Field(None, description="your own files, by split")
     strict: bool = Field(True, description="a record that cannot be used: an error; false leaves it out and counts it")
-    valid: str = Field("valid", description="split that is watched during training")
+    valid: str = Field("valid", description="split that is evaluated during training")
     test: str = Field("test", description="split that is scored")
     examples: int | None = Field(None, ge=1, description="take this many training examples only; toy: generate them")
     held_out: int = Field(500, ge=1, description="toy only: examples in each of validation and test")
+
+    @property
+    def is_toy(self) -> bool:
+        """Whether the corpus is generated."""
+        return self.files is None and self.name == "toy"
 
 
 class WordsConfig(DataConfig):
@@ -31,9 +36,7 @@ class WordsConfig(DataConfig):
     tokenizer: Literal["moses", "spacy"] = Field(
         "moses", description="Moses rules (sacremoses), or those of spaCy's blank pipeline of the language"
     )
-    lowercase: bool = Field(
-        False, description="fold case before words are counted: ahead of Moses rules, behind spaCy's"
-    )
+    lowercase: bool = Field(False, description="fold case before words are counted: before Moses rules, after spaCy's")
     min_frequency: int = Field(5, ge=1, description="a word seen less often in the training text is <unk>")
 
 
@@ -57,16 +60,18 @@ class TranslationData(WordsConfig):
     )
     source: str = Field("en", description="language translated from")
     target: str = Field("de", description="language translated into")
-    split_dashes: bool = Field(True, description="Moses rules part words at dashes (a-b: a @-@ b)")
-    max_words: int | None = Field(None, ge=1, description="training pairs with more words on a side, or none, go out")
-    max_ratio: float | None = Field(None, ge=1, description="training pairs whose sides' words differ by more go out")
+    split_dashes: bool = Field(True, description="Moses rules split words at dashes (a-b: a @-@ b)")
+    max_words: int | None = Field(
+        None, ge=1, description="training pairs with more words on a side, or none, are left out"
+    )
+    max_ratio: float | None = Field(None, ge=1, description="most words of one side per word of the other")
     valid_every: int | None = Field(
-        None, ge=2, description="every so-manieth training pair that is left is validation; null: a split of its own"
+        None, ge=2, description="every n-th remaining training pair is used for validation; null: a split of its own"
     )
     merges: int | None = Field(
         None,
         ge=1,
-        description="of a byte-pair encoding of both languages' words; case is then folded behind Moses rules, as is "
+        description="of a byte-pair encoding of both languages' words; case is then folded after Moses rules, as is "
         "usual with it, not before; null: whole words",
     )
 
@@ -112,7 +117,7 @@ class LMData(DataConfig):
         None, description="weights by source of SlimPajama; null: one stream, the files in their order"
     )
     document_start: str | None = Field(
-        None, description="plain text: pattern of a document's first line; null: empty lines part documents"
+        None, description="plain text: pattern of a document's first line; null: empty lines separate documents"
     )
     tokenizer_file: str | None = Field(None, description="a tokenizer.json (GPT-NeoX's); null: train one")
     tokenizer_documents: int = Field(2000, ge=1, description="training documents from which a tokeniser is trained")
@@ -121,8 +126,8 @@ class LMData(DataConfig):
     held_out_tokens: int | None = Field(
         None, ge=1, description="tokens of each held-out split, mixed like the training text; null: all, as it stands"
     )
-    boundaries: bool = Field(True, description="attention and positions begin anew with each document")
-    epoch_tokens: int = Field(ge=1, description="training tokens that are called an epoch")
+    boundaries: bool = Field(True, description="attention and positions restart at each document")
+    epoch_tokens: int = Field(ge=1, description="training tokens of an epoch")
     block: int = Field(256, ge=1, description="windows that are shuffled together")
 
 
@@ -130,7 +135,7 @@ class MLMData(LMData):
     """The same text with tokens hidden from the model; defaults are BERT's."""
 
     mask_share: float = Field(0.15, gt=0, le=1, description="of the tokens: those that are to be predicted")
-    blank_share: float = Field(0.8, ge=0, le=1, description="of these: read as a blank…")
+    blank_share: float = Field(0.8, ge=0, le=1, description="of these: read as the mask token…")
     random_share: float = Field(0.1, ge=0, le=1, description="…and read as a random token; the rest as they are")
 
     @model_validator(mode="after")

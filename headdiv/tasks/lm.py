@@ -24,8 +24,8 @@ from headdiv.data.config import LMData
 from headdiv.data.corpora.lm import LMCorpus, load_lm, open_stream
 from headdiv.data.corpora.masking import MaskedStream
 from headdiv.data.corpora.mixture import HeldOut, Mixture
-from headdiv.data.readers.bad_records import BadRecords
 from headdiv.data.readers.documents import SLIMPAJAMA
+from headdiv.data.readers.records import BadRecords
 from headdiv.nn.config import LMConfig
 from headdiv.nn.language_model import IGNORED, LanguageModel, Windows, continue_text, likeliest_tokens, make_windows
 from headdiv.nn.losses import Losses, linear_cross_entropy

@@ -133,7 +133,7 @@ def _archived(
         what = "is missing: the archive holds no validation set; expected a number (23, as published, takes every 23rd)"
         raise mistake((*at, "valid_every"), what, source)
     if config.files is None:
-        return languages_of(cache.fetch.load_registry()[config.name].splits[name].files["archive"])
+        return languages_of(cache.registry.load_registry()[config.name].splits[name].files["archive"])
     files = config.files[name]
     if len(files) > 1 or not isinstance(files["archive"], str):
         what = f"found {', '.join(files)}, expected one archive and nothing else, or files of both languages"

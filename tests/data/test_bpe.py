@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
 from headdiv.core.errors import DataError
-from headdiv.data.readers.bad_records import BadRecords
 from headdiv.data.readers.documents import read_documents
+from headdiv.data.readers.records import BadRecords
 from headdiv.data.tokenization.bpe import END_TEXT, SMALLEST, load_bpe, train_bpe
 
 TEXTS = [f"The {size} lobster of {place} läuft — {n} times.\n" for n, size in enumerate(("old", "young", "blue"))

@@ -18,7 +18,7 @@ from headdiv.data.config import QAData
 from headdiv.data.corpora import qa as module
 from headdiv.data.corpora.qa import SKIP, load_qa, make_qa_batch, position_nll
 from headdiv.data.corpora.seq2seq import unflatten
-from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.records import BadRecords
 from headdiv.data.readers.squad import Answer, Question, read_squad
 from headdiv.data.tokenization.words import tokenize
 from headdiv.nn.batching import END, SPECIALS
@@ -174,7 +174,7 @@ def test_a_split_of_which_nothing_is_left_is_named(mine, folder, split):
 def test_a_split_of_which_all_answers_are_cut_off_is_named(mine, folder, split):
     config = mine(context_words=5)
     put_squad(folder / f"{split}.json", (GRAZ, {"c1": ("How high?", "28"), "c2": ("What?", "tower")}))
-    with pytest.raises(DataError, match=rf"^data\.{split}: every answer lies behind the 5 words that are read$"):
+    with pytest.raises(DataError, match=rf"^data\.{split}: every answer lies after the 5 words that are read$"):
         load_qa(config)
     put_squad(folder / f"{split}.json", *HELD_OUT)
     put_squad(folder / "test.json", (GRAZ, {"c1": ("How high?", "28")}))  # it is scored all the same

@@ -13,7 +13,8 @@ import pytest
 
 from headdiv.core.errors import DataError
 from headdiv.data import download as module
-from headdiv.data.download import DataSet, fetch
+from headdiv.data.download import fetch
+from headdiv.data.registry import DataSet
 
 BODY = random.Random(5).randbytes(300_000)
 GOOD = hashlib.sha256(BODY).hexdigest()
@@ -145,7 +146,7 @@ def test_a_wrong_file_in_place_is_fetched_again(server, tmp_path, caplog, wrong)
     assert path.read_bytes() == BODY
     (message,) = [record.getMessage() for record in caplog.records]
     found = hashlib.sha256(wrong).hexdigest()
-    assert message == (f"{path}: sha256 is {found}, expected {GOOD}; the file is thrown away and fetched again")
+    assert message == (f"{path}: sha256 is {found}, expected {GOOD}; the file is deleted and fetched again")
 
 
 def test_a_cut_connection_is_resumed_where_it_ended(server, tmp_path, caplog):

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from headdiv.core.errors import DataError
 from headdiv.data.corpora import mixture
 from headdiv.data.corpora.mixture import Mixture, held_out
-from headdiv.data.readers.bad_records import BadRecords
 from headdiv.data.readers.documents import SLIMPAJAMA, TABLE_2
+from headdiv.data.readers.records import BadRecords
 
 END = 0
 in_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -225,7 +225,7 @@ def test_a_record_is_refused_once_however_often_it_is_met(tmp_path):
     mixed = stream(sources, by_set=True, bad_records=bad_records)
     mixed.next(50)
     assert min(mixed.passes.values()) > 2
-    assert bad_records.counts == {"not valid JSON": 1, "the document is empty": 1}
+    assert bad_records.counts == {"not valid JSON": 1, 'empty "text"': 1}
     for _ in range(2):
         with fails(f"{shard}, line 2: not valid JSON (Unterminated string starting at at column 10)"):
             stream(sources, by_set=True).next(1)
@@ -353,7 +353,7 @@ def test_held_out_documents_of_one_set_and_refusals(tmp_path):
 MEASURE = """
 import json, sys
 from headdiv.data.corpora.mixture import Mixture
-from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.records import BadRecords
 
 def peak():  # MiB of this process alone; getrusage would count the one that started it
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from headdiv.core.errors import DataError
-from headdiv.data.download import load_registry
+from headdiv.data.registry import load_registry
 
 
 def test_the_registry_knows_multi30k():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headdiv.core import paths
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json
-from headdiv.data import download as fetch
+from headdiv.data import registry as data_sets
 from headdiv.data.cache import prepared_folder
 from headdiv.data.config import TranslationData
 from headdiv.data.corpora import seq2seq as module
@@ -154,7 +154,9 @@ def pets(project, monkeypatch):
     entry = {"title": "Pets", "licence": "none", "licence_source": address, "homepage": address, "citation": "none"}
     registry = {"pets": entry | {"files": files, "splits": splits}}
     monkeypatch.setattr(
-        fetch, "load_registry", lambda: {name: fetch.DataSet.model_validate(told) for name, told in registry.items()}
+        data_sets,
+        "load_registry",
+        lambda: {name: data_sets.DataSet.model_validate(told) for name, told in registry.items()},
     )
     monkeypatch.setenv("HEADDIV_MIRROR", str(mirror))
     return registry["pets"]

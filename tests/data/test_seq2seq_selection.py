@@ -12,7 +12,7 @@ from test_ted import members, pack, xml
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import checksum, read_json
 from headdiv.core.settings import check
-from headdiv.data import download as fetch
+from headdiv.data import registry as data_sets
 from headdiv.data.cache import content_key, locate, prepared_folder
 from headdiv.data.config import TranslationData
 from headdiv.data.corpora.seq2seq import load_translation
@@ -318,11 +318,11 @@ def talks(home, monkeypatch):
     """A data set of the registry without a published checksum, in a mirror; its entry, to be changed."""
     (home / "mirror" / "talks").mkdir(parents=True)
     archive(home / "mirror" / "talks")
-    told = fetch.load_registry()["iwslt14"].model_dump()
+    told = data_sets.load_registry()["iwslt14"].model_dump()
     told["files"]["de-en.tgz"]["url"] = "http://127.0.0.1:9/de-en.tgz"
     for split, count in (("train", 4), ("valid", 2), ("test", 15)):
         told["splits"][split]["count"] = count
-    monkeypatch.setattr(fetch, "load_registry", lambda: {"talks": fetch.DataSet.model_validate(told)})
+    monkeypatch.setattr(data_sets, "load_registry", lambda: {"talks": data_sets.DataSet.model_validate(told)})
     monkeypatch.setenv("HEADDIV_MIRROR", str(home / "mirror"))
     return told
 

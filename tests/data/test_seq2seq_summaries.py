@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from headdiv.core import paths
 from headdiv.core.errors import DataError
 from headdiv.core.files import checksum
-from headdiv.data import download as fetch
+from headdiv.data import registry as data_sets
 from headdiv.data.cache import prepared_folder
 from headdiv.data.config import SummarisationData
 from headdiv.data.corpora import seq2seq as module
@@ -176,7 +176,7 @@ def test_articles_may_be_left_out_and_counted(mine, tmp_path):
     corpus, whole = load_summarisation(config), load_summarisation(mine())
     refused = corpus.statistics["refused"]
     assert sum(refused.values()) == 3
-    assert refused["the id is given twice"] == 1
+    assert refused["id given twice"] == 1
     assert corpus.statistics | {"refused": {}} == whole.statistics
     assert corpus.source.words == whole.source.words
 
@@ -230,7 +230,7 @@ def archived(mine, tmp_path, monkeypatch):
     }
     roles = {"archive": "news.tar.gz", "splits": "splits.json"}
     entry["splits"] = {name: {"count": len(some), "files": roles} for name, some in ids.items()}
-    monkeypatch.setattr(fetch, "load_registry", lambda: {"news": fetch.DataSet.model_validate(entry)})
+    monkeypatch.setattr(data_sets, "load_registry", lambda: {"news": data_sets.DataSet.model_validate(entry)})
     monkeypatch.setenv("HEADDIV_MIRROR", str(folder.parent))
     return SummarisationData(name="news", valid="validation", min_frequency=1)
 

@@ -11,7 +11,7 @@ from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json
 from headdiv.core.settings import Source
 from headdiv.data import cache as sources
-from headdiv.data import download as fetch
+from headdiv.data import registry as data_sets
 from headdiv.data.cache import (
     check_data,
     content_key,
@@ -79,7 +79,9 @@ def pets(home, monkeypatch):
             (home / "mirror" / "pets" / f"{split}.{role}").write_bytes(data)
     registry = {"pets": entry(PETS)}
     monkeypatch.setattr(
-        fetch, "load_registry", lambda: {name: fetch.DataSet.model_validate(told) for name, told in registry.items()}
+        data_sets,
+        "load_registry",
+        lambda: {name: data_sets.DataSet.model_validate(told) for name, told in registry.items()},
     )
     monkeypatch.setenv("HEADDIV_MIRROR", str(home / "mirror"))
     return registry["pets"]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headdiv.core.errors import DataError
-from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.records import BadRecords
 from headdiv.data.readers.squad import Answer, read_squad
 from headdiv.data.tokenization.spans import answer_to_tokens, tokenise_with_offsets, tokens_to_text
 from headdiv.data.tokenization.words import tokenize

@@ -10,21 +10,18 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from faulty import fails
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headdiv.core.errors import DataError
 from headdiv.data.readers import xsum
-from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.records import BadRecords
 from headdiv.data.readers.xsum import Article, read_archive, read_articles
 
 MIRROR = os.environ.get("HEADDIV_MIRROR")
 ARTICLES = [Article("1", "Ä cat sat.\nIt slept.", "A cat."), Article("22", "Two dogs.", "Dogs.")]
 TEXT = st.text(st.characters(codec="utf-8")).filter(str.strip)
-
-
-def fails(message):
-    return pytest.raises(DataError, match=re.escape(message))
 
 
 def put_lines(path, *lines):
@@ -77,103 +74,46 @@ def read(archive, split_file, strict=True):
 # --- JSON lines ---
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
-def test_articles_plain_and_packed(tmp_path, name):
-    path = put_lines(tmp_path / name, *ARTICLES)
-    assert read_articles(path, BadRecords()) == ARTICLES
-    assert read_articles(str(path), BadRecords()) == ARTICLES
-
-
-def test_mark_missing_newline_and_further_keys(tmp_path):
-    path = tmp_path / "a"
-    path.write_bytes(b"\xef\xbb\xbf" + as_line(ARTICLES[0]) + b"\r\n" + as_line(ARTICLES[1]._asdict() | {"url": 3}))
-    assert read_articles(path, BadRecords()) == ARTICLES
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.builds(Article, TEXT, TEXT, TEXT), min_size=1, unique_by=lambda article: article.id))
 def test_articles_survive_a_round_trip(tmp_path, articles):
-    assert read_articles(put_lines(tmp_path / "a", *articles), BadRecords()) == articles
+    more = [article._asdict() | {"url": 3} for article in articles]
+    for name in ("a.jsonl", "a.jsonl.gz"):
+        assert read_articles(put_lines(tmp_path / name, *more), BadRecords()) == articles
 
 
 GOOD = ARTICLES[1]._asdict()
 BAD_LINES = [
-    (as_line(ARTICLES[1])[:30], "the line is not JSON", "column 26: Unterminated string"),
-    (b"", "the line is not JSON", "column 1: Expecting value"),
-    (b"[" * 100_000, "the line is not JSON that can be read", "maximum recursion depth exceeded"),
-    (b"9" * 5000, "the line is not JSON that can be read", "Exceeds the limit"),
-    (b"[" * 500 + b"]" * 500, "the line is not a JSON object", "[[[[[[[...]]]]]]]"),
-    (["22"], "the line is not a JSON object", "['22']"),
-    ({"id": "22", "summary": "b"}, "the key 'document' is missing", "keys: ['id', 'summary']"),
-    ({"id": "22", "document": "b"}, "the key 'summary' is missing", "keys: ['document', 'id']"),
-    ({"document": "22", "summary": "b"}, "the key 'id' is missing", "keys: ['document', 'summary']"),
-    (GOOD | {"id": 22}, "the id is not a string", "22"),
-    (GOOD | {"document": None}, "the document is not a string", "None"),
-    (GOOD | {"summary": ["Dogs."]}, "the summary is not a string", "['Dogs.']"),
-    (GOOD | {"document": ""}, "the document is empty", ""),
-    (GOOD | {"document": " \u00a0\n\t"}, "the document is empty", ""),
-    (GOOD | {"summary": "\n"}, "the summary is empty", ""),
-    (GOOD | {"id": ""}, "the id is empty", ""),
-    (ARTICLES[0]._replace(document="Other."), "the id is given twice", "'1', first in line 1"),
-    (as_line(GOOD).replace(b"Two", b"T\xfco"), "the record is not UTF-8", "byte 0xfc at byte 27 of the record"),
-    (
-        b'{"id": "22", "document": "a\\ud800", "summary": "b"}',
-        "the document has half a surrogate pair",
-        r"'\ud800' at character 1",
-    ),
+    (as_line(ARTICLES[1])[:30], "not valid JSON"),
+    (b"", "not valid JSON"),
+    (["22"], "wrong type"),
+    ({"id": "22", "summary": "b"}, 'no "document"'),
+    (GOOD | {"id": 22}, "wrong type"),
+    (GOOD | {"summary": "\n"}, 'empty "summary"'),
+    (ARTICLES[0]._replace(document="Other."), "id given twice"),
+    (as_line(GOOD).replace(b"Two", b"T\xfco"), "not UTF-8 text"),
 ]
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
-@pytest.mark.parametrize(("line", "reason", "found"), BAD_LINES, ids=[f"{n}" for n in range(len(BAD_LINES))])
-def test_unusable_lines_are_named_or_counted(tmp_path, name, line, reason, found):
+@pytest.mark.parametrize(("line", "reason"), BAD_LINES, ids=range(len(BAD_LINES)))
+def test_unusable_lines_are_named_or_counted(tmp_path, line, reason):
     last = Article("333", "Three.", "3")
-    path = put_lines(tmp_path / name, ARTICLES[0], line, last)
-    with fails(f"{path}, line 2: {reason}{f' ({found}' if found else ';'}"):
+    path = put_lines(tmp_path / "a.jsonl", ARTICLES[0], line, last)
+    with fails(f"{path}, line 2: {reason}"):
         read_articles(path, BadRecords())
     bad_records = BadRecords(strict=False)
     assert read_articles(path, bad_records) == [ARTICLES[0], last]
     assert dict(bad_records.counts) == {reason: 1}
 
 
-def test_file_cut_in_the_middle_of_a_line(tmp_path):
-    path = put_lines(tmp_path / "a.jsonl", *ARTICLES)
-    path.write_bytes(path.read_bytes()[:-5])
-    with fails(f"{path}, line 2: the line is not JSON (column 50: Unterminated string"):
-        read_articles(path, BadRecords())
-    assert read_articles(path, BadRecords(strict=False)) == ARTICLES[:1]
-
-
-def test_an_id_is_free_again_when_its_line_was_refused(tmp_path):
+def test_an_id_is_free_again_when_its_line_was_left_out(tmp_path):
     path = put_lines(tmp_path / "a", ARTICLES[0]._replace(document=" "), ARTICLES[0])
     assert read_articles(path, BadRecords(strict=False)) == ARTICLES[:1]
 
 
-def test_all_lines_refused(tmp_path):
-    bad_records = BadRecords(strict=False)
-    assert read_articles(put_lines(tmp_path / "a", b"{", b"{"), bad_records) == []
-    assert dict(bad_records.counts) == {"the line is not JSON": 2}
-
-
-@pytest.mark.parametrize("strict", [True, False])
-def test_files_that_cannot_be_read_at_all(tmp_path, strict):
-    bad_records = BadRecords(strict)
-    with fails(f"{tmp_path / 'none'}: no such file"):
-        read_articles(tmp_path / "none", bad_records)
-    with fails(f"{tmp_path}: cannot be read (Is a directory)"):
-        read_articles(tmp_path, bad_records)
-    for content in (b"", b"\xef\xbb\xbf"):
-        (tmp_path / "a").write_bytes(content)
-        with fails(f"{tmp_path / 'a'}: the file is empty, expected one JSON object a line"):
-            read_articles(tmp_path / "a", bad_records)
-    path = put_lines(tmp_path / "a.gz", *ARTICLES)
-    path.write_bytes(path.read_bytes()[:-3])
-    with fails(f"{path}, after line 2: the gzip stream is cut off or damaged (Compressed file ended"):
-        read_articles(path, bad_records)
-    path.write_bytes(as_line(ARTICLES[0]))
-    with fails(f"{path}, after line 0: the gzip stream is cut off or damaged (Not a gzipped file"):
-        read_articles(path, bad_records)
-    assert not bad_records.counts
+def test_an_empty_file(tmp_path):
+    with fails("the file is empty, expected one JSON object a line"):
+        read_articles(put_lines(tmp_path / "a"), BadRecords(strict=False))
 
 
 @pytest.mark.skipif(not MIRROR, reason="HEADDIV_MIRROR is not set")
@@ -217,7 +157,7 @@ def test_archive_keeps_all_other_lines(tmp_path, lines):
     if kept:
         assert articles == [Article("1", "\n".join(kept).strip(), "A.")]
     else:
-        assert (articles, refused) == ([], {"the document is empty": 1})
+        assert (articles, refused) == ([], {'empty "document"': 1})
 
 
 def test_no_name_of_a_member_is_used_as_a_path(tmp_path, monkeypatch):
@@ -258,9 +198,9 @@ BAD_MEMBERS = [
     (replaced(b"[SN]RESTBODY[SN]", b""), "the section [SN]RESTBODY[SN] is missing"),
     (replaced(b"[SN]FIRST-SENTENCE[SN]", b"x"), "the section [SN]FIRST-SENTENCE[SN] is missing"),
     (replaced(b"TITLE", b"RESTBODY"), "the section [SN]RESTBODY[SN] is given twice"),
-    (replaced(ARTICLES[0].document.encode(), b"Share this with\nEmail\n"), "the document is empty"),
-    (replaced(b"A cat.", b" "), "the summary is empty"),
-    (replaced("Ä".encode(), b"\xc4"), "the record is not UTF-8 (byte 0xc4 at byte 105 of the record)"),
+    (replaced(ARTICLES[0].document.encode(), b"Share this with\nEmail\n"), 'empty "document"'),
+    (replaced(b"A cat.", b" "), 'empty "summary"'),
+    (replaced("Ä".encode(), b"\xc4"), "not UTF-8 text (byte 0xc4 at byte 105 of the record)"),
     (member("1.summary"), "the section [SN]RESTBODY[SN] is missing"),
 ]
 

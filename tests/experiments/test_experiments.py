@@ -3,7 +3,7 @@
 import pytest
 
 from headdiv.core.errors import ConfigError
-from headdiv.data.download import load_registry
+from headdiv.data.registry import load_registry
 from headdiv.experiments.profiles import Runs, run_config
 from headdiv.methods import METHODS
 from headdiv.tasks import TASKS

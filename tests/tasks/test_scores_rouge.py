@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headdiv.core.errors import DataError
-from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.records import BadRecords
 from headdiv.data.readers.xsum import read_articles
 from headdiv.tasks.rouge import rouge
 

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headdiv.core.errors import DataError
-from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.records import BadRecords
 from headdiv.data.readers.squad import Answer, Question, read_squad
 from headdiv.tasks.squad_scores import SIGNATURE, exact_match, f1, normalise, score
 

@@ -110,10 +110,10 @@ def test_a_json_line_cut_in_half_is_named(mine, tmp_path):
     config = mine()
     with (tmp_path / "test.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"id": "7", "document": "It ru')
-    with pytest.raises(DataError, match=rf"^{tmp_path}/test\.jsonl, line 3: the line is not JSON \(column 25: "):
+    with pytest.raises(DataError, match=rf"^{tmp_path}/test\.jsonl, line 3: not valid JSON \("):
         TASK.load(config.data)
     corpus = TASK.load(config.data.model_copy(update={"strict": False}))
-    assert corpus.statistics["refused"] == {"the line is not JSON": 1}
+    assert corpus.statistics["refused"] == {"not valid JSON": 1}
     assert len(corpus.test.text) == 2
 
 

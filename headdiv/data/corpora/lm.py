@@ -14,12 +14,12 @@ from safetensors.numpy import load_file, save_file
 
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json, write_text
-from headdiv.data import cache as sources
+from headdiv.data import cache
 from headdiv.data.config import LMData
 from headdiv.data.corpora.mixture import EachOnce, HeldOut, Mixture, held_out
 from headdiv.data.corpora.seq2seq import TOY_SEED, unigram_nll
-from headdiv.data.readers.bad_records import BadRecords
 from headdiv.data.readers.documents import read_documents
+from headdiv.data.readers.records import BadRecords
 from headdiv.data.tokenization.bpe import Bpe, load_bpe, train_bpe
 from headdiv.data.toy import shards as toy_shards
 
@@ -30,18 +30,18 @@ TextMeasure = Callable[[Any, Bpe, np.ndarray, HeldOut], dict[str, Any]]
 
 @dataclass(frozen=True)
 class LMCorpus:
-    """What a run needs of its data; the training text stays in its files."""
+    """The prepared corpus of a run; the training text stays in its files."""
 
     bpe: Bpe
     valid: HeldOut
     test: HeldOut
     shards: list[Path]  # of the training text
-    bad_records: BadRecords  # told of training records while the stream is read
+    bad_records: BadRecords  # of the training text, while the stream is read
     statistics: dict[str, Any]
 
 
 def next_tokens(config: LMData, bpe: Bpe, seen: np.ndarray, text: HeldOut) -> dict[str, Any]:
-    """How well frequencies alone predict every token of a held-out text."""
+    """Cross-entropy of a unigram model on every token of a held-out text."""
     targets = text.windows[:, 1:][text.windows[:, 1:] >= 0]
     return {"unigram_nll": unigram_nll(seen, targets, bpe.size)}
 
@@ -56,16 +56,15 @@ def load_lm(config: LMData, measure: TextMeasure = next_tokens) -> LMCorpus:
     Raises:
         DataError: a file is missing or damaged, or a record cannot be used (`data.strict`).
     """
-    folder = sources.prepared(config, lambda config, folder: _prepare(config, folder, measure))
-    statistics = sources.read_statistics(folder)
+    folder = cache.prepared(config, lambda config, folder: _prepare(config, folder, measure))
+    statistics = cache.read_statistics(folder)
     held = {}
     for name in ("valid", "test"):
-        told = statistics[name]
         windows = load_file(folder / f"{name}.safetensors")["windows"]
-        held[name] = HeldOut(windows, told["examples"], told["words"], told["bytes"])
+        held[name] = HeldOut(windows, *(statistics[name][key] for key in ("examples", "words", "bytes")))
     shards = _files(config, folder)["train"]
-    return LMCorpus(load_bpe(folder / "tokenizer.json"), **held, shards=shards, bad_records=BadRecords(config.strict),
-                    statistics=statistics)  # fmt: skip
+    bpe = load_bpe(folder / "tokenizer.json")
+    return LMCorpus(bpe, **held, shards=shards, bad_records=BadRecords(config.strict), statistics=statistics)
 
 
 def open_stream(corpus: LMCorpus, config: LMData, seed: int) -> Mixture:
@@ -86,19 +85,19 @@ def open_stream(corpus: LMCorpus, config: LMData, seed: int) -> Mixture:
 
 
 def _files(config: LMData, folder: Path) -> dict[str, list[Path]]:
-    if config.files is None and config.name == "toy":
+    if config.is_toy:
         return {name: sorted((folder / "shards").glob(f"{name}*")) for name in ("train", "valid", "test")}
-    return {split: list(chain(*files.values())) for split, files in sources.locate(config).items()}
+    return {split: list(chain(*files.values())) for split, files in cache.locate(config).items()}
 
 
 def _prepare(config: LMData, folder: Path, measure: TextMeasure) -> dict[str, Any]:
-    if config.files is None and config.name == "toy":
+    if config.is_toy:
         toy_shards.write_shards(folder / "shards", config.examples or TOY_EXAMPLES, TOY_SEED)
     files, bad_records = _files(config, folder), BadRecords(config.strict)
     sample = list(islice(_documents(files["train"], config, bad_records), config.tokenizer_documents))
     if not sample:
         raise DataError(f"{', '.join(map(str, files['train']))}: found no document, expected at least one")
-    own = sources.tokenizer_file(config)
+    own = cache.tokenizer_file(config)
     if own is None:
         write_text(folder / "tokenizer.json", train_bpe(sample, config.vocabulary_size))
     else:
@@ -110,20 +109,20 @@ def _prepare(config: LMData, folder: Path, measure: TextMeasure) -> dict[str, An
             f"but data.vocabulary_size says {config.vocabulary_size}"
         )
     seen = np.concatenate([[bpe.end, *ids] for ids in bpe.encode_batch(sample)])
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "vocabulary": {"tokens": bpe.size},
         "train": {"files": len(files["train"]), "bytes": sum(path.stat().st_size for path in files["train"])},
     }
     for name in ("valid", "test"):
         text = _held_out(files[name], config, bpe, EachOnce(bad_records))
         save_file({"windows": np.ascontiguousarray(text.windows)}, folder / f"{name}.safetensors")
-        told[name] = {"examples": text.documents, "words": text.words, "bytes": text.bytes, "tokens": text.targets}
-        told[name] |= measure(config, bpe, seen, text)
-    return told | {"refused": dict(bad_records.counts)}
+        result[name] = {"examples": text.documents, "words": text.words, "bytes": text.bytes, "tokens": text.targets}
+        result[name] |= measure(config, bpe, seen, text)
+    return result | {"refused": dict(bad_records.counts)}
 
 
 def _held_out(paths: Sequence[Path], config: LMData, bpe: Bpe, bad_records: BadRecords) -> HeldOut:
-    """All of the text, or, with ``held_out_tokens``, so much of each source as its weight asks for."""
+    """All of the text, or, with ``held_out_tokens``, as much of each source as its weight says."""
     read = partial(
         held_out,
         paths,

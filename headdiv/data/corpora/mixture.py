@@ -21,8 +21,8 @@ import numpy as np
 
 from headdiv.core.errors import DataError
 from headdiv.core.files import short_hash
-from headdiv.data.readers.bad_records import BadRecords
 from headdiv.data.readers.documents import read_documents
+from headdiv.data.readers.records import BadRecords
 
 Encode = Callable[[list[str]], list[list[int]]]  # each text to its tokens, whatever the others are
 Read = Callable[..., Iterator[tuple[int, str]]]  # read_documents, all but the path and ``start`` given
@@ -51,7 +51,7 @@ class Mixture:
         end: the id that stands before each document.
         context: tokens that a model sees, at least 1.
         seed: of the permutations.
-        bad_records: told of records that cannot be used, once of each, however often it is read. In strict mode
+        bad_records: counts records that cannot be used, once of each, however often it is read. In strict mode
             the error may come up to `AHEAD` documents before the record's own turn.
         block: windows that are shuffled together, at least 1. A long last document makes a block larger.
         by_set: each source takes from its shards only the documents of its own set, as SlimPajama's shards
@@ -333,7 +333,7 @@ def held_out(
         encode: gives the tokens of each text.
         end: the id between documents.
         context: tokens that a model sees, at least 1.
-        bad_records: told of records that cannot be used.
+        bad_records: counts records that cannot be used.
         document_start: see `read_documents`.
         source: only the documents of this set of SlimPajama's.
         limit: stop behind the document with which so many tokens are reached.

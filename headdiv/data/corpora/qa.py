@@ -12,11 +12,11 @@ from safetensors.numpy import load_file, save_file
 
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
-from headdiv.data import cache as sources
+from headdiv.data import cache
 from headdiv.data.config import QAData
 from headdiv.data.corpora.seq2seq import TOY_SEED, flatten, unflatten, word_statistics
 from headdiv.data.readers import squad
-from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.records import BadRecords
 from headdiv.data.readers.squad import Answer, Question
 from headdiv.data.tokenization.spans import Tokens, answer_to_tokens, tokenise_with_offsets
 from headdiv.data.tokenization.words import Vocabulary
@@ -24,7 +24,7 @@ from headdiv.data.toy import documents as toy_documents
 from headdiv.nn.batching import END, Batch, Pairs, assemble
 
 TOY_EXAMPLES = 3000
-SKIP = -1  # stands for an answer that lies behind the cut
+SKIP = -1  # in place of an answer after the cut
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class QASplit:
 
 @dataclass(frozen=True)
 class QACorpus:
-    """What a run needs of its data; questions and passages share one vocabulary."""
+    """The prepared corpus of a run; questions and passages share one vocabulary."""
 
     vocabulary: Vocabulary
     train: QASplit
@@ -59,10 +59,10 @@ def load_qa(config: QAData) -> QACorpus:
     Raises:
         DataError: a file is missing or damaged, or could not be fetched.
     """
-    folder = sources.prepared(config, _prepare)
+    folder = cache.prepared(config, _prepare)
     splits = {name: _load_split(folder, name) for name in ("train", "valid", "test")}
     vocabulary = Vocabulary(read_json(folder / "vocabulary.json"))
-    return QACorpus(vocabulary, **splits, statistics=sources.read_statistics(folder))
+    return QACorpus(vocabulary, **splits, statistics=cache.read_statistics(folder))
 
 
 def _load_split(folder: Path, name: str) -> QASplit:
@@ -73,10 +73,10 @@ def _load_split(folder: Path, name: str) -> QASplit:
     if name != "train":
         characters = unflatten(arrays["offsets"], arrays["contexts.lengths"])
         offsets = [characters[i] for i in which]
-        told = read_json(folder / f"{name}.json")
-        for (id, question, answers), i in zip(told["questions"], which, strict=True):
+        texts = read_json(folder / f"{name}.json")
+        for (id, question, answers), i in zip(texts["questions"], which, strict=True):
             golds = tuple(Answer(text, start) for text, start in answers)
-            questions.append(Question(id, question, told["contexts"][i], golds))
+            questions.append(Question(id, question, texts["contexts"][i], golds))
     pairs = Pairs(unflatten(arrays["questions"], arrays["questions.lengths"]), [contexts[i] for i in which])
     return QASplit(pairs, arrays["answers"], questions, offsets)
 
@@ -106,28 +106,30 @@ def _prepare(config: QAData, folder: Path) -> dict[str, Any]:
         if not split.questions:
             raise DataError(f"data.{name}: no question is left")
         if name != "test" and (split.answers[:, 0] == SKIP).all():
-            raise DataError(f"data.{name}: every answer lies behind the {config.context_words} words that are read")
+            raise DataError(f"data.{name}: every answer lies after the {config.context_words} words that are read")
     train = prepared["train"]
     vocabulary = Vocabulary.build([*train.asked, *train.passages.values()], config.min_frequency)
     write_json(folder / "vocabulary.json", vocabulary.words)
-    told: dict[str, Any] = {"vocabulary": {"words": len(vocabulary)}}
+    statistics: dict[str, Any] = {"vocabulary": {"words": len(vocabulary)}}
     for name, split in prepared.items():
         arrays = split.arrays(vocabulary)
-        told[name] = split.statistics(arrays)
+        statistics[name] = split.statistics(arrays)
         save_file(arrays, folder / f"{name}.safetensors")
         if name != "train":
             questions = [[q.id, q.question, [list(answer) for answer in q.answers]] for q in split.questions]
             write_json(folder / f"{name}.json", {"contexts": list(split.passages), "questions": questions})
-    told["valid"]["unigram_nll"] = position_nll(train.answers, prepared["valid"].answers, prepared["valid"].lengths)
-    return told | {"refused": dict(bad_records.counts)}
+    statistics["valid"]["unigram_nll"] = position_nll(
+        train.answers, prepared["valid"].answers, prepared["valid"].lengths
+    )
+    return statistics | {"refused": dict(bad_records.counts)}
 
 
 def _questions(config: QAData, bad_records: BadRecords) -> dict[str, list[Question]]:
-    if config.files is None and config.name == "toy":
+    if config.is_toy:
         made = toy_documents.questions(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
         return {name: squad.questions_from_json(value, f"toy, {name}", bad_records) for name, value in made.items()}
     found = {}
-    for name, files in sources.locate(config).items():
+    for name, files in cache.locate(config).items():
         (path,) = files["examples"]
         found[name] = squad.read_squad(path, bad_records)
     found["train"] = found["train"][: config.examples]
@@ -196,10 +198,10 @@ class _Prepared:
 
 
 def position_nll(train: np.ndarray, held_out: np.ndarray, lengths: np.ndarray) -> float:
-    """What a model that knows only how frequent each position is would reach, in nats an answer.
+    """Cross-entropy of a model that only knows how frequent each position is, in nats an answer.
 
-    Frequencies of the first and of the last word's position are the training answers', with one added to
-    each, over the positions that a passage has.
+    Frequencies of the first and of the last word's position are those of the training answers, with one added
+    to each, normalised over the positions that a passage has.
 
     Args:
         train: (n, 2) first and last words; SKIP is left out.

@@ -15,11 +15,11 @@ from safetensors.numpy import load_file, save_file
 
 from headdiv.core.errors import DataError
 from headdiv.core.files import checksum, read_json, write_json
-from headdiv.data import cache as sources
+from headdiv.data import cache
 from headdiv.data.config import SummarisationData, TranslationData, WordsConfig
-from headdiv.data.readers import parallel as text
 from headdiv.data.readers import ted, xsum
-from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.parallel import TextSide, pair_sides
+from headdiv.data.readers.records import BadRecords
 from headdiv.data.tokenization import subwords
 from headdiv.data.tokenization.words import Vocabulary, tokenize_all
 from headdiv.data.toy import documents as toy_documents
@@ -41,13 +41,13 @@ Sides = dict[str, list[list[str]]]  # the words, or pieces, of every text, by si
 class TextSplit:
     """Pairs of texts, as text and as word indices."""
 
-    text: Text  # empty for training: nobody asks for it
+    text: Text  # empty for training, where it is not needed
     pairs: Pairs
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """What a run needs of its data."""
+    """The prepared corpus of a run."""
 
     source: Vocabulary
     target: Vocabulary
@@ -62,7 +62,7 @@ class Corpus:
         return self.source.encode(words if self.subwords is None else self.subwords.encode(words))
 
     def decode(self, output: Iterable[int]) -> list[str]:
-        """The words that the indices of a target say, up to the first END."""
+        """The words of a target's indices, up to the first END."""
         found = self.target.decode(output)
         return found if self.subwords is None else subwords.join(found)
 
@@ -73,12 +73,12 @@ def load_translation(config: TranslationData) -> Corpus:
     Raises:
         DataError: a file is missing or damaged, or could not be fetched.
     """
-    return _load(sources.prepared(config, _prepare_translation))
+    return _load(cache.prepared(config, _prepare_translation))
 
 
 def load_summarisation(config: SummarisationData) -> Corpus:
     """The same for documents and summaries, which share one vocabulary."""
-    return _load(sources.prepared(config, _prepare_summarisation))
+    return _load(cache.prepared(config, _prepare_summarisation))
 
 
 def _load(folder: Path) -> Corpus:
@@ -92,20 +92,19 @@ def _load(folder: Path) -> Corpus:
     target = vocabularies.get("target", vocabularies["source"])
     path = folder / SUBWORDS
     encoding = subwords.Subwords.load(path) if path.is_file() else None
-    return Corpus(
-        vocabularies["source"], target, **splits, statistics=sources.read_statistics(folder), subwords=encoding
-    )
+    return Corpus(vocabularies["source"], target, **splits, statistics=cache.read_statistics(folder), subwords=encoding)
 
 
 # ---- preparing
 
 
 def _prepare_translation(config: TranslationData, folder: Path) -> dict[str, Any]:
-    bad_records, more = BadRecords(config.strict), {}
+    bad_records = BadRecords(config.strict)
     texts = _parallel(config, bad_records)
+    more: dict[str, dict[str, float]] = {split: {} for split in cache.split_names(config)}
     if not config.selects:
         texts["train"] = texts["train"][: config.examples]
-    _refuse_empty(texts)
+    _check_not_empty(texts)
     words = {
         split: {
             side: tokenize_all([pair[at] for pair in pairs], language, **word_rules(config))
@@ -115,19 +114,24 @@ def _prepare_translation(config: TranslationData, folder: Path) -> dict[str, Any
     }
     if config.selects:
         texts, words, more["train"] = _select(config, texts, words)
-        _refuse_empty(texts)
-    if config.merges is None:
-        return _store(config, folder, texts, words, _vocabularies(config, words), bad_records, more) | _archives(config)
-    encoding = subwords.train([*words["train"]["source"], *words["train"]["target"]], config.merges)
-    encoding.save(folder / SUBWORDS)
-    pieces = {split: {side: encoding.encode_all(sides[side]) for side in sides} for split, sides in words.items()}
-    vocabularies = _vocabularies(config, pieces)
-    for split, sides in words.items():
-        for side, sentences in sides.items():
-            found = whole_word_statistics(side, sentences, encoding, vocabularies[side])
-            more[split] = more.get(split, {}) | found
-    stored = _store(config, folder, texts, pieces, vocabularies, bad_records, more)
-    return stored | {"merges": len(encoding.merges)} | _archives(config)
+        _check_not_empty(texts)
+    extra: dict[str, Any] = {}
+    if config.merges is not None:
+        encoding = subwords.train([*words["train"]["source"], *words["train"]["target"]], config.merges)
+        encoding.save(folder / SUBWORDS)
+        extra["merges"] = len(encoding.merges)
+        whole, words = words, {
+            split: {side: encoding.encode_all(sides[side]) for side in sides} for split, sides in words.items()
+        }  # fmt: skip
+    vocabularies = {side: Vocabulary.build(texts_, config.min_frequency) for side, texts_ in words["train"].items()}
+    if config.merges is not None:
+        for split, sides in whole.items():
+            for side, sentences in sides.items():
+                more[split] |= whole_word_statistics(side, sentences, encoding, vocabularies[side])
+    if not config.is_toy:  # checksums: of a data set without published ones, nothing else says what was read
+        read = {path for files in cache.locate(config).values() for path in files.get("archive", [])}
+        extra |= {"archives": {path.name: checksum(path) for path in sorted(read)}} if read else {}
+    return _store(config, folder, texts, words, vocabularies, bad_records, more) | extra
 
 
 def word_rules(config: WordsConfig) -> dict[str, Any]:
@@ -138,54 +142,39 @@ def word_rules(config: WordsConfig) -> dict[str, Any]:
     return rules | {"split_dashes": config.split_dashes, "fold_late": config.merges is not None}
 
 
-def _vocabularies(config: WordsConfig, words: dict[str, Sides]) -> dict[str, Vocabulary]:
-    return {side: Vocabulary.build(sentences, config.min_frequency) for side, sentences in words["train"].items()}
-
-
-def _archives(config: TranslationData) -> dict[str, Any]:
-    """Checksums: of a data set without published ones, nothing else says what was read."""
-    if config.files is None and config.name == "toy":
-        return {}
-    read = {path for files in sources.locate(config).values() for path in files.get("archive", [])}
-    return {"archives": {path.name: checksum(path) for path in sorted(read)}} if read else {}
-
-
-def _refuse_empty(texts: dict[str, Text]) -> None:
+def _check_not_empty(texts: dict[str, Text]) -> None:
     for split, pairs in texts.items():
         if not pairs:
             raise DataError(f"data.{split}: no pair is left")
 
 
 def _parallel(config: TranslationData, bad_records: BadRecords) -> dict[str, Text]:
-    """The pairs of every split that is read; of training pairs that will be cleaned, empty ones too."""
-    if config.files is None and config.name == "toy":
+    """The pairs of every split that is read; empty training pairs too where cleaning removes them."""
+    if config.is_toy:
         texts = toy.splits(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
-        return {split: texts[split] for split in sources.read_splits(config)}
+        return {split: texts[split] for split in cache.read_splits(config)}
     texts = {}
-    for split, files in sources.locate(config).items():
+    for split, files in cache.locate(config).items():
         keep_empty = split == "train" and config.cleans
         if "archive" in files:
             (archive,) = files["archive"]
             if split == "valid":
                 raise DataError(f"{archive}: holds no validation set; with data.valid_every training pairs become one")
             sides = ted.read_archive(archive, config.source, config.target, "train" if split == "train" else "test")
-            expected = None  # that is asked when pairs have been selected
+            expected = None  # `_check_counts` compares the numbers after the selection
         else:
             sides = _sides(config, split, files)
-            expected = sources.expected_count(config, split)
-        read = (
-            text.read_parallel(*both, expected=expected, bad_records=bad_records, keep_empty=keep_empty)
-            for both in sides
-        )
+            expected = cache.expected_count(config, split)
+        read = (pair_sides(*both, expected=expected, bad_records=bad_records, keep_empty=keep_empty) for both in sides)
         texts[split] = list(chain.from_iterable(read))
     return texts
 
 
-def _sides(config: TranslationData, split: str, files: sources.Files) -> list[tuple[text.Side, text.Side]]:
+def _sides(config: TranslationData, split: str, files: cache.Files) -> list[tuple[TextSide, TextSide]]:
     found = [files[language] for language in (config.source, config.target)]
     if len(found[0]) != len(found[1]):
         counts = f"{len(found[0])} files of {config.source!r} but {len(found[1])} of {config.target!r}"
-        raise DataError(f"data.files.{sources.split_names(config)[split]}: found {counts}, expected equally many")
+        raise DataError(f"data.files.{cache.split_names(config)[split]}: found {counts}, expected equally many")
     return [(ted.read_side(source), ted.read_side(target)) for source, target in zip(*found, strict=True)]
 
 
@@ -214,22 +203,19 @@ def _select(
         split: {side: [sentences[i] for i in numbers] for side, sentences in words["train"].items()}
         for split, numbers in chosen.items()
     }
-    told = {"cleaned_away": len(keep) - len(left)} if config.cleans else {}
-    # In the order of those that have three splits to begin with.
-    return _by_split(texts | some), _by_split(words | of_these), told
-
-
-def _by_split(told: dict[str, Any]) -> dict[str, Any]:
-    return {split: told[split] for split in ("train", "valid", "test")}
+    statistics = {"cleaned_away": len(keep) - len(left)} if config.cleans else {}
+    texts, words = texts | some, words | of_these
+    order = cache.split_names(config)  # as without a selection
+    return {split: texts[split] for split in order}, {split: words[split] for split in order}, statistics
 
 
 def _check_counts(config: TranslationData, found: dict[str, int]) -> None:
-    """The archive of a public data set must give the numbers of pairs that published results go by."""
+    """The archive of a public data set must yield as many pairs as the registry says."""
     if config.files is not None or config.name == "toy":
         return
-    roles = sources.roles_of_splits(config)
-    for split, name in sources.split_names(config).items():
-        expected = sources.expected_count(config, split) if "archive" in roles.get(name, []) else None
+    roles = cache.roles_of_splits(config)
+    for split, name in cache.split_names(config).items():
+        expected = cache.expected_count(config, split) if "archive" in roles.get(name, []) else None
         if expected is not None and found[split] != expected:
             raise DataError(
                 f"data.{split}: found {found[split]} pairs of {config.name}, expected {expected} as published; for "
@@ -245,7 +231,7 @@ def _prepare_summarisation(config: SummarisationData, folder: Path) -> dict[str,
             raise DataError(f"data.{split}: no article is left")
         texts[split] = [(article.document, article.summary) for article in articles]
         limits = (config.document_words, config.summary_words)
-        # No tokeniser's word reaches over a space: no more than this is ever needed.
+        # No token contains a space, so no more than this is needed.
         shortened = [[" ".join(pair[at].split()[: limits[at] + 1]) for pair in texts[split]] for at in (0, 1)]
         whole = [tokenize_all(lines, "en", **word_rules(config)) for lines in shortened]
         cut[split] = {
@@ -259,13 +245,13 @@ def _prepare_summarisation(config: SummarisationData, folder: Path) -> dict[str,
 
 
 def _articles(config: SummarisationData, bad_records: BadRecords) -> dict[str, list[xsum.Article]]:
-    if config.files is None and config.name == "toy":
+    if config.is_toy:
         return toy_documents.articles(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
     found = {}
-    for split, files in sources.locate(config).items():
+    for split, files in cache.locate(config).items():
         if "archive" in files:
             (archive,), (split_file,) = files["archive"], files["splits"]
-            name = sources.split_names(config)[split]
+            name = cache.split_names(config)[split]
             found[split] = sorted(xsum.read_archive(archive, split_file, name, bad_records))
         else:
             (path,) = files["examples"]
@@ -281,31 +267,31 @@ def _store(
     words: dict[str, Sides],
     vocabularies: dict[str, Vocabulary],
     bad_records: BadRecords,
-    more: dict[str, dict[str, float]] | None = None,
+    more: dict[str, dict[str, float]],
 ) -> dict[str, Any]:
     """Write everything; return its statistics."""
     log.info("preparing %s: %s examples", config.name, " + ".join(str(len(lines)) for lines in texts.values()))
     write_json(folder / "vocabulary.json", {side: v.words for side, v in vocabularies.items()})
     sizes = {side: len(vocabularies.get(side, vocabularies["source"])) for side in ("source", "target")}
-    told: dict[str, Any] = {"vocabulary": sizes}
+    statistics: dict[str, Any] = {"vocabulary": sizes}
     indices: dict[str, dict[str, list[np.ndarray]]] = {}
     for split, sides in words.items():
         arrays = {}
         indices[split] = {}
-        told[split] = {"examples": len(texts[split])}
+        statistics[split] = {"examples": len(texts[split])}
         for side, sentences in sides.items():
             vocabulary = vocabularies.get(side, vocabularies["source"])
             indices[split][side] = [vocabulary.encode(sentence) for sentence in sentences]
             arrays[f"{side}.words"], arrays[f"{side}.lengths"] = flatten(indices[split][side])
-            told[split] |= word_statistics(side, arrays[f"{side}.words"])
-        told[split] |= (more or {}).get(split, {})
+            statistics[split] |= word_statistics(side, arrays[f"{side}.words"])
+        statistics[split] |= more[split]
         save_file(arrays, folder / f"{split}.safetensors")
         if split != "train":
             write_json(folder / f"{split}.json", texts[split])
-    told["valid"]["unigram_nll"] = unigram_nll(
+    statistics["valid"]["unigram_nll"] = unigram_nll(
         *(_ended(indices[split]["target"]) for split in ("train", "valid")), sizes["target"]
     )
-    return told | {"refused": dict(bad_records.counts)}
+    return statistics | {"refused": dict(bad_records.counts)}
 
 
 def _ended(sentences: Sequence[np.ndarray]) -> np.ndarray:
@@ -313,7 +299,7 @@ def _ended(sentences: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def unigram_nll(train: np.ndarray, held_out: np.ndarray, size: int) -> float:
-    """What a model that knows only how frequent each of ``size`` words is would reach, in nats a word.
+    """Cross-entropy of a unigram model over ``size`` words, in nats a word.
 
     Frequencies are the training text's, with one added to each.
     """
@@ -324,7 +310,7 @@ def unigram_nll(train: np.ndarray, held_out: np.ndarray, size: int) -> float:
 def whole_word_statistics(
     side: str, sentences: Iterable[Sequence[str]], encoding: subwords.Subwords, vocabulary: Vocabulary
 ) -> dict[str, int | float]:
-    """Words of a side before they are parted, and the share of those with a piece that has no index (0 to 1)."""
+    """Words of a side before they are split, and the share of those with a piece that has no index (0 to 1)."""
     counts = Counter(chain.from_iterable(sentences))
     pieces = encoding.encode_all([[word] for word in counts])
     unknown = [(vocabulary.encode(found) == UNKNOWN).any() for found in pieces]

@@ -8,7 +8,6 @@ https://github.com/facebookresearch/fairseq/tree/main/examples/translation
 
 from __future__ import annotations
 
-import io
 import re
 import tarfile
 from itertools import product
@@ -19,38 +18,36 @@ from xml.parsers.expat import ErrorString
 
 from headdiv.core.errors import DataError
 from headdiv.data.readers import archives
-from headdiv.data.readers import parallel as text
+from headdiv.data.readers.lines import decode_lines, read_lines, split_lines
 from headdiv.data.readers.parallel import TextSide
 
 TAGS = "train.tags"
 SETS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")  # together the test set
 ONLY = {"TEDX.dev2012": {"de", "en"}}  # sets that one pair of languages alone has
 ABOUT = re.compile(r"\s*</?(?:doc|keywords|reviewer|speaker|talkid|translator|url)\b[^>]*>")  # begins such a line
-MARKS = re.compile(r"</?(?:title|description)>")  # around text that is kept
+TITLE_TAGS = re.compile(r"</?(?:title|description)>")  # around text that is kept
 DECLARATIONS = ("<!DOCTYPE", "<!ENTITY")
 LARGEST = 1 << 28  # bytes of a member; a larger one is refused
 
 
 def read_side(path: Path | str) -> TextSide:
-    """Read one side of a parallel text in the form that its name tells.
+    """Read one side of a parallel text in the form that its name says.
 
     ``*.xml`` is a TED test set, ``train.tags.*`` is tagged training text, all else has one sentence a line.
     Any of them may be packed with gzip (``.gz``).
 
     Raises:
-        DataError: the file is missing, unreadable or empty, is a damaged gzip stream, is not UTF-8, or is
-            not in its form (the message names file and place).
+        DataError: the file cannot be read (see `headdiv.data.readers.lines.read_lines`) or is not in its form
+            (the message names file and place).
     """
-    path = Path(path)
-    if not (_is_xml(path.name) or path.name.startswith(f"{TAGS}.")):
-        return text.plain(path)
-    with text.opened(path) as file:
-        content = file.read()
-    return _parsed(content, path.name, str(path))
+    name = Path(path).name
+    if _is_xml(name) or name.startswith(f"{TAGS}."):
+        return _parsed(read_lines(path), name, str(path))
+    return TextSide.of_lines(path)
 
 
 def languages_of(archive: Path | str) -> set[str] | None:
-    """The languages that an archive's name tells: de and en of ``de-en.tgz``; None where it tells none."""
+    """The languages in an archive's name: de and en of ``de-en.tgz``; None where it has none."""
     found = re.fullmatch(r"([a-z]{2,3})-([a-z]{2,3})\.(?:tgz|tar\.gz)", Path(archive).name)
     return set(found.groups()) if found else None
 
@@ -84,18 +81,17 @@ def read_archive(
     pairs = (f"{source}-{target}", f"{target}-{source}")
     pair = next((pair for pair in pairs if any(key[0] == pair for key in members)), pairs[0])
     sides = []
-    for name, language in product(parts, (source, target)):
-        if (pair, name, language) not in members:
+    for part_name, language in product(parts, (source, target)):
+        if (pair, part_name, language) not in members:
+            form = "{1}/{0}.{1}.{2}" if part_name == TAGS else "{1}/IWSLT14.{0}.{1}.{2}.xml"
             raise DataError(
-                f"{archive}: there is no member {_spelt(pair, name, language)}, expected one of {name} in each language"
+                f"{archive}: there is no member {form.format(part_name, pair, language)}, "
+                f"expected one of {part_name} in each language"
             )
-        member, content = members[pair, name, language]
-        sides.append(_parsed(content, Path(member).name, f"{archive}, {member}"))
+        member, content = members[pair, part_name, language]
+        name = f"{archive}, {member}"
+        sides.append(_parsed(decode_lines(split_lines([content]), name), member, name))
     return list(zip(sides[::2], sides[1::2], strict=True))
-
-
-def _spelt(pair: str, name: str, language: str) -> str:
-    return f"{pair}/{name}.{pair}.{language}" if name == TAGS else f"{pair}/IWSLT14.{name}.{pair}.{language}.xml"
 
 
 def _members(
@@ -111,9 +107,9 @@ def _members(
     )
 
     def key(member: tarfile.TarInfo) -> tuple[str, str, str] | None:
-        told = wanted.fullmatch(member.name)
-        part = told and (told["tags"] or told["set"])
-        return (told["pair"], part, told["of_tags"] or told["of_set"]) if part in parts else None
+        match = wanted.fullmatch(member.name)
+        part = match and (match["tags"] or match["set"])
+        return (match["pair"], part, match["of_tags"] or match["of_set"]) if part in parts else None
 
     found: dict[tuple[str, str, str], tuple[str, bytes]] = {}
     for member, content in archives.members(archive, lambda member: key(member) is not None, LARGEST):
@@ -132,15 +128,15 @@ def _is_xml(file_name: str) -> bool:
     return file_name.removesuffix(".gz").endswith(".xml")
 
 
-def _parsed(content: bytes, file_name: str, name: str) -> TextSide:
-    return _from_xml(content, name) if _is_xml(file_name) else _from_tags(content, name)
+def _parsed(lines: list[str], file_name: str, name: str) -> TextSide:
+    return _from_xml(lines, name) if _is_xml(file_name) else _from_tags(lines, name)
 
 
-def _from_tags(content: bytes, name: str) -> TextSide:
-    """Lines about the talk are left out; of titles and descriptions the marks are taken off."""
+def _from_tags(lines: list[str], name: str) -> TextSide:
+    """Lines about the talk are left out; of titles and descriptions the tags are taken off."""
     kept = [
-        (number, MARKS.sub("", line).strip())
-        for number, line in enumerate(text.decoded(io.BytesIO(content), name), start=1)
+        (number, TITLE_TAGS.sub("", line).strip())
+        for number, line in enumerate(lines, start=1)
         if not ABOUT.match(line)
     ]
     if not kept:
@@ -148,16 +144,15 @@ def _from_tags(content: bytes, name: str) -> TextSide:
     return TextSide(name, [sentence for _, sentence in kept], [number for number, _ in kept])
 
 
-def _from_xml(content: bytes, name: str) -> TextSide:
+def _from_xml(lines: list[str], name: str) -> TextSide:
     """The text of every ``<seg>``, with the typographic apostrophe as the plain one."""
-    # As text, so that no declared encoding can hide what is looked for here: nothing that a file declares is
-    # ever resolved.
-    told = "\n".join(text.decoded(io.BytesIO(content), name))
+    # As text, so that no declared encoding can hide a declaration: nothing that a file declares is ever resolved.
+    text = "\n".join(lines)
     for declaration in DECLARATIONS:
-        if declaration in told:
+        if declaration in text:
             raise DataError(f"{name}: found {declaration}, expected XML that declares no entities")
     try:
-        root = ElementTree.fromstring(told)
+        root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
         line, column = error.position
         raise DataError(

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import codecs
-import gzip
-import json
 import reprlib
 import tarfile
-import zlib
 from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -15,7 +11,8 @@ from typing import Any, NamedTuple
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
 from headdiv.data.readers import archives
-from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers.lines import raw_lines, whole
+from headdiv.data.readers.records import BadRecordError, BadRecords, check_text, decode, parse_json, text_field
 
 # Lines of the web page's buttons that stand in many texts of the archive. XSum's widely used JSON form
 # is made without them, so the archive is read without them too.
@@ -46,13 +43,6 @@ class Article(NamedTuple):
     summary: str
 
 
-class _UnusableError(Exception):
-    """A record that cannot be used: the reason and what was found, as `BadRecords.add` takes them."""
-
-    def __init__(self, reason: str, found: str = "") -> None:
-        super().__init__(reason, found)
-
-
 def read_articles(path: Path | str, bad_records: BadRecords) -> list[Article]:
     r"""Read articles from JSON lines ``{"id": …, "document": …, "summary": …}``, in the file's order.
 
@@ -73,22 +63,16 @@ def read_articles(path: Path | str, bad_records: BadRecords) -> list[Article]:
         DataError: the file is missing, unreadable or empty, or is a damaged gzip stream; or a line is
             refused and records are read strictly.
     """
-    path = Path(path)
     articles: list[Article] = []
     lines: dict[str, int] = {}  # where each id was first met
-    number = 0
-    for number, raw in _numbered_lines(path):
-        try:
-            article = _from_json(raw)
+    for number, raw in enumerate(raw_lines(Path(path), "one JSON object a line"), start=1):
+        with bad_records.at(f"{path}, line {number}"):
+            record = parse_json(whole(raw))
+            article = Article(*(text_field(record, key) for key in Article._fields))
             if article.id in lines:
-                raise _UnusableError("the id is given twice", f"{_clip(article.id)}, first in line {lines[article.id]}")
-        except _UnusableError as error:
-            bad_records.add(f"{path}, line {number}", *error.args)
-        else:
+                raise BadRecordError("id given twice", f"{_clip(article.id)}, first in line {lines[article.id]}")
             lines[article.id] = number
             articles.append(article)
-    if not number:
-        raise DataError(f"{path}: the file is empty, expected one JSON object a line")
     return articles
 
 
@@ -126,60 +110,6 @@ def read_archive(archive: Path | str, split_file: Path | str, split: str, bad_re
     return _archived_articles(Path(archive), ids, split, bad_records)
 
 
-def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    number = 0
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            for raw in file:
-                line = raw if number else raw.removeprefix(codecs.BOM_UTF8)
-                if line:  # a byte order mark alone is no line
-                    number += 1
-                    yield number, line.removesuffix(b"\n")
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}, after line {number}: the gzip stream is cut off or damaged ({error})") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
-
-
-def _from_json(raw: bytes) -> Article:
-    try:
-        record = json.loads(_decode(raw))
-    except json.JSONDecodeError as error:
-        raise _UnusableError("the line is not JSON", f"column {error.colno}: {error.msg}") from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets nested as deep
-        raise _UnusableError("the line is not JSON that can be read", str(error)) from None
-    if not isinstance(record, dict):
-        raise _UnusableError("the line is not a JSON object", _clip(record))
-    for key in Article._fields:
-        if key not in record:
-            raise _UnusableError(f"the key {key!r} is missing", f"keys: {_clip(sorted(record))}")
-        if not isinstance(record[key], str):
-            raise _UnusableError(f"the {key} is not a string", _clip(record[key]))
-        try:
-            record[key].encode()
-        except UnicodeEncodeError as error:
-            half = ascii(record[key][error.start])
-            raise _UnusableError(f"the {key} has half a surrogate pair", f"{half} at character {error.start}") from None
-    return _checked(Article(record["id"], record["document"], record["summary"]))
-
-
-def _checked(article: Article) -> Article:
-    for key, text in article._asdict().items():
-        if not text.strip():
-            raise _UnusableError(f"the {key} is empty")
-    return article
-
-
-def _decode(raw: bytes) -> str:
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        found = f"byte 0x{raw[error.start]:02x} at byte {error.start} of the record"
-        raise _UnusableError("the record is not UTF-8", found) from None
-
-
 def _clip(value: Any) -> str:
     short = reprlib.Repr()  # unlike repr, never recurses far into nested values
     short.maxstring = 60
@@ -188,10 +118,7 @@ def _clip(value: Any) -> str:
 
 def _ids_of_split(split_file: Path, split: str, bad_records: BadRecords) -> dict[str, None]:
     """The split's ids as the keys of a dictionary: a set that keeps the order of the file."""
-    try:
-        content = read_json(split_file)
-    except OSError as error:
-        raise DataError(f"{split_file}: cannot be read ({error.strerror or error})") from None
+    content = read_json(split_file)
     if not isinstance(content, dict):
         raise DataError(f"{split_file}: found {_clip(content)}, expected a JSON object of lists of ids")
     if split not in content:
@@ -212,14 +139,13 @@ def _ids_of_split(split_file: Path, split: str, bad_records: BadRecords) -> dict
 def _archived_articles(archive: Path, ids: dict[str, None], split: str, bad_records: BadRecords) -> Iterator[Article]:
     lacking = dict(ids)
     for id, content in _members(archive, ids):
-        try:
+        article = None
+        with bad_records.at(f"{archive}, {id}{SUFFIX}"):
             if id not in lacking:
-                raise _UnusableError("the article is in the archive twice")
+                raise BadRecordError("the article is in the archive twice")
             del lacking[id]
             article = _from_sections(id, content)
-        except _UnusableError as error:
-            bad_records.add(f"{archive}, {id}{SUFFIX}", *error.args)
-        else:
+        if article is not None:
             yield article
     for id in lacking:
         found = f"split {split} lists {_clip(id)}; lacking in all: {len(lacking)}"
@@ -239,21 +165,22 @@ def _members(archive: Path, ids: Collection[str]) -> Iterator[tuple[str, bytes]]
 
 def _from_sections(id: str, content: bytes) -> Article:
     if len(content) > LARGEST:
-        raise _UnusableError("the article is too large", f"expected at most {LARGEST} bytes")
-    lines = [line.removesuffix("\r") for line in _decode(content).split("\n")]
-    return _checked(Article(id, document=_section(lines, "RESTBODY"), summary=_section(lines, "FIRST-SENTENCE")))
+        raise BadRecordError("the article is too large", f"expected at most {LARGEST} bytes")
+    lines = decode(content).split("\n")
+    document, summary = (_section(lines, name) for name in ("RESTBODY", "FIRST-SENTENCE"))
+    return Article(id, check_text(document, "document"), check_text(summary, "summary"))
 
 
 def _section(lines: list[str], name: str) -> str:
-    marked = [line.strip() for line in lines]
-    mark = f"[SN]{name}[SN]"
-    if marked.count(mark) != 1:
-        raise _UnusableError(f"the section {mark} is {'given twice' if mark in marked else 'missing'}")
-    start = marked.index(mark) + 1
+    stripped = [line.strip() for line in lines]
+    heading = f"[SN]{name}[SN]"
+    if stripped.count(heading) != 1:
+        raise BadRecordError(f"the section {heading} is {'given twice' if heading in stripped else 'missing'}")
+    start = stripped.index(heading) + 1
     text = []
-    for line, stripped in zip(lines[start:], marked[start:], strict=True):
-        if stripped.startswith("[SN]") and stripped.endswith("[SN]"):
+    for line, content in zip(lines[start:], stripped[start:], strict=True):
+        if content.startswith("[SN]") and content.endswith("[SN]"):
             break
-        if stripped and line not in BUTTONS:
-            text.append(line)
+        if content and line.removesuffix("\r") not in BUTTONS:
+            text.append(line.removesuffix("\r"))
     return "\n".join(text).strip()

@@ -20,7 +20,7 @@ from typing import Any
 from headdiv.core.errors import ConfigError
 from headdiv.core.files import canonical_json
 from headdiv.core.settings import check, mistake, nearest
-from headdiv.data.download import DataSet, load_registry
+from headdiv.data.registry import DataSet, load_registry
 from headdiv.experiments.claims.arithmetic import Known, Printed, Working, WorkingError, show
 from headdiv.experiments.claims.evidence import Deciding, Results, Row, is_quantity
 from headdiv.experiments.claims.files import (

@@ -1,55 +1,32 @@
 """The streaming reader of documents, and what it says about records and files that cannot be used."""
 
-import gzip
-import io
 import json
 import os
-import re
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import zstandard
+from faulty import PACKINGS, fails, packed, put
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headdiv.core.errors import DataError
-from headdiv.data.readers import documents as shards
-from headdiv.data.readers.bad_records import BadRecords
+from headdiv.data.readers import lines, records
 from headdiv.data.readers.documents import SLIMPAJAMA, TABLE_2, read_documents
+from headdiv.data.readers.records import BadRecords
 
-PACKINGS = ["", ".gz", ".zst"]
 in_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-def packed(content, packing, parts=1):
-    """The content in so many frames or members."""
-    pack = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.ZstdCompressor(write_checksum=True).compress}[packing]
-    cuts = [len(content) * part // parts for part in range(parts + 1)]
-    return b"".join(pack(content[a:b]) for a, b in pairwise(cuts))
-
-
-def put(path, content, parts=1):
-    content = content.encode() if isinstance(content, str) else content
-    path.write_bytes(packed(content, path.suffix if path.suffix in PACKINGS else "", parts))
-    return path
 
 
 def line(text, name=None):
     return json.dumps({"text": text} | ({"meta": {"redpajama_set_name": SLIMPAJAMA[name]}} if name else {})) + "\n"
 
 
-def read(path, **told):
-    return list(read_documents(path, BadRecords(), **told))
+def read(path, **options):
+    return list(read_documents(path, BadRecords(), **options))
 
 
-def read_leniently(path, **told):
+def read_leniently(path, **options):
     bad_records = BadRecords(strict=False)
-    return list(read_documents(path, bad_records, **told)), dict(bad_records.counts)
-
-
-def fails(message):
-    return pytest.raises(DataError, match=re.escape(message))
+    return list(read_documents(path, bad_records, **options)), dict(bad_records.counts)
 
 
 def test_table_2_names_the_seven_sources_of_slimpajama():
@@ -92,21 +69,6 @@ def test_byte_order_mark_and_carriage_returns_are_no_text(tmp_path):
     assert read(put(tmp_path / "a.jsonl", "\ufeff" + line("one").replace("\n", "\r\n"))) == [(1, "one")]
 
 
-def test_other_line_ends_of_unicode_stay_inside(tmp_path):
-    text = "a\u2028b\u0085c\x0cd"
-    assert read(put(tmp_path / "a.jsonl", json.dumps({"text": text}, ensure_ascii=False))) == [(1, text)]
-    assert read(put(tmp_path / "a.txt", text)) == [(1, text)]
-
-
-def test_skippable_and_empty_frames(tmp_path):
-    path = tmp_path / "a.jsonl.zst"
-    skippable = b"\x50\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"size"
-    path.write_bytes(skippable + packed(line("a").encode(), ".zst") + packed(b"", ".zst") + skippable)
-    assert read(path) == [(1, "a")]
-    path.write_bytes(packed(b"", ".zst"))
-    assert read(path) == []
-
-
 texts = st.text(st.characters(codec="utf-8"), min_size=1).filter(str.strip)
 
 
@@ -116,8 +78,8 @@ def test_every_document_is_given_once_by_its_own_source(tmp_path, documents, pac
     content = "".join(line(text, name) for text, name in documents) + "\n"
     path = put(tmp_path / f"a.jsonl{packing}", content, 2)
     with pytest.MonkeyPatch.context() as patch:  # lines that lie across pieces
-        patch.setattr(shards, "PIECE", piece)
-        patch.setattr(shards, "PACKED_PIECE", piece)
+        patch.setattr(lines, "PIECE", piece)
+        patch.setattr(lines, "PACKED_PIECE", piece)
         found = {name: read(path, source=name) for name in SLIMPAJAMA}
     for name, given_ in found.items():
         assert given_ == [(number, text) for number, (text, own) in enumerate(documents, 1) if own == name]
@@ -140,7 +102,7 @@ def test_plain_text_as_its_literal_twin(tmp_path, content, document_start, piece
         if full:
             trimmed.append("\n".join(rows[full[0] : full[-1] + 1]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shards, "PIECE", piece)
+        patch.setattr(lines, "PIECE", piece)
         assert read(put(tmp_path / "a.txt", content + "\n"), document_start=document_start) == list(
             enumerate(trimmed, start=1)
         )
@@ -148,7 +110,7 @@ def test_plain_text_as_its_literal_twin(tmp_path, content, document_start, piece
 
 @in_folder
 @given(st.data(), st.sampled_from(["a.jsonl.zst", "a.txt.gz"]))
-def test_reading_goes_on_behind_any_document(tmp_path, data, name):
+def test_reading_resumes_after_any_document(tmp_path, data, name):
     rows = data.draw(st.lists(st.sampled_from(["a", "b c", "", "{"]), min_size=1))
     jsonl = name.startswith("a.jsonl")
     content = "".join(line(row) if jsonl and row not in ("", "{") else f"{row}\n" for row in rows) + "\n"
@@ -167,7 +129,7 @@ def test_lines_of_other_sets_are_not_parsed(tmp_path, monkeypatch):
     path = put(tmp_path / "a.jsonl", line("a", "C4") * 3 + line("b", "Books") + line("c", "C4"))
     parsed = []
     loads = json.loads
-    monkeypatch.setattr(shards.json, "loads", lambda text: parsed.append(text) or loads(text))
+    monkeypatch.setattr(records.json, "loads", lambda text: parsed.append(text) or loads(text))
     assert read(path, source="Books") == [(4, "b")]
     assert len(parsed) == 1
 
@@ -197,7 +159,7 @@ def test_spaces_and_escapes_in_the_key_do_not_matter(tmp_path):
     ("meta", "found"),
     [(None, "None"), ({}, "None"), ({"redpajama_set_name": "RedPajamaNews"}, "'RedPajamaNews'")],
 )
-def test_a_set_that_cannot_be_told_is_refused(tmp_path, meta, found):
+def test_a_set_that_is_not_named_is_an_error(tmp_path, meta, found):
     path = put(tmp_path / "a.jsonl", line("a", "C4") + json.dumps({"text": "b", "meta": meta}) + "\n")
     with fails(f'{path}, line 2: "meta" does not name one of SlimPajama\'s sets (found {found}); data.strict: false'):
         read(path, source="C4")
@@ -225,30 +187,16 @@ def test_an_unknown_source_and_plain_text_are_refused():
 
 # --- records that cannot be used ---
 
-NO_TEXT = 'not an object with a string "text"'
-BAD_LINES = [
-    ('{"text": "cut he', "not valid JSON", "Unterminated string starting at at column 10"),
-    ("{'text': 'a'}", "not valid JSON", "Expecting property name enclosed in double quotes at column 2"),
-    ('{"text": "a"} {"text": "b"}', "not valid JSON", "Extra data at column 15"),
-    ("[" * 100_000, "not valid JSON", "maximum recursion depth exceeded"),
-    ('{"text": "a", "n": ' + "1" * 5000 + "}", "not valid JSON", "Exceeds the limit"),
-    ('["a"]', NO_TEXT, "a list"),
-    ("7", NO_TEXT, "a number"),
-    ('{"txt": "a"}', NO_TEXT, '"text" is missing or null'),
-    ('{"text": ["a"]}', NO_TEXT, '"text" is a list'),
-    ('{"text": ""}', "the document is empty", ""),
-    ('{"text": " \\n\\u00a0"}', "the document is empty", ""),
-    ('{"text": "a \\ud83d b"}', "half of a surrogate pair", "at character 2 of the text"),
-    (b'{"text": "\xe4"}', "not UTF-8 text", "byte 0xe4 at byte 10 of the record"),
-]
-
 
 @pytest.mark.parametrize("packing", PACKINGS)
-@pytest.mark.parametrize(("bad", "reason", "found"), BAD_LINES, ids=range(len(BAD_LINES)))
-def test_bad_lines(tmp_path, packing, bad, reason, found):
-    bad = bad if isinstance(bad, bytes) else bad.encode()
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [(b'{"text": "cut he', "not valid JSON"), (b"7", "wrong type"), (b'{"text": " "}', 'empty "text"'),
+     (b'{"txt": "a"}', 'no "text"'), (b"\xff", "not UTF-8 text")],
+)  # fmt: skip
+def test_bad_lines(tmp_path, packing, bad, reason):
     path = put(tmp_path / f"a.jsonl{packing}", line("a").encode() + bad + b"\n" + line("b").encode())
-    with fails(f"{path}, line 2: {reason}" + f" ({found}" * bool(found)):
+    with fails(f"{path}, line 2: {reason}"):
         read(path)
     assert read_leniently(path) == ([(1, "a"), (3, "b")], {reason: 1})
 
@@ -263,15 +211,13 @@ def test_plain_text_that_is_not_utf8(tmp_path, document_start):
 
 def test_plain_document_of_unicode_spaces_is_empty(tmp_path):
     path = put(tmp_path / "a.txt", "a\n\n\u00a0\n\nb\n")
-    with fails(f"{path}, document 2 (from line 3): the document is empty"):
+    with fails(f'{path}, document 2 (from line 3): empty "text"'):
         read(path)
-    assert read_leniently(path) == ([(1, "a"), (3, "b")], {"the document is empty": 1})
+    assert read_leniently(path) == ([(1, "a"), (3, "b")], {'empty "text"': 1})
 
 
-@pytest.mark.parametrize("piece", [1, 7, 1000])
-def test_a_record_without_end_is_refused_and_not_gathered(tmp_path, monkeypatch, piece):
-    monkeypatch.setattr(shards, "LONGEST", 30)
-    monkeypatch.setattr(shards, "PIECE", piece)
+def test_a_record_that_is_too_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "LONGEST", 30)
     reason = "longer than 30 bytes"
     fits = "x" * 18  # 30 bytes with the 12 around it
     for rows in ([line("a"), line("x" * 19), line(fits)], [line("a"), line("x" * 500), line(fits)]):
@@ -294,60 +240,34 @@ def numbered(count):
 
 @pytest.mark.parametrize("packing", [".gz", ".zst"])
 @pytest.mark.parametrize("name", ["a.jsonl", "a.txt"])
-def test_a_stream_that_is_cut_off(tmp_path, packing, name):
+def test_a_stream_that_is_cut_off_counts_as_a_record(tmp_path, packing, name):
     content = numbered(5000) if name == "a.jsonl" else numbered(5000).replace("\n", "\n\n")
     whole = packed(content.encode(), packing, 3)
     path = tmp_path / (name + packing)
+    path.write_bytes(whole)
+    everything = read(path)
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(
-        DataError, match=r"after (line|document) \d+: the packed stream is cut off or damaged"
-    ) as caught:
-        read(path)
-    if packing == ".zst":
-        assert "(the file ends in the middle of a frame)" in str(caught.value)
-    reached = int(re.search(r"after (?:line|document) (\d+)", str(caught.value))[1])
     found, counts = read_leniently(path)
-    assert 1000 < reached == len(found) < 4000  # the last record is cut, and not given
+    assert 1000 < len(found) < 4000  # the last record is cut, and not given
+    assert found == everything[: len(found)]
     assert counts == {"the packed stream is cut off or damaged": 1}
-    path.write_bytes(whole)
-    assert read(path)[:reached] == found
-    for cut in (1, 5, len(whole) - 1):
-        path.write_bytes(whole[:-cut])
-        with fails("the packed stream is cut off or damaged"):
-            read(path)
-
-
-@pytest.mark.parametrize("packing", [".gz", ".zst"])
-def test_a_damaged_stream(tmp_path, packing):
-    whole = bytearray(packed(numbered(10).encode(), packing))
-    path = tmp_path / f"a.jsonl{packing}"
-    whole[-2] ^= 0xFF  # in the stream's own checksum or length
-    path.write_bytes(whole)
-    with fails("the packed stream is cut off or damaged ("):
+    with fails(f"after {'line' if name == 'a.jsonl' else 'document'} {len(found)}: the packed stream is cut off"):
         read(path)
-    for other in (b"<html>404</html>", packed(line("a").encode(), packing) + b"<html>404</html>"):
-        path.write_bytes(other)
-        with fails(f"{path}, after line {len(other) > 16:d}: the packed stream is cut off or damaged ("):
-            read(path)
 
 
 @pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.jsonl.gz", "a.jsonl.zst"])
-def test_missing_empty_and_unreadable_files_are_errors_however_lenient(tmp_path, name, strict):
+@pytest.mark.parametrize("name", ["a.jsonl", "a.txt"])
+def test_missing_and_empty_files_are_errors_however_lenient(tmp_path, name, strict):
     path = tmp_path / name
     with fails(f"{path}: no such file"):
         list(read_documents(path, BadRecords(strict)))
     path.touch()
     with fails(f"{path}: the file is empty, expected documents"):
         list(read_documents(path, BadRecords(strict)))
-    path.unlink()
-    path.mkdir()
-    with fails(f"{path}: cannot be read (Is a directory)"):
-        list(read_documents(path, BadRecords(strict)))
 
 
 @pytest.mark.parametrize(("name", "what"), [("a.jsonl.zst", "lines"), ("a.txt", "documents")])
-def test_a_start_behind_the_end_says_that_the_file_has_changed(tmp_path, name, what):
+def test_a_start_after_the_end_says_that_the_file_has_changed(tmp_path, name, what):
     path = put(tmp_path / name, line("a") + "\n" * (what == "documents") + line("b"))
     assert read(path, start=2) == []
     with fails(f"{path}: found 2 {what}, expected to go on after 3: the file has changed"):
@@ -357,13 +277,6 @@ def test_a_start_behind_the_end_says_that_the_file_has_changed(tmp_path, name, w
 def test_a_document_start_that_is_no_regular_expression():
     with fails("document_start '(' is not a regular expression (missing )"):
         read_documents("a.txt", BadRecords(), document_start="(")
-
-
-def test_nothing_is_read_before_it_is_asked_for(tmp_path, monkeypatch):
-    whole = packed(numbered(20000).encode(), ".zst")
-    given_ = io.BytesIO(whole)
-    next(shards._unpack_zst(given_))
-    assert given_.tell() < len(whole) / 4
 
 
 # --- real text ---

@@ -1,0 +1,108 @@
+"""The registry of public data sets (``sets.yaml``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+import pydantic
+import yaml
+
+from headdiv.core.errors import DataError
+
+REGISTRY = Path(__file__).with_name("sets.yaml")
+
+# Names become paths below the data folder, so they may not contain a slash or start with a dot.
+Name = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")]
+Address = Annotated[str, pydantic.StringConstraints(pattern=r"^https?://\S+$")]
+Sha256 = Annotated[str, pydantic.StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Md5 = Annotated[str, pydantic.StringConstraints(pattern=r"^[0-9a-f]{32}$")]
+
+
+class _Entry(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class RemoteFile(_Entry):
+    """A file's address and the one checksum that is known of it.
+
+    ``pin: true`` says that none is published. That of the first download is then kept beside the file, as
+    ``<file>.sha256``, and holds for every later one.
+    """
+
+    url: Address
+    sha256: Sha256 | None = None
+    md5: Md5 | None = None
+    pin: bool = False
+
+    @pydantic.model_validator(mode="after")
+    def _one_checksum(self) -> Self:
+        if (self.sha256 is not None) + (self.md5 is not None) + self.pin != 1:
+            raise ValueError("expected one of sha256 and md5, or pin: true where no checksum is published")
+        return self
+
+    @property
+    def identity(self) -> str:
+        """Identifies the file before it is fetched: its checksum, else its address."""
+        return self.digest or self.url
+
+    @property
+    def algorithm(self) -> Literal["sha256", "md5"]:
+        """Which checksum is known; sha256 where none is."""
+        return "md5" if self.md5 is not None else "sha256"
+
+    @property
+    def digest(self) -> str:
+        """The known checksum, in hexadecimal digits; empty where none is."""
+        return self.sha256 or self.md5 or ""
+
+    def accepts(self, digest: str) -> bool:
+        """Whether a file with this checksum is the right one; any is where none is known."""
+        return self.digest in ("", digest)
+
+
+class SplitEntry(_Entry):
+    """How many examples a split holds, and its files by role (``{"en": "train.en.gz"}``)."""
+
+    count: pydantic.PositiveInt
+    files: dict[str, Name]
+
+
+class DataSet(_Entry):
+    """One public data set: its files by name, its splits by name, its licence and where to cite it."""
+
+    title: str
+    licence: str
+    licence_source: Address
+    homepage: Address
+    citation: str
+    files: dict[Name, RemoteFile]
+    splits: dict[str, SplitEntry]
+
+    @pydantic.model_validator(mode="after")
+    def _files_of_splits_are_listed(self) -> Self:
+        for split, entry in self.splits.items():
+            for file in entry.files.values():
+                if file not in self.files:
+                    raise ValueError(f"split {split} names {file}, which is not among the files")
+        return self
+
+
+def load_registry(path: Path | str = REGISTRY) -> dict[str, DataSet]:
+    """Read the registry of data sets.
+
+    Raises:
+        DataError: the file is missing or not YAML, or an entry is wrong (an unknown key, no checksum,
+            a split whose file is not listed); the message names file and entry.
+    """
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        return pydantic.TypeAdapter(dict[Name, DataSet]).validate_python(content)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except yaml.YAMLError as error:
+        raise DataError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from None
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        where = " > ".join(str(part) for part in first["loc"]) or "top level"
+        raise DataError(f"{path}, {where}: {first['msg']}") from None

@@ -1,0 +1,33 @@
+"""Files for the tests of readers, and the errors that they give."""
+
+import gzip
+import json
+import re
+from itertools import pairwise
+
+import pytest
+import zstandard
+
+from headdiv.core.errors import DataError
+
+PACKINGS = ["", ".gz", ".zst"]
+
+
+def fails(message, error=DataError):
+    return pytest.raises(error, match=re.escape(message))
+
+
+def packed(content, packing, parts=1):
+    """The content in so many frames or members."""
+    pack = {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor(write_checksum=True).compress}.get(packing, bytes)
+    cuts = [len(content) * part // parts for part in range(parts + 1)]
+    return b"".join(pack(content[a:b]) for a, b in pairwise(cuts))
+
+
+def put(path, content, parts=1):
+    """Write text, bytes or a JSON value, packed as the file's name says."""
+    if not isinstance(content, (str, bytes)):
+        content = json.dumps(content)
+    content = content.encode() if isinstance(content, str) else content
+    path.write_bytes(packed(content, path.suffix, parts))
+    return path
