@@ -292,10 +292,8 @@ def test_a_summary_says_what_came_out(finished, headdiv_says):
 
 def test_bench_measures_something(project, headdiv_says, monkeypatch):
     monkeypatch.setattr("headdiv.experiments.bench.GEMM", (32, 32, 32))
-    for module in ("headdiv.experiments.bench", "headdiv.experiments.bench_moa"):
-        monkeypatch.setattr(f"{module}.WARM_UP", 1)
-    monkeypatch.setattr("headdiv.experiments.bench_moa.D", 16)
-    monkeypatch.setattr("headdiv.experiments.bench_moa.ROWS", 60)
+    for name, value in {"WARM_UP": 1, "MOA_WIDTH": 16, "MOA_ROWS": 60}.items():
+        monkeypatch.setattr(f"headdiv.experiments.bench.{name}", value)
     status, out, err = headdiv_says("bench", "--profile", "tiny", "--rounds", "3", "--json")
     assert status == 0, err
     told = json.loads(out)

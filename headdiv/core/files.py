@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -89,13 +90,20 @@ def short_hash(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
 
 
-WHOLE = 1 << 26  # bytes up to which all of a file enters its fingerprint
+WHOLE = 1 << 26  # bytes up to which a whole file enters its fingerprint
 
 
 def fingerprint(path: Path | str) -> str:
-    """Changes when a file does: its SHA-256; of more than 64 MiB, that of its size, first and last MiB."""
-    path = Path(path)
-    size = path.stat().st_size
+    """Changes when a file does: its SHA-256; above 64 MiB, that of its size, first and last MiB.
+
+    It is taken once a process, and again where the file's size or time of modification has changed.
+    """
+    status = os.stat(path)
+    return _fingerprint(Path(path).absolute(), status.st_size, status.st_mtime_ns)
+
+
+@functools.cache
+def _fingerprint(path: Path, size: int, modified: int) -> str:
     if size <= WHOLE:
         return checksum(path)
     with path.open("rb") as file:

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from headdiv.core.provenance import provenance
 from headdiv.data.corpora.seq2seq import Corpus, load_translation
-from headdiv.experiments.bench_moa import measure_moa
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.running import build_model, task_loss
-from headdiv.methods import check_method
+from headdiv.methods import check_method, make_method
+from headdiv.nn.attention import AttentionLayout, AttentionSpec, record_heads
 from headdiv.nn.batching import Batch, batch_numbers, make_batch
-from headdiv.nn.packing import pad_rows
-from headdiv.nn.transformer import Transformer
+from headdiv.nn.packing import assign_windows, attention_mask, lay_out, pad_rows
+from headdiv.nn.transformer import Transformer, initialise
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import vocabulary_of
 from headdiv.tasks.config import RunConfig
 from headdiv.training.learner import Learner
 
 EXPERIMENT = "deacon/translation"
-WARM_UP = 3
+WARM_UP = 3  # rounds that are not counted
 GEMM = (2048, 2048, 2048)
 METHODS: dict[str, dict[str, Any]] = {  # of each, what costs most
     "deacon": {"name": "deacon", "architecture": "direct", "m": 8},
@@ -36,6 +34,10 @@ METHODS: dict[str, dict[str, Any]] = {  # of each, what costs most
     "mixing": {"name": "mixing", "start": 0.0},
     "moa": {"name": "moa", "experts": 32, "k": 4},
 }
+MOA_WIDTH, MOA_HEADS, MOA_K, MOA_ROWS = 256, 4, 4, 1800
+MOA_LENGTHS = (8, 22)  # of the sentences, as in Multi30k
+
+Step = Callable[[int], object]  # called with the number of the round
 
 
 def measure(profile: str, rounds: int = 15) -> dict[str, Any]:
@@ -58,65 +60,88 @@ def measure(profile: str, rounds: int = 15) -> dict[str, Any]:
     config = runs.one(EXPERIMENT, "baseline", runs.profile.seeds[0])
     torch.set_num_threads(config.threads)
     corpus = load_translation(config.data)
-    chosen = batch_numbers(corpus.train.pairs.sizes("target"), config.train.tokens_per_batch, seed=config.seed)[
-        : rounds + WARM_UP
-    ]
-    batches = [make_batch(corpus.train.pairs, numbers) for numbers in chosen]
-    learner, steps = _learner(config, corpus), {}
-    steps["baseline"] = _stepper(learner, corpus)
-    for name, told in METHODS.items():
-        method = check_method(told, config.model)
-        steps[name] = _stepper(_learner(config.model_copy(update={"method": method}), corpus), corpus)
-    steps["nn_transformer"] = PlainTorch(config, corpus).step
+    pairs, budget = corpus.train.pairs, config.train.tokens_per_batch
+    numbers = batch_numbers(pairs.sizes("target"), budget, seed=config.seed)[: rounds + WARM_UP]
+    batches = [make_batch(pairs, batch) for batch in numbers]
     a, b = (torch.randn(GEMM[i], GEMM[i + 1]) for i in range(2))
-    steps["gemm"] = lambda batch: a @ b
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for batch in batches:
-        for name, step in steps.items():
-            began = time.perf_counter()
-            step(batch)
-            seconds[name].append(time.perf_counter() - began)
-    timed = {name: values[WARM_UP:] for name, values in seconds.items()}
-    flops = [matrix_flops(learner.model, batch) for batch in batches[WARM_UP:]]
-    gemm_rate = 2 * float(np.prod(GEMM)) / statistics.median(timed["gemm"])
-    tokens = [len(batch.target_out) for batch in batches[WARM_UP:]]
+
+    def training(method: dict[str, Any]) -> tuple[Step, Transformer]:
+        """A step with the laying out of its batch, which training pays for too."""
+        changed = config.model_copy(update={"method": check_method(method, config.model)})
+        model, made = build_model(changed, vocabulary_of(corpus))
+        loss = task_loss(TASKS[config.kind], model, config.train.label_smoothing)
+        learner = Learner(model.train(), loss, made, config.train)
+        return lambda round_: learner.step(make_batch(pairs, batches[round_].numbers.tolist()), 1, 1000), model
+
+    baseline, model = training({"name": "baseline"})
+    plain = plain_torch(config, corpus)
+    steps = {"baseline": baseline, **{name: training(method)[0] for name, method in METHODS.items()}}
+    others: dict[str, Step] = {"nn_transformer": lambda round_: plain(batches[round_]), "gemm": lambda round_: a @ b}
+    seconds = interleaved(steps | others, len(batches))
+    flops = np.array([matrix_flops(model, batch) for batch in batches[WARM_UP:]])
+    tokens = np.array([len(batch.target_out) for batch in batches[WARM_UP:]])
+    gemm_rate = 2 * float(np.prod(GEMM)) / float(np.median(seconds["gemm"]))
     return {
-        **{f"{name}_step_over_baseline": _spread(_ratios(timed[name], timed["baseline"])) for name in METHODS},
+        **{f"{name}_step_over_baseline": _spread(seconds[name] / seconds["baseline"]) for name in METHODS},
         "moa_e32_over_e4": measure_moa(rounds, config.threads)["moa_e32_over_e4"],
-        "baseline_over_nn_transformer": _spread(_ratios(timed["nn_transformer"], timed["baseline"])),
-        "gemm_share": _spread(_ratios([f / gemm_rate for f in flops], timed["baseline"])),
-        "tokens_per_second": {
-            name: round(statistics.median(_ratios(tokens, timed[name])))
-            for name in ("baseline", *METHODS, "nn_transformer")
-        },
+        "baseline_over_nn_transformer": _spread(seconds["nn_transformer"] / seconds["baseline"]),
+        "gemm_share": _spread(flops / gemm_rate / seconds["baseline"]),
+        "tokens_per_second": {name: round(np.median(tokens / seconds[name])) for name in (*steps, "nn_transformer")},
         "gemm_gflops": round(gemm_rate / 1e9, 1),
         "rounds": rounds,
         "data": config.data.name,
-        "tokens_per_batch": config.train.tokens_per_batch,
+        "tokens_per_batch": budget,
         "provenance": provenance(config.threads, torch.device("cpu")),
     }
 
 
-def say(told: dict[str, Any]) -> str:
-    """`measure`'s answer as lines to read."""
-    ratios = {name: value for name, value in told.items() if isinstance(value, dict) and "median" in value}
+def measure_moa(rounds: int = 25, threads: int = 1) -> dict[str, Any]:
+    """Time a training step of one layer, encoder self-attention of width 256, with E = 4 and with E = 32, k = 4.
+
+    A layer's time must grow with k, the chosen experts, and not with E. A step is forward pass, the router's losses,
+    backward pass (with the gradient of the input) and AdamW.
+
+    Returns:
+        moa_e32_over_e4: median and quartiles over the rounds.
+        moa_milliseconds: median of each step, by "e4" and "e32".
+        and what was measured: rows, rounds, provenance.
+    """
+    torch.set_num_threads(threads)
+    seconds = interleaved({f"e{experts}": _moa_step(experts) for experts in (4, 32)}, rounds + WARM_UP)
+    return {
+        "moa_e32_over_e4": _spread(seconds["e32"] / seconds["e4"]),
+        "moa_milliseconds": {name: round(1000 * float(np.median(values)), 2) for name, values in seconds.items()},
+        "rows": MOA_ROWS,
+        "rounds": rounds,
+        "provenance": provenance(threads, torch.device("cpu")),
+    }
+
+
+def interleaved(steps: Mapping[str, Step], rounds: int) -> dict[str, np.ndarray]:
+    """Time every step once a round, in turns the first and the last one first.
+
+    Returns:
+        By name, seconds of each round, those of the warm-up left out: (rounds − `WARM_UP`,).
+    """
+    seconds = {name: np.zeros(rounds) for name in steps}
+    for number in range(rounds):
+        for name in list(steps)[:: -1 if number % 2 else 1]:
+            began = time.perf_counter()
+            steps[name](number)
+            seconds[name][number] = time.perf_counter() - began
+    return {name: values[WARM_UP:] for name, values in seconds.items()}
+
+
+def say(measured: dict[str, Any]) -> str:
+    """The result of `measure` as lines of text."""
     lines = [
         f"{name:<34}{value['median']:7.3f}  (quartiles {value['low']:.3f} to {value['high']:.3f})"
-        for name, value in ratios.items()
+        for name, value in measured.items()
+        if isinstance(value, dict) and "median" in value
     ]
-    speeds = ", ".join(f"{name} {rate:,}" for name, rate in told["tokens_per_second"].items())
-    return "\n".join([*lines, f"target tokens/s: {speeds}; matrix products {told['gemm_gflops']} GFLOP/s in float32"])
-
-
-def _learner(config: RunConfig, corpus: Corpus) -> Learner:
-    model, method = build_model(config, vocabulary_of(corpus))
-    loss = task_loss(TASKS[config.kind], model, config.train.label_smoothing)
-    return Learner(model.train(), loss, method, config.train)
-
-
-def _stepper(learner: Learner, corpus: Corpus) -> Callable[[Batch], object]:
-    """A step with the laying out of its batch, which training pays for too."""
-    return lambda batch: learner.step(make_batch(corpus.train.pairs, batch.numbers.tolist()), number=1, steps=1000)
+    speeds = ", ".join(f"{name} {rate:,}" for name, rate in measured["tokens_per_second"].items())
+    gemm = f"matrix products {measured['gemm_gflops']} GFLOP/s in float32"
+    return "\n".join([*lines, f"target tokens/s: {speeds}; {gemm}"])
 
 
 def matrix_flops(model: Transformer, batch: Batch) -> float:
@@ -132,56 +157,66 @@ def matrix_flops(model: Transformer, batch: Batch) -> float:
     return 6.0 * (source * (encoder + memory) + target * (decoder - memory))
 
 
-class PlainTorch:
-    """The same Transformer from torch's own parts, on padded batches: what people write without this library."""
+def plain_torch(config: RunConfig, corpus: Corpus) -> Callable[[Batch], Tensor]:
+    """A step of the same Transformer from torch's own parts, on padded batches: what people write without headdiv."""
+    sizes, words = config.model, (len(corpus.source), len(corpus.target))
+    layers = (sizes.encoder_layers, sizes.decoder_layers)
+    transformer = nn.Transformer(sizes.d_model, sizes.heads, *layers, sizes.d_ff, sizes.dropout, batch_first=True)
+    source_embedding, target_embedding = (
+        nn.Sequential(nn.Embedding(number, sizes.d_model), nn.Dropout(sizes.dropout)) for number in words
+    )
+    output = nn.Linear(sizes.d_model, words[1], bias=False)
+    model = nn.ModuleList([transformer, source_embedding, target_embedding, output])
+    optimiser = torch.optim.AdamW(model.parameters(), lr=config.train.learning_rate, fused=True)
 
-    def __init__(self, config: RunConfig, corpus: Corpus) -> None:
-        sizes = config.model
-        self.transformer = nn.Transformer(
-            sizes.d_model, sizes.heads, sizes.encoder_layers, sizes.decoder_layers, sizes.d_ff, sizes.dropout,
-            batch_first=True,
-        )  # fmt: skip
-        self.source = nn.Embedding(len(corpus.source), sizes.d_model)
-        self.target = nn.Embedding(len(corpus.target), sizes.d_model)
-        self.output = nn.Linear(sizes.d_model, len(corpus.target), bias=False)
-        self.dropout = nn.Dropout(sizes.dropout)
-        modules = (self.transformer, self.source, self.target, self.output)
-        self.parameters = [p for module in modules for p in module.parameters()]
-        self.optimiser = torch.optim.AdamW(self.parameters, lr=config.train.learning_rate, fused=True)
-        self.scale = sizes.d_model**0.5
-
-    def step(self, batch: Batch) -> Tensor:
-        """One training step."""
-        source, target_in, target_out = (
-            pad_rows(words, side)
-            for words, side in (
-                (batch.source, batch.source_side),
-                (batch.target_in, batch.target_side),
-                (batch.target_out, batch.target_side),
-            )
-        )
+    def step(batch: Batch) -> Tensor:
+        source = pad_rows(batch.source, batch.source_side)
+        target_in, target_out = (pad_rows(rows, batch.target_side) for rows in (batch.target_in, batch.target_out))
         length = target_in.shape[1]
-        hidden = self.transformer(
-            self.dropout(self.source(source) * self.scale),
-            self.dropout(self.target(target_in) * self.scale),
+        hidden = transformer(
+            source_embedding(source) * sizes.d_model**0.5,
+            target_embedding(target_in) * sizes.d_model**0.5,
             tgt_mask=torch.ones(length, length, dtype=torch.bool).triu(1),
             src_key_padding_mask=source == 0,
             tgt_key_padding_mask=target_in == 0,
             memory_key_padding_mask=source == 0,
             tgt_is_causal=True,
         )
-        loss = F.cross_entropy(self.output(hidden).flatten(0, 1), target_out.flatten(), ignore_index=0)
-        self.optimiser.zero_grad()
+        loss = nn.functional.cross_entropy(output(hidden).flatten(0, 1), target_out.flatten(), ignore_index=0)
+        optimiser.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(self.parameters, 1.0)
-        self.optimiser.step()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
         return loss
 
-
-def _ratios(a: list[Any], b: list[Any]) -> list[float]:
-    return [x / y for x, y in zip(a, b, strict=True)]
+    return step
 
 
-def _spread(values: list[float]) -> dict[str, float]:
-    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
-    return {"median": round(float(middle), 4), "low": round(float(low), 4), "high": round(float(high), 4)}
+def _moa_step(experts: int) -> Step:
+    """A training step of a layer with this many experts, on the same rows for every number of them."""
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(*MOA_LENGTHS, size=MOA_ROWS).cumsum().clip(max=MOA_ROWS)  # ends of the sentences
+    lengths = [length for length in np.diff(lengths, prepend=0).tolist() if length]
+    side = lay_out(lengths, assign_windows(lengths))
+    layout = AttentionLayout(side, side, attention_mask(side, side))
+    x = torch.from_numpy(rng.standard_normal((MOA_ROWS, MOA_WIDTH), dtype=np.float32)).requires_grad_()
+    method = make_method({"name": "moa", "experts": experts, "k": MOA_K})
+    layer = method.attention(AttentionSpec("encoder", 0, MOA_WIDTH, MOA_HEADS))
+    initialise(layer, seed=1)
+    optimiser = torch.optim.AdamW(layer.parameters(), lr=1e-4, fused=True)
+
+    def step(round_: int) -> None:
+        optimiser.zero_grad()
+        x.grad = None
+        with record_heads(layer, weights=False) as records:
+            y = layer(x, None, layout)
+        added = method.aux_loss(layer, records, 0.0, MOA_ROWS)
+        (y.square().mean() + (0.0 if added is None else added)).backward()
+        optimiser.step()
+
+    return step
+
+
+def _spread(values: np.ndarray) -> dict[str, float]:
+    low, middle, high = (round(float(value), 4) for value in np.quantile(values, [0.25, 0.5, 0.75]))
+    return {"median": middle, "low": low, "high": high}

@@ -48,8 +48,8 @@ def swap_heads(model: nn.Module, swaps: Sequence[Swap], optimiser: torch.optim.O
             _exchange(mine, rows, theirs, others)
             if optimiser is not None and mine in optimiser.state:
                 state, their_state = optimiser.state[mine], optimiser.state[theirs]
-                for name, value in state.items():
-                    if isinstance(value, Tensor) and value.shape == mine.shape:
+                for name, value in state.items():  # whatever has a value for each row; Adafactor's columns have none
+                    if isinstance(value, Tensor) and value.shape[:1] == mine.shape[:1]:
                         _exchange(value, rows, their_state[name], others)
 
 

@@ -11,7 +11,7 @@ from packed import D, K, pack, random, sentences
 from torch import nn
 
 from headdiv.analysis.diversity import measure_heads
-from headdiv.experiments.bench_moa import measure_moa
+from headdiv.experiments.bench import measure_moa
 from headdiv.methods import make_method
 from headdiv.methods.base import Observed
 from headdiv.methods.moa import MixtureAttention

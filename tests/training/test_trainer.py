@@ -1,0 +1,234 @@
+"""The trainer on a model that is no task's: with every optimiser, and interrupted with several kinds of batches."""
+
+import copy
+
+import pytest
+import torch
+from small_runs import Power, fail_after
+from torch import nn
+from torch.utils.data import DataLoader
+
+from headdiv.core.errors import ConfigError, TrainingError
+from headdiv.methods import make_method
+from headdiv.methods.rotation import swap_heads
+from headdiv.methods.swap_plan import Head
+from headdiv.nn.drop_in import MultiheadAttention
+from headdiv.nn.losses import Losses
+from headdiv.training.config import TrainConfig, TrainerConfig
+from headdiv.training.optimiser import OPTIMISERS
+from headdiv.training.trainer import Trainer, on_device
+
+STEPS = 8  # 4 an epoch
+ELSEWHERE = sorted(OPTIMISERS.keys() - {"AdamW", "Muon"})  # Muon takes matrices only
+
+
+class Reverser(nn.Module):
+    """Two layers of attention, with dropout."""
+
+    def __init__(self, method):
+        super().__init__()
+        self.embedding, self.output, self.drop = nn.Embedding(12, 8), nn.Linear(8, 12), nn.Dropout(0.2)
+        layers = (MultiheadAttention(8, 2, method, batch_first=True, layer=layer) for layer in range(2))
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x):
+        h = self.embedding(x)
+        for layer in self.layers:
+            h = h + self.drop(layer(h, h, h, need_weights=False)[0])
+        return self.output(h)
+
+
+def loss(model, x):
+    return nn.functional.cross_entropy(model(x).transpose(1, 2), x.flip(1), reduction="none")
+
+
+def texts(count=24):
+    return torch.randint(12, (count, 5), generator=torch.Generator().manual_seed(1))
+
+
+def trainer_of(options=None, batches=None, **arguments):
+    method = make_method(options or {"name": "baseline"})
+    torch.manual_seed(3)
+    arguments = {"epochs": 2, "learning_rate": 0.01, "warmup_steps": 2, "loss": loss, "seed": 1} | arguments
+    batches = texts().split(6) if batches is None else batches
+    return Trainer(Reverser(method), batches, method=method, **arguments)
+
+
+def values(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def assert_interruptions_change_nothing(folder, *arguments, steps=(0, 3, 4, 6), **options):
+    """Whatever torch's generator does in between."""
+    whole = trainer_of(*arguments, **options)
+    expected = whole.run()
+    for count in steps:
+        here = {"folder": folder / str(count), "checkpoint_seconds": 1e-9, **options}
+        with pytest.MonkeyPatch.context() as patch:
+            fail_after(patch, count)
+            with pytest.raises(Power):
+                trainer_of(*arguments, **here).run()
+        again = trainer_of(*arguments, **here)
+        state = again.run()
+        assert state.curve == expected.curve
+        assert (state.step, state.seconds > 0) == (STEPS, True)
+        found, wanted = values(again.model), values(whole.model)
+        assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+def shuffled(own):
+    generator = torch.Generator().manual_seed(5) if own else None
+    return DataLoader(texts(), batch_size=6, shuffle=True, generator=generator)
+
+
+KINDS = {
+    "a list": lambda: texts().split(6),
+    "shuffled by torch's generator": lambda: shuffled(own=False),
+    "shuffled by its own": lambda: shuffled(own=True),
+    "a function of the epoch": lambda: lambda epoch: texts()[torch.randperm(24)].split(6),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_of_every_kind_come_back_after_an_interruption(tmp_path, kind, monkeypatch):
+    """A data loader's generator moves on, so each try has a loader of its own."""
+    real = Trainer.__init__
+    monkeypatch.setattr(Trainer, "__init__", lambda self, m, batches, **rest: real(self, m, KINDS[kind](), **rest))
+    assert_interruptions_change_nothing(tmp_path)
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_checkpoints_hold_the_state_of_any_optimiser(tmp_path, name):
+    options = {"name": name} | ({"momentum": 0.9} if name == "SGD" else {})
+    assert_interruptions_change_nothing(tmp_path, optimiser=options, steps=(5,))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"name": "deacon", "architecture": "direct", "m": 2, "gha_steps": 5},
+        {"name": "dpp", "term": "position"},
+        {"name": "mixing", "start": 0.4},
+        {"name": "homeostasis", "attention": "rfb-kwta", "s_att": 0.5, "q_att": 3},
+        {"name": "moa", "experts": 4, "k": 2},
+        {"name": "dynamic-rotation", "choice": "random", "swaps": 1, "kinds": ["encoder"]},
+    ],
+    ids=lambda options: options["name"],
+)
+def test_methods_act_through_their_hooks(tmp_path, options):
+    assert_interruptions_change_nothing(tmp_path, options, steps=(5,))
+    curve = trainer_of(options).run().curve
+    assert ("auxiliary_loss" in curve[0]) == (options["name"] in ("dpp", "moa"))
+    assert ("method" in curve[0]) == (options["name"] == "dynamic-rotation")
+
+
+def test_a_finished_training_is_not_repeated(tmp_path, monkeypatch):
+    first = trainer_of(folder=tmp_path, validate=lambda model: {"score": 2.0 + model.training})
+    state = first.run()
+    assert [(point["score"], point["steps"]) for point in state.curve] == [(2.0, 4), (2.0, 8)]
+    again = trainer_of(folder=tmp_path)
+    fail_after(monkeypatch, 0)
+    assert again.run() == state
+    assert all(torch.equal(*pair) for pair in zip(first.model.parameters(), again.model.parameters(), strict=True))
+
+
+def test_a_loss_may_be_of_each_prediction_their_mean_or_sums():
+    def mean(model, x):
+        return loss(model, x).mean()
+
+    def sums(model, x):
+        found = loss(model, x)
+        return Losses(found.sum(), found.sum().detach(), torch.tensor(0), found.numel(), tokens=30)
+
+    runs = [trainer_of(loss=one) for one in (loss, mean, sums)]
+    each, averaged, summed = (run.run().curve for run in runs)
+    assert [point["training_loss"] for point in averaged] == pytest.approx([p["training_loss"] for p in each])
+    assert summed[0]["training_accuracy"] == 0
+    assert {"training_nll", "training_accuracy"} == summed[0].keys() - each[0].keys()
+    with pytest.raises(TrainingError, match=r"the loss is a scalar, and the method weighs .* predictions; expected"):
+        trainer_of({"name": "dpp", "term": "output"}, loss=mean).run()
+
+
+def test_what_a_trainer_cannot_use_is_named():
+    for wrong, message in (
+        ({"lerning_rate": 1}, "lerning_rate: unknown key; did you mean 'learning_rate'?"),
+        ({"optimiser": "Muon"}, "train.optimiser.Muon: "),
+    ):
+        with pytest.raises(ConfigError) as found:
+            trainer_of(**wrong)
+        assert str(found.value).startswith(message)
+    with pytest.raises(TrainingError, match="batches: generator has no length; expected"):
+        trainer_of(batches=(x for x in texts()))
+    with pytest.raises(TrainingError, match=r"^training, epoch 1/2: the method chooses heads .* 'observe'$"):
+        trainer_of({"name": "dynamic-rotation", "choice": "hard", "swaps": 1}).run()
+    with pytest.raises(TrainingError, match=r"^mine, epoch 1/2: the score is nan at step 4; "):
+        trainer_of(validate=lambda model: {"score": float("nan")}, name="mine").run()
+
+
+# ---- optimisers
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"optimiser": "SDG"}, "train.optimiser.name: unknown optimiser 'SDG'; did you mean 'SGD'?"),
+        ({"optimiser": {"momentum": 0.9}}, "train.optimiser.name: unknown optimiser None; known here: ASGD, "),
+        ({"optimiser": {"name": "SGD", "momentun": 1}}, "train.optimiser.momentun: unknown key; did you mean 'mom"),
+        ({"optimiser": {"name": "SGD", "lr": 1}}, "train.optimiser.lr: unknown key; expected the rate in 'learning"),
+        ({"optimiser": {"name": "SGD", "momentum": -1}}, "train.optimiser.SGD: Invalid momentum value"),
+        ({"optimiser": {"name": "SGD", "momentum": "much"}}, "train.optimiser.SGD: "),
+        ({"optimiser": "LBFGS"}, "train.optimiser.name: unknown optimiser 'LBFGS'"),
+        ({"optimiser": 3}, "train.optimiser: input should be a valid dictionary, found 3"),
+        ({"optimiser": "SGD", "weight_decay": 0.1}, "train.weight_decay: is an option of AdamW; expected"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_an_optimiser_is_named(project, settings, message):
+    with pytest.raises(ConfigError) as found:
+        project.config(train=settings)
+    assert str(found.value).partition("deacon/translation.")[2].startswith(message)
+
+
+def test_the_default_optimiser_leaves_no_trace_in_a_configuration(project):
+    """What was trained before the key existed keeps its name."""
+    plain = project.config()
+    for same in ("AdamW", {"name": "AdamW"}, None):
+        config = project.config(train={"optimiser": same})
+        assert (config, config.hash) == (plain, plain.hash)
+        assert "optimiser" not in config.model_dump()["train"]
+    other = project.config(train={"optimiser": {"name": "SGD", "momentum": 0.9}})
+    assert other.hash != plain.hash
+    assert other.model_dump()["train"]["optimiser"] == {"name": "SGD", "momentum": 0.9}
+
+
+def test_adamw_has_todays_arguments():
+    groups = trainer_of().learner.optimiser.param_groups[0]
+    expected = {"betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0.0, "fused": True, "amsgrad": False}
+    assert {key: groups[key] for key in expected} == expected
+    assert TrainerConfig(optimiser={"name": "AdamW", "amsgrad": True}).optimiser_options()[1]["amsgrad"]
+    assert isinstance(TrainConfig(), TrainerConfig)
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adafactor", "Adam"])
+def test_swapped_heads_take_along_what_any_optimiser_remembers(name):
+    run = trainer_of(optimiser={"name": name} | ({"momentum": 0.9} if name == "SGD" else {}))
+    run.run()
+    swap = [("encoder", Head(0, 1), Head(1, 0))]
+    one, other = (layer.attention.in_projection.weight for layer in run.model.layers)
+    optimiser = run.learner.optimiser
+    before = [copy.deepcopy(optimiser.state[p]) for p in (one, other)]
+    mine, theirs = ([block * 8 + head * 4 + i for block in range(3) for i in range(4)] for head in (1, 0))
+    swap_heads(run.model, swap, optimiser)
+    for key, old in before[0].items():
+        if torch.is_tensor(old) and old.dim() and len(old) == 24:
+            assert torch.equal(optimiser.state[one][key][mine], before[1][key][theirs])
+            assert torch.equal(optimiser.state[other][key][theirs], old[mine])
+    swap_heads(run.model, swap, optimiser)
+    for p, old in zip((one, other), before, strict=True):
+        assert all(torch.equal(torch.as_tensor(optimiser.state[p][key]), torch.as_tensor(old[key])) for key in old)
+
+
+def test_batches_are_moved_however_they_are_nested():
+    x = torch.zeros(2)
+    moved = on_device({"a": [x, (x, "text")], "b": 3}, torch.device("meta"))
+    assert moved["a"][0].device.type == moved["a"][1][0].device.type == "meta"
+    assert (moved["a"][1][1], moved["b"]) == ("text", 3)
