@@ -1,28 +1,27 @@
 # data → run → table, figure → companion, report.
-# config/<profile>.yaml says which runs there are and with what settings; it is checked while this file is read.
+# config/<profile>.yaml says which runs there are and with what settings; it is checked before anything starts.
 #     snakemake reproduce-all --config profile=multi30k
-# The folder work/ (checkpoints, trained models) is not Snakemake's: a run that is there is never trained twice.
+# The folder work/ (checkpoints, trained models) is not Snakemake's: a run that is there is never trained twice, and
+# model.json among its results says which model it is. `snakemake --report report.zip` packs what has been made.
 import sys
-from glob import glob
 from pathlib import Path
 
 from headdiv.core.errors import HeaddivError
-from headdiv.report.pipeline import Plan
+from headdiv.experiments import pipeline
 from snakemake.exceptions import WorkflowError
+from snakemake.utils import min_version
+
+min_version("9.0")
 
 try:
-    PLAN = Plan(config.get("profile", "quick"))
+    pipeline.check_config(config)
+    PLAN = pipeline.load_plan(config.get("profile", "quick"))
 except HeaddivError as error:
     raise WorkflowError(str(error)) from None
 
 RESULTS = f"results/{PLAN.name}"
 LOGS = f"logs/{PLAN.name}"
-# The ledger in the report asks the stored runs of every profile.
-OTHERS = [
-    path
-    for path in glob("results/*/*/*/*/seed*/metrics.json")
-    if not path.startswith(f"{RESULTS}/")
-]
+RUN = f"{RESULTS}/{{paper}}/{{task}}/{{variant}}/seed{{seed}}"
 # Rules use the Python that runs Snakemake, whether or not its environment is activated.
 shell.prefix(f"export PATH='{Path(sys.executable).parent}':$PATH; ")
 
@@ -33,7 +32,7 @@ shell.prefix(f"export PATH='{Path(sys.executable).parent}':$PATH; ")
 wildcard_constraints:
     paper="[a-z0-9]+",
     task="[a-z0-9]+",
-    table="[a-z0-9]+",
+    table="[a-z0-9]+_[a-z0-9]+",
     variant="[A-Za-z0-9-]+",
     seed="[0-9]+",
     figure="[a-z0-9_]+",
@@ -84,16 +83,20 @@ rule run:
         data=ancient(lambda w: PLAN.corpus(f"{w.paper}/{w.task}")),
         notebook=ancient("notebooks/runs/{paper}_{task}.ipynb"),
     output:
-        metrics=f"{RESULTS}/{{paper}}/{{task}}/{{variant}}/seed{{seed}}/metrics.json",
-        notebook=f"{RESULTS}/{{paper}}/{{task}}/{{variant}}/seed{{seed}}/run.ipynb",
+        metrics=f"{RUN}/metrics.json",
+        outputs=f"{RUN}/outputs.json",
+        model=f"{RUN}/model.json",
+        notebook=f"{RUN}/run.ipynb",
     log:
         f"{LOGS}/{{paper}}/{{task}}/{{variant}}/seed{{seed}}/run.log",
     conda:
         "environment.yml"
     threads: PLAN.threads
+    resources:
+        gpu=config.get("gpu", PLAN.gpu),
     params:
         config=lambda w: PLAN.decisive(f"{w.paper}/{w.task}", w.variant, int(w.seed)),
-        code=lambda w: PLAN.notebook_code(f"notebooks/runs/{w.paper}_{w.task}.ipynb"),
+        code=lambda w: pipeline.notebook_code(f"notebooks/runs/{w.paper}_{w.task}.ipynb"),
         parameters=lambda w: PLAN.parameters(variant=w.variant, seed=int(w.seed)),
         workdir=f"{LOGS}/{{paper}}/{{task}}/{{variant}}/seed{{seed}}",
     shell:
@@ -103,46 +106,66 @@ rule run:
 
 rule table:
     input:
-        lambda w: PLAN.metrics(PLAN.tables[f"{w.paper}_{w.table}"]),
+        lambda w: PLAN.inputs(PLAN.tables[w.table]),
     output:
-        csv=f"{RESULTS}/tables/{{paper}}_{{table}}.csv",
-        markdown=f"{RESULTS}/tables/{{paper}}_{{table}}.md",
+        csv=f"{RESULTS}/tables/{{table}}.csv",
+        markdown=report(
+            f"{RESULTS}/tables/{{table}}.md",
+            caption="config/report/table.rst",
+            category=lambda w: PLAN.papers[PLAN.tables[w.table].paper],
+            subcategory="Tables",
+            labels={"table": "{table}"},
+        ),
     log:
-        f"{LOGS}/tables/{{paper}}_{{table}}.log",
+        f"{LOGS}/tables/{{table}}.log",
     conda:
         "environment.yml"
     params:
+        name=lambda w: w.table.replace("_", "/"),
+        caption=lambda w: PLAN.tables[w.table].caption,
         profile=PLAN.profile,
     shell:
-        "python -m headdiv --log {log:q} table {wildcards.paper}/{wildcards.table} {output.csv:q} {output.markdown:q}"
+        "python -m headdiv --log {log:q} table {params.name} {output.csv:q} {output.markdown:q}"
         " --profile {params.profile:q}"
 
 
 rule figure:
     input:
-        lambda w: PLAN.figure_metrics(w.figure),
+        lambda w: PLAN.inputs(PLAN.figures[w.figure]),
     output:
         png=f"{RESULTS}/figures/{{figure}}.png",
-        svg=f"{RESULTS}/figures/{{figure}}.svg",
+        svg=report(
+            f"{RESULTS}/figures/{{figure}}.svg",
+            caption="config/report/figure.rst",
+            category=lambda w: PLAN.papers[PLAN.figures[w.figure].paper],
+            subcategory="Figures",
+            labels={"figure": "{figure}"},
+        ),
     log:
         f"{LOGS}/figures/{{figure}}.log",
     conda:
         "environment.yml"
     params:
+        caption=lambda w: PLAN.figures[w.figure].caption,
         profile=PLAN.profile,
     shell:
         "python -m headdiv --log {log:q} figure {wildcards.figure} {output.png:q} {output.svg:q}"
         " --profile {params.profile:q}"
 
 
-# One for each paper, and the explorer's, of the profile's first trained run.
+# One for each paper, from its own tables and figures, and the explorer's, of the profile's first trained run.
 rule companion:
     input:
+        made=lambda w: PLAN.companion(w.paper),
         notebook="notebooks/{paper}.ipynb",
-        tables=rules.tables.input,
-        figures=rules.figures.input,
     output:
-        f"{RESULTS}/companions/{{paper}}.html",
+        report(
+            f"{RESULTS}/companions/{{paper}}.html",
+            caption="config/report/companion.rst",
+            category=lambda w: PLAN.papers.get(w.paper, "Explorer"),
+            subcategory="Companion",
+            labels={"companion": "{paper}"},
+        ),
     log:
         f"{LOGS}/companions/{{paper}}.log",
     conda:
@@ -159,8 +182,10 @@ rule report:
     input:
         tables=rules.tables.input,
         figures=rules.figures.input,
-        companions=expand(f"{RESULTS}/companions/{{paper}}.html", paper=[*PLAN.papers, "explore"]),
-        others=OTHERS,
+        companions=expand(
+            f"{RESULTS}/companions/{{paper}}.html", paper=[*PLAN.papers, pipeline.EXPLORER]
+        ),
+        others=lambda w: PLAN.elsewhere(),
     output:
         f"{RESULTS}/report/index.html",
     log:

@@ -80,6 +80,15 @@ def prepare(experiment: str, profile: str) -> None:
 
 
 @cli.command()
+@profile_option()
+def plan(profile: str) -> None:
+    """Print what the pipeline makes of a profile, as JSON: runs, corpora, tables, figures."""
+    from headdiv.experiments.pipeline import plan_as_json
+
+    click.echo(plan_as_json(profile))
+
+
+@cli.command()
 @EXPERIMENT
 @profile_option()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -138,13 +147,13 @@ def importance(experiment: str, variant: str, seed: int, profile: str, steps: in
     The result lies beside the run's metrics as importance.json, from which the figure <paper>_pruning is drawn.
     """
     from headdiv.experiments.importance import importance_record
+    from headdiv.experiments.importance_results import importance_table, record_importance
     from headdiv.experiments.profiles import run_config
     from headdiv.experiments.running import load_run
-    from headdiv.report.pruning import importance_table, record_importance
 
-    told = importance_record(load_run(run_config(profile, experiment, variant, seed)), steps, scores)
-    click.echo(importance_table(told))
-    click.echo(f"{record_importance(told, profile)}")
+    record = importance_record(load_run(run_config(profile, experiment, variant, seed)), steps, scores)
+    click.echo(importance_table(record))
+    click.echo(f"{record_importance(record, profile)}")
 
 
 @cli.command()
@@ -252,7 +261,8 @@ def claims(paper: str | None, verdict: str | None, summary: bool, as_json: bool)
 
     rows = ledger.ledger(paper, verdict)
     if as_json:
-        click.echo(json.dumps(ledger.summary(rows) if summary else rows, indent=1, ensure_ascii=False))
+        records = ledger.summary(rows) if summary else [row.record() for row in rows]
+        click.echo(json.dumps(records, indent=1, ensure_ascii=False))
     else:
         click.echo(ledger.summary_text(rows) if summary else ledger.as_text(rows))
 

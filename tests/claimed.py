@@ -1,4 +1,4 @@
-"""Claims by their place, and made-up metrics of runs as the papers have them: shared by the tests of the ledger."""
+"""Claims by their place, and made-up metrics of runs as the papers have them: shared by tests."""
 
 import reported
 
@@ -12,15 +12,15 @@ from headdiv.training.config import TrainConfig
 
 def at(place, paper="deacon"):
     """The claim at this place."""
-    (row,) = [row for row in ledger(paper) if row["place"] == place]
+    (row,) = [row for row in ledger(paper) if row.place == place]
     return row
 
 
-def translation(variant, seed=1, *, epochs=30, data="multi30k", examples=29000, method=None, device="a CPU", **told):
-    """Metrics of DEACON's translation as the paper has it, but for what is said otherwise; ``told``: scores, sizes."""
+def translation(variant, seed=1, *, epochs=30, data="multi30k", examples=29000, method=None, device="a CPU", **values):
+    """Metrics of DEACON's translation as the paper has it, but for what is said otherwise; ``values``: scores."""
     task = load_task("deacon", "translation")
-    sizes = task.sizes.model | {key: told.pop(key) for key in ("d_model", "encoder_layers") if key in told}
-    run = reported.metrics(variant, seed, epochs=epochs, data=data, **told)
+    sizes = task.sizes.model | {key: values.pop(key) for key in ("d_model", "encoder_layers") if key in values}
+    run = reported.metrics(variant, seed, epochs=epochs, data=data, **values)
     model = TASKS["translation"].Model(**sizes)
     run["config"] |= {
         "data": {"name": data, "min_frequency": 5, "test": "test_2016_flickr"},
@@ -39,7 +39,7 @@ def store(home, *runs, profile="full"):
         write_json(path / "metrics.json", run)
 
 
-def hours(variant, told, device="a GPU"):
+def hours(variant, count, device="a GPU"):
     """Metrics of the poster's translation."""
     task = load_task("dpp", "translation")
     sizes = {"d_model": 512, "heads": 4, "d_ff": 1024, "encoder_layers": 6, "decoder_layers": 6}
@@ -48,5 +48,5 @@ def hours(variant, told, device="a GPU"):
     run["config"]["model"] = model.model_dump(mode="json")
     run["config"]["data"] |= {"source": "de", "target": "en"}
     run["config"]["method"] = check_method(task.variants[variant].method, model)
-    run["cost"]["training_seconds"] = 3600.0 * told
+    run["cost"]["training_seconds"] = 3600.0 * count
     return run | {"paper": "dpp", "variant": variant}

@@ -1,9 +1,14 @@
-"""The parameter audit: every count a paper reports beside the count of the model built here."""
+"""Parameter counts of the models built here, and the audit that compares them with those that a paper reports."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
+from headdiv.core.files import canonical_json
+from headdiv.core.settings import check
 from headdiv.experiments.papers import PaperTask, task_of
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.running import build_model
@@ -16,13 +21,59 @@ BASE = "baseline"
 EXACT, DIFFERENCE, NO = "yes", "difference to the baseline only", "no"
 
 
+def count(
+    kind: str,
+    method: Mapping[str, Any],
+    sizes: Mapping[str, Any],
+    vocabulary: Sequence[int],
+    data: Mapping[str, Any] | None = None,
+) -> int:
+    """Parameters of a model, built on the meta device: nothing is allocated and no data is read.
+
+    Args:
+        kind: of task.
+        method: name and options.
+        sizes: of the model.
+        vocabulary: sizes, as `Task.vocabulary` gives them.
+        data: the keys of the data's configuration that the model's size depends on.
+
+    Raises:
+        ConfigError: the kind of task has no such size, or the method no such option.
+    """
+    return _count(canonical_json([kind, method, sizes, list(vocabulary), data or {}]))
+
+
+@cache
+def _count(arguments: str) -> int:
+    kind, method, sizes, vocabulary, data = json.loads(arguments)
+    task = TASKS[kind]
+    needed = {"epoch_tokens": 1} if "epoch_tokens" in task.Data.model_fields else {}
+    model = check(task.Model, sizes)
+    config = RunConfig(
+        paper="",
+        task="",
+        kind=kind,
+        variant="",
+        data=check(task.Data, {"name": "toy", **needed, **data}),
+        model=model,
+        method=check_method(method, model),
+        seed=0,
+    )
+    return parameters_of(config, tuple(vocabulary))
+
+
+def parameters_of(config: RunConfig, vocabulary: tuple[int, ...]) -> int:
+    """Parameters of a run's model with vocabularies of these sizes; nothing is allocated."""
+    return count_parameters(build_model(config, vocabulary, device="meta")[0])
+
+
 def audit(profile: str, experiment: str) -> dict[str, dict[str, Any]]:
     """Parameters of each variant, ours and the paper's, and whether the paper's follow from the architecture.
 
-    Models are built on the meta device: nothing is allocated and nothing trained. The data is read where
-    its vocabularies decide the size of the embeddings. Where the paper's file says which sizes its counts
-    belong to, those sizes decide whether they follow; otherwise this profile's do. A count that differs
-    because of the vocabulary alone still has the right difference to the baseline; ``follows`` tells the two apart.
+    Nothing is trained. The data is read where its vocabularies decide the size of the embeddings. Where the paper's
+    file says which sizes its counts belong to, those sizes decide whether they follow; otherwise this profile's do. A
+    count that differs because of the vocabulary alone still has the right difference to the baseline; ``follows``
+    tells the two apart.
 
     Args:
         profile: name or path.
@@ -36,50 +87,38 @@ def audit(profile: str, experiment: str) -> dict[str, dict[str, Any]]:
         ConfigError: there is no such profile, paper or task.
         DataError: the data cannot be had.
     """
-    configs = {config.variant: config for config in Runs(profile).of(experiment)}
-    task = task_of(experiment)
-    rows, first = task.variants, next(iter(configs.values()))
+    variants = {config.variant: config for config in Runs(profile).of(experiment)}
+    task, first = task_of(experiment), next(iter(variants.values()))
     vocabulary = TASKS[first.kind].vocabulary(first.data)
-    here = _counts(configs, vocabulary)
-    there = None
-    if task.sizes:
-        as_paper = {name: _at_sizes(config, task) for name, config in configs.items()}
-        there = _counts(as_paper, tuple(task.sizes.vocabulary))
-    judged = there or here
-    base_reported = rows[BASE].reported.get("parameters") if BASE in rows else None
-    told: dict[str, dict[str, Any]] = {}
-    for variant in configs:
-        reported = rows[variant].reported.get("parameters") if variant in rows else None
-        count, follows = judged[variant], None
-        if reported is not None:
-            printed_to = task.sizes.printed_to if task.sizes else 1
-            follows = EXACT if round(count / printed_to) * printed_to == reported else NO
-            same_difference = base_reported and count - judged[BASE] == reported - base_reported
-            if follows == NO and variant != BASE and same_difference:
-                follows = DIFFERENCE
-        told[variant] = {
+    configs = {BASE: first.model_copy(update={"variant": BASE, "method": {"name": BASE}}), **variants}
+    here = {variant: parameters_of(config, vocabulary) for variant, config in configs.items()}
+    there = {variant: _at_paper_sizes(config, task) for variant, config in configs.items()} if task.sizes else None
+    reported = {variant: row.reported.get("parameters") for variant, row in task.variants.items()}
+    return {
+        variant: {
             "parameters": here[variant],
             "at_paper_sizes": there and there[variant],
-            "paper": None if reported is None else int(reported),
-            "follows": follows,
+            "paper": None if reported.get(variant) is None else int(reported[variant]),
+            "follows": _follows(variant, there or here, reported, task),
         }
-    return told
-
-
-def _counts(configs: dict[str, RunConfig], vocabulary: tuple[int, ...]) -> dict[str, int]:
-    """Parameters by variant, and those of the first one's baseline."""
-    base = next(iter(configs.values())).model_copy(update={"method": {"name": BASE}})
-    models = {BASE: base, **configs}
-    return {
-        name: count_parameters(build_model(config, vocabulary, device="meta")[0]) for name, config in models.items()
+        for variant in variants
     }
 
 
-def _at_sizes(config: RunConfig, task: PaperTask) -> RunConfig:
-    """The same with the sizes that the paper's counts belong to; methods may need these to be valid."""
-    own = task.variants[config.variant].model if config.variant in task.variants else {}
-    model = TASKS[config.kind].Model(**(task.sizes.model | own))
+def _at_paper_sizes(config: RunConfig, task: PaperTask) -> int:
     row = task.variants.get(config.variant)
-    method = check_method(row.method, model) if row else config.method
-    data = config.data.model_copy(update=task.sizes.data)
-    return config.model_copy(update={"model": model, "method": method, "data": data})
+    sizes = task.sizes.model | (row.model if row else {})
+    return count(config.kind, row.method if row else config.method, sizes, task.sizes.vocabulary, task.sizes.data)
+
+
+def _follows(
+    variant: str, counts: Mapping[str, int], reported: Mapping[str, float | None], task: PaperTask
+) -> str | None:
+    paper, base = reported.get(variant), reported.get(BASE)
+    if paper is None:
+        return None
+    printed_to = task.sizes.printed_to if task.sizes else 1
+    if round(counts[variant] / printed_to) * printed_to == paper:
+        return EXACT
+    same = variant != BASE and base and counts[variant] - counts[BASE] == paper - base
+    return DIFFERENCE if same else NO

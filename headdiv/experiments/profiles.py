@@ -56,6 +56,7 @@ class Profile(Settings):
     seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
     threads: int = Field(1, ge=1, description="CPU threads of each run")
     plugins: list[str] = Field(default_factory=list, description="Python files that register tasks and methods")
+    gpu: int = Field(0, ge=0, description="GPUs that the pipeline asks a cluster for, for each run")
     experiments: dict[str, Experiment] = Field(min_length=1, description="by <paper>/<task>")
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from headdiv.core import paths
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.core.files import read_json, write_json
+from headdiv.core.files import checksum, read_json, write_json
 from headdiv.core.settings import check
 from headdiv.experiments.profiles import Runs
 from headdiv.tasks.config import first_difference
@@ -219,12 +219,18 @@ def metrics_path(profile: str, experiment: str, variant: str, seed: int) -> Path
 def record(metrics: Mapping[str, Any], profile: str) -> Path:
     """Write a run's metrics to their path in the profile's results; an earlier file is replaced whole.
 
-    The test set's outputs (translations, summaries, answers) are copied beside them as ``outputs.json``.
+    Beside them come ``outputs.json``, a copy of the test set's outputs (translations, summaries, answers; an empty list
+    for a task that has none), and ``model.json``, which says where the trained model lies: path, bytes, SHA-256.
     """
     result = RunResult.parse(metrics)
     path = metrics_path(profile, result.experiment, result.variant, result.seed)
-    if result.outputs:
-        write_json(path.with_name("outputs.json"), read_json(paths.home() / result.outputs))
+    outputs = read_json(paths.home() / result.outputs) if result.outputs else []
+    write_json(path.with_name("outputs.json"), outputs)
+    model = paths.work() / result.hash / "model.safetensors"
+    if model.is_file():  # not where metrics of another machine are recorded
+        relative = model.relative_to(paths.home()).as_posix()
+        manifest = {"model": relative, "bytes": model.stat().st_size, "sha256": checksum(model)}
+        write_json(path.with_name("model.json"), manifest)
     write_json(path, metrics)
     return path
 

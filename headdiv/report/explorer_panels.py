@@ -24,7 +24,7 @@ from headdiv.report.explorer_view import MEASURES, View
 from headdiv.report.figures import STYLE
 from headdiv.report.formats import plural
 from headdiv.report.groups import KINDS
-from headdiv.report.heads import BLUE, ORANGE, SMALL
+from headdiv.report.plotting import BLUE, ORANGE, SMALL
 from headdiv.report.show import as_text
 from headdiv.tasks import TASKS
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import mean, stdev
-from typing import Any
 
-from headdiv.experiments.claims import ledger as claims
+from headdiv.experiments.claims.ledger import ledger, verdict_counts
 from headdiv.experiments.papers import task_of
 from headdiv.experiments.results import RunResult, with_results
 from headdiv.report.formats import as_printed, enough, plural, signed
@@ -196,7 +195,7 @@ def summary_text(profile: str) -> str:
     rows = [["experiment", "score", "baseline", "best variant", "", "runs"], *map(_line, told)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    counts = verdict_counts(claims.ledger())
+    counts = verdict_counts(ledger())
     lines.append("the papers' claims: " + ", ".join(f"{verdict} {count}" for verdict, count in counts.items()))
     if any(finding.toy for finding in told):
         lines.append(TOY.strip("*"))
@@ -209,9 +208,3 @@ def _line(finding: Finding) -> list[str]:
     score = f"{finding.shown(finding.best)} ({finding.signed(finding.difference)})" if finding.best else ""
     runs = f"{plural(finding.runs, 'run')}, {plural(len(finding.seeds), 'seed')}"
     return [finding.experiment, f"{finding.measure}{unit}", finding.shown(finding.baseline), best, score, runs]
-
-
-def verdict_counts(rows: list[dict[str, Any]]) -> dict[str, int]:
-    """How many claims have each verdict, over all papers."""
-    by_paper = claims.summary(rows)
-    return {verdict: sum(counts[verdict] for counts in by_paper.values()) for verdict in claims.VERDICTS}

@@ -29,7 +29,7 @@ def by_variant(profile: str, experiment: str) -> Groups:
     """
     groups: Groups = {}
     for run in stored(profile, experiment):
-        groups.setdefault(run["variant"], []).append(run)
+        groups.setdefault(run.variant, []).append(run)
     order = dict.fromkeys([*task_of(experiment).variants, *groups])
     return {variant: groups[variant] for variant in order if variant in groups}
 
@@ -52,10 +52,10 @@ def chosen(profile: str, experiment: str, figure: str, variants: Sequence[str] =
     if not shown:
         raise DataError(f"{figure} needs one of {', '.join(variants)} among the stored runs of profile {profile}")
     lacking = [
-        f"{variant} (seed {run['seed']})"
+        f"{variant} (seed {run.seed})"
         for variant, runs in shown.items()
         for run in runs
-        if needs and not run["heads"].get(needs)
+        if needs and not run.heads.artifact(needs)
     ]
     if lacking:
         raise DataError(
@@ -86,14 +86,14 @@ def labels_of(experiment: str, variants: Iterable[str]) -> dict[str, str]:
 def title(what: str, groups: Groups, first: bool = False) -> str:
     """ "What: data, 2 epochs, mean over 2 seeds"; ``first``: one run of each variant is shown."""
     run = next(iter(groups.values()))[0]
-    over = f"seed {run['seed']}" if first else over_seeds(groups)
-    return f"{what}: {run['config']['data']['name']}, {plural(len(run['curve']), 'epoch')}, {over}"
+    over = f"seed {run.seed}" if first else over_seeds(groups)
+    return f"{what}: {run.data_name}, {plural(run.epochs, 'epoch')}, {over}"
 
 
 def over_seeds(groups: Groups) -> str:
     """ "mean over 1 or 3 seeds"; of one run each "seed 1", "seeds 1 and 2"."""
     counts = sorted({len(runs) for runs in groups.values()})
     if counts == [1]:
-        seeds = sorted({runs[0]["seed"] for runs in groups.values()})
+        seeds = sorted({runs[0].seed for runs in groups.values()})
         return f"seed{'s' if len(seeds) > 1 else ''} {' and '.join(map(str, seeds))}"
     return f"mean over {' or '.join(map(str, counts))} seeds"

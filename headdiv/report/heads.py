@@ -1,9 +1,8 @@
-"""Drawings of what heads do: mixtures, confidence, distances from each other, changes of place."""
+"""Figures of attention heads: PCA weights, mixing matrices, confidence, distances and similarity."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import seaborn as sns
@@ -11,49 +10,108 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headdiv.core.errors import DataError
-from headdiv.experiments.papers import task_of
-from headdiv.experiments.results import Metrics
+from headdiv.experiments.results import Record, RunResult
 from headdiv.report.formats import as_printed
 from headdiv.report.groups import KINDS, Groups, by_place, chosen, kinds_of, labels_of, title
+from headdiv.report.headtohead import measures_by_module
+from headdiv.report.plotting import (
+    BLUE,
+    MARKERS,
+    MEDIUM,
+    SMALL,
+    add_colour_bar,
+    add_grid,
+    add_legend,
+    add_title,
+    colours_of,
+    name_rows,
+    new_figure,
+    number_layers,
+    side_by_side,
+)  # fmt: skip
 
-SMALL = 8  # points
-BLUE, ORANGE = sns.color_palette("colorblind").as_hex()[:2]
-MARKS = "osD^vP"
+Module = tuple[str, int]  # kind of attention; layer, counted from 1
 
 
-def _layers(modules: Iterable[tuple[str, int]], kind: str) -> list[int]:
+def measure_by_module(run: RunResult, measure: str) -> dict[Module, np.ndarray]:
+    """A measure of every attention module: (H,) by head, or (H, H) by pair of heads."""
+    return {at: np.array(values[measure]) for at, values in by_place(run.heads.measures).items()}
+
+
+def _layers(modules: Iterable[Module], kind: str) -> list[int]:
     return sorted(layer for k, layer in modules if k == kind)
 
 
-def _colours(experiment: str, variants: Iterable[str]) -> dict[str, Any]:
-    """A variant has one colour in all figures of a task: that of its row in the paper's file."""
-    rows, palette = list(task_of(experiment).variants), sns.color_palette("colorblind")
-    return {variant: palette[rows.index(variant) % len(palette)] for variant in variants}
-
-
-def _whole_numbers(ax: Axes, layers: Sequence[int]) -> None:
-    ax.set(xticks=layers, xlabel="layer", xlim=(layers[0] - 0.5, layers[-1] + 0.5))
-
-
-def _pairs(matrix: Any, where: str) -> np.ndarray:
-    """A matrix over the heads of a module, of which there must be two at least: (H, H)."""
-    values = np.array(matrix)
+def _check_pairs(values: np.ndarray, variant: str, at: Module) -> None:
     if len(values) < 2:
-        raise DataError(f"{where} has a single head; distances are between two or more")
-    return values
+        raise DataError(f"{variant}, {at[0]} {at[1]} has a single head; distances are between two or more")
+
+
+# ---- PCA weights
+
+
+class PCAWeights(Record):
+    """Artifact of DEACON: how far the columns of a PCA layer's weights are from orthogonal.
+
+    Attributes:
+        place: the attention module ("encoder 1").
+        cosines: of two columns each, (m, m).
+    """
+
+    place: str
+    cosines: list[list[float]]
+    mean_absolute_cosine: float
+
+
+def draw_pca_weights(profile: str, experiment: str, variants: Sequence[str], figure: str) -> Figure:
+    """Cosines between the columns of every PCA layer's weights, a row for each variant; first seeds.
+
+    The paper shows one matrix an architecture and does not say of which attention module; here is every one.
+
+    Raises:
+        DataError: none of the variants is stored, or one of results without PCA weights.
+    """
+    groups = chosen(profile, experiment, figure, variants, "pca_weights")
+    labels = labels_of(experiment, groups)
+    weights = {
+        variant: [PCAWeights.model_validate(found) for found in runs[0].heads.artifact("pca_weights").values()]
+        for variant, runs in groups.items()
+    }
+    columns = len(next(iter(weights.values())))
+    drawn, axes = new_figure(1.55 * columns + 1.3, 1.75 * len(groups) + 0.7, len(groups), columns)
+    for row, (variant, modules) in zip(axes, weights.items(), strict=True):
+        for ax, module in zip(row, modules, strict=True):
+            sns.heatmap(
+                np.array(module.cosines), ax=ax, vmin=-1, vmax=1, center=0, cmap="vlag", square=True, cbar=False,
+                xticklabels=False, yticklabels=False,
+            )  # fmt: skip
+            ax.set_title(f"{module.place}\noff-diagonal {module.mean_absolute_cosine:.2f}", fontsize=SMALL)
+        row[0].set_ylabel(f"{labels[variant]}\ncomponent", fontsize=MEDIUM)
+    for ax in axes[-1]:
+        ax.set_xlabel("component", fontsize=SMALL)
+    add_colour_bar(drawn, axes[0][0].collections[0], axes, "cosine of two columns of w")
+    add_title(drawn, title(f"{figure} · PCA weights of every attention module", groups, first=True))
+    return drawn
 
 
 # ---- Alphas
 
 
 def skew_share(matrix: np.ndarray) -> float:
-    """How much of what is off the diagonal of (H, H) is skew-symmetric, as a share of its squares.
+    """Share of the squares off the diagonal of (H, H) that belongs to the skew-symmetric part.
 
     1 where a_ij = −a_ji, 0 where a_ij = a_ji, one half on average for independent entries; NaN for a diagonal matrix.
     """
     off = matrix - np.diag(np.diag(matrix))
     total = float((off**2).sum())
     return float((((off - off.T) / 2) ** 2).sum()) / total if total else float("nan")
+
+
+class Alphas(Record):
+    """Artifact of mixing: the coefficients of which a module's heads become mixtures, (H, H), and their norm."""
+
+    alphas: list[list[float]]
+    nuclear_norm: float
 
 
 def draw_alphas(profile: str, experiment: str, variant: str, figure: str) -> Figure:
@@ -63,47 +121,43 @@ def draw_alphas(profile: str, experiment: str, variant: str, figure: str) -> Fig
         DataError: no stored run of the variant, or one of results without Alphas.
     """
     groups = chosen(profile, experiment, figure, [variant], "alphas")
-    modules = by_place(groups[variant][0]["heads"]["alphas"])
-    changes = {at: np.array(told["alphas"]) - np.eye(len(told["alphas"])) for at, told in modules.items()}
+    found = by_place(groups[variant][0].heads.artifact("alphas"))
+    modules = {at: Alphas.model_validate(values) for at, values in found.items()}
+    changes = {at: np.array(module.alphas) - np.eye(len(module.alphas)) for at, module in modules.items()}
     kinds, columns = kinds_of(modules), max(layer for _, layer in modules)
-    size = (1.55 * columns + 1.5, 1.95 * len(kinds) + 0.7)
-    drawn = Figure(figsize=(max(size[0], 6.5), size[1]), layout="constrained")
-    axes = drawn.subplots(len(kinds), columns, squeeze=False)
+    drawn, axes = new_figure(max(1.55 * columns + 1.5, 6.5), 1.95 * len(kinds) + 0.7, len(kinds), columns)
     limit = max(float(np.abs(change).max()) for change in changes.values()) or 1.0
     for row, kind in zip(axes, kinds, strict=True):
         for layer, ax in enumerate(row, start=1):
             if (kind, layer) not in modules:
                 ax.set_axis_off()
                 continue
-            image = ax.imshow(changes[kind, layer], cmap="vlag", vmin=-limit, vmax=limit)
-            ends = [0, len(changes[kind, layer]) - 1]
+            change = changes[kind, layer]
+            image = ax.imshow(change, cmap="vlag", vmin=-limit, vmax=limit)
+            ends = [0, len(change) - 1]
             ax.set(xticks=ends, yticks=ends, xticklabels=[end + 1 for end in ends], yticklabels=[e + 1 for e in ends])
             ax.tick_params(length=0, labelsize=SMALL)
             ax.spines[:].set_visible(False)
-            skew = as_printed(skew_share(changes[kind, layer]), 2)
-            norm = modules[kind, layer]["nuclear_norm"]
+            norm, skew = modules[kind, layer].nuclear_norm, as_printed(skew_share(change), 2)
             ax.set_title(f"layer {layer}: ‖A‖∗ = {norm:.2f}\nskew share {skew}", fontsize=SMALL)
         row[0].set_ylabel(f"{KINDS[kind].replace(' ', chr(10), 1)}\nnew head", fontsize=SMALL)
     for ax in axes[-1]:
         ax.set_xlabel("head", fontsize=SMALL)
-    bar = drawn.colorbar(image, ax=axes, shrink=0.6 if len(kinds) > 1 else 1.0, pad=0.01)
-    bar.set_label("A − identity", fontsize=SMALL)
-    bar.outline.set_visible(False)
-    label = labels_of(experiment, [variant])[variant]
-    drawn.suptitle(title(f"{figure} · {label}", groups, first=True), fontsize=10)
+    add_colour_bar(drawn, image, axes, "A − identity")
+    add_title(drawn, title(f"{figure} · {labels_of(experiment, [variant])[variant]}", groups, first=True))
     return drawn
 
 
 # ---- confidence
 
 
-def ranked(runs: list[Metrics], key: str) -> dict[tuple[str, int], np.ndarray]:
+def ranked(runs: list[RunResult], measure: str) -> dict[Module, np.ndarray]:
     """A measure of each head of every module, in ascending order: (seeds, H).
 
-    A head of one seed has no counterpart in another; the least of one and the least of the other have.
+    A head of one seed has no counterpart in another; the lowest of one and the lowest of the other have.
     """
-    told = [by_place(run["heads"]["measures"]) for run in runs]
-    return {at: np.sort(np.array([modules[at][key] for modules in told]), axis=1) for at in told[0]}
+    by_seed = [measure_by_module(run, measure) for run in runs]
+    return {at: np.sort([values[at] for values in by_seed], axis=1) for at in by_seed[0]}
 
 
 def draw_confidence(profile: str, experiment: str, variants: Sequence[str], figure: str) -> Figure:
@@ -116,70 +170,69 @@ def draw_confidence(profile: str, experiment: str, variants: Sequence[str], figu
     """
     groups = chosen(profile, experiment, figure, variants, "measures")
     heads = {variant: ranked(runs, "confidence") for variant, runs in groups.items()}
-    labels, colours = labels_of(experiment, groups), _colours(experiment, groups)
-    there = next(iter(heads.values()))
-    kinds = kinds_of(there)
-    drawn = Figure(figsize=(3.6 * len(kinds) + 0.4, 5.0), layout="constrained")
-    axes = drawn.subplots(2, len(kinds), sharey="row", squeeze=False, height_ratios=(3, 2))
+    labels, colours = labels_of(experiment, groups), colours_of(experiment, groups)
+    modules = next(iter(heads.values()))
+    kinds = kinds_of(modules)
+    drawn, axes = new_figure(3.6 * len(kinds) + 0.4, 5.0, 2, len(kinds), sharey="row", height_ratios=(3, 2))
     step = 0.8 / len(groups)
     for (upper, lower), kind in zip(axes.T, kinds, strict=True):
-        layers = _layers(there, kind)
-        for number, (variant, modules) in enumerate(heads.items()):
-            look = {"color": colours[variant], "marker": MARKS[number % len(MARKS)]}
-            x = np.array(layers) + step * (number - (len(groups) - 1) / 2)
-            for at, layer in zip(x, layers, strict=True):
-                each = modules[kind, layer].mean(axis=0)  # (H,)
+        layers = _layers(modules, kind)
+        styles = zip(heads.items(), MARKERS, side_by_side(len(groups), step), strict=False)
+        for (variant, confidence), marker, offset in styles:
+            look = {"color": colours[variant], "marker": marker}
+            for at, layer in zip(np.array(layers) + offset, layers, strict=True):
+                each = confidence[kind, layer].mean(axis=0)  # (H,)
                 upper.plot([at] * len(each), each, ls="", ms=3.5, alpha=0.75, mew=0, **look)
                 upper.hlines(each.mean(), at - 0.45 * step, at + 0.45 * step, color=colours[variant], lw=1.5)
-            spread = [modules[kind, layer].std(axis=1).mean() for layer in layers]
-            lower.plot(layers, spread, ms=4.5, lw=1.2, label=labels[variant], **look)
+            deviations = [confidence[kind, layer].std(axis=1).mean() for layer in layers]
+            lower.plot(layers, deviations, ms=4.5, lw=1.2, label=labels[variant], **look)
         upper.set_title(KINDS[kind])
         for ax in (upper, lower):
-            _whole_numbers(ax, layers)
-            ax.grid(axis="y", color="0.92")
-            ax.set_axisbelow(True)
+            number_layers(ax, layers)
+            add_grid(ax, "y")
     axes[0][0].set_ylabel("confidence of each head\n(0 to 1; bar: mean of the layer)")
     axes[1][0].set_ylabel("standard deviation\nover a layer's heads")
     axes[1][0].margins(y=0.1)
     axes[1][0].set_ylim(bottom=0)
-    handles = axes[1][0].get_legend_handles_labels()[0]
-    drawn.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
-    drawn.suptitle(title(f"{figure} · Confidence", groups), fontsize=10)
+    add_legend(drawn, axes[1][:1])
+    add_title(drawn, title(f"{figure} · Confidence", groups))
     return drawn
 
 
 # ---- distances between heads
 
 
-def discrepancy(measures: dict[str, Any], distance: str, where: str) -> float:
+DISTANCES = {"cosine": "cosine difference", "l2": "Euclidean distance"}
+
+
+def discrepancy(pairs: np.ndarray, distance: str) -> float:
     """Total discrepancy of a module's heads: the L₁,₁ norm of the matrix of their distances.
 
     Args:
-        measures: of one module, as the results keep them.
-        distance: "cosine": 1 − cosine, from 0 (the same direction) to 2; "l2": Euclidean.
-        where: what errors call the module.
-
-    Raises:
-        DataError: there is a single head.
+        pairs: cosines or Euclidean distances of every two heads' outputs, (H, H).
+        distance: "cosine": of 1 − cosine, from 0 (the same direction) to 2; "l2": of Euclidean distances.
     """
-    pairs = _pairs(measures[distance], where)
     return float(np.abs(1 - pairs if distance == "cosine" else pairs).sum())
 
 
-def changes(groups: Groups, base: str, distance: str) -> dict[str, dict[tuple[str, int], float]]:
+def changes(groups: Groups, base: str, distance: str) -> dict[str, dict[Module, float]]:
     """By variant and module, in percent, how far its total discrepancy is above (+) or below (−) that of ``base``.
 
     Of means over seeds.
+
+    Raises:
+        DataError: a module has a single head.
     """
-    totals = {}
+    totals: dict[str, dict[Module, float]] = {}
     for variant, runs in groups.items():
-        told = [by_place(run["heads"]["measures"]) for run in runs]
+        by_seed = [measure_by_module(run, distance) for run in runs]
+        for at, pairs in by_seed[0].items():
+            _check_pairs(pairs, variant, at)
         totals[variant] = {
-            at: np.mean([discrepancy(modules[at], distance, f"{variant}, {at[0]} {at[1]}") for modules in told])
-            for at in told[0]
+            at: float(np.mean([discrepancy(pairs[at], distance) for pairs in by_seed])) for at in by_seed[0]
         }
     return {
-        variant: {at: float(100 * (total / totals[base][at] - 1)) for at, total in modules.items()}
+        variant: {at: 100 * (total / totals[base][at] - 1) for at, total in modules.items()}
         for variant, modules in totals.items()
         if variant != base
     }
@@ -196,86 +249,60 @@ def draw_changes(profile: str, experiment: str, variants: Sequence[str], distanc
         names = ", ".join(variants)
         raise DataError(f"{figure} needs baseline and one of {names} among the stored runs of profile {profile}")
     change = changes(groups, "baseline", distance)
-    labels, colours = labels_of(experiment, groups), _colours(experiment, groups)
-    there = next(iter(change.values()))
-    kinds = kinds_of(there)
-    drawn = Figure(figsize=(3.4 * len(kinds) + 0.4, 3.4), layout="constrained")
-    axes = drawn.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
-    width = 0.8 / len(change)
-    for ax, kind in zip(axes, kinds, strict=True):
-        layers = _layers(there, kind)
-        for number, (variant, modules) in enumerate(change.items()):
-            x = np.array(layers) + width * (number - (len(change) - 1) / 2)
-            heights = [modules[kind, layer] for layer in layers]
-            ax.bar(x, heights, 0.92 * width, color=colours[variant], label=labels[variant])
+    labels, colours = labels_of(experiment, groups), colours_of(experiment, groups)
+    modules = next(iter(change.values()))
+    kinds, width = kinds_of(modules), 0.8 / len(change)
+    drawn, axes = new_figure(3.4 * len(kinds) + 0.4, 3.4, 1, len(kinds), sharey=True)
+    for ax, kind in zip(axes[0], kinds, strict=True):
+        layers = _layers(modules, kind)
+        for (variant, values), offset in zip(change.items(), side_by_side(len(change), width), strict=True):
+            heights = [values[kind, layer] for layer in layers]
+            ax.bar(np.array(layers) + offset, heights, 0.92 * width, color=colours[variant], label=labels[variant])
         ax.axhline(0, color="0.2", lw=1)
         ax.set_title(KINDS[kind])
-        ax.grid(axis="y", color="0.92")
-        ax.set_axisbelow(True)
-        _whole_numbers(ax, layers)
-    what = {"cosine": "cosine difference", "l2": "Euclidean distance"}[distance]
-    axes[0].set_ylabel(f"change of the total {what}\nagainst the baseline (%)")
-    drawn.legend(handles=axes[0].get_legend_handles_labels()[0], loc="outside lower center", ncols=4, frameon=False)
-    drawn.suptitle(title(f"{figure} · Total {what} of a layer's heads", groups), fontsize=10)
+        add_grid(ax, "y")
+        number_layers(ax, layers)
+    axes[0][0].set_ylabel(f"change of the total {DISTANCES[distance]}\nagainst the baseline (%)")
+    add_legend(drawn, axes[0][:1])
+    add_title(drawn, title(f"{figure} · Total {DISTANCES[distance]} of a layer's heads", groups))
     return drawn
 
 
-# ---- how alike and how sharp
+# ---- similarity and sharpness
 
-
-def mean_cosine(measures: dict[str, Any], where: str) -> float:
-    """Mean cosine of the outputs of two different heads of a module, from −1 to 1.
-
-    Raises:
-        DataError: there is a single head.
-    """
-    cosines = _pairs(measures["cosine"], where)
-    H = len(cosines)
-    return float((cosines.sum() - np.trace(cosines)) / (H * (H - 1)))
-
-
-def mean_entropy(measures: dict[str, Any], where: str) -> float:
-    """Mean over a module's heads of the entropy of their attention, in nats."""
-    return float(np.mean(measures["entropy"]))
-
-
-SEPARATION = {
-    "mean cosine of two heads' outputs": mean_cosine,
-    "entropy of the attention (nats)": mean_entropy,
-}
+SEPARATION = {"cosine": "mean cosine of two heads' outputs", "entropy": "entropy of the attention (nats)"}
 
 
 def draw_separation(profile: str, experiment: str, figure: str) -> Figure:
-    """How alike the heads of every variant are and how sharply they attend, by kind; means over seeds.
+    """How similar the heads of every variant are and how sharply they attend, by kind; means over seeds.
 
     Raises:
-        DataError: no stored results, or results without measures of the heads.
+        DataError: no stored results, or results without measures of the heads, or a single head.
     """
     groups = chosen(profile, experiment, figure, needs="measures")
-    told = {variant: [by_place(run["heads"]["measures"]) for run in runs] for variant, runs in groups.items()}
-    labels = labels_of(experiment, groups)
-    modules = next(iter(told.values()))[0]
-    kinds, y = kinds_of(modules), np.arange(len(groups))
+    labels, modules = labels_of(experiment, groups), list(by_place(next(iter(groups.values()))[0].heads.measures))
+    for variant, runs in groups.items():
+        for at, pairs in measure_by_module(runs[0], "cosine").items():
+            _check_pairs(pairs, variant, at)
+    kinds = kinds_of(modules)
     size = (3.2 * len(kinds) + 0.6, 2 * (0.26 * len(groups) + 0.9) + 0.4)
-    drawn = Figure(figsize=size, layout="constrained")
-    axes = drawn.subplots(len(SEPARATION), len(kinds), sharex="row", sharey=True, squeeze=False)
-    for row, (name, measure) in zip(axes, SEPARATION.items(), strict=True):
+    drawn, axes = new_figure(*size, len(SEPARATION), len(kinds), sharex="row", sharey=True)
+    for row, (measure, name) in zip(axes, SEPARATION.items(), strict=True):
+        by_seed = [[measures_by_module(run, measure) for run in runs] for runs in groups.values()]
+        means = np.array([np.mean(values, axis=0) for values in by_seed])  # (variants, modules)
         for ax, kind in zip(row, kinds, strict=True):
-            values = np.array([
-                [
-                    np.mean([measure(seed[kind, layer], f"{variant}, {kind} {layer}") for seed in seeds])
-                    for layer in _layers(modules, kind)
-                ]
-                for variant, seeds in told.items()
-            ])  # (variants, layers)  # fmt: skip
-            ax.plot(values, y, "o", color="0.72", ms=3, mew=0)
-            ax.plot(values.mean(axis=1), y, "D", color=BLUE, ms=5)
-            if "baseline" in groups:
-                ax.axvline(values[list(groups).index("baseline")].mean(), color="0.35", lw=1, ls="--", zorder=0)
-            ax.set(yticks=y, yticklabels=labels.values(), ylim=(len(groups) - 0.5, -0.5), xlabel=name)
-            ax.grid(axis="x", color="0.92")
-            ax.set_axisbelow(True)
+            _draw_separation(ax, means[:, [k == kind for k, _ in modules]], list(groups))
+            name_rows(ax, labels.values(), xlabel=name)
     for ax, kind in zip(axes[0], kinds, strict=True):
         ax.set_title(KINDS[kind])
-    drawn.suptitle(title("Likeness and sharpness of the heads", groups), fontsize=10)
+    add_title(drawn, title("Similarity and sharpness of the heads", groups))
     return drawn
+
+
+def _draw_separation(ax: Axes, values: np.ndarray, variants: list[str]) -> None:
+    """Each layer and the mean over layers, and the baseline's as a dashed line; values: (variants, layers)."""
+    y = np.arange(len(variants))
+    ax.plot(values, y, "o", color="0.72", ms=3, mew=0)
+    ax.plot(values.mean(axis=1), y, "D", color=BLUE, ms=5)
+    if "baseline" in variants:
+        ax.axvline(values[variants.index("baseline")].mean(), color="0.35", lw=1, ls="--", zorder=0)

@@ -1,4 +1,4 @@
-"""Figures of the head-to-head: BLEU against what it costs, and what the methods did to the heads."""
+"""Figures of the head-to-head: BLEU against its costs, and what the methods did to the heads."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from headdiv.analysis.statistics import Interval, interval
+from headdiv.analysis.statistics import interval
 from headdiv.report.groups import chosen, labels_of, title
-from headdiv.report.heads import BLUE, ORANGE, SMALL
 from headdiv.report.headtohead import BASE, MEASURES, SCORE, Comparison, mean_measure, measures_by_module, table_of
+from headdiv.report.plotting import BLUE, ORANGE, SMALL, add_grid, add_legend, add_title, name_rows, new_figure
 
 GREY = "0.45"
-LINE = 0.2  # inches of a name
+LINE = 0.2  # height of a name in inches
 
 
 def draw_pareto(profile: str, experiment: str, figure: str) -> Figure:
@@ -33,8 +33,7 @@ def draw_pareto(profile: str, experiment: str, figure: str) -> Figure:
     groups = chosen(profile, experiment, figure)
     table = table_of(experiment, groups, Comparison())
     height = max(4.6, 0.26 * len(table) + 1.4)  # inches, so that all names have room
-    drawn = Figure(figsize=(11.5, height), layout="constrained")
-    left, middle, right = drawn.subplots(1, 3, sharey=True, width_ratios=(1, 0.52, 1))
+    drawn, ((left, middle, right),) = new_figure(11.5, height, 1, 3, sharey=True, width_ratios=(1, 0.52, 1))
     unit, seconds = _time_unit(table["training_seconds"].max())
     panels = ((left, "parameters", 1.0, 1.0), (right, "training_seconds", seconds, 0.0))
     for ax, cost, per, _ in panels:
@@ -43,8 +42,8 @@ def draw_pareto(profile: str, experiment: str, figure: str) -> Figure:
     names = spread(table[SCORE].tolist(), LINE / height * (high - low), low, high)
     for ax, cost, per, edge in panels:
         for at, name in zip(zip(table[cost] / per, table[SCORE], strict=True), names, strict=True):
-            place = {"xytext": (edge, name), "textcoords": ("axes fraction", "data"), "annotation_clip": False}
-            ax.annotate("", at, arrowprops={"arrowstyle": "-", "color": "0.6", "lw": 0.5}, zorder=0.9, **place)
+            end = {"xytext": (edge, name), "textcoords": ("axes fraction", "data"), "annotation_clip": False}
+            ax.annotate("", at, arrowprops={"arrowstyle": "-", "color": "0.6", "lw": 0.5}, zorder=0.9, **end)
     for variant, label, name in zip(table["variant"], table["label"], names, strict=True):
         colour = ORANGE if variant == BASE else "black"
         middle.text(0.5, name, label, ha="center", va="center", fontsize=SMALL, color=colour)
@@ -52,39 +51,38 @@ def draw_pareto(profile: str, experiment: str, figure: str) -> Figure:
     left.set(xlabel="parameters", ylabel="BLEU (0 to 100), test set")
     left.xaxis.set_major_formatter(FuncFormatter(_count))
     right.set_xlabel(f"training time ({unit})")
-    entries = {handle.get_label(): handle for ax in (left, right) for handle in ax.get_legend_handles_labels()[0]}
-    drawn.legend(handles=entries.values(), loc="outside lower center", ncols=4, frameon=False, fontsize=SMALL)
+    add_legend(drawn, [left, right], fontsize=SMALL)
     over = "bars: 95 % intervals over seeds" if (table["seeds"] > 1).any() else "one seed: no intervals"
-    drawn.suptitle(f"{title('Head to head', groups)}; {over}", fontsize=10)
+    add_title(drawn, f"{title('Head to head', groups)}; {over}")
     return drawn
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places as near as can be to those that are wanted, in their order, with room between them.
+    """Positions as near as possible to those that are wanted, in the same order, at least a gap apart.
 
-    Where the room from ``low`` to ``high`` is too small for all gaps, they are made as large as it allows.
+    Where ``low`` to ``high`` is too short for all gaps, they are made as large as it allows.
 
     Args:
-        wanted: any order; of equal ones the first is the highest.
-        gap: least distance of two places.
-        low: lowest place allowed.
+        wanted: in any order; of equal ones the first is the highest.
+        gap: least distance of two positions.
+        low: lowest position allowed.
         high: highest.
     """
     gap = min(gap, (high - low) / max(1, len(wanted) - 1))
     order = sorted(range(len(wanted)), key=lambda i: (wanted[i], -i))
-    blocks: list[tuple[float, int]] = []  # mean of what is wanted less the gaps below it, and how many
+    blocks: list[tuple[float, int]] = []  # mean of the wanted positions less the gaps below each, and their number
     for position, i in enumerate(order):
         block = (wanted[i] - position * gap, 1)
-        while blocks and blocks[-1][0] > block[0]:  # they would overlap: one block, in the middle of what they want
+        while blocks and blocks[-1][0] > block[0]:  # they would overlap: merge them, at their mean
             (mean, count), (other, more) = blocks.pop(), block
             block = ((mean * count + other * more) / (count + more), count + more)
         blocks.append(block)
     bare = [mean for mean, count in blocks for _ in range(count)]
     most = high - (len(wanted) - 1) * gap
-    places = [0.0] * len(wanted)
+    positions = [0.0] * len(wanted)
     for position, (i, at) in enumerate(zip(order, bare, strict=True)):
-        places[i] = min(max(at, low), most) + position * gap
-    return places
+        positions[i] = min(max(at, low), most) + position * gap
+    return positions
 
 
 def _count(value: float, _: int | None = None) -> str:
@@ -92,7 +90,7 @@ def _count(value: float, _: int | None = None) -> str:
 
 
 def _time_unit(seconds: float) -> tuple[str, float]:
-    """What a time is best told in, and how many seconds that is."""
+    """The unit that suits a time, and its length in seconds."""
     return ("s", 1.0) if seconds < 600 else ("min", 60.0) if seconds < 3 * 3600 else ("h", 3600.0)
 
 
@@ -103,7 +101,7 @@ def _half(table: pd.DataFrame, name: str) -> pd.Series:
 
 
 def _around(points: pd.Series, share: float) -> tuple[float, float]:
-    """Limits that leave a share of the points' range on either side, whatever the bars' length: of two seeds an
+    """Limits that leave a share of the points' range on either side, however long the bars are: with two seeds an
     interval may be ten times as long."""
     low, high = points.min(), points.max()
     room = share * (high - low) or 0.05 * abs(high) or 1.0
@@ -124,8 +122,7 @@ def _draw_front(ax: Axes, table: pd.DataFrame, cost: str, per: float) -> None:
     if base.any():
         ax.plot(x[base], y[base], "D", mec=ORANGE, mfc="none", mew=1.5, ms=10, zorder=4, label="baseline")
     ax.set(xlim=_around(x, 0.12 if cost == "parameters" else 0.3), ylim=_around(y, 0.3))
-    ax.grid(color="0.92")
-    ax.set_axisbelow(True)
+    add_grid(ax)
 
 
 def draw_measures(profile: str, experiment: str, figure: str) -> Figure:
@@ -136,20 +133,17 @@ def draw_measures(profile: str, experiment: str, figure: str) -> Figure:
     """
     groups = chosen(profile, experiment, figure, needs="measures")
     labels, y = labels_of(experiment, groups), np.arange(len(groups))
-    drawn = Figure(figsize=(11.5, 2 * (0.24 * len(groups) + 0.9) + 0.3), layout="constrained")
-    axes = drawn.subplots(2, 3, sharey=True)
+    drawn, axes = new_figure(11.5, 2 * (0.24 * len(groups) + 0.9) + 0.3, 2, 3, sharey=True)
     for ax, (name, measure) in zip(axes.flat, MEASURES.items(), strict=True):
         for line, runs in zip(y, groups.values(), strict=True):
             modules = np.array([measures_by_module(run, name) for run in runs])  # (seeds, modules)
             ax.plot(modules.mean(axis=0), np.full(modules.shape[1], line + 0.3), "o", color="0.75", ms=3, mew=0)
-            mean: Interval = interval(modules.mean(axis=1).tolist())
-            half = 0 if math.isnan(mean.half) else mean.half
-            ax.errorbar(mean.mean, line, xerr=half, fmt="D", color=BLUE, ms=5, lw=1.2, capsize=2)
+            found = interval(modules.mean(axis=1).tolist())
+            half = 0 if math.isnan(found.half) else found.half
+            ax.errorbar(found.mean, line, xerr=half, fmt="D", color=BLUE, ms=5, lw=1.2, capsize=2)
         if BASE in groups:
             at = np.mean([mean_measure(run, name) for run in groups[BASE]])
             ax.axvline(at, color="0.35", lw=1, ls="--", zorder=0)
-        ax.set(yticks=y, yticklabels=labels.values(), ylim=(len(groups) - 0.5, -0.5), xlabel=measure.label)
-        ax.grid(axis="x", color="0.92")
-        ax.set_axisbelow(True)
-    drawn.suptitle(title("Heads, method by method", groups), fontsize=10)
+        name_rows(ax, labels.values(), xlabel=measure.label)
+    add_title(drawn, title("Heads, method by method", groups))
     return drawn

@@ -1,8 +1,10 @@
-"""Drawings of the homeostasis paper: BLEU by epoch, and how evenly units are active."""
+"""Figures of the homeostasis paper: BLEU by epoch, and how evenly units are active."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import cycle
+from typing import NamedTuple
 
 import numpy as np
 import seaborn as sns
@@ -12,20 +14,30 @@ from matplotlib.lines import Line2D
 
 from headdiv.core.errors import DataError
 from headdiv.experiments.profiles import Runs
-from headdiv.experiments.results import Metrics, metrics_path
+from headdiv.experiments.results import Record, RunResult, metrics_path
 from headdiv.report.groups import Groups, chosen, labels_of, title
-from headdiv.report.heads import MARKS, SMALL
+from headdiv.report.plotting import (
+    MARKERS,
+    SMALL,
+    add_grid,
+    add_handles,
+    add_legend,
+    add_title,
+    name_rows,
+    new_figure,
+)  # fmt: skip
 
-SPLITS = {"training_bleu": ("training", "train"), "validation_bleu": ("validation", "valid")}  # words; the data's key
-LINES = ("-", "--", "-.", ":")  # what coincides stays visible
-MOST_MARKS = 25  # of a line, so that they do not run together
-PLACES = {False: "the heads, before $W^O$", True: "the blocks' outputs"}  # by whether it is a block
+LINES = ("-", "--", "-.", ":")  # coinciding curves stay visible
+MOST_MARKERS = 25  # on a line, so that they do not run together
+LOCATIONS = {False: "the heads, before $W^O$", True: "the blocks' outputs"}  # by whether it is a block
 MECHANISMS = ("kwta", "rfb-kwta", "smart")
 SPANS = ((0, 100, 1.0), (5, 95, 3.0), (25, 75, 7.0))  # percentiles, and the width of their bar
 
+Shown = Sequence[tuple[str, Sequence[str]]]  # experiments, each with its variants; none: all
 
-def _found(profile: str, shown: Sequence[tuple[str, Sequence[str]]], figure: str) -> Groups:
-    """The stored runs of these experiments' variants (none named: of all), by "experiment variant".
+
+def _found(profile: str, shown: Shown, figure: str) -> Groups:
+    """The stored runs of these experiments' variants, by "experiment variant".
 
     An experiment that the profile lacks, or that has none of the variants, is left out.
 
@@ -46,72 +58,84 @@ def _found(profile: str, shown: Sequence[tuple[str, Sequence[str]]], figure: str
 
 
 def _labels(names: Iterable[str]) -> dict[str, str]:
-    """What the paper calls each variant, behind its task where there are several."""
-    told = [name.split(" ") for name in names]
-    several = len({experiment for experiment, _ in told}) > 1
+    """Each variant as the paper's table names it, after its task where there are several tasks."""
+    pairs = [name.split(" ") for name in names]
+    several = len({experiment for experiment, _ in pairs}) > 1
     return {
         f"{experiment} {variant}": (f"{experiment.partition('/')[2]}: " if several else "")
         + labels_of(experiment, [variant])[variant]
-        for experiment, variant in told
+        for experiment, variant in pairs
     }
 
 
 # ---- BLEU by epoch
 
 
-def draw_bleu(
-    profile: str, shown: Sequence[tuple[str, Sequence[str]]], key: str, figure: str, sizes: bool = False
-) -> Figure:
+def draw_bleu(profile: str, shown: Shown, split: str, figure: str, sizes: bool = False) -> Figure:
     """BLEU by epoch, one line a variant; means over seeds.
 
     Args:
         profile: name or path of a profile.
         shown: experiments, each with its variants; those that the profile lacks are left out.
-        key: "training_bleu" or "validation_bleu".
-        figure: what title and errors call it.
-        sizes: name every model's parameters, too.
+        split: "training" or "validation".
+        figure: its name in title and errors.
+        sizes: whether labels give every model's number of parameters.
 
     Raises:
         DataError: nothing of it is stored.
     """
+    key = f"{split}_bleu"
     found = _found(profile, shown, figure)
-    groups = {name: runs for name, runs in found.items() if all(key in run["curve"][0] for run in runs)}
+    groups = {name: runs for name, runs in found.items() if all(hasattr(run.curve[0], key) for run in runs)}
     if not groups:  # a choice of the profile: no reason for a pipeline to break
         return _sentence(f"{figure}: in these runs no BLEU was taken after the epochs (train.epoch_scores is 0).")
     labels = _labels(groups)
-    drawn = Figure(figsize=(6.4, 4.0), layout="constrained")
-    ax = drawn.subplots()
-    for number, ((name, runs), colour) in enumerate(
-        zip(groups.items(), sns.color_palette("colorblind", len(groups)), strict=True)
-    ):
-        values = np.array([[point[key] for point in run["curve"]] for run in runs]).mean(axis=0)  # (epochs,)
-        label = labels[name] + (f", {runs[0]['parameters'] / 1e6:.1f} M parameters" if sizes else "")
-        epochs = np.arange(1, len(values) + 1)
-        look = {"marker": MARKS[number % len(MARKS)], "ms": 4, "markevery": -(-len(values) // MOST_MARKS)}
-        ax.plot(epochs, values, color=colour, lw=1.4, ls=LINES[number % len(LINES)], label=label, **look)
+    drawn, ((ax,),) = new_figure(6.4, 4.0)
+    styles = zip(groups.items(), sns.color_palette("colorblind", len(groups)), cycle(MARKERS), cycle(LINES))
+    for (name, runs), colour, marker, line in styles:
+        values = np.array([[getattr(point, key) for point in run.curve] for run in runs]).mean(axis=0)  # (epochs,)
+        label = labels[name] + (f", {runs[0].parameters / 1e6:.1f} M parameters" if sizes else "")
+        look = {"marker": marker, "ms": 4, "markevery": -(-len(values) // MOST_MARKERS)}
+        ax.plot(np.arange(1, len(values) + 1), values, color=colour, lw=1.4, ls=line, label=label, **look)
     first = next(iter(groups.values()))[0]
-    pairs = min(first["config"]["train"]["epoch_scores"], first["data"][SPLITS[key][1]]["examples"])
-    ax.set(xlabel="epoch", ylabel=f"{SPLITS[key][0]} BLEU (0 to 100)")
+    examples = (first.data.train if split == "training" else first.data.valid).examples
+    pairs = min(first.config.train["epoch_scores"], examples)
+    ax.set(xlabel="epoch", ylabel=f"{split} BLEU (0 to 100)")
     ax.set_ylim(bottom=0)
     ax.xaxis.get_major_locator().set_params(integer=True)
-    ax.grid(axis="y", color="0.92")
-    ax.set_axisbelow(True)
-    drawn.legend(loc="outside lower center", ncols=1 if sizes else 3, frameon=False, fontsize=SMALL)
-    drawn.suptitle(title(f"{figure} · {SPLITS[key][0].capitalize()} BLEU of {pairs:,} pairs", groups), fontsize=10)
+    add_grid(ax, "y")
+    add_legend(drawn, [ax], columns=1 if sizes else 3, fontsize=SMALL)
+    add_title(drawn, title(f"{figure} · {split.capitalize()} BLEU of {pairs:,} pairs", groups))
     return drawn
 
 
-def _sentence(said: str) -> Figure:
+def _sentence(text: str) -> Figure:
     drawn = Figure(figsize=(6.4, 0.6))
-    drawn.text(0.5, 0.5, said, ha="center", va="center")
+    drawn.text(0.5, 0.5, text, ha="center", va="center")
     return drawn
 
 
 # ---- activations
 
 
-def shares_of(runs: list[Metrics], blocks: bool) -> tuple[str, float, np.ndarray] | None:
-    """Mechanism, s, and of every unit of all modules and seeds the share of rows in which it was active: (units,).
+class ActivityRecord(Record):
+    """Artifact of homeostasis: of a module's units the share of rows in which each was active, in groups."""
+
+    mechanism: str
+    s: float
+    shares: list[list[float]]
+
+
+class Activity(NamedTuple):
+    """Mechanism, s, and of every unit of all modules and seeds the share of rows in which it was active: (units,)."""
+
+    mechanism: str
+    s: float
+    shares: np.ndarray
+
+
+def activity_of(runs: list[RunResult], blocks: bool) -> Activity | None:
+    """How often the units of a variant were active.
 
     Args:
         runs: of one variant.
@@ -120,67 +144,53 @@ def shares_of(runs: list[Metrics], blocks: bool) -> tuple[str, float, np.ndarray
     Returns:
         None where the variant has no mechanism there that counts.
     """
-    told = [
-        told
+    found = [
+        ActivityRecord.model_validate(record)
         for run in runs
-        for place, told in run["heads"].get("activations", {}).items()
-        if (" block " in place) == blocks
+        for module, record in run.heads.artifact("activations").items()
+        if (" block " in module) == blocks
     ]
-    if not told:
+    if not found:
         return None
-    return told[0]["mechanism"], told[0]["s"], np.concatenate([np.ravel(module["shares"]) for module in told])
+    return Activity(found[0].mechanism, found[0].s, np.concatenate([np.ravel(module.shares) for module in found]))
 
 
-def draw_activations(profile: str, shown: Sequence[tuple[str, Sequence[str]]], figure: str) -> Figure:
+def draw_activations(profile: str, shown: Shown, figure: str) -> Figure:
     """How often units were active in the last Q training steps: a line a variant, all modules and seeds together.
 
     Raises:
         DataError: nothing of it is stored, or no run of it counts activations.
     """
     groups = _found(profile, shown, figure)
-    counted = {
-        name: told for name, runs in groups.items() if any(told := [shares_of(runs, blocks) for blocks in PLACES])
-    }
-    if not counted:
+    counted = {name: {blocks: activity_of(runs, blocks) for blocks in LOCATIONS} for name, runs in groups.items()}
+    first = {name: next(filter(None, found.values()), None) for name, found in counted.items()}  # the heads' before
+    order = {name: (MECHANISMS.index(found.mechanism), found.s) for name, found in first.items() if found}
+    if not order:
         raise DataError(f"{figure} needs a run of kwta, rfb-kwta or smart among the stored runs of profile {profile}")
-    counted = dict(sorted(counted.items(), key=lambda item: _order(item[1])))
-    places = [blocks for blocks in PLACES if any(told[blocks] for told in counted.values())]
-    drawn = Figure(figsize=(3.3 * len(places) + 2.6, 0.42 * len(counted) + 1.5), layout="constrained")
-    axes = drawn.subplots(1, len(places), sharey=True, squeeze=False)[0]
+    names = sorted(order, key=order.__getitem__)
+    locations = [blocks for blocks in LOCATIONS if any(counted[name][blocks] for name in names)]
+    drawn, axes = new_figure(3.3 * len(locations) + 2.6, 0.42 * len(names) + 1.5, 1, len(locations), sharey=True)
     colours = dict(zip(MECHANISMS, sns.color_palette("colorblind"), strict=False))
-    for ax, blocks in zip(axes, places, strict=True):
-        for y, told in enumerate(counted.values()):
-            if told[blocks] is None:
-                continue
-            mechanism, s, shares = told[blocks]
-            _spread(ax, y, shares, colours[mechanism])
-            ax.plot([s, s], [y - 0.32, y + 0.32], color="black", lw=1.2)
-            ax.annotate(
-                f"{shares.std():.3f}", (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL
-            )
-        ax.annotate("sd", (1.02, -0.75), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL)
-        ax.set(xlim=(-0.02, 1.02), xlabel="share of rows in which a unit is active", title=PLACES[blocks])
-        ax.grid(axis="x", color="0.92")
-        ax.set_axisbelow(True)
-    names = _labels(counted)
-    axes[0].set(yticks=range(len(names)), yticklabels=names.values(), ylim=(len(names) - 0.5, -0.6))
-    seen = {told[0] for both in counted.values() for told in both if told}
+    for ax, blocks in zip(axes[0], locations, strict=True):
+        at = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": SMALL}
+        for y, name in enumerate(names):
+            if found := counted[name][blocks]:
+                _draw_activity(ax, y, found, colours[found.mechanism])
+                ax.annotate(f"{found.shares.std():.3f}", (1.02, y), **at)
+        ax.annotate("sd", (1.02, -0.75), **at)
+        name_rows(ax, _labels(names).values(), top=-0.6)
+        ax.set(xlim=(-0.02, 1.02), xlabel="share of rows in which a unit is active", title=LOCATIONS[blocks])
+    seen = {found.mechanism for name in names for found in counted[name].values() if found}
     handles = [Line2D([], [], color=colours[name], lw=7, label=name) for name in MECHANISMS if name in seen]
-    handles.append(Line2D([], [], color="black", lw=1.2, label="s"))
-    drawn.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=SMALL)
-    drawn.suptitle(title("Activity of the units", {name: groups[name] for name in counted}), fontsize=10)
+    add_handles(drawn, [*handles, Line2D([], [], color="black", lw=1.2, label="s")], 4, SMALL)
+    add_title(drawn, title("Activity of the units", {name: groups[name] for name in names}))
     return drawn
 
 
-def _order(told: list[tuple[str, float, np.ndarray] | None]) -> tuple[int, float]:
-    """By mechanism, then by s; that of the heads counts first."""
-    mechanism, s, _ = next(one for one in told if one)
-    return MECHANISMS.index(mechanism), s
-
-
-def _spread(ax: Axes, y: float, shares: np.ndarray, colour: tuple[float, float, float]) -> None:
-    """Everything, nine tenths and a half of the units as ever thicker bars, and their median."""
+def _draw_activity(ax: Axes, y: float, found: Activity, colour: tuple[float, float, float]) -> None:
+    """All, nine tenths and half of the units as ever thicker bars, their median, and s."""
     for low, high, width in SPANS:
-        ends = np.percentile(shares, [low, high])
+        ends = np.percentile(found.shares, [low, high])
         ax.plot(ends, [y, y], color=colour, lw=width, solid_capstyle="butt")
-    ax.plot(np.median(shares), y, "o", color="white", mec=colour, ms=5)
+    ax.plot(np.median(found.shares), y, "o", color="white", mec=colour, ms=5)
+    ax.plot([found.s, found.s], [y - 0.32, y + 0.32], color="black", lw=1.2)

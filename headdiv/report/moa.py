@@ -1,10 +1,9 @@
-"""What the routers of a mixture of heads learnt: how evenly they choose, how surely, and which words go where."""
+"""Figures and a table of the routers of a mixture of heads: load, importance, entropy, typical words."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -14,13 +13,55 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
 from headdiv.core.errors import DataError
-from headdiv.report.groups import KINDS, Groups, by_place, chosen, kinds_of, labels_of, title
-from headdiv.report.heads import BLUE, SMALL
+from headdiv.experiments.results import Record, RunResult
+from headdiv.report.groups import KINDS, by_place, chosen, kinds_of, labels_of, title
+from headdiv.report.plotting import BLUE, MEDIUM, SMALL, add_colour_bar, add_title, new_figure
 
-SHOWN = 3  # experts of a module whose words are drawn
+EXPERTS = 3  # of a module whose words are drawn
 COLUMNS = 3  # of modules, where all are of one kind
 LINE = 40  # characters
-LEAST, MOST = 0.0, 2.0  # that the colours reach at least, in even shares
+LEAST, MOST = 0.0, 2.0  # least range of the colours, in even shares
+
+
+class ExpertWord(Record):
+    """A word, how many times more often than the average expert this one serves it, and how often in all."""
+
+    word: str
+    ratio: float
+    count: int
+
+
+class RouterStatistics(Record):
+    """Artifact of a mixture of heads: what the router of an attention module did on the validation split.
+
+    Attributes:
+        load: each expert's share of the module's choices, (E,).
+        gate: mean gate of each expert where it is chosen, (E,).
+        entropy: mean over words of the routing probabilities', in nats.
+        words: the most typical ones of each expert.
+    """
+
+    load: list[float]
+    gate: list[float]
+    entropy: float
+    words: list[list[ExpertWord]]
+
+    @property
+    def busiest(self) -> list[int]:
+        """The experts from the one that is chosen most often, of equal ones the lower number first."""
+        return np.argsort(-np.array(self.load), kind="stable").tolist()
+
+    @property
+    def importance(self) -> np.ndarray:
+        """Each expert's share of the sum of all gates, which is its weight in the output: (E,)."""
+        gates = np.array(self.load) * np.array(self.gate)
+        return gates / max(gates.sum(), np.finfo(float).tiny)
+
+
+def routers_of(run: RunResult) -> dict[str, RouterStatistics]:
+    """The routers of a run by attention module ("cross 2"); {} where it has none."""
+    found = run.heads.artifact("router")
+    return {module: RouterStatistics.model_validate(statistics) for module, statistics in found.items()}
 
 
 def router_words(profile: str, experiment: str, variant: str, seed: int | None = None) -> pd.DataFrame:
@@ -42,35 +83,24 @@ def router_words(profile: str, experiment: str, variant: str, seed: int | None =
         DataError: the run is not stored, or has no routers.
     """
     runs = chosen(profile, experiment, "router_words", [variant], "router")[variant]
-    found = [run for run in runs if seed in (None, run["seed"])]
+    found = [run for run in runs if seed in (None, run.seed)]
     if not found:
-        seeds = ", ".join(str(run["seed"]) for run in runs)
+        seeds = ", ".join(str(run.seed) for run in runs)
         raise DataError(f"router_words: seed {seed} of {variant} is not stored; there are: {seeds}")
     return pd.DataFrame(
         {
-            "module": place,
+            "module": module,
             "expert": expert + 1,
-            "load": told["load"][expert],
-            "gate": told["gate"][expert],
-            "words": ", ".join(f"{word['word']} ×{word['ratio']:.1f}" for word in told["words"][expert]),
+            "load": router.load[expert],
+            "gate": router.gate[expert],
+            "words": ", ".join(f"{word.word} ×{word.ratio:.1f}" for word in router.words[expert]),
         }
-        for place, told in found[0]["heads"]["router"].items()
-        for expert in busiest(told)
+        for module, router in routers_of(found[0]).items()
+        for expert in router.busiest
     )
 
 
-def busiest(router: dict[str, Any]) -> list[int]:
-    """The experts of a module from the one that is chosen most often, of equal ones the lower number first."""
-    return np.argsort(-np.array(router["load"]), kind="stable").tolist()
-
-
-def importance(router: dict[str, Any]) -> np.ndarray:
-    """Each expert's share of the sum of all gates, (E,): its say in the output."""
-    gates = np.array(router["load"]) * np.array(router["gate"])
-    return gates / max(gates.sum(), np.finfo(float).tiny)
-
-
-# ---- how evenly, how surely
+# ---- load, importance, entropy
 
 
 def draw_routers(profile: str, experiment: str, variants: Sequence[str], figure: str) -> Figure:
@@ -80,14 +110,18 @@ def draw_routers(profile: str, experiment: str, variants: Sequence[str], figure:
         DataError: none of the variants is stored, or one of results without statistics of the routers.
     """
     groups = chosen(profile, experiment, figure, variants, "router")
-    routers = {variant: group[0]["heads"]["router"] for variant, group in groups.items()}
+    routers = {variant: routers_of(runs[0]) for variant, runs in groups.items()}
     labels = labels_of(experiment, routers)
+    shares = {
+        variant: (
+            _shares([np.array(router.load) for router in modules.values()]),
+            _shares([router.importance for router in modules.values()]),
+        )
+        for variant, modules in routers.items()
+    }
     rows = [len(modules) for modules in routers.values()]
-    size = (10.5, 0.21 * sum(rows) + 0.5 * len(rows) + 1.2)
-    drawn = Figure(figsize=size, layout="constrained")
-    axes = drawn.subplots(len(rows), 3, squeeze=False, width_ratios=(3, 3, 2), height_ratios=rows)
-    shares = {variant: [_shares(modules, measure) for measure in (_load, importance)]
-              for variant, modules in routers.items()}  # fmt: skip
+    height = 0.21 * sum(rows) + 0.5 * len(rows) + 1.2
+    drawn, axes = new_figure(10.5, height, len(rows), 3, width_ratios=(3, 3, 2), height_ratios=rows)
     top = max(MOST, *(float(matrix.max()) for pair in shares.values() for matrix in pair))
     norm = TwoSlopeNorm(1.0, LEAST, top)
     for row, (variant, modules) in zip(axes, routers.items(), strict=True):
@@ -96,42 +130,37 @@ def draw_routers(profile: str, experiment: str, variants: Sequence[str], figure:
             ax.set_xticks([0.5, matrix.shape[1] - 0.5], [1, matrix.shape[1]], rotation=0)
             ax.tick_params(length=0, labelsize=SMALL)
         row[0].set_yticks(np.arange(len(modules)) + 0.5, list(modules), rotation=0, fontsize=SMALL)
-        row[0].set_title(labels[variant], loc="left", fontsize=9, fontweight="bold")
-        _entropies(row[2], modules)
-    below = ("experts, by their load", "experts, by their importance", "entropy of the router (nats)")
-    for ax, name in zip(axes[-1], below, strict=True):
+        row[0].set_title(labels[variant], loc="left", fontsize=MEDIUM, fontweight="bold")
+        _draw_entropies(row[2], list(modules.values()))
+    names = ("experts, by their load", "experts, by their importance", "entropy of the router (nats)")
+    for ax, name in zip(axes[-1], names, strict=True):
         ax.set_xlabel(name, fontsize=SMALL)
-    bar = drawn.colorbar(axes[0][0].collections[0], ax=axes[:, :2], location="bottom", shrink=0.5, aspect=40, pad=0.02)
+    label = "an expert's share of the choices, and of the gates, times E: 1 is an even share"
+    image = axes[0][0].collections[0]
+    bar = add_colour_bar(drawn, image, axes[:, :2], label, location="bottom", shrink=0.5, aspect=40, pad=0.02)
     ticks = [LEAST, 0.5, 1.0, (1 + top) / 2, top]
     bar.set_ticks(ticks, labels=[f"{tick:.2g}" for tick in ticks])
     bar.ax.tick_params(labelsize=SMALL)
-    bar.set_label("an expert's share of the choices, and of the gates, times E: 1 is an even share", fontsize=SMALL)
-    bar.outline.set_visible(False)
-    drawn.suptitle(title("Routers", groups, first=True), fontsize=10)
+    add_title(drawn, title("Routers", groups, first=True))
     return drawn
 
 
-def _load(router: dict[str, Any]) -> np.ndarray:
-    return np.array(router["load"])
+def _shares(modules: list[np.ndarray]) -> np.ndarray:
+    """The experts' shares in units of the even one, of each module the largest first: (modules, E)."""
+    return np.array([np.sort(shares)[::-1] * len(shares) for shares in modules])
 
 
-def _shares(modules: dict[str, Any], measure: Any) -> np.ndarray:
-    """Of each module the experts' shares in units of the even one, the largest first: (modules, E)."""
-    return np.array([np.sort(measure(router))[::-1] * len(router["load"]) for router in modules.values()])
-
-
-def _entropies(ax: Axes, modules: dict[str, Any]) -> None:
-    """A bar for every module, in the rows of the heat maps, and a line at the largest entropy that there can be."""
-    y = np.arange(len(modules)) + 0.5
-    ax.barh(y, [router["entropy"] for router in modules.values()], height=0.7, color=BLUE)
-    most = math.log(len(next(iter(modules.values()))["load"]))
-    ax.axvline(most, color="0.2", lw=1.2, ls="--")
-    ax.set(ylim=(len(modules), 0), yticks=[], xlim=(0, 1.08 * most or 1.0))
-    ax.set_title(f"log E = {most:.2f}", loc="right", fontsize=SMALL)
+def _draw_entropies(ax: Axes, routers: list[RouterStatistics]) -> None:
+    """A bar for every module, in the rows of the heat maps, and a line at the largest entropy that is possible."""
+    y, largest = np.arange(len(routers)) + 0.5, math.log(len(routers[0].load))
+    ax.barh(y, [router.entropy for router in routers], height=0.7, color=BLUE)
+    ax.axvline(largest, color="0.2", lw=1.2, ls="--")
+    ax.set(ylim=(len(routers), 0), yticks=[], xlim=(0, 1.08 * largest or 1.0))
+    ax.set_title(f"log E = {largest:.2f}", loc="right", fontsize=SMALL)
     ax.tick_params(labelsize=SMALL)
 
 
-# ---- which words
+# ---- words
 
 
 def draw_words(profile: str, experiment: str, variants: Sequence[str], figure: str) -> Figure:
@@ -140,46 +169,32 @@ def draw_words(profile: str, experiment: str, variants: Sequence[str], figure: s
     Raises:
         DataError: none of the variants is stored, or one of results without statistics of the routers.
     """
-    variant, groups = _first(chosen(profile, experiment, figure, variants, "router"))
-    modules = by_place(groups[variant][0]["heads"]["router"])
+    variant, runs = next(iter(chosen(profile, experiment, figure, variants, "router").items()))
+    modules = by_place(routers_of(runs[0]))
     kinds, layers = kinds_of(modules), sorted({layer for _, layer in modules})
     cells = [(kind, layer) for layer in layers for kind in kinds]
     columns = len(kinds) if len(kinds) > 1 else min(COLUMNS, len(layers))
     rows = math.ceil(len(cells) / columns)
-    drawn = Figure(figsize=(max(3.0 * columns, 7.5), 1.2 * rows + 0.4), layout="constrained")
-    axes = drawn.subplots(rows, columns, squeeze=False)
+    drawn, axes = new_figure(max(3.0 * columns, 7.5), 1.2 * rows + 0.4, rows, columns)
     for ax in axes.flat:
         ax.set_axis_off()
     for ax, (kind, layer) in zip(axes.flat, cells, strict=False):
         if (kind, layer) in modules:
-            ax.set_title(f"{KINDS[kind]}, layer {layer}", loc="left", fontsize=9, fontweight="bold")
-            said = _said(modules[kind, layer])
-            ax.text(0, 1, said, va="top", fontsize=SMALL, linespacing=1.3, parse_math=False)
+            ax.set_title(f"{KINDS[kind]}, layer {layer}", loc="left", fontsize=MEDIUM, fontweight="bold")
+            text = "\n".join(_lines(modules[kind, layer]))
+            ax.text(0, 1, text, va="top", fontsize=SMALL, linespacing=1.3, parse_math=False)
     label = labels_of(experiment, [variant])[variant]
-    drawn.suptitle(title(f"Words of the busiest experts · {label}", groups, first=True), fontsize=10)
+    add_title(drawn, title(f"Words of the busiest experts · {label}", {variant: runs}, first=True))
     return drawn
 
 
-def _first(groups: Groups) -> tuple[str, Groups]:
-    variant = next(iter(groups))
-    return variant, {variant: groups[variant]}
-
-
-def _said(router: dict[str, Any]) -> str:
-    """Two lines for each of the busiest experts."""
+def _lines(router: RouterStatistics) -> list[str]:
+    """Two lines for each of the busiest experts: its load, and as many words as stand on one line."""
     lines = []
-    for expert in busiest(router)[:SHOWN]:
-        words = _fitting(word["word"] for word in router["words"][expert])
-        lines.append(f"expert {expert + 1} ({100 * router['load'][expert]:.1f} %)\n   {words}")
-    return "\n".join(lines)
-
-
-def _fitting(words: Iterable[str]) -> str:
-    """As many as stand on one line."""
-    said = ""
-    for word in words:
-        longer = f"{said} · {word}" if said else word
-        if len(longer) > LINE:
-            break
-        said = longer
-    return said or "no word more than others do"
+    for expert in router.busiest[:EXPERTS]:
+        words = [word.word for word in router.words[expert]]
+        while len(" · ".join(words)) > LINE:
+            words.pop()
+        lines.append(f"expert {expert + 1} ({100 * router.load[expert]:.1f} %)")
+        lines.append(f"   {' · '.join(words) or 'no word more than others do'}")
+    return lines

@@ -27,9 +27,9 @@ from headdiv.experiments.claims.files import papers_with_claims
 from headdiv.experiments.papers import data_table_of, load_paper
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import with_results
-from headdiv.report.findings import Finding, findings, verdict_counts
+from headdiv.report.findings import Finding, findings
 from headdiv.report.formats import NONE, plural
-from headdiv.report.ledger import ledger_rows, shown
+from headdiv.report.ledger import run_pages, shown
 from headdiv.report.provenance_pages import RunPage
 from headdiv.report.reading import TableData
 from headdiv.report.tables import reading
@@ -99,7 +99,7 @@ class _Site:
         self.pages = {
             experiment: [RunPage(profile, run) for run in told] for experiment, told in self.experiments.items()
         }
-        self.ledger = ledger_rows()
+        self.ledger = claims.ledger()
         self.verdicts = claims.summary(self.ledger)
         own = dict.fromkeys(experiment.partition("/")[0] for experiment in self.runs.experiments())
         self.papers = list(dict.fromkeys([*own, *papers_with_claims()]))
@@ -124,6 +124,7 @@ class _Site:
             "papers": self.papers,
             "toy": any(finding.toy for finding in self.findings.values()),
             "verdicts": claims.VERDICTS,
+            "run_pages": run_pages,
             "shown": shown,
             "slug": slug,
         }
@@ -140,7 +141,7 @@ class _Site:
         self._page(folder, "index.html", **self._overview())
         for paper in self.papers:
             self._page(folder, f"{paper}.html", "paper.html", **self._paper(paper))
-        self._page(folder, "claims.html", rows=self.ledger, kinds=sorted({row["kind"] for row in self.ledger}))
+        self._page(folder, "claims.html", rows=self.ledger, kinds=sorted({row.kind for row in self.ledger}))
         self._page(folder, "runs.html", grid=self._grid_of_runs(), configured=len(self.runs.all()))
         for page in self._every_run():
             self._page(folder, page.name, "run.html", page=page, own=page.profile == self.profile)
@@ -153,7 +154,7 @@ class _Site:
 
     def _every_run(self) -> list[RunPage]:
         """The profile's runs, and those of other profiles that decided a claim."""
-        deciding = [page for row in self.ledger for page in row["runs"]]
+        deciding = [page for row in self.ledger for page in run_pages(row)]
         every = [page for pages in self.pages.values() for page in pages] + deciding
         return list({page.name: page for page in reversed(every)}.values())
 
@@ -193,8 +194,8 @@ class _Site:
             "findings": list(self.findings.values()),
             "grid": self._grid_of_findings(),
             "counts": self.verdicts,
-            "total": verdict_counts(self.ledger),
-            "settings": sum(row["kind"] == "setting" for row in self.ledger),
+            "total": claims.verdict_counts(self.ledger),
+            "settings": sum(row.kind == "setting" for row in self.ledger),
             "lead": self._figure(LEAD, drawings[LEAD]) if LEAD in drawings else None,
             "lacking": [name for name in self.runs.experiments() if name not in self.experiments],
             "explorer": f"companions/{EXPLORER}.html" if EXPLORER in self.companions else None,

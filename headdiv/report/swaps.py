@@ -1,9 +1,9 @@
-"""A drawing of which heads changed places, and when."""
+"""The figure of which heads were swapped, and when."""
 
 from __future__ import annotations
 
 import textwrap
-from typing import Any, NamedTuple
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,83 +12,89 @@ from matplotlib.ticker import MaxNLocator
 
 from headdiv.core.errors import DataError
 from headdiv.experiments.papers import task_of
-from headdiv.experiments.results import Metrics, stored
-from headdiv.report.groups import KINDS, by_place, chosen, kinds_of, labels_of, title
-from headdiv.report.heads import BLUE, ORANGE, SMALL
+from headdiv.experiments.results import Record, RunResult, stored
+from headdiv.report.groups import KINDS, chosen, kinds_of, labels_of, title
+from headdiv.report.heads import measure_by_module
+from headdiv.report.plotting import BLUE, ORANGE, SMALL, add_handles, add_title, new_figure
 
 METHODS = ("rotation", "dynamic-rotation")  # those that move heads
-LOOKS = {False: {"color": BLUE, "mfc": BLUE}, True: {"color": ORANGE, "mfc": "white", "ls": ":"}}  # by "back"
+STYLES: dict[bool, dict[str, Any]] = {  # by `SwapEvent.back`
+    False: {"color": BLUE, "mfc": BLUE},
+    True: {"color": ORANGE, "mfc": "white", "ls": ":"},
+}
 
 
-class SwapEvent(NamedTuple):
-    """Two heads of one kind of attention that change places; layers and heads are counted from 1."""
+class SwapEvent(Record):
+    """Two heads of one kind of attention that exchange their projections.
 
-    epoch: int  # before which they do, from 1
+    Attributes:
+        epoch: before which they are swapped, from 1.
+        kind: of attention.
+        one: layer and head, counted from 1.
+        other: the same of the second head.
+        back: whether they return to where they came from.
+    """
+
+    epoch: int
     kind: str
-    one: tuple[int, int]  # layer, head
+    one: tuple[int, int]
     other: tuple[int, int]
-    back: bool  # to where they came from
+    back: bool
 
 
-def swaps_of(run: Metrics) -> list[SwapEvent]:
+def swaps_of(run: RunResult) -> list[SwapEvent]:
     """Every swap of a run, in the order in which they were made."""
-    found = []
-    for point in run["curve"]:
-        told = point.get("method", {})
-        for pair in told.get("swaps", []):
-            one, other = tuple(pair["one"]), tuple(pair["other"])
-            found.append(SwapEvent(point["epoch"] + 1, pair["kind"], one, other, told["back"]))
-    return found
+    records = ((point.epoch + 1, point.method or {}) for point in run.curve)
+    return [
+        SwapEvent(epoch=epoch, back=record.get("back"), **pair)
+        for epoch, record in records
+        for pair in record.get("swaps", [])
+    ]
 
 
 def draw_swaps(profile: str, experiment: str, figure: str) -> Figure:
-    """Which heads changed places before which epoch: the first seed of every variant that moves heads.
+    """Which heads were swapped before which epoch: the first seed of every variant that moves heads.
 
     Raises:
-        DataError: no such run is stored, or one of results without measures of the heads, which tell their number.
+        DataError: no such run is stored, or one of results without measures of the heads, which have their number.
     """
-    movers = {run["variant"] for run in stored(profile, experiment) if run["config"]["method"]["name"] in METHODS}
+    movers = {run.variant for run in stored(profile, experiment) if run.config.method["name"] in METHODS}
     if not movers:
         methods = " or ".join(METHODS)
         raise DataError(f"{figure} needs a run of {methods} among the stored runs of profile {profile}")
-    order = [*task_of(experiment).variants, *sorted(movers)]
+    order = dict.fromkeys([*task_of(experiment).variants, *sorted(movers)])
     groups = chosen(profile, experiment, figure, [variant for variant in order if variant in movers], "measures")
-    runs = {variant: group[0] for variant, group in groups.items()}
-    swaps = {variant: swaps_of(run) for variant, run in runs.items()}
-    modules = by_place(next(iter(runs.values()))["heads"]["measures"])
-    kinds, labels = kinds_of(modules), labels_of(experiment, runs)
-    H = max(len(told["confidence"]) for told in modules.values())
+    labels = labels_of(experiment, groups)
+    swaps = {variant: swaps_of(runs[0]) for variant, runs in groups.items()}
+    modules = measure_by_module(next(iter(groups.values()))[0], "confidence")
+    kinds, H = kinds_of(modules), max(map(len, modules.values()))
     layers = max(layer for _, layer in modules)
     last = max([swap.epoch for made in swaps.values() for swap in made], default=2)
     height = max(1.05, 0.024 * _height(layers, H, H))  # inches
-    size = (max(2.4, 0.13 * last + 0.6) * len(kinds) + 0.8, (height + 0.15) * len(runs) + 1.2)
-    drawn = Figure(figsize=size, layout="constrained")
-    axes = drawn.subplots(len(runs), len(kinds), sharex=True, sharey=True, squeeze=False)
+    size = (max(2.4, 0.13 * last + 0.6) * len(kinds) + 0.8, (height + 0.15) * len(groups) + 1.2)
+    drawn, axes = new_figure(*size, len(groups), len(kinds), sharex=True, sharey=True)
     for row, (variant, made) in zip(axes, swaps.items(), strict=True):
         for ax, kind in zip(row, kinds, strict=True):
-            _lanes(ax, [layer for k, layer in modules if k == kind], H)
-            _draw([swap for swap in made if swap.kind == kind], ax, H)
+            _draw_layers(ax, [layer for k, layer in modules if k == kind], H)
+            _draw_swaps(ax, [swap for swap in made if swap.kind == kind], H)
         row[0].set_ylabel(f"{textwrap.fill(labels[variant], 16)}\nlayer", fontsize=SMALL)
     for ax, kind in zip(axes[0], kinds, strict=True):
         ax.set_title(KINDS[kind])
     for ax in axes[-1]:
         ax.set(xlabel="before epoch", xlim=(1.4, last + 0.6))
         ax.xaxis.set_major_locator(MaxNLocator(10, integer=True))
-    handles = [
-        Line2D([], [], marker="o", ms=4, label=label, **LOOKS[back])
-        for back, label in ((False, "two heads change places"), (True, "and return"))
-    ]
-    drawn.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
-    drawn.suptitle(title("Heads that change places", groups, first=True), fontsize=10)
+    entries = ((False, "two heads change places"), (True, "and return"))
+    add_handles(drawn, [Line2D([], [], marker="o", ms=4, label=label, **STYLES[back]) for back, label in entries], 2)
+    add_title(drawn, title("Heads that change places", groups, first=True))
     return drawn
 
 
 def _height(layer: int, head: int, H: int) -> int:
-    """Where a head is drawn: layer over layer, the heads of each one over the other."""
+    """Vertical position of a head: layer over layer, the heads of each one over the other."""
     return (layer - 1) * (H + 2) + head
 
 
-def _lanes(ax: Axes, layers: list[int], H: int) -> None:
+def _draw_layers(ax: Axes, layers: list[int], H: int) -> None:
     """A band for every layer."""
     for layer in layers:
         ax.axhspan(_height(layer, 1, H) - 0.8, _height(layer, H, H) + 0.8, color="0.95", zorder=0)
@@ -96,15 +102,13 @@ def _lanes(ax: Axes, layers: list[int], H: int) -> None:
     ax.tick_params(axis="y", length=0)
 
 
-def _draw(swaps: list[SwapEvent], ax: Axes, H: int) -> None:
-    """The pairs of an epoch stand side by side."""
-    pairs: dict[int, list[SwapEvent]] = {}
+def _draw_swaps(ax: Axes, swaps: list[SwapEvent], H: int) -> None:
+    """A line for every swap; those of one epoch stand side by side."""
+    by_epoch: dict[int, list[SwapEvent]] = {}
     for swap in swaps:
-        pairs.setdefault(swap.epoch, []).append(swap)
-    for epoch, together in pairs.items():
+        by_epoch.setdefault(swap.epoch, []).append(swap)
+    for epoch, together in by_epoch.items():
         for number, swap in enumerate(together):
             x = epoch + 0.7 * ((number + 0.5) / len(together) - 0.5)
-            look: dict[str, Any] = LOOKS[swap.back]
-            ax.plot(
-                [x, x], [_height(*swap.one, H), _height(*swap.other, H)], marker="o", ms=2.6, mew=0.8, lw=0.8, **look
-            )
+            heights = [_height(*swap.one, H), _height(*swap.other, H)]
+            ax.plot([x, x], heights, marker="o", ms=2.6, mew=0.8, lw=0.8, **STYLES[swap.back])

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 import zlib
 from pathlib import Path
 
@@ -14,19 +15,22 @@ import yaml
 from conftest import EXPERIMENT, TINY, Project
 from small_runs import SMALL
 
+from headdiv.core.files import checksum
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-NEEDED = ("Snakefile", "environment.yml", "notebooks", "profiles")
+NEEDED = ("Snakefile", "environment.yml", "notebooks", "profiles", "config/report")
 RUN_NOTEBOOK = Path("notebooks") / "runs" / "deacon_translation.ipynb"
 RESULTS = Path("results") / "tiny"
+RUN_FILES = ("metrics.json", "outputs.json", "model.json", "run.ipynb")
 
 
-def snakemake(home, *arguments, profile="tiny"):
-    command = [sys.executable, "-m", "snakemake", *arguments, "--cores", "1", "--config", f"profile={profile}"]
+def snakemake(home, *arguments, profile="tiny", config=()):
+    command = [sys.executable, "-m", "snakemake", *arguments, "--cores", "1", "--config", f"profile={profile}", *config]
     environment = os.environ | {"HEADDIV_HOME": str(home), "HEADDIV_DEVICE": "cpu", "OMP_NUM_THREADS": "1"}
-    told = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=600)
-    return told.returncode, told.stdout + told.stderr
+    done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=600)
+    return done.returncode, done.stdout + done.stderr
 
 
 def planned(home, target="reproduce-all", profile="tiny"):
@@ -58,7 +62,9 @@ def reproduced(tmp_path_factory):
     for name in NEEDED:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, home / name, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
+            shutil.copytree(
+                source, home / name, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".ipynb_checkpoints")
+            )
         else:
             shutil.copy(source, home / name)
     Project(home).write_profile()
@@ -77,7 +83,7 @@ def test_everything_is_made(reproduced):
     results = reproduced / RESULTS
     made = made_in(results)
     runs = [f"{EXPERIMENT}/{variant}/seed1/{file}" for variant in ("baseline", "direct-8")
-            for file in ("metrics.json", "outputs.json", "run.ipynb")]  # fmt: skip
+            for file in RUN_FILES]  # fmt: skip
     figures = ("deacon_figure6", "deacon_translation_curves")
     assert made == {
         *runs,
@@ -89,7 +95,7 @@ def test_everything_is_made(reproduced):
     }
     assert len(trained(reproduced)) == 2
     assert {path.name for path in reproduced.iterdir()} == {
-        *NEEDED, "config", "data", "logs", "results", "work", ".snakemake"
+        *(name.partition("/")[0] for name in NEEDED), "data", "logs", "results", "work", ".snakemake"
     }  # fmt: skip
     report = results / "report"
     assert 'href="companions/deacon.html"' in (report / "deacon.html").read_text()
@@ -182,6 +188,29 @@ def test_an_unknown_profile_is_one_clear_message(project):
     assert "Traceback" not in said
 
 
+def test_a_mistake_in_the_configuration_of_snakemake_is_one_clear_message(project):
+    status, said = snakemake(project.home, "reproduce-all", config=["profle=tiny"])
+    assert status != 0
+    assert "--config profle: unknown key; did you mean 'profile'?" in said
+    assert "Traceback" not in said
+
+
+def test_what_is_made_can_be_packed_as_a_report_of_snakemake(project):
+    status, said = snakemake(project.home, "reproduce-all", "--report", "report.zip")
+    assert status == 0, said
+    with zipfile.ZipFile(project.home / "report.zip") as packed:
+        names = [Path(name).name for name in packed.namelist()]
+    for name in ("report.html", "deacon_figure6.svg", "deacon_translation.md", "deacon.html", "explore.html"):
+        assert name in names
+
+
+def test_a_run_says_where_its_model_lies(reproduced):
+    manifest = json.loads((reproduced / RESULTS / EXPERIMENT / "baseline" / "seed1" / "model.json").read_text())
+    model = reproduced / manifest["model"]
+    assert manifest["bytes"] == model.stat().st_size
+    assert manifest["sha256"] == checksum(model)
+
+
 def test_a_deleted_figure_is_drawn_again_from_what_is_stored(project):
     before, figure = trained(project.home), project.home / RESULTS / "figures" / "deacon_figure6.svg"
     content = figure.read_bytes()
@@ -242,8 +271,7 @@ def test_all_tasks_together_and_then_one_of_them_alone(project):
     results = project.home / "results" / four
     made = made_in(results)
     assert made == {
-        *(f"deacon/{task}/baseline/seed1/{file}" for task in tasks for file in ("metrics.json", "run.ipynb")),
-        *(f"deacon/{task}/baseline/seed1/outputs.json" for task in tasks if task != "lm"),
+        *(f"deacon/{task}/baseline/seed1/{file}" for task in tasks for file in RUN_FILES),
         *(f"tables/deacon_{table}.{kind}" for table in (*tasks, "sources") for kind in ("csv", "md")),
         *(f"figures/deacon_{task}_curves.{kind}" for task in tasks for kind in ("png", "svg")),
         "companions/deacon.html",
@@ -275,18 +303,7 @@ def test_a_profile_may_be_given_by_path(project):
     path = project.home / "own profiles" / "my own.yaml"
     path.parent.mkdir()
     shutil.copy(project.home / "config" / "tiny.yaml", path)
-    command = [
-        sys.executable,
-        "-m",
-        "snakemake",
-        "tables",
-        "--cores",
-        "1",
-        "--config",
-        "profile=own profiles/my own.yaml",
-    ]
-    environment = os.environ | {"HEADDIV_HOME": str(project.home), "HEADDIV_DEVICE": "cpu", "OMP_NUM_THREADS": "1"}
-    told = subprocess.run(command, cwd=project.home, env=environment, capture_output=True, text=True, timeout=600)
-    assert told.returncode == 0, told.stdout + told.stderr
+    status, said = snakemake(project.home, "tables", profile="own profiles/my own.yaml")
+    assert status == 0, said
     table = project.home / "results" / "my own" / "tables" / "deacon_translation.md"
-    assert table.is_file(), told.stdout + told.stderr
+    assert table.is_file(), said

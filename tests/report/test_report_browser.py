@@ -126,7 +126,7 @@ def test_the_ledger_is_filtered_by_choice_words_and_address(at):
     shown = "[...document.querySelectorAll('table tbody')].filter((claim) => !claim.hidden)"
     count = "document.querySelector('output').value"
     browser = at("claims.html?verdict=contradicted&paper=deacon")
-    wanted = [row for row in claims.ledger("deacon") if row["verdict"] == claims.CONTRADICTED]
+    wanted = [row for row in claims.ledger("deacon") if row.verdict == claims.CONTRADICTED]
     total = len(claims.ledger())
     assert browser.evaluate(f"{shown}.length") == len(wanted)
     assert browser.evaluate(f"[...new Set({shown}.map((claim) => claim.dataset.verdict))]") == ["contradicted"]
@@ -134,7 +134,7 @@ def test_the_ledger_is_filtered_by_choice_words_and_address(at):
     browser.evaluate("document.querySelector('input').focus()")
     for letter in "table 6":
         browser.press(letter, ord(letter.upper()), letter)
-    of_table = [row for row in wanted if "Table 6" in row["place"]]
+    of_table = [row for row in wanted if "Table 6" in row.place]
     assert 0 < browser.evaluate(f"{shown}.length") < len(wanted)
     assert browser.evaluate(f"{shown}.length") >= len(of_table)
     change = "form.dispatchEvent(new Event('input'))"

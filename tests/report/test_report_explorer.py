@@ -16,7 +16,7 @@ from headdiv.experiments.running import load_run
 from headdiv.report import explorer_panels as explorer
 from headdiv.report.explorer_panels import look_at, show_attention, show_components, show_likeness, show_masking
 from headdiv.report.explorer_view import MEASURES, View, likeness, view_of
-from headdiv.report.heads import ORANGE
+from headdiv.report.plotting import ORANGE
 from headdiv.tasks import TASKS
 
 SOURCE = "The old dog sees a small cat."

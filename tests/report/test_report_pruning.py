@@ -4,20 +4,24 @@ import sys
 
 import pytest
 from conftest import EXPERIMENT
-from reported import HEADED, headed, metrics, write_profile
+from reported import metrics, write_profile
 
 from headdiv.__main__ import main
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
-from headdiv.experiments import catalogue
 from headdiv.experiments import results as store
+from headdiv.experiments.importance_results import (
+    importance_path,
+    importance_table,
+    record_importance,
+    stored_importance,
+)
 from headdiv.report import figures
-from headdiv.report.pruning import importance_path, importance_table, record_importance, stored_importance
 
-PLACES = {"encoder 1": 4, "decoder 1": 4, "cross 1": 4}
+MODULES = {"encoder 1": 4, "decoder 1": 4, "cross 1": 4}
 
 
-def told(variant, seed=1, *, experiment=EXPERIMENT, scores=(30.0, 20.0, 0.0), score="bleu", **more):
+def importance(variant, seed=1, *, experiment=EXPERIMENT, scores=(30.0, 20.0, 0.0), score="bleu", **more):
     """As `importance_record` gives it, with heads kept in equal steps."""
     paper, task = experiment.split("/")
     kept = [round(12 * (1 - i / (len(scores) - 1))) for i in range(len(scores))]
@@ -30,7 +34,7 @@ def told(variant, seed=1, *, experiment=EXPERIMENT, scores=(30.0, 20.0, 0.0), sc
         "seed": seed,
         "hash": f"hash-of-{variant}-{seed}",
         "config": {"data": {"name": "toy"}},
-        "modules": PLACES,
+        "modules": MODULES,
         "loss": {"value": 1.0, "unit": "nats/token", "signature": "s"},
         "score": {"name": score, "value": scores[0], "unit": "0 to 100", "signature": "s"},
         "heads": [
@@ -60,13 +64,13 @@ def dashed(ax):
 # ---- files
 
 
-def test_importance_lies_beside_the_metrics(profile, project):
-    path = record_importance(told("baseline", 2), profile)
+def test_importance_is_stored_beside_the_metrics(profile, project):
+    path = record_importance(importance("baseline", 2), profile)
     assert path == importance_path(profile, EXPERIMENT, "baseline", 2)
     assert path == project.home / "results" / "p" / "deacon" / "translation" / "baseline" / "seed2" / "importance.json"
-    record_importance(told("direct-8"), profile)
+    record_importance(importance("direct-8"), profile)
     found = stored_importance(profile, EXPERIMENT)
-    assert {variant: [run["seed"] for run in runs] for variant, runs in found.items()} == {
+    assert {variant: [run.seed for run in runs] for variant, runs in found.items()} == {
         "baseline": [2],
         "direct-8": [1],
     }
@@ -82,7 +86,7 @@ def test_importance_lies_beside_the_metrics(profile, project):
 )
 def test_what_cannot_be_used_is_refused(profile, change, sentence):
     store.record(metrics("baseline", 1), profile)
-    path = record_importance(told("baseline") | change, profile)
+    path = record_importance(importance("baseline") | change, profile)
     with pytest.raises(DataError) as found:
         stored_importance(profile, EXPERIMENT)
     again = "`headdiv importance deacon/translation baseline --profile p` makes it anew"
@@ -92,49 +96,48 @@ def test_what_cannot_be_used_is_refused(profile, change, sentence):
         stored_importance(profile, EXPERIMENT)
 
 
+def test_a_file_that_lacks_a_key_is_refused(profile):
+    record = importance("baseline")
+    path = record_importance(record, profile)
+    del record["curve"]
+    write_json(path, record)
+    with pytest.raises(DataError, match=r"curve.*`headdiv importance deacon/translation baseline --profile p`"):
+        stored_importance(profile, EXPERIMENT)
+
+
 def test_a_table_for_the_terminal():
-    lines = importance_table(told("baseline")).splitlines()
-    assert lines[0].split() == ["place", "head", *("change", "of", "validation", "loss", "(nats/token)"), "bleu"]
-    assert [line.split() for line in lines[1:3]] == [
+    heads, curve = (part.splitlines() for part in importance_table(importance("baseline")).split("\n\n"))
+    assert [line.split() for line in heads[1:]] == [
         ["encoder", "1", "1", "+0.2500", "-1.50"],
         ["cross", "1", "2", "-0.0010", "–"],
     ]
-    assert lines[4].split() == ["heads", "kept", "validation", "loss", "bleu"]
-    assert [line.split() for line in lines[5:]] == [
+    assert "nats/token" in heads[0]
+    assert [line.split() for line in curve[1:]] == [
         ["12", "1.0000", "30.00"],
         ["6", "2.0000", "20.00"],
         ["0", "3.0000", "0.00"],
     ]
-    assert len({len(line) for line in lines if line}) == 1
 
 
 # ---- the drawing
 
 
 def test_a_panel_holds_several_variants_and_means_over_seeds(profile):
-    record_importance(told("baseline"), profile)
-    record_importance(told("baseline", 2, scores=(34.0, 10.0, 2.0)), profile)
-    record_importance(told("own", scores=(28.0, 1.0)), profile)
+    record_importance(importance("baseline"), profile)
+    record_importance(importance("baseline", 2, scores=(34.0, 2.0)), profile)
+    record_importance(importance("own", scores=(28.0, 14.0, 1.0)), profile)
     (ax,) = figures.draw("deacon_pruning", profile).axes
     assert [line.get_label() for line in solid(ax)] == ["Baseline Transformer", "own"]
-    assert list(solid(ax)[0].get_xdata()) == [0, 2, 4]  # heads of a module
-    assert list(solid(ax)[0].get_ydata()) == [1, 15, 32]
-    assert list(solid(ax)[1].get_xdata()) == [0, 4]
+    assert list(solid(ax)[0].get_xdata()) == [0, 4]  # heads of a module, where both seeds have a point
+    assert list(solid(ax)[0].get_ydata()) == [1, 32]
+    assert list(solid(ax)[1].get_xdata()) == [0, 2, 4]
     assert ax.get_title() == "deacon/translation: toy, 3 modules, mean over 1 or 2 seeds"
     assert ax.get_ylabel() == "BLEU (0 to 100), test set"
     assert dashed(ax) == []
 
 
-def test_seeds_are_averaged_where_all_of_them_have_a_point(profile):
-    record_importance(told("baseline", scores=(30.0, 20.0, 10.0)), profile)
-    record_importance(told("baseline", 2, scores=(32.0, 0.0)), profile)
-    (ax,) = figures.draw("deacon_pruning", profile).axes
-    assert list(solid(ax)[0].get_xdata()) == [0, 4]
-    assert list(solid(ax)[0].get_ydata()) == [5, 31]
-
-
-def test_models_trained_with_fewer_components_stand_beside(profile):
-    record_importance(told("baseline"), profile)
+def test_models_trained_with_fewer_components_are_shown(profile):
+    record_importance(importance("baseline"), profile)
     for variant, m, bleu in (("direct-8", 8, 25.0), ("direct-3", 3, 22.0), ("average-8", 8, 15.0)):
         run = metrics(variant, 1, bleu=bleu)
         run["config"]["method"] = {"name": "deacon", "architecture": variant.split("-")[0], "m": m}
@@ -148,43 +151,17 @@ def test_models_trained_with_fewer_components_stand_beside(profile):
 
 
 def test_every_task_has_its_panel_and_its_score(profile):
-    record_importance(told("direct-8", 2, experiment="deacon/qa", score="f1"), profile)
-    record_importance(told("baseline", 2, score="test_perplexity", scores=(3.0, 4.0, 90.0)), profile)
+    record_importance(importance("direct-8", 2, experiment="deacon/qa", score="f1"), profile)
+    record_importance(importance("baseline", 2, score="test_perplexity", scores=(3.0, 4.0, 90.0)), profile)
     one, other = figures.draw("deacon_pruning", profile).axes
     assert (one.get_ylabel(), one.get_yscale()) == ("test perplexity (0 to 100), test set", "log")
     assert other.get_title() == "deacon/qa: toy, 3 modules, seed 2"
     assert (other.get_ylabel(), other.get_yscale()) == ("F1 (0 to 100), test set", "linear")
 
 
-def test_the_same_bytes_every_time(profile, tmp_path):
-    record_importance(told("baseline"), profile)
-    paths = [tmp_path / name for name in ("a.svg", "b.svg", "a.png", "b.png")]
-    for path in paths:
-        figures.write_figure("deacon_pruning", profile, path)
-    contents = [path.read_bytes() for path in paths]
-    assert contents[0] == contents[1]
-    assert contents[2] == contents[3]
-
-
-def test_without_stored_importance_it_says_what_makes_it(project, profile):
-    for name in ("deacon_pruning", "mhr_pruning"):
-        paper = name.split("_")[0]
-        with pytest.raises(DataError) as found:
-            figures.draw(name, profile)
-        assert str(found.value) == (
-            f"{name}: profile p has no stored importance of heads of {paper}; "
-            "`headdiv importance PAPER/TASK VARIANT --profile p` makes it"
-        )
-
-
-def test_no_pipeline_asks_for_it(project):
-    """What it is drawn from is made by hand."""
-    write_profile(project, "p", *HEADED)
-    store.record(headed("baseline", 1), "p")
-    experiments = [(drawing.experiment, "baseline") for drawing in catalogue.known_figures(on_request=True).values()]
-    assert not set(catalogue.figures_of(experiments)) & set(catalogue.known_figures(on_request=True))
-    for name, drawing in catalogue.known_figures(on_request=True).items():
-        assert catalogue.figure_entry(name) is drawing
+def test_without_stored_importance_it_says_what_makes_it(profile):
+    with pytest.raises(DataError, match="profile p has no stored importance of heads of mhr; `headdiv importance "):
+        figures.draw("mhr_pruning", profile)
 
 
 # ---- the command

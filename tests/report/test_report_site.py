@@ -13,7 +13,7 @@ from headdiv.experiments import results as store
 from headdiv.experiments.claims import ledger as claims
 from headdiv.experiments.profiles import Runs
 from headdiv.report import page, tables
-from headdiv.report.ledger import ledger_rows, shown
+from headdiv.report.ledger import run_pages, shown
 from headdiv.report.provenance_pages import RunPage
 
 
@@ -173,7 +173,7 @@ def test_the_ledger_of_the_report_is_that_of_the_command(written):
     table = written["claims.html"].tables[0]
     rows = [row for row in table[1:] if len(row) == 6]
     assert [[row[0], row[1], row[2]] for row in rows] == [
-        [row["verdict"], row["paper"], row["place"]] for row in claims.ledger()
+        [row.verdict, row.paper, row.place] for row in claims.ledger()
     ]
     for paper, counts in claims.summary(claims.ledger()).items():
         for verdict, count in counts.items():
@@ -184,7 +184,7 @@ def test_the_ledger_of_the_report_is_that_of_the_command(written):
 def test_every_contradicted_claim_shows_its_working(written):
     text = written["claims.html"].text
     for row in claims.ledger(verdict=claims.CONTRADICTED):
-        assert " ".join(row["working"].split()) in text
+        assert " ".join(row.working.split()) in text
 
 
 def test_a_measured_claim_leads_to_the_runs_that_decided_it(project):
@@ -194,18 +194,16 @@ def test_a_measured_claim_leads_to_the_runs_that_decided_it(project):
     ]
     for one in told:
         store.record(one, "p")
-    rows = {row["place"]: row for row in ledger_rows()}
+    rows = {row.place: row for row in claims.ledger()}
     row = rows["Table 3, Direct-8, BLEU"]
-    assert (row["verdict"], [run.name for run in row["runs"]]) == (
+    assert (row.verdict, [run.name for run in run_pages(row)]) == (
         claims.REPRODUCED, ["runs/p_deacon_translation_direct-8_seed1.html"]
     )  # fmt: skip
-    assert [run.label for run in rows["§5.1, Direct-8, a higher BLEU than the baseline's, measured"]["runs"]] == [
-        "Baseline Transformer", "Direct-8"
-    ]  # fmt: skip
     undecided = rows["§5.1, Direct-8, a higher BLEU than the baseline's, measured"]
-    assert undecided["verdict"] == claims.NOT_RUN
-    assert undecided["working"].startswith("more seeds would have to decide: 29 > 28 is true, ")
-    assert not any(row["runs"] for row in rows.values() if row["ours"] is None or row["verdict"] == claims.FOLLOWS)
+    assert [run.label for run in run_pages(undecided)] == ["Baseline Transformer", "Direct-8"]
+    assert undecided.verdict == claims.NOT_RUN
+    assert undecided.working.startswith("more seeds would have to decide: 29 > 28 is true, ")
+    assert not any(row.runs for row in rows.values() if row.ours is None or row.verdict == claims.FOLLOWS)
 
     write_profile(project, "other", "lm")
     store.record(metrics("baseline", 1, task="lm"), "other")

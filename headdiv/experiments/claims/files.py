@@ -1,14 +1,14 @@
 """What the five papers claim, as data: ``papers/claims/<paper>.yaml``, and the numbers of their tables.
 
 A claim is a number with its place in the paper. Those of the tables that stand in ``papers/<paper>.yaml`` are taken
-from there; the file of claims adds the sentences, and says how numbers are recomputed. No file says what comes of
-that: verdicts are computed (`headdiv.experiments.claims.ledger`).
+from there; the file of claims adds the sentences, and says how numbers are recomputed. No file holds a verdict: these
+are computed (`headdiv.experiments.claims.ledger`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import Settings, Source, check, mistake, nearest
 from headdiv.experiments.claims.arithmetic import Working, WorkingError
-from headdiv.experiments.papers import FOLDER, Column, DataTable, Paper, PaperTask, Variant, load_paper
+from headdiv.experiments.papers import FOLDER, PaperTask, Table, Variant, load_paper
 
 CLAIMS = FOLDER / "claims"
 RELATION = "relation"
@@ -161,37 +161,30 @@ def load_claims(paper: str) -> ClaimsFile:
     Raises:
         ConfigError: there is none, or it has a mistake: file, line, key, what was found, what is expected.
     """
-    source = claims_source(paper)
-    told = check(ClaimsFile, source.data, source=source)
-    known = load_paper(paper)
-    for section, names in (("scale", known.tasks), ("tables", known.tasks), ("settings", known.tasks)):
-        for name in getattr(told, section):
-            if name not in names:
-                raise mistake((section, name), f"unknown task{nearest(name, list(names))}", source)
-    _check_keys(told, known, source)
-    return told
+    source, known = claims_source(paper), load_paper(paper)
+    file = check(ClaimsFile, source.data, source=source)
+    tables: dict[str, Table] = {**known.tasks, **known.tables}
 
+    def must_be(at: tuple[str, ...], what: str, name: str, names: Iterable[str]) -> None:
+        """A name with a slip would silently change nothing."""
+        if name not in names:
+            raise mistake(at, f"unknown {what}{nearest(name, list(names))}", source)
 
-def _check_keys(told: ClaimsFile, known: Paper, source: Source) -> None:
-    """What workings, tables and models name must be there: a name with a slip would silently change nothing."""
-    for name, model in told.models.items():
-        if model.task not in known.tasks:
-            raise mistake(("models", name, "task"), f"unknown task{nearest(model.task, list(known.tasks))}", source)
-    for name, workings in told.workings.items():
-        table = known.tasks.get(name) or known.tables.get(name)
-        if table is None:
-            raise mistake(("workings", name), f"unknown table{nearest(name, [*known.tasks, *known.tables])}", source)
-        rows = list(table.rows if isinstance(table, DataTable) else table.variants)
+    for section in ("scale", "tables", "settings"):
+        for name in getattr(file, section):
+            must_be((section, name), "task", name, known.tasks)
+    for name, model in file.models.items():
+        must_be(("models", name, "task"), "task", model.task, known.tasks)
+    for name, keys in file.tables.items():
+        for key in keys:
+            must_be(("tables", name, key), "row or column", key, [*tables[name].numbers(), *tables[name].columns])
+    for name, workings in file.workings.items():
+        must_be(("workings", name), "table", name, tables)
         for key in workings:
             row, _, column = key.rpartition(".")
-            if column not in table.columns or (row and row not in rows):
+            if column not in tables[name].columns or (row and row not in tables[name].numbers()):
                 raise mistake(("workings", name, key), "expected <column> or <row>.<column> of that table", source)
-    for name, tables in told.tables.items():
-        task = known.tasks[name]
-        for key in tables:
-            if key not in task.variants and key not in task.columns:
-                names = [*task.variants, *task.columns]
-                raise mistake(("tables", name, key), f"unknown row or column{nearest(key, names)}", source)
+    return file
 
 
 def claims_of(paper: str) -> list[Claim]:
@@ -200,16 +193,14 @@ def claims_of(paper: str) -> list[Claim]:
     Raises:
         ConfigError: the file of claims has a mistake.
     """
-    told, known = load_claims(paper), load_paper(paper)
-    claims = [
-        claim
-        for name, task in known.tasks.items()
-        for claim in (*_reported(paper, name, task, told), *_settings(paper, name, task, told))
-    ]
+    file, known = load_claims(paper), load_paper(paper)
+    claims = []
+    for name, task in known.tasks.items():
+        claims += [*_of_table(paper, name, task, file), *_of_settings(paper, name, task, file)]
     for name, table in known.tables.items():
-        claims += _data_table(paper, name, table, told)
-    for section, sentences in told.sentences.items():
-        claims += [_sentence(paper, section, what, sentence) for what, sentence in sentences.items()]
+        claims += _of_table(paper, name, table, file)
+    for section, sentences in file.sentences.items():
+        claims += [_of_sentence(paper, section, what, sentence) for what, sentence in sentences.items()]
     return claims
 
 
@@ -218,98 +209,71 @@ def identifier(name: str) -> str:
     return name.replace("-", "_")
 
 
-def step_of(column: Column, name: str, task: PaperTask | None = None) -> float:
-    """One unit of the last digit in a column; counts that are printed in full have none that was rounded."""
-    if name == "parameters":
-        printed_to = task.sizes.printed_to if task and task.sizes else 1
-        return float(printed_to) if printed_to > 1 else 0.0
-    return 10.0**-column.digits
-
-
 def sizes_of(task: PaperTask, row: Variant, scale: Scale | None = None) -> dict[str, Any]:
     """The sizes of a row's model in the paper; empty where they are not known."""
     own = task.sizes.model if task.sizes else scale.model if scale else {}
     return {**own, **row.model} if own else {}
 
 
-def walk(told: Any, keys: list[str]) -> Any:
+def walk(value: Any, keys: list[str]) -> Any:
     """The value below these keys; None where one of them is missing."""
     for key in keys:
-        if not isinstance(told, dict) or key not in told:
+        if not isinstance(value, dict) or key not in value:
             return None
-        told = told[key]
-    return told
+        value = value[key]
+    return value
 
 
-def _reported(paper: str, name: str, task: PaperTask, told: ClaimsFile) -> Iterator[Claim]:
-    places = told.tables.get(name, {})
-    for variant, row in task.variants.items():
-        for column, value in row.reported.items():
-            shown = task.columns[column]
-            default = f"ours.{name}.row.{column}"
-            if column == "parameters":
-                default = f"params.{name}.row" if task.sizes else None
-            table = places.get(column) or places.get(variant) or task.table
-            given = {
-                "place": f"{table}, {row.label}, {shown.label}",
-                "value": value,
-                "step": step_of(shown, column, task),
-                "unit": unit_of(shown),
-                "kind": "parameter count" if column == "parameters" else "cost" if shown.unit in COSTS else "score",
-            }
-            yield _from_table(paper, name, variant, column, told, default, given)
-
-
-def _data_table(paper: str, name: str, table: DataTable, told: ClaimsFile) -> Iterator[Claim]:
-    for row, numbers in table.rows.items():
+def _of_table(paper: str, name: str, table: Table, file: ClaimsFile) -> Iterator[Claim]:
+    """A table's numbers; one with a working of its own, not that of its kind, is arithmetic."""
+    tables, workings = file.tables.get(name, {}), file.workings.get(name, {})
+    for row, numbers in table.numbers().items():
         for column, value in numbers.items():
             shown = table.columns[column]
-            given = {
-                "place": f"{table.table}, {row}, {shown.label}",
-                "value": value,
-                "step": step_of(shown, column),
-                "unit": shown.unit,
-                "kind": "setting",
-            }
-            yield _from_table(paper, name, row, column, told, None, given)
+            key = f"{row}.{column}" if f"{row}.{column}" in workings else column
+            own, default, kind = workings.get(key), None, "cost" if shown.unit in COSTS else "score"
+            if not table.measured:
+                kind = "setting"
+            elif column != "parameters":
+                default = f"ours.{name}.row.{column}"
+            elif table.sizes:
+                default = f"params.{name}.row"
+            if column == "parameters":
+                kind = "parameter count"
+            elif own:
+                kind = "arithmetic"
+            how = Recomputation(working=own) if isinstance(own, str) else own or Recomputation(working=default)
+            place = f"{tables.get(column) or tables.get(row) or table.table}, {table.label(row)}, {shown.label}"
+            given = {"value": value, "step": table.step(column), "unit": shown.quantity, "kind": kind}
+            yield _claim(paper, how, ("workings", name, key), name, row, place=place, **given)
 
 
-def _from_table(
-    paper: str, name: str, row: str, column: str, told: ClaimsFile, default: str | None, given: dict[str, Any]
-) -> Claim:
-    """A number of a table; one with a working of its own, not that of its kind, is arithmetic."""
-    workings = told.workings.get(name, {})
-    own = workings.get(f"{row}.{column}", workings.get(column))
-    at = ("workings", name, f"{row}.{column}" if f"{row}.{column}" in workings else column)
-    how = Recomputation(working=own) if isinstance(own, str) else own or Recomputation(working=default)
-    if own and given["kind"] != "parameter count":
-        given = given | {"kind": "arithmetic"}
-    return _claim(paper, how, at, name, row, **given)
-
-
-def _settings(paper: str, name: str, task: PaperTask, told: ClaimsFile) -> Iterator[Claim]:
-    scale = told.scale.get(name)
-    for label, setting in told.settings.get(name, {}).items():
+def _of_settings(paper: str, name: str, task: PaperTask, file: ClaimsFile) -> Iterator[Claim]:
+    scale = file.scale.get(name)
+    for label, setting in file.settings.get(name, {}).items():
         for variant, row in task.variants.items():
             if not row.reported or (setting.rows is not None and variant not in setting.rows):
                 continue
-            has = {"method": row.method, "model": sizes_of(task, row, scale)}
-            found = [(path, walk(has, path.split("."))) for path in setting.of]
+            sections = {"method": row.method, "model": sizes_of(task, row, scale)}
+            found = ((path, walk(sections, path.split("."))) for path in setting.of)
             path, value = next(((path, value) for path, value in found if value is not None), ("", None))
             if value is not None:
                 how = Recomputation(working=f"ours.{name}.row.config.{path}")
-                digits = len(str(value).partition(".")[2])
-                table = setting.table or told.tables.get(name, {}).get(variant) or task.table
-                yield _claim(paper, how, ("settings", name, label), name, variant, kind="setting", unit=setting.unit,
-                             place=f"{table}, {row.label}, {label}", value=value, step=10.0**-digits)  # fmt: skip
+                place = setting.table or file.tables.get(name, {}).get(variant) or task.table
+                given = {"value": value, "step": _step(value), "unit": setting.unit, "kind": "setting"}
+                place = f"{place}, {row.label}, {label}"
+                yield _claim(paper, how, ("settings", name, label), name, variant, place=place, **given)
 
 
-def _sentence(paper: str, section: str, what: str, told: Statement) -> Claim:
-    at = ("sentences", section, what)
-    digits = len(str(told.value).partition(".")[2])
-    value = True if told.value is True else float(told.value)
-    return _claim(paper, told, at, "", "", place=f"{section}, {what}", value=value, step=10.0**-digits,
-                  unit=told.unit, kind=told.kind)  # fmt: skip
+def _of_sentence(paper: str, section: str, what: str, sentence: Statement) -> Claim:
+    value = True if sentence.value is True else float(sentence.value)
+    given = {"value": value, "step": _step(sentence.value), "unit": sentence.unit, "kind": sentence.kind}
+    return _claim(paper, sentence, ("sentences", section, what), "", "", place=f"{section}, {what}", **given)
+
+
+def _step(value: Any) -> float:
+    """One unit of the last printed digit."""
+    return 10.0 ** -len(str(value).partition(".")[2])
 
 
 def _claim(paper: str, how: Recomputation, at: tuple[str, ...], name: str, row: str, **given: Any) -> Claim:
@@ -333,9 +297,3 @@ def _claim(paper: str, how: Recomputation, at: tuple[str, ...], name: str, row: 
 def _of_row(text: str, name: str, row: str) -> str:
     """``row.bleu`` -> ``translation.direct_8.bleu``, ``params.translation.row`` -> ``params.translation.direct_8``."""
     return re.sub(r"(?<=\.)row\b", row, re.sub(r"(?<![\w.])row(?=\.)", f"{name}.{row}", text))
-
-
-def unit_of(column: Column) -> str:
-    """A column's unit; of one without, what its label ends in: "Training BLEU" -> "BLEU"."""
-    last = column.label.split()[-1]
-    return column.unit or (last if last.isupper() else last.lower())

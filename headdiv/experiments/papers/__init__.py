@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -34,6 +34,12 @@ class Column(Settings):
     better: str | None = Field(None, pattern="^(higher|lower)$")
     digits: int = Field(ge=0, description="decimals that the paper prints")
 
+    @property
+    def quantity(self) -> str:
+        """The unit; of a column without one, what its label ends in: "Training BLEU" -> "BLEU"."""
+        last = self.label.split()[-1]
+        return self.unit or (last if last.isupper() else last.lower())
+
 
 class PaperSizes(Settings):
     """The model that a paper's parameter counts belong to."""
@@ -44,27 +50,62 @@ class PaperSizes(Settings):
     data: dict[str, Any] = Field(default_factory=dict, description="of the data, what the model's size depends on")
 
 
-class PaperTask(Settings):
+class Table(Settings):
+    """A table of a paper."""
+
+    measured: ClassVar[bool]  # whether runs measure its numbers
+    title: str
+    table: str = Field(description="what the paper calls it: Table 3")
+    columns: dict[str, Column]
+    notes: list[str] = Field(default_factory=list)
+
+    def numbers(self) -> dict[str, dict[str, float]]:
+        """What the paper reports, by row, by column."""
+        raise NotImplementedError
+
+    def label(self, row: str) -> str:
+        """What the paper calls a row; one that it does not have goes by its own name."""
+        return row
+
+    def step(self, column: str) -> float:
+        """One unit of the last printed digit in a column."""
+        return 0.0 if column == "parameters" else 10.0 ** -self.columns[column].digits
+
+
+class PaperTask(Table):
     """One task of a paper, and the table of its results."""
 
-    title: str
-    table: str
+    measured = True
     kind: str | None = Field(None, description="what kind of task it is; its own name where left out")
     sizes: PaperSizes | None = Field(None, description="what the reported parameter counts belong to")
-    columns: dict[str, Column]
     variants: dict[str, Variant]
-    notes: list[str] = Field(default_factory=list)
+    compares_outputs: bool = Field(False, description="whether its table compares stored outputs text by text")
+
+    def numbers(self) -> dict[str, dict[str, float]]:
+        """What the paper reports, by variant, by column."""
+        return {variant: row.reported for variant, row in self.variants.items()}
+
+    def label(self, row: str) -> str:
+        """What the paper calls a variant; one that it does not have goes by its own name."""
+        return self.variants[row].label if row in self.variants else row
+
+    def step(self, column: str) -> float:
+        """One unit of the last printed digit in a column; counts that are printed in full are exact: 0."""
+        if column == "parameters" and self.sizes and self.sizes.printed_to > 1:
+            return float(self.sizes.printed_to)
+        return super().step(column)
 
 
-class DataTable(Settings):
+class DataTable(Table):
     """A table about a task's data: numbers by source of the text."""
 
-    title: str
-    table: str
+    measured = False
     task: str = Field(description="whose runs read the data")
-    columns: dict[str, Column]
     rows: dict[str, dict[str, float]]
-    notes: list[str] = Field(default_factory=list)
+
+    def numbers(self) -> dict[str, dict[str, float]]:
+        """What the paper reports, by source, by column."""
+        return self.rows
 
 
 class PaperFigure(Settings):

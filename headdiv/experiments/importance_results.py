@@ -1,0 +1,117 @@
+"""The stored importance of a run's heads: ``importance.json`` beside the run's metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.files import read_json, write_json
+from headdiv.core.settings import check
+from headdiv.experiments.importance import FORMAT, HeadChange, Kept
+from headdiv.experiments.profiles import Runs
+from headdiv.experiments.results import Configuration, Record, Score, metrics_path
+
+
+class NamedScore(Score):
+    """A score and its name."""
+
+    name: str
+
+
+class ImportanceResult(Record):
+    """Importance of every head of a run, and the pruning curve, as `importance_record` measures them.
+
+    Attributes:
+        modules: number of heads by attention module ("encoder 1").
+        loss: on the validation split with all heads.
+        score: on the test set with all heads.
+    """
+
+    paper: str
+    task: str
+    variant: str
+    seed: int
+    hash: str
+    config: Configuration
+    modules: dict[str, int]
+    loss: Score
+    score: NamedScore
+    heads: list[HeadChange]
+    curve: list[Kept]
+
+
+def importance_table(importance: Mapping[str, Any]) -> str:
+    """Every head, the most important first, and the pruning curve: text for a terminal."""
+    run = check(ImportanceResult, importance)
+    heads = [
+        (head.place, str(head.head), f"{head.change:+.4f}", "–" if head.score is None else f"{head.score:+.2f}")
+        for head in sorted(run.heads, key=lambda head: -head.change)
+    ]
+    curve = [(str(point.kept), f"{point.loss:.4f}", f"{point.score:.2f}") for point in run.curve]
+    names = ("module", "head", f"change of validation loss ({run.loss.unit})", run.score.name)
+    return "\n\n".join(
+        tabulate(rows, headers, "plain", disable_numparse=True, colalign=["left"] + ["right"] * (len(headers) - 1))
+        for rows, headers in ((heads, names), (curve, ("heads kept", "validation loss", run.score.name)))
+    )
+
+
+def importance_path(profile: str, experiment: str, variant: str, seed: int) -> Path:
+    """``importance.json`` beside the run's metrics."""
+    return metrics_path(profile, experiment, variant, seed).with_name("importance.json")
+
+
+def record_importance(importance: Mapping[str, Any], profile: str) -> Path:
+    """Write the importance of a run's heads to its path in the profile's results.
+
+    Args:
+        importance: as `headdiv.experiments.importance.importance_record` gives it.
+        profile: name or path of a profile.
+    """
+    run = check(ImportanceResult, importance)
+    path = importance_path(profile, f"{run.paper}/{run.task}", run.variant, run.seed)
+    write_json(path, importance)
+    return path
+
+
+def stored_importance(profile: str, experiment: str) -> dict[str, list[ImportanceResult]]:
+    """The stored importance of a profile's runs of an experiment, by variant, in the profile's order; {} for none.
+
+    Raises:
+        ConfigError: no such profile or experiment.
+        DataError: a file of another format, or of another run than the metrics beside it.
+    """
+    groups: dict[str, list[ImportanceResult]] = {}
+    for config in Runs(profile).of(experiment):
+        path = importance_path(profile, experiment, config.variant, config.seed)
+        if path.is_file():
+            groups.setdefault(config.variant, []).append(_read(path, profile))
+    return groups
+
+
+def _read(path: Path, profile: str) -> ImportanceResult:
+    content = read_json(path)
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != FORMAT:
+        command = _command(content if isinstance(content, dict) else {}, profile)
+        raise DataError(f"{path}: importance of format {found}, expected {FORMAT}; {command}")
+    try:
+        result = check(ImportanceResult, content)
+    except ConfigError as error:
+        raise DataError(f"{path}: {error}; {_command(content, profile)}") from None
+    metrics = path.with_name("metrics.json")
+    if metrics.is_file() and (expected := read_json(metrics)["hash"]) != result.hash:
+        raise DataError(
+            f"{path}: of run {result.hash}, expected {expected} as in the metrics beside it; "
+            f"{_command(content, profile)}"
+        )
+    return result
+
+
+def _command(content: Mapping[str, Any], profile: str) -> str:
+    known = {"paper", "task", "variant"} <= set(content)
+    run = f"{content['paper']}/{content['task']} {content['variant']}" if known else "PAPER/TASK VARIANT"
+    return f"`headdiv importance {run} --profile {profile}` makes it anew"

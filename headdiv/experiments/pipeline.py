@@ -1,0 +1,264 @@
+"""What the Snakefile asks about a profile: files, captions, and what decides whether a run is still valid.
+
+Checking a profile needs every method and task, and these need torch. The Snakefile must not wait for that each time
+it is read, so the answers stand in a file, ``.snakemake/headdiv/<profile>.json``. `load_plan` reads it, and has another
+process write it (``headdiv plan``) where it is not of this profile, these papers and this code. A plan that depends on
+more than these, because the profile names files or methods of one's own, is made anew each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from headdiv.core import paths
+from headdiv.core.errors import ConfigError, DataError, HeaddivError
+from headdiv.core.files import read_json, short_hash, write_json
+
+PACKAGE = Path(__file__).parents[1]
+EXPLORER = "explore"  # the companion that is of no paper
+CONFIG = ("profile", "gpu")  # keys of Snakemake's --config
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run: its variant and seed, and what changes when its result must be made anew."""
+
+    variant: str
+    seed: int
+    decisive: str
+
+
+@dataclass(frozen=True)
+class Product:
+    """A table or a figure: the experiments whose runs it needs, and what the report of Snakemake says of it."""
+
+    paper: str
+    experiments: list[str]
+    caption: str
+    outputs: bool = False  # whether it reads the test set's outputs too
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked profile, seen from the pipeline. Paths are relative to the project's folder.
+
+    Attributes:
+        profile: as it was asked for, a name or a path.
+        name: of its results.
+        threads: CPU threads of each run.
+        gpu: GPUs of each run.
+        title: of the profile.
+        runs: by experiment.
+        corpora: by experiment, the folder of its prepared corpus.
+        tables: by the files' name without their endings; so are `figures`.
+        papers: title by name.
+        lasting: whether nothing but profile, papers and code decides all this.
+    """
+
+    profile: str
+    name: str
+    threads: int
+    gpu: int
+    title: str
+    runs: dict[str, list[PlannedRun]]
+    corpora: dict[str, str]
+    tables: dict[str, Product]
+    figures: dict[str, Product]
+    papers: dict[str, str]
+    lasting: bool
+
+    @classmethod
+    def parse(cls, content: dict[str, Any]) -> Plan:
+        """A plan from the JSON that `dataclasses.asdict` makes of one."""
+        runs = {name: [PlannedRun(**run) for run in listed] for name, listed in content["runs"].items()}
+        products = {kind: {name: Product(**p) for name, p in content[kind].items()} for kind in ("tables", "figures")}
+        return cls(**content | {"runs": runs} | products)
+
+    def folder(self, experiment: str, run: PlannedRun) -> str:
+        """Where a run's results lie."""
+        return f"results/{self.name}/{experiment}/{run.variant}/seed{run.seed}"
+
+    def results(self, experiments: Iterable[str], *files: str) -> list[str]:
+        """These files of every run of these experiments; metrics where none is named."""
+        return [
+            f"{self.folder(experiment, run)}/{file}"
+            for experiment in experiments
+            for run in self.runs[experiment]
+            for file in files or ["metrics.json"]
+        ]
+
+    def inputs(self, product: Product) -> list[str]:
+        """The files of runs that a table or figure is made from."""
+        return self.results(product.experiments, "metrics.json", *["outputs.json"] * product.outputs)
+
+    def companion(self, paper: str) -> list[str]:
+        """What a companion shows: its paper's tables and figures; the explorer the profile's runs."""
+        if paper == EXPLORER:
+            return self.results(self.runs)
+        made = [("tables", "md", self.tables), ("figures", "svg", self.figures)]
+        return [
+            f"results/{self.name}/{folder}/{name}.{ending}"
+            for folder, ending, products in made
+            for name, product in products.items()
+            if product.paper == paper
+        ]
+
+    def elsewhere(self) -> list[str]:
+        """Stored runs of other profiles, which the ledger in the report asks as well."""
+        found = (path.relative_to(paths.home()) for path in paths.home().glob("results/*/*/*/*/seed*/metrics.json"))
+        return sorted(str(path) for path in found if path.parts[1] != self.name)
+
+    def corpus(self, experiment: str) -> str:
+        """The file that says that an experiment's corpus is prepared."""
+        return f"data/prepared/{self.corpora[experiment]}/corpus.json"
+
+    def experiment_of_corpus(self, corpus: str) -> str:
+        """An experiment that uses the prepared corpus of this folder name."""
+        return next(experiment for experiment, folder in self.corpora.items() if folder == corpus)
+
+    def parameters(self, **more: str | int) -> str:
+        """Parameters of a notebook, as JSON."""
+        return json.dumps({"profile": self.profile, **more})
+
+    def decisive(self, experiment: str, variant: str, seed: int) -> str:
+        """Changes when a run's result must be made anew: hash of training and of the search."""
+        return next(run.decisive for run in self.runs[experiment] if (run.variant, run.seed) == (variant, seed))
+
+
+def make_plan(profile: str) -> Plan:
+    """Check a profile and plan it.
+
+    Raises:
+        ConfigError: the profile is wrong.
+        DataError: files of one's own are not there.
+    """
+    from headdiv.data.cache import prepared_folder
+    from headdiv.experiments.catalogue import figures_of, tables_of
+    from headdiv.experiments.papers import data_table_of, load_paper, task_of
+    from headdiv.experiments.profiles import Runs
+    from headdiv.experiments.running import run_name
+    from headdiv.methods import METHODS
+    from headdiv.tasks import TASKS
+
+    known = Runs(profile)
+    configs = known.all()
+    runs: dict[str, list[PlannedRun]] = {name: [] for name in known.experiments()}
+    for config in configs:
+        decisive = short_hash([run_name(config), config.decode.model_dump(mode="json")])
+        runs[f"{config.paper}/{config.task}"].append(PlannedRun(config.variant, config.seed, decisive))
+    tables = {}
+    for table, experiment in tables_of(runs).items():
+        task, about = task_of(experiment), data_table_of(table)
+        caption = f"{(about or task).table}. {(about or task).title}"
+        paper = experiment.partition("/")[0]
+        outputs = about is None and task.compares_outputs
+        tables[table.replace("/", "_")] = Product(paper, [experiment], caption, outputs)
+    drawn = figures_of((name, run.variant) for name, listed in runs.items() for run in listed)
+    figures = {
+        name: Product(entry.paper, [e for e in (entry.experiment, *entry.beside) if e in runs], entry.caption)
+        for name, entry in drawn.items()
+    }
+    methods = {part["name"] for c in configs for part in (c.method, *c.method.get("methods", ()))}
+    used = {METHODS[name] for name in methods} | {type(TASKS[c.kind]) for c in configs}
+    own_code = [part for part in used if not part.__module__.startswith("headdiv.")]
+    own_files = [c for c in configs if c.data.files is not None or getattr(c.data, "tokenizer_file", None)]
+    return Plan(
+        profile=profile,
+        name=known.name,
+        threads=known.profile.threads,
+        gpu=known.profile.gpu,
+        title=known.profile.title,
+        runs=runs,
+        corpora={name: prepared_folder(known.of(name)[0].data).name for name in runs},
+        tables=tables,
+        figures=figures,
+        papers={paper: load_paper(paper).title for paper in sorted({config.paper for config in configs})},
+        lasting=not own_code and not own_files,
+    )
+
+
+def load_plan(profile: str) -> Plan:
+    """The plan of a profile: the stored one, or a new one where profile, papers or code have changed.
+
+    Raises:
+        HeaddivError: the profile is wrong; files of one's own or a notebook are not there.
+    """
+    path = paths.profile_file(profile)
+    stored = paths.home() / ".snakemake" / "headdiv" / f"{path.stem}.json"
+    key = _key(profile, path)
+    content = read_json(stored) if stored.is_file() else {}
+    if content.get("key") != key:
+        content = {"key": key, "plan": _planned_elsewhere(profile)}
+        if content["plan"]["lasting"]:
+            write_json(stored, content)
+    plan = Plan.parse(content["plan"])
+    for experiment in plan.runs:
+        notebook_code(run_notebook(experiment))
+    return plan
+
+
+def _key(profile: str, path: Path) -> str:
+    """Changes with the profile, the project's folder, Python, and the package's code and data, papers included."""
+    digest = hashlib.sha256(json.dumps([profile, str(paths.home()), sys.version]).encode())
+    for file in sorted([path, *PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.yaml")]):
+        digest.update(f"\0{file}\0".encode())
+        if file.is_file():
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _planned_elsewhere(profile: str) -> dict[str, Any]:
+    """The plan as a process of its own makes it, so that this one imports no torch."""
+    command = [sys.executable, "-m", "headdiv", "plan", "--profile", profile]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().removeprefix("headdiv: ")
+        raise HeaddivError(said if done.returncode == 2 else f"`headdiv plan --profile {profile}` failed: {said}")
+    return json.loads(done.stdout)
+
+
+def plan_as_json(profile: str) -> str:
+    """The plan of a profile as `load_plan` stores it."""
+    return json.dumps(asdict(make_plan(profile)), ensure_ascii=False)
+
+
+def run_notebook(experiment: str) -> str:
+    """The notebook that makes a run of this experiment."""
+    return f"notebooks/runs/{experiment.replace('/', '_')}.ipynb"
+
+
+def notebook_code(notebook: str) -> str:
+    """Hash of a notebook's code; its prose does not enter.
+
+    Raises:
+        DataError: there is no such notebook.
+    """
+    path = paths.home() / notebook
+    if not path.is_file():
+        raise DataError(f"{notebook}: no such notebook; every experiment of a profile needs one")
+    cells = read_json(path)["cells"]
+    return short_hash(["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"])
+
+
+def check_config(config: Mapping[str, Any]) -> None:
+    """Refuse keys of Snakemake's ``--config`` that the Snakefile does not know.
+
+    Raises:
+        ConfigError: there is one; the sentence has the nearest that is known.
+    """
+    for key in config:
+        if key not in CONFIG:
+            near = get_close_matches(key, CONFIG, n=1, cutoff=0.5)
+            hint = f"did you mean '{near[0]}'?" if near else f"known here: {', '.join(CONFIG)}"
+            raise ConfigError(f"--config {key}: unknown key; {hint}")
+    gpu = config.get("gpu", 0)
+    if not isinstance(gpu, int) or gpu < 0:
+        raise ConfigError(f"--config gpu: expected a number of GPUs, found {gpu!r}")

@@ -1,0 +1,99 @@
+"""What the figures have in common: colours, sizes, axes, legends, colour bars and titles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import seaborn as sns
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colorbar import Colorbar
+from matplotlib.figure import Figure
+
+from headdiv.experiments.papers import task_of
+
+SMALL, MEDIUM, LARGE = 8, 9, 10  # points; MEDIUM is the style's
+BLUE, ORANGE, GREEN = sns.color_palette("colorblind").as_hex()[:3]
+MARKERS = "osD^vP*Xdp<>"
+
+STYLE = {  # of every figure, on paper and in files
+    "svg.hashsalt": "headdiv",
+    "svg.fonttype": "none",  # text stays text
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
+    """An empty figure and its axes.
+
+    Args:
+        width: in inches.
+        height: in inches.
+        rows: of axes.
+        columns: of axes.
+        options: of `Figure.subplots`.
+
+    Returns:
+        The figure, and an array of axes: (rows, columns).
+    """
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def add_title(figure: Figure, text: str) -> None:
+    """The title above all axes."""
+    figure.suptitle(text, fontsize=LARGE)
+
+
+def add_legend(figure: Figure, axes: Iterable[Axes], columns: int = 4, fontsize: float | None = None) -> None:
+    """One legend below all axes; entries with the same label are merged."""
+    entries = {handle.get_label(): handle for ax in axes for handle in ax.get_legend_handles_labels()[0]}
+    add_handles(figure, list(entries.values()), columns, fontsize)
+
+
+def add_handles(figure: Figure, handles: Sequence[Artist], columns: int, fontsize: float | None = None) -> None:
+    """A legend of these entries below all axes."""
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=fontsize)
+
+
+def add_colour_bar(figure: Figure, image: ScalarMappable, axes: np.ndarray, label: str, **options: Any) -> Colorbar:
+    """A colour bar without a frame beside these axes, (rows, columns); ``options`` of `Figure.colorbar`."""
+    bar = figure.colorbar(image, ax=axes, **{"shrink": 0.6 if len(axes) > 1 else 1.0, "pad": 0.01} | options)
+    bar.set_label(label, fontsize=SMALL)
+    bar.outline.set_visible(False)
+    return bar
+
+
+def add_grid(ax: Axes, axis: str = "both") -> None:
+    """Light lines behind the data."""
+    ax.grid(axis=axis, color="0.92")
+    ax.set_axisbelow(True)
+
+
+def number_layers(ax: Axes, layers: Sequence[int]) -> None:
+    """The horizontal axis counts layers."""
+    ax.set(xticks=layers, xlabel="layer", xlim=(layers[0] - 0.5, layers[-1] + 0.5))
+
+
+def name_rows(ax: Axes, labels: Iterable[str], top: float = -0.5, **options: Any) -> None:
+    """One row for each label, the first at the top; ``options`` of `Axes.set`."""
+    labels = list(labels)
+    ax.set(yticks=range(len(labels)), yticklabels=labels, ylim=(len(labels) - 0.5, top), **options)
+    add_grid(ax, "x")
+
+
+def side_by_side(count: int, width: float) -> np.ndarray:
+    """Offsets of so many marks that stand around a tick, ``width`` apart: (count,)."""
+    return width * (np.arange(count) - (count - 1) / 2)
+
+
+def colours_of(experiment: str, variants: Iterable[str]) -> dict[str, Any]:
+    """A variant has the same colour in all figures of an experiment: that of its row in the paper's table."""
+    rows, palette = list(task_of(experiment).variants), sns.color_palette("colorblind")
+    return {variant: palette[rows.index(variant) % len(palette)] for variant in variants}

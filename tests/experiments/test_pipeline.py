@@ -1,0 +1,243 @@
+"""What the Snakefile asks about a profile."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from conftest import EXPERIMENT
+from reported import EXPERIMENTS, write_profile
+
+from headdiv.core.errors import ConfigError, DataError, HeaddivError
+from headdiv.data.cache import prepared_folder
+from headdiv.experiments import pipeline
+from headdiv.experiments.pipeline import Plan, check_config, load_plan, make_plan, notebook_code
+from headdiv.experiments.profiles import Runs
+from headdiv.experiments.results import metrics_path
+from headdiv.methods import METHODS
+from headdiv.methods.base import Method
+
+NOTEBOOK = "notebooks/runs/deacon_translation.ipynb"
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def planned(project):
+    """The tiny project with the notebooks that experiments need."""
+    shutil.copytree(ROOT / "notebooks" / "runs", project.home / "notebooks" / "runs")
+    return project
+
+
+def test_a_plan_lists_files(planned):
+    planned.write_profile("tiny", {"seeds": [1, 7], "threads": 2, "gpu": 1})
+    plan = make_plan("tiny")
+    assert (plan.name, plan.threads, plan.gpu, list(plan.papers)) == ("tiny", 2, 1, ["deacon"])
+    assert (list(plan.tables), list(plan.figures)) == (
+        ["deacon_translation"], ["deacon_translation_curves", "deacon_figure6"]
+    )  # fmt: skip
+    folder = "results/tiny/deacon/translation"
+    runs = [f"{folder}/{variant}/seed{seed}" for variant in ("baseline", "direct-8") for seed in (1, 7)]
+    assert plan.inputs(plan.tables["deacon_translation"]) == [f"{run}/metrics.json" for run in runs]
+    assert plan.inputs(plan.figures["deacon_figure6"]) == [f"{run}/metrics.json" for run in runs]
+    assert plan.companion("deacon") == [
+        f"results/tiny/{file}"
+        for file in (
+            "tables/deacon_translation.md", "figures/deacon_translation_curves.svg", "figures/deacon_figure6.svg"
+        )
+    ]  # fmt: skip
+    assert plan.companion("explore") == [f"{run}/metrics.json" for run in runs]
+    corpus = prepared_folder(planned.config().data).name
+    assert plan.corpus(EXPERIMENT) == f"data/prepared/{corpus}/corpus.json"
+    assert (planned.home / plan.corpus(EXPERIMENT)).is_file()
+    assert plan.experiment_of_corpus(corpus) == EXPERIMENT
+    assert json.loads(plan.parameters(variant="direct-8", seed=7)) == {
+        "profile": "tiny", "variant": "direct-8", "seed": 7
+    }  # fmt: skip
+    assert Plan.parse(json.loads(json.dumps(asdict(plan)))).inputs(plan.figures["deacon_figure6"])
+
+
+def test_a_plan_of_all_tasks(planned):
+    write_profile(planned, "all", seeds=[1])
+    plan = make_plan("all")
+    assert {name: table.experiments for name, table in plan.tables.items()} == {
+        "deacon_translation": ["deacon/translation"],
+        "deacon_summarisation": ["deacon/summarisation"],
+        "deacon_qa": ["deacon/qa"],
+        "deacon_sources": ["deacon/lm"],
+        "deacon_lm": ["deacon/lm"],
+    }
+    assert {name: figure.experiments for name, figure in plan.figures.items()} == {
+        "deacon_figure6": ["deacon/translation"],
+        **{f"deacon_{task}_curves": [f"deacon/{task}"] for task in EXPERIMENTS},
+    }
+    assert all(product.caption for product in (*plan.tables.values(), *plan.figures.values()))
+    assert len(set(plan.corpora.values())) == 4
+    for task in EXPERIMENTS:
+        assert plan.experiment_of_corpus(plan.corpora[f"deacon/{task}"]) == f"deacon/{task}"
+        listed = [planned.home / path for path in plan.results([f"deacon/{task}"])]
+        assert listed == [metrics_path("all", f"deacon/{task}", run.variant, 1) for run in plan.runs[f"deacon/{task}"]]
+        assert len(listed) == 8  # the paper's seven and one more
+
+
+def test_a_table_that_compares_outputs_needs_them(planned):
+    shutil.copy(ROOT / "config" / "headtohead-small.yaml", planned.home / "config")
+    plan = make_plan("headtohead-small")
+    files = {Path(path).name for path in plan.inputs(plan.tables["headtohead_translation"])}
+    assert files == {"metrics.json", "outputs.json"}
+
+
+def test_figure_6_is_planned_only_with_one_of_its_variants(planned):
+    planned.write_profile("tiny", variants=["baseline"])
+    assert list(make_plan("tiny").figures) == ["deacon_translation_curves"]
+
+
+# ---- the stored plan
+
+
+@pytest.fixture
+def counted(planned, monkeypatch):
+    """The profiles that were planned, in this process."""
+    asked = []
+
+    def planned_here(profile):
+        asked.append(profile)
+        return json.loads(pipeline.plan_as_json(profile))
+
+    monkeypatch.setattr(pipeline, "_planned_elsewhere", planned_here)
+    return asked
+
+
+def test_a_plan_is_made_anew_only_when_profile_papers_or_code_change(planned, counted, monkeypatch, tmp_path):
+    plan = load_plan("tiny")
+    assert load_plan("tiny") == plan
+    assert len(counted) == 1
+    planned.write_profile("tiny", {"threads": 3})
+    assert load_plan("tiny").threads == 3
+    assert len(counted) == 2
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "paper.yaml").write_text("a: 1\n")
+    monkeypatch.setattr(pipeline, "PACKAGE", package)
+    for content in ("a: 1\n", "a: 1\n", "a: 2\n"):
+        (package / "paper.yaml").write_text(content)
+        load_plan("tiny")
+    assert len(counted) == 4
+
+
+def test_a_plan_with_code_of_ones_own_is_made_each_time(planned, counted, monkeypatch):
+    monkeypatch.setitem(METHODS, "own", type("Own", (Method,), {"__module__": "own_method"}))
+    define = {"mine": {"name": "own"}, "both": {"name": "combined", "methods": [{"name": "own"}, {"name": "mixing"}]}}
+    for number, variant in enumerate(define, start=1):
+        planned.write_profile("tiny", define=define, variants=[variant])
+        load_plan("tiny")
+        load_plan("tiny")
+        assert len(counted) == 2 * number
+
+
+def test_a_plan_is_read_without_torch_and_matplotlib(planned):
+    code = (
+        "import sys; from headdiv.experiments.pipeline import load_plan; load_plan('tiny'); "
+        "sys.exit(' '.join({'torch', 'matplotlib', 'numpy'} & set(sys.modules)) or None)"
+    )
+    environment = os.environ | {"HEADDIV_HOME": str(planned.home)}
+    for _ in range(2):  # written by a process of its own, then read
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+# ---- what decides a run
+
+
+def decisive(planned, **sections):
+    planned.write_profile("tiny", **sections)
+    return make_plan("tiny").decisive(EXPERIMENT, "direct-8", 1)
+
+
+def test_what_decides_a_result_is_the_configuration_of_its_training_and_search(planned):
+    base = decisive(planned)
+    assert decisive(planned) == base
+    assert decisive(planned, train={"checkpoint_seconds": 7.0}) == base
+    assert decisive(planned, variants=["direct-8"]) == base
+    changed = [
+        decisive(planned, train={"epochs": 3}),
+        decisive(planned, decode={"beam": 3}),
+        decisive(planned, data={"examples": 61}),
+        decisive(planned, model={"d_ff": 17}),
+        decisive(planned, methods={"deacon": {"xi": 0.5}}),
+    ]
+    assert len({base, *changed}) == 6
+
+
+def test_prose_of_a_notebook_does_not_count_and_code_does(planned):
+    path = planned.home / NOTEBOOK
+    content = json.loads(path.read_text())
+    before = notebook_code(NOTEBOOK)
+
+    def changed(kind, add):
+        copy = json.loads(json.dumps(content))
+        next(cell for cell in copy["cells"] if cell["cell_type"] == kind)["source"] += add
+        path.write_text(json.dumps(copy, indent=3))
+        return notebook_code(NOTEBOOK)
+
+    assert changed("markdown", ["\nMore words."]) == before
+    assert changed("code", ["\n# a comment is code"]) != before
+    content["cells"].insert(0, {"cell_type": "markdown", "metadata": {}, "source": "As one string."})
+    assert changed("markdown", "") == before
+
+
+def test_a_missing_notebook_is_named(project, monkeypatch):
+    monkeypatch.setattr(pipeline, "_planned_elsewhere", lambda profile: json.loads(pipeline.plan_as_json(profile)))
+    with pytest.raises(DataError, match=f"^{NOTEBOOK}: no such notebook"):
+        load_plan("tiny")
+
+
+def test_a_data_set_that_is_not_there_is_named_before_anything_runs(planned):
+    planned.write_profile("tiny", data={"name": "toi"})
+    with pytest.raises(HeaddivError, match=r"line 8: .*\.data\.name: 'toi' is not known; there are: .*\btoy\b"):
+        load_plan("tiny")  # the sentence of another process
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ({"profle": "multi30k"}, "--config profle: unknown key; did you mean 'profile'?"),
+        ({"x": 1}, "--config x: unknown key; known here: profile, gpu"),
+        ({"gpu": "two"}, "--config gpu: expected a number of GPUs, found 'two'"),
+    ],
+)
+def test_a_mistake_in_the_configuration_of_snakemake_is_named(config, sentence):
+    check_config({"profile": "multi30k", "gpu": 1})
+    with pytest.raises(ConfigError) as found:
+        check_config(config)
+    assert str(found.value) == sentence
+
+
+def test_a_change_of_ones_own_files_decides_too(planned):
+    for name in ("a.en", "a.de"):
+        (planned.home / name).write_text("One.\nTwo.\nThree.\n")
+    split = {"en": "a.en", "de": "a.de"}
+    own = {"name": "own", "files": dict.fromkeys(("train", "valid", "test"), split), "held_out": 500}
+    before = decisive(planned, data=own), make_plan("tiny").corpus(EXPERIMENT)
+    (planned.home / "a.de").write_text("One.\nTwo.\nFour.\n")
+    after = make_plan("tiny").decisive(EXPERIMENT, "direct-8", 1), make_plan("tiny").corpus(EXPERIMENT)
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+
+
+def test_the_profiles_of_the_repository_can_be_planned(planned, monkeypatch):
+    folder = ROOT / "config"
+    monkeypatch.setenv("HEADDIV_MIRROR", "nowhere")  # profiles of files of one's own are planned where these are
+    own = []
+    for path in sorted(folder.glob("*.yaml")):
+        shutil.copy(path, planned.home / "config" / path.name)
+        runs = Runs(path.stem)
+        own += [path.stem for config in runs.all() if config.data.files is not None][:1]
+        if path.stem not in own:
+            assert make_plan(path.stem).tables
+    assert "quick" not in own
