@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections import Counter
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,8 +14,6 @@ from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
 from headdiv.core.errors import DataError
-from headdiv.data.readers.documents import read_documents
-from headdiv.data.readers.records import BadRecords
 from headdiv.data.tokenization.bpe import END_TEXT, SMALLEST, load_bpe, train_bpe
 
 TEXTS = [f"The {size} lobster of {place} läuft — {n} times.\n" for n, size in enumerate(("old", "young", "blue"))
@@ -96,13 +93,6 @@ def test_a_size_below_the_bytes():
         train_bpe(TEXTS, 256)
 
 
-def test_an_error_of_the_texts_reader_comes_through(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "a"}\n{"text": "cut')
-    with fails(f"{path}, line 2: not valid JSON"):
-        train_bpe((text for _, text in read_documents(path, BadRecords())), SMALLEST)
-
-
 # --- encoding ---
 
 
@@ -118,19 +108,6 @@ def test_the_mark_spelled_in_a_text_stays_text(text):
     (ids,) = BPE.encode_batch([text])
     assert BPE.end not in ids
     assert BPE.decode(ids) == text
-
-
-def test_the_mark_spelled_often_in_the_training_text_stays_text():
-    bpe = load_bpe(train_bpe([f"{END_TEXT} a {END_TEXT}" * 50], 266))
-    (ids,) = bpe.encode_batch([END_TEXT])
-    assert bpe.end not in ids
-    assert bpe.decode(ids) == END_TEXT
-
-
-def test_a_text_is_encoded_the_same_in_any_company():
-    assert BPE.encode_batch(TEXTS) == [BPE.encode_batch([text])[0] for text in TEXTS]
-    assert BPE.encode_batch([]) == []
-    assert BPE.encode_batch([""]) == [[]]
 
 
 def test_decoding_shows_the_mark_and_refuses_what_is_no_id():
@@ -171,11 +148,6 @@ def test_added_tokens_are_dropped(tmp_path):
     assert not {0, 1} & set(ids)
     assert bpe.decode(ids) == text
     assert load_bpe(str(path)).encode_batch([text]) == load_bpe(path.read_text()).encode_batch([text]) == [ids]
-
-
-def test_a_file_that_normalises_goes_on_doing_so():
-    bpe = load_bpe(json.dumps(neox_like()))
-    assert bpe.decode(bpe.encode_batch(["la\u0308uft"])[0]) == "l\u00e4uft"
 
 
 def test_merges_and_type_as_older_files_write_them():
@@ -250,14 +222,3 @@ def test_files_that_cannot_be_read(tmp_path):
     path.write_text("[1]")
     with fails(f"{path}: found no model, expected a tokeniser whose model is of type BPE"):
         load_bpe(path)
-
-
-@pytest.mark.skipif("HEADDIV_MIRROR" not in os.environ, reason="HEADDIV_MIRROR does not name the real data")
-def test_wikitext_survives():
-    path = Path(os.environ["HEADDIV_MIRROR"]) / "wikitext2" / "valid.txt"
-    texts = [text for _, text in read_documents(path, BadRecords(), document_start="^ = [^=].* = $")]
-    bpe = load_bpe(train_bpe(texts, 2000))
-    encoded = bpe.encode_batch(texts)
-    assert [bpe.decode(ids) for ids in encoded] == texts
-    assert bpe.size == 2000
-    assert max(map(max, encoded)) < 2000

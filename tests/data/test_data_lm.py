@@ -3,7 +3,6 @@
 import json
 import math
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import zstandard
 from small_runs import enter, small_config
 
 from headdiv.core import paths
-from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.errors import DataError
 from headdiv.data.cache import prepared_folder
 from headdiv.data.config import LMData
 from headdiv.data.corpora import lm as module
@@ -139,12 +138,6 @@ def test_a_pattern_says_where_documents_begin(folder):
     assert (told["examples"], told["words"]) == (2, 3 + 2 + 5 + 2 + 3 + 2)
 
 
-def test_fewer_documents_for_the_tokeniser(folder):
-    put_plain(folder)
-    tokeniser = load_lm(mine(tokenizer_documents=2)).bpe.tokenizer.to_str()
-    assert json.loads(tokeniser)["model"] == json.loads(train_bpe(TRAIN[:2], ENTRIES))["model"]
-
-
 # ---- a tokeniser of one's own
 
 
@@ -160,55 +153,7 @@ def test_a_tokeniser_of_one_s_own_is_taken(folder):
     assert not prepared_folder(mine(tokenizer_file="own.json", vocabulary_size=261)).exists()
 
 
-def test_a_tokeniser_that_is_not_there_is_named(folder):
-    put_plain(folder)
-    with pytest.raises(DataError, match=rf"{folder}/none\.json: no such file"):
-        load_lm(mine(tokenizer_file="none.json"))
-
-
-def test_another_tokeniser_of_the_same_name_makes_another_corpus(folder):
-    put_plain(folder)
-    found = []
-    for documents in (TRAIN, HELD_OUT["valid"]):
-        (folder / "own.json").write_text(train_bpe(documents, 260), encoding="utf-8")
-        corpus = load_lm(mine(tokenizer_file="own.json", vocabulary_size=260))
-        found.append(corpus.bpe.encode_batch(TRAIN))
-    assert found[0] != found[1]
-
-
-def test_a_vocabulary_that_the_text_cannot_fill(folder):
-    put_plain(folder)
-    with pytest.raises(DataError) as found:
-        load_lm(mine(vocabulary_size=5000))
-    assert str(found.value).startswith("the training text yields a vocabulary of ")
-    assert "expected 5000; give more text or ask for a smaller vocabulary" in str(found.value)
-
-
 # ---- records and files that cannot be used
-
-
-@pytest.mark.parametrize(
-    ("name", "raw", "reason", "found"),
-    [
-        ("train.jsonl.zst", b'{"text": "cut in ha\n', "not valid JSON", "Unterminated string starting at at column 10"),
-        ("valid.jsonl.zst", b'{"text": " "}\n', 'empty "text"', None),
-        ("test.jsonl.zst", b'{"words": 3}\n', 'no "text"', "expected text"),
-    ],
-)
-def test_a_record_that_cannot_be_used(folder, name, raw, reason, found):
-    for split, documents in {"train": TRAIN, **HELD_OUT}.items():
-        file = f"{split}.jsonl.zst"
-        put_shard(folder / file, *documents, raw=raw if file == name else b"")
-    line = 1 + len({"train": TRAIN, **HELD_OUT}[name.partition(".")[0]])
-    detail = f" ({found})" if found else ""
-    with pytest.raises(DataError) as error:
-        load_lm(mine())
-    assert str(error.value) == (
-        f"{folder / name}, line {line}: {reason}{detail}; data.strict: false leaves such records out and counts them"
-    )
-    corpus = load_lm(mine(strict=False))
-    assert corpus.statistics["refused"] == {reason: 1}
-    assert [corpus.statistics[split]["examples"] for split in HELD_OUT] == [2, 1]
 
 
 def test_refused_records_of_the_stream_are_counted_as_well(folder):
@@ -234,16 +179,6 @@ def test_a_split_without_documents_is_named(folder, split):
         put_shard(folder / f"{name}.jsonl.zst", *(documents if name != split else [" "]))
     with pytest.raises(DataError, match=rf"{split}\.jsonl\.zst: found no document, expected at least one"):
         load_lm(mine(strict=False))
-
-
-def test_files_that_are_not_there_are_named(folder):
-    put_plain(folder)
-    (folder / "valid.txt").unlink()
-    with pytest.raises(DataError, match=rf"data\.files\.valid: {folder}/valid\*: no such file"):
-        load_lm(mine())
-    files = FILES | {"train": ["$HEADDIV_NOWHERE/a"]}
-    with pytest.raises(ConfigError, match=r"data\.files\.train: .* names an environment variable that is not set"):
-        load_lm(mine(files=files))
 
 
 # ---- the toy
@@ -287,18 +222,6 @@ def test_all_sources_of_the_toy_are_mixed(folder):
 
 
 # ---- the real text
-
-
-@pytest.mark.skipif(not MIRROR, reason="needs the real data: HEADDIV_MIRROR")
-def test_wikitext_is_read_whole(folder):
-    folder = Path(MIRROR) / "wikitext2"
-    files = {split: [str(folder / f"{'valid' if split == 'train' else 'test'}.txt")] for split in FILES}
-    corpus = load_lm(mine(files=files, vocabulary_size=1000, context=64, document_start=r"^ = [^=].* = $"))
-    told = corpus.statistics["test"]
-    text = (folder / "test.txt").read_text(encoding="utf-8")
-    assert told["words"] == len(text.split())
-    assert told["examples"] == 62  # 60 articles, and two lines of formulas that look like a title
-    assert texts(corpus.bpe, row_of(corpus.test.windows))[0].startswith(" = Robert <unk> = \n")
 
 
 # ---- held-out text by weights

@@ -3,13 +3,11 @@
 import math
 import os
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.numpy import load_file
 from small_runs import enter, put_squad, small_config
 
 from headdiv.core.errors import DataError
@@ -17,9 +15,7 @@ from headdiv.data.cache import prepared_folder
 from headdiv.data.config import QAData
 from headdiv.data.corpora import qa as module
 from headdiv.data.corpora.qa import SKIP, load_qa, make_qa_batch, position_nll
-from headdiv.data.corpora.seq2seq import unflatten
-from headdiv.data.readers.records import BadRecords
-from headdiv.data.readers.squad import Answer, Question, read_squad
+from headdiv.data.readers.squad import Answer, Question
 from headdiv.data.tokenization.words import tokenize
 from headdiv.nn.batching import END, SPECIALS
 from headdiv.nn.packing import MASKED
@@ -114,19 +110,6 @@ def test_answers_behind_the_cut(mine):
     assert {len(passage) for passage in test.pairs.target} == {len(offsets) for offsets in test.offsets} == {5}
 
 
-def test_lower_case_is_a_matter_of_the_words_alone(mine):
-    corpus = load_qa(mine(lowercase=True))
-    assert words(corpus, corpus.test.pairs.source[1]) == ["what", "is", "the", "danube", "?"]
-    assert corpus.test.questions[0].context == LINZ
-    assert [LINZ[start:end] for start, end in corpus.test.offsets[0]][:2] == ["Linz", ","]
-    assert not any(word != word.lower() for word in corpus.vocabulary.words)
-
-
-def test_fewer_training_questions(mine):
-    told = load_qa(mine(examples=2)).statistics
-    assert [told[split]["examples"] for split in ("train", "valid", "test")] == [2, 2, 2]
-
-
 # ---- what cannot be used
 
 
@@ -179,14 +162,6 @@ def test_a_split_of_which_all_answers_are_cut_off_is_named(mine, folder, split):
     put_squad(folder / f"{split}.json", *HELD_OUT)
     put_squad(folder / "test.json", (GRAZ, {"c1": ("How high?", "28")}))  # it is scored all the same
     assert load_qa(config).statistics["test"]["answers_cut_off"] == 1
-
-
-def test_a_file_cut_in_half_is_named(mine, folder):
-    config = mine(strict=False)
-    path = folder / "valid.json"
-    path.write_text(path.read_text(encoding="utf-8")[:200], encoding="utf-8")
-    with pytest.raises(DataError, match=rf"{path}, line \d+: not valid JSON"):
-        load_qa(config)
 
 
 # ---- batches
@@ -269,33 +244,3 @@ def test_the_toy_corpus_is_prepared_once_and_always_the_same(folder, monkeypatch
 
 
 FILES = {"train": "squad/train-sample.json", "valid": "squad/dev-sample.json", "test": "xquad/xquad.en.json"}
-
-
-@pytest.mark.skipif(not MIRROR, reason="needs the real data: HEADDIV_MIRROR")
-def test_gold_answers_of_the_real_files_survive(folder):
-    """First and last word, taken back to characters, are the answer's text but for those that are counted."""
-    files = {split: str(Path(MIRROR) / name) for split, name in FILES.items()}
-    config = QAData(name="real", files=files, context_words=10_000)
-    corpus = load_qa(config)
-    for split, inexact in {"train": 21, "valid": 12, "test": 3}.items():
-        questions, found = read_squad(files[split], BadRecords()), getattr(corpus, split)
-        arrays = load_file(prepared_folder(config) / f"{split}.safetensors")
-        offsets = unflatten(arrays["offsets"], arrays["contexts.lengths"])  # the training set's are not loaded
-        left = 0
-        for question, passage, (first, last) in zip(questions, arrays["which"], found.answers, strict=True):
-            text = question.context[offsets[passage][first, 0] : offsets[passage][last, 1]]
-            left += text != question.answers[0].text
-            assert question.answers[0].text.strip() in text
-        assert left == inexact == corpus.statistics[split]["answers_not_on_word_borders"]
-        assert corpus.statistics[split]["answers_cut_off"] == 0
-        assert corpus.statistics[split]["examples"] == len(questions)
-        if split != "train":
-            assert found.questions == questions
-
-    files["train"] = files["valid"]
-    cut = load_qa(config.model_copy(update={"files": files, "context_words": 100}))
-    for split in ("valid", "test"):
-        whole = getattr(corpus, split).answers
-        expected = np.where(whole[:, 1:] < 100, whole, SKIP)
-        assert np.array_equal(getattr(cut, split).answers, expected)
-        assert cut.statistics[split]["answers_cut_off"] == (expected[:, 0] == SKIP).sum() > 100

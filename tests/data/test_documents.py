@@ -1,8 +1,6 @@
 """The streaming reader of documents, and what it says about records and files that cannot be used."""
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 from faulty import PACKINGS, fails, packed, put
@@ -37,22 +35,6 @@ def test_table_2_names_the_seven_sources_of_slimpajama():
 # --- forms ---
 
 
-@pytest.mark.parametrize("packing", PACKINGS)
-@pytest.mark.parametrize("parts", [1, 3])
-@pytest.mark.parametrize("ending", ["", "\n"])
-def test_json_lines(tmp_path, packing, parts, ending):
-    path = put(tmp_path / f"a.jsonl{packing}", line("Größe\n\nß") + '\n{"id": 7, "text": " b "}' + ending, parts)
-    assert read(path) == [(1, "Größe\n\nß"), (3, " b ")]
-    assert read(str(path)) == read(path)
-
-
-@pytest.mark.parametrize("packing", PACKINGS)
-@pytest.mark.parametrize("ending", ["", "\n", "\n \n\n"])
-def test_plain_text_is_cut_at_blank_lines(tmp_path, packing, ending):
-    path = put(tmp_path / f"a.txt{packing}", "\n \none\n two \n\n\t\n\nthree" + ending, 2)
-    assert read(path) == [(1, "one\n two "), (2, "three")]
-
-
 def test_plain_text_is_cut_where_a_line_matches(tmp_path):
     text = " \n = First = \n \n a . \n\n = = Part = = \n b \n \n = Second = \n c \n"
     path = put(tmp_path / "wiki.txt", text)
@@ -62,11 +44,6 @@ def test_plain_text_is_cut_where_a_line_matches(tmp_path):
         "preface",
         *(text for _, text in expected),
     ]
-
-
-def test_byte_order_mark_and_carriage_returns_are_no_text(tmp_path):
-    assert read(put(tmp_path / "a.txt", "\ufeffone\r\ntwo\r\n\r\nthree\r\n")) == [(1, "one\ntwo"), (2, "three")]
-    assert read(put(tmp_path / "a.jsonl", "\ufeff" + line("one").replace("\n", "\r\n"))) == [(1, "one")]
 
 
 texts = st.text(st.characters(codec="utf-8"), min_size=1).filter(str.strip)
@@ -209,13 +186,6 @@ def test_plain_text_that_is_not_utf8(tmp_path, document_start):
     assert read_leniently(path, document_start=document_start) == ([(1, "=a"), (3, "=d")], {"not UTF-8 text": 1})
 
 
-def test_plain_document_of_unicode_spaces_is_empty(tmp_path):
-    path = put(tmp_path / "a.txt", "a\n\n\u00a0\n\nb\n")
-    with fails(f'{path}, document 2 (from line 3): empty "text"'):
-        read(path)
-    assert read_leniently(path) == ([(1, "a"), (3, "b")], {'empty "text"': 1})
-
-
 def test_a_record_that_is_too_long(tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "LONGEST", 30)
     reason = "longer than 30 bytes"
@@ -280,12 +250,3 @@ def test_a_document_start_that_is_no_regular_expression():
 
 
 # --- real text ---
-
-
-@pytest.mark.skipif("HEADDIV_MIRROR" not in os.environ, reason="HEADDIV_MIRROR does not name the real data")
-def test_articles_of_wikitext():
-    path = Path(os.environ["HEADDIV_MIRROR"]) / "wikitext2" / "valid.txt"
-    found = read(path, document_start="^ = [^=].* = $")
-    assert len(found) == 60
-    assert found[0][1].startswith(" = Homarus gammarus = \n")
-    assert sum(len(text.split()) for _, text in found) == len(path.read_text(encoding="utf-8").split()) == 213_886

@@ -122,13 +122,6 @@ def test_a_plain_download(server, tmp_path):
     assert server.headers[0]["Accept-Encoding"] == "identity"
 
 
-def test_md5_may_stand_for_sha256(server, tmp_path):
-    known = registry(server.url, md5=hashlib.md5(BODY).hexdigest())
-    assert (get(server, tmp_path, registry=known) / "a.gz").read_bytes() == BODY
-    (tmp_path / "toy" / "a.gz").write_bytes(OTHER)
-    assert (get(server, tmp_path, registry=known) / "a.gz").read_bytes() == BODY
-
-
 def test_a_right_file_is_left_alone(server, tmp_path):
     path = get(server, tmp_path) / "a.gz"
     before = path.stat().st_mtime_ns
@@ -157,17 +150,6 @@ def test_a_cut_connection_is_resumed_where_it_ended(server, tmp_path, caplog):
     assert caplog.messages[0] == (f"a.gz: the connection broke off; next attempt at {server.url} in 0 s")
 
 
-def test_a_later_call_resumes_too(server, tmp_path):
-    server.plan = ["cut"]
-    with fails("the connection broke off; attempts made: 1"):
-        get(server, tmp_path, attempts=1)
-    assert names(tmp_path / "toy") == ["a.gz.part"]
-    server.plan = ["ok"]
-    assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
-    assert server.ranges == [None, "bytes=150000-"]
-    assert names(tmp_path / "toy") == ["a.gz"]
-
-
 def leave_part(tmp_path, content):
     part = tmp_path / "toy" / "a.gz.part"
     part.parent.mkdir(parents=True)
@@ -179,13 +161,6 @@ def test_a_server_that_ignores_range_starts_anew(server, tmp_path):
     leave_part(tmp_path, BODY[:1000])
     assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
     assert server.ranges == ["bytes=1000-"]
-
-
-def test_a_complete_part_is_not_asked_for_again(server, tmp_path):
-    leave_part(tmp_path, BODY)
-    assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
-    assert server.ranges == []
-    assert names(tmp_path / "toy") == ["a.gz"]
 
 
 @pytest.mark.parametrize("length", [len(BODY), len(BODY) + 10])
@@ -226,11 +201,6 @@ def test_corrupted_content_is_tried_once_more_and_refused(server, tmp_path, capl
 def test_nothing_is_unpacked_on_the_way(server, tmp_path):
     server.plan = ["labelled"]
     assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
-
-
-def test_no_length_given(server, tmp_path):
-    server.plan = ["no length"]
-    assert (get(server, tmp_path, progress=True) / "a.gz").read_bytes() == BODY
 
 
 def test_failures_of_the_server_are_tried_again(server, tmp_path, caplog):
@@ -281,14 +251,6 @@ def test_a_folder_that_cannot_be_written(server, tmp_path):
         get(server, tmp_path)
 
 
-def test_progress_bar_only_when_asked_or_on_a_terminal(server, tmp_path, capfd):
-    get(server, tmp_path / "silent")
-    get(server, tmp_path / "off", progress=False)
-    assert capfd.readouterr().err == ""
-    get(server, tmp_path / "on", progress=True)
-    assert "a.gz: 100%" in capfd.readouterr().err
-
-
 @pytest.fixture
 def mirror(tmp_path, monkeypatch):
     folder = tmp_path / "mirror"
@@ -320,27 +282,10 @@ def test_a_damaged_copy_in_the_mirror_is_named_and_passed_over(server, mirror, t
     )
 
 
-def test_a_file_that_the_mirror_lacks_is_downloaded_quietly(server, mirror, tmp_path, caplog):
-    assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
-    assert server.ranges == [None]
-    assert caplog.messages == []
-
-
-def test_a_mirror_file_that_cannot_be_read_is_passed_over(server, mirror, tmp_path, caplog):
-    (mirror / "toy" / "a.gz").mkdir()
-    assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
-    assert "the mirror's file cannot be read" in caplog.text
-
-
 def test_the_mirror_must_be_a_folder(server, tmp_path, monkeypatch):
     monkeypatch.setenv("HEADDIV_MIRROR", str(tmp_path / "none"))
     with fails(f"HEADDIV_MIRROR is set to {str(tmp_path / 'none')!r}, which is not a folder; correct it or unset it"):
         get(server, tmp_path)
-
-
-def test_an_empty_mirror_setting_is_none(server, tmp_path, monkeypatch):
-    monkeypatch.setenv("HEADDIV_MIRROR", "")
-    assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
 
 
 # ---- without a published checksum
@@ -368,13 +313,6 @@ def test_the_first_download_is_pinned_and_later_ones_must_match(server, tmp_path
         get(server, tmp_path, registry=unpublished(server))
     pin_of(tmp_path).unlink()
     assert (get(server, tmp_path, registry=unpublished(server)) / "a.gz").read_bytes() == OTHER
-
-
-def test_a_file_found_in_place_is_pinned(server, tmp_path):
-    (tmp_path / "toy").mkdir()
-    (tmp_path / "toy" / "a.gz").write_bytes(OTHER)
-    get(server, tmp_path, registry=unpublished(server))
-    assert (server.ranges, pin_of(tmp_path).read_text()[:64]) == ([], hashlib.sha256(OTHER).hexdigest())
 
 
 def test_the_mirrors_copy_is_pinned_and_must_match_too(server, mirror, tmp_path, caplog):

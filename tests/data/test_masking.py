@@ -3,7 +3,6 @@
 import json
 import math
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -87,51 +86,6 @@ def test_the_choice_is_the_one_written_out(tokens, config, key):
     found = mask_tokens(tokens, (key, 1), BPE, config)
     assert found[:, 0].ravel().tolist() == read
     assert found[:, 1].ravel().tolist() == targets
-
-
-def near(count, total, share):
-    """Within five standard deviations of a binomial count."""
-    return abs(count - total * share) <= 5 * math.sqrt(total * share * (1 - share)) + 1e-9
-
-
-@given(st.floats(0.05, 0.95), st.floats(0, 1), st.floats(0, 1), st.integers(0, 999))
-def test_shares_are_those_of_the_configuration(mask, blank, rest, key):
-    random = (1 - blank) * rest
-    tokens = some_windows(50, 400, seed=key)
-    masked = mask_tokens(tokens, (key,), BPE, shares(mask, blank, random))
-    read, targets = masked[:, 0], masked[:, 1]
-    chosen = targets != IGNORED
-    ordinary, count = int((tokens != END).sum()), int(chosen.sum())
-    assert near(count, ordinary, mask)
-    assert near(int((read[chosen] == V).sum()), count, blank)
-    same = random / (V - 1)  # a random token may be the one that was there
-    assert near(int((read[chosen] == targets[chosen]).sum()), count, 1 - blank - random + same)
-
-
-def test_the_default_shares_are_bert_s():
-    config = MLMData(name="toy", epoch_tokens=1)
-    assert (config.mask_share, config.blank_share, config.random_share) == (0.15, 0.8, 0.1)
-
-
-def test_random_tokens_are_all_entries_but_the_mark_equally_often():
-    masked = mask_tokens(np.full((100, 1000), 5, dtype=np.int32), (1,), BPE, shares(1.0, 0.0, 1.0))
-    counts = np.bincount(masked[:, 0].ravel(), minlength=V + 1)
-    assert counts[END] == counts[V] == 0
-    drawn = np.delete(counts, [END, V])
-    assert all(near(count, 100_000, 1 / (V - 1)) for count in drawn)
-
-
-@given(windows(), st.integers(0, 99))
-def test_a_key_decides(tokens, key):
-    config = shares(0.5)
-    first, again = (mask_tokens(tokens, (key, 7), BPE, config) for _ in range(2))
-    assert (first == again).all()
-
-
-def test_another_key_is_another_choice():
-    tokens, config = some_windows(8, 50), shares()
-    found = {mask_tokens(tokens, key, BPE, config).tobytes() for key in [(1, 2), (2, 1), (1, 3), (1,), (3, 2)]}
-    assert len(found) == 5
 
 
 def test_there_is_always_something_to_predict():
@@ -222,16 +176,6 @@ def test_a_stream_goes_on_where_it_stood(counts, data):
     assert found + [second.next(count).tolist() for count in counts[before:]] == expected
 
 
-def test_the_stream_hands_the_text_on_without_the_token_that_comes_again():
-    stream, text = stream_of(), Counting()
-    for count in (3, 2):
-        masked, windows = stream.next(count), text.next(count)
-        assert masked.shape == (count, 2, 8)
-        chosen = masked[:, 1] != IGNORED
-        assert (np.where(chosen, masked[:, 1], masked[:, 0]) == windows[:, :-1]).all()
-    assert (stream.tokens, stream.passes) == (text.tokens, text.passes)
-
-
 def test_seed_and_place_decide_the_choice_in_a_stream():
     class Same(Counting):
         def next(self, count):
@@ -279,25 +223,6 @@ def test_the_unigram_loss_is_that_of_the_masked_tokens(folder):
     targets = [i for window in corpus.masked["test"][:, 1].tolist() for i in window if i != IGNORED]
     expected = -sum(math.log(counts[i] / sum(counts.values())) for i in targets) / len(targets)
     assert corpus.statistics["test"]["unigram_nll"] == pytest.approx(expected, rel=1e-12)
-
-
-def test_a_larger_share_holds_the_smaller_one(folder):
-    small, large = (load_mlm(MLMData(**TOY, mask_share=share)) for share in (0.15, 0.4))
-    chosen = [corpus.masked["test"][:, 1] != IGNORED for corpus in (small, large)]
-    assert (chosen[1] | ~chosen[0]).all()
-    assert small.statistics["test"]["predictions"] < large.statistics["test"]["predictions"]
-
-
-@pytest.mark.skipif(not MIRROR, reason="needs the real data: HEADDIV_MIRROR")
-def test_wikitext_is_masked(folder):
-    folder = Path(MIRROR) / "wikitext2"
-    files = {"train": ["valid.txt"], "valid": ["test.txt"], "test": ["test.txt"]}
-    files = {split: [str(folder / name) for name in names] for split, names in files.items()}
-    told = {"name": "mine", "files": files, "vocabulary_size": 1000, "context": 64, "epoch_tokens": 100}
-    corpus = load_mlm(MLMData(**told, document_start=r"^ = [^=].* = $"))
-    told = corpus.statistics["test"]
-    assert told["predictions"] / told["tokens"] == pytest.approx(0.15, abs=0.005)
-    assert 4 < told["unigram_nll"] < math.log(1000)
 
 
 # ---- configuration

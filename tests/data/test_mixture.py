@@ -159,45 +159,6 @@ def test_shares_follow_the_weights(tmp_path, corpus, weights, windows):
         assert -(len(corpus) - 1) * longest - 1e-6 <= over <= longest + 1e-6
 
 
-@in_folder
-@given(corpora(), st.lists(st.integers(0, 9), max_size=8))
-def test_windows_come_in_the_same_order_however_many_at_once(tmp_path, corpus, counts):
-    sources = put_all(tmp_path, corpus)
-    mixed = stream(sources)
-    parts = [mixed.next(count) for count in counts]
-    assert [len(part) for part in parts] == counts
-    np.testing.assert_array_equal(np.concatenate([mixed.next(0), *parts]), stream(sources).next(sum(counts)))
-
-
-def test_nothing_depends_on_the_order_of_the_mappings(tmp_path):
-    sources = put_all(tmp_path, {"b": [[[201] * 5]], "a": [[[101] * 3]], "c": [[[301] * 4]]})
-    backwards = dict(reversed(sources.items()))
-    np.testing.assert_array_equal(stream(sources).next(50), stream(backwards).next(50))
-
-
-def test_every_token_is_a_target_once(tmp_path):
-    sources = {"a": [put(tmp_path / "a.jsonl", [[*range(1 + 10 * n, 11 + 10 * n)] for n in range(9)])]}  # 99 tokens
-    windows = stream(sources, context=7, block=14).next(14)  # 98 targets: one block, one pass
-    assert sorted(windows[:, 1:].ravel().tolist()) == sorted([*range(1, 91), *[END] * 8])
-    assert windows[:, 0].tolist() != sorted(windows[:, 0].tolist())  # and they are shuffled
-
-
-def test_another_seed_is_another_order_of_the_same_windows(tmp_path):
-    sources = {"a": [put(tmp_path / "a.jsonl", [[*range(1, 99)]])]}
-    one, two = (stream(sources, seed=seed, context=7, block=14).next(14) for seed in (1, 2))
-    assert one.tolist() != two.tolist()
-    assert sorted(one.tolist()) == sorted(two.tolist())
-
-
-def test_passes_and_tokens(tmp_path):
-    sources = put_all(tmp_path, {"a": [[[1] * 7], [[2] * 7]], "b": [[[3] * 7] * 100]})
-    mixed = stream(sources, {"a": 3, "b": 1}, context=8, block=10)
-    assert mixed.tokens == {"a": 0, "b": 0}
-    mixed.next(10)
-    assert mixed.tokens == {"a": 64, "b": 24}  # 11 documents of 8 tokens: 81 are needed
-    assert mixed.passes == {"a": 3, "b": 0}
-
-
 # --- SlimPajama's form ---
 
 

@@ -1,7 +1,5 @@
 """Parallel text from files to word indices, once; what frequencies alone are worth."""
 
-import gzip
-import hashlib
 import math
 
 import numpy as np
@@ -9,17 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headdiv.core import paths
-from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.errors import ConfigError
 from headdiv.core.files import read_json
-from headdiv.data import registry as data_sets
 from headdiv.data.cache import prepared_folder
 from headdiv.data.config import TranslationData
 from headdiv.data.corpora import seq2seq as module
-from headdiv.data.corpora.seq2seq import flatten, load_translation, unflatten, unigram_nll, word_statistics
+from headdiv.data.corpora.seq2seq import flatten, load_translation, unflatten, unigram_nll
 from headdiv.data.tokenization.words import tokenize
 from headdiv.data.toy import translation as toy
-from headdiv.nn.batching import END, SPECIALS, UNKNOWN
+from headdiv.nn.batching import END, SPECIALS
 from headdiv.tasks import TASKS
 
 SPLITS = ("train", "valid", "test")
@@ -64,14 +60,6 @@ def test_a_toy_corpus_is_prepared_once_and_always_the_same(project, monkeypatch)
     again = prepared_folder(TOY)
     assert again != folder
     assert {p.name: p.read_bytes() for p in again.iterdir()} == {p.name: p.read_bytes() for p in folder.iterdir()}
-
-
-def test_an_empty_folder_is_not_a_prepared_corpus(project):
-    """Snakemake makes the folders of a job's outputs before the job runs."""
-    folder = prepared_folder(TOY)
-    folder.mkdir(parents=True)
-    assert len(load_translation(TOY).train.pairs) == 30
-    assert [path for path in folder.parent.iterdir() if path.name.startswith(".")] == []
 
 
 def test_indices_say_what_the_text_says(project):
@@ -136,74 +124,6 @@ LINES = {
 PETS = TranslationData(name="pets", min_frequency=1, valid="val")
 
 
-@pytest.fixture
-def pets(project, monkeypatch):
-    """A data set 'pets' in the registry whose files lie in a mirror; its entry, to be changed."""
-    mirror = project.home / "mirror"
-    (mirror / "pets").mkdir(parents=True)
-    files, splits = {}, {}
-    for split, pairs in LINES.items():
-        splits[split] = {"count": len(pairs), "files": {}}
-        for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
-            name = f"{split}.{language}.gz"
-            packed = gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0)
-            (mirror / "pets" / name).write_bytes(packed)
-            files[name] = {"url": f"http://127.0.0.1:9/{name}", "sha256": hashlib.sha256(packed).hexdigest()}
-            splits[split]["files"][language] = name
-    address = "http://127.0.0.1:9"
-    entry = {"title": "Pets", "licence": "none", "licence_source": address, "homepage": address, "citation": "none"}
-    registry = {"pets": entry | {"files": files, "splits": splits}}
-    monkeypatch.setattr(
-        data_sets,
-        "load_registry",
-        lambda: {name: data_sets.DataSet.model_validate(told) for name, told in registry.items()},
-    )
-    monkeypatch.setenv("HEADDIV_MIRROR", str(mirror))
-    return registry["pets"]
-
-
-def test_a_registered_data_set_is_fetched_and_prepared(pets, project):
-    corpus = load_translation(PETS)
-    assert [corpus.valid.text, corpus.test.text] == [LINES["val"], LINES["test"]]
-    assert read(corpus.target, corpus.train.pairs.target) == [tokenize(de, "de") for _, de in LINES["train"]]
-    assert sorted(path.name for path in (paths.raw() / "pets").iterdir()) == sorted(pets["files"])
-    assert corpus.source.words == [*SPECIALS, ".", "A", "dog", "Two", "cats", "runs", "sits"]
-    assert read(corpus.source, corpus.test.pairs.source) == [["A", "<unk>", "runs", "."], ["Two", "<unk>", "."]]
-
-
-def test_the_other_direction_and_fewer_examples(pets):
-    corpus = load_translation(PETS.model_copy(update={"source": "de", "target": "en", "examples": 2}))
-    assert read(corpus.source, corpus.train.pairs.source) == [tokenize(de, "de") for _, de in LINES["train"][:2]]
-    assert corpus.statistics["train"]["examples"] == 2
-    assert corpus.test.text == [(de, en) for en, de in LINES["test"]]
-    assert "Zwei" not in corpus.source.words
-
-
-def test_a_wrong_number_of_pairs_is_an_error_and_leaves_nothing(pets):
-    pets["splits"]["train"]["count"] = 4
-    with pytest.raises(DataError) as found:
-        load_translation(PETS)
-    folder = paths.raw() / "pets"
-    assert str(found.value) == f"{folder}/train.en.gz and {folder}/train.de.gz: found 3 pairs, expected 4"
-    assert not prepared_folder(PETS).exists()
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"name": "pest"}, "data.name: 'pest' is not known; there are: pets, toy"),
-        ({"valid": "valid"}, "data.valid: 'valid' is not known; there are: test, train, val"),
-        ({"test": "test_2016"}, "data.test: 'test_2016' is not known; there are: test, train, val"),
-        ({"source": "fr"}, "data.source: 'fr' is not known; there are: de, en"),
-        ({"target": "fr"}, "data.target: 'fr' is not known; there are: de, en"),
-    ],
-)
-def test_what_a_data_set_does_not_have_is_named(pets, changes, message):
-    with pytest.raises(ConfigError) as found:
-        TASKS["translation"].check_data(PETS.model_copy(update=changes))
-    assert str(found.value) == message
-
-
 # ---- one's own parallel text
 
 
@@ -225,49 +145,10 @@ def mine(project):
     return config
 
 
-def test_a_public_data_set_is_a_named_case_of_ones_own_files(pets, mine):
-    public, own = load_translation(PETS), load_translation(mine())
-    assert content(own) == content(public)
-    assert prepared_folder(mine()) != prepared_folder(PETS)
-
-
-def test_ones_own_languages_in_either_direction(mine, project):
-    config = mine()
-    files = {split: {"x": told["en"], "fr": told["de"]} for split, told in config.files.items()}
-    config = config.model_copy(update={"files": files, "source": "fr", "target": "x"})
-    TASKS["translation"].check_data(config)
-    assert load_translation(config).test.text == [(de, en) for en, de in LINES["test"]]
-
-
-@pytest.mark.parametrize("split", ["train", "val", "test"])
-def test_a_language_that_a_split_lacks_is_named(mine, split):
-    config = mine()
-    del config.files[split]["de"]
-    with pytest.raises(ConfigError) as found:
-        TASKS["translation"].check_data(config)
-    assert str(found.value) == "data.target: 'de' is not known; there are: en"
-
-
-def test_a_split_that_is_not_told_is_named(mine):
-    with pytest.raises(ConfigError) as found:
-        TASKS["translation"].check_data(mine(valid="valid"))
-    assert str(found.value) == "data.valid: 'valid' is not known; there are: test, train, val"
-
-
 HOLED = LINES | {
     "train": [*LINES["train"], ("", "Nichts."), ("Nothing.", " "), ("", "")],
     "test": [("Two dogs.", "\u00a0"), *LINES["test"]],
 }
-
-
-def test_an_empty_sentence_is_an_error(mine, project):
-    with pytest.raises(DataError) as found:
-        load_translation(mine(HOLED))
-    assert str(found.value) == (
-        f"{project.home}/mine/train.en, line 4: the sentence is empty, expected one on every line; "
-        "data.strict: false leaves such records out and counts them"
-    )
-    assert not prepared_folder(mine(HOLED)).exists()
 
 
 def test_empty_sentences_may_be_left_out_and_counted(mine):
@@ -276,20 +157,6 @@ def test_empty_sentences_may_be_left_out_and_counted(mine):
     assert corpus.statistics["refused"] == {reason: 4}
     assert content(corpus)[:-1] == content(whole)[:-1]
     assert corpus.statistics | {"refused": {}} == whole.statistics
-
-
-def test_unequal_numbers_of_lines_are_an_error_however_lenient(mine, project):
-    config = mine(strict=False)
-    (project.home / "mine" / "val.de").write_text("Ein Hund.\nUnd einer mehr.\n")
-    with pytest.raises(DataError, match=r"val\.en has 1 lines but .*val\.de has 2, expected equally many$"):
-        load_translation(config)
-
-
-def test_a_changed_file_is_prepared_anew(mine):
-    before = load_translation(mine())
-    after = load_translation(mine(LINES | {"val": [("Two cats.", "Zwei Katzen.")]}))
-    assert before.valid.text != after.valid.text
-    assert content(load_translation(mine())) == content(before)
 
 
 # ---- frequencies alone
@@ -335,8 +202,3 @@ def test_what_is_laid_flat_comes_back(lengths):
     assert found.tolist() == lengths
     assert flat.tolist() == [x for sentence in sentences for x in sentence.tolist()]
     assert [s.tolist() for s in unflatten(flat, found)] == [s.tolist() for s in sentences]
-
-
-def test_words_without_an_index_are_counted():
-    told = word_statistics("source", np.array([UNKNOWN, 4, 5, UNKNOWN, END]))
-    assert told == {"source_words": 5, "source_unknown_share": 0.4}

@@ -10,8 +10,7 @@ from small_runs import enter
 from test_ted import members, pack, xml
 
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.core.files import checksum, read_json
-from headdiv.core.settings import check
+from headdiv.core.files import checksum
 from headdiv.data import registry as data_sets
 from headdiv.data.cache import content_key, locate, prepared_folder
 from headdiv.data.config import TranslationData
@@ -76,19 +75,6 @@ def test_no_split_for_validation_is_needed_or_read(mine):
         TASK.check_data(config.model_copy(update={"valid_every": None}))
 
 
-def test_the_first_examples_are_taken_behind_the_choice(mine):
-    corpus = load_translation(mine(examples=3))
-    assert sources_of(corpus, "train") == [f"w{n} is here ." for n in range(3)]
-    assert corpus.valid.text == [PAIRS[3], PAIRS[7]]
-
-
-def test_the_toy_is_split_likewise(home):
-    toy = TranslationData(name="toy", examples=30, held_out=5, min_frequency=1, valid_every=10)
-    TASK.check_data(toy)
-    corpus = load_translation(toy)
-    assert [corpus.statistics[split]["examples"] for split in ("train", "valid", "test")] == [27, 3, 5]
-
-
 def test_cleaning_counts_words_of_training_pairs(mine):
     odd = [("one two three", "eins zwei"), ("one two three four", "eins zwei"), ("", "nichts"), ("nothing", " "),
            ("a b c d e f", "a b c d e f"), ("a b c d e", "a b c d e")]  # fmt: skip
@@ -99,14 +85,6 @@ def test_cleaning_counts_words_of_training_pairs(mine):
     assert sources_of(corpus, "train")[:2] == ["one two three", "a b c d e"]
     assert corpus.valid.text == [PAIRS[1], PAIRS[5], PAIRS[9]]  # counted when cleaned
     assert corpus.test.text == test
-
-
-def test_one_limit_is_enough_and_empty_pairs_go_with_either(mine):
-    odd = [("a", "a b c"), ("a b c d e f", "a b c d e f"), ("", "")]
-    for told, away in (({"max_words": 5}, 2), ({"max_ratio": 2}, 2), ({"max_words": 9}, 1)):
-        assert load_translation(mine([*odd, *PAIRS], **told)).statistics["train"]["cleaned_away"] == away
-    with pytest.raises(DataError, match=r"train\.en, line 3: the sentence is empty"):
-        load_translation(mine([*odd, *PAIRS]))
 
 
 def literal_clean(lengths, most, ratio):
@@ -142,28 +120,6 @@ def test_nothing_left_is_named(mine):
     for told, split in (({"max_words": 1}, "train"), ({"valid_every": 11}, "valid")):
         with pytest.raises(DataError, match=rf"^data\.{split}: no pair is left$"):
             load_translation(mine(**told))
-
-
-def test_dashes_may_stay(mine):
-    pairs = [*PAIRS, ("A well-known one.", "So-so.")]
-    assert sources_of(load_translation(mine(pairs)), "train")[-1] == "A well @-@ known one ."
-    assert sources_of(load_translation(mine(pairs, split_dashes=False)), "train")[-1] == "A well-known one ."
-
-
-@pytest.mark.parametrize(
-    ("told", "message"),
-    [
-        ({"valid_every": 1}, "data.valid_every: input should be greater than or equal to 2, found 1"),
-        ({"merges": 0}, "data.merges: input should be greater than or equal to 1, found 0"),
-        ({"max_ratio": 0.5}, "data.max_ratio: input should be greater than or equal to 1, found 0.5"),
-        ({"files": {"train": {"en": 3}}}, "data.files.train.en: input should be a path or a list of paths, found 3"),
-        ({"files": {"train": {"en": []}}}, "data.files.train.en: input should be a path or a list of paths, found []"),
-    ],
-)
-def test_wrong_values_are_named(told, message):
-    with pytest.raises(ConfigError) as found:
-        check(TranslationData, {"name": "mine"} | told, ("data",))
-    assert str(found.value) == message
 
 
 # ---- several files, and forms by name
@@ -206,11 +162,6 @@ def test_words_become_pieces_of_one_encoding(mine):
     assert corpus.encode(["w0", "is", "here", "."]).tolist() == corpus.test.pairs.source[0].tolist()
 
 
-def test_fewer_merges_are_told(mine):
-    corpus = load_translation(mine(merges=1000))
-    assert corpus.statistics["merges"] == len(corpus.subwords.merges) < 1000
-
-
 def test_the_share_of_words_with_an_unknown_piece_is_told(mine):
     corpus = load_translation(mine(test=[("w0 is Ωhere here.", "w0 ist Ω."), ("is Ω.", "ist.")], merges=12))
     told = corpus.statistics["test"]
@@ -228,18 +179,6 @@ def test_case_is_folded_behind_the_rules_with_pieces_and_before_them_without(min
         words = corpus.source.decode(corpus.train.pairs.source[-1])
         last[merges] = " ".join(words).replace("@@ ", "")
     assert last == {None: "it sat. then it ran .", 500: "it sat . then it ran ."}
-
-
-def test_the_same_pieces_everywhere(mine, home, monkeypatch):
-    config = mine(merges=30)
-    load_translation(config)
-    first = prepared_folder(config)
-    monkeypatch.setenv("HEADDIV_HOME", str(home / "another"))
-    absolute = {s: {k: str(home / path) for k, path in told.items()} for s, told in config.files.items()}
-    config = config.model_copy(update={"files": absolute})
-    load_translation(config)
-    again = prepared_folder(config)
-    assert {p.name: p.read_bytes() for p in again.iterdir()} == {p.name: p.read_bytes() for p in first.iterdir()}
 
 
 # ---- an archive
@@ -270,13 +209,6 @@ def test_an_archive_serves_both_directions(home, source, target):
     assert corpus.test.text[0] == (f"TED.dev2010 {source}", f"TED.dev2010 {target}")
     assert len(corpus.test.text) == 15
     assert corpus.statistics["archives"] == {"de-en.tgz": checksum(path)}
-
-
-def test_archives_change_with_their_content(home):
-    archive(home)
-    before = content_key(archived())
-    archive(home, counts=(7, 2))
-    assert content_key(archived()) != before
 
 
 ARCHIVE = {"archive": "de-en.tgz"}
@@ -349,32 +281,4 @@ def test_a_registered_archive_is_fetched_and_its_counts_are_held(talks, home):
         )
 
 
-def test_a_registered_archive_needs_its_way_of_splitting(talks):
-    with pytest.raises(ConfigError, match=r"^data\.valid_every: is missing: the archive holds no validation set"):
-        TASK.check_data(archived(**TALKS, valid_every=None))
-    with pytest.raises(ConfigError, match=r"^data\.target: 'fr' is not known; there are: de, en$"):
-        TASK.check_data(archived(**TALKS, target="fr"))
-
-
 # ---- the real talks
-
-
-@pytest.mark.skipif(not MIRROR, reason="HEADDIV_MIRROR is not set")
-def test_real_talks_are_prepared_in_seconds(home, monkeypatch):
-    monkeypatch.setenv("HEADDIV_MIRROR", MIRROR)
-
-    def files(names):
-        return {lang: [f"$HEADDIV_MIRROR/ted/IWSLT16.{n}.de-en.{lang}.xml" for n in names] for lang in ("de", "en")}
-
-    more = ("TED.tst2013", "TED.tst2014", "TEDX.tst2013", "TEDX.tst2014")
-    config = TranslationData(
-        name="ted", source="de", target="en", lowercase=True, split_dashes=False, max_words=175, max_ratio=1.5,
-        valid_every=23, merges=2000, min_frequency=1, files={"train": files(more), "test": files(SETS)},
-    )  # fmt: skip
-    TASK.check_data(config)
-    told = load_translation(config).statistics
-    assert told["test"]["examples"] == 6750
-    assert told["train"]["examples"] + told["valid"]["examples"] + told["train"]["cleaned_away"] == 5075
-    assert told["merges"] == 2000
-    assert told["test"]["source_unknown_word_share"] < 0.005
-    assert read_json(prepared_folder(config) / "test.json")[0][1].startswith("You know, one of the intense pleasures")

@@ -5,7 +5,6 @@ import json
 import os
 import tarfile
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -98,17 +97,6 @@ def test_one_vocabulary_counts_documents_and_summaries_of_the_training_text(mine
     assert corpus.test.pairs.source[0][0] == UNKNOWN
 
 
-def test_words_behind_the_cut_are_not_counted(mine):
-    corpus = load_summarisation(mine(document_words=3, summary_words=2))
-    assert set(corpus.source.words) == {*SPECIALS, "The", "old", "dog", "A", "cat", "sits"}
-
-
-def test_case_may_be_folded(mine):
-    corpus = load_summarisation(mine(lowercase=True))
-    assert all(word == word.lower() for word in corpus.source.words)
-    assert corpus.test.text[0][0] == "Two dogs sit."
-
-
 @pytest.mark.parametrize("documents", [1, 4, 5, 11, 12, 13, 14, 15, 400])
 @pytest.mark.parametrize("summaries", [1, 3, 4, 6, 60])
 def test_the_share_of_texts_that_were_cut_is_told(mine, documents, summaries):
@@ -149,24 +137,9 @@ def test_frequencies_alone_are_those_of_the_cut_summaries(mine):
     assert corpus.statistics["valid"]["unigram_nll"] == pytest.approx(expected)
 
 
-def test_fewer_examples_are_the_first_ones(mine):
-    corpus = load_summarisation(mine(examples=1))
-    assert corpus.statistics["train"]["examples"] == 1
-    assert "tower" not in corpus.source.words
-    assert len(corpus.test.pairs) == 2
-
-
 # ---- articles that cannot be used
 
 HOLED = ARTICLES | {"train": [("x", "", "Nothing."), *ARTICLES["train"], ("a", "Again.", "Twice.")]}
-
-
-def test_an_article_that_cannot_be_used_is_an_error(mine, tmp_path):
-    with pytest.raises(DataError) as found:
-        load_summarisation(mine(HOLED))
-    assert str(found.value).startswith(f"{tmp_path}/train.jsonl, line 1: ")
-    assert str(found.value).endswith("; data.strict: false leaves such records out and counts them")
-    assert not prepared_folder(mine(HOLED)).exists()
 
 
 def test_articles_may_be_left_out_and_counted(mine, tmp_path):
@@ -246,17 +219,3 @@ def test_the_public_archive_holds_the_same_as_json_lines(archived, mine):
         for side in ("source", "target"):
             found, expected = (read(c.source, getattr(getattr(c, name).pairs, side)) for c in (corpus, own))
             assert found == expected
-
-
-@pytest.mark.skipif(not MIRROR, reason="needs the real data")
-def test_the_real_sample_is_read(mine, monkeypatch):
-    folder = Path(MIRROR) / "xsum"
-    files = {"train": f"{folder}/val.jsonl", "valid": f"{folder}/val.jsonl", "test": f"{folder}/test.jsonl"}
-    corpus = load_summarisation(mine().model_copy(update={"files": files, "examples": 50}))
-    told = corpus.statistics
-    assert told["train"]["examples"] == 50
-    assert told["refused"] == {}
-    for name in SPLITS:
-        assert 0 < told[name]["source_truncated_share"] < 1
-        assert told[name]["source_words"] <= 400 * told[name]["examples"]
-    assert 0 < told["test"]["target_unknown_share"] < 1

@@ -15,14 +15,12 @@ from headdiv.data import registry as data_sets
 from headdiv.data.cache import (
     check_data,
     content_key,
-    expected_count,
     locate,
     prepared,
     prepared_folder,
     read_statistics,
-    split_names,
 )
-from headdiv.data.config import DataConfig, LMData, QAData, SummarisationData, TranslationData
+from headdiv.data.config import DataConfig, LMData, SummarisationData, TranslationData
 
 SPLITS = ("train", "valid", "test")
 TOY = DataConfig(name="toy")
@@ -97,21 +95,6 @@ def own(home, names=("a", "b", "c"), **told):
 # ---- what is there
 
 
-def test_the_splits_of_a_run_have_their_data_sets_names():
-    config = DataConfig(name="pets", valid="val", test="test_2016")
-    assert split_names(config) == {"train": "train", "valid": "val", "test": "test_2016"}
-
-
-def test_the_toy_has_everything(home):
-    check_data(TOY, ["examples", "de|fr"])
-
-
-def test_a_public_data_set_is_held_against_the_registry(pets):
-    config = DataConfig(name="pets", valid="val")
-    for roles in ([], ["en"], ["en", "de"], ["en|fr"], ["fr|de"]):
-        check_data(config, roles)
-
-
 @pytest.mark.parametrize(
     ("told", "roles", "message"),
     [
@@ -125,12 +108,6 @@ def test_a_public_data_set_is_held_against_the_registry(pets):
 def test_what_a_data_set_does_not_have_is_named(pets, told, roles, message):
     config = DataConfig(**{"name": "pets", "valid": "val"} | told)
     assert refusal(check_data, config, roles) == (ConfigError, message)
-
-
-def test_every_split_is_looked_at(pets):
-    del pets["splits"]["val"]["files"]["de"]
-    message = "data.name: 'pets' has no file for 'de' in split 'val'; there are: en"
-    assert refusal(check_data, DataConfig(name="pets", valid="val"), ["de"]) == (ConfigError, message)
 
 
 @pytest.mark.parametrize(
@@ -185,17 +162,6 @@ def test_a_public_data_set_is_a_named_case_of_ones_own_files(pets, home):
         assert {role: (folder / f"{split}.{role}").read_bytes() for role in roles} == roles
 
 
-def test_paths_begin_at_the_projects_folder_or_at_the_root(home, tmp_path):
-    (tmp_path / "elsewhere").write_text("")
-    (home / "deep").mkdir()
-    config = own(home, ("a", "deep/b", str(tmp_path / "elsewhere")))
-    assert locate(config) == {
-        "train": {"examples": [home / "a"]},
-        "valid": {"examples": [home / "deep" / "b"]},
-        "test": {"examples": [tmp_path / "elsewhere"]},
-    }
-
-
 def test_paths_may_hold_variables_and_the_users_folder(home, tmp_path, monkeypatch):
     for name in ("x", "y", "z"):
         (tmp_path / name).write_text(name)
@@ -248,12 +214,6 @@ def test_a_file_that_is_not_there_is_named(home, path):
         assert refusal(call, config) == (DataError, message)
     many = LMData(name="mine", files={"train": ["a", path], "valid": ["a"], "test": ["a"]}, epoch_tokens=1)
     assert refusal(locate, many) == (DataError, message.replace("files.dev", "files.train"))
-
-
-def test_the_registry_says_how_many_examples_there_must_be(pets, home):
-    config = DataConfig(name="pets", valid="val")
-    assert [expected_count(config, split) for split in SPLITS] == [3, 1, 1]
-    assert [expected_count(own(home), split) for split in SPLITS] == [None] * 3
 
 
 # ---- names
@@ -311,14 +271,6 @@ def test_the_key_knows_which_file_plays_which_part(home):
     assert content_key(lists[0]) != content_key(lists[1])
 
 
-def test_a_pattern_that_finds_another_file_has_another_key(home):
-    (home / "s1").write_text("1")
-    config = LMData(name="mine", files=everywhere(["s*"]), epoch_tokens=1)
-    before = content_key(config)
-    (home / "s2").write_text("2")
-    assert content_key(config) != before
-
-
 def test_a_folder_is_named_by_all_that_decides(home):
     config = own(home)
     before = prepared_folder(config)
@@ -339,12 +291,6 @@ def test_a_folder_is_named_by_all_that_decides(home):
     found.add(prepared_folder(config))
     assert len(found) == len(changes) + 2
     assert prepared_folder(config.model_copy(update={"name": "other"})).name.startswith("other-")
-
-
-def test_every_task_has_a_folder_of_its_own(home):
-    """Equal settings of two tasks are two corpora."""
-    kinds = (TranslationData, SummarisationData, QAData)
-    assert len({prepared_folder(kind(name="toy")) for kind in kinds}) == len(kinds)
 
 
 # ---- preparing

@@ -61,15 +61,6 @@ def test_control_characters_are_passed_over_inside_and_between_words():
     ]  # fmt: skip
 
 
-def test_lower_case_changes_words_and_not_places():
-    text = "The End. A STRASSE in \u0130zmir."
-    plain, lower = tokenise_with_offsets(text), tokenise_with_offsets(text, lowercase=True)
-    assert plain.words == ["The", "End", ".", "A", "STRASSE", "in", "\u0130zmir", "."]
-    assert lower.words == ["the", "end", ".", "a", "strasse", "in", "i\u0307zmir", "."]
-    np.testing.assert_array_equal(plain.starts, lower.starts)
-    np.testing.assert_array_equal(plain.ends, lower.ends)
-
-
 @pytest.mark.parametrize("text", ["see DOTMULTI there", "DOTDOTMULTI", "fooDOTMULTI", "x\x00DOTMULTI"])
 def test_a_text_that_moses_rules_change_is_an_error(text):
     with pytest.raises(DataError, match=r"the text cannot be aligned to its words: expected '.*' next, found '.*DOT"):
@@ -150,12 +141,6 @@ def test_answers_inside_words_and_with_white_space():
     assert type(answer_to_tokens(tokens, Answer("six", 4))[2]) is bool
     with pytest.raises(DataError, match=r"the answer ' ' at character 16 has no word of the context in it"):
         answer_to_tokens(tokens, Answer(" ", 16))
-
-
-@pytest.mark.parametrize(("first", "last"), [(-1, 0), (1, 0), (0, 2), (2, 2)])
-def test_no_text_for_what_is_no_range(first, last):
-    with pytest.raises(ValueError, match=f"words {first} to {last} are no range of 2 words"):
-        tokens_to_text("two words", tokenise_with_offsets("two words"), first, last)
 
 
 # ---- the real files: how many gold answers come back exactly, and what this leaves to be reached

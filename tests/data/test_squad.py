@@ -130,15 +130,6 @@ def test_a_question_without_id_is_named_by_its_place(keys, value, reason):
     assert questions_from_json(content, "a.json", BadRecords(strict=False)) == [HEIGHT]
 
 
-@pytest.mark.parametrize(("context", "reason"), [("", 'empty "context"'), (..., 'no "context"'), (3, "wrong type")])
-def test_a_paragraph_without_context_costs_each_of_its_questions(context, reason):
-    with fails(f"a.json, question g1: {reason}"):
-        questions_from_json(changed(["context"], context), "a.json", BadRecords())
-    lenient = BadRecords(strict=False)
-    assert questions_from_json(changed(["context"], context), "a.json", lenient) == []
-    assert lenient.counts == {reason: 2}
-
-
 @pytest.mark.parametrize(
     ("article", "message"),
     [

@@ -135,19 +135,6 @@ def test_unknown_characters_are_unknown_pieces():
     assert encoding.encode_all([[], ["the"]]) == [[], ["the"]]
 
 
-def test_marks_of_moses_rules_come_back():
-    encoding = train([["a", "@-@", "b", "@", "a", "-@"]], 3)
-    for words in (["a", "@-@", "b"], ["@"], ["@-@", "@", "a@b"]):
-        assert join(encoding.encode(words)) == words
-
-
-def test_joining_is_of_anything():
-    assert join(["a@@", "b", "c"]) == ["ab", "c"]
-    assert join(["c", "a@@", "b@@"]) == ["c", "ab"]
-    assert join(["a@@", "<unk>", "b"]) == ["a<unk>", "b"]
-    assert join([]) == []
-
-
 def test_an_encoding_is_stored_and_read(tmp_path):
     encoding = train(TEXT, 25)
     encoding.save(tmp_path / "a.json")

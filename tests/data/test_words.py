@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import enter, untrained
+from small_runs import untrained
 
 from headdiv.core.errors import DataError
-from headdiv.data.config import SummarisationData
 from headdiv.data.readers.parallel import read_lines
 from headdiv.data.tokenization import words as module
 from headdiv.data.tokenization.torchtext06 import token_bleu, vocabulary_words
@@ -56,17 +55,6 @@ def test_text_comes_back_from_its_words(language, line):
     assert detokenize(tokenize(line, language), language) == line
 
 
-def test_lower_case_on_request():
-    assert tokenize("Der HUND Ä", "de", lowercase=True) == ["der", "hund", "ä"]
-    assert tokenize("Der HUND Ä", "de") == ["Der", "HUND", "Ä"]
-
-
-def test_dashes_may_stay():
-    assert tokenize("A well-known dog -- a T-Shirt.", "en", split_dashes=False) == (
-        ["A", "well-known", "dog", "--", "a", "T-Shirt", "."]
-    )
-
-
 def test_case_may_be_folded_behind_the_rules():
     """They go by case: a full stop before a capital ends a sentence."""
     line = "It Sat. Then Mr. Ä ran."
@@ -77,11 +65,6 @@ def test_case_may_be_folded_behind_the_rules():
     assert tokenize(line, "en", fold_late=True) == tokenize(line, "en")
 
 
-def test_empty_lines_have_no_words():
-    assert tokenize("  \n", "en") == []
-    assert detokenize([], "en") == ""
-
-
 LINES = ["A well-known dog.", "Rock & roll <b>", "", "  ", *(f"The {n}-th man's hat, isn't it?" for n in range(40))]
 
 
@@ -90,14 +73,6 @@ def test_many_lines_are_the_words_of_each(lowercase, monkeypatch):
     monkeypatch.setattr(module, "ProcessPoolExecutor", None)  # so few start no process
     assert tokenize_all(LINES, "en", lowercase) == [tokenize(line, "en", lowercase) for line in LINES]
     assert tokenize_all([], "en") == []
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="asks for the processors in another way")
-def test_one_processor_starts_no_others(monkeypatch):
-    monkeypatch.setattr(module, "PARALLEL", 1)
-    monkeypatch.setattr(module, "ProcessPoolExecutor", None)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    assert tokenize_all(LINES, "en") == [tokenize(line, "en") for line in LINES]
 
 
 def test_all_processors_find_what_one_finds(monkeypatch):
@@ -132,19 +107,6 @@ def test_words_may_be_found_by_spacy(language, line, words):
     assert tokenize(line, language, lowercase=True, tokenizer="spacy") == [word.lower() for word in words]
 
 
-def test_spacy_sees_case_before_it_is_folded():
-    line = "Mr. Smith saw Co. Ltd."
-    folded = [word.lower() for word in tokenize(line, "en", tokenizer="spacy")]
-    assert tokenize(line, "en", lowercase=True, tokenizer="spacy") == folded
-    assert tokenize(line, "en", lowercase=True, fold_late=True, tokenizer="spacy") == folded
-
-
-def test_many_lines_need_no_processes_for_spacy(monkeypatch):
-    monkeypatch.setattr(module, "PARALLEL", 1)
-    monkeypatch.setattr(module, "ProcessPoolExecutor", None)
-    assert tokenize_all(LINES, "en", tokenizer="spacy") == [tokenize(line, "en", tokenizer="spacy") for line in LINES]
-
-
 def test_a_language_that_spacy_does_not_know_is_named():
     with pytest.raises(DataError) as found:
         tokenize("a", "xyz", tokenizer="spacy")
@@ -171,14 +133,6 @@ def test_a_corpus_of_spacys_words_is_scored_in_them(project):
     assert told["bleu_tokens"]["signature"] == "torchtext 0.6.0 bleu_score, spaCy tokens, lower case, one reference"
 
 
-def test_documents_may_be_of_spacys_words_and_are_cut_in_them(tmp_path, monkeypatch):
-    enter(monkeypatch, tmp_path)
-    data = SummarisationData(name="toy", examples=20, held_out=4, tokenizer="spacy", document_words=7, min_frequency=1)
-    corpus = TASKS["summarisation"].load(data)
-    for (document, _), found in zip(corpus.valid.text, corpus.valid.pairs.source, strict=True):
-        assert found.tolist() == corpus.source.encode(tokenize(document, "en", tokenizer="spacy")[:7]).tolist()
-
-
 @pytest.mark.skipif("HEADDIV_MIRROR" not in os.environ, reason="HEADDIV_MIRROR does not name the real data")
 @pytest.mark.parametrize(("language", "size"), [("en", 9797), ("de", 18669)])
 def test_multi30k_has_the_vocabularies_that_the_homeostasis_paper_counts_with(language, size):
@@ -194,12 +148,6 @@ SENTENCES = [["b", "a", "b"], ["c", "b", "a"], ["d", "<unk>", "</s>"]]
 
 def literal_words(counts, least):
     return [*SPECIALS, *sorted((w for w, n in counts.items() if n >= least), key=lambda w: (-counts[w], w))]
-
-
-def test_specials_stand_first_and_words_by_frequency_then_spelling():
-    assert Vocabulary.build(SENTENCES, 1).words == [*SPECIALS, "b", "a", "c", "d"]
-    assert Vocabulary.build(SENTENCES, 2).words == [*SPECIALS, "b", "a"]
-    assert len(Vocabulary.build(SENTENCES, 4)) == 4
 
 
 @given(counts=st.dictionaries(st.text("abcdé", min_size=1, max_size=3), st.integers(1, 5)), least=st.integers(1, 6))
@@ -219,12 +167,6 @@ def test_indices_of_words_and_words_of_indices():
     assert vocabulary.decode([BEGIN, 4]) == ["<s>", "b"]
     assert vocabulary.decode([]) == []
     assert vocabulary.encode([]).shape == (0,)
-
-
-@given(words=st.lists(st.sampled_from(["a", "b"])))
-def test_known_words_come_back(words):
-    vocabulary = Vocabulary.build(SENTENCES, 2)
-    assert vocabulary.decode(vocabulary.encode(words).tolist()) == words
 
 
 # ---- BLEU
@@ -248,20 +190,6 @@ def literal_bleu(hypotheses, references):
         logs += math.log(matched / sum(grams(h, n).total() for h in hypotheses)) / 4
     h, r = (sum(map(len, side)) for side in (hypotheses, references))
     return 100 * math.exp(logs + min(0.0, 1 - r / h))
-
-
-def test_bleu_of_a_perfect_match_is_one_hundred():
-    lines = [split("a small dog runs fast"), split("the end is near")]
-    assert token_bleu(lines, lines) == pytest.approx(100)
-
-
-def test_bleu_of_a_known_case():
-    hypotheses, references = [split("the cat sat on the mat")], [split("the cat sat on a mat")]
-    # precisions 5/6, 3/5, 2/4, 1/3; no brevity penalty
-    assert token_bleu(hypotheses, references) == pytest.approx(100 * (5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25)
-    short = [split("the cat sat on")]
-    assert token_bleu(short, references) == pytest.approx(100 * math.exp(1 - 6 / 4))
-    assert token_bleu([split("no such words here")], references) == 0
 
 
 words_of = st.lists(st.sampled_from("abc"), min_size=4, max_size=12)
