@@ -1,4 +1,4 @@
-"""One process or many: what the ranks of a `torchrun` share. With one process everything here does nothing."""
+"""Training in several processes (ranks) started by `torchrun`; with one process everything here does nothing."""
 
 from __future__ import annotations
 
@@ -41,64 +41,63 @@ def world() -> int:
 
 
 def rank() -> int:
-    """Which of them this is, from 0."""
+    """This process's rank, from 0."""
     return distributed.get_rank() if distributed.is_initialized() else 0
 
 
 def is_first() -> bool:
-    """Whether this rank writes files and speaks."""
+    """Whether this is the rank that writes files and prints."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 def total(values: Tensor) -> Tensor:
-    """Sum over the ranks, with a gradient: what each rank's value adds to any rank's loss."""
+    """Sum over the ranks; gradients are summed over the ranks as well, since every loss depends on every value."""
     return _Total.apply(values) if world() > 1 else values
 
 
 class _Total(torch.autograd.Function):
-    """Every rank's loss depends on every rank's values, so that gradients are summed as well."""
-
     @staticmethod
     def forward(ctx: Any, values: Tensor) -> Tensor:
-        summed = values.clone()
-        distributed.all_reduce(summed)
-        return summed
+        return _reduced(values.clone())
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
-        summed = grad.clone()
-        distributed.all_reduce(summed)
-        return summed
+        return _reduced(grad.clone())
+
+
+def _reduced(values: Tensor) -> Tensor:
+    distributed.all_reduce(values)
+    return values
 
 
 def total_numbers(*values: float) -> list[float]:
     """Sums over the ranks, in float64."""
     if world() == 1:
         return list(values)
-    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
-    summed = torch.tensor(values, dtype=torch.float64, device=device)
-    distributed.all_reduce(summed)
-    return summed.tolist()
+    return _reduced(torch.tensor(values, dtype=torch.float64, device=_device())).tolist()
 
 
 def gathered(values: Tensor) -> Tensor:
     """(…) of each rank -> (ranks, …)."""
     if world() == 1:
         return values[None]
-    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
-    parts = [torch.empty_like(values, device=device) for _ in range(world())]
-    distributed.all_gather(parts, values.to(device))
+    parts = [torch.empty_like(values, device=_device()) for _ in range(world())]
+    distributed.all_gather(parts, values.to(_device()))
     return torch.stack(parts).to(values.device)
 
 
+def _device() -> str:
+    return "cuda" if distributed.get_backend() == "nccl" else "cpu"
+
+
 def wait() -> None:
-    """Until every rank is here."""
+    """Block until every rank has called this."""
     if world() > 1:
         distributed.barrier()
 
 
 def agreed(yes: bool) -> bool:
-    """Whether the first rank says so: clocks differ, and what all do together they must do at the same step."""
+    """The first rank's value on every rank: clocks differ, and all must save at the same step."""
     if world() == 1:
         return yes
     return total_numbers(float(yes and rank() == 0))[0] > 0

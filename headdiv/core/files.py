@@ -81,12 +81,12 @@ def checksum(path: Path | str, algorithm: str = "sha256") -> str:
 
 
 def canonical_json(value: Any) -> str:
-    """The one spelling of a JSON value: sorted keys, no spaces. Hashes are taken of this."""
+    """A JSON value as text in canonical form: sorted keys, no spaces. Hashes are taken of this."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def short_hash(value: Any) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 of a JSON value's canonical spelling."""
+    """The first 16 hexadecimal digits of the SHA-256 of a JSON value's canonical form."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
 
 

@@ -1,4 +1,4 @@
-"""How work in progress is shown: a bar where a person watches, plain lines in a log."""
+"""How work in progress is shown: a bar on a terminal or in a notebook, plain lines in a log."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from contextlib import contextmanager
 
 from tqdm.auto import tqdm
 
+from headdiv.core.distributed import is_first
+
 PLAIN = "HEADDIV_PROGRESS"  # set to "plain" where output goes to a log although it looks like a notebook
 
 
-def watched() -> bool:
-    """Whether somebody looks on: a terminal, or a notebook that is not being executed in a pipeline."""
-    if os.environ.get(PLAIN) == "plain" or os.environ.get("RANK", "0") != "0":  # of several, the first one speaks
+def interactive() -> bool:
+    """Whether the output is a terminal, or a notebook that is not being executed in a pipeline."""
+    if os.environ.get(PLAIN) == "plain" or not is_first():
         return False
     return "ipykernel" in sys.modules or sys.stderr.isatty()
 
 
 @contextmanager
 def bar(total: int, what: str, done: int = 0) -> Iterator[Callable[[str], None]]:
-    """Yield a function that advances the bar by one and sets the text behind it."""
-    with tqdm(total=total, desc=what, initial=done, leave=False, disable=not watched()) as shown:
+    """Yield a function that advances the bar by one and sets the text after it."""
+    with tqdm(total=total, desc=what, initial=done, leave=False, disable=not interactive()) as shown:
 
         def advance(text: str) -> None:
             shown.set_postfix_str(text, refresh=False)

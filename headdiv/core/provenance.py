@@ -1,4 +1,4 @@
-"""What a number was made with: versions, commit, machine, memory."""
+"""Provenance of a number: versions, commit, machine, memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PACKAGES = (
 
 
 def provenance(threads: int, device: torch.device) -> dict[str, Any]:
-    """Versions, git commit and hardware, as JSON."""
+    """Versions, git commit, processor or GPU and threads, as JSON."""
     return {
         "commit": commit(),
         "python": platform.python_version(),
@@ -50,12 +50,11 @@ def commit() -> str | None:
 
 def _git(*arguments: str) -> str | None:
     try:
-        told = subprocess.run(
-            ["git", *arguments], cwd=paths.home(), capture_output=True, text=True, timeout=10, check=True
-        )
+        command = ["git", *arguments]
+        answer = subprocess.run(command, cwd=paths.home(), capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return told.stdout.strip()
+    return answer.stdout.strip()
 
 
 def cpu_name() -> str:
@@ -68,7 +67,7 @@ def cpu_name() -> str:
 
 
 def peak_memory_mib(device: torch.device) -> float:
-    """Most memory held so far, in MiB: of the GPU's allocator, or of this process."""
+    """Peak memory in MiB: of the GPU's allocator, or of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB on Linux, bytes on macOS

@@ -49,7 +49,7 @@ def explore(profile: str, view: View | Markdown | None = None) -> Explorer | Mar
     view = look_at(profile) if view is None else view
     if isinstance(view, Markdown):
         return view
-    return Explorer(profile, view) if progress.watched() else Markdown(ASIDE)
+    return Explorer(profile, view) if progress.interactive() else Markdown(ASIDE)
 
 
 class Explorer(ipywidgets.VBox):

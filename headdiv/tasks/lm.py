@@ -50,8 +50,8 @@ class TimingConfig(Settings):
     new_tokens: int = Field(64, ge=1, description="tokens written and timed")
 
 
-class StreamFeed:
-    """Batches of windows from a stream; of each batch a rank takes the windows ``[rank::world]``."""
+class StreamFeed(Feed):
+    """Batches of windows from a stream; with several ranks each takes the windows ``[rank::world_size]``."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class StreamFeed:
             raise ConfigError(
                 f"train.tokens_per_batch: a batch has {windows} windows, too few for {distributed.world()} ranks"
             )
-        self.stream, self.windows, self._batches, self.make, self.done = stream, windows, batches, make, 0
+        self.stream, self.windows, self._batches, self.make = stream, windows, batches, make
 
     def batches(self, epoch: int) -> int:
         """See `Feed`."""

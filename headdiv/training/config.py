@@ -12,7 +12,7 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 class TrainerConfig(Settings):
-    """What `headdiv.Trainer` can be told: epochs, optimiser, schedule and precision."""
+    """Settings of `headdiv.Trainer`: epochs, optimiser, schedule and precision."""
 
     epochs: int = Field(30, ge=1)
     optimiser: dict[str, Any] | None = Field(

@@ -3,36 +3,45 @@
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 
 from headdiv.core import distributed
 from headdiv.core.errors import TrainingError
 
+Batches = Iterable[Any] | Callable[[int], Iterable[Any]]  # or a function of the epoch, counted from 0
 
-@runtime_checkable
-class Feed(Protocol):
+
+class Feed(ABC):
     """The training batches in their order, with a position that can be stored and restored."""
 
+    done = 0  # batches of the running epoch that were handed out
+
+    @abstractmethod
     def batches(self, epoch: int) -> int:
         """Number of batches of an epoch, counted from 0."""
 
+    @abstractmethod
     def epoch(self, number: int) -> Iterator[Any]:
         """The batches of an epoch that are still to come."""
 
     def state(self) -> dict[str, Any]:
         """The position after the last batch that was handed out, as JSON."""
+        return {"done": self.done}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a position."""
+        self.done = state["done"]
 
     def report(self) -> dict[str, Any]:
         """Facts about what was read that are worth recording, as JSON."""
+        return {}
 
 
-class PlannedFeed:
+class PlannedFeed(Feed):
     """Batches of a corpus in memory, by plans of example numbers.
 
     With several ranks each takes the examples ``[rank::world_size]`` of every batch, which may leave it an empty share.
@@ -43,7 +52,7 @@ class PlannedFeed:
     """
 
     def __init__(self, plan: Callable[[int], list[list[int]]], make: Callable[[list[int]], Any]) -> None:
-        self.plan, self.make, self.done = plan, make, 0
+        self.plan, self.make = plan, make
 
     def batches(self, epoch: int) -> int:
         """See `Feed`."""
@@ -56,50 +65,30 @@ class PlannedFeed:
             yield self.make(numbers[distributed.rank() :: distributed.world()])
         self.done = 0
 
-    def state(self) -> dict[str, Any]:
-        """See `Feed`."""
-        return {"done": self.done}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """See `Feed`."""
-        self.done = state["done"]
-
-    def report(self) -> dict[str, Any]:
-        """See `Feed`."""
-        return {}
-
-
-class IterableFeed:
-    """A list, a `torch.utils.data.DataLoader` or another iterable, iterated again in every epoch.
+class IterableFeed(Feed):
+    """A list, a `torch.utils.data.DataLoader` or another iterable with a length, iterated again in every epoch.
 
     Going on within an epoch iterates from its start, with torch's generator as it was then, and skips the batches that
     are done: exact if the order is fixed or drawn from torch's generator or the iterable's own ``generator``.
     With several ranks each iterates over its own share, as with `torch.utils.data.DistributedSampler`.
-
-    Args:
-        batches: the iterable, or a function of the epoch (from 0) that returns it; it must have a length.
     """
 
-    def __init__(self, batches: Iterable[Any] | Callable[[int], Iterable[Any]]) -> None:
+    def __init__(self, batches: Batches) -> None:
         self.source = batches if callable(batches) else lambda epoch: batches
         own = getattr(batches, "generator", None)
         self.generators = [torch.default_generator, *([own] if isinstance(own, torch.Generator) else [])]
-        self.done, self.start = 0, list[torch.Tensor]()  # the generators' states when the epoch began
+        self.start: list[torch.Tensor] = []  # the generators' states when the epoch began
 
     def batches(self, epoch: int) -> int:
-        """See `Feed`.
-
-        Raises:
-            TrainingError: the iterable has no length.
-        """
+        """See `Feed`; raises TrainingError where the iterable has no length."""
         with torch.random.fork_rng(devices=[]):  # counting draws nothing
             found = self.source(epoch)
         try:
             return len(found)
         except TypeError:
-            raise TrainingError(
-                f"batches: {type(found).__name__} has no length; expected a list or a DataLoader"
-            ) from None
+            name = type(found).__name__
+            raise TrainingError(f"batches: {name} has no length; expected a list or a DataLoader") from None
 
     def epoch(self, number: int) -> Iterator[Any]:
         """See `Feed`."""
@@ -127,7 +116,3 @@ class IterableFeed:
         """See `Feed`."""
         self.done = state["done"]
         self.start = [torch.tensor(list(bytes.fromhex(one)), dtype=torch.uint8) for one in state["start"]]
-
-    def report(self) -> dict[str, Any]:
-        """See `Feed`."""
-        return {}

@@ -18,7 +18,7 @@ from headdiv.methods.base import Method
 from headdiv.nn.attention import HeadRecord, record_heads
 from headdiv.nn.losses import Losses
 from headdiv.training.config import TrainerConfig
-from headdiv.training.optimiser import make_optimiser
+from headdiv.training.optimiser import OPTIMISERS
 
 # Called with the model (wrapped, with several ranks) and a batch. A tensor holds the loss of each prediction
 # (``reduction="none"``), or is a scalar: their mean.
@@ -42,21 +42,15 @@ class StepSums:
 
 
 class Learner:
-    """A model with its loss, its optimiser, and its method's share in the training.
-
-    Args:
-        model: in training.
-        loss: of a batch, see `Loss`.
-        method: what acts on the gradient, the loss and the parameters.
-        config: optimiser, schedule, clipping, precision.
-    """
+    """A model with its loss, its optimiser, and its method's share in the training."""
 
     def __init__(self, model: nn.Module, loss: Loss, method: Method, config: TrainerConfig) -> None:
         self.model, self.loss, self.method, self.config = model, loss, method, config
         self.own, self.required = method.own_parameters(model), method.required_records()
         own = {id(parameter) for parameter in self.own}
         self.parameters = [p for p in model.parameters() if p.requires_grad and id(p) not in own]
-        self.optimiser = make_optimiser(self.parameters, *config.optimiser_options(), config.learning_rate)
+        name, options = config.optimiser_options()
+        self.optimiser = OPTIMISERS[name](self.parameters, lr=config.learning_rate, **options)
         self.device = self.parameters[0].device
         # Adds up the ranks' gradients while the backward pass goes on.
         self.forward = DistributedDataParallel(model) if distributed.world() > 1 else model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from headdiv.core.settings import Settings, check
 from headdiv.methods.base import EpochEnd, Method, Observed
 from headdiv.training import checkpoints
 from headdiv.training.config import TrainerConfig
-from headdiv.training.feeds import Feed, IterableFeed
+from headdiv.training.feeds import Batches, Feed, IterableFeed
 from headdiv.training.learner import Learner, Loss, StepSums, must_be_finite
 
 CurvePoint = dict[str, Any]  # of one epoch: "epoch", "steps", "training_loss", …, "method": what its hook returned
@@ -34,11 +34,6 @@ class TrainerState:
     tokens: int = 0  # that went through the decoder; 0 where the loss is a plain tensor
     feed: dict[str, Any] = field(default_factory=dict)  # position among the batches
 
-    @classmethod
-    def of(cls, stored: dict[str, Any]) -> TrainerState:
-        """The state that a checkpoint holds."""
-        return cls(**stored | {"epoch": StepSums(**stored["epoch"])})
-
 
 class Trainer:
     """Trains a model with a method of headdiv: no task, profile or paper is needed.
@@ -46,8 +41,8 @@ class Trainer:
     Args:
         model: on the device where it is to be trained; a method acts on the attention modules in it that the method
             built (`headdiv.MultiheadAttention`).
-        batches: a list, data loader or other iterable with a length, iterated again in every epoch; a function of the
-            epoch (from 0) that returns one; or a `Feed`.
+        batches: a list, data loader or other iterable with a length, iterated again in every epoch, or a function of
+            the epoch (from 0) that returns one, see `IterableFeed`; or a `Feed`.
         loss: called with the model and a batch (tensors moved to the model's device); returns the loss of each
             prediction as a tensor (``reduction="none"``), a scalar for their mean, or `Losses`.
         method: `headdiv.make_method`; None trains without one.
@@ -68,7 +63,7 @@ class Trainer:
     def __init__(
         self,
         model: nn.Module,
-        batches: Feed | Iterable[Any] | Callable[[int], Iterable[Any]],
+        batches: Batches | Feed,
         loss: Loss,
         *,
         method: Method | None = None,
@@ -141,19 +136,18 @@ class Trainer:
         with torch.no_grad():
             scores = dict(self.validate(self.model)) if self.validate else {}
         for key, value in scores.items():
-            must_be_finite(_words(key), value, state.step)
+            must_be_finite(key.replace("_", " "), value, state.step)
         point |= scores
         if number + 1 < self.config.epochs and (done := self._between_epochs(number + 1)):
             point["method"] = done
         state.curve.append(point)
         state.epoch = StepSums()
         if distributed.is_first():
-            measured = "".join(f", {_words(key)} {value:.4f}" for key, value in scores.items())
+            measured = "".join(f", {key.replace('_', ' ')} {value:.4f}" for key, value in scores.items())
             speed = f"{state.tokens / state.seconds:,.0f} tokens/s" if state.tokens else f"{state.seconds:.1f} s"
             progress.say(f"{self.name} {name}: training loss {point['training_loss']:.4f}{measured}, {speed}")
 
     def _between_epochs(self, epoch: int) -> dict[str, Any]:
-        """What the method does between two epochs, if it does anything; ``epoch``: number of the one that is over."""
         end = EpochEnd(
             self.model,
             self.learner.optimiser,
@@ -175,14 +169,14 @@ class Trainer:
             return
         stored = checkpoints.restore(self.folder, self.model, self.learner.optimiser, self.learner.device)
         if stored:
-            self.state = TrainerState.of(stored)
+            self.state = TrainerState(**stored | {"epoch": StepSums(**stored["epoch"])})
             self.feed.restore(self.state.feed)
             if distributed.is_first():
                 progress.say(f"{self.name}: going on from step {self.state.step}")
 
 
 def on_device(batch: Any, device: torch.device) -> Any:
-    """The batch with whatever in it has a ``to`` on the device; lists, tuples and mappings are looked into."""
+    """The batch with whatever in it has a ``to`` on the device; lists, tuples and mappings too."""
     if hasattr(batch, "to"):
         return batch.to(device)
     if isinstance(batch, Mapping):
@@ -195,7 +189,3 @@ def on_device(batch: Any, device: torch.device) -> Any:
 
 def _nothing_to_observe() -> Iterator[Observed]:
     raise TrainingError("the method chooses heads by what they do; expected the argument 'observe'")
-
-
-def _words(key: str) -> str:
-    return key.replace("_", " ")
