@@ -48,7 +48,7 @@ def test_the_profile_of_these_tests_is_right(project):
         (
             "title: test",
             "title: test\ncolour: red",
-            "p.yaml, line 2: colour: unknown key; known here: experiments, seeds, threads, title",
+            "p.yaml, line 2: colour: unknown key; known here: experiments, gpu, plugins, seeds, threads, title",
         ),
         ("epochs", "epoch", f"p.yaml, line 10: {HERE}.train.epoch: unknown key; did you mean 'epochs'?"),
         (
