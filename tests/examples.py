@@ -34,7 +34,7 @@ def combined(*methods):
 EXAMPLES = {
     "baseline": [{"name": "baseline"}],
     "deacon": [told(name, gha_steps=5) for name in ARCHITECTURES],
-    "rotation": [{"name": "rotation", "plan": "cross layer 1, heads 1 with 2, epochs 2"}],
+    "rotation": [{"name": "rotation", "plan": [{"kind": "cross", "layers": [1, 1], "heads": [[1, 2]], "epochs": [2]}]}],
     "dynamic-rotation": [{"name": "dynamic-rotation", "choice": "hard", "swaps": 1, "every": 1}],
     "mixing": [{"name": "mixing", "start": 0.0}],
     "disagreement": [{"name": "disagreement", "term": term} for term in PLACES],

@@ -2,12 +2,12 @@
 
 import torch
 
-from headdiv.methods.base import Observed
+from headdiv.analysis.similarity import Observed
 from headdiv.nn.attention import record_heads
 from headdiv.nn.batching import make_batch
 from headdiv.tasks import TASKS
 
-MARKS = TASKS["translation"].special_tokens
+SPECIAL_TOKENS = TASKS["translation"].special_tokens
 
 
 def observe(model, pairs, batches, window=48):
@@ -16,4 +16,4 @@ def observe(model, pairs, batches, window=48):
         batch = make_batch(pairs, numbers, window=window)
         with torch.no_grad(), record_heads(model) as records:
             model(batch)
-        yield Observed(records, MARKS(batch))
+        yield Observed(records, SPECIAL_TOKENS(batch))

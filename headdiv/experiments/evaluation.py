@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from headdiv.analysis.measures import averages, by_place, compare_heads
+from headdiv.analysis.similarity import averages, by_place, compare_heads
 from headdiv.core import paths
 from headdiv.core.provenance import commit
 from headdiv.experiments.results import FORMAT
@@ -74,7 +74,7 @@ def head_measures(run: Run) -> pd.DataFrame:
     """Measures of the heads on the validation split by place ("encoder 1"), one number each.
 
     Means over the heads of a module (confidence, entropy) and over its pairs of different heads (cosine, l2,
-    correlation, cka, js; NaN where there is one head): see `headdiv.analysis.measures.Compared`.
+    correlation, cka, js; NaN where there is one head): see `headdiv.analysis.similarity.Compared`.
     """
     task = TASKS[run.config.kind]
     found = compare_heads(observed_heads(task, run.model, run.corpus, "valid", run.config, run.device))

@@ -1,44 +1,51 @@
-"""What a method may change in a model and in its training; every hook is neutral by default.
+"""What a method may change in a model and in its training, and how to add one.
 
-A method that builds attention modules of a class of its own derives that class from
-`headdiv.nn.attention.AttentionModule`, which says what a module must offer.
+A method is a class after `Method` with its ``Options``. Hooks are neutral by default; override those that it needs.
+
+    the model       `output_stage`, `before_output` or, for an attention module of its own, `attention`; `block_output`
+    the loss        `required_records` and `aux_loss`
+    the update      `own_parameters`, `frozen_parameters`, `after_backward`
+    the schedule    `after_epoch`
+    the results     `artifacts`, `observed_artifacts`
+    combinations    `makes`, `conflict`, `repeatable`
+    configuration   `Options`, `check`, `stored`
+
+An attention module of its own derives from `headdiv.nn.attention.AttentionModule`, which says what it must offer; then
+it runs in every task's model and in the drop-in, and its heads are measured and masked. A module with a method
+``initialise(generator)`` fills its own parameters; ordinary layers are initialised from the seed and their names.
+
+A method of headdiv is one file here and a line in `headdiv.methods.registry`; one from elsewhere calls
+`headdiv.register`. `tests/own_method.py` is an example.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from headdiv.core.settings import Settings
-from headdiv.nn.attention import AttentionSpec, BlockSpec, HeadRecord, MultiHeadAttention
+from headdiv.analysis.similarity import Observed
+from headdiv.core.errors import TrainingError
+from headdiv.core.settings import Settings, Source, mistake
+from headdiv.nn.attention import KINDS, AttentionModule, AttentionSpec, BlockSpec, HeadRecord, Kind, MultiHeadAttention
 from headdiv.nn.config import Sizes
 
 RequiredRecords = Literal["nothing", "heads", "weights"]
-DecodeToken = Callable[[str, int], str]  # kind of attention and index of a word -> what to print
-
-
-@dataclass(frozen=True)
-class Observed:
-    """What the heads did with one batch: their records, which rows are marks instead of words, and the words."""
-
-    records: list[HeadRecord]
-    special_tokens: dict[
-        str, tuple[Tensor, Tensor]
-    ]  # by kind of attention: (T,) queries and (T',) keys, True where a mark
-    words: dict[str, Tensor] = field(default_factory=dict)  # by kind: (T,) index of the word each query stands for
+DecodeToken = Callable[[str, int], str]  # kind of attention and index of a word -> text
+AttentionHook = Literal["before_output", "output_stage", "attention"]
+HOOKS: tuple[AttentionHook, ...] = ("before_output", "output_stage", "attention")
 
 
 @dataclass(frozen=True)
 class EpochEnd:
-    """What a method is shown between two epochs."""
+    """What a method is given between two epochs."""
 
     model: nn.Module
     optimiser: torch.optim.Optimizer
-    epoch: int  # that is over, from 1
+    epoch: int  # the one that has ended, from 1
     epochs: int
     seed: int
     history: list[dict[str, Any]]  # what `after_epoch` returned after the earlier epochs
@@ -46,29 +53,88 @@ class EpochEnd:
 
 
 class Method:
-    """The plain Transformer. A method overrides what it needs; one object lives as long as its model."""
+    """The plain Transformer. A method overrides what it needs; one object belongs to one model."""
 
     class Options(Settings):
         """The method's own keys in a configuration, beside its name."""
 
+    repeatable: ClassVar[bool] = False  # whether a combination may list it twice, with different options
+    swaps_heads: ClassVar[bool] = False  # whether heads change places in training
+    shares_values: ClassVar[bool] = False  # whether all heads of a module have the same values
+    has_components: ClassVar[bool] = False  # whether its models have PCA layers, whose components can be shown
+
     def __init__(self, options: Settings) -> None:
         self.options = options
 
+    # ---- configuration
+
     @classmethod
     def check(cls, options: Settings, model: Sizes) -> tuple[str, str] | None:
-        """What is wrong with these options for a model of these sizes (key and sentence), or None."""
+        """What is wrong with these options for a model of these sizes (key, with dots, and sentence), or None."""
         return None
 
-    def attention(self, spec: AttentionSpec) -> nn.Module:
-        """The attention module to put at the place that ``spec`` describes."""
-        return MultiHeadAttention(spec)
+    @classmethod
+    def complete(
+        cls, options: Settings, model: Sizes, at: tuple[str | int, ...] = (), source: Source | None = None
+    ) -> dict[str, Any]:
+        """All options as plain data, checked against the model's sizes.
+
+        Raises:
+            ConfigError: what `check` finds.
+        """
+        if problem := cls.check(options, model):
+            key, what = problem
+            keys = (int(part) if part.isdigit() else part for part in key.split("."))
+            raise mistake((*at, *keys), what, source)
+        return options.model_dump(mode="json")
+
+    @classmethod
+    def stored(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """Complete options as results keep them, of which a run's hash is taken."""
+        return options
+
+    # ---- combinations
+
+    def makes(self, kind: Kind) -> set[AttentionHook]:
+        """Which hooks change attention modules of this kind; two methods with one hook cannot be combined.
+
+        By default those that the class overrides, for the kinds in its option ``kinds`` (all where it has none).
+        """
+        if kind not in getattr(self.options, "kinds", KINDS):
+            return set()
+        return {hook for hook in HOOKS if getattr(type(self), hook) is not getattr(Method, hook)}
+
+    def conflict(self, other: Method, name: str, others_name: str) -> str | None:
+        """Why this method cannot be combined with ``other``, as a sentence with both names; None if it can."""
+        return None
+
+    # ---- the model
+
+    def attention(self, spec: AttentionSpec) -> AttentionModule:
+        """The attention module for the position that ``spec`` describes."""
+        made = self.makes(spec.kind)
+        return MultiHeadAttention(
+            spec,
+            self.output_stage(spec) if "output_stage" in made else None,
+            self.before_output(spec) if "before_output" in made else None,
+        )
+
+    def output_stage(self, spec: AttentionSpec) -> nn.Module | None:
+        """What makes one output of the heads, (T, H·K) -> (T, D), in place of W^O; None: W^O."""
+        return None
+
+    def before_output(self, spec: AttentionSpec) -> nn.Module | None:
+        """What the heads go through in front of the output stage, (T, H·K) -> (T, H·K); None: nothing."""
+        return None
 
     def block_output(self, spec: BlockSpec) -> nn.Module:
         """What the output of the layer that ``spec`` describes goes through: (rows, D) -> (rows, D)."""
         return nn.Identity()
 
+    # ---- the loss
+
     def required_records(self) -> RequiredRecords:
-        """What `aux_loss` is to be shown of the heads; "weights": values and outputs too."""
+        """What `aux_loss` needs of the head records; "weights": values and outputs too."""
         return "nothing"
 
     def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
@@ -85,16 +151,27 @@ class Method:
         """
         return None
 
+    # ---- the update
+
     def own_parameters(self, model: nn.Module) -> list[nn.Parameter]:
         """Parameters that the method trains itself; clipping and the optimiser leave them alone."""
         return []
+
+    def frozen_parameters(self, model: nn.Module, progress: float) -> list[nn.Parameter]:
+        """Parameters that this step leaves as they are: they get no gradient."""
+        return []
+
+    def after_backward(self, model: nn.Module, progress: float) -> None:
+        """Called with all gradients in place, before the optimiser's step; ``progress`` from 0 to 1."""
+
+    # ---- between epochs, and results
 
     def after_epoch(self, end: EpochEnd) -> dict[str, Any]:
         """Called between two epochs, after validation; what it returns (JSON) is kept with the epoch's results."""
         return {}
 
     def artifacts(self, model: nn.Module) -> dict[str, Any]:
-        """What of the trained model's parameters the results keep (JSON), by name."""
+        """What the results keep (JSON) of the trained model's parameters, by name."""
         return {}
 
     def observed_artifacts(
@@ -105,18 +182,31 @@ class Method:
         Args:
             observed: the validation split, without attention weights; the model runs only as far as it is read.
             vocabulary: above every word index of any kind.
-            decode_token: how a word is printed.
+            decode_token: text of a word.
         """
         return {}
 
-    def frozen_parameters(self, model: nn.Module, progress: float) -> list[nn.Parameter]:
-        """Parameters that this step is to leave as they are: without a gradient, clipping and optimiser pass them."""
-        return []
 
-    def after_backward(self, model: nn.Module, progress: float) -> None:
-        """Called with all gradients in place, before the optimiser's step.
+class HasSpec(Protocol):
+    """A record or a module: something that knows which attention of the model it belongs to."""
 
-        Args:
-            model: the model in training.
-            progress: share of the training that is done, from 0 to 1.
-        """
+    @property
+    def spec(self) -> AttentionSpec:
+        """Of that attention."""
+
+
+Some = TypeVar("Some", bound=HasSpec)
+
+
+def of_kinds(found: Iterable[Some], kinds: tuple[Kind, ...]) -> list[Some]:
+    """The records or modules of attention of these kinds.
+
+    Raises:
+        TrainingError: there are none.
+    """
+    found = list(found)
+    chosen = [one for one in found if one.spec.kind in kinds]
+    if not chosen:
+        has = " and ".join(kind for kind in KINDS if kind in {one.spec.kind for one in found})
+        raise TrainingError(f"method.kinds: the model has no {' or '.join(kinds)} attention, only {has}")
+    return chosen

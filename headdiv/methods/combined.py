@@ -3,48 +3,40 @@
     {name: combined, methods: [{name: deacon, architecture: direct, m: 8}, {name: disagreement, term: output}]}
 
 Losses add up, and what methods do after a step or an epoch is done in the order in which they are listed. Inside an
-attention module there are two places: in front of the output stage, where homeostasis inhibits units of the heads, and
-the output stage itself, which DEACON or mixing builds. One method can have each place of each kind of attention, so
-winners are taken of the heads before they are mixed, whatever the order of the list. Mixture of attention heads builds
-the whole module and leaves no place to others. Block outputs go through one method's part after the other's.
+attention module there are two positions: in front of the output stage, where homeostasis inhibits units of the heads,
+and the output stage itself, which DEACON or mixing builds. One method can have each position of each kind of attention,
+so winners are taken of the heads before they are mixed, whatever the order of the list. Mixture of attention heads
+builds the whole module and leaves no position to others. Block outputs go through one method's part after the other's.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, get_args
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from headdiv.core.settings import Settings, mistake
-from headdiv.methods.base import DecodeToken, EpochEnd, Method, Observed, RequiredRecords
-from headdiv.methods.disagreement import ALL_KINDS, Disagreement
-from headdiv.methods.dpp import Dpp
-from headdiv.methods.homeostasis import InhibitedOutput
-from headdiv.methods.moa import Moa
-from headdiv.methods.rotation import DynamicRotation, Rotation
-from headdiv.nn.attention import AttentionSpec, BlockSpec, HeadRecord, MultiHeadAttention
+from headdiv.analysis.similarity import Observed
+from headdiv.core.settings import Settings, Source, mistake
+from headdiv.methods.base import DecodeToken, EpochEnd, Method, RequiredRecords
+from headdiv.methods.registry import METHODS, check_method, make_method, stored_method
+from headdiv.nn.attention import KINDS, AttentionModule, AttentionSpec, BlockSpec, HeadRecord, Kind
 from headdiv.nn.config import Sizes
-
-Role = Literal["nothing", "front", "output", "whole"]  # what of an attention module a method makes
-Roles = dict[str, Role]  # by kind of attention
-Told = TypeVar("Told")
-
-LOSSES = (Disagreement, Dpp)  # these can stand twice, with different terms
-MOVERS = (Rotation, DynamicRotation)
 
 
 class Combined(Method):
     """The methods of a list, together.
 
     Args:
-        options: the list as it was told.
-        parts: its methods, by the names of `part_names`.
+        options: the list.
+        parts: its methods by name; made from the options where left out.
+
+    Raises:
+        ConfigError: two of them do not go together.
     """
 
     class Options(Settings):
@@ -56,27 +48,55 @@ class Combined(Method):
 
     options: Options
 
-    def __init__(self, options: Settings, parts: Mapping[str, Method]) -> None:
+    def __init__(self, options: Settings, parts: Mapping[str, Method] | None = None) -> None:
         super().__init__(options)
-        self.parts = dict(parts)
-        for place, what in _pairs(self.parts, _clash):
-            raise mistake(("method", "methods", place), what)
+        self.parts = _parts(options.methods) if parts is None else dict(parts)
+        _refuse_conflicts(self.parts, ("method", "methods"))
 
-    def attention(self, spec: AttentionSpec) -> nn.Module:
-        """The module of the method that builds its output stage, with what another puts in front of it.
+    @classmethod
+    def complete(
+        cls, options: Settings, model: Sizes, at: tuple[str | int, ...] = (), source: Source | None = None
+    ) -> dict[str, Any]:
+        """The methods of the list, each complete.
 
         Raises:
-            ConfigError: two methods want the same place; `conflict` finds that for a whole model.
+            ConfigError: one of them is wrong, or does not go with an earlier one.
         """
-        modules = {name: part.attention(spec) for name, part in self.parts.items()}
-        roles = {name: {spec.kind: _role(module)} for name, module in modules.items()}
-        for place, what in _pairs(roles, _double):
-            raise mistake(("method", "methods", place), what)
-        built = {_role(module): module for module in modules.values()}
-        front, behind = built.get("front"), built.get("whole") or built.get("output")
-        if front is not None and behind is not None:
-            put_in_front(behind.output, front.output.inhibition)
-        return behind or front or super().attention(spec)
+        at, methods = (*at, "methods"), []
+        for position, part in enumerate(options.methods):
+            if METHODS.get(str(part.get("name"))) is Method:
+                raise mistake((*at, position, "name"), f"{part['name']!r} changes nothing; leave it out", source)
+            if METHODS.get(str(part.get("name"))) is cls:
+                what = f"{part['name']!r} stands in the list of another; list its methods here instead"
+                raise mistake((*at, position, "name"), what, source)
+            methods.append(check_method(part, model, (*at, position), source))
+        _refuse_conflicts(_parts(methods), at, source)
+        return {"methods": methods}
+
+    @classmethod
+    def stored(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """Each method as it is stored alone."""
+        return {"methods": [stored_method(method) for method in options["methods"]]}
+
+    def makes(self, kind: Kind) -> set[Any]:
+        """All that the parts make."""
+        return set[Any]().union(*(part.makes(kind) for part in self.parts.values()))
+
+    def attention(self, spec: AttentionSpec) -> AttentionModule:
+        """The module of the part that builds all of it; else ordinary heads with what the parts make of them."""
+        part = self._maker("attention", spec.kind)
+        return super().attention(spec) if part is None else part.attention(spec)
+
+    def output_stage(self, spec: AttentionSpec) -> nn.Module | None:
+        """Of the part that builds it."""
+        return self._maker("output_stage", spec.kind).output_stage(spec)
+
+    def before_output(self, spec: AttentionSpec) -> nn.Module | None:
+        """Of the part that puts something there."""
+        return self._maker("before_output", spec.kind).before_output(spec)
+
+    def _maker(self, hook: str, kind: Kind) -> Method | None:
+        return next((part for part in self.parts.values() if hook in part.makes(kind)), None)
 
     def block_output(self, spec: BlockSpec) -> nn.Module:
         """What the methods put there, one after the other."""
@@ -92,9 +112,9 @@ class Combined(Method):
 
     def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
         """The sum of what they add; None where none adds anything."""
-        added = [part.aux_loss(model, records, progress, count) for part in self.parts.values()]
-        there = [loss for loss in added if loss is not None]
-        return sum(there[1:], start=there[0]) if there else None
+        losses = [part.aux_loss(model, records, progress, count) for part in self.parts.values()]
+        added = [loss for loss in losses if loss is not None]
+        return sum(added[1:], start=added[0]) if added else None
 
     def own_parameters(self, model: nn.Module) -> list[nn.Parameter]:
         """All that they train themselves."""
@@ -110,13 +130,13 @@ class Combined(Method):
             part.after_backward(model, progress)
 
     def after_epoch(self, end: EpochEnd) -> dict[str, Any]:
-        """One after the other, each with its own history: what each returns, by its name; without those of nothing."""
-        told = {}
+        """One after the other, each with its own history; what each returns, by its name, where that is anything."""
+        results = {}
         for name, part in self.parts.items():
             own = replace(end, history=[point.get(name, {}) for point in end.history])
-            if done := part.after_epoch(own):
-                told[name] = done
-        return told
+            if result := part.after_epoch(own):
+                results[name] = result
+        return results
 
     def artifacts(self, model: nn.Module) -> dict[str, Any]:
         """All of theirs, under the names that each gives."""
@@ -129,107 +149,49 @@ class Combined(Method):
         readers = [
             part for part in self.parts.values() if type(part).observed_artifacts is not Method.observed_artifacts
         ]
-        told: dict[str, Any] = {}
-        for part, seen in zip(readers, itertools.tee(observed, len(readers)), strict=True):
-            told |= part.observed_artifacts(seen, vocabulary, decode_token)
-        return told
+        results: dict[str, Any] = {}
+        for part, own in zip(readers, itertools.tee(observed, len(readers)), strict=True):
+            results |= part.observed_artifacts(own, vocabulary, decode_token)
+        return results
 
 
-def put_in_front(output: nn.Module, inhibition: nn.Module) -> None:
-    """Send what an output stage is given through ``inhibition`` first.
+def part_names(names: Iterable[str]) -> list[str]:
+    """What results call the parts: by their methods; a second one of a method "disagreement-2"."""
+    seen: Counter[str] = Counter()
+    result = []
+    for name in names:
+        seen[name] += 1
+        result.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+    return result
 
-    The stage keeps its class, its place and the names of its parameters, by which others find them and by which they
-    are drawn; buffers of the inhibition have the names that they have without a stage of another method.
-    """
-    output.inhibition = inhibition
-    output.register_forward_pre_hook(_inhibited)
 
-
-def _inhibited(output: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return (output.inhibition(inputs[0]), *inputs[1:])
+def _parts(methods: list[dict[str, Any]]) -> dict[str, Method]:
+    made = [make_method(part, ("method", "methods", position)) for position, part in enumerate(methods)]
+    return dict(zip(part_names(part["name"] for part in methods), made, strict=True))
 
 
 # ---- what goes together
 
 
-def part_names(names: Iterable[str]) -> list[str]:
-    """What the parts are called in the results: by their methods; a second one of a method "disagreement-2"."""
-    seen: Counter[str] = Counter()
-    told = []
-    for name in names:
-        seen[name] += 1
-        told.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
-    return told
+def _refuse_conflicts(parts: Mapping[str, Method], at: tuple[str | int, ...], source: Source | None = None) -> None:
+    """ConfigError for the first method of a list that does not go with one before it."""
+    for position, (name, part) in enumerate(parts.items()):
+        for earlier, other in itertools.islice(parts.items(), position):
+            if what := _conflict(part, other, name, earlier):
+                raise mistake((*at, position), what, source)
 
 
-def needless(name: Any) -> str | None:
-    """Why a method of this name has no place in a list, or None."""
-    if name == "baseline":
-        return "'baseline' changes nothing; leave it out"
-    if name == "combined":
-        return "'combined' stands in the list of another; list its methods here instead"
-    return None
-
-
-def conflict(parts: Mapping[str, Method], model: Sizes) -> tuple[int, str] | None:
-    """The first method of a list that does not go with one before it: its place in the list, and a sentence; or None.
-
-    Args:
-        parts: by the names of `part_names`, each valid alone.
-        model: the sizes that they meet.
-    """
-    roles = {name: _roles(part, model) for name, part in parts.items()}
-    return min([*_pairs(parts, _clash), *_pairs(roles, _double)], key=lambda found: found[0], default=None)
-
-
-def _pairs(told: Mapping[str, Told], wrong: Callable[[Told, Told, str, str], str | None]) -> Iterator[tuple[int, str]]:
-    """What is ``wrong`` with a part beside an earlier one: place of the later in the list, and a sentence."""
-    for (_, (earlier, other)), (place, (name, part)) in itertools.combinations(enumerate(told.items()), 2):
-        if what := wrong(part, other, name, earlier):
-            yield place, what
-
-
-def _clash(part: Method, other: Method, name: str, earlier: str) -> str | None:
-    """Of two methods whatever the model is."""
-    if type(part) is type(other) and not isinstance(part, LOSSES):
+def _conflict(part: Method, other: Method, name: str, earlier: str) -> str | None:
+    if type(part) is type(other) and not part.repeatable:
         return f"{earlier!r} is listed twice; expected all of its options in one place"
-    if isinstance(part, MOVERS) and isinstance(other, MOVERS):
-        return f"{name!r} and {earlier!r} would each swap heads that the other has placed; expected one of them"
-    for mixture, beside, said in ((part, other, earlier), (other, part, name)):
-        if isinstance(mixture, Moa) and isinstance(beside, MOVERS):
-            return f"{said!r} swaps heads of ordinary attention, of which 'moa' leaves none; expected one of them"
-        if isinstance(mixture, Moa) and isinstance(beside, LOSSES) and beside.options.term == "subspace":
-            return f"{said!r} compares the heads' values, which all experts of 'moa' share; expected another term"
-    return None
-
-
-def _double(roles: Roles, others: Roles, name: str, earlier: str) -> str | None:
-    """Of two methods that want one place of an attention module."""
-    for kind, role in roles.items():
-        there = {role, others[kind]}
-        if "nothing" in there or there == {"front", "output"}:
-            continue
-        if "whole" in there:
-            one, two = (name, earlier) if role == "whole" else (earlier, name)
+    if what := part.conflict(other, name, earlier) or other.conflict(part, earlier, name):
+        return what
+    for kind in KINDS:
+        made, others = part.makes(kind), other.makes(kind)
+        if made and others and "attention" in made | others:
+            one, two = (name, earlier) if "attention" in made else (earlier, name)
             return f"{one!r} builds {kind} attention as a whole and leaves nothing for {two!r}; expected one of them"
-        where = "stand in front of" if role == "front" else "build"
-        return f"{name!r} and {earlier!r} both {where} the output stage of {kind} attention; expected one of them"
+        if both := made & others:
+            where = "build" if "output_stage" in both else "stand in front of"
+            return f"{name!r} and {earlier!r} both {where} the output stage of {kind} attention; expected one of them"
     return None
-
-
-def _roles(method: Method, model: Sizes) -> Roles:
-    """What the method makes of each kind of attention; asked of modules themselves, so that any method may be asked.
-
-    Their heads are of width 1, which changes nothing of it; what they draw at random is given back.
-    """
-    with torch.random.fork_rng(devices=[]):
-        specs = [AttentionSpec(kind, 0, model.heads, model.heads, model.attention_bias) for kind in ALL_KINDS]
-        return {spec.kind: _role(method.attention(spec)) for spec in specs}
-
-
-def _role(module: nn.Module) -> Role:
-    if type(module) is not MultiHeadAttention:
-        return "whole"
-    if isinstance(module.output, InhibitedOutput):
-        return "front"
-    return "nothing" if type(module.output) is nn.Linear else "output"

@@ -24,7 +24,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headdiv.analysis.diversity import column_correlations, column_cosines, mean_off_diagonal
+from headdiv.analysis.similarity import column_correlations, column_cosines, mean_off_diagonal
 from headdiv.core import distributed
 from headdiv.core.precision import at_least_float32
 from headdiv.core.settings import Settings
@@ -39,7 +39,7 @@ from headdiv.gha import (
     sanger_rule,
 )
 from headdiv.methods.base import Method
-from headdiv.nn.attention import AttentionSpec, MultiHeadAttention
+from headdiv.nn.attention import AttentionSpec
 from headdiv.nn.batch_norm import BatchNorm
 from headdiv.nn.config import Sizes
 
@@ -188,6 +188,7 @@ class Deacon(Method):
         )
 
     options: Options
+    has_components = True
 
     @classmethod
     def check(cls, options: Settings, model: Sizes) -> tuple[str, str] | None:
@@ -198,9 +199,9 @@ class Deacon(Method):
         layer = f"the PCA layer ({options.architecture} architecture, {model.heads} heads)"
         return "m", f"{options.m} is more than the k = {k} inputs of {layer}"
 
-    def attention(self, spec: AttentionSpec) -> nn.Module:
-        """Ordinary heads with the architecture's output stage."""
-        return MultiHeadAttention(spec, OUTPUTS[self.options.architecture](spec, self.options.m))
+    def output_stage(self, spec: AttentionSpec) -> nn.Module:
+        """The architecture's."""
+        return OUTPUTS[self.options.architecture](spec, self.options.m)
 
     def own_parameters(self, model: nn.Module) -> list[nn.Parameter]:
         """The weights w, not the biases."""

@@ -1,4 +1,4 @@
-"""Disagreement regularisation (Li et al. 2018, as the DPP poster gives it): a loss that parts the heads of a module.
+"""Disagreement regularisation (Li et al. 2018, as the DPP poster gives it): a loss that pushes heads apart.
 
 What is compared are whole matrices of one sentence, as the formulas are written: V^i (S, K), A^i (N, S), O^i (N, K),
 with · the sum of products of equal entries.
@@ -16,63 +16,15 @@ Letters: B sentences, T rows, R windows, N query slots, S key slots, H heads, K 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal, Protocol, TypeVar
-
 import torch
-from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
-from headdiv.analysis.diversity import query_rows
-from headdiv.core import distributed
-from headdiv.core.errors import TrainingError
+from headdiv.analysis.similarity import query_rows
 from headdiv.core.precision import at_least_float32
-from headdiv.core.settings import Settings
-from headdiv.methods.base import Method, RequiredRecords
-from headdiv.nn.attention import AttentionSpec, HeadRecord, Kind
+from headdiv.methods.base import RequiredRecords
+from headdiv.methods.head_loss import HeadLoss, Term, by_sentence, inverse_root
+from headdiv.nn.attention import HeadRecord
 from headdiv.nn.packing import Side
-
-ALL_KINDS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
-
-
-class Placed(Protocol):
-    """A record or a module: something that knows which attention of the model it belongs to."""
-
-    @property
-    def spec(self) -> AttentionSpec:
-        """Of that attention."""
-
-
-Some = TypeVar("Some", bound=Placed)
-
-
-def of_kinds(there: Iterable[Some], kinds: tuple[Kind, ...]) -> list[Some]:
-    """What belongs to attention of one of these kinds.
-
-    Raises:
-        TrainingError: there is nothing.
-    """
-    found = list(there)
-    chosen = [one for one in found if one.spec.kind in kinds]
-    if not chosen:
-        has = " and ".join(kind for kind in ALL_KINDS if kind in {one.spec.kind for one in found})
-        raise TrainingError(f"method.kinds: the model has no {' or '.join(kinds)} attention, only {has}")
-    return chosen
-
-
-def by_sentence(rows: Tensor, side: Side) -> Tensor:
-    """Sums over the rows of each sentence: (T, …) -> (B, …)."""
-    sums = rows.new_zeros(len(side.lengths), *rows.shape[1:])
-    return sums.index_add(0, side.sentence_of_row(), rows)
-
-
-def inverse_root(squares: Tensor) -> Tensor:
-    """1/√ of squared norms, any shape; 0 for a norm below the precision: what it is the norm of counts as zero.
-
-    Its direction would be noise, and the gradient huge.
-    """
-    least = torch.finfo(squares.dtype).eps ** 2
-    return torch.where(squares > least, squares.clamp_min(least).rsqrt(), 0.0)
 
 
 def unit_heads(x: Tensor, side: Side) -> Tensor:
@@ -97,8 +49,8 @@ def overlap(weights: Tensor, side: Side) -> Tensor:
     return by_sentence(each, side).squeeze(1) / (H**2 * side.lengths)
 
 
-def disagreement(record: HeadRecord, term: str) -> Tensor:
-    """D of each sentence, (B,); ``term``: subspace, position or output."""
+def disagreement(record: HeadRecord, term: Term) -> Tensor:
+    """D of each sentence: (B,)."""
     if term == "position":
         return -overlap(at_least_float32(record.weights), record.layout.queries)
     if term == "subspace":
@@ -106,28 +58,13 @@ def disagreement(record: HeadRecord, term: str) -> Tensor:
     return -agreement(at_least_float32(record.outputs), record.layout.queries)
 
 
-class Disagreement(Method):
+class Disagreement(HeadLoss):
     """The method: λ·D is taken off the loss."""
-
-    class Options(Settings):
-        """The poster gives no λ; 1 is that of Li et al."""
-
-        term: Literal["subspace", "position", "output"] = Field(description="values, attention weights or head outputs")
-        weight: float = Field(1.0, gt=0, description="λ")
-        kinds: tuple[Kind, ...] = Field(ALL_KINDS, min_length=1, description="kinds of attention that it is taken over")
-
-    options: Options
 
     def required_records(self) -> RequiredRecords:
         """Weights only where they are compared."""
         return "weights" if self.options.term == "position" else "heads"
 
-    def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
-        """−λ·D for each prediction: summed over sentences, as their log-likelihoods are, mean over modules.
-
-        Raises:
-            TrainingError: the model has no attention of these kinds.
-        """
-        chosen = of_kinds(records, self.options.kinds)
-        each = torch.stack([disagreement(record, self.options.term) for record in chosen])  # (modules, B)
-        return -self.options.weight * each.mean(0).sum() * (distributed.world() / count)
+    def differences(self, records: list[HeadRecord]) -> Tensor:
+        """D: (modules, B)."""
+        return torch.stack([disagreement(record, self.options.term) for record in records])

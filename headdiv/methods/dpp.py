@@ -15,19 +15,16 @@ Letters: B sentences, T rows, R windows, N query slots, S key slots, H heads, K 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
-from headdiv.analysis.diversity import entropies, query_rows
-from headdiv.core import distributed
+from headdiv.analysis.similarity import entropies, query_rows
 from headdiv.core.precision import at_least_float32
-from headdiv.core.settings import Settings
-from headdiv.methods.base import Method, RequiredRecords
-from headdiv.methods.disagreement import ALL_KINDS, by_sentence, inverse_root, of_kinds
-from headdiv.nn.attention import HeadRecord, Kind
+from headdiv.methods.base import RequiredRecords
+from headdiv.methods.head_loss import HeadLoss, Term, by_sentence, inverse_root
+from headdiv.nn.attention import HeadRecord
 from headdiv.nn.packing import Side
 
 
@@ -52,7 +49,7 @@ class GramDeterminant(torch.autograd.Function):
     """det L for a Gram matrix L, with a gradient that stays finite where heads coincide.
 
     The gradient is the adjugate, which from eigenvalues λ is V diag(Π_{j≠i} λ_j) Vᵀ: no inverse is needed. A Gram
-    matrix has no negative eigenvalues; what rounding makes of a 0 is set right.
+    matrix has no negative eigenvalues; those that rounding makes negative count as 0.
     """
 
     @staticmethod
@@ -74,8 +71,8 @@ class GramDeterminant(torch.autograd.Function):
         return grad[..., None, None] * (vectors * products.unsqueeze(-2)) @ vectors.transpose(-2, -1)
 
 
-def kernel(record: HeadRecord, term: str) -> Tensor:
-    """L of each sentence: (B, H, H); ``term``: subspace, position or output."""
+def kernel(record: HeadRecord, term: Term) -> Tensor:
+    """L of each sentence: (B, H, H)."""
     queries, weights = record.layout.queries, at_least_float32(record.weights)
     if term == "subspace":
         phi = similarity(at_least_float32(record.values), record.layout.keys)
@@ -87,30 +84,14 @@ def kernel(record: HeadRecord, term: str) -> Tensor:
     return q.unsqueeze(2) * phi * q.unsqueeze(1)
 
 
-class Dpp(Method):
+class Dpp(HeadLoss):
     """The method: λ·det L is taken off the loss."""
-
-    class Options(Settings):
-        """The poster gives no λ."""
-
-        term: Literal["subspace", "position", "output"] = Field(
-            description="φ: values, attention weights, head outputs"
-        )
-        weight: float = Field(1.0, gt=0, description="λ")
-        kinds: tuple[Kind, ...] = Field(ALL_KINDS, min_length=1, description="kinds of attention that it is taken over")
-
-    options: Options
 
     def required_records(self) -> RequiredRecords:
         """The quality is that of the weights."""
         return "weights"
 
-    def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
-        """−λ·det L for each prediction: summed over sentences, as their log-likelihoods are, mean over modules.
-
-        Raises:
-            TrainingError: the model has no attention of these kinds.
-        """
-        chosen = of_kinds(records, self.options.kinds)
-        L = torch.stack([kernel(record, self.options.term) for record in chosen])  # (modules, B, H, H)
-        return -self.options.weight * GramDeterminant.apply(L).mean(0).sum() * (distributed.world() / count)
+    def differences(self, records: list[HeadRecord]) -> Tensor:
+        """det L: (modules, B)."""
+        L = torch.stack([kernel(record, self.options.term) for record in records])  # (modules, B, H, H)
+        return GramDeterminant.apply(L)

@@ -31,9 +31,9 @@ from torch import Tensor, nn
 
 from headdiv.core import distributed
 from headdiv.core.settings import Settings
-from headdiv.methods.base import Method
+from headdiv.methods.base import AttentionHook, Method
 from headdiv.methods.kwta import HIGHEST, LOWEST, Interpretation, boost, keep_probabilities, sampled, survivors, winners
-from headdiv.nn.attention import AttentionSpec, BlockSpec, Kind, MultiHeadAttention
+from headdiv.nn.attention import AttentionSpec, BlockSpec, Kind
 from headdiv.nn.config import Sizes
 from headdiv.nn.dropout import Dropout
 
@@ -152,18 +152,6 @@ class Inhibition(nn.Module):
         return f"{self.mechanism}, {self.groups}×{self.units} units, s={self.s}, Q={len(self.history)}"
 
 
-class InhibitedOutput(nn.Linear):
-    """W^O behind inhibited heads. Parameters have the baseline's names: a fresh model has its values too."""
-
-    def __init__(self, spec: AttentionSpec, inhibition: nn.Module) -> None:
-        super().__init__(spec.heads * spec.d_head, spec.d_model)
-        self.inhibition = inhibition
-
-    def forward(self, z: Tensor) -> Tensor:
-        """(T, H·K) -> (T, D)."""
-        return super().forward(self.inhibition(z))
-
-
 def inhibitions(model: nn.Module) -> list[Inhibition]:
     """Every mechanism that counts, in the model's order."""
     return [module for module in model.modules() if isinstance(module, Inhibition)]
@@ -191,13 +179,14 @@ class Homeostasis(Method):
                 return key, f"{s} is no median that smart inhibition can have: from {LOWEST} to {HIGHEST}"
         return None
 
-    def attention(self, spec: AttentionSpec) -> nn.Module:
-        """Ordinary heads, inhibited where this kind is to be."""
+    def makes(self, kind: Kind) -> set[AttentionHook]:
+        """Nothing of attention where only blocks are inhibited."""
+        return set() if self.options.attention == "none" else super().makes(kind)
+
+    def before_output(self, spec: AttentionSpec) -> nn.Module:
+        """The heads' mechanism."""
         o = self.options
-        if o.attention == "none" or spec.kind not in o.kinds:
-            return MultiHeadAttention(spec)
-        inhibition = self._mechanism(o.attention, spec.place, spec.heads, spec.d_head, o.s_att, o.q_att)
-        return MultiHeadAttention(spec, InhibitedOutput(spec, inhibition))
+        return self._mechanism(o.attention, spec.place, spec.heads, spec.d_head, o.s_att, o.q_att)
 
     def block_output(self, spec: BlockSpec) -> nn.Module:
         """The block's mechanism."""

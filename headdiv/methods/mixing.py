@@ -24,9 +24,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headdiv.core.settings import Settings
-from headdiv.methods.base import Method
-from headdiv.methods.disagreement import ALL_KINDS, of_kinds
-from headdiv.nn.attention import AttentionSpec, HeadRecord, Kind, MultiHeadAttention, attention_modules
+from headdiv.methods.base import Method, of_kinds
+from headdiv.nn.attention import KINDS, AttentionSpec, HeadRecord, Kind, attention_modules
 
 
 class MixingOutput(nn.Linear):
@@ -76,13 +75,13 @@ class Mixing(Method):
         former: Literal["written", "coded"] = Field(
             "written", description="Θ0: before the last step, or the current parameters; the gradient is the same"
         )
-        kinds: tuple[Kind, ...] = Field(ALL_KINDS, min_length=1, description="kinds of attention whose heads are mixed")
+        kinds: tuple[Kind, ...] = Field(KINDS, min_length=1, description="kinds of attention whose heads are mixed")
 
     options: Options
 
-    def attention(self, spec: AttentionSpec) -> nn.Module:
-        """Ordinary heads, mixed where this kind is to be."""
-        return MultiHeadAttention(spec, MixingOutput(spec) if spec.kind in self.options.kinds else None)
+    def output_stage(self, spec: AttentionSpec) -> nn.Module:
+        """W^O of a mixture of heads."""
+        return MixingOutput(spec)
 
     def layers(self, model: nn.Module) -> list[MixingOutput]:
         """Every mixture of a model.

@@ -30,8 +30,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from headdiv.analysis.similarity import Observed
 from headdiv.core.settings import Settings
-from headdiv.methods.base import DecodeToken, Method, Observed, RequiredRecords
+from headdiv.methods.base import DecodeToken, Method, RequiredRecords
 from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
 from headdiv.nn.attention import (
     AttentionLayout,
@@ -235,7 +236,9 @@ def _one_type(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Moa(Method):
-    """The method: a `MixtureAttention` in each place, and the losses of their routers."""
+    """The method: a `MixtureAttention` in each position, and the losses of their routers."""
+
+    shares_values = True
 
     class Options(Settings):
         """Weights of the losses and gates are those of the authors' code."""
@@ -266,7 +269,7 @@ class Moa(Method):
             )
         return None
 
-    def attention(self, spec: AttentionSpec) -> nn.Module:
+    def attention(self, spec: AttentionSpec) -> MixtureAttention:
         """A mixture of the configured size."""
         o = self.options
         return MixtureAttention(spec, o.experts, o.k, o.d_head, noisy=o.noisy, renormalise=o.renormalise)

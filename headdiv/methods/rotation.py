@@ -1,9 +1,9 @@
 """Multi-head rotation, MHR (Azov & Landau): heads change places while the model learns.
 
 A swap exchanges W^Q, W^K and W^V (with their biases) of two heads of the same kind of attention: encoder self-,
-decoder self- or encoder-decoder attention, never across. W^O stays. What Adam remembers of these rows moves with
-them by default, since it describes the parameters and not the place; the authors' code leaves it behind, and so does
-``optimiser_state: false``. A swap and its inverse restore model and optimiser exactly.
+decoder self- or encoder-decoder attention, never across. W^O stays. Adam's moments of these rows move with them by
+default, since they describe the parameters and not their position; the authors' code leaves them where they are, and so
+does ``optimiser_state: false``. A swap and its inverse restore model and optimiser exactly.
 
 Swaps take place between two epochs. "Epoch 3" means before the third, counting from 1, as in the authors' code.
 Heads that are swapped when the training ends stay where they are: they have learnt to work there.
@@ -11,23 +11,37 @@ Heads that are swapped when the training ends stay where they are: they have lea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from headdiv.analysis.diversity import measure_heads
+from headdiv.analysis.similarity import measure_heads
 from headdiv.core.errors import TrainingError
 from headdiv.core.settings import Settings
-from headdiv.methods.base import EpochEnd, Method
-from headdiv.methods.disagreement import ALL_KINDS, of_kinds
-from headdiv.methods.swap_plan import Head, PlanError, Room, Swap, parse_plan, rooms
-from headdiv.nn.attention import Kind, MultiHeadAttention, attention_modules
+from headdiv.methods.base import EpochEnd, Method, of_kinds
+from headdiv.nn.attention import KINDS, AttentionSpec, Kind, MultiHeadAttention
 from headdiv.nn.config import ModelConfig, Sizes
+
+
+class Head(NamedTuple):
+    """A head of some kind of attention, counted from 0."""
+
+    layer: int
+    head: int
+
+
+Swap = tuple[Kind, Head, Head]
+From1 = Annotated[int, Field(ge=1)]
+
+
+def ordinary_modules(model: nn.Module) -> list[MultiHeadAttention]:
+    """The attention modules whose heads can be swapped, in the order of a forward pass."""
+    return [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
 
 
 @torch.no_grad()
@@ -37,9 +51,9 @@ def swap_heads(model: nn.Module, swaps: Sequence[Swap], optimiser: torch.optim.O
     Args:
         model: whatever holds attention modules.
         swaps: pairs of heads of one kind, counted from 0.
-        optimiser: moves what it remembers of them too; None: nothing of an optimiser is touched.
+        optimiser: its state of these rows moves too; None: it stays.
     """
-    modules = {(module.spec.kind, module.spec.layer): module for module in attention_modules(model)}
+    modules = {(module.spec.kind, module.spec.layer): module for module in ordinary_modules(model)}
     for kind, one, other in swaps:
         first, second = modules[kind, one.layer], modules[kind, other.layer]
         rows, others = _rows(first, one.head), _rows(second, other.head)
@@ -65,20 +79,29 @@ def _exchange(a: Tensor, rows: Tensor, b: Tensor, others: Tensor) -> None:
     a[rows], b[others] = theirs, mine
 
 
-def _rooms_of(model: Sizes) -> dict[Kind, Room]:
+class Room(NamedTuple):
+    """Size of a model's attention of one kind."""
+
+    layers: int
+    heads: int
+
+
+def rooms_of(specs: Iterable[AttentionSpec]) -> dict[Kind, Room]:
+    """Layers and heads of every kind of attention of a model with these modules."""
+    specs = list(specs)
+    return {spec.kind: Room(sum(other.kind == spec.kind for other in specs), spec.heads) for spec in specs}
+
+
+def _rooms_within(model: Sizes) -> dict[Kind, Room]:
     """What a model of these sizes may have; a single stack is the encoder's or the decoder's, as the task decides."""
     if isinstance(model, ModelConfig):
-        layers: dict[Kind, int] = {
-            "encoder": model.encoder_layers,
-            "decoder": model.decoder_layers,
-            "cross": model.decoder_layers,
-        }
+        layers = (model.encoder_layers, model.decoder_layers, model.decoder_layers)
     else:
-        layers = {"encoder": model.layers, "decoder": model.layers}
-    return {kind: Room(number, model.heads) for kind, number in layers.items()}
+        layers = (model.layers, model.layers)
+    return {kind: Room(number, model.heads) for kind, number in zip(KINDS, layers, strict=False)}
 
 
-def _told(swaps: Sequence[Swap], back: bool = False) -> dict[str, Any]:
+def _record(swaps: Sequence[Swap], back: bool = False) -> dict[str, Any]:
     """Swaps as the results keep them, layers and heads counted from 1."""
     pairs = [
         {"kind": kind, "one": [one.layer + 1, one.head + 1], "other": [other.layer + 1, other.head + 1]}
@@ -87,49 +110,121 @@ def _told(swaps: Sequence[Swap], back: bool = False) -> dict[str, Any]:
     return {"swaps": pairs, "back": back} if pairs else {}
 
 
-def _read(told: dict[str, Any]) -> list[Swap]:
+def _swaps_of(record: dict[str, Any]) -> list[Swap]:
     return [
         (pair["kind"], *(Head(layer - 1, head - 1) for layer, head in (pair["one"], pair["other"])))
-        for pair in told["swaps"]
+        for pair in record["swaps"]
     ]
 
 
-class Rotation(Method):
-    """Manual swaps: a plan written the way a person would."""
+class SwappingMethod(Method):
+    """What the two rotations share: they move heads of ordinary attention."""
+
+    swaps_heads = True
+
+    def conflict(self, other: Method, name: str, others_name: str) -> str | None:
+        """Two methods cannot both move heads, and there must be ordinary heads to move."""
+        if other.swaps_heads:
+            return f"{name!r} and {others_name!r} would each swap heads that the other has placed; expected one of them"
+        if any("attention" in other.makes(kind) for kind in KINDS):
+            ordinary = f"heads of ordinary attention, of which {others_name!r} leaves none"
+            return f"{name!r} swaps {ordinary}; expected one of them"
+        return None
+
+    def _swap(self, end: EpochEnd, swaps: list[Swap], back: bool = False) -> dict[str, Any]:
+        swap_heads(end.model, swaps, end.optimiser if self.options.optimiser_state else None)
+        return _record(swaps, back)
+
+
+class PlannedSwap(Settings):
+    """Heads that change places before certain epochs; everything is counted from 1."""
+
+    kind: Kind = Field("cross", description="of attention; the paper swaps heads of encoder-decoder attention")
+    layers: tuple[From1, From1] = Field(description="of the two heads of each pair; may be equal")
+    heads: Literal["all"] | tuple[tuple[From1, From1], ...] = Field(
+        "all",
+        min_length=1,
+        description="pairs of a head of the first layer and one of the second; or each with its like",
+    )
+    epochs: tuple[Annotated[int, Field(ge=2)], ...] = Field(min_length=1, description="before which they are swapped")
+
+    def swaps(self, rooms: Mapping[Kind, Room]) -> list[Swap]:
+        """The pairs, in a model with this room.
+
+        Raises:
+            ValueError: the model has no such kind, layer or head; or a head stands in two pairs.
+        """
+        if self.kind not in rooms:
+            raise ValueError(f"the model has no {self.kind} attention, only {' and '.join(rooms)}")
+        layers, number = rooms[self.kind]
+        pairs = [(head, head) for head in range(1, number + 1)] if self.heads == "all" else self.heads
+        named = [head for pair in pairs for head in pair]
+        for what, largest, most in (("layer", max(self.layers), layers), ("head", max(named), number)):
+            if largest > most:
+                raise ValueError(f"{self.kind} attention has {what}s 1 to {most}, found {largest}")
+        first, second = self.layers
+        swaps = [(self.kind, Head(first - 1, one - 1), Head(second - 1, other - 1)) for one, other in pairs]
+        if len({head for _, *pair in swaps for head in pair}) < 2 * len(swaps):
+            raise ValueError("a head is swapped with itself, or twice at once")
+        return swaps
+
+    def sentence(self) -> str:
+        """The swap as results keep it: "cross layers 1 and 5, all heads, epochs 3 7 9 11"."""
+        one, other = self.layers
+        layers = f"layer {one}" if one == other else f"layers {one} and {other}"
+        heads = "all heads"
+        if self.heads != "all":
+            heads = " with ".join(["heads", *(" ".join(map(str, side)) for side in zip(*self.heads, strict=True))])
+            heads = heads.replace(" with ", " ", 1)
+        epochs = f"epoch{'s' if len(self.epochs) > 1 else ''} {' '.join(map(str, self.epochs))}"
+        return f"{self.kind} {layers}, {heads}, {epochs}"
+
+
+class Rotation(SwappingMethod):
+    """Manual swaps: heads change places by a plan."""
 
     class Options(Settings):
         """The default plan is that of the authors' code."""
 
-        plan: str = Field(
-            "cross layers 1 and 5, all heads, epochs 3 7 9 11",
-            description="which heads change places before which epochs, all counted from 1; several parted by ';'",
+        plan: list[PlannedSwap] = Field(
+            [PlannedSwap(layers=(1, 5), epochs=(3, 7, 9, 11))],
+            min_length=1,
+            description="which heads change places before which epochs",
         )
-        optimiser_state: bool = Field(True, description="what the optimiser remembers moves with the heads")
+        optimiser_state: bool = Field(True, description="the optimiser's state of the heads moves with them")
 
     options: Options
 
     @classmethod
     def check(cls, options: Settings, model: Sizes) -> tuple[str, str] | None:
-        """The plan must be legible, and the model must have its layers and heads."""
-        try:
-            parse_plan(options.plan, _rooms_of(model))
-        except PlanError as error:
-            return "plan", str(error)
+        """The model must have the plan's layers and heads."""
+        for number, planned in enumerate(options.plan):
+            try:
+                planned.swaps(_rooms_within(model))
+            except ValueError as error:
+                return f"plan.{number}", str(error)
         return None
 
+    @classmethod
+    def stored(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """The plan is stored as a sentence: hashes of runs, and results made before it was a list, depend on it."""
+        plan = [PlannedSwap.model_validate(planned).sentence() for planned in options["plan"]]
+        return options | {"plan": "; ".join(plan)}
+
     def after_epoch(self, end: EpochEnd) -> dict[str, Any]:
-        """The swaps that stand in the plan for the coming epoch.
+        """The swaps that the plan has for the coming epoch.
 
         Raises:
             TrainingError: the model's single stack is not the one that the plan names.
         """
-        try:
-            plan = parse_plan(self.options.plan, rooms(end.model))
-        except PlanError as error:
-            raise TrainingError(f"method.plan: {error}") from None
-        swaps = [swap for epochs, part in plan for swap in part if end.epoch + 1 in epochs]
-        swap_heads(end.model, swaps, end.optimiser if self.options.optimiser_state else None)
-        return _told(swaps)
+        rooms, swaps = rooms_of(module.spec for module in ordinary_modules(end.model)), list[Swap]()
+        for number, planned in enumerate(self.options.plan):
+            try:
+                pairs = planned.swaps(rooms)
+            except ValueError as error:
+                raise TrainingError(f"method.plan.{number}: {error}") from None
+            swaps += pairs if end.epoch + 1 in planned.epochs else []
+        return self._swap(end, swaps)
 
 
 @dataclass(frozen=True)
@@ -143,13 +238,13 @@ class Held:
     def after(cls, history: list[dict[str, Any]]) -> Held:
         """Read it from what was recorded after epochs 1, 2, …"""
         epoch, swaps = None, list[Swap]()
-        for number, told in enumerate(history, start=2):  # what was done after epoch 1 belongs to epoch 2
-            if told.get("swaps"):
-                epoch, swaps = (epoch, []) if told["back"] else (number, _read(told))
+        for number, record in enumerate(history, start=2):  # what was done after epoch 1 belongs to epoch 2
+            if record.get("swaps"):
+                epoch, swaps = (epoch, []) if record["back"] else (number, _swaps_of(record))
         return cls(epoch, swaps)
 
 
-class DynamicRotation(Method):
+class DynamicRotation(SwappingMethod):
     """Swaps chosen by what the heads do on the validation split."""
 
     class Options(Settings):
@@ -163,14 +258,14 @@ class DynamicRotation(Method):
             "l2", description="importance: Eq. 5, or Eq. 6, the average distance from the other heads of the layer"
         )
         swaps: int = Field(3, ge=1, description="k: pairs of each kind of attention; soft: of each pair of layers")
-        layers: int = Field(1, ge=1, description="t_max, soft only: so many of the lowest layers take part")
+        layers: int = Field(1, ge=1, description="t_max, soft only: how many of the lowest layers take part")
         first: int = Field(2, ge=2, description="epoch before which the first swap takes place")
         last: int = Field(20, ge=2, description="epoch before which the last swap may take place")
         every: int = Field(4, ge=1, description="epochs for which a swap stands")
         swap_back: bool = Field(True, description="swapped heads return when their time is over")
         rest: int = Field(1, ge=1, description="epochs after they have returned")
-        kinds: tuple[Kind, ...] = Field(ALL_KINDS, min_length=1, description="kinds of attention whose heads change")
-        optimiser_state: bool = Field(True, description="what the optimiser remembers moves with the heads")
+        kinds: tuple[Kind, ...] = Field(KINDS, min_length=1, description="kinds of attention whose heads change")
+        optimiser_state: bool = Field(True, description="the optimiser's state of the heads moves with them")
 
     options: Options
 
@@ -179,7 +274,7 @@ class DynamicRotation(Method):
         """No more pairs than there are heads for."""
         if options.last < options.first:
             return "last", f"{options.last} comes before first = {options.first}"
-        for kind, (layers, heads) in _rooms_of(model).items():
+        for kind, (layers, heads) in _rooms_within(model).items():
             if kind not in options.kinds:
                 continue
             soft = options.choice == "soft"
@@ -205,13 +300,9 @@ class DynamicRotation(Method):
         due = coming == options.first if stood is None else stood >= options.every + rest
         return self._swap(end, self.choose(end)) if due and coming <= options.last else {}
 
-    def _swap(self, end: EpochEnd, swaps: list[Swap], back: bool = False) -> dict[str, Any]:
-        swap_heads(end.model, swaps, end.optimiser if self.options.optimiser_state else None)
-        return _told(swaps, back)
-
     def choose(self, end: EpochEnd) -> list[Swap]:
         """Pairs of heads by the configured measure on the validation split."""
-        specs = [module.spec for module in of_kinds(attention_modules(end.model), self.options.kinds)]
+        specs = [module.spec for module in of_kinds(ordinary_modules(end.model), self.options.kinds)]
         if self.options.choice == "random":  # no head needs to be looked at
             by_spec = {spec: [0.0] * spec.heads for spec in specs}
         else:
@@ -220,7 +311,7 @@ class DynamicRotation(Method):
                 for spec, measured in measure_heads(end.observe(), end.model)
             }
         swaps: list[Swap] = []
-        for number, kind in enumerate(ALL_KINDS):
+        for number, kind in enumerate(KINDS):
             importance = np.array([by_spec[spec] for spec in specs if spec.kind == kind])  # (layers, H)
             if importance.size:
                 swaps += self._choose(kind, importance, np.random.default_rng([end.seed, end.epoch, number]))

@@ -27,10 +27,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headdiv.analysis.diversity import ENOUGH
+from headdiv.analysis.similarity import ENOUGH, Observed
 from headdiv.core import distributed
 from headdiv.core.precision import at_least_float32
-from headdiv.methods.base import DecodeToken, Observed
+from headdiv.methods.base import DecodeToken
 from headdiv.nn.attention import HeadRecord
 
 

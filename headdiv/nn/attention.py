@@ -10,7 +10,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from headdiv.nn.packing import Side, attention_mask
 
 Kind = Literal["encoder", "decoder", "cross"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 WIDE = 64 * 64  # weights of a window and head: up to here our own product is as fast, beyond torch's fused one wins
 
@@ -201,13 +202,24 @@ class MultiHeadAttention(AttentionModule):
 
     The projections W^Q, W^K, W^V (Eqs. 2 to 4) are the three blocks of ``in_projection``'s rows; head i
     owns rows i·K to (i+1)·K of each.
+
+    Args:
+        spec: where the module stands, and its sizes.
+        output: the output stage, (T, H·K) -> (T, D); W^O where left out.
+        before_output: what the heads go through in front of it, (T, H·K) -> (T, H·K). It becomes the output stage's
+            ``inhibition``, whatever stage that is: state dictionaries have the same names.
     """
 
-    def __init__(self, spec: AttentionSpec, output: nn.Module | None = None) -> None:
+    def __init__(
+        self, spec: AttentionSpec, output: nn.Module | None = None, before_output: nn.Module | None = None
+    ) -> None:
         super().__init__(spec)
         width = spec.heads * spec.d_head
         self.in_projection = nn.Linear(spec.d_model, 3 * width, bias=spec.bias)
         self.output = nn.Linear(width, spec.d_model) if output is None else output
+        if before_output is not None:
+            self.output.inhibition = before_output
+            self.output.register_forward_pre_hook(_inhibit)
 
     def forward(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
         """See `AttentionModule`."""
@@ -267,6 +279,10 @@ class MultiHeadAttention(AttentionModule):
         keys, values = cache.keys[:, :, : cache.length], cache.values[:, :, : cache.length]
         z = F.scaled_dot_product_attention(q, keys, values, attn_mask=cache.mask)  # (B, H, 1, K)
         return self.output(z.reshape(B, H * K))
+
+
+def _inhibit(output: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+    return (output.inhibition(inputs[0]),)
 
 
 class ScaledDotProduct(torch.autograd.Function):

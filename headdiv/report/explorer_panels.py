@@ -19,6 +19,7 @@ from pandas.io.formats.style import Styler
 from scipy.cluster import hierarchy
 
 from headdiv.experiments.running import load_run
+from headdiv.methods import METHODS
 from headdiv.report import explorer_view as explorer
 from headdiv.report.explorer_view import MEASURES, View
 from headdiv.report.figures import STYLE
@@ -64,7 +65,7 @@ def look_at(
     trained = explorer.trained_runs(profile, experiment, variant, seed)
     if not trained:
         return untrained(profile, experiment, variant, seed)
-    config = min(trained, key=lambda config: config.method["name"] != "deacon")
+    config = min(trained, key=lambda config: not METHODS[config.method["name"]].has_components)
     return explorer.view_of(load_run(config), text, other, place, head)
 
 

@@ -20,14 +20,13 @@ from torch import Tensor, nn
 
 from headdiv.analysis.attention_maps import AttentionMap
 from headdiv.analysis.masking import heads_of, masked_heads, masks_without
-from headdiv.analysis.measures import HeadComparison, compare_heads
+from headdiv.analysis.similarity import HeadComparison, Observed, compare_heads
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.settings import nearest
 from headdiv.experiments.attention_maps import maps_of
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.running import run_folder
 from headdiv.gha import principal_components
-from headdiv.methods.base import Observed
 from headdiv.methods.deacon import collected_moments, pca_layers
 from headdiv.nn.attention import record_heads
 from headdiv.tasks import TASKS
@@ -153,7 +152,7 @@ def view_of(
 
 @dataclass(frozen=True)
 class SimilarityMeasure:
-    """How likeness is measured and shown: see `headdiv.analysis.measures.Compared`."""
+    """How likeness is measured and shown: see `headdiv.analysis.similarity.Compared`."""
 
     label: str
     low: float  # the least it can be; 1 is the most

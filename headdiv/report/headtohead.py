@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from headdiv.analysis.measures import between_heads
+from headdiv.analysis.similarity import between_heads
 from headdiv.analysis.statistics import LEVEL, interval, paired_bootstrap
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
@@ -39,7 +39,7 @@ def _module_mean(measure: str, module: dict[str, Any]) -> float:
 
 
 def measures_by_module(run: RunResult, measure: str) -> list[float]:
-    """A measure of `headdiv.analysis.measures` of every attention module of a run, in the order of a forward pass."""
+    """A measure of `headdiv.analysis.similarity` of every attention module of a run, in the order of a forward pass."""
     return [_module_mean(measure, module) for module in run["heads"].get("measures", {}).values()]
 
 
@@ -64,7 +64,7 @@ COSTS: dict[str, Callable[[RunResult], float]] = {
 
 @dataclass(frozen=True)
 class MeasureColumn:
-    """A measure of `headdiv.analysis.measures`, as it is shown."""
+    """A measure of `headdiv.analysis.similarity`, as it is shown."""
 
     label: str
     digits: int

@@ -13,11 +13,11 @@ from matplotlib.ticker import MaxNLocator
 from headdiv.core.errors import DataError
 from headdiv.experiments.papers import task_of
 from headdiv.experiments.results import Record, RunResult, stored
+from headdiv.methods import METHODS
 from headdiv.report.groups import KINDS, chosen, kinds_of, labels_of, title
 from headdiv.report.heads import measure_by_module
 from headdiv.report.plotting import BLUE, ORANGE, SMALL, add_handles, add_title, new_figure
 
-METHODS = ("rotation", "dynamic-rotation")  # those that move heads
 STYLES: dict[bool, dict[str, Any]] = {  # by `SwapEvent.back`
     False: {"color": BLUE, "mfc": BLUE},
     True: {"color": ORANGE, "mfc": "white", "ls": ":"},
@@ -58,9 +58,9 @@ def draw_swaps(profile: str, experiment: str, figure: str) -> Figure:
     Raises:
         DataError: no such run is stored, or one of results without measures of the heads, which have their number.
     """
-    movers = {run.variant for run in stored(profile, experiment) if run.config.method["name"] in METHODS}
+    movers = {run.variant for run in stored(profile, experiment) if METHODS[run.config.method["name"]].swaps_heads}
     if not movers:
-        methods = " or ".join(METHODS)
+        methods = " or ".join(name for name, method in METHODS.items() if method.swaps_heads)
         raise DataError(f"{figure} needs a run of {methods} among the stored runs of profile {profile}")
     order = dict.fromkeys([*task_of(experiment).variants, *sorted(movers)])
     groups = chosen(profile, experiment, figure, [variant for variant in order if variant in movers], "measures")

@@ -28,12 +28,12 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from headdiv.analysis.similarity import Observed
 from headdiv.core import distributed
 from headdiv.core.errors import DataError
 from headdiv.core.files import short_hash
 from headdiv.core.settings import Settings, Source
 from headdiv.data.config import DataConfig
-from headdiv.methods.base import Observed
 from headdiv.nn.attention import record_heads
 from headdiv.nn.config import Sizes
 from headdiv.nn.losses import Losses

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pydantic import Field, SerializeAsAny
+from pydantic import Field, SerializeAsAny, field_serializer
 
 from headdiv.core.files import short_hash
 from headdiv.core.settings import Settings
 from headdiv.data.config import DataConfig
+from headdiv.methods import stored_method
 from headdiv.nn.config import DecodeConfig, ModelConfig, Sizes
 from headdiv.training.config import TrainConfig
 
@@ -30,6 +31,10 @@ class RunConfig(Settings):
     decode: SerializeAsAny[Settings] = DecodeConfig()
     seed: int = Field(ge=0)
     threads: int = Field(1, ge=1, description="CPU threads; results are equal bit for bit for an equal number")
+
+    @field_serializer("method", when_used="json")
+    def _stored_method(self, method: dict[str, Any]) -> dict[str, Any]:
+        return stored_method(method)
 
     @property
     def hash(self) -> str:

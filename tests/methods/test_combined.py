@@ -31,7 +31,7 @@ SMART_BLOCK = {"name": "homeostasis", "block": "smart", "q_bo": 4}
 APART = {"name": "disagreement", "term": "output"}
 VALUES = {"name": "dpp", "term": "subspace"}
 MOA = {"name": "moa", "experts": 4, "k": 2}
-SWAPS = {"name": "rotation", "plan": "cross layer 1, heads 1 with 2, epochs 2 3"}
+SWAPS = {"name": "rotation", "plan": [{"layers": [1, 1], "heads": [[1, 2]], "epochs": [2, 3]}]}
 DYNAMIC = {"name": "dynamic-rotation", "choice": "random", "swaps": 1, "every": 1}
 
 # ---- what goes together
@@ -122,9 +122,8 @@ def test_conflicts_are_found_without_a_check_too():
     """A library's user makes methods without a model's sizes."""
     with pytest.raises(ConfigError, match=r"^method\.methods\.1: 'deacon' is listed twice"):
         make_method({"name": "combined", "methods": [DEACON, DEACON]})
-    both = make_method({"name": "combined", "methods": [DEACON, MIXING]})
     with pytest.raises(ConfigError, match=r"^method\.methods\.1: 'mixing' and 'deacon' both build the output stage"):
-        both.attention(AttentionSpec("cross", 0, 12, 3))
+        make_method({"name": "combined", "methods": [DEACON, MIXING]})
 
 
 def test_parts_are_called_by_their_methods():

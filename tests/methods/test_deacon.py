@@ -2,14 +2,16 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from examples import ARCHITECTURES, told, trained_one_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headdiv.experiments.running import load_run
 from headdiv.gha import covariance, deacon_update, gha_inner_loop
-from headdiv.methods.deacon import OUTPUTS, collected_moments, nonlinear_inputs, pca_layers
+from headdiv.methods.deacon import OUTPUTS, collected_moments, nonlinear_inputs, pca_layers, pca_weights
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, MultiHeadAttention
 from headdiv.nn.packing import assign_windows, attention_mask, lay_out
 
@@ -331,3 +333,30 @@ def test_covariance_kept_by_the_stage_is_that_of_gha():
     layer(rows)
     normed = torch.nn.functional.batch_norm(rows, None, None, layer.norm.weight, layer.norm.bias, training=True)
     torch.testing.assert_close(layer.moments[2], covariance(normed.view(30, H, K).mean(2)))
+
+
+# ---- artifacts
+
+
+def test_pca_weights_of_every_module(finished):
+    model = load_run(finished.config("direct-8")).model
+    told = pca_weights(model)
+    assert {name: module["place"] for name, module in told.items()} == {
+        "encoder.0.attention.encoder": "encoder 1",
+        "decoder.0.attention.decoder": "decoder 1",
+        "decoder.0.attention.cross": "cross 1",
+    }
+    w = model.decoder[0].attention["cross"].output.w.detach().double().numpy()
+    module = told["decoder.0.attention.cross"]
+    lengths = np.sqrt((w**2).sum(axis=0))
+    cosines = w.T @ w / np.outer(lengths, lengths)
+    off = ~np.eye(8, dtype=bool)
+    np.testing.assert_allclose(module["cosines"], cosines, atol=1e-6)
+    np.testing.assert_allclose(module["column_lengths"], lengths)
+    assert module["mean_absolute_cosine"] == pytest.approx(np.abs(cosines[off]).mean())
+    correlations = np.corrcoef(w, rowvar=False)
+    assert module["mean_absolute_correlation"] == pytest.approx(np.abs(correlations[off]).mean())
+
+
+def test_a_model_without_pca_layers_has_none(finished):
+    assert pca_weights(load_run(finished.config("baseline")).model) == {}

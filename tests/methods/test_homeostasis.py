@@ -11,9 +11,9 @@ from sparse import literal_boost, literal_keep, literal_winners
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from headdiv.methods.homeostasis import Homeostasis, InhibitedOutput, Inhibition, Options
+from headdiv.methods.homeostasis import Homeostasis, Inhibition, Options
 from headdiv.methods.kwta import keep_probabilities, winners
-from headdiv.nn.attention import AttentionSpec
+from headdiv.nn.attention import AttentionSpec, MultiHeadAttention
 
 COUNTING = ["kwta", "rfb-kwta", "smart"]
 G, N = 2, 6
@@ -122,7 +122,7 @@ def test_a_homeostasis_brings_rare_units_back():
 @pytest.mark.parametrize("mechanism", COUNTING)
 def test_gradients_are_those_of_what_passes(mechanism, training):
     module = trained(mechanism, smart_evaluation="expectation").train(training)
-    output = InhibitedOutput(AttentionSpec("encoder", 0, G * N, G), module).double()
+    output = MultiHeadAttention(AttentionSpec("encoder", 0, G * N, G), before_output=module).output.double()
 
     def run(x):
         torch.manual_seed(4)

@@ -13,7 +13,6 @@ from torch import nn
 from headdiv.analysis.diversity import measure_heads
 from headdiv.experiments.bench import measure_moa
 from headdiv.methods import make_method
-from headdiv.methods.base import Observed
 from headdiv.methods.moa import MixtureAttention
 from headdiv.methods.routing import RoutedRecord
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, record_heads

@@ -9,12 +9,13 @@ from examples import CONFIG, some_pairs, tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headdiv.analysis.diversity import Measured, measure_heads
+from headdiv.analysis.similarity import Measured, Observed, measure_heads
 from headdiv.core.errors import ConfigError, TrainingError
-from headdiv.methods import check_method, make_method, rotation
-from headdiv.methods.base import EpochEnd, Observed
-from headdiv.methods.rotation import swap_heads
-from headdiv.methods.swap_plan import Head
+from headdiv.experiments.profiles import Runs
+from headdiv.experiments.results import stored
+from headdiv.methods import check_method, make_method, rotation, stored_method
+from headdiv.methods.base import EpochEnd
+from headdiv.methods.rotation import Head, Room, rooms_of, swap_heads
 from headdiv.nn.attention import attention_modules, record_heads
 from headdiv.nn.batching import make_batch
 from headdiv.nn.config import LMConfig, ModelConfig
@@ -128,12 +129,19 @@ def test_between_equal_layers_a_swap_of_all_heads_changes_nothing():
 # ---- plans
 
 
+def planned(**more):
+    return {"layers": [1, 1], "epochs": [2], **more}
+
+
 def end_of(model, optimiser, epoch, history=(), observe=None, seed=3):
     return EpochEnd(model, optimiser, epoch, 30, seed, list(history), observe)
 
 
 def test_a_plan_is_followed_at_its_epochs_alone():
-    plan = "cross layers 1 and 3, all heads, epochs 3 7; encoder layer 2, heads 1 with 3, epochs 4"
+    plan = [
+        {"layers": [1, 3], "epochs": [3, 7]},
+        {"kind": "encoder", "layers": [2, 2], "heads": [[1, 3]], "epochs": [4]},
+    ]
     model, method, optimiser = learnt({"name": "rotation", "plan": plan})
     expected = {
         3: {"swaps": [{"kind": "cross", "one": [1, h], "other": [3, h]} for h in (1, 2, 3)], "back": False},
@@ -154,7 +162,7 @@ def test_a_plan_is_followed_at_its_epochs_alone():
 @pytest.mark.parametrize("method", ["rotation", "dynamic-rotation"])
 @pytest.mark.parametrize("optimiser_state", [True, False])
 def test_what_the_optimiser_remembers_moves_or_stays(method, optimiser_state):
-    own = {"plan": "cross layer 1, heads 1 with 2, epochs 2"} if method == "rotation" else {"choice": "random"}
+    own = {"plan": [planned(heads=[[1, 2]])]} if method == "rotation" else {"choice": "random"}
     model, made, optimiser = learnt({"name": method, "optimiser_state": optimiser_state, **own})
     before = everything(model, optimiser)
     assert made.after_epoch(end_of(model, optimiser, 1))
@@ -169,6 +177,10 @@ def refusal(options, model=None):
     return str(found.value)
 
 
+def manual(**more):
+    return {"name": "rotation", "plan": [planned(**more)]}
+
+
 def dynamic(choice="hard", **more):
     return {"name": "dynamic-rotation", "choice": choice, **more}
 
@@ -176,8 +188,14 @@ def dynamic(choice="hard", **more):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": "rotation", "plan": "cross layers 1 and 9, all heads, epochs 3"},
-         "method.plan: 'cross layers 1 and 9, all heads, epochs 3' names layer 9; cross attention has layers 1 to 6"),
+        (manual(layers=[1, 9]), "method.plan.0: cross attention has layers 1 to 6, found 9"),
+        (manual(layers=[0, 6]), "method.plan.0.layers.0: input should be greater than or equal to 1, found 0"),
+        (manual(heads=[[1, 9]]), "method.plan.0: cross attention has heads 1 to 8, found 9"),
+        (manual(heads=[[1, 1]]), "method.plan.0: a head is swapped with itself, or twice at once"),
+        (manual(), "method.plan.0: a head is swapped with itself, or twice at once"),
+        (manual(heads=[[1, 2], [2, 3]]), "method.plan.0: a head is swapped with itself, or twice at once"),
+        (manual(epochs=[1, 3]), "method.plan.0.epochs.0: input should be greater than or equal to 2, found 1"),
+        (manual(layer=1), "method.plan.0.layer: unknown key; did you mean 'layers'?"),
         (dynamic(first=5, last=4), "method.last: 4 comes before first = 5"),
         (dynamic(swaps=25), "method.swaps: 25 pairs are more than the 24 that 6 × 8 heads make (encoder attention)"),
         (dynamic("random", swaps=25, kinds=["cross"]),
@@ -194,24 +212,57 @@ def test_wrong_options_are_named(options, message):
 
 
 def test_a_plan_of_layers_needs_a_model_that_has_them():
-    plan = "'cross layers 1 and 5, all heads, epochs 3 7 9 11'"
-    assert refusal({"name": "rotation"}, ModelConfig()) == (
-        f"method.plan: {plan} names layer 5; cross attention has layers 1 to 2"
-    )
+    assert refusal({"name": "rotation"}, ModelConfig()) == "method.plan.0: cross attention has layers 1 to 2, found 5"
     check_method({"name": "rotation"}, ModelConfig(decoder_layers=5))
     assert refusal({"name": "rotation"}, LMConfig()) == (
-        f"method.plan: {plan}: the model has no cross attention, only encoder and decoder"
+        "method.plan.0: the model has no cross attention, only encoder and decoder"
     )
-    check_method({"name": "rotation", "plan": "encoder layers 1 and 5, all heads, epochs 3"}, LMConfig())
+    check_method({"name": "rotation", "plan": [planned(kind="encoder", layers=[1, 5])]}, LMConfig())
+
+
+def test_rooms_are_the_models_own():
+    specs = [module.spec for module in attention_modules(MODEL)]
+    assert rooms_of(specs) == {"encoder": Room(2, 3), "decoder": Room(3, 3), "cross": Room(3, 3)}
+
+
+@pytest.mark.parametrize(
+    ("plan", "sentence"),
+    [
+        ([planned(layers=[1, 5], epochs=[3, 7, 9, 11])], "cross layers 1 and 5, all heads, epochs 3 7 9 11"),
+        ([planned(heads=[[1, 8], [2, 7]])], "cross layer 1, heads 1 2 with 8 7, epoch 2"),
+        ([planned(kind="encoder", layers=[2, 1]), planned(heads=[[1, 2]])],
+         "encoder layers 2 and 1, all heads, epoch 2; cross layer 1, heads 1 with 2, epoch 2"),
+    ],
+)  # fmt: skip
+def test_results_keep_the_plan_as_a_sentence(plan, sentence):
+    method = check_method({"name": "rotation", "plan": plan}, ModelConfig(encoder_layers=6, decoder_layers=6))
+    assert stored_method(method) == {"name": "rotation", "plan": sentence, "optimiser_state": True}
+    both = {"name": "combined", "methods": [method, {"name": "disagreement"}]}
+    assert stored_method(both)["methods"] == [stored_method(method), {"name": "disagreement"}]
+
+
+STORED = [
+    ("samples", "mhr/translation", "c90dbe15012d7a0a"),
+    ("headtohead-small", "headtohead/translation", "5996ac3de20ce62e"),
+]
+
+
+@pytest.mark.parametrize(("profile", "experiment", "expected"), STORED)
+def test_stored_results_belong_to_the_profile(profile, experiment, expected):
+    """Those that were made when a plan was a sentence."""
+    found = {run["seed"]: run["config"]["method"] for run in stored(profile, experiment) if run["variant"] == "manual"}
+    runs = [config for config in Runs(profile).of(experiment) if config.variant == "manual"]
+    assert {config.seed: config.model_dump(mode="json")["method"] for config in runs} == found != {}
+    assert runs[0].hash == expected
 
 
 def test_a_stack_that_the_model_lacks_is_named():
     """A single stack may be either's; which one it is shows at the first swap at the latest."""
-    model, method, optimiser = learnt({"name": "rotation", "plan": "decoder layer 1, heads 1 with 2, epochs 5"})
+    plan = [planned(kind="decoder", heads=[[1, 2]], epochs=[5])]
+    model, method, optimiser = learnt({"name": "rotation", "plan": plan})
     with pytest.raises(TrainingError) as found:
         method.after_epoch(end_of(model.encoder, optimiser, 1))
-    plan = "'decoder layer 1, heads 1 with 2, epochs 5'"
-    assert str(found.value) == f"method.plan: {plan}: the model has no decoder attention, only encoder"
+    assert str(found.value) == "method.plan.0: the model has no decoder attention, only encoder"
     _, method, _ = learnt(dynamic("random", kinds=["cross"]))
     with pytest.raises(TrainingError) as found:
         method.after_epoch(end_of(model.encoder, optimiser, 1))

@@ -9,11 +9,11 @@ from moa_parts import E as EXPERTS
 from packed import pack, sentences
 from small_runs import SMALL, enter, small_config, untrained
 
+from headdiv.analysis.similarity import Observed
 from headdiv.data.config import MLMData
 from headdiv.experiments import evaluation
 from headdiv.experiments.running import train
 from headdiv.methods import check_method, make_method
-from headdiv.methods.base import Observed
 from headdiv.methods.routing import router_statistics
 from headdiv.nn.attention import record_heads
 from headdiv.nn.batching import BEGIN, END

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reported import metrics
 from sacrebleu import corpus_bleu
 
-from headdiv.analysis.measures import BY_HEAD, BY_PAIR, averages, compare_heads
+from headdiv.analysis.similarity import BY_HEAD, BY_PAIR, averages, compare_heads
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
 from headdiv.data.corpora.seq2seq import load_translation

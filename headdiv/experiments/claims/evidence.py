@@ -16,7 +16,7 @@ from headdiv.core import paths
 from headdiv.experiments.claims.files import load_claims, sizes_of, walk
 from headdiv.experiments.papers import PaperTask, load_paper
 from headdiv.experiments.results import RunResult, read_result
-from headdiv.methods import METHODS, check_method
+from headdiv.methods import METHODS, check_method, stored_method
 from headdiv.tasks import TASKS
 from headdiv.tasks.config import first_difference
 from headdiv.training.config import TrainConfig
@@ -122,7 +122,7 @@ class Results:
         if not model or not _within(scale.data, run.config.data) or not _within(model, run.config.model):
             return False
         # Options that came later than a run had the value that is their default now.
-        method = check_method(row.method, TASKS[run.kind].Model(**model))
+        method = stored_method(check_method(row.method, TASKS[run.kind].Model(**model)))
         same_method = all(run.config.method.get(key, value) == value for key, value in method.items())
         complete = scale.examples is None or (run.data.train.examples or 0) >= COMPLETE * scale.examples
         its_machine = scale.device is not None and scale.device in machine.device and scale.ranks == machine.ranks

@@ -1,4 +1,4 @@
-"""Measures of heads in one pass: against numpy and loops, under what must not change them, and on every model."""
+"""Measures of how alike heads are: against numpy and loops, under what must not change them, and on every model."""
 
 import json
 import math
@@ -12,11 +12,23 @@ from hypothesis import strategies as st
 from observed import observe
 from small_runs import SMALL, small_config, untrained
 
-from headdiv.analysis import measures
-from headdiv.analysis.diversity import Words, measure_heads
-from headdiv.analysis.measures import averages, between_heads, by_place, compare_heads, effective_rank, js_sum
+from headdiv.analysis import similarity
+from headdiv.analysis.similarity import (
+    Observed,
+    Words,
+    averages,
+    between_heads,
+    by_place,
+    column_correlations,
+    column_cosines,
+    compare_heads,
+    effective_rank,
+    entropies,
+    js_sum,
+    mean_off_diagonal,
+    measure_heads,
+)
 from headdiv.experiments.evaluation import head_measures
-from headdiv.methods.base import Observed
 from headdiv.nn.attention import record_heads
 from headdiv.tasks import TASKS
 
@@ -37,7 +49,43 @@ def of_outputs(outputs):
     """Of outputs (T, H, K) alone."""
     T, H, _ = outputs.shape
     words = Words(torch.ones(T, H, 1).double(), torch.ones(T, H, 1).double(), outputs)
-    return measures._compared(measures.all_sums(words))
+    return similarity._compared(similarity.all_sums(words))
+
+
+# ---- columns of a matrix
+
+
+@given(seed=seeds, k=st.integers(2, 9), m=st.integers(2, 6))
+def test_correlations_and_cosines_are_numpys(seed, k, m):
+    w = random(seed, k, m) * 10 + 3
+    np.testing.assert_allclose(column_correlations(w).numpy(), np.corrcoef(w.numpy(), rowvar=False), atol=1e-10)
+    lengths = np.linalg.norm(w.numpy(), axis=0)
+    np.testing.assert_allclose(column_cosines(w), w.T.numpy() @ w.numpy() / np.outer(lengths, lengths), atol=1e-12)
+
+
+def test_orthonormal_columns_have_the_identity_for_cosines_but_not_for_correlations():
+    w = torch.linalg.qr(random(1, 8, 5))[0]
+    torch.testing.assert_close(column_cosines(w), torch.eye(5, dtype=w.dtype))
+    torch.testing.assert_close(column_cosines(7 * w), torch.eye(5, dtype=w.dtype))
+    assert mean_off_diagonal(column_cosines(w)) == pytest.approx(0, abs=1e-12)
+    assert mean_off_diagonal(column_correlations(w)) > 0.01
+
+
+def test_columns_without_direction_give_zeros():
+    w = random(2, 6, 3)
+    w[:, 1] = 0
+    for found in (column_cosines(w), column_correlations(w)):
+        assert found.isfinite().all()
+        assert not found[1].any()
+        assert not found[:, 1].any()
+    w[:, 1] = 4.0
+    assert not column_correlations(w)[1].any()
+
+
+def test_mean_off_diagonal_is_of_absolute_values():
+    matrix = torch.tensor([[9.0, 0.5, -0.1], [-0.5, 9.0, 0.2], [0.1, 0.2, -9.0]], dtype=torch.float64)
+    assert mean_off_diagonal(matrix) == pytest.approx((0.5 + 0.1 + 0.5 + 0.2 + 0.1 + 0.2) / 6, rel=1e-6)
+    assert mean_off_diagonal(torch.eye(4)) == mean_off_diagonal(torch.ones(1, 1)) == 0.0
 
 
 # ---- literal twins
@@ -60,35 +108,45 @@ def literal_cka(X, Y):
 
 
 def literal_measures(model, pairs):
-    """By module, all words side by side."""
-    js, outputs = {}, {}
+    """By module, sentence by sentence and word by word; END stands last in a source, BEGIN first in a target."""
+    values, outputs = {}, {}
     for line in heads_by_sentence(model, pairs):
         for spec, A, _, Z in line:
-            H, N, _ = A.shape
+            H, N, S = A.shape
+            keys = range(1, S) if spec.kind == "decoder" else range(S - 1)
             for n in range(N - 1) if spec.kind == "encoder" else range(1, N):
-                distances = [[literal_js(A[i, n], A[j, n]) for j in range(H)] for i in range(H)]
-                js.setdefault(spec, []).append(distances)
-                outputs.setdefault(spec, []).append(Z[:, n].detach().numpy())
-    told = {}
+                every = [[(i, j) for j in range(H)] for i in range(H)]
+                z = Z[:, n].detach().numpy()
+                lengths = [math.hypot(*row) for row in z]
+                word = {
+                    "confidence": [max(A[i, n, s].item() for s in keys) for i in range(H)],
+                    "entropy": [sum(-p * math.log(p) for p in A[i, n].tolist() if p > 0) for i in range(H)],
+                    "cosine": [[sum(z[i] * z[j]) / (lengths[i] * lengths[j]) for i, j in row] for row in every],
+                    "l2": [[math.dist(z[i], z[j]) for i, j in row] for row in every],
+                    "js": [[literal_js(A[i, n], A[j, n]) for i, j in row] for row in every],
+                }
+                values.setdefault(spec, []).append(word)
+                outputs.setdefault(spec, []).append(z)
+    result = {}
     for spec, rows in outputs.items():
         Z = np.array(rows)  # (T, H, K)
-        Z = Z - Z.mean(0)
-        pairs = [[(Z[:, i], Z[:, j]) for j in range(Z.shape[1])] for i in range(Z.shape[1])]
+        Z, H = Z - Z.mean(0), Z.shape[1]
+        pairs = [[(Z[:, i], Z[:, j]) for j in range(H)] for i in range(H)]
         sigma = np.linalg.svd(Z.reshape(len(Z), -1), compute_uv=False)
         share = [s / sigma.sum() for s in sigma.tolist() if s > 1e-12]
-        told[spec] = {
-            "js": np.mean(js[spec], axis=0),
+        result[spec] = {name: np.mean([word[name] for word in values[spec]], axis=0) for name in values[spec][0]} | {
+            "queries": len(Z),
             "correlation": [[np.corrcoef(X.ravel(), Y.ravel())[0, 1] for X, Y in row] for row in pairs],
             "cka": [[literal_cka(X, Y) for X, Y in row] for row in pairs],
             "effective_rank": math.exp(-sum(s * math.log(s) for s in share)),
         }
-    return told
+    return result
 
 
 @pytest.mark.parametrize("window", [48, 1])
 @pytest.mark.parametrize("batches", [[range(7)], [range(3), range(3, 7)]], ids=["one batch", "several"])
 def test_measures_are_the_literal_ones(window, batches):
-    """However sentences are packed and parted into batches."""
+    """However sentences are packed and batched. Confidence leaves special tokens out, as queries and as keys."""
     model, _ = tiny({"name": "baseline"}, encoder_layers=2)
     pairs = some_pairs(7, seed=2)
     found = compare_heads(observe(model, pairs, batches, window))
@@ -96,10 +154,22 @@ def test_measures_are_the_literal_ones(window, batches):
     assert [spec for spec, _ in found] == list(literal)
     basic = measure_heads(observe(model, pairs, batches, window))
     for (spec, measured), (_, plain) in zip(found, basic, strict=True):
+        assert vars(measured).keys() == literal[spec].keys()
         for name, expected in literal[spec].items():
             np.testing.assert_allclose(getattr(measured, name), expected, atol=1e-9, err_msg=f"{spec} {name}")
         for name, value in vars(plain).items():
             torch.testing.assert_close(getattr(measured, name), value)
+        average = [sum(measured.l2[i, j].item() for j in range(3) if j != i) / 2 for i in range(3)]
+        assert measured.average_l2().tolist() == pytest.approx(average)
+
+
+def test_the_gradient_of_the_entropy():
+    weights = made_up_heads(5)[0].requires_grad_()
+    assert torch.autograd.gradcheck(entropies, weights)
+    one_hot = torch.eye(3, requires_grad=True)
+    entropies(one_hot).sum().backward()
+    assert one_hot.grad.isfinite().all()
+    assert entropies(torch.full((2, 4), 0.25)).tolist() == pytest.approx([math.log(4)] * 2)
 
 
 # ---- what must not change them, and where they end
@@ -196,7 +266,7 @@ def test_js_keeps_its_digits_where_heads_look_nearly_alike():
 def test_js_does_not_depend_on_the_blocks(monkeypatch):
     weights = random(7, 40, 4, 6).softmax(-1)
     whole = js_sum(weights)
-    monkeypatch.setattr(measures, "BLOCK", 1)
+    monkeypatch.setattr(similarity, "BLOCK", 1)
     torch.testing.assert_close(js_sum(weights), whole)
     assert not js_sum(weights[:0]).any()
 
@@ -204,35 +274,55 @@ def test_js_does_not_depend_on_the_blocks(monkeypatch):
 def test_of_many_words_a_sample_stands_for_all(monkeypatch):
     weights, outputs = random(12, 101, 3, 6).softmax(-1), random(13, 101, 3, 2)
     words = Words(weights, weights, outputs)
-    whole = measures.all_sums(words)
-    monkeypatch.setattr(measures, "MOST", 101 * 3 * 6 // 4)
-    sampled = measures.all_sums(words)
+    whole = similarity.all_sums(words)
+    monkeypatch.setattr(similarity, "MOST", 101 * 3 * 6 // 4)
+    sampled = similarity.all_sums(words)
     torch.testing.assert_close(sampled["js"], js_sum(weights[::5]) * 101 / 21)
     torch.testing.assert_close(sampled["js"], whole["js"], rtol=0.2, atol=0)
     assert all(torch.equal(sampled[name], whole[name]) for name in whole if name != "js")
 
 
-def test_marks_are_no_words_but_may_be_looked_at():
+def test_special_tokens_are_no_words_but_may_be_looked_at():
     """</s> as a query is left out of everything; as a key it takes part in the distance of two distributions."""
     A, V, Z = made_up_heads(8, N=4, S=4)
-    marks = torch.tensor([False, False, True, False])
-    seen = Observed([record_of(A, V, Z)], {"cross": (marks, marks)})
-    ((_, found),) = compare_heads([seen])
-    without = compared(A[:, ~marks], V, Z[:, ~marks])
+    special = torch.tensor([False, False, True, False])
+    ((_, found),) = compare_heads([Observed([record_of(A, V, Z)], {"cross": (special, special)})])
+    without = compared(A[:, ~special], V, Z[:, ~special])
     assert found.queries == 3
     for name in ("js", "cka", "correlation", "entropy"):
         torch.testing.assert_close(getattr(found, name), getattr(without, name))
+    torch.testing.assert_close(without.confidence, A[:, ~special].amax(-1).mean(-1))
 
 
-def test_a_rank_without_a_batch_adds_zeros(monkeypatch):
+@pytest.mark.parametrize("measure", [measure_heads, compare_heads])
+@pytest.mark.parametrize("options", [{"name": "baseline"}, {"name": "moa", "experts": 4, "k": 2}])
+def test_a_rank_without_a_batch_adds_zeros(monkeypatch, measure, options):
     """Its sums have the shapes of the others', or they would wait for each other for ever."""
-    model, _ = tiny({"name": "baseline"})
+    model, _ = tiny(options)
     shapes = []
     monkeypatch.setattr("headdiv.core.distributed.total", lambda values: shapes.append(values.shape) or values)
-    seen, unseen = (compare_heads(observe(model, some_pairs(), batches), model) for batches in ([range(6)], []))
-    assert shapes[: len(shapes) // 2] == shapes[len(shapes) // 2 :]
+    seen, unseen = (measure(observe(model, some_pairs(), batches), model) for batches in ([range(6)], []))
     assert [spec for spec, _ in seen] == [spec for spec, _ in unseen]
-    assert all(measured.queries == measured.effective_rank == 0 for _, measured in unseen)
+    assert shapes[: len(shapes) // 2] == shapes[len(shapes) // 2 :]
+    assert all(measured.queries == 0 and not measured.l2.any() for _, measured in unseen)
+    assert measure([]) == []
+
+
+def test_only_as_much_is_read_as_is_needed(monkeypatch):
+    model, _ = tiny({"name": "baseline"})
+    pairs = some_pairs(6)
+    words = [min(len(side[i]) for side in (pairs.source, pairs.target)) for i in range(6)]
+    monkeypatch.setattr(similarity, "ENOUGH", sum(words[:2]) + 1)  # that of the module that has seen least
+    read = []
+
+    def batches():
+        for i in range(6):
+            read.append(i)
+            yield [i]
+
+    found = measure_heads(observe(model, pairs, batches()))
+    assert len(read) in (2, 3)
+    assert min(measured.queries for _, measured in found) >= sum(words[:2]) + 1
 
 
 def test_half_precision_is_widened():
@@ -248,13 +338,13 @@ def test_half_precision_is_widened():
 @pytest.mark.parametrize("options", [o for each in EXAMPLES.values() for o in each], ids=lambda o: o["name"])
 def test_heads_of_every_method_are_measured(options):
     model, _ = tiny(options, dtype=torch.float32)
-    told = by_place(compare_heads(observe(model, some_pairs(), [range(6)])))
-    assert list(told) == ["encoder 1", "decoder 1", "cross 1"]
+    result = by_place(compare_heads(observe(model, some_pairs(), [range(6)])))
+    assert list(result) == ["encoder 1", "decoder 1", "cross 1"]
     heads = options.get("k", 3)  # the slots of a mixture
-    for module in told.values():
+    for module in result.values():
         assert np.shape(module["js"]) == np.shape(module["cka"]) == (heads, heads)
         assert 1 <= module["effective_rank"] <= 12
-    json.dumps(told, allow_nan=False)
+    json.dumps(result, allow_nan=False)
 
 
 @pytest.mark.parametrize("task", SMALL)
@@ -298,30 +388,31 @@ def test_packed_batches_of_a_task_are_those_of_single_examples(folder):
 def test_measures_as_json():
     model, _ = tiny({"name": "baseline"})
     found = compare_heads(observe(model, some_pairs(), [range(6)]))
-    told = by_place(found)
-    assert list(told) == ["encoder 1", "decoder 1", "cross 1"]
-    first = told["encoder 1"]
+    result = by_place(found)
+    assert list(result) == ["encoder 1", "decoder 1", "cross 1"]
+    first = result["encoder 1"]
     assert list(first) == [
         *("queries", "confidence", "entropy", "cosine", "l2", "correlation", "cka", "js", "effective_rank"),
     ]
     for name, value in first.items():
         np.testing.assert_allclose(value, getattr(found[0][1], name), atol=1e-6)
-    json.dumps(told, allow_nan=False)
+    json.dumps(result, allow_nan=False)
 
 
 def test_averages_are_over_heads_and_over_pairs_of_different_heads():
     matrix = torch.tensor([[9.0, 0.5, -0.1], [0.5, 9.0, 0.2], [-0.1, 0.2, 9.0]])
     assert between_heads(matrix) == pytest.approx(0.2)
     found = compared(*made_up_heads(10))
-    told = averages(found)
-    assert told["heads"] == 3
-    assert told["confidence"] == pytest.approx(found.confidence.mean().item())
-    assert told["js"] == pytest.approx(np.array([found.js[0, 1], found.js[0, 2], found.js[1, 2]]).mean())
+    result = averages(found)
+    assert result["heads"] == 3
+    assert result["confidence"] == pytest.approx(found.confidence.mean().item())
+    assert result["js"] == pytest.approx(np.array([found.js[0, 1], found.js[0, 2], found.js[1, 2]]).mean())
 
 
 def test_a_single_head_is_compared_with_none():
     found = compared(*made_up_heads(11, H=1))
-    told = averages(found)
-    assert all(math.isnan(told[name]) for name in measures.BY_PAIR)
+    result = averages(found)
+    assert all(math.isnan(result[name]) for name in similarity.BY_PAIR)
     assert found.js.tolist() == [[0]]
-    assert told["effective_rank"] >= 1
+    assert found.average_l2().tolist() == [0]
+    assert result["effective_rank"] >= 1

@@ -1,0 +1,365 @@
+"""How alike heads are: measures on their weights and outputs, each with its definition, range and source.
+
+All measures of a trained model are taken in one pass over a split. Nothing of the pass is kept but sums over its words,
+in float64: of functions of one word's heads, and of products of its outputs. Sums of several ranks add up.
+
+Letters: T words, H heads, K head width, L keys, P pairs of different heads, M columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headdiv.core import distributed
+from headdiv.core.precision import at_least_float32
+from headdiv.nn.attention import AttentionSpec, HeadRecord, attention_modules
+from headdiv.nn.packing import Side
+
+ENOUGH = 20_000  # queries of each module that the measures are taken over
+BLOCK = 1 << 17  # numbers of all pairs that are worked on at a time, so that they stay in the processor's cache
+MOST = 1 << 22  # numbers of all pairs in a batch; where there are more, only every second, third, … word is taken
+STILL = 1e-12  # a variance below this share of the mean square is the rounding error of a variance of 0
+BY_HEAD = ("confidence", "entropy")
+BY_PAIR = ("cosine", "l2", "correlation", "cka", "js")
+
+# ---- columns of a matrix
+
+
+def column_cosines(w: Tensor) -> Tensor:
+    """Cosine between every two columns of w (k, M) -> (M, M), in [−1, 1]; the identity for principal components.
+
+    What DEACON's Figure 6 calls the correlation matrix of the PCA layer's weights: the paper compares it
+    with the identity, which orthonormal columns have for their cosines (Pearson's correlation, with the
+    mean of each column taken off, is not zero between orthonormal columns). A zero column gives zeros.
+    """
+    unit = w / w.norm(dim=0).clamp(min=torch.finfo(w.dtype).tiny)
+    return unit.T @ unit
+
+
+def column_correlations(w: Tensor) -> Tensor:
+    """Pearson's correlation between every two columns of w (k, M) -> (M, M), in [−1, 1]."""
+    return column_cosines(w - w.mean(dim=0))
+
+
+def mean_off_diagonal(matrix: Tensor) -> float:
+    """Mean absolute value off the diagonal of (M, M): 0 for the identity; 0 too where M = 1."""
+    m = matrix.shape[0]
+    if m < 2:
+        return 0.0
+    total = matrix.abs().sum() - matrix.diagonal().abs().sum()
+    return float(total / (m * (m - 1)))
+
+
+# ---- what heads did with words
+
+
+def query_rows(x: Tensor, side: Side) -> Tensor:
+    """(R, H, N, …) in windows -> (T, H, …), a row for each query; empty slots are dropped."""
+    rows = x.transpose(1, 2).flatten(0, 1)  # (R·N, H, …)
+    return rows if side.full else rows.index_select(0, side.slots)
+
+
+class Entropy(torch.autograd.Function):
+    """−Σ p log p, with one logarithm for both passes and a finite gradient where a weight is 0."""
+
+    @staticmethod
+    def forward(ctx: Any, p: Tensor) -> Tensor:
+        """(…, S) -> (…)."""
+        log = p.clamp_min(torch.finfo(p.dtype).tiny).log_()
+        ctx.save_for_backward(log)
+        return -torch.einsum("...s,...s->...", p, log)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        """(…) -> (…, S)."""
+        (log,) = ctx.saved_tensors
+        return (log + 1).mul_(-grad.unsqueeze(-1))
+
+
+def entropies(weights: Tensor) -> Tensor:
+    """Entropy of each query's weights in nats, 0 to log S: (…, S) -> (…)."""
+    return Entropy.apply(weights)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the heads did with one batch.
+
+    Attributes:
+        records: of each attention module.
+        special_tokens: by kind of attention, (T,) queries and (T',) keys: True where a row is a special token.
+        words: by kind of attention, (T,) index of the word that each query stands for.
+    """
+
+    records: list[HeadRecord]
+    special_tokens: dict[str, tuple[Tensor, Tensor]]
+    words: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Words:
+    """What the heads of one module did with the words of a batch; queries that are special tokens are left out.
+
+    Attributes:
+        weights: (T, H, L) of the keys of each query's own sentence, L of the longest; what else is there is 0.
+        counted: (T, H, L) the same, 0 for keys that are special tokens.
+        outputs: (T, H, K), before the output stage.
+    """
+
+    weights: Tensor
+    counted: Tensor
+    outputs: Tensor
+
+
+def words_of(record: HeadRecord, special_queries: Tensor | None = None, special_keys: Tensor | None = None) -> Words:
+    """What the heads of a record did with words, independent of packing.
+
+    Args:
+        record: with attention weights.
+        special_queries: (T,) which queries are special tokens; None: none is.
+        special_keys: (T',) which keys are special tokens; None: none is.
+    """
+    queries, keys = record.layout.queries, record.layout.keys
+    weights, outputs = query_rows(at_least_float32(record.weights), queries), at_least_float32(record.outputs)
+    S, L = weights.shape[2], int(keys.lengths.max())
+    N = queries.sentences.shape[1]
+    special = None if special_keys is None else special_keys[keys.rows].view(-1, S)[queries.slots // N]  # (T, S)
+    if L < S:
+        # Slots of a sentence stand side by side. Where a line of L slots goes beyond them, the weights are 0.
+        first = (keys.slots[keys.offsets()] % S).clamp(max=S - L)[queries.sentence_of_row()]  # (T,)
+        slots = first[:, None] + torch.arange(L, device=first.device)  # (T, L)
+        weights = weights.gather(2, slots[:, None].expand(-1, weights.shape[1], -1))
+        special = None if special is None else special.gather(1, slots)
+    counted = weights if special is None else weights.masked_fill(special[:, None], 0.0)
+    if special_queries is not None:
+        weights, counted, outputs = (x[~special_queries] for x in (weights, counted, outputs))
+    return Words(weights, counted, outputs)
+
+
+# ---- measures
+
+HeadSums = dict[str, Tensor]  # over words, float64; "queries" is how many words
+
+
+@dataclass
+class Measured:
+    """Measures of one module's heads, means over its queries (words; special tokens are left out).
+
+    Of a mixture of heads they are its slots: head i of a query is the i-th of the heads that were chosen for it.
+
+    Attributes:
+        queries: how many words they are taken over.
+        confidence: (H,) mean of the largest weight that a head gives a word, in (0, 1] (Voita et al. 2019; Eq. 5 of
+            Azov & Landau). The weight of </s> does not count.
+        entropy: (H,) of the weights, in nats, from 0 (all on one key) to the logarithm of the number of keys.
+        cosine: (H, H) of the outputs of two heads, in [−1, 1].
+        l2: (H, H) Euclidean distance of the outputs of two heads, from 0 without bound.
+    """
+
+    queries: int
+    confidence: Tensor
+    entropy: Tensor
+    cosine: Tensor
+    l2: Tensor
+
+    def average_l2(self) -> Tensor:
+        """(H,) average distance of a head from the others (Eq. 6 of Azov & Landau); 0 for a single head."""
+        return self.l2.sum(1) / max(len(self.l2) - 1, 1)
+
+
+def measure_heads(observed: Iterable[Observed], model: nn.Module | None = None) -> list[tuple[AttentionSpec, Measured]]:
+    """Measures of every module, in the order of a forward pass, over the first `ENOUGH` queries of each rank.
+
+    Those that methods are controlled by; `compare_heads` takes more of them.
+
+    Args:
+        observed: what the heads did, batch by batch; it is read no further than is needed.
+        model: whose heads these are. Needed with several ranks only, one of which may see no batch at all.
+    """
+    return [(spec, Measured(**means(sums))) for spec, sums in pooled_sums(observed, basic_sums, model)]
+
+
+@dataclass
+class HeadComparison(Measured):
+    """`Measured`, and how alike two heads are in their outputs over the whole split and in their weights.
+
+    ``Z_i`` below is the matrix of a head's outputs, (T, K), with the mean of each column taken off. A head whose
+    outputs never change has no variance: its correlations and similarities are 0, with itself too.
+
+    Attributes:
+        correlation: (H, H) Pearson's correlation of the numbers of Z_i with those in the same positions of Z_j, in
+            [−1, 1]: Σ Z_i ∘ Z_j / (‖Z_i‖ ‖Z_j‖). What DEACON's direct architecture decorrelates; it depends on how
+            each head numbers its dimensions.
+        cka: (H, H) linear centred kernel alignment, ‖Z_jᵀ Z_i‖² / (‖Z_iᵀ Z_i‖ ‖Z_jᵀ Z_j‖) in Frobenius norms, in
+            [0, 1] (Kornblith et al. 2019). Rotating a head's outputs or scaling them changes nothing: 1 is the same
+            information, however it is laid out. Between independent heads it is about K / T, not 0.
+        js: (H, H) mean over words of the Jensen–Shannon distance of two heads' weights, in [0, 1]: the square root,
+            which is a metric (Endres & Schindelin 2003), of the divergence (Lin 1991) with logarithms to base 2.
+            0: the same weights, that of </s> among them; 1: no key in common. Of long windows a sample of evenly
+            spaced words stands for all, see `MOST`.
+        effective_rank: e to the power of the entropy of σ / Σσ, σ the singular values of (Z_1 … Z_H), the outputs of
+            all heads side by side, (T, H·K) (Roy & Vetterli 2007). From 1 (all vary along one direction) to H·K, or
+            T − 1 where that is less; 0 where nothing varies.
+    """
+
+    correlation: Tensor
+    cka: Tensor
+    js: Tensor
+    effective_rank: float
+
+
+def compare_heads(
+    observed: Iterable[Observed], model: nn.Module | None = None
+) -> list[tuple[AttentionSpec, HeadComparison]]:
+    """All measures of every module: arguments and order as in `measure_heads`."""
+    return [(spec, _compared(sums)) for spec, sums in pooled_sums(observed, all_sums, model)]
+
+
+@torch.no_grad()
+def pooled_sums(
+    observed: Iterable[Observed], sums_of: Callable[[Words], HeadSums], model: nn.Module | None = None
+) -> list[tuple[AttentionSpec, HeadSums]]:
+    """Sums over the words that all ranks see, by module.
+
+    ``sums_of`` takes those of a batch; of no words they are zeros of the same shapes. Other arguments as in
+    `measure_heads`.
+    """
+    found: dict[AttentionSpec, HeadSums] = {}
+    for module in [] if model is None else attention_modules(model):
+        H, K, like = module.head_slots, module.head_width, next(module.parameters())
+        none = like.new_zeros(0, H, 1)
+        found[module.slot_spec] = sums_of(Words(none, none, like.new_zeros(0, H, K)))
+    for seen in observed:
+        for record in seen.records:
+            sums = sums_of(words_of(record, *seen.special_tokens.get(record.spec.kind, (None, None))))
+            if record.spec in found:
+                sums = {name: value + sums[name] for name, value in found[record.spec].items()}
+            found[record.spec] = sums
+        if min(float(sums["queries"]) for sums in found.values()) >= ENOUGH:
+            break
+    return [(spec, {name: distributed.total(x).cpu() for name, x in sums.items()}) for spec, sums in found.items()]
+
+
+def basic_sums(words: Words) -> HeadSums:
+    """What `Measured` holds, summed over words."""
+    outputs = words.outputs
+    unit = torch.nn.functional.normalize(outputs, dim=-1)
+    sums = {
+        "confidence": words.counted.amax(-1),  # (T, H)
+        "entropy": entropies(words.weights),  # (T, H)
+        "cosine": unit @ unit.transpose(1, 2),  # (T, H, H)
+        "l2": torch.cdist(outputs, outputs, compute_mode="donot_use_mm_for_euclid_dist"),  # (T, H, H)
+    }
+    queries = outputs.new_tensor(len(outputs), dtype=torch.float64)
+    return {"queries": queries, **{name: x.sum(0, dtype=torch.float64) for name, x in sums.items()}}
+
+
+def all_sums(words: Words) -> HeadSums:
+    """What `HeadComparison` is made of, summed over words."""
+    outputs = words.outputs.flatten(1).double()  # (T, H·K): differences of large sums are taken of it
+    T, H, L = words.weights.shape
+    sample = words.weights[:: max(1, math.ceil(T * H * (H - 1) // 2 * L / MOST))]
+    js = js_sum(sample) * (T / max(1, len(sample)))  # each stands for its neighbours
+    return basic_sums(words) | {"js": js, "outputs": outputs.sum(0), "products": outputs.T @ outputs}
+
+
+def js_sum(weights: Tensor) -> Tensor:
+    """Jensen–Shannon distances of every two heads' weights, summed over words: (T, H, L) -> (H, H), float64.
+
+    With m = (p + q) / 2 and d = (p − q) / (p + q) the divergence in nats is Σ m·(½ log(1 − d²) + d·artanh d). Unlike
+    a difference of entropies that keeps its digits where p and q are nearly equal.
+    """
+    H, L = weights.shape[1:]
+    one, other = torch.triu_indices(H, H, 1, device=weights.device)
+    sums = weights.new_zeros(len(one), dtype=torch.float64)
+    limits = torch.finfo(weights.dtype)
+    for block in weights.split(max(1, BLOCK // max(1, len(one) * L))):
+        p, q = block.index_select(1, one), block.index_select(1, other)  # (t, P, L)
+        both = p + q
+        d = (p - q).div_(both.clamp_min(limits.tiny)).clamp_(limits.eps - 1, 1 - limits.eps)  # artanh 1 is infinite
+        nats = torch.log1p(-d * d).mul_(0.5).addcmul_(d, torch.atanh(d)).mul_(both).sum(-1) / 2  # (t, P)
+        sums += (nats / math.log(2)).clamp_(0, 1).sqrt_().sum(0, dtype=torch.float64)
+    matrix = sums.new_zeros(H, H)
+    matrix[one, other] = sums
+    return matrix + matrix.T
+
+
+def means(sums: HeadSums) -> dict[str, Any]:
+    """Sums over words divided by their number, which is kept as an integer; zeros where there were no words."""
+    queries = int(sums["queries"])
+    return {"queries": queries} | {name: x / max(queries, 1) for name, x in sums.items() if name != "queries"}
+
+
+def _compared(sums: HeadSums) -> HeadComparison:
+    basic = means(sums)
+    mean, products, H = basic.pop("outputs"), basic.pop("products"), len(basic["confidence"])
+    covariance = products - torch.outer(mean, mean)  # (H·K, H·K)
+    moves = covariance.diagonal() > STILL * products.diagonal()
+    covariance = covariance * torch.outer(moves, moves)
+    blocks = covariance.view(H, -1, H, len(mean) // H).transpose(1, 2)  # (H, H, K, K)
+    shared = blocks.diagonal(dim1=2, dim2=3).sum(-1)  # (H, H)
+    aligned = blocks.square().sum((2, 3))  # (H, H)
+    return HeadComparison(
+        **basic,
+        correlation=_normalised(shared).clamp_(-1, 1),
+        cka=_normalised(aligned).clamp_(0, 1),
+        effective_rank=effective_rank(covariance),
+    )
+
+
+def _normalised(products: Tensor) -> Tensor:
+    """Products of every two things, divided by the lengths of both: (H, H) -> (H, H); 0 where one has none."""
+    lengths = products.diagonal().clamp_min(0).sqrt()
+    scale = torch.where(lengths > 0, 1 / lengths, torch.zeros_like(lengths))
+    return products * torch.outer(scale, scale)
+
+
+def effective_rank(covariance: Tensor) -> float:
+    """That of centred rows, from their covariance up to a factor, (n, n): 1 to n; 0 for zeros. See `HeadComparison`."""
+    sigma = torch.linalg.eigvalsh(covariance).clamp_min(0).sqrt()
+    if not sigma.any():
+        return 0.0
+    share = sigma / sigma.sum()
+    return math.exp(-float(torch.xlogy(share, share).sum()))
+
+
+# ---- summaries
+
+
+def between_heads(matrix: Tensor) -> float:
+    """Mean over the pairs of different heads: (H, H); NaN for a single head."""
+    H = len(matrix)
+    return float(matrix.sum() - matrix.trace()) / (H * (H - 1)) if H > 1 else math.nan
+
+
+def by_place(found: Iterable[tuple[AttentionSpec, HeadComparison]]) -> dict[str, dict[str, Any]]:
+    """Measures as JSON, by place ("encoder 1", "cross 2"), with six decimals."""
+    return {
+        spec.place: {
+            "queries": measured.queries,
+            **{name: _rounded(getattr(measured, name).tolist()) for name in (*BY_HEAD, *BY_PAIR)},
+            "effective_rank": _rounded(measured.effective_rank),
+        }
+        for spec, measured in found
+    }
+
+
+def averages(measured: HeadComparison) -> dict[str, float]:
+    """One number for each measure of a module: means over heads, and over the pairs of different heads."""
+    return {
+        "queries": measured.queries,
+        "heads": len(measured.confidence),
+        **{name: float(getattr(measured, name).mean()) for name in BY_HEAD},
+        **{name: between_heads(getattr(measured, name)) for name in BY_PAIR},
+        "effective_rank": measured.effective_rank,
+    }
+
+
+def _rounded(value: Any) -> Any:
+    return [_rounded(x) for x in value] if isinstance(value, list) else round(value, 6)

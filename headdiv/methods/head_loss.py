@@ -1,0 +1,67 @@
+"""What losses on the heads of a module share: sums by sentence, and the terms that are compared."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from headdiv.core import distributed
+from headdiv.core.settings import Settings
+from headdiv.methods.base import Method, of_kinds
+from headdiv.nn.attention import KINDS, HeadRecord, Kind
+from headdiv.nn.packing import Side
+
+Term = Literal["subspace", "position", "output"]
+
+
+def by_sentence(rows: Tensor, side: Side) -> Tensor:
+    """Sums over the rows of each sentence: (T, …) -> (B, …)."""
+    sums = rows.new_zeros(len(side.lengths), *rows.shape[1:])
+    return sums.index_add(0, side.sentence_of_row(), rows)
+
+
+def inverse_root(squares: Tensor) -> Tensor:
+    """1/√ of squared norms, any shape; 0 for a norm below the precision: what it is the norm of counts as zero.
+
+    Its direction would be noise, and the gradient huge.
+    """
+    least = torch.finfo(squares.dtype).eps ** 2
+    return torch.where(squares > least, squares.clamp_min(least).rsqrt(), 0.0)
+
+
+class HeadLoss(Method):
+    """λ times how different the heads of a module are is taken off the loss."""
+
+    repeatable = True
+
+    class Options(Settings):
+        """No paper gives a λ for DPP; 1 is that of Li et al. for disagreement."""
+
+        term: Term = Field(description="what is compared: values, attention weights or head outputs")
+        weight: float = Field(1.0, gt=0, description="λ")
+        kinds: tuple[Kind, ...] = Field(KINDS, min_length=1, description="kinds of attention that it is taken over")
+
+    options: Options
+
+    def conflict(self, other: Method, name: str, others_name: str) -> str | None:
+        """Values that all heads share cannot be compared."""
+        if self.options.term == "subspace" and other.shares_values:
+            values = f"the heads' values, which all experts of {others_name!r} share"
+            return f"{name!r} compares {values}; expected another term"
+        return None
+
+    def differences(self, records: list[HeadRecord]) -> Tensor:
+        """How different the heads of each module are in each sentence: (modules, B)."""
+        raise NotImplementedError
+
+    def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
+        """−λ times `differences` for each prediction: sum over sentences, as of log-likelihoods, and mean over modules.
+
+        Raises:
+            TrainingError: the model has no attention of these kinds.
+        """
+        each = self.differences(of_kinds(records, self.options.kinds))  # (modules, B)
+        return -self.options.weight * each.mean(0).sum() * (distributed.world() / count)

@@ -1,0 +1,71 @@
+"""The methods, by the name that configurations use; those from outside are added by `headdiv.register`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headdiv.core.registry import Registry
+from headdiv.core.settings import Settings, Source, check, mistake, nearest
+from headdiv.methods.base import Method
+from headdiv.methods.deacon import Deacon
+from headdiv.methods.disagreement import Disagreement
+from headdiv.methods.dpp import Dpp
+from headdiv.methods.homeostasis import Homeostasis
+from headdiv.methods.mixing import Mixing
+from headdiv.methods.moa import Moa
+from headdiv.methods.rotation import DynamicRotation, Rotation
+from headdiv.nn.config import Sizes
+
+METHODS: Registry[type[Method]] = Registry(
+    "headdiv.methods",
+    {
+        "baseline": Method,
+        "deacon": Deacon,
+        "rotation": Rotation,
+        "dynamic-rotation": DynamicRotation,
+        "mixing": Mixing,
+        "disagreement": Disagreement,
+        "dpp": Dpp,
+        "homeostasis": Homeostasis,
+        "moa": Moa,
+    },
+)
+
+
+def check_method(
+    method: Mapping[str, Any], model: Sizes, at: tuple[str | int, ...] = (), source: Source | None = None
+) -> dict[str, Any]:
+    """Fill in the options that ``method`` leaves out and check them against the model's sizes.
+
+    Args:
+        method: {"name": …, option: value, …}.
+        model: the sizes of the model that it is for.
+        at: keys that lead to ``method`` in its file.
+        source: the file, if there is one.
+
+    Raises:
+        ConfigError: an unknown method or option, a wrong value, one that the model has no room for, or methods of a
+            combination that do not go together.
+    """
+    options = _options(method, at, source)
+    return {"name": method["name"], **METHODS[method["name"]].complete(options, model, at, source)}
+
+
+def make_method(method: Mapping[str, Any], at: tuple[str | int, ...] = ("method",)) -> Method:
+    """The method that a run's configuration describes: {"name": …, option: value, …}."""
+    options = _options(method, at)
+    return METHODS[method["name"]](options)
+
+
+def stored_method(method: Mapping[str, Any]) -> dict[str, Any]:
+    """A checked method as results keep it, of which a run's hash is taken."""
+    options = {key: value for key, value in method.items() if key != "name"}
+    return {"name": method["name"], **METHODS[method["name"]].stored(options)}
+
+
+def _options(method: Mapping[str, Any], at: tuple[str | int, ...], source: Source | None = None) -> Settings:
+    name = method.get("name")
+    if not isinstance(name, str) or name not in METHODS:
+        raise mistake((*at, "name"), f"unknown method {name!r}{nearest(str(name), list(METHODS))}", source)
+    return check(METHODS[name].Options, {k: v for k, v in method.items() if k != "name"}, at, source)
