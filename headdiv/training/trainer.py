@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from headdiv.analysis.similarity import Observed
 from headdiv.core import distributed, progress
 from headdiv.core.errors import TrainingError
 from headdiv.core.settings import Settings, check
-from headdiv.methods.base import EpochEnd, Method, Observed
+from headdiv.methods.base import EpochEnd, Method
 from headdiv.training import checkpoints
 from headdiv.training.config import TrainerConfig
 from headdiv.training.feeds import Batches, Feed, IterableFeed
