@@ -10,7 +10,7 @@ from moa_parts import MOA, TOP, both_sides, build
 from packed import D, K, pack, random, sentences
 from torch import nn
 
-from headdiv.analysis.diversity import measure_heads
+from headdiv.analysis.similarity import Observed, measure_heads
 from headdiv.experiments.bench import measure_moa
 from headdiv.methods import make_method
 from headdiv.methods.moa import MixtureAttention

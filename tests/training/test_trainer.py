@@ -10,8 +10,7 @@ from torch.utils.data import DataLoader
 
 from headdiv.core.errors import ConfigError, TrainingError
 from headdiv.methods import make_method
-from headdiv.methods.rotation import swap_heads
-from headdiv.methods.swap_plan import Head
+from headdiv.methods.rotation import Head, swap_heads
 from headdiv.nn.drop_in import MultiheadAttention
 from headdiv.nn.losses import Losses
 from headdiv.training.config import TrainConfig, TrainerConfig
