@@ -1,0 +1,137 @@
+"""A method from one file outside headdiv (tests/own_method.py) does all that the built-in ones do."""
+
+import math
+
+import pytest
+import torch
+from examples import CONFIG, heads_by_sentence, some_pairs, tiny
+from observed import observe
+from small_runs import SMALL, small_config
+from torch import nn
+
+from headdiv.analysis.masking import heads_of, masked_heads
+from headdiv.analysis.similarity import by_place, compare_heads
+from headdiv.core.errors import ConfigError
+from headdiv.experiments.evaluation import evaluate
+from headdiv.experiments.importance import importance_record
+from headdiv.experiments.running import train
+from headdiv.methods import METHODS, check_method, make_method
+from headdiv.nn.batching import make_batch
+from headdiv.nn.drop_in import MultiheadAttention
+
+OWN = {"name": "multi-query", "decay": 0.5}
+MODULES = ["encoder 1", "decoder 1", "cross 1"]
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    """For the time of a test."""
+    monkeypatch.setattr(METHODS, "_added", dict(METHODS._added))
+    import own_method
+
+    METHODS.add("multi-query", own_method.MultiQuery)  # an import that was made before registers nothing
+
+
+def test_options_are_checked():
+    assert check_method({"name": "multi-query"}, CONFIG) == {"name": "multi-query", "decay": 0.01}
+    with pytest.raises(ConfigError, match="unknown method 'multi-qery'; did you mean 'multi-query'"):
+        check_method({"name": "multi-qery"}, CONFIG)
+
+
+def test_the_module_is_the_literal_one():
+    """Sentence by sentence, with the shared keys and values written out."""
+    model, _ = tiny(OWN)
+    pairs = some_pairs(4)
+    batch = make_batch(pairs, range(4))
+    model(batch)
+    module = model.encoder[0].attention["encoder"]
+    for i, line in enumerate(heads_by_sentence(model, pairs)):
+        words = torch.tensor([*pairs.source[i].tolist(), 3])
+        x = model.source_embedding(words) * math.sqrt(12) + model.position_table[: len(words)].double()
+        k, v = module.key_value(x).split(4, dim=-1)
+        q = module.query(x).view(-1, 3, 4)
+        spec, weights, values, outputs = line[0]
+        assert spec.place == "encoder 1"
+        for head in range(3):
+            A = (q[:, head] @ k.T / 2).softmax(-1)
+            torch.testing.assert_close(weights[head], A)
+            torch.testing.assert_close(values[head], v)
+            torch.testing.assert_close(outputs[head], A @ v)
+
+
+@pytest.mark.parametrize("task", ["translation", *SMALL, "mlm"])
+def test_it_runs_on_every_task(project, monkeypatch, task):
+    """Trained, evaluated with measures of its heads, and its heads masked."""
+    monkeypatch.setitem(SMALL, "mlm", SMALL["lm"] | {"decode": {}})
+    if task == "translation":
+        config = project.config(train={"epochs": 1}, decode={"beam": 1, "max_length_offset": 2})
+    else:
+        config = small_config(task, train={"epochs": 1})
+    config = config.model_copy(update={"method": check_method(OWN, config.model)})
+    run = train(config)
+    metrics = evaluate(run)
+    modules = {"lm": ["decoder 1"], "mlm": ["encoder 1"]}.get(task, MODULES)
+    assert [point["auxiliary_loss"] > 0 for point in metrics["curve"]] == [True]
+    assert list(metrics["heads"]["measures"]) == list(metrics["heads"]["query_norms"]) == modules
+    record = importance_record(run, steps=1)
+    assert {head["place"] for head in record["heads"]} == set(modules)
+    assert any(head["change"] for head in record["heads"])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"name": "homeostasis", "block": "kwta", "s_bo": 0.5},
+        {"name": "disagreement", "term": "output"},
+        {"name": "dpp", "term": "position"},
+    ],
+)
+def test_it_is_combined_with_others(other):
+    options = check_method({"name": "combined", "methods": [OWN, other]}, CONFIG)
+    model, method = tiny(options)
+    assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in tiny(OWN)[0].parameters())
+    assert set(method.artifacts(model)) >= {"query_norms"}
+    assert [type(module).__name__ for module in model.modules()].count("MultiQueryAttention") == 3
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"name": "mixing"}, "'multi-query' builds encoder attention as a whole and leaves nothing for 'mixing'"),
+        ({"name": "dynamic-rotation", "choice": "hard", "swaps": 1}, "of which 'multi-query' leaves none"),
+        ({"name": "dpp", "term": "subspace"}, "which all experts of 'multi-query' share; expected another term"),
+    ],
+)
+def test_what_it_does_not_go_with_is_named(other, message):
+    with pytest.raises(ConfigError, match=message):
+        check_method({"name": "combined", "methods": [OWN, other]}, CONFIG)
+
+
+def test_it_stands_in_other_models():
+    """The drop-in: in torch's own layer, with padding and gradients."""
+    layer = nn.TransformerEncoderLayer(12, 3, 16, batch_first=True)
+    layer.self_attn = MultiheadAttention(12, 3, make_method(OWN), batch_first=True)
+    x = torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    _, weights = layer.self_attn(x, x, x, key_padding_mask=padding, average_attn_weights=False)
+    assert weights.shape == (2, 3, 5, 5)
+    assert not weights[1, :, :, 3:].any()
+    layer(x, src_key_padding_mask=padding).sum().backward()
+    assert x.grad.isfinite().all()
+
+
+def test_its_heads_are_measured_and_masked():
+    model, _ = tiny(OWN)
+    pairs = some_pairs(5)
+    measures = by_place(compare_heads(observe(model, pairs, [range(5)]), model))
+    assert list(measures) == MODULES
+    assert heads_of(model) == dict.fromkeys(MODULES, 3)
+    batch = make_batch(pairs, range(5))
+    before = model(batch)
+    with masked_heads(model, {"encoder 1": [1, 0, 1]}):
+        masked = model(batch)
+    output = model.encoder[0].attention["encoder"].output
+    with torch.no_grad():
+        output.weight[:, 4:8] = 0  # the second head's columns
+    torch.testing.assert_close(model(batch), masked)
+    assert not torch.allclose(masked, before)

@@ -1,0 +1,108 @@
+"""A method of one's own in one file outside headdiv: multi-query attention (Shazeer 2019).
+
+Every head has its own queries, all share one set of keys and values. It brings an attention module of its own, and a
+small loss that keeps the queries short.
+"""
+
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import headdiv
+from headdiv.core.settings import Settings
+from headdiv.methods.base import Method
+from headdiv.nn.attention import (
+    AttentionLayout,
+    AttentionModule,
+    AttentionSpec,
+    Cache,
+    HeadRecord,
+    attention_modules,
+    dot_product,
+    into_windows,
+    out_of_windows,
+)
+
+
+class MultiQueryAttention(AttentionModule):
+    """H heads with queries of their own; one set of keys and values."""
+
+    def __init__(self, spec: AttentionSpec) -> None:
+        super().__init__(spec)
+        width = spec.heads * spec.d_head
+        self.query = nn.Linear(spec.d_model, width, bias=spec.bias)
+        self.key_value = nn.Linear(spec.d_model, 2 * spec.d_head, bias=spec.bias)
+        self.output = nn.Linear(width, spec.d_model)
+
+    def forward(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
+        """See `AttentionModule`."""
+        H, K = self.spec.heads, self.spec.d_head
+        shared = self.key_value(x if memory is None else memory)  # (T', 2·K)
+        (q,) = into_windows(self.query(x), layout.queries, 1, H)  # (R, H, N, K)
+        k, v = (part.expand(-1, H, -1, -1) for part in into_windows(shared, layout.keys, 2, 1))
+        z, weights = dot_product(q, k, v, layout, self.needs_weights)
+        heads = out_of_windows(z, layout.queries)  # (T, H·K)
+        self.record(layout, weights, shared[:, None, K:].expand(-1, H, -1), heads.view(-1, H, K))
+        return self.output(heads)
+
+    def mask_heads(self, mask: Tensor) -> torch.utils.hooks.RemovableHandle:
+        """See `AttentionModule`."""
+        wide = mask.repeat_interleave(self.spec.d_head)  # (H·K,)
+        return self.output.register_forward_pre_hook(lambda _, inputs: (inputs[0] * wide.to(inputs[0].dtype),))
+
+    def self_cache(self, batch: int, length: int, like: Tensor) -> Cache:
+        """See `AttentionModule`."""
+        shape = (batch, 1, length, self.spec.d_head)
+        return Cache(like.new_zeros(shape), like.new_zeros(shape), 0)
+
+    def cross_cache(self, memory: Tensor, mask: Tensor) -> Cache:
+        """See `AttentionModule`."""
+        keys, values = (part.unsqueeze(1).contiguous() for part in self.key_value(memory).chunk(2, dim=-1))
+        return Cache(keys, values, memory.shape[1], mask[:, None, None, :])
+
+    def step(self, x: Tensor, cache: Cache) -> Tensor:
+        """See `AttentionModule`."""
+        if cache.mask is None:
+            cache.keys[:, 0, cache.length], cache.values[:, 0, cache.length] = self.key_value(x).chunk(2, dim=-1)
+            cache.length += 1
+        keys, values = cache.keys[:, :, : cache.length], cache.values[:, :, : cache.length]
+        q = self.query(x).view(len(x), 1, self.spec.heads, self.spec.d_head)  # heads stand where positions do
+        z = F.scaled_dot_product_attention(q, keys, values, attn_mask=cache.mask)  # (B, 1, H, K)
+        return self.output(z.reshape(len(x), -1))
+
+
+class MultiQuery(Method):
+    """The method: a `MultiQueryAttention` in each position."""
+
+    name = "multi-query"
+    shares_values = True
+
+    class Options(Settings):
+        """Of the loss."""
+
+        decay: float = Field(0.01, ge=0, description="weight of the mean square of the query weights in the loss")
+
+    options: Options
+
+    def attention(self, spec: AttentionSpec) -> MultiQueryAttention:
+        """The module."""
+        return MultiQueryAttention(spec)
+
+    def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
+        """The mean square of the query weights, mean over the modules."""
+        squares = [module.query.weight.square().mean() for module in _modules(model)]
+        return self.options.decay * torch.stack(squares).mean()
+
+    def artifacts(self, model: nn.Module) -> dict[str, Any]:
+        """The length of every module's query weights."""
+        return {"query_norms": {module.spec.place: module.query.weight.norm().item() for module in _modules(model)}}
+
+
+def _modules(model: nn.Module) -> list[MultiQueryAttention]:
+    return [module for module in attention_modules(model) if isinstance(module, MultiQueryAttention)]
+
+
+headdiv.register(MultiQuery)
