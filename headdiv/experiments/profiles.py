@@ -158,6 +158,22 @@ class Runs:
             raise ConfigError(f"profile {self.name}: no experiment {experiment!r}{nearest(experiment, known)}")
         return [config for (name, _, _), config in self._all.items() if name == experiment]
 
+    def matching(
+        self, experiment: str | None = None, variant: str | None = None, seed: int | None = None
+    ) -> list[RunConfig]:
+        """The runs with these names, any where one is left out; one at least.
+
+        Raises:
+            ConfigError: the profile has no such run.
+        """
+        found = self.all()
+        for key, value in (("experiment", experiment), ("variant", variant), ("seed", seed)):
+            known = [str(one) for one in dict.fromkeys(getattr(config, key) for config in found)]
+            if value is not None and str(value) not in known:
+                raise ConfigError(f"profile {self.name}: no {key} {str(value)!r}{nearest(str(value), known)}")
+            found = [config for config in found if value is None or getattr(config, key) == value]
+        return found
+
     def one(self, experiment: str, variant: str, seed: int) -> RunConfig:
         """One run.
 

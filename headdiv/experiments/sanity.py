@@ -24,9 +24,9 @@ def _of(metrics: RunResult) -> list[str]:
     name = f"{metrics['paper']}/{metrics['task']}, {metrics['variant']}, seed {metrics['seed']}"
     first, last = (metrics["curve"][at]["training_loss"] for at in (0, -1))
     nll, unigram = (metrics["scores"][key]["value"] for key in ("validation_nll", "unigram_nll"))
-    told = []
+    found = []
     if len(metrics["curve"]) > 1 and last >= first:
-        told.append(f"{name}: the training loss went from {first:.4f} to {last:.4f}")
+        found.append(f"{name}: the training loss went from {first:.4f} to {last:.4f}")
     if nll >= unigram:
-        told.append(f"{name}: the validation loss {nll:.4f} is not below {unigram:.4f}, that of frequencies alone")
-    return told
+        found.append(f"{name}: the validation loss {nll:.4f} is not below {unigram:.4f}, that of frequencies alone")
+    return found

@@ -18,6 +18,7 @@ from matplotlib.ticker import PercentFormatter
 from pandas.io.formats.style import Styler
 from scipy.cluster import hierarchy
 
+from headdiv.experiments.profiles import Runs
 from headdiv.experiments.running import load_run
 from headdiv.methods import METHODS
 from headdiv.report import explorer_view as explorer
@@ -73,9 +74,9 @@ def untrained(
     profile: str, experiment: str | None = None, variant: str | None = None, seed: int | None = None
 ) -> Markdown:
     """The line about a profile of whose runs, of those asked for, none is trained."""
-    config = explorer.configured_runs(profile, experiment, variant, seed)[0]
+    config = Runs(profile).matching(experiment, variant, seed)[0]
     of = "".join(f" {part}" for part in (experiment, variant) if part) + ("" if seed is None else f" seed {seed}")
-    command = f"{explorer.experiment_of(config)} {config.variant} --seed {config.seed} --profile {profile}"
+    command = f"{config.experiment} {config.variant} --seed {config.seed} --profile {profile}"
     return Markdown(
         f"*Profile {profile} has no trained run{f' of{of}' if of else ''} on this machine; "
         f"`headdiv train {command}` trains one.*"
@@ -119,17 +120,17 @@ def show_attention(view: View | Markdown) -> Shown:
 
     One scale from 0 to the largest weight of the module's heads, so that heads can be compared.
     """
-    told = view.attention()
-    weights = told.weights[view.head - 1]  # (N, S)
+    found = view.attention()
+    weights = found.weights[view.head - 1]  # (N, S)
     rows, columns = weights.shape
     cell = min(CELL, max(SMALLEST_CELL, 8 / max(rows, columns)), MOST_LABELS * SMALLEST_CELL / max(rows, columns))
     font = min(9.0, max(6.0, 0.7 * 72 * cell))
-    labels = [[_label(token) for token in side] for side in (told.queries, told.keys)]
+    labels = [[_label(token) for token in side] for side in (found.queries, found.keys)]
     margins = [0.0085 * font * max(map(len, side)) + 0.5 for side in labels]  # inches
     size = columns * cell + margins[0] + 0.9, rows * cell + margins[1] + 0.6
     drawn = Figure(figsize=(max(size[0], 4.2), max(size[1], 2.4)), layout="constrained")
     ax = drawn.subplots()
-    image = ax.imshow(weights, cmap=WEIGHTS, vmin=0, vmax=float(told.weights.max()), interpolation="nearest")
+    image = ax.imshow(weights, cmap=WEIGHTS, vmin=0, vmax=float(found.weights.max()), interpolation="nearest")
     kind, sides = view.place.split()[0], TASKS[view.run.config.kind].sides
     queries, keys = sides[kind != "encoder"], sides[kind == "decoder"]
     for axis, side, name, role in (
@@ -169,7 +170,7 @@ def _width(ax: Axes) -> float:
     return max(1.0, 0.7 * ax.figure.get_figwidth())
 
 
-# ---- likeness
+# ---- similarity
 
 MOST_NUMBERS = 10  # rows of a matrix in which numbers can be read
 MOST_TICKS = 16  # of a PCA layer's columns
@@ -188,11 +189,11 @@ def show_likeness(view: View | Markdown, measure: str = "cosine") -> Shown:
         view: of the head, which stands out.
         measure: one of `headdiv.report.explorer_view.MEASURES`: "cosine", "correlation", "cka", "js".
     """
-    likeness, told = explorer.likeness(view, measure), MEASURES[measure]
-    H = len(likeness)
+    similarity, scale = explorer.similarity(view, measure), MEASURES[measure]
+    H = len(similarity)
     if H < 2:
-        return Markdown(f"*{view.place} has a single head; likeness is between two or more.*")
-    tree = hierarchy.dendrogram(explorer.clustered(likeness), no_plot=True)
+        return Markdown(f"*{view.place} has a single head; similarity is between two or more.*")
+    tree = hierarchy.dendrogram(explorer.clustered(similarity), no_plot=True)
     order = tree["leaves"]
     side = _side(H)
     drawn = Figure(figsize=(side + 2.4, side + 0.9), layout="constrained")
@@ -204,15 +205,15 @@ def show_likeness(view: View | Markdown, measure: str = "cosine") -> Shown:
     ]
     left.add_collection(LineCollection(links, colors="0.35", lw=1))
     deepest = max(max(depths) for depths in tree["dcoord"]) or 1.0
-    left.set(xlim=(1.05 * deepest, 0), xlabel="1 − likeness")
+    left.set(xlim=(1.05 * deepest, 0), xlabel="1 − similarity")
     left.spines["left"].set_visible(False)
     left.tick_params(labelleft=False, left=False, labelsize=SMALL - 1)
     left.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(2))
     left.xaxis.label.set_fontsize(SMALL)
-    look = {"cmap": "vlag", "vmin": -1} if told.low < 0 else {"cmap": WEIGHTS, "vmin": 0}
-    image = ax.imshow(likeness[np.ix_(order, order)], vmax=1, aspect="auto", interpolation="nearest", **look)
+    look = {"cmap": "vlag", "vmin": -1} if scale.low < 0 else {"cmap": WEIGHTS, "vmin": 0}
+    image = ax.imshow(similarity[np.ix_(order, order)], vmax=1, aspect="auto", interpolation="nearest", **look)
     if H <= MOST_NUMBERS:
-        _numbers(ax, likeness[np.ix_(order, order)], image)
+        _numbers(ax, similarity[np.ix_(order, order)], image)
     numbers = [head + 1 for head in order]
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_ticks(range(H), numbers)
@@ -223,8 +224,8 @@ def show_likeness(view: View | Markdown, measure: str = "cosine") -> Shown:
         label.set(color=ORANGE, fontweight="bold")
     ax.add_patch(Rectangle((-0.5, at - 0.5), H, 1, fill=False, ec=ORANGE, lw=1.5))
     ax.set(xlabel="head", ylabel="head", ylim=(H - 0.5, -0.5))
-    _bar(ax, image, told.label)
-    drawn.suptitle(f"{_module(view)}: {told.label}\n{view.name}", fontsize=9)
+    _bar(ax, image, scale.label)
+    drawn.suptitle(f"{_module(view)}: {scale.label}\n{view.name}", fontsize=9)
     return drawn
 
 
@@ -248,7 +249,7 @@ def show_masking(view: View | Markdown) -> Shown:
 
 # ---- PCA weights and components
 
-MOST_MARKS = 20  # on a line
+MOST_MARKERS = 20  # on a line
 
 
 @_of_a_view
@@ -257,32 +258,32 @@ def show_components(view: View | Markdown) -> Shown:
 
     Left the absolute cosines, right the share of variance that columns keep beside the most that is possible.
     """
-    told = explorer.components(view)
-    if told is None:
+    found = explorer.components(view)
+    if found is None:
         return Markdown(f"*{view.name}: {view.place} has no PCA layer; only DEACON puts one into attention.*")
-    M, k = len(told.kept), len(told.best)
+    M, k = len(found.kept), len(found.best)
     side = _side(min(M, MOST_TICKS))
     drawn = Figure(figsize=(side + 5.2, side + 0.9), layout="constrained")
     left, right = drawn.subplots(1, 2, width_ratios=(side, 3.0))
-    image = left.imshow(told.cosines, cmap=WEIGHTS, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    image = left.imshow(found.cosines, cmap=WEIGHTS, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     if M <= MOST_NUMBERS:
-        _numbers(left, told.cosines, image)
+        _numbers(left, found.cosines, image)
     step = math.ceil(M / MOST_TICKS)
     for axis in (left.xaxis, left.yaxis):
         axis.set_ticks(range(0, M, step), range(1, M + 1, step))
     _plain(left)
     left.set(xlabel="principal component of the inputs", ylabel="column of w")
     _bar(left, image, "|cosine|")
-    marks = {"lw": 1.2} | ({"ms": 4} if k <= MOST_MARKS else {"ms": 0})
-    right.plot(range(1, k + 1), told.best, color="0.45", marker="o", label="principal components", **marks)
-    right.plot(range(1, M + 1), told.kept, color=BLUE, marker="s", label="columns of w", **marks)
+    style = {"lw": 1.2} | ({"ms": 4} if k <= MOST_MARKERS else {"ms": 0})
+    right.plot(range(1, k + 1), found.best, color="0.45", marker="o", label="principal components", **style)
+    right.plot(range(1, M + 1), found.kept, color=BLUE, marker="s", label="columns of w", **style)
     right.set(ylim=(0, 1.03), xlim=(0.5, k + 0.5), xlabel="how many, from the first", ylabel="variance in their span")
     right.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(8, integer=True))
     right.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     right.grid(color="0.92")
     right.set_axisbelow(True)
     right.legend(frameon=False, fontsize=SMALL, loc="lower right")
-    kept, best = (100 * values[M - 1] for values in (told.kept, told.best))
+    kept, best = (100 * values[M - 1] for values in (found.kept, found.best))
     of = f"{plural(M, 'column')} for {plural(k, 'input')}"
     drawn.suptitle(
         f"{_module(view)}: {of} keep {kept:.1f} % of the variance, {best:.1f} % is possible\n{view.name}", fontsize=9

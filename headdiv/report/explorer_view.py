@@ -1,4 +1,4 @@
-"""What a trained model's heads do with a text that is typed in: likeness, masking, PCA weights against components.
+"""What a trained model's heads do with a text that is typed in: similarity, masking, PCA weights against components.
 
 Letters: H heads, k inputs and M columns of a PCA layer's weights w.
 """
@@ -19,14 +19,14 @@ from scipy.spatial.distance import squareform
 from torch import Tensor, nn
 
 from headdiv.analysis.attention_maps import AttentionMap
+from headdiv.analysis.components import Components, compare_components
 from headdiv.analysis.masking import heads_of, masked_heads, masks_without
 from headdiv.analysis.similarity import HeadComparison, Observed, compare_heads
-from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.errors import DataError
 from headdiv.core.settings import nearest
 from headdiv.experiments.attention_maps import maps_of
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.running import run_folder
-from headdiv.gha import principal_components
 from headdiv.methods.deacon import collected_moments, pca_layers
 from headdiv.nn.attention import record_heads
 from headdiv.tasks import TASKS
@@ -50,37 +50,13 @@ def trained_runs(
     Raises:
         ConfigError: no such profile, or it has no such run.
     """
-    return [config for config in configured_runs(profile, experiment, variant, seed) if _is_trained(config)]
-
-
-def configured_runs(
-    profile: str, experiment: str | None = None, variant: str | None = None, seed: int | None = None
-) -> list[RunConfig]:
-    """The same, trained or not; one at least."""
-    runs = Runs(profile)
-    found = runs.all()
-    wanted: list[tuple[str, Any, Callable[[RunConfig], Any]]] = [
-        ("experiment", experiment, experiment_of),
-        ("variant", variant, lambda config: config.variant),
-        ("seed", seed, lambda config: config.seed),
-    ]
-    for key, value, of in wanted:
-        there = [str(known) for known in dict.fromkeys(map(of, found))]
-        if value is not None and str(value) not in there:
-            raise ConfigError(f"profile {runs.name}: no {key} {str(value)!r}{nearest(str(value), there)}")
-        found = [config for config in found if value is None or of(config) == value]
-    return found
-
-
-def experiment_of(config: RunConfig) -> str:
-    """``<paper>/<task>``."""
-    return f"{config.paper}/{config.task}"
+    return [config for config in Runs(profile).matching(experiment, variant, seed) if _is_trained(config)]
 
 
 def _is_trained(config: RunConfig) -> bool:
     try:
         return (run_folder(config) / "training.json").is_file()
-    except DataError:  # the folder is named by its text as well, which is not here: neither is a model of it
+    except DataError:  # the folder is named by its text as well; without the text there is no model of it either
         return False
 
 
@@ -116,7 +92,7 @@ class View:
     @property
     def name(self) -> str:
         """ "deacon/translation direct-8 seed 1"."""
-        return run_label(self.run.config)
+        return self.run.config.label
 
     @cached_property
     def batch(self) -> Any:
@@ -126,11 +102,6 @@ class View:
     def attention(self) -> AttentionMap:
         """Of all heads of the module."""
         return maps_of(self.run, self.batch)[self.place]
-
-
-def run_label(config: RunConfig) -> str:
-    """ "deacon/translation direct-8 seed 1"."""
-    return f"{experiment_of(config)} {config.variant} seed {config.seed}"
 
 
 def view_of(
@@ -152,7 +123,7 @@ def view_of(
 
 @dataclass(frozen=True)
 class SimilarityMeasure:
-    """How likeness is measured and shown: see `headdiv.analysis.similarity.Compared`."""
+    """How similarity is measured and shown: see `headdiv.analysis.similarity.Compared`."""
 
     label: str
     low: float  # the least it can be; 1 is the most
@@ -160,16 +131,16 @@ class SimilarityMeasure:
 
 
 MEASURES = {
-    "cosine": SimilarityMeasure("mean cosine of the outputs", -1, lambda told: told.cosine),
-    "correlation": SimilarityMeasure("correlation of the outputs", -1, lambda told: told.correlation),
-    "cka": SimilarityMeasure("CKA of the outputs", 0, lambda told: told.cka),
-    "js": SimilarityMeasure("1 − JS distance of the weights", 0, lambda told: 1 - told.js),
+    "cosine": SimilarityMeasure("mean cosine of the outputs", -1, lambda found: found.cosine),
+    "correlation": SimilarityMeasure("correlation of the outputs", -1, lambda found: found.correlation),
+    "cka": SimilarityMeasure("CKA of the outputs", 0, lambda found: found.cka),
+    "js": SimilarityMeasure("1 − JS distance of the weights", 0, lambda found: 1 - found.js),
 }
 
 
 @torch.no_grad()
-def likeness(view: View, measure: str = "cosine") -> np.ndarray:
-    """How alike the heads of a module are on the words of the text, marks left out: (H, H), 1 where they are equal.
+def similarity(view: View, measure: str = "cosine") -> np.ndarray:
+    """How alike the heads of a module are on the text, special tokens left out: (H, H), 1 where they are equal.
 
     The measures are those of `HeadComparison`, of the Jensen–Shannon distance 1 minus it. Of few words CKA
     is near 1 for any heads: it is about K / T between independent ones of width K on T words.
@@ -183,18 +154,18 @@ def likeness(view: View, measure: str = "cosine") -> np.ndarray:
     with record_heads(run.model) as records:
         run.model(batch)
     found = compare_heads([Observed(records, TASKS[run.config.kind].special_tokens(batch))])
-    told = next(told for spec, told in found if spec.place == view.place)
-    if not told.queries:
+    compared = next(compared for spec, compared in found if spec.place == view.place)
+    if not compared.queries:
         raise DataError(f"{view.place}: no words that heads could be compared on")
-    return MEASURES[measure].of(told).numpy()
+    return MEASURES[measure].of(compared).numpy()
 
 
-def clustered(likeness: np.ndarray) -> np.ndarray:
-    """Average linkage of heads with the distance 1 − likeness: (H, H) -> (H − 1, 4), as scipy has it.
+def clustered(similarity: np.ndarray) -> np.ndarray:
+    """Average linkage of heads with the distance 1 − similarity: (H, H) -> (H − 1, 4), as scipy has it.
 
     Neighbours in the tree's order are as alike as the tree allows (`optimal_ordering`).
     """
-    distances = 1 - (likeness + likeness.T) / 2
+    distances = 1 - (similarity + similarity.T) / 2
     np.fill_diagonal(distances, 0)  # of a head that never changes it is not
     return hierarchy.linkage(squareform(np.maximum(distances, 0)), "average", optimal_ordering=True)
 
@@ -234,21 +205,6 @@ def masking(view: View) -> pd.DataFrame:
 # ---- PCA weights and components
 
 
-@dataclass(frozen=True)
-class Components:
-    """A PCA layer's weights w (k, M) against the principal components of its inputs.
-
-    Attributes:
-        cosines: (M, M) absolute cosine of column i of w with the j-th component; an eigenvector has no sign.
-        best: (k,) share of the inputs' variance that their first 1, 2, … components keep: the most that is possible.
-        kept: (M,) share that the span of the first 1, 2, … columns of w keeps.
-    """
-
-    cosines: np.ndarray
-    best: np.ndarray
-    kept: np.ndarray
-
-
 def components(view: View) -> Components | None:
     """The PCA layer of the view's module against its inputs over the validation split; None where it has none.
 
@@ -261,13 +217,7 @@ def components(view: View) -> Components | None:
     C = held_out_covariances(view.run)[view.place]
     if not C.trace() > 0:
         raise DataError(f"{view.place}: the inputs of the PCA layer do not vary")
-    w = layers[view.place].w.detach().cpu().double()
-    values = torch.linalg.eigvalsh(C).clamp_min(0).flip(0)
-    return Components(
-        absolute_cosines(w, principal_components(C, w.shape[1])).numpy(),
-        (values.cumsum(0) / values.sum()).numpy(),
-        variance_shares(C, w).numpy(),
-    )
+    return compare_components(layers[view.place].w.detach().cpu().double(), C)
 
 
 _COVARIANCES: WeakKeyDictionary[nn.Module, dict[str, Tensor]] = WeakKeyDictionary()
@@ -286,22 +236,3 @@ def held_out_covariances(run: Run) -> dict[str, Tensor]:
                 run.model(batch.to(run.device))
         _COVARIANCES[run.model] = {place: C for place, (_, _, C) in found.items()}
     return _COVARIANCES[run.model]
-
-
-def absolute_cosines(w: Tensor, components: Tensor) -> Tensor:
-    """|cosine| of every column of w with every unit column of components: (k, M), (k, m) -> (M, m); 0 for w = 0."""
-    return ((w / w.norm(dim=0).clamp_min(torch.finfo(w.dtype).tiny)).T @ components).abs().clamp_max(1)
-
-
-def variance_shares(C: Tensor, w: Tensor) -> Tensor:
-    """tr(Pᵢ C) / tr C, Pᵢ the projection onto the span of the first i columns of w: (k, k), (k, M) -> (M,).
-
-    Columns may depend on each other and be of any length.
-    """
-    M = w.shape[1]
-    first = torch.ones(M, M, dtype=w.dtype).tril()  # row i: which columns belong to the i-th span
-    U, S, _ = torch.linalg.svd(w * first[:, None], full_matrices=False)  # (M, k, M), (M, M)
-    rounding = S.amax(-1, keepdim=True) * len(w) * torch.finfo(w.dtype).eps
-    there = rounding < S  # (M, M)
-    along = torch.einsum("iks,kl,ils->is", U, C, U)  # variance along each direction
-    return (along * there).sum(-1) / C.trace()

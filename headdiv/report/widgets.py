@@ -24,7 +24,7 @@ from headdiv.report.explorer_panels import (
     show_likeness,
     show_masking,
 )
-from headdiv.report.explorer_view import MEASURES, View, run_label, trained_runs, view_of
+from headdiv.report.explorer_view import MEASURES, View, trained_runs, view_of
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Run
 
@@ -66,12 +66,12 @@ class Explorer(ipywidgets.VBox):
             empty: the model's own. Hidden for language models, which have none.
         place: dropdown of the attention modules.
         head: dropdown of the heads.
-        measure: dropdown of the measures of likeness.
-        panels: `ipywidgets.Output` by name: "attention", "likeness", "masking", "components".
+        measure: dropdown of the measures of similarity.
+        panels: `ipywidgets.Output` by name: "attention", "similarity", "masking", "components".
     """
 
     def __init__(self, profile: str, view: View) -> None:
-        configs = {run_label(config): config for config in trained_runs(profile)}
+        configs = {config.label: config for config in trained_runs(profile)}
         self._load: dict[str, Callable[[], Run]] = {
             label: lambda config=config: load_run(config) for label, config in configs.items()
         }
@@ -87,9 +87,11 @@ class Explorer(ipywidgets.VBox):
         self.place = ipywidgets.Dropdown(description="layer")
         self.head = ipywidgets.Dropdown(description="head")
         self.measure = ipywidgets.Dropdown(
-            options=[(told.label, name) for name, told in MEASURES.items()], value="cosine", description="likeness"
+            options=[(measure.label, name) for name, measure in MEASURES.items()],
+            value="cosine",
+            description="similarity",
         )
-        self.panels = {name: ipywidgets.Output() for name in ("attention", "likeness", "masking", "components")}
+        self.panels = {name: ipywidgets.Output() for name in ("attention", "similarity", "masking", "components")}
         self._begin(view)
         for control in (self.run, self.text, self.other, self.place, self.head, self.measure):
             control.observe(self._changed, "value")
@@ -135,7 +137,7 @@ class Explorer(ipywidgets.VBox):
         """The panels that depend on a control."""
         if self._refused or control in (self.run, self.place):
             return list(self.panels)
-        return ["likeness"] if control is self.measure else ["attention", "likeness", "masking"]
+        return ["similarity"] if control is self.measure else ["attention", "similarity", "masking"]
 
     def _change_run(self, old: str) -> None:
         """The text stays if the new run's task reads the same kind of text, and was not the old one's example."""
@@ -169,7 +171,7 @@ class Explorer(ipywidgets.VBox):
             return
         shown: dict[str, Callable[[], Shown]] = {
             "attention": lambda: show_attention(view),
-            "likeness": lambda: show_likeness(view, self.measure.value),
+            "similarity": lambda: show_likeness(view, self.measure.value),
             "masking": lambda: show_masking(view),
             "components": lambda: show_components(view),
         }

@@ -37,6 +37,16 @@ class RunConfig(Settings):
         return stored_method(method)
 
     @property
+    def experiment(self) -> str:
+        """``<paper>/<task>``."""
+        return f"{self.paper}/{self.task}"
+
+    @property
+    def label(self) -> str:
+        """ "deacon/translation direct-8 seed 1"."""
+        return f"{self.experiment} {self.variant} seed {self.seed}"
+
+    @property
     def hash(self) -> str:
         """Equal for all runs that train the same thing: what is left out is names, and the search of outputs."""
         settings = self.model_dump(mode="json", exclude={"paper", "task", "variant", "decode"})

@@ -141,10 +141,10 @@ class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
 
 def _measures(found: dict[str, float], run: Run, split: str, prefix: str) -> dict[str, Score]:
     data, counts = run.config.data, run.corpus.statistics[split]
-    chosen, blank, random = (f"{100 * s:g} %" for s in (data.mask_share, data.blank_share, data.random_share))
+    chosen, hidden, random = (f"{100 * s:g} %" for s in (data.mask_share, data.blank_share, data.random_share))
     what = (
         f"{split} split, {counts['predictions']:,} predictions among {counts['tokens']:,} tokens; {chosen} chosen, "
-        f"document ends never; of these {blank} read as a blank, {random} as a random token; one choice for all runs"
+        f"document ends never; of these {hidden} read as a blank, {random} as a random token; one choice for all runs"
     )
     return {
         f"{prefix}perplexity": score(math.exp(found["nll"]), "", f"exp(nats/masked token); {what}"),

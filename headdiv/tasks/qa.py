@@ -80,7 +80,7 @@ class QuestionAnswering(Task[QACorpus]):
     example_noun, batch_unit = "questions", "tokens of passages"
     cuts = (Cut("target_truncated_share", "passages", "context_words"),)
     mentioned = {  # noqa: RUF012 (a constant)
-        "answers_cut_off": "Answers behind the cut (not learnt from, but scored)",
+        "answers_cut_off": "Answers after the cut (not learnt from, but scored)",
         "answers_not_on_word_borders": "Answers that do not begin and end with a word (whole words are learnt)",
     }
     sides, texts, second_is_input = ("question", "passage"), ("passage", "question"), True

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from small_runs import randomise, small_config, untrained
 from test_tasks_mlm import small
 
+from headdiv.analysis.components import absolute_cosines, variance_shares
 from headdiv.analysis.masking import heads_of, masked_heads, masks_without
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.experiments.attention_maps import attention_maps
@@ -23,15 +24,12 @@ from headdiv.report import explorer_view as explorer
 from headdiv.report.explorer_view import (
     MEASURES,
     View,
-    absolute_cosines,
     clustered,
     components,
     held_out_covariances,
-    likeness,
     masking,
-    run_label,
+    similarity,
     trained_runs,
-    variance_shares,
     view_of,
 )
 from headdiv.tasks import TASKS
@@ -55,7 +53,7 @@ def sentence_of(error, call, *arguments, **named):
 
 
 def test_only_what_is_trained_here_is_a_run(finished, monkeypatch):
-    labels = [run_label(config) for config in trained_runs("tiny")]
+    labels = [config.label for config in trained_runs("tiny")]
     assert labels == ["deacon/translation baseline seed 1", "deacon/translation direct-8 seed 1"]
     assert [config.variant for config in trained_runs("tiny", "deacon/translation", "direct-8", 1)] == ["direct-8"]
     assert [config.variant for config in trained_runs("tiny", variant="baseline")] == ["baseline"]
@@ -122,14 +120,14 @@ def test_every_task_has_an_example_that_all_can_read(folder, task):
         assert "<|endoftext|>" not in text
     for place in heads_of(run.model):
         view = view_of(run, place=place)
-        assert likeness(view).shape == (heads_of(run.model)[place],) * 2
+        assert similarity(view).shape == (heads_of(run.model)[place],) * 2
         assert len(masking(view)) == 2
 
 
-# ---- likeness
+# ---- similarity
 
 
-def test_likeness_is_the_mean_over_words(run):
+def test_similarity_is_the_mean_over_words(run):
     view = View(run, SOURCE, "Der Hund", "cross 1", 1)
     with torch.no_grad(), record_heads(run.model) as records:
         run.model(view.batch)
@@ -145,10 +143,10 @@ def test_likeness_is_the_mean_over_words(run):
                 m = (p + q) / 2
                 divergence = sum(float((x * (x / m).log2()).sum()) for x in (p, q)) / 2
                 js[i, j] += math.sqrt(max(divergence, 0)) / len(words)
-    np.testing.assert_allclose(likeness(view), cosines, atol=1e-5)
-    np.testing.assert_allclose(likeness(view, "js"), 1 - js, atol=1e-4)
+    np.testing.assert_allclose(similarity(view), cosines, atol=1e-5)
+    np.testing.assert_allclose(similarity(view, "js"), 1 - js, atol=1e-4)
     for measure in MEASURES:
-        found = likeness(view, measure)
+        found = similarity(view, measure)
         np.testing.assert_allclose(found, found.T, atol=1e-6)
         np.testing.assert_allclose(np.diag(found), np.ones(H), atol=1e-5)
         assert MEASURES[measure].low - 1e-6 <= found.min()
@@ -157,8 +155,8 @@ def test_likeness_is_the_mean_over_words(run):
 
 def test_what_cannot_be_compared_is_said(run):
     view = View(run, "", "", "encoder 1", 1)
-    assert sentence_of(DataError, likeness, view) == "encoder 1: no words that heads could be compared on"
-    assert sentence_of(DataError, likeness, view_of(run), "cosin") == (
+    assert sentence_of(DataError, similarity, view) == "encoder 1: no words that heads could be compared on"
+    assert sentence_of(DataError, similarity, view_of(run), "cosin") == (
         "measure 'cosin' is not known; did you mean 'cosine'?"
     )
 

@@ -15,7 +15,7 @@ from headdiv.core.errors import ConfigError, DataError
 from headdiv.experiments.running import load_run
 from headdiv.report import explorer_panels as explorer
 from headdiv.report.explorer_panels import look_at, show_attention, show_components, show_likeness, show_masking
-from headdiv.report.explorer_view import MEASURES, View, likeness, view_of
+from headdiv.report.explorer_view import MEASURES, View, similarity, view_of
 from headdiv.report.plotting import ORANGE
 from headdiv.tasks import TASKS
 
@@ -131,11 +131,11 @@ def test_tokens_are_no_formulas_and_long_ones_are_cut(view, monkeypatch, tmp_pat
     drawn.savefig(tmp_path / "a.png")  # as a formula "$x_$" would be refused here
 
 
-# ---- likeness
+# ---- similarity
 
 
 def test_the_matrix_stands_in_the_order_of_its_tree(view):
-    drawn, alike = show_likeness(view), likeness(view)
+    drawn, alike = show_likeness(view), similarity(view)
     tree, ax = drawn.axes[:2]
     order = [int(text) - 1 for text in ticks(ax.yaxis)]
     assert sorted(order) == list(range(8))
@@ -144,7 +144,7 @@ def test_the_matrix_stands_in_the_order_of_its_tree(view):
     np.testing.assert_array_equal(image.get_array(), alike[np.ix_(order, order)])
     assert image.get_clim() == (-1, 1)
     assert len(tree.collections[0].get_segments()) == 7
-    assert tree.get_xlabel() == "1 − likeness"
+    assert tree.get_xlabel() == "1 − similarity"
     numbers = [text.get_text() for text in ax.texts]
     assert numbers[:2] == [f"{alike[order[0], other]:.2f}".replace("-", "−") for other in order[:2]]
     (chosen,) = (label for label in ax.get_yticklabels() if to_hex(label.get_color()) == to_hex(ORANGE))
@@ -162,13 +162,13 @@ def test_each_measure_is_named_on_its_scale(view, measure):
 def test_neighbours_in_the_matrix_are_alike(view, monkeypatch):
     blocks = np.kron(np.eye(4), np.ones((2, 2)))
     shuffled = np.random.default_rng(1).permutation(8)
-    monkeypatch.setattr(explorer.explorer, "likeness", lambda *_: blocks[np.ix_(shuffled, shuffled)])
+    monkeypatch.setattr(explorer.explorer, "similarity", lambda *_: blocks[np.ix_(shuffled, shuffled)])
     np.testing.assert_array_equal(show_likeness(view).axes[1].images[0].get_array(), blocks)
 
 
 def test_a_single_head_has_nobody_to_be_compared_with(view, monkeypatch):
-    monkeypatch.setattr(explorer.explorer, "likeness", lambda *_: np.ones((1, 1)))
-    assert show_likeness(view).data == "*cross 1 has a single head; likeness is between two or more.*"
+    monkeypatch.setattr(explorer.explorer, "similarity", lambda *_: np.ones((1, 1)))
+    assert show_likeness(view).data == "*cross 1 has a single head; similarity is between two or more.*"
 
 
 # ---- masking and components

@@ -86,6 +86,6 @@ def test_lost_answers_are_told_by_split():
     told["data"]["test"] |= {"answers_cut_off": 2, "answers_not_on_word_borders": 3}
     assert data_losses(told) == [
         "Cut at 300 words: 25.0 % (validation) of the passages.",
-        "Answers behind the cut (not learnt from, but scored): 1,700 (validation), 2 (test).",
+        "Answers after the cut (not learnt from, but scored): 1,700 (validation), 2 (test).",
         "Answers that do not begin and end with a word (whole words are learnt): 3 (test).",
     ]

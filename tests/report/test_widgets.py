@@ -38,7 +38,7 @@ def shown(explorer):
     return told
 
 
-DRAWN = {"attention": "image/png", "likeness": "image/png", "masking": "text/html", "components": "image/png"}
+DRAWN = {"attention": "image/png", "similarity": "image/png", "masking": "text/html", "components": "image/png"}
 
 
 def contents(explorer):
@@ -78,8 +78,8 @@ def test_it_begins_at_the_view(explorer):
 
 
 def test_panels_follow_what_is_chosen(explorer):
-    assert changed(explorer, explorer.head, 5) == {"attention", "likeness", "masking"}
-    assert changed(explorer, explorer.measure, "js") == {"likeness"}
+    assert changed(explorer, explorer.head, 5) == {"attention", "similarity", "masking"}
+    assert changed(explorer, explorer.measure, "js") == {"similarity"}
     assert changed(explorer, explorer.place, "encoder 1") == set(DRAWN)
     assert explorer.head.value == 5
     assert "without encoder 1, head 5" in explorer.panels["masking"].outputs[0]["data"]["text/html"]
@@ -116,7 +116,7 @@ def test_a_run_is_loaded_once(explorer, monkeypatch):
 def test_what_is_refused_is_a_sentence_in_its_panel(explorer):
     explorer.place.value = "encoder 1"
     explorer.text.value = ""
-    assert shown(explorer) == DRAWN | {"likeness": "encoder 1: no words that heads could be compared on"}
+    assert shown(explorer) == DRAWN | {"similarity": "encoder 1: no words that heads could be compared on"}
     explorer.text.value = "A small cat."
     assert shown(explorer) == DRAWN
 
@@ -164,7 +164,7 @@ def test_texts_places_and_heads_are_the_tasks(mixed):
     assert shown(mixed)["masking"] == "text/html"
     mixed.other.value = ""
     sentence = "a passage without a question: give the question as the second text"
-    assert [shown(mixed)[name] for name in ("attention", "likeness", "masking")] == [sentence] * 3
+    assert [shown(mixed)[name] for name in ("attention", "similarity", "masking")] == [sentence] * 3
     mixed.run.value = "deacon/lm baseline seed 1"
     assert mixed.place.options == ("decoder 1",)
     assert (mixed.text.description, mixed.other.layout.display, mixed.other.value) == ("text", "none", "")
@@ -178,9 +178,9 @@ def test_texts_places_and_heads_are_the_tasks(mixed):
 
 
 def test_controls_are_for_somebody_who_looks_on(finished, monkeypatch):
-    monkeypatch.setattr(progress, "watched", lambda: False)
+    monkeypatch.setattr(progress, "interactive", lambda: False)
     assert explore("tiny").data == ASIDE
-    monkeypatch.setattr(progress, "watched", lambda: True)
+    monkeypatch.setattr(progress, "interactive", lambda: True)
     assert isinstance(explore("tiny"), Explorer)
     view = look_at("tiny", variant="baseline", head=3)
     assert explore("tiny", view).head.value == 3
