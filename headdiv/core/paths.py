@@ -1,4 +1,4 @@
-"""Where things lie: the project's folder and the folders below it."""
+"""Paths of the project: its folder and the folders below it."""
 
 from __future__ import annotations
 

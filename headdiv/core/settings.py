@@ -17,7 +17,7 @@ from headdiv.core.errors import ConfigError
 
 
 class Settings(BaseModel):
-    """Base of all configuration: unknown keys are refused, values cannot be changed afterwards."""
+    """Base of all configuration: unknown keys are errors, values cannot be changed afterwards."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

@@ -1,6 +1,6 @@
-"""Where a corpus comes from: generated, a public data set of the registry, or files of one's own.
+"""The files of a corpus (generated, a public data set, or a user's own), and the cache of prepared corpora.
 
-A public data set is nothing but a named case of one's own files: `locate` gives the same for both.
+A public data set is a named case of a user's own files: `locate` gives the same for both.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def tokenizer_file(config: LMData) -> Path | None:
 
 
 def expected_count(config: DataConfig, split: str) -> int | None:
-    """How many examples the registry says that a split holds; None for files of one's own."""
+    """How many examples the registry says that a split holds; None for a user's own files."""
     if config.files is not None:
         return None
     return registry.load_registry()[config.name].splits[split_names(config)[split]].count
@@ -173,5 +173,5 @@ def prepared(config: DataConfig, prepare: Callable[[Any, Path], dict[str, Any]])
 
 
 def read_statistics(folder: Path) -> dict[str, Any]:
-    """What `prepared` wrote about a corpus: sizes, shares, and ``refused`` records by reason."""
+    """What `prepared` wrote about a corpus: sizes, shares, and bad records by reason (``refused``)."""
     return read_json(folder / "corpus.json")

@@ -184,7 +184,7 @@ def test_a_file_without_the_mark_in_its_models_vocabulary(tmp_path):
 
 def test_a_file_that_makes_the_mark_of_a_text():
     content = neox_like(ignore_merges=True) | {"pre_tokenizer": None}
-    with fails("tokeniser: a text that spells <|endoftext|> is encoded as the mark itself, expected never"):
+    with fails("tokeniser: <|endoftext|> in a text is encoded as the special token"):
         load_bpe(json.dumps(content))
 
 

@@ -53,7 +53,7 @@ He writes <url> here.
 def test_lines_about_the_talk_are_left_out_and_marks_taken_off(tmp_path, name):
     path = put(tmp_path / name, TAGGED)
     side = read_side(path)
-    assert dict(zip(side.places, side.sentences, strict=True)) == {
+    assert dict(zip(side.positions, side.sentences, strict=True)) == {
         6: "Ada: On engines",
         7: "A talk, and <its> text.",
         10: "It’s the first.",

@@ -1,7 +1,7 @@
-"""Masked text: which tokens are to be predicted, and what is read in their place (BERT: Devlin et al. 2019, 3.1).
+"""Masked text: which tokens are to be predicted, and what replaces them (BERT: Devlin et al. 2019, 3.1).
 
-A share of the tokens is chosen. Most of these are read as a blank, whose id is the first behind the encoding's,
-some as a random token, the others as they are. The mark that begins a document is never chosen and never drawn.
+A share of the tokens is chosen. Most of these are replaced by the mask token, whose id is the first after the
+encoding's, some by a random token; the others stay. The token that begins a document is never chosen and never drawn.
 
 Letters for shapes: R windows, N tokens of each, V entries of the encoding.
 """
@@ -23,7 +23,7 @@ from headdiv.data.corpora.seq2seq import unigram_nll
 from headdiv.data.tokenization.bpe import Bpe
 from headdiv.nn.batching import IGNORED
 
-TRAINING, HELD_OUT = 0x6D61736B, 0x626C616E  # what the keys of draws begin with, so that no two are equal
+TRAINING, HELD_OUT = 0x6D61736B, 0x626C616E  # first numbers of the keys of draws, so that no two keys are equal
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class MaskedCorpus(LMCorpus):
 
 
 class MaskedStream:
-    """A stream of masked windows; the choice is drawn anew for each batch, from the seed and its place in the stream.
+    """A stream of masked windows; the choice depends on the seed and the position in the stream.
 
     Args:
-        stream: of windows; the last token of each begins the next one in the text and is left out here.
+        stream: of windows; the last token of each, which begins the next one, is left out.
         seed: of the draws.
         bpe: of the stream's tokens.
         config: the shares.
@@ -65,30 +65,30 @@ class MaskedStream:
         return masked
 
     def state(self) -> dict[str, Any]:
-        """Where the stream stands, for `restore`: JSON-able."""
+        """The position for `restore`: JSON-able."""
         return {"windows": self._taken, "text": self._stream.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on exactly where `state` was asked for; errors as those of `Mixture.restore`."""
+        """Continue at the position of a `state`; errors as those of `Mixture.restore`."""
         self._taken = state["windows"]
         self._stream.restore(state["text"])
 
 
 def mask_tokens(tokens: np.ndarray, key: Sequence[int], bpe: Bpe, config: MLMData) -> np.ndarray:
-    """Choose tokens and say what is read.
+    """Choose tokens to predict, and replace them.
 
-    Each token is chosen by a draw of its own. If none is, the one that came nearest is chosen after all, so that
-    there is always something to learn and to score.
+    Each token is chosen by a draw of its own; if none is, the one with the smallest draw is chosen, so that there is
+    always something to learn and to score.
 
     Args:
         tokens: windows (R, N), `IGNORED` where they lack some.
-        key: of the draws; they are told out to the tokens in their order, however windows are cut.
+        key: of the draws, which follow the order of the tokens, however windows are cut.
         bpe: the encoding.
         config: the shares.
 
     Returns:
-        int32 (R, 2, N): for each window what is read, 0 … V (V is the blank), and what is to be predicted;
-        `IGNORED` where no token is, and in the second line where nothing is to be predicted.
+        int32 (R, 2, N): for each window the inputs, 0 … V (V is the mask token), and the targets;
+        `IGNORED` where no token is, and in the targets where nothing is to be predicted.
 
     Raises:
         DataError: there is no token that could be chosen.
@@ -102,9 +102,9 @@ def mask_tokens(tokens: np.ndarray, key: Sequence[int], bpe: Bpe, config: MLMDat
     chosen[chance.argmin()] = True
     drawn = (other * (bpe.size - 1)).astype(np.int32)
     drawn += drawn >= bpe.end  # all entries but this one
-    blank, random = fate < config.blank_share, fate < config.blank_share + config.random_share
+    mask, random = fate < config.blank_share, fate < config.blank_share + config.random_share
     masked = np.stack([tokens, np.full_like(tokens, IGNORED)], axis=1).astype(np.int32)  # (R, 2, N)
-    masked[:, 0][eligible] = np.select([~chosen, blank, random], [truth, np.int32(bpe.size), drawn], truth)
+    masked[:, 0][eligible] = np.select([~chosen, mask, random], [truth, np.int32(bpe.size), drawn], truth)
     masked[:, 1][eligible] = np.where(chosen, truth, IGNORED)
     return masked
 
@@ -112,7 +112,7 @@ def mask_tokens(tokens: np.ndarray, key: Sequence[int], bpe: Bpe, config: MLMDat
 def mask_held_out(text: HeldOut, bpe: Bpe, config: MLMData) -> np.ndarray:
     """The one choice of a held-out text, by its tokens alone: (R, 2, N) as `mask_tokens` gives it.
 
-    Method, seed and the length of the windows have no part in it, so that perplexities can be compared.
+    It does not depend on method, seed or the length of windows, so that perplexities can be compared.
     """
     tokens = text.windows[:, :-1]
     content = zlib.crc32(tokens[_eligible(tokens, bpe)].astype("<i4").tobytes())

@@ -1,9 +1,7 @@
 """An endless stream of token windows from several sources, mixed by weights; and the windows of held-out text.
 
-Every document is ``end`` and its tokens, so ``end`` marks both where a document begins and where the one
-before it stops. The documents are laid one behind the other and the row is cut into windows of context + 1
-tokens that overlap by one: the inputs are ``window[:-1]``, the targets ``window[1:]``, and each token is a
-target exactly once.
+Each document is the token ``end`` and its own tokens. Documents are concatenated and cut into windows of context + 1
+tokens that overlap by one: inputs are ``window[:-1]``, targets ``window[1:]``, and each token is a target exactly once.
 """
 
 from __future__ import annotations
@@ -35,27 +33,24 @@ AHEAD_CHARACTERS = 1 << 20  # once there are so many, no further document joins 
 class Mixture:
     """The stream: windows from all sources, always the same for the same arguments, without an end.
 
-    The next document comes from the source that lacks most tokens of its share (share · tokens of all
-    sources - its own tokens), so the shares follow the weights with an error of a few documents and without
-    a draw. A source whose last shard ends begins again at its first.
-
-    Documents are read until ``block`` windows can be cut. All whole windows of the block are then permuted,
-    since batch normalisation needs batches that look like the corpus; what is left (at most ``context``
-    tokens, the first of them the last window's last) begins the next block. The memory holds one block and
-    up to `AHEAD` documents of each source.
+    The next document comes from the source with the largest deficit (share · tokens of all sources - its own
+    tokens), so the shares follow the weights within a few documents, without a draw. A source whose last shard
+    ends begins again at its first. Documents are read until ``block`` windows can be cut; these are permuted, and
+    the remaining tokens (at most ``context``) begin the next block. Memory holds one block and up to `AHEAD`
+    documents of each source.
 
     Args:
-        sources: each source's shards, in reading order (see `read_documents` for their form).
+        sources: each source's shards, in order (see `read_documents` for their form).
         weights: each source's share of the tokens, to any sum; the names are those of ``sources``.
         encode: gives the tokens of each text; called with a few documents at once.
-        end: the id that stands before each document.
+        end: the id before each document.
         context: tokens that a model sees, at least 1.
         seed: of the permutations.
-        bad_records: counts records that cannot be used, once of each, however often it is read. In strict mode
-            the error may come up to `AHEAD` documents before the record's own turn.
+        bad_records: gets records that cannot be used, each once. In strict mode the error may come up to `AHEAD`
+            documents early.
         block: windows that are shuffled together, at least 1. A long last document makes a block larger.
-        by_set: each source takes from its shards only the documents of its own set, as SlimPajama's shards
-            demand, where all sources list the same files; the names are then keys of `SLIMPAJAMA`.
+        by_set: each source takes only the documents of its own set from its shards, for SlimPajama, where all
+            sources list the same files; the names are then keys of `SLIMPAJAMA`.
         document_start: see `read_documents`.
 
     Raises:
@@ -87,20 +82,16 @@ class Mixture:
                 raise DataError(f"source {name!r}: found weight {weight}, expected a number above zero")
         self._encode, self._end, self._context = encode, end, context
         self._seed, self._block_size = seed, block
-        self._once = once = EachOnce(bad_records)
-        names = sorted(sources)  # nothing depends on the order in which the caller lists them
+        self._once = EachOnce(bad_records)
+        names = sorted(sources)  # the caller's order must not matter
         whole = math.fsum(weights.values())
         self._shares = {name: weights[name] / whole for name in names}
+        options = {"bad_records": self._once, "document_start": document_start}
         self._sources = {
             name: _Source(
                 name,
                 [Path(shard) for shard in sources[name]],
-                partial(
-                    read_documents,
-                    bad_records=once,
-                    source=name if by_set else None,
-                    document_start=document_start,
-                ),
+                partial(read_documents, source=name if by_set else None, **options),
             )
             for name in names
         }
@@ -119,7 +110,7 @@ class Mixture:
 
     @property
     def passes(self) -> dict[str, int]:
-        """How often each source's documents had been given in full when its last document was taken."""
+        """Complete passes over each source before its last document."""
         return {name: source.place.passes for name, source in self._sources.items()}
 
     def next(self, count: int) -> np.ndarray:
@@ -135,17 +126,17 @@ class Mixture:
         return np.concatenate(parts)
 
     def state(self) -> dict[str, Any]:
-        """Where the stream stands, for `restore`: JSON-able, at most ``context`` tokens and a line a source."""
+        """The position for `restore`: JSON-able, at most ``context`` tokens and a line a source."""
         if self._taken == len(self._windows):
             return self._snapshot()
         return self._begin | {"taken": self._taken}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on exactly where `state` was asked for; the current block is read again.
+        """Continue at the position of a `state`; the current block is read again.
 
         Raises:
             DataError: the state is of a stream with other arguments or shards of other names (their folder
-                may have changed), or a shard is not the file that it was.
+                may have changed), or a shard has changed.
         """
         if state["stream"] != self._stream:
             raise DataError(
@@ -155,7 +146,7 @@ class Mixture:
         for name, source in self._sources.items():
             place = state["sources"][name]
             source.go_to(_Place(place["shard"], place["record"], place["passes"]), place["tokens"])
-        self._once.told = set(state["refused"])
+        self._once.reported = set(state["refused"])
         self._block = state["block"]
         self._carried = np.array(state["carried"], dtype=np.int32)
         self._windows, self._taken = self._windows[:0], 0
@@ -174,7 +165,7 @@ class Mixture:
             "block": self._block,
             "taken": 0,
             "carried": self._carried.tolist(),
-            "refused": sorted(self._once.told),
+            "refused": sorted(self._once.reported),
             "sources": {
                 name: source.place._asdict() | {"tokens": source.tokens} for name, source in self._sources.items()
             },
@@ -202,7 +193,7 @@ class Mixture:
 
 
 class _Place(NamedTuple):
-    """Where a source's next document is read: behind ``record`` records of a shard, in pass ``passes`` (from 0)."""
+    """Position of a source's next document: after ``record`` records of a shard, in pass ``passes`` (from 0)."""
 
     shard: int
     record: int
@@ -210,14 +201,14 @@ class _Place(NamedTuple):
 
 
 class _Source:
-    """One source's documents without an end. They are encoded a few ahead, which never shows from outside."""
+    """One source's documents without an end, encoded a few ahead."""
 
     def __init__(self, name: str, shards: list[Path], read: Read) -> None:
         self.name, self.shards, self._read = name, shards, read
         self.go_to(_Place(0, 0, 0), 0)
 
     def go_to(self, place: _Place, tokens: int) -> None:
-        """Go on behind the document that was the last when ``place`` and ``tokens`` were asked for."""
+        """Continue after the document at ``place``; ``tokens`` is the number of tokens so far."""
         self.place, self.tokens = place, tokens
         self._ahead: deque[tuple[_Place, np.ndarray]] = deque()
         self._documents = self._endless(place)
@@ -232,7 +223,7 @@ class _Source:
 
     def _endless(self, place: _Place) -> Iterator[tuple[_Place, str]]:
         first, record, passes = place
-        found = first > 0 or record > 0  # who goes on in the middle may be behind the last document
+        found = first > 0 or record > 0  # in the middle, the last document may be over already
         while True:
             for shard in range(first, len(self.shards)):
                 for after, text in self._read(self.shards[shard], start=record):
@@ -249,22 +240,19 @@ class _Source:
 
 
 class EachOnce(BadRecords):
-    """Passes a refusal on once, though every pass and every source that reads the shard meets the record.
-
-    It keeps a short text for each refused record, and none when records are read strictly.
-    """
+    """Reports a bad record once, although every pass and every source that reads the shard meets it."""
 
     def __init__(self, outer: BadRecords) -> None:
         super().__init__(outer.strict)
         self._outer = outer
         self.counts = outer.counts
-        self.told: set[str] = set()
+        self.reported: set[str] = set()
 
     def add(self, where: str, reason: str, found: str = "") -> None:
-        """See `BadRecords.add`."""
-        if where not in self.told:
+        """See `BadRecords`."""
+        if where not in self.reported:
             self._outer.add(where, reason, found)
-            self.told.add(where)
+            self.reported.add(where)
 
 
 def _encode_some(documents: Iterator[tuple[Label, str]], encode: Encode, end: int) -> list[tuple[Label, np.ndarray]]:
@@ -294,11 +282,11 @@ class HeldOut:
     """Validation or test text in windows, and the sizes of the raw text that its measures are divided by.
 
     Attributes:
-        windows: int32 (windows, context + 1); the last is filled up with -1, which is no token: a target of
-            -1 must not be scored and an input of -1 may be read as any id.
+        windows: int32 (windows, context + 1); the last is padded with -1: such a target is not scored, and such an
+            input may be read as any id.
         documents: how many.
-        words: parts between white space.
-        bytes: of the documents' texts in UTF-8, without what stands between documents.
+        words: separated by white space.
+        bytes: of the documents' texts in UTF-8.
     """
 
     windows: np.ndarray
@@ -308,7 +296,7 @@ class HeldOut:
 
     @property
     def targets(self) -> int:
-        """Tokens to predict: those of every document, and an ``end`` behind each."""
+        """Tokens to predict: those of every document, and an ``end`` after each."""
         return int((self.windows[:, 1:] >= 0).sum())
 
 
@@ -325,8 +313,8 @@ def held_out(
 ) -> HeldOut:
     """Read all documents in order and cut them as `Mixture` does, unshuffled.
 
-    One ``end`` stands behind the last document, so that the end of each is predicted, as in training. Every
-    token but the first ``end`` is a target exactly once. The whole text is held as int32.
+    An ``end`` after the last document lets the end of each be predicted, as in training. Every token but the
+    first ``end`` is a target exactly once.
 
     Args:
         paths: files (see `read_documents`).
@@ -336,14 +324,14 @@ def held_out(
         bad_records: counts records that cannot be used.
         document_start: see `read_documents`.
         source: only the documents of this set of SlimPajama's.
-        limit: stop behind the document with which so many tokens are reached.
+        limit: stop after the document that reaches this number of tokens.
 
     Raises:
         DataError: a file cannot be read (see `read_documents`), or there is no document in any.
     """
     read = partial(read_documents, bad_records=bad_records, source=source, document_start=document_start)
     texts = chain.from_iterable(read(path) for path in paths)
-    # What is counted travels as a label beside the text, which is gone once it is encoded.
+    # Counts travel as a label with the text, which is dropped once it is encoded.
     labelled = (((len(text.split()), len(text.encode())), text) for _, text in texts)
     parts, words, size, tokens = [], 0, 0, 0
     full = math.inf if limit is None else limit

@@ -61,22 +61,19 @@ def read_documents(
 
     The name says what the file is. ``.jsonl``, ``.jsonl.gz``, ``.jsonl.zst``: one JSON object a line with
     the document under "text" and, in SlimPajama's form, its set under "meta" → "redpajama_set_name"; every
-    line is a record, blank ones are passed over. Any other name, with ``.gz`` or ``.zst`` behind it or
-    not: plain text, whose documents are the records. A document's text goes from its first line that is
-    not blank to its last such line, with the lines as they stand between them (``\r\n`` read as ``\n``)
-    and without the last line's end. A byte order mark at the start of the file is taken off.
+    line is a record, empty ones are skipped. Any other name, with or without ``.gz`` or ``.zst``: plain
+    text, whose documents are the records, without empty lines at their begin and end. For line ends and
+    packed files see `headdiv.data.readers.lines`.
 
     Args:
         path: the file; a packed one may consist of several frames or members.
-        bad_records: gets records that cannot be used: lines that are not JSON or lack a string "text",
-            bytes that are not UTF-8, halves of surrogate pairs, empty documents, records longer than
-            `LONGEST`. A packed stream that is cut off or damaged counts as one record, and ends the
-            file: the record in which it breaks off is not given.
+        bad_records: gets records that cannot be used: not JSON, no text, not UTF-8, empty, or too long. A packed
+            stream that is cut off or damaged counts as one, and ends the file before the record in which it breaks.
         source: give the documents of this set alone (a key of `SLIMPAJAMA`); lines of others are not
-            parsed. Lines whose set cannot be told are refused.
-        start: how many records to pass over, without parsing them.
+            parsed. A line without a known set is a bad record.
+        start: how many records to skip, without parsing them.
         document_start: in plain text, a line in which this regular expression is found begins a document
-            (WikiText: ``^ = [^=].* = $``). None: blank lines stand between documents.
+            (WikiText: ``^ = [^=].* = $``). None: blank lines separate documents.
 
     Yields:
         (records of the file up to and with this one: the ``start`` to go on after it, the text).
@@ -135,7 +132,7 @@ def _plain_text(record: bytes | None) -> str:
 
 
 def _json_text(line: bytes | None, source: str | None) -> str | None:
-    """The text of a line; None where it is blank or of another source."""
+    """The text of a line; None where it is empty or of another source."""
     line = lines.whole(line)
     if not line.strip() or (source is not None and _other_set(line, source)):
         return None
@@ -173,15 +170,15 @@ def _plain_records(rows: Iterator[bytes | None], begins: re.Pattern[str] | None)
         return f"document {count} (from line {first})", b"\n".join(kept) if size <= lines.LONGEST else None
 
     for number, line in enumerate(rows, start=1):
-        blank = line is not None and not line.strip()
+        empty = line is not None and not line.strip()
         if begins is None:
-            new = blank
+            new = empty
         else:  # bytes that are not UTF-8 must not hide where a document begins; they are reported with it
             new = line is not None and begins.search(line.decode("utf-8", "replace")) is not None
         if new and first:
             yield document()
             first, kept, size = 0, [], 0
-        if first or not blank:  # blank lines before a document belong to none
+        if first or not empty:  # blank lines before a document belong to none
             if not first:
                 first, count = number, count + 1
             size += lines.LONGEST + 1 if line is None else len(line) + 1

@@ -19,13 +19,13 @@ class TextSide:
     Attributes:
         name: for messages: the file, or an archive and its member.
         sentences: in their order.
-        places: of each sentence: the number of its line, or the name of its segment ("doc 69, seg 1").
+        positions: of each sentence: the number of its line, or the name of its segment ("doc 69, seg 1").
         unit: what sentences are called: "line" or "segment".
     """
 
     name: str
     sentences: list[str]
-    places: Sequence[int | str]
+    positions: Sequence[int | str]
     unit: str = "line"
 
     @classmethod
@@ -36,8 +36,8 @@ class TextSide:
 
     def where(self, number: int) -> str:
         """File and place of a sentence, counted from 0, for messages."""
-        place = self.places[number]
-        return f"{self.name}, line {place}" if isinstance(place, int) else f"{self.name}, {place}"
+        position = self.positions[number]
+        return f"{self.name}, line {position}" if isinstance(position, int) else f"{self.name}, {position}"
 
 
 def pair_sides(
@@ -84,5 +84,5 @@ def _unequal(source: TextSide, target: TextSide) -> str:
     message = f"{source.name} has {counts[0]} {source.unit}s but {target.name} has {counts[1]}, expected equally many"
     if "line" in (source.unit, target.unit):  # lines are known by their number only
         return message
-    first, second = next((a, b) for a, b in zip_longest(source.places, target.places) if a != b)
+    first, second = next((a, b) for a, b in zip_longest(source.positions, target.positions) if a != b)
     return f"{message}; where they differ, the first has {first or 'nothing'} and the second {second or 'nothing'}"

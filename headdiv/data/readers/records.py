@@ -20,7 +20,7 @@ class BadRecordError(Exception):
 
     Args:
         reason: in words that are the same for all records of this fault.
-        found: what stands there, for the message.
+        found: what was found, for the message.
     """
 
     def __init__(self, reason: str, found: str = "") -> None:

@@ -46,17 +46,17 @@ def read_squad(path: Path | str, bad_records: BadRecords) -> list[Question]:
 
 
 def questions_from_json(value: Any, source: str, bad_records: BadRecords) -> list[Question]:
-    """The questions of a JSON value in SQuAD v1.1's form, in the order in which they stand there.
+    """The questions of a JSON value in SQuAD v1.1's form, in their order.
 
-    Texts are kept as they are, white space and all, since offsets count in them. A question is refused as a
-    whole, named by its id or, where it has none, by article and paragraph, when:
+    Texts are kept as they are, white space and all, since offsets count in them. A question is a bad
+    record, named by its id or, where it has none, by article and paragraph, when:
 
-    - an answer starts outside the context or does not stand where it is said to;
+    - an answer starts outside the context or is not found at its offset;
     - it has no answer, or one of its answers, the question or the context is empty or only white space;
     - an earlier question has its id (the earlier one stays);
     - something is missing, of the wrong type, or holds half a surrogate pair, which no UTF-8 file can hold.
 
-    An article without paragraphs or a paragraph without questions is refused as one record.
+    An article without paragraphs or a paragraph without questions is one bad record.
 
     Args:
         value: what a JSON file holds, or the same made by a program.

@@ -27,7 +27,7 @@ ONLY = {"TEDX.dev2012": {"de", "en"}}  # sets that one pair of languages alone h
 ABOUT = re.compile(r"\s*</?(?:doc|keywords|reviewer|speaker|talkid|translator|url)\b[^>]*>")  # begins such a line
 TITLE_TAGS = re.compile(r"</?(?:title|description)>")  # around text that is kept
 DECLARATIONS = ("<!DOCTYPE", "<!ENTITY")
-LARGEST = 1 << 28  # bytes of a member; a larger one is refused
+LARGEST = 1 << 28  # bytes of a member; a larger one is an error
 
 
 def read_side(path: Path | str) -> TextSide:
@@ -158,14 +158,14 @@ def _from_xml(lines: list[str], name: str) -> TextSide:
         raise DataError(
             f"{name}, line {line}: not valid XML ({ErrorString(error.code)} at column {column + 1})"
         ) from None
-    sentences, places, doc = [], [], "?"
+    sentences, positions, doc = [], [], "?"
     for element in root.iter():
         if element.tag == "doc":
             doc = element.get("docid", "?")
         elif element.tag == "seg":
             sentence = "".join(element.itertext()).replace("\n", " ").replace("’", "'")
             sentences.append(sentence.strip())
-            places.append(f"doc {doc}, seg {element.get('id', '?')}")
+            positions.append(f"doc {doc}, seg {element.get('id', '?')}")
     if not sentences:
         raise DataError(f"{name}: there is no <seg>, expected one for each sentence")
-    return TextSide(name, sentences, places, unit="segment")
+    return TextSide(name, sentences, positions, unit="segment")

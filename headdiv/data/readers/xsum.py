@@ -14,7 +14,7 @@ from headdiv.data.readers import archives
 from headdiv.data.readers.lines import raw_lines, whole
 from headdiv.data.readers.records import BadRecordError, BadRecords, check_text, decode, parse_json, text_field
 
-# Lines of the web page's buttons that stand in many texts of the archive. XSum's widely used JSON form
+# Lines of the web page's buttons in many texts of the archive. XSum's widely used JSON form
 # is made without them, so the archive is read without them too.
 BUTTONS = frozenset(
     {
@@ -32,7 +32,7 @@ BUTTONS = frozenset(
     }
 )
 SUFFIX = ".summary"
-LARGEST = 1 << 24  # bytes of an article in the archive; a larger one is refused, not read into memory
+LARGEST = 1 << 24  # bytes of an article in the archive; a larger one is not read into memory
 
 
 class Article(NamedTuple):
@@ -46,22 +46,15 @@ class Article(NamedTuple):
 def read_articles(path: Path | str, bad_records: BadRecords) -> list[Article]:
     r"""Read articles from JSON lines ``{"id": …, "document": …, "summary": …}``, in the file's order.
 
-    A name that ends in ``.gz`` is read through gzip. Only ``\n`` ends a line; a byte order mark at the
-    start of the file is taken off; further keys are ignored. Texts are taken as they stand.
-
-    A line is refused that is not UTF-8 or not a JSON object, that lacks a key or has a value that is not
-    a string, is only white space or has half a surrogate pair, or whose id an earlier article has.
+    For line ends and packed files see `headdiv.data.readers.lines`. Further keys are ignored.
 
     Args:
         path: the file.
-        bad_records: is told of every line that cannot be used, by file and line.
-
-    Returns:
-        The articles; an empty list when every line was refused.
+        bad_records: gets every line that is not UTF-8 or not a JSON object, that lacks a key or has a value that is
+            not a usable text, or whose id an earlier article has.
 
     Raises:
-        DataError: the file is missing, unreadable or empty, or is a damaged gzip stream; or a line is
-            refused and records are read strictly.
+        DataError: the file cannot be read, or a line cannot be used and records are read strictly.
     """
     articles: list[Article] = []
     lines: dict[str, int] = {}  # where each id was first met
@@ -84,27 +77,24 @@ def read_archive(archive: Path | str, split_file: Path | str, split: str, bad_re
     ``[SN]<name>[SN]``. The section FIRST-SENTENCE is the summary and RESTBODY the document; both are read
     without empty lines and without the lines in `BUTTONS`.
 
-    Only regular members with the base name of an id of the split are read; links, folders and all
-    others are passed over, and no member's name is used as a path. At any time one article and the
-    split's ids are in memory.
-
-    An article is refused that is over 16 MiB, is not UTF-8, lacks a section or has it twice, has an empty
-    document (some have nothing but `BUTTONS`) or summary, or stands in the archive a second time. After
-    the last article, every id of the split that the archive lacks is refused.
+    Only regular members with the base name of an id of the split are read, and no member's name is used as a path. At
+    any time one article and the split's ids are in memory.
 
     Args:
         archive: the archive, a tar packed with gzip.
         split_file: ``XSum-TRAINING-DEV-TEST-SPLIT-90-5-5.json``, a JSON object of lists of ids.
         split: one of its keys: "train", "validation" or "test".
-        bad_records: is told of every article that cannot be used.
+        bad_records: gets every article that is over 16 MiB, is not UTF-8, lacks a section or has it twice, has an
+            empty document (some have nothing but `BUTTONS`) or summary, or is there twice; at the end, every id
+            that the archive lacks.
 
     Returns:
-        The articles in the order of the archive, which is arbitrary: sort them by id where the order matters.
+        The articles in the arbitrary order of the archive: sort them by id where the order matters.
 
     Raises:
         DataError: at once: the split file cannot be read, is not in its form, or has no such split. While
             the articles are taken: the archive is missing, unreadable, cut off or damaged (the message
-            names the last member reached), or a record is refused and records are read strictly.
+            names the last member reached), or a record cannot be used and records are read strictly.
     """
     ids = _ids_of_split(Path(split_file), split, bad_records)
     return _archived_articles(Path(archive), ids, split, bad_records)

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
 
-END_TEXT = "<|endoftext|>"  # the entry that stands between documents
+END_TEXT = "<|endoftext|>"  # the special token between documents
 SMALLEST = 257  # entries: one for each byte, and END_TEXT
 SEEN = 2  # times: a pair of entries that occurs once in the whole training text is not worth an entry
 
@@ -33,17 +33,16 @@ class Bpe:
     end: int
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text, without marks of begin or end."""
+        """The ids of each text, without special tokens."""
         return [found.ids for found in self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; ``end`` is shown as ``<|endoftext|>``.
+        """The text of ids; ``end`` becomes ``<|endoftext|>``, and ids cut inside a character U+FFFD.
 
-        What `train_bpe` made gives back every encoded text as it was. A loaded tokeniser that normalises
-        (GPT-NeoX: NFC) gives it back normalised. Ids cut inside a character give U+FFFD there.
+        A text comes back as it was, or normalised by a loaded tokeniser that does so (GPT-NeoX: NFC).
 
         Raises:
-            ValueError: an id is not one of the vocabulary's (the library would leave it out).
+            ValueError: an id is not in the vocabulary (the library would leave it out).
         """
         ids = [int(i) for i in ids]
         for i in ids:
@@ -64,8 +63,7 @@ def train_bpe(texts: Iterable[str], vocabulary_size: int) -> str:
         The tokeniser as JSON, for `load_bpe`.
 
     Raises:
-        DataError: the size is below 257, or the texts hold too few pairs to reach it. The vocabulary is
-            not filled up with entries that no text can have, since the model's size would then mean nothing.
+        DataError: the size is below 257, or the texts have too few pairs to reach it.
     """
     if vocabulary_size < SMALLEST:
         raise DataError(
@@ -97,8 +95,8 @@ def load_bpe(source: Path | str) -> Bpe:
 
     The vocabulary is that of the file's BPE model. The tokens that the file adds to it are dropped: those
     with ids of their own (GPT-NeoX's 23 runs of spaces, from id 50,254 on) since without them V = 50,254,
-    which the DEACON paper's 354,818,048 parameters need; the others so that a text which spells
-    ``<|endoftext|>`` is encoded as the ordinary characters it consists of.
+    which the DEACON paper's 354,818,048 parameters need; the others so that ``<|endoftext|>`` in a text is
+    encoded as ordinary characters.
 
     Args:
         source: a file, or the JSON itself (a text that begins with a brace).
@@ -126,7 +124,9 @@ def load_bpe(source: Path | str) -> Bpe:
         raise DataError(f"{name}: not a tokeniser in the form of Hugging Face tokenizers ({error})") from None
     bpe = Bpe(tokenizer, len(vocabulary), vocabulary[END_TEXT])
     if any(bpe.end in ids for ids in bpe.encode_batch([END_TEXT, f"a{END_TEXT}b", f"a {END_TEXT} b"])):
-        raise DataError(f"{name}: a text that spells {END_TEXT} is encoded as the mark itself, expected never")
+        raise DataError(
+            f"{name}: {END_TEXT} in a text is encoded as the special token, expected as ordinary characters"
+        )
     return bpe
 
 

@@ -1,9 +1,7 @@
-"""Words with their places in the text, and answers as ranges of words.
+"""Words with their offsets in the text, and answers as ranges of words.
 
-Words are those of translation (Moses rules, `headdiv.data.tokenization.words.tokenize`), never cut further. On the
-real files at hand 4,961 of 4,997 gold answers begin and end at borders of such words; cutting words wherever letters,
-digits and other characters meet, the finest cut there is, would make it 4,971 at 2 % more words: too little to
-leave the words of translation for. What is left is mostly answers in the middle of a word ("six" for "sixth").
+Words are those of translation (Moses rules, `headdiv.data.tokenization.words.tokenize`): 4,961 of 4,997 gold answers of
+the real samples begin and end at borders of such words. The finest cut there is would make it 4,971.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ _INSIDE_WORDS = re.compile(r"[\x00-\x08\x0e-\x1b]*")  # control characters that 
 
 
 class Tokens(NamedTuple):
-    """Words and their places: word i stands for ``text[starts[i]:ends[i]]``.
+    """Words and their offsets: word i is ``text[starts[i]:ends[i]]``.
 
     ``starts`` and ``ends`` are int32 of shape (words,), in characters of the text as it was given, ascending.
     """
@@ -37,19 +35,17 @@ class Tokens(NamedTuple):
 def tokenise_with_offsets(text: str, lowercase: bool = False) -> Tokens:
     """English words by Moses rules, each with the characters of ``text`` it stands for.
 
-    The text of a word is the word itself, but for ``@-@`` (a dash) and for control characters that Moses
-    rules drop from inside a word. Between the words only white space and control characters are left, so
-    there is one alignment or none. About 100,000 words a second: callers keep what they need again.
+    A word equals its characters, but for ``@-@`` (a dash) and for control characters that Moses rules drop.
+    Between words are only white space and control characters, so there is one alignment or none.
 
     Args:
         text: any text, also of several sentences; the empty text has no words.
-        lowercase: give the words in lower case. The text is cut in its own case all the same, because Moses
-            rules tell the full stop of a sentence inside a paragraph by the capital after it. (Cut in lower
-            case, 4,405 of the 4,997 gold answers keep their borders in place of 4,961.)
+        lowercase: give the words in lower case. The text is tokenized in its own case all the same, because Moses
+            rules recognise the end of a sentence inside a paragraph by the capital after it.
 
     Raises:
-        DataError: the text cannot be aligned to its words. The only known case is the letters DOTMULTI, a
-            mark inside Moses rules that they turn into a dot. Callers name the record.
+        DataError: the text cannot be aligned to its words. The only known case is the letters DOTMULTI, which Moses
+            rules use internally and turn into a dot. Callers name the record.
     """
     words = tokenize(text, "en")
     starts, ends = [], []
@@ -90,7 +86,7 @@ def answer_to_tokens(tokens: Tokens, answer: Answer) -> tuple[int, int, bool]:
 
     Args:
         tokens: the words of the context.
-        answer: a gold answer that stands in the context where it says, as `headdiv.data.readers.squad` makes sure.
+        answer: a gold answer that is in the context at its offset (`headdiv.data.readers.squad` checks that).
 
     Returns:
         (first, last, exact): the first and the last word of the range, and whether the text from the one's
@@ -104,7 +100,7 @@ def answer_to_tokens(tokens: Tokens, answer: Answer) -> tuple[int, int, bool]:
     last = int(np.searchsorted(tokens.starts, stop, side="left")) - 1
     if first > last:
         raise DataError(f"the answer {answer.text!r} at character {answer.start} has no word of the context in it")
-    # the answer stands in the context, so equal places are equal texts
+    # the answer is in the context at its offset, so equal offsets are equal texts
     exact = bool(tokens.starts[first] == answer.start and tokens.ends[last] == stop)
     return first, last, exact
 
