@@ -5,29 +5,24 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 import torch
 from conftest import EXPERIMENT, STEPS
-from safetensors.torch import load_file
 from small_runs import Power, fail_after, interrupt, result
 
+from headdiv.core import files
 from headdiv.core.errors import TrainingError
 from headdiv.core.files import read_json
-from headdiv.experiments import running as training
+from headdiv.experiments import running
 from headdiv.experiments.running import build_model, load_run, run_folder, run_name, train
 from headdiv.tasks import TASKS
 from headdiv.training import checkpoints
-from headdiv.training.learner import Learner
 
 VARIANTS = ["baseline", "direct-8"]
-
-
-def never(*_):
-    raise AssertionError("nothing is to be trained")
-
 
 # ---- one run
 
@@ -42,48 +37,53 @@ def test_a_run_learns(project, variant):
     assert curve[-1]["training_loss"] < 0.9 * curve[0]["training_loss"]
     assert curve[-1]["validation_nll"] < curve[0]["validation_nll"]
     assert curve[-1]["training_accuracy"] > curve[0]["training_accuracy"]
-    assert not run.model.training
     assert run.folder == project.home / "work" / run_name(config)
-    files = [".lock", "config.json", "model.safetensors", "training.json"]
-    assert sorted(path.name for path in run.folder.iterdir()) == files
+    names = [".lock", "config.json", "model.safetensors", "training.json"]
+    assert sorted(path.name for path in run.folder.iterdir()) == names
     assert read_json(run.folder / "config.json") == config.model_dump(mode="json")
-    assert read_json(run.folder / "training.json") == run.record
     assert run.record["parameters"] == sum(p.numel() for p in run.model.parameters())
     assert run.record["data"] == run.corpus.statistics | {"stream": {}}
     assert run.record["cost"]["target_tokens_per_second"] > 0
     assert (run.record["provenance"]["threads"], run.record["provenance"]["ranks"]) == (1, 1)
+    loaded = load_run(config)
+    for found in (run, loaded):
+        assert found.record == read_json(run.folder / "training.json")
+        assert not found.model.training
+        assert all(p.grad is None for p in found.model.parameters())
+    state = loaded.model.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in run.model.state_dict().items())
+
+
+def test_a_corpus_is_loaded_once_and_read_for_its_checksum_once(project, monkeypatch):
+    for split, count in (("train", 20), ("valid", 4), ("test", 4)):
+        for language in ("en", "de"):
+            (project.home / f"{split}.{language}").write_text("Hund 1 rennt .\n" * count)
+    names = {split: {tag: f"{split}.{tag}" for tag in ("en", "de")} for split in ("train", "valid", "test")}
+    config = project.config(data={"name": "mine", "files": names}, train={"epochs": 1})
+    loads, reads, task = [], [], TASKS["translation"]
+    load, read = task.load, files.checksum
+    monkeypatch.setattr(task, "load", lambda data: loads.append(1) or load(data))
+    monkeypatch.setattr(files, "checksum", lambda path, *rest: reads.append(Path(path).name) or read(path, *rest))
+    train(config)
+    assert len(loads) == 1
+    assert sorted(reads) == sorted(name for paths in names.values() for name in paths.values())
 
 
 def test_a_finished_run_is_not_trained_again(finished, monkeypatch):
     config = finished.config("direct-8")
-    monkeypatch.setattr(Learner, "__init__", never)
+    fail_after(monkeypatch, 0)
     before = (run_folder(config) / "training.json").stat().st_mtime_ns
-    again, loaded = train(config), load_run(config)
+    assert train(config).record == load_run(config).record
     assert (run_folder(config) / "training.json").stat().st_mtime_ns == before
-    stored = load_file(run_folder(config) / "model.safetensors")
-    for run in (again, loaded):
-        assert not run.model.training
-        assert run.record == read_json(run.folder / "training.json")
-        state = run.model.state_dict()
-        assert state.keys() == stored.keys()
-        assert all(torch.equal(state[name], stored[name]) for name in stored)
     # another name and another search are the same training
     train(finished.config("direct-8", define={"x": config.method}, variants=["x", "direct-8"], decode={"beam": 1}))
 
 
-def test_a_run_that_is_not_there_is_named(project):
-    config = project.config("direct-8")
-    with pytest.raises(TrainingError) as found:
-        load_run(config)
-    assert str(found.value) == f"direct-8, seed 1: not trained yet, {run_folder(config)} holds no finished run"
-
-
-def test_the_seed_decides(project, finished_home, monkeypatch):
+def test_the_seed_decides(project, finished_home):
     expected = result(finished_home / "work" / run_name(project.config()))
-    torch.manual_seed(5)  # whatever came before
+    torch.manual_seed(5)  # whatever the state was
     assert result(train(project.config()).folder) == expected
     other = result(train(project.config(seed=2)).folder)
-    assert other != expected
     assert len({point["training_loss"] for point in (*other[1], *expected[1])}) == 4
 
 
@@ -91,30 +91,28 @@ def test_a_run_is_named_by_its_configuration_and_its_corpus(project, monkeypatch
     names = {run_name(project.config())}
     assert run_name(project.config(decode={"beam": 1})) in names  # searches do not train
     assert run_folder(project.config()).name in names
-    names |= {
-        run_name(project.config(**other)) for other in ({"seed": 2}, {"train": {"epochs": 3}}, {"variant": "direct-8"})
-    }
+    changes = ({"seed": 2}, {"train": {"epochs": 3}}, {"train": {"batching": "bucketed"}}, {"variant": "direct-8"})
+    names |= {run_name(project.config(**change)) for change in changes}
     monkeypatch.setattr("headdiv.data.toy.VERSION", 1000)
     names.add(run_name(project.config()))
-    assert len(names) == 5
+    assert len(names) == 6
 
 
 def test_a_changed_file_is_another_run(project):
     """Its name and place are as before: what has been trained on the old text is not taken for it."""
-    files = {}
+    names = {}
     for split, count in (("train", 40), ("valid", 4), ("test", 4)):
-        files[split] = {}
+        names[split] = {}
         for language, sentence in (("en", "Dog {} runs."), ("de", "Hund {} rennt.")):
             text = "".join(f"{sentence.format(i % 7)}\n" for i in range(count))
             (project.home / f"{split}.{language}").write_text(text)
-            files[split][language] = f"{split}.{language}"
-    config = project.config(data={"name": "mine", "files": files}, train={"epochs": 1})
+            names[split][language] = f"{split}.{language}"
+    config = project.config(data={"name": "mine", "files": names}, train={"epochs": 1})
     first = train(config)
-    assert load_run(config).folder == first.folder
     (project.home / "test.de").write_text("Katze 1 rennt.\n" * 4)
-    assert config == project.config(data={"name": "mine", "files": files}, train={"epochs": 1})
-    with pytest.raises(TrainingError, match="not trained yet"):
+    with pytest.raises(TrainingError) as found:
         load_run(config)
+    assert str(found.value) == f"baseline, seed 1: not trained yet, {run_folder(config)} holds no finished run"
     second = train(config)
     assert second.folder != first.folder
     assert second.corpus.test.text != first.corpus.test.text
@@ -128,38 +126,35 @@ def test_variants_of_one_seed_start_from_equal_values(project):
     assert all(torch.equal(*(model[name] for model in models)) for name in common)
 
 
+def test_two_processes_that_ask_for_one_run_train_it_once(project, monkeypatch):
+    """The second waits for the first, and finds the run finished."""
+    done = fail_after(monkeypatch, 1000)
+    threads = [threading.Thread(target=train, args=(project.config(),)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert done == [STEPS]
+
+
 # ---- interruptions
 
 
-def power_failure(*_):
-    raise Power
-
-
 @pytest.mark.parametrize("seconds", [1e-9, 1e6], ids=["every_step_saved", "epochs_saved"])
-@pytest.mark.parametrize("steps", [0, 1, 3, 5, 7, STEPS - 1])
+@pytest.mark.parametrize("steps", [(0,), (3,), (5,), (7,), (STEPS - 1,), (2, 1, 3)], ids=str)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_an_interruption_changes_nothing(project, finished_home, monkeypatch, capsys, variant, steps, seconds):
     config = project.config(variant, train={"checkpoint_seconds": seconds})
-    interrupt(config, steps)
-    saved = steps if seconds < 1 else steps // 5 * 5  # an epoch has 5 steps
+    interrupt(config, *steps)
+    saved = sum(steps) if seconds < 1 else max(steps) // 5 * 5  # an epoch has 5 steps
     assert [p.name for p in (run_folder(config) / "checkpoints").glob("*")] == ([f"step{saved}"] if saved else [])
     done = fail_after(monkeypatch, 1000)
     run = train(config)
     assert done == [STEPS - saved]
     assert (f"translation {variant} seed 1: going on from step {saved}" in capsys.readouterr().out) == (saved > 0)
     assert result(run.folder) == result(finished_home / "work" / run_name(config))
-    names = load_file(run.folder / "model.safetensors")
-    assert any("running_mean" in name for name in names) == (variant == "direct-8")
-    assert not (run.folder / "checkpoints").exists()
-
-
-def test_many_interruptions_change_nothing(project, finished_home):
-    config = project.config("direct-8", train={"checkpoint_seconds": 1e-9})
-    for steps in (2, 1, 3):
-        interrupt(config, steps)
-    run = train(config)
-    assert result(run.folder) == result(finished_home / "work" / run_name(config))
     assert run.record["cost"]["training_seconds"] > 0
+    assert not (run.folder / "checkpoints").exists()
 
 
 def test_an_interruption_after_the_last_step_changes_nothing(project, finished_home):
@@ -169,26 +164,24 @@ def test_an_interruption_after_the_last_step_changes_nothing(project, finished_h
 
     def failing_for(write, unfinished):  # the checkpoints' own files are written as ever
         def fail(*args):
-            path = next(a for a in args if isinstance(a, Path))
-            if path.parent == folder and unfinished in path.name:
+            path = next((a for a in args if isinstance(a, Path)), None)
+            if unfinished is None or (path.parent == folder and unfinished in path.name):
                 raise Power
             write(*args)
 
         return fail
 
     for module, name, unfinished in (
-        (training, "held_out_loss", None),
+        (running, "held_out_loss", None),
         (checkpoints, "save_model", "model.safetensors"),
-        (training, "write_json", "training.json"),
+        (running, "write_json", "training.json"),
     ):
         with pytest.MonkeyPatch.context() as patch:
-            write = getattr(module, name)
-            patch.setattr(module, name, failing_for(write, unfinished) if unfinished else power_failure)
+            patch.setattr(module, name, failing_for(getattr(module, name), unfinished))
             with pytest.raises(Power):
                 train(config)
         assert not (folder / "training.json").exists()
-    run = train(config)
-    assert result(run.folder) == result(finished_home / "work" / run_name(config))
+    assert result(train(config).folder) == result(finished_home / "work" / run_name(config))
 
 
 @pytest.mark.slow
@@ -217,75 +210,42 @@ def test_a_killed_process_changes_nothing(project, tmp_path, variant):
     other = tmp_path / "other"
     (other / "config").mkdir(parents=True)
     (other / "config" / "long.yaml").write_text((project.home / "config" / "long.yaml").read_text())
-    told = []
+    outcomes = []
     for home in (project.home, other):
         assert start(home).wait() == 0
         metrics = read_json(home / "results" / "long" / EXPERIMENT / variant / "seed1" / "metrics.json")
-        told.append([metrics[key] for key in ("hash", "scores", "curve", "heads", "parameters")])
         (folder,) = (home / "work").iterdir()
-        told[-1].append(result(folder))
-    assert told[0] == told[1]
+        stored = [metrics[key] for key in ("hash", "scores", "curve", "heads", "parameters")]
+        outcomes.append([*stored, result(folder)])
+    assert outcomes[0] == outcomes[1]
 
 
-# ---- what cannot go on
+# ---- what cannot go on, and options
 
 
-def test_a_loss_that_is_not_finite_ends_the_run(project):
-    config = project.config(train={"learning_rate": 1e30, "warmup_steps": 0, "clip_norm": None})
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"clip_norm": None}, "epoch 1/2: the loss is nan at step 2"),
+        ({"tokens_per_batch": 10000, "epochs": 1}, "epoch 1/1: the validation nll is nan at step 1"),  # after the last
+    ],
+)
+def test_a_loss_that_is_not_finite_ends_the_run(project, options, message):
+    config = project.config(train={"learning_rate": 1e30, "warmup_steps": 0} | options)
     with pytest.raises(TrainingError) as found:
         train(config)
     assert str(found.value) == (
-        "deacon/translation baseline seed 1, epoch 1/2: the loss is nan at step 2; nothing was recorded "
+        f"deacon/translation baseline seed 1, {message}; nothing was recorded "
         "(try a smaller train.learning_rate or train.clip_norm)"
     )
     assert sorted(path.name for path in run_folder(config).iterdir()) == [".lock", "config.json"]
 
 
-def test_a_validation_loss_that_is_not_finite_ends_the_run(project):
-    """The last step may be the one that goes too far."""
-    config = project.config(train={"learning_rate": 1e30, "warmup_steps": 0, "tokens_per_batch": 10000, "epochs": 1})
-    with pytest.raises(TrainingError) as found:
-        train(config)
-    assert str(found.value) == (
-        "deacon/translation baseline seed 1, epoch 1/1: the validation nll is nan at step 1; nothing was recorded "
-        "(try a smaller train.learning_rate or train.clip_norm)"
-    )
-    assert not (run_folder(config) / "training.json").exists()
-
-
-# ---- options of the configuration
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("options", [{"batching": "bucketed"}, {"precision": "bfloat16"}], ids=json.dumps)
 def test_bucketed_batches_and_bfloat16_learn_too(project, finished_home, variant, options):
-    config = project.config(variant, train={"epochs": 3, **options})
-    curve = train(config).record["curve"]
+    curve = train(project.config(variant, train={"epochs": 3, **options})).record["curve"]
     assert curve[-1]["training_loss"] < 0.92 * curve[0]["training_loss"]
     plain = read_json(finished_home / "work" / run_name(project.config(variant)) / "training.json")["curve"]
     assert curve[0]["training_loss"] != plain[0]["training_loss"]
     assert curve[0]["training_loss"] == pytest.approx(plain[0]["training_loss"], rel=0.1)
-
-
-def test_batching_is_a_matter_of_configuration_alone(project):
-    random, bucketed = (project.config(train={"batching": b}) for b in ("random", "bucketed"))
-    told = [config.model_dump() for config in (random, bucketed)]
-    assert told[0].pop("train") | {"batching": "bucketed"} == told[1].pop("train")
-    assert told[0] == told[1]
-    assert random == project.config()
-    assert random.hash != bucketed.hash
-
-
-def test_two_processes_that_ask_for_one_run_train_it_once(project, monkeypatch):
-    """The second waits for the first, and finds the run finished."""
-    import threading
-
-    config = project.config()
-    steps, real = [], Learner.step
-    monkeypatch.setattr(Learner, "step", lambda self, *args: steps.append(1) or real(self, *args))
-    threads = [threading.Thread(target=train, args=(config,)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(steps) == STEPS

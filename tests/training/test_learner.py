@@ -1,20 +1,19 @@
 """A step against AdamW and its schedule written out."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from small_runs import learner_of
 
 from headdiv.core.errors import TrainingError
-from headdiv.experiments.running import task_loss
 from headdiv.methods import make_method
 from headdiv.methods.deacon import pca_layers
 from headdiv.nn.batching import Pairs, make_batch
 from headdiv.nn.config import ModelConfig
-from headdiv.nn.losses import Losses, linear_cross_entropy
+from headdiv.nn.losses import linear_cross_entropy
 from headdiv.nn.transformer import Transformer, initialise
-from headdiv.tasks import TASKS
 from headdiv.training.config import TrainConfig
 from headdiv.training.learner import rate_factor
 
@@ -39,10 +38,7 @@ MODEL = ModelConfig(d_model=12, heads=3, encoder_layers=1, decoder_layers=1, d_f
 def test_the_rate_by_step(schedule, warmup, factors):
     config = TrainConfig(schedule=schedule, warmup_steps=warmup)
     assert [rate_factor(config, step, 10) for step in range(1, 11)] == pytest.approx(factors)
-
-
-def test_the_rate_stays_usable_beyond_the_planned_end():
-    assert rate_factor(TrainConfig(schedule="linear", warmup_steps=4), 12, 10) == 0.0
+    assert rate_factor(TrainConfig(schedule="linear", warmup_steps=4), 12, 10) == 0.0  # beyond the planned end
 
 
 def learner(method, dtype=torch.float32, **options):
@@ -73,12 +69,12 @@ def literal_adamw(p, g, state, step, rate, beta1, beta2, epsilon, decay):
 def test_everything_but_w_takes_a_literal_adamw_step(method, clip):
     options = {"learning_rate": 0.01, "betas": (0.8, 0.9), "epsilon": 1e-6, "weight_decay": 0.1, "clip_norm": clip}
     learn = learner(method, torch.float64, **options, warmup_steps=4)
-    model, told = learn.model, {}
+    model, seen = learn.model, []
     own = {name for name, _ in model.named_parameters() if name.endswith(".w")}
     assert len(own) == (3 if method is DIRECT else 0)
     expected = {name: p.detach().clone() for name, p in model.named_parameters()}
     state = {name: (torch.zeros_like(p), torch.zeros_like(p)) for name, p in expected.items()}
-    learn.method.after_backward = lambda model, progress: told.update(progress=progress)  # w is left as it is
+    learn.method.after_backward = lambda model, progress: seen.append(progress)  # w is left as it is
     for number in (1, 2, 3):
         b = batch(number)
         model.zero_grad()
@@ -95,7 +91,7 @@ def test_everything_but_w_takes_a_literal_adamw_step(method, clip):
                 expected[name], g, state[name], number, rate, 0.8, 0.9, 1e-6, 0.1
             )
         sums = learn.step(b, number, 30)
-        assert told == {"progress": (number - 1) / 30}
+        assert seen[-1] == (number - 1) / 30
         assert (sums.count, sums.tokens, sums.correct) == (len(b.target_out), len(b.target_out), int(correct))
         assert (sums.loss, sums.nll) == pytest.approx((loss.item(), nll.item()))
         for name, p in model.named_parameters():
@@ -122,62 +118,56 @@ def test_label_smoothing_is_trained_on_and_nll_is_without():
     assert smooth.loss != pytest.approx(smooth.nll, rel=1e-3)
 
 
-class Weighed(type(TASKS["translation"])):
-    """Counts each sentence as one prediction, as question answering does."""
-
-    def loss(self, model, weight, batch, smoothing=0.0):
-        found = super().loss(model, weight, batch, smoothing)
-        return Losses(found.loss, found.nll, found.correct, count=len(batch.numbers), tokens=found.tokens)
-
-
 def test_the_gradient_is_of_the_mean_over_the_predictions():
-    """A task says what it counts; tokens are for speed alone."""
-    b, gradients, told = batch(), [], []
-    for task in (TASKS["translation"], Weighed()):
+    """The loss says what it counts, in question answering sentences; tokens are for speed alone."""
+    b, gradients, sums = batch(), [], []
+    for count in (None, 6):
         learn = learner(BASELINE, clip_norm=None)
-        learn.loss = task_loss(task, learn.model, 0.0)
-        told.append(learn.step(b, 1, 10))
+        by_token = learn.loss
+        if count:
+            learn.loss = lambda model, batch: replace(by_token(model, batch), count=6)  # noqa: B023
+        sums.append(learn.step(b, 1, 10))
         gradients.append(learn.model.output_weight.grad.clone())
-    assert (told[1].count, told[1].tokens) == (6, told[0].tokens)
-    assert told[1].loss == pytest.approx(told[0].loss)
-    torch.testing.assert_close(gradients[1] * 6, gradients[0] * told[0].count)
+    assert (sums[1].count, sums[1].tokens) == (6, sums[0].tokens)
+    assert sums[1].loss == pytest.approx(sums[0].loss)
+    torch.testing.assert_close(gradients[1] * 6, gradients[0] * sums[0].count)
 
 
-TAIL = "at step 7; nothing was recorded (try a smaller train.learning_rate or train.clip_norm)"
-
-
-@pytest.mark.parametrize("method", [BASELINE, DIRECT])
-def test_a_loss_that_is_not_finite_stops_the_step(method):
-    learn = learner(method)
+def break_weight(model):
     with torch.no_grad():
-        learn.model.decoder[0].feed_forward[0].weight[0, 0] = math.nan
+        model.decoder[0].feed_forward[0].weight[0, 0] = math.nan
+
+
+def pca_weight(model):
+    return next(iter(pca_layers(model).values())).w
+
+
+def break_gradient(value, of=lambda model: model.encoder[0].feed_forward[0].weight):
+    return lambda model: of(model).register_hook(lambda grad: torch.full_like(grad, value))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (break_weight, "the loss is nan"),
+        (break_gradient(math.nan), "the norm of the gradient is nan"),
+        (break_gradient(math.inf), "the norm of the gradient is inf"),
+        (
+            break_gradient(math.nan, lambda model: next(iter(pca_layers(model).values())).w),
+            "the norm of the gradient is nan",
+        ),
+    ],
+)
+def test_what_is_not_finite_stops_the_step(damage, message):
+    learn = learner(DIRECT)
+    damage(learn.model)
     before = {name: tensor.clone() for name, tensor in learn.model.named_parameters()}
     with pytest.raises(TrainingError) as found:
         learn.step(batch(), 7, 10)
-    assert str(found.value) == f"the loss is nan {TAIL}"
+    tail = "at step 7; nothing was recorded (try a smaller train.learning_rate or train.clip_norm)"
+    assert str(found.value) == f"{message} {tail}"
     for name, p in learn.model.named_parameters():
         assert torch.equal(p.nan_to_num(-1), before[name].nan_to_num(-1)), name
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_gradient_that_is_not_finite_stops_the_step(value):
-    learn = learner(DIRECT)
-    learn.model.encoder[0].feed_forward[0].weight.register_hook(lambda grad: torch.full_like(grad, value))
-    before = {name: tensor.clone() for name, tensor in learn.model.named_parameters()}
-    with pytest.raises(TrainingError) as found:
-        learn.step(batch(), 7, 10)
-    assert str(found.value) == f"the norm of the gradient is {value} {TAIL}"
-    assert all(torch.equal(p, before[name]) for name, p in learn.model.named_parameters())
-
-
-def test_a_gradient_of_w_that_is_not_finite_stops_the_step():
-    learn = learner(DIRECT)
-    next(iter(pca_layers(learn.model).values())).w.register_hook(lambda grad: torch.full_like(grad, math.nan))
-    before = {name: tensor.clone() for name, tensor in learn.model.named_parameters()}
-    with pytest.raises(TrainingError) as found:
-        learn.step(batch(), 7, 10)
-    assert str(found.value) == f"the norm of the gradient is nan {TAIL}"
-    assert all(torch.equal(p, before[name]) for name, p in learn.model.named_parameters())
 
 
 def test_bfloat16_stays_close_to_float32():
