@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from headdiv.core.errors import DataError
 from headdiv.core.files import replacing
 from headdiv.experiments.catalogue import FigureEntry, figure_entry
-from headdiv.experiments.papers import load_paper
 from headdiv.report.curves import draw_curves
 from headdiv.report.heads import draw_alphas, draw_changes, draw_confidence, draw_pca_weights, draw_separation
 from headdiv.report.headtohead_figures import draw_measures, draw_pareto
@@ -24,37 +23,26 @@ from headdiv.report.swaps import draw_swaps
 FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # and what would change their bytes
 
 
-def _bleu(profile: str, entry: FigureEntry) -> Figure:
-    """The experiment's variants, and the baselines of the experiments beside it."""
-    shown = [(entry.experiment, entry.variants), *((other, ["baseline"]) for other in entry.beside)]
-    return draw_bleu(profile, shown, entry.options["split"], entry.label, sizes=bool(entry.beside))
+def _curves(profile: str, figure: FigureEntry) -> Figure:
+    return draw_curves(profile, figure.experiment)
 
 
-def _activations(profile: str, entry: FigureEntry) -> Figure:
-    """Of the experiment and of those beside it, in the paper's order."""
-    shown = {entry.experiment, *entry.beside}
-    order = [f"{entry.paper}/{task}" for task in load_paper(entry.paper).tasks]
-    return draw_activations(profile, [(name, ()) for name in order if name in shown], entry.label)
-
-
-# What draws each kind of figure of the catalogue.
+# By `FigureEntry.kind`.
 KINDS: dict[str, Callable[[str, FigureEntry], Figure]] = {
-    "curves": lambda profile, entry: draw_curves(profile, entry.experiment),
-    "pca-weights": lambda profile, entry: draw_pca_weights(profile, entry.experiment, entry.variants, entry.label),
-    "alphas": lambda profile, entry: draw_alphas(profile, entry.experiment, entry.variants[0], entry.label),
-    "changes": lambda profile, entry: draw_changes(
-        profile, entry.experiment, entry.variants, entry.options["distance"], entry.label
-    ),
-    "confidence": lambda profile, entry: draw_confidence(profile, entry.experiment, entry.variants, entry.label),
-    "separation": lambda profile, entry: draw_separation(profile, entry.experiment, entry.label),
-    "swaps": lambda profile, entry: draw_swaps(profile, entry.experiment, entry.label),
-    "bleu": _bleu,
-    "activations": _activations,
-    "routers": lambda profile, entry: draw_routers(profile, entry.experiment, entry.variants, entry.label),
-    "words": lambda profile, entry: draw_words(profile, entry.experiment, entry.variants, entry.label),
-    "pareto": lambda profile, entry: draw_pareto(profile, entry.experiment, entry.label),
-    "measures": lambda profile, entry: draw_measures(profile, entry.experiment, entry.label),
-    "pruning": lambda profile, entry: draw_pruning(profile, entry.paper),
+    "curves": _curves,
+    "pca-weights": draw_pca_weights,
+    "alphas": draw_alphas,
+    "changes": draw_changes,
+    "confidence": draw_confidence,
+    "separation": draw_separation,
+    "swaps": draw_swaps,
+    "bleu": draw_bleu,
+    "activations": draw_activations,
+    "routers": draw_routers,
+    "words": draw_words,
+    "pareto": draw_pareto,
+    "measures": draw_measures,
+    "pruning": draw_pruning,
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import seaborn as sns
@@ -10,9 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headdiv.core.errors import DataError
+from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.results import Record, RunResult
 from headdiv.report.formats import as_printed
-from headdiv.report.groups import KINDS, Groups, by_place, chosen, kinds_of, labels_of, title
+from headdiv.report.groups import KINDS, Groups, by_place, kinds_of, labels_of, title
 from headdiv.report.headtohead import measures_by_module
 from headdiv.report.plotting import (
     BLUE,
@@ -27,6 +28,7 @@ from headdiv.report.plotting import (
     name_rows,
     new_figure,
     number_layers,
+    runs_of_figure,
     side_by_side,
 )  # fmt: skip
 
@@ -63,7 +65,7 @@ class PCAWeights(Record):
     mean_absolute_cosine: float
 
 
-def draw_pca_weights(profile: str, experiment: str, variants: Sequence[str], figure: str) -> Figure:
+def draw_pca_weights(profile: str, figure: FigureEntry) -> Figure:
     """Cosines between the columns of every PCA layer's weights, a row for each variant; first seeds.
 
     The paper shows one matrix an architecture and does not say of which attention module; here is every one.
@@ -71,8 +73,8 @@ def draw_pca_weights(profile: str, experiment: str, variants: Sequence[str], fig
     Raises:
         DataError: none of the variants is stored, or one of results without PCA weights.
     """
-    groups = chosen(profile, experiment, figure, variants, "pca_weights")
-    labels = labels_of(experiment, groups)
+    groups = runs_of_figure(profile, figure, "pca_weights")
+    labels = labels_of(figure.experiment, groups)
     weights = {
         variant: [PCAWeights.model_validate(found) for found in runs[0].heads.artifact("pca_weights").values()]
         for variant, runs in groups.items()
@@ -90,7 +92,7 @@ def draw_pca_weights(profile: str, experiment: str, variants: Sequence[str], fig
     for ax in axes[-1]:
         ax.set_xlabel("component", fontsize=SMALL)
     add_colour_bar(drawn, axes[0][0].collections[0], axes, "cosine of two columns of w")
-    add_title(drawn, title(f"{figure} · PCA weights of every attention module", groups, first=True))
+    add_title(drawn, title(f"{figure.label} · PCA weights of every attention module", groups, first=True))
     return drawn
 
 
@@ -114,14 +116,15 @@ class Alphas(Record):
     nuclear_norm: float
 
 
-def draw_alphas(profile: str, experiment: str, variant: str, figure: str) -> Figure:
-    """Every Alphas matrix of a variant's first seed, as its difference from the identity that it started from.
+def draw_alphas(profile: str, figure: FigureEntry) -> Figure:
+    """Every Alphas matrix of the variant's first seed, as its difference from the identity that it started from.
 
     Raises:
         DataError: no stored run of the variant, or one of results without Alphas.
     """
-    groups = chosen(profile, experiment, figure, [variant], "alphas")
-    found = by_place(groups[variant][0].heads.artifact("alphas"))
+    groups = runs_of_figure(profile, figure, "alphas")
+    ((variant, runs),) = groups.items()
+    found = by_place(runs[0].heads.artifact("alphas"))
     modules = {at: Alphas.model_validate(values) for at, values in found.items()}
     changes = {at: np.array(module.alphas) - np.eye(len(module.alphas)) for at, module in modules.items()}
     kinds, columns = kinds_of(modules), max(layer for _, layer in modules)
@@ -144,7 +147,7 @@ def draw_alphas(profile: str, experiment: str, variant: str, figure: str) -> Fig
     for ax in axes[-1]:
         ax.set_xlabel("head", fontsize=SMALL)
     add_colour_bar(drawn, image, axes, "A − identity")
-    add_title(drawn, title(f"{figure} · {labels_of(experiment, [variant])[variant]}", groups, first=True))
+    add_title(drawn, title(f"{figure.label} · {labels_of(figure.experiment, [variant])[variant]}", groups, first=True))
     return drawn
 
 
@@ -160,7 +163,7 @@ def ranked(runs: list[RunResult], measure: str) -> dict[Module, np.ndarray]:
     return {at: np.sort([values[at] for values in by_seed], axis=1) for at in by_seed[0]}
 
 
-def draw_confidence(profile: str, experiment: str, variants: Sequence[str], figure: str) -> Figure:
+def draw_confidence(profile: str, figure: FigureEntry) -> Figure:
     """Confidence of every head by kind and layer, and how unequal the heads of a layer are.
 
     Means over seeds: of heads with the same rank in their layer, and of the standard deviations over its heads.
@@ -168,9 +171,9 @@ def draw_confidence(profile: str, experiment: str, variants: Sequence[str], figu
     Raises:
         DataError: none of the variants is stored, or results without measures of the heads.
     """
-    groups = chosen(profile, experiment, figure, variants, "measures")
+    groups = runs_of_figure(profile, figure, "measures")
     heads = {variant: ranked(runs, "confidence") for variant, runs in groups.items()}
-    labels, colours = labels_of(experiment, groups), colours_of(experiment, groups)
+    labels, colours = labels_of(figure.experiment, groups), colours_of(figure.experiment, groups)
     modules = next(iter(heads.values()))
     kinds = kinds_of(modules)
     drawn, axes = new_figure(3.6 * len(kinds) + 0.4, 5.0, 2, len(kinds), sharey="row", height_ratios=(3, 2))
@@ -195,7 +198,7 @@ def draw_confidence(profile: str, experiment: str, variants: Sequence[str], figu
     axes[1][0].margins(y=0.1)
     axes[1][0].set_ylim(bottom=0)
     add_legend(drawn, axes[1][:1])
-    add_title(drawn, title(f"{figure} · Confidence", groups))
+    add_title(drawn, title(f"{figure.label} · Confidence", groups))
     return drawn
 
 
@@ -238,18 +241,19 @@ def changes(groups: Groups, base: str, distance: str) -> dict[str, dict[Module, 
     }
 
 
-def draw_changes(profile: str, experiment: str, variants: Sequence[str], distance: str, figure: str) -> Figure:
+def draw_changes(profile: str, figure: FigureEntry) -> Figure:
     """Change of the heads' total discrepancy against the baseline, by kind and layer.
 
     Raises:
         DataError: the baseline or all of the variants are not stored, or results without measures of the heads.
     """
-    groups = chosen(profile, experiment, figure, ["baseline", *variants], "measures")
-    if "baseline" not in groups or len(groups) == 1:
-        names = ", ".join(variants)
-        raise DataError(f"{figure} needs baseline and one of {names} among the stored runs of profile {profile}")
-    change = changes(groups, "baseline", distance)
-    labels, colours = labels_of(experiment, groups), colours_of(experiment, groups)
+    groups, (base,) = runs_of_figure(profile, figure, "measures"), figure.against
+    if base not in groups or len(groups) == 1:
+        names = ", ".join(figure.variants)
+        raise DataError(f"{figure.label} needs {base} and one of {names} among the stored runs of profile {profile}")
+    distance = figure.options["distance"]
+    change = changes(groups, base, distance)
+    labels, colours = labels_of(figure.experiment, groups), colours_of(figure.experiment, groups)
     modules = next(iter(change.values()))
     kinds, width = kinds_of(modules), 0.8 / len(change)
     drawn, axes = new_figure(3.4 * len(kinds) + 0.4, 3.4, 1, len(kinds), sharey=True)
@@ -264,7 +268,7 @@ def draw_changes(profile: str, experiment: str, variants: Sequence[str], distanc
         number_layers(ax, layers)
     axes[0][0].set_ylabel(f"change of the total {DISTANCES[distance]}\nagainst the baseline (%)")
     add_legend(drawn, axes[0][:1])
-    add_title(drawn, title(f"{figure} · Total {DISTANCES[distance]} of a layer's heads", groups))
+    add_title(drawn, title(f"{figure.label} · Total {DISTANCES[distance]} of a layer's heads", groups))
     return drawn
 
 
@@ -273,14 +277,17 @@ def draw_changes(profile: str, experiment: str, variants: Sequence[str], distanc
 SEPARATION = {"cosine": "mean cosine of two heads' outputs", "entropy": "entropy of the attention (nats)"}
 
 
-def draw_separation(profile: str, experiment: str, figure: str) -> Figure:
+def draw_separation(profile: str, figure: FigureEntry) -> Figure:
     """How similar the heads of every variant are and how sharply they attend, by kind; means over seeds.
 
     Raises:
         DataError: no stored results, or results without measures of the heads, or a single head.
     """
-    groups = chosen(profile, experiment, figure, needs="measures")
-    labels, modules = labels_of(experiment, groups), list(by_place(next(iter(groups.values()))[0].heads.measures))
+    groups = runs_of_figure(profile, figure, "measures")
+    labels, modules = (
+        labels_of(figure.experiment, groups),
+        list(by_place(next(iter(groups.values()))[0].heads.measures)),
+    )
     for variant, runs in groups.items():
         for at, pairs in measure_by_module(runs[0], "cosine").items():
             _check_pairs(pairs, variant, at)
@@ -292,7 +299,7 @@ def draw_separation(profile: str, experiment: str, figure: str) -> Figure:
         means = np.array([np.mean(values, axis=0) for values in by_seed])  # (variants, modules)
         for ax, kind in zip(row, kinds, strict=True):
             _draw_separation(ax, means[:, [k == kind for k, _ in modules]], list(groups))
-            name_rows(ax, labels.values(), xlabel=name)
+            name_rows(ax, labels, xlabel=name)
     for ax, kind in zip(axes[0], kinds, strict=True):
         ax.set_title(KINDS[kind])
     add_title(drawn, title("Similarity and sharpness of the heads", groups))

@@ -12,15 +12,26 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from headdiv.analysis.statistics import interval
-from headdiv.report.groups import chosen, labels_of, title
+from headdiv.experiments.catalogue import FigureEntry
+from headdiv.report.groups import labels_of, title
 from headdiv.report.headtohead import BASE, MEASURES, SCORE, Comparison, mean_measure, measures_by_module, table_of
-from headdiv.report.plotting import BLUE, ORANGE, SMALL, add_grid, add_legend, add_title, name_rows, new_figure
+from headdiv.report.plotting import (
+    BLUE,
+    ORANGE,
+    SMALL,
+    add_grid,
+    add_legend,
+    add_title,
+    name_rows,
+    new_figure,
+    runs_of_figure,
+)
 
 GREY = "0.45"
 LINE = 0.2  # height of a name in inches
 
 
-def draw_pareto(profile: str, experiment: str, figure: str) -> Figure:
+def draw_pareto(profile: str, figure: FigureEntry) -> Figure:
     """BLEU against parameters and against training time, with intervals over seeds and the Pareto fronts.
 
     Bars that are longer than the drawing is high or wide are cut off at its border.
@@ -30,8 +41,8 @@ def draw_pareto(profile: str, experiment: str, figure: str) -> Figure:
     Raises:
         DataError: no stored results.
     """
-    groups = chosen(profile, experiment, figure)
-    table = table_of(experiment, groups, Comparison())
+    groups = runs_of_figure(profile, figure)
+    table = table_of(figure.experiment, groups, Comparison())
     height = max(4.6, 0.26 * len(table) + 1.4)  # inches, so that all names have room
     drawn, ((left, middle, right),) = new_figure(11.5, height, 1, 3, sharey=True, width_ratios=(1, 0.52, 1))
     unit, seconds = _time_unit(table["training_seconds"].max())
@@ -125,14 +136,14 @@ def _draw_front(ax: Axes, table: pd.DataFrame, cost: str, per: float) -> None:
     add_grid(ax)
 
 
-def draw_measures(profile: str, experiment: str, figure: str) -> Figure:
+def draw_measures(profile: str, figure: FigureEntry) -> Figure:
     """Every head measure by method: each module, and their mean with its interval over seeds.
 
     Raises:
         DataError: no stored results, or results without measures of the heads.
     """
-    groups = chosen(profile, experiment, figure, needs="measures")
-    labels, y = labels_of(experiment, groups), np.arange(len(groups))
+    groups = runs_of_figure(profile, figure, "measures")
+    labels, y = labels_of(figure.experiment, groups), np.arange(len(groups))
     drawn, axes = new_figure(11.5, 2 * (0.24 * len(groups) + 0.9) + 0.3, 2, 3, sharey=True)
     for ax, (name, measure) in zip(axes.flat, MEASURES.items(), strict=True):
         for line, runs in zip(y, groups.values(), strict=True):

@@ -13,6 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from headdiv.core.errors import DataError
+from headdiv.experiments.catalogue import FigureEntry
+from headdiv.experiments.papers import load_paper
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import Record, RunResult, metrics_path
 from headdiv.report.groups import Groups, chosen, labels_of, title
@@ -71,24 +73,21 @@ def _labels(names: Iterable[str]) -> dict[str, str]:
 # ---- BLEU by epoch
 
 
-def draw_bleu(profile: str, shown: Shown, split: str, figure: str, sizes: bool = False) -> Figure:
+def draw_bleu(profile: str, figure: FigureEntry) -> Figure:
     """BLEU by epoch, one line a variant; means over seeds.
 
-    Args:
-        profile: name or path of a profile.
-        shown: experiments, each with its variants; those that the profile lacks are left out.
-        split: "training" or "validation".
-        figure: its name in title and errors.
-        sizes: whether labels give every model's number of parameters.
+    Of further experiments (``figure.beside``) the baselines are shown, and every model's number of parameters.
 
     Raises:
         DataError: nothing of it is stored.
     """
+    split, sizes = figure.options["split"], bool(figure.beside)
     key = f"{split}_bleu"
-    found = _found(profile, shown, figure)
+    shown = [(figure.experiment, figure.variants), *((other, ("baseline",)) for other in figure.beside)]
+    found = _found(profile, shown, figure.label)
     groups = {name: runs for name, runs in found.items() if all(hasattr(run.curve[0], key) for run in runs)}
     if not groups:  # a choice of the profile: no reason for a pipeline to break
-        return _sentence(f"{figure}: in these runs no BLEU was taken after the epochs (train.epoch_scores is 0).")
+        return _sentence(f"{figure.label}: in these runs no BLEU was taken after the epochs (train.epoch_scores is 0).")
     labels = _labels(groups)
     drawn, ((ax,),) = new_figure(6.4, 4.0)
     styles = zip(groups.items(), sns.color_palette("colorblind", len(groups)), cycle(MARKERS), cycle(LINES))
@@ -105,7 +104,7 @@ def draw_bleu(profile: str, shown: Shown, split: str, figure: str, sizes: bool =
     ax.xaxis.get_major_locator().set_params(integer=True)
     add_grid(ax, "y")
     add_legend(drawn, [ax], columns=1 if sizes else 3, fontsize=SMALL)
-    add_title(drawn, title(f"{figure} · {split.capitalize()} BLEU of {pairs:,} pairs", groups))
+    add_title(drawn, title(f"{figure.label} · {split.capitalize()} BLEU of {pairs:,} pairs", groups))
     return drawn
 
 
@@ -155,18 +154,23 @@ def activity_of(runs: list[RunResult], blocks: bool) -> Activity | None:
     return Activity(found[0].mechanism, found[0].s, np.concatenate([np.ravel(module.shares) for module in found]))
 
 
-def draw_activations(profile: str, shown: Shown, figure: str) -> Figure:
+def draw_activations(profile: str, figure: FigureEntry) -> Figure:
     """How often units were active in the last Q training steps: a line a variant, all modules and seeds together.
 
     Raises:
         DataError: nothing of it is stored, or no run of it counts activations.
     """
-    groups = _found(profile, shown, figure)
+    tasks = (f"{figure.paper}/{task}" for task in load_paper(figure.paper).tasks)  # in the paper's order
+    groups = _found(
+        profile, [(task, ()) for task in tasks if task in (figure.experiment, *figure.beside)], figure.label
+    )
     counted = {name: {blocks: activity_of(runs, blocks) for blocks in LOCATIONS} for name, runs in groups.items()}
     first = {name: next(filter(None, found.values()), None) for name, found in counted.items()}  # the heads' before
     order = {name: (MECHANISMS.index(found.mechanism), found.s) for name, found in first.items() if found}
     if not order:
-        raise DataError(f"{figure} needs a run of kwta, rfb-kwta or smart among the stored runs of profile {profile}")
+        raise DataError(
+            f"{figure.label} needs a run of kwta, rfb-kwta or smart among the stored runs of profile {profile}"
+        )
     names = sorted(order, key=order.__getitem__)
     locations = [blocks for blocks in LOCATIONS if any(counted[name][blocks] for name in names)]
     drawn, axes = new_figure(3.3 * len(locations) + 2.6, 0.42 * len(names) + 1.5, 1, len(locations), sharey=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,9 +12,10 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
 from headdiv.core.errors import DataError
+from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.results import Record, RunResult
 from headdiv.report.groups import KINDS, by_place, chosen, kinds_of, labels_of, title
-from headdiv.report.plotting import BLUE, MEDIUM, SMALL, add_colour_bar, add_title, new_figure
+from headdiv.report.plotting import BLUE, MEDIUM, SMALL, add_colour_bar, add_title, new_figure, runs_of_figure
 
 EXPERTS = 3  # of a module whose words are drawn
 COLUMNS = 3  # of modules, where all are of one kind
@@ -103,15 +103,15 @@ def router_words(profile: str, experiment: str, variant: str, seed: int | None =
 # ---- load, importance, entropy
 
 
-def draw_routers(profile: str, experiment: str, variants: Sequence[str], figure: str) -> Figure:
+def draw_routers(profile: str, figure: FigureEntry) -> Figure:
     """Load and importance of every expert against an even share, and entropy of every router; each first seed.
 
     Raises:
         DataError: none of the variants is stored, or one of results without statistics of the routers.
     """
-    groups = chosen(profile, experiment, figure, variants, "router")
+    groups = runs_of_figure(profile, figure, "router")
     routers = {variant: routers_of(runs[0]) for variant, runs in groups.items()}
-    labels = labels_of(experiment, routers)
+    labels = labels_of(figure.experiment, routers)
     shares = {
         variant: (
             _shares([np.array(router.load) for router in modules.values()]),
@@ -163,13 +163,13 @@ def _draw_entropies(ax: Axes, routers: list[RouterStatistics]) -> None:
 # ---- words
 
 
-def draw_words(profile: str, experiment: str, variants: Sequence[str], figure: str) -> Figure:
+def draw_words(profile: str, figure: FigureEntry) -> Figure:
     """The most typical words of the busiest experts of every module: first seed of the first variant that is stored.
 
     Raises:
         DataError: none of the variants is stored, or one of results without statistics of the routers.
     """
-    variant, runs = next(iter(chosen(profile, experiment, figure, variants, "router").items()))
+    variant, runs = next(iter(runs_of_figure(profile, figure, "router").items()))
     modules = by_place(routers_of(runs[0]))
     kinds, layers = kinds_of(modules), sorted({layer for _, layer in modules})
     cells = [(kind, layer) for layer in layers for kind in kinds]
@@ -183,7 +183,7 @@ def draw_words(profile: str, experiment: str, variants: Sequence[str], figure: s
             ax.set_title(f"{KINDS[kind]}, layer {layer}", loc="left", fontsize=MEDIUM, fontweight="bold")
             text = "\n".join(_lines(modules[kind, layer]))
             ax.text(0, 1, text, va="top", fontsize=SMALL, linespacing=1.3, parse_math=False)
-    label = labels_of(experiment, [variant])[variant]
+    label = labels_of(figure.experiment, [variant])[variant]
     add_title(drawn, title(f"Words of the busiest experts · {label}", {variant: runs}, first=True))
     return drawn
 

@@ -13,7 +13,9 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
 from matplotlib.figure import Figure
 
+from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.papers import task_of
+from headdiv.report.groups import Groups, chosen
 
 SMALL, MEDIUM, LARGE = 8, 9, 10  # points; MEDIUM is the style's
 BLUE, ORANGE, GREEN = sns.color_palette("colorblind").as_hex()[:3]
@@ -27,6 +29,12 @@ STYLE = {  # of every figure, on paper and in files
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
+
+
+def runs_of_figure(profile: str, figure: FigureEntry, needs: str = "") -> Groups:
+    """The stored runs that a figure shows, by variant; ``needs`` and errors as of `headdiv.report.groups.chosen`."""
+    variants = dict.fromkeys([*figure.against, *figure.variants])
+    return chosen(profile, figure.experiment, figure.label, list(variants), needs)
 
 
 def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:

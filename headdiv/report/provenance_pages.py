@@ -4,37 +4,50 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+import pandas as pd
+
 from headdiv.core import paths
 from headdiv.experiments.papers import task_of
-from headdiv.experiments.results import Metrics, metrics_path
-from headdiv.report.formats import NONE, plural, significant
+from headdiv.experiments.results import RunResult, metrics_path
+from headdiv.report.formats import NONE, significant
+from headdiv.report.scale import machine
 
-FOLDER = "runs"
-SECTIONS = ("data", "model", "method", "train", "decode")  # of a configuration
-WIDTH, HEIGHT = 640, 280  # of the drawing of a curve, in its own units
-LEFT, RIGHT, TOP, BOTTOM = 64, 14, 16, 34  # its margins
-LINES = {"training_loss": "training loss", "validation_nll": "validation loss"}
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of text: the first cell of a row is its name.
+
+    Attributes:
+        links: by row, what is linked under its name: (text, address).
+        numeric: all columns but the first are aligned right.
+    """
+
+    caption: str
+    columns: list[str]
+    rows: list[list[str]]
+    links: list[list[tuple[str, str]]] = field(default_factory=list)
+    numeric: bool = True
+
+
+def grid_of(caption: str, table: pd.DataFrame, links: list[list[tuple[str, str]]]) -> Grid:
+    """A table with links under the names of its rows."""
+    return Grid(caption, list(table.columns), table.astype(str).to_numpy().tolist(), links)
 
 
 @dataclass(frozen=True)
 class RunPage:
-    """A run of a profile, and where its page lies.
+    """A run of a profile, and the path of its page.
 
     Attributes:
         profile: name, or path of a YAML file, as it was given.
     """
 
     profile: str
-    metrics: Metrics
-
-    @property
-    def experiment(self) -> str:
-        """``<paper>/<task>``."""
-        return f"{self.metrics['paper']}/{self.metrics['task']}"
+    run: RunResult
 
     @property
     def profile_name(self) -> str:
@@ -44,8 +57,8 @@ class RunPage:
     @property
     def name(self) -> str:
         """The page's file, from the report's folder."""
-        run = self.metrics
-        return f"{FOLDER}/{self.profile_name}_{run['paper']}_{run['task']}_{run['variant']}_seed{run['seed']}.html"
+        experiment = self.run.experiment.replace("/", "_")
+        return f"runs/{self.profile_name}_{experiment}_{self.run.variant}_seed{self.run.seed}.html"
 
     @property
     def href(self) -> str:
@@ -54,102 +67,66 @@ class RunPage:
 
     @property
     def label(self) -> str:
-        """The variant, as the paper's table calls it."""
-        known = task_of(self.experiment).variants.get(self.metrics["variant"])
-        return known.label if known else self.metrics["variant"]
+        """The variant, as the paper's table names it."""
+        known = task_of(self.run.experiment).variants.get(self.run.variant)
+        return known.label if known else self.run.variant
 
     @property
     def machine(self) -> str:
         """Device, threads, processes."""
-        told = self.metrics["provenance"]
-        ranks = told.get("ranks", 1)
-        return f"{told['device']}, {plural(told['threads'], 'thread')}" + (f", {ranks} ranks" if ranks > 1 else "")
+        return machine(self.run)
 
-    def facts(self) -> dict[str, str]:
-        """What the run is and was made with."""
-        run, made = self.metrics, self.metrics["provenance"]
-        path = metrics_path(self.profile, self.experiment, run["variant"], run["seed"])
-        return {
-            "Run": run["hash"],
+    @property
+    def commit(self) -> str:
+        """The commit that the run was made at."""
+        return self.run.provenance.commit or "outside git"
+
+    def grids(self) -> list[Grid]:
+        """Facts, scores, curve, configuration and data of the run."""
+        run, made = self.run, self.run.provenance
+        path = metrics_path(self.profile, run.experiment, run.variant, run.seed)
+        facts = {
+            "Run": run.hash,
             "Profile": self.profile_name,
-            "Seed": str(run["seed"]),
-            "Commit": made["commit"] or "not known: made outside git",
-            "Scored at commit": made.get("evaluated_at_commit") or made["commit"] or NONE,
+            "Seed": str(run.seed),
+            "Commit": self.commit,
+            "Scored at commit": made.evaluated_at_commit or self.commit,
             "Machine": self.machine,
-            "System": made.get("system", NONE),
-            "Python": made.get("python", NONE),
-            "Packages": ", ".join(f"{name} {version}" for name, version in made["packages"].items()),
-            "Parameters": f"{run['parameters']:,}",
-            "Training": f"{run['cost']['training_seconds']:,.0f} s, "
-            f"{run['cost']['target_tokens_per_second']:,.0f} tokens/s, "
-            f"{run['cost']['peak_memory_mib']:,.0f} MiB at most",
+            "System": made.system or NONE,
+            "Python": made.python or NONE,
+            "Packages": ", ".join(f"{name} {version}" for name, version in made.packages.items()),
+            "Parameters": f"{run.parameters:,}",
+            "Training": f"{run.cost.training_seconds:,.0f} s, {run.cost.target_tokens_per_second:,.0f} tokens/s, "
+            f"{run.cost.peak_memory_mib:,.0f} MiB at most",
             "Stored in": path.relative_to(paths.home()).as_posix(),
-            "Made anew by": f"headdiv train {self.experiment} {run['variant']} --seed {run['seed']} "
-            f"--profile {self.profile}",
+            "Command": f"headdiv train {run.experiment} {run.variant} --seed {run.seed} --profile {self.profile}",
         }
-
-    def scores(self) -> list[list[str]]:
-        """Name, value, unit and signature of each."""
+        scores = [
+            [name, significant(score.value), score.unit or NONE, score.signature] for name, score in run.scores.items()
+        ]
+        points = [point.numbers() for point in run.curve]
+        names = list(dict.fromkeys(name for point in points for name in point))
+        epochs = [[_number(point.get(name)) for name in names] for point in points]
+        settings = list(_flat({name: section for name, section in run.config.sections().items() if section}))
+        data = list(_flat(run.data.model_dump(exclude_unset=True)))
+        pairs = ["Key", "Value"]
         return [
-            [name, significant(score["value"]), score["unit"] or NONE, score["signature"]]
-            for name, score in self.metrics["scores"].items()
+            Grid("Origin", pairs, [[name, value] for name, value in facts.items()], numeric=False),
+            Grid("Scores with their signatures", ["Score", "Value", "Unit", "Definition"], scores, numeric=False),
+            Grid("By epoch", names, epochs),
+            Grid("Configuration: every setting, defaults included", pairs, settings, numeric=False),
+            Grid("Data: statistics of the corpus", pairs, data, numeric=False),
         ]
 
-    def settings(self) -> list[list[str]]:
-        """Every key of the configuration with its value as JSON."""
-        config = self.metrics["config"]
-        return [row for section in SECTIONS if section in config for row in _flat(config[section], section)]
 
-    def statistics(self) -> list[list[str]]:
-        """What the data turned out to be."""
-        return list(_flat(self.metrics["data"], ""))
-
-    def curve(self) -> tuple[list[str], list[list[str]]]:
-        """The numbers of each epoch: their names, and a line for each epoch."""
-        points = self.metrics["curve"]
-        names = dict.fromkeys(key for point in points for key, value in point.items() if isinstance(value, int | float))
-        return list(names), [[_number(point[name]) if name in point else NONE for name in names] for point in points]
-
-    def drawing(self) -> dict[str, Any]:
-        """Losses by epoch as the points of lines, with the axes' marks; {} where there is one epoch."""
-        points = self.metrics["curve"]
-        if len(points) < 2:
-            return {}
-        values = {key: [point[key] for point in points] for key in LINES if key in points[0]}
-        every = [value for told in values.values() for value in told]
-        low, high = min(every), max(every)
-        across, down = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-
-        def x(index: int) -> float:
-            return round(LEFT + across * index / (len(points) - 1), 1)
-
-        def y(value: float) -> float:
-            return round(TOP + down * (1 - (value - low) / ((high - low) or 1.0)), 1)
-
-        return {
-            "width": WIDTH,
-            "height": HEIGHT,
-            "left": LEFT,
-            "right": WIDTH - RIGHT,
-            "bottom": HEIGHT - BOTTOM,
-            "unit": self.metrics["scores"]["training_loss"]["unit"],
-            "lines": {
-                LINES[key]: " ".join(f"{x(index)},{y(value)}" for index, value in enumerate(told))
-                for key, told in values.items()
-            },
-            "levels": [(y(value), f"{value:.2f}") for value in (low, (low + high) / 2, high)],
-            "epochs": [(x(index), points[index]["epoch"]) for index in sorted({0, len(points) // 2, len(points) - 1})],
-        }
-
-
-def _number(value: float) -> str:
+def _number(value: float | None) -> str:
     return f"{value:,}" if isinstance(value, int) else significant(value)
 
 
-def _flat(told: Any, at: str) -> Iterator[list[str]]:
+def _flat(value: Any, at: str = "") -> Iterator[list[str]]:
     """Keys joined by dots, with values as JSON; a list is a value."""
-    if isinstance(told, dict) and told:
-        for key, value in told.items():
-            yield from _flat(value, f"{at}.{key}" if at else str(key))
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _flat(inner, f"{at}.{key}" if at else str(key))
     else:
-        yield [at, json.dumps(told, ensure_ascii=False)]
+        yield [at, json.dumps(value, ensure_ascii=False)]

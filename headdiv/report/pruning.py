@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headdiv.core.errors import DataError
+from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.importance_results import ImportanceResult, stored_importance
 from headdiv.experiments.papers import task_of
 from headdiv.experiments.profiles import Runs
@@ -23,7 +24,7 @@ ARCHITECTURE_MARKERS = {"direct": "o", "average": "s", "nonlinear": "D"}  # of D
 Groups = dict[str, list[ImportanceResult]]  # by variant
 
 
-def draw_pruning(profile: str, paper: str) -> Figure:
+def draw_pruning(profile: str, figure: FigureEntry) -> Figure:
     """Score against heads kept: a panel for each task with stored importance of heads, a line for each variant.
 
     Dashed are DEACON's runs by the number of components that they were trained with, from their metrics.
@@ -32,6 +33,7 @@ def draw_pruning(profile: str, paper: str) -> Figure:
         ConfigError: no such profile.
         DataError: nothing is stored, or a file that cannot be used.
     """
+    paper = figure.paper
     experiments = [experiment for experiment in Runs(profile).experiments() if experiment.startswith(f"{paper}/")]
     panels = {experiment: groups for experiment in experiments if (groups := stored_importance(profile, experiment))}
     if not panels:

@@ -34,7 +34,7 @@ def scale(runs: list[Metrics], profile: str) -> str:
         + f"{plural(epochs, 'epoch')} of batches of {config['train']['tokens_per_batch']:,} {task.batch_unit}",
         _model(first),
         f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}",
-        "; ".join(sorted({_machine(run) for run in runs})),
+        "; ".join(sorted({machine(run) for run in runs})),
     ]
     return " ".join(
         [f"Profile {paths.profile_file(profile).stem}: {', '.join(parts)}.", *data_losses(first), *toy(first)]
@@ -56,7 +56,8 @@ def _model(metrics: Metrics) -> str:
     return f"d = {model['d_model']:,}, {layers}{context}"
 
 
-def _machine(metrics: Metrics) -> str:
+def machine(metrics: Metrics) -> str:
+    """Device, threads and processes of a run."""
     machine = metrics["provenance"]
     ranks = machine.get("ranks", 1)
     return f"{machine['device']}, {plural(machine['threads'], 'thread')}" + (f", {ranks} ranks" if ranks > 1 else "")

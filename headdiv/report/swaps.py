@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from headdiv.core.errors import DataError
+from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.papers import task_of
 from headdiv.experiments.results import Record, RunResult, stored
 from headdiv.methods import METHODS
@@ -52,18 +53,20 @@ def swaps_of(run: RunResult) -> list[SwapEvent]:
     ]
 
 
-def draw_swaps(profile: str, experiment: str, figure: str) -> Figure:
+def draw_swaps(profile: str, figure: FigureEntry) -> Figure:
     """Which heads were swapped before which epoch: the first seed of every variant that moves heads.
 
     Raises:
         DataError: no such run is stored, or one of results without measures of the heads, which have their number.
     """
+    experiment = figure.experiment
     movers = {run.variant for run in stored(profile, experiment) if METHODS[run.config.method["name"]].swaps_heads}
     if not movers:
         methods = " or ".join(name for name, method in METHODS.items() if method.swaps_heads)
-        raise DataError(f"{figure} needs a run of {methods} among the stored runs of profile {profile}")
+        raise DataError(f"{figure.label} needs a run of {methods} among the stored runs of profile {profile}")
     order = dict.fromkeys([*task_of(experiment).variants, *sorted(movers)])
-    groups = chosen(profile, experiment, figure, [variant for variant in order if variant in movers], "measures")
+    variants = [variant for variant in order if variant in movers]
+    groups = chosen(profile, experiment, figure.label, variants, "measures")
     labels = labels_of(experiment, groups)
     swaps = {variant: swaps_of(runs[0]) for variant, runs in groups.items()}
     modules = measure_by_module(next(iter(groups.values()))[0], "confidence")

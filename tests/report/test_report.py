@@ -2,11 +2,12 @@
 
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 from conftest import EXPERIMENT
 from pages import leads_to, site, write_site
-from reported import EXPERIMENTS, metrics, write_profile
+from reported import metrics, write_profile
 
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
@@ -76,46 +77,42 @@ def test_variants_may_differ_in_size_and_runs_in_when_they_are_saved(project):
     assert len(store.stored("p", EXPERIMENT)) == 2
 
 
-@pytest.mark.parametrize("task", EXPERIMENTS)
 @pytest.mark.parametrize(
     "call",
     [
-        lambda task: store.stored("empty", f"deacon/{task}"),
-        lambda task: tables.results_table("empty", f"deacon/{task}"),
-        lambda task: tables.as_markdown("empty", f"deacon/{task}"),
-        lambda task: figures.draw(f"deacon_{task}_curves", "empty"),
+        lambda: store.stored("empty", EXPERIMENT),
+        lambda: tables.results_table("empty", EXPERIMENT),
+        lambda: figures.draw("deacon_translation_curves", "empty"),
+        lambda: page.write_report("empty", Path("report")),
     ],
 )
-def test_missing_results_say_how_to_make_them(project, call, task):
+def test_missing_results_say_how_to_make_them(project, call):
     with pytest.raises(DataError) as found:
-        call(task)
-    assert str(found.value) == (
-        f"{project.home}/results/empty/deacon/{task}: no stored results; "
-        "`snakemake reproduce-all --config profile=empty` makes them"
-    )
+        call()
+    assert f"{project.home}/results/empty/deacon/translation: no stored results; " in str(found.value)
+    assert "`snakemake reproduce-all --config profile=empty`" in str(found.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "told"), [({"format": 1}, "1"), ({}, "None"), ([1], "None"), ({"format": 2}, "2")], ids=str
+    ("content", "message"),
+    [({}, "format None, expected 3"), ([1], "format None"), ({"format": 2}, "format 2"), ({"format": 3}, "paper")],
+    ids=str,
 )
-def test_metrics_of_another_format_are_refused(project, content, told):
+def test_metrics_of_another_format_and_without_a_key_are_refused(project, content, message):
     store.record(metrics("direct-8", 1), "p")
     path = store.metrics_path("p", EXPERIMENT, "baseline", 2)
     write_json(path, content)
-    with pytest.raises(DataError) as found:
+    with pytest.raises(DataError, match=message) as found:
         tables.as_markdown("p", EXPERIMENT)
-    assert str(found.value) == (
-        f"{path}: metrics of format {told}, expected 3; remove the file, and "
-        "`snakemake reproduce-all --config profile=p` makes it anew"
-    )
+    assert str(found.value).startswith(f"{path}: ")
 
 
-def test_what_a_run_put_out_comes_to_lie_beside_its_metrics(project):
+def test_the_outputs_of_a_run_are_stored_beside_its_metrics(project):
     write_json(project.home / "work" / "a" / "outputs-b.json", ["Ein Hund.", "Eine Katze."])
     path = store.record(metrics("baseline", 1) | {"outputs": "work/a/outputs-b.json"}, "p")
     assert read_json(path.with_name("outputs.json")) == ["Ein Hund.", "Eine Katze."]
     path = store.record(metrics("baseline", 1, task="lm"), "p")
-    assert [file.name for file in path.parent.iterdir()] == ["metrics.json"]
+    assert not read_json(path.with_name("outputs.json"))
 
 
 # ---- the report
@@ -123,25 +120,12 @@ def test_what_a_run_put_out_comes_to_lie_beside_its_metrics(project):
 
 def test_a_report_is_written_whole_or_not_at_all(finished):
     output = finished.home / "report"
-    with pytest.raises(DataError) as found:
+    with pytest.raises(DataError, match=r"curves.svg: no such figure; `headdiv figure deacon_translation_curves "):
         page.write_report("tiny", output)
-    path = finished.home / "results" / "tiny" / "figures" / "deacon_translation_curves.svg"
-    assert str(found.value) == (
-        f"{path}: no such figure; `headdiv figure deacon_translation_curves {path} --profile tiny` draws it"
-    )
     assert not output.exists()
 
 
-def test_a_report_of_nothing_says_how_to_make_results(project):
-    with pytest.raises(DataError) as found:
-        page.write_report("empty", project.home / "report")
-    assert str(found.value) == (
-        f"{project.home}/results/empty/deacon/translation: no stored results; "
-        "`snakemake reproduce-all --config profile=empty` makes them"
-    )
-
-
-def test_a_report_replaces_a_report_and_nothing_else(finished):
+def test_a_report_replaces_a_report_or_an_empty_folder_and_nothing_else(finished):
     folder = write_site(finished, "tiny")
     (folder / "old.html").touch()
     page.write_report("tiny", folder)
@@ -149,16 +133,12 @@ def test_a_report_replaces_a_report_and_nothing_else(finished):
 
     (folder / "headdiv.css").unlink()
     for other in (folder, folder / "index.html"):
-        with pytest.raises(DataError) as found:
+        with pytest.raises(DataError, match="holds something that is no report"):
             page.write_report("tiny", other)
-        assert str(found.value) == (
-            f"{other}: holds something that is no report; expected an empty folder, a report, or none"
-        )
     assert (folder / "index.html").is_file()
     empty = finished.home / "empty"
     empty.mkdir()
-    assert page.write_report("tiny", empty) == empty / "index.html"
-    assert (empty / "index.html").is_file()
+    assert page.write_report("tiny", empty).is_file()
 
 
 def test_the_report_needs_nothing_but_itself(finished):
@@ -168,15 +148,15 @@ def test_the_report_needs_nothing_but_itself(finished):
         (companions / f"{name}.html").write_text(f"<p>{name}</p>", encoding="utf-8")
     folder = shutil.move(write_site(finished, "tiny"), finished.home / "elsewhere")
     pages = site(folder)
-    for told in pages.values():
-        for address in (*told.loads, *told.links):
-            if (found := leads_to(told, address)) is None:
-                assert address in told.links  # a reader may follow it; nothing is loaded
+    for found in pages.values():
+        for address in (*found.loads, *found.links):
+            if (target := leads_to(found, address)) is None:
+                assert address in found.links  # a reader may follow it; nothing is loaded
                 assert address.startswith("https://doi.org/10.")
                 continue
-            file, anchor = found
-            assert file.is_file(), f"{told.path}: {address}"
-            assert file.is_relative_to(folder.resolve()), f"{told.path}: {address}"
+            file, anchor = target
+            assert file.is_file(), f"{found.path}: {address}"
+            assert file.is_relative_to(folder.resolve()), f"{found.path}: {address}"
             assert not anchor or anchor in pages[file.relative_to(folder.resolve()).as_posix()].ids, address
     for name, page_of_it in {"deacon": "deacon.html", "explore": "index.html"}.items():
         assert (folder / "companions" / f"{name}.html").read_text() == f"<p>{name}</p>"
@@ -187,9 +167,9 @@ def test_the_report_needs_nothing_but_itself(finished):
 
 def test_what_a_configuration_says_is_escaped(finished):
     finished.write_profile("tiny", {"title": "<script>alert(1)</script>"})
-    for told in site(write_site(finished, "tiny")).values():
-        assert "<script>alert" not in told.source
-        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in told.source
+    for found in site(write_site(finished, "tiny")).values():
+        assert "<script>alert" not in found.source
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in found.source
 
 
 def test_stored_metrics_of_a_real_run_make_a_table(finished):

@@ -2,16 +2,14 @@
 
 import pytest
 from conftest import EXPERIMENT
-from hypothesis import given
-from hypothesis import strategies as st
 from pages import Page, site, write_site
 from reported import EXPERIMENTS, metrics, routed, store_all, write_profile
 
-from headdiv.core.errors import DataError
 from headdiv.experiments import catalogue
 from headdiv.experiments import results as store
 from headdiv.experiments.claims import ledger as claims
 from headdiv.experiments.profiles import Runs
+from headdiv.experiments.results import RunResult
 from headdiv.report import page, tables
 from headdiv.report.ledger import run_pages, shown
 from headdiv.report.provenance_pages import RunPage
@@ -21,28 +19,23 @@ from headdiv.report.provenance_pages import RunPage
 def written(project):
     """The pages of a profile with two seeds of one variant, and a baseline of everything."""
     write_profile(project, "p")
-    told = [metrics("direct-8", seed, bleu=3.0 + seed) for seed in (1, 2)]
-    store_all("p", *told, metrics("baseline", 1))
+    runs = [metrics("direct-8", seed, bleu=3.0 + seed) for seed in (1, 2)]
+    store_all("p", *runs, metrics("baseline", 1))
     return site(write_site(project, "p"))
 
 
 def test_a_paper_has_a_page_with_all_its_tables_and_figures(written):
-    told = written["deacon.html"]
-    sections = {f"deacon_{task}" for task in (*EXPERIMENTS, "sources")}
-    assert [name for name in told.ids if name in sections] == [
-        "deacon_translation", "deacon_summarisation", "deacon_qa", "deacon_sources", "deacon_lm"
-    ]  # fmt: skip
+    page = written["deacon.html"]
+    assert {f"deacon_{table}" for table in (*EXPERIMENTS, "sources")} <= set(page.ids)
     names = [name for name in catalogue.known_figures() if name.startswith("deacon_")]
-    assert set(names) <= set(told.ids)
-    assert set(told.loads) == {"headdiv.css", "headdiv.js", *(f"figures/{name}.svg" for name in names)}
+    assert set(page.loads) == {"headdiv.css", "headdiv.js", *(f"figures/{name}.svg" for name in names)}
     for number in (2, 3, 4, 5, 6):
-        assert f"Table {number}: " in told.text
-    assert told.source.count("<table") == 4 * 2 + 1 + 1  # results and further measures, sources, verdicts
-    for drawing in (catalogue.known_figures()[name] for name in names):
-        assert drawing.caption in told.text
-    assert "A toy corpus: this shows that the pipeline works and reproduces nothing of the paper." in told.text
-    assert "**" not in told.text
-    assert "how bleu is made" in told.text
+        assert f"Table {number}: " in page.text
+    for name in names:
+        assert catalogue.known_figures()[name].caption in page.text
+    assert "A toy corpus: " in page.text
+    assert "**" not in page.text
+    assert "how bleu is made" in page.text
 
 
 def test_a_row_leads_to_every_run_that_it_is_made_of(written):
@@ -60,102 +53,71 @@ def test_a_row_leads_to_every_run_that_it_is_made_of(written):
 def test_the_page_of_a_run_says_what_it_was_made_with(project):
     write_profile(project, "alone", "lm")
     store.record(metrics("direct-16", 1, task="lm"), "alone")
-    told = Page(write_site(project, "alone") / "runs" / "alone_deacon_lm_direct-16_seed1.html")
-    for said in (
-        "hash-of-direct-16-1", "Commit abc123", "Machine a CPU, 2 threads", "Packages torch 2.6", "Parameters 1,000",
-        "Stored in results/alone/deacon/lm/direct-16/seed1/metrics.json",
-        "headdiv train deacon/lm direct-16 --seed 1 --profile alone",
-    ):  # fmt: skip
-        assert said in told.text, said
-    scores, curve, settings, data = told.tables
-    assert ["perplexity", "4.500", "u", "how perplexity is made"] in [[cell.strip() for cell in row] for row in scores]
-    assert [[cell.strip() for cell in row] for row in curve] == [
+    found = Page(write_site(project, "alone") / "runs" / "alone_deacon_lm_direct-16_seed1.html")
+    origin, scores, curve, settings, data = ([[cell.strip() for cell in row] for row in t] for t in found.tables)
+    assert dict(origin) | {
+        "Run": "hash-of-direct-16-1",
+        "Commit": "abc123",
+        "Machine": "a CPU, 2 threads",
+        "Packages": "torch 2.6",
+        "Parameters": "1,000",
+        "Stored in": "results/alone/deacon/lm/direct-16/seed1/metrics.json",
+        "Command": "headdiv train deacon/lm direct-16 --seed 1 --profile alone",
+    } == dict(origin)
+    assert ["perplexity", "4.500", "u", "how perplexity is made"] in scores
+    assert curve == [
         ["epoch", "training_loss", "validation_nll", "validation_accuracy"],
         ["1", "6.000", "4.000", "10.00"],
         ["2", "3.500", "2.000", "20.00"],
     ]
-    assert ["data.mixture.CommonCrawl", "67.0"] in [[cell.strip() for cell in row] for row in settings]
-    assert ["stream.tokens.ArXiv", "250"] in [[cell.strip() for cell in row] for row in data]
-    assert told.source.count("<polyline") == 2
-    assert "deacon.html#deacon_lm" in " ".join(told.links)
+    assert ["data.mixture.CommonCrawl", "67.0"] in settings
+    assert ["stream.tokens.ArXiv", "250"] in data
+    assert "../figures/deacon_lm_curves.svg" in found.loads
+    assert "../deacon.html#deacon_lm" in found.links
 
 
-def test_a_run_of_one_epoch_has_no_line(project):
-    run = RunPage("p", metrics("baseline", 1, epochs=1))
-    assert run.drawing() == {}
-    assert len(run.curve()[1]) == 1
+def run_page(profile="p", **changes):
+    return RunPage(profile, RunResult.parse(metrics("baseline", 1, epochs=2) | changes))
 
 
-def test_what_a_later_epoch_adds_to_the_curve_is_told(project):
-    """The loss of a method that begins in a later epoch, for instance."""
-    told = metrics("baseline", 1, epochs=2)
-    told["curve"][0]["early"], told["curve"][1]["auxiliary_loss"] = 0.25, 0.5
-    names, lines = RunPage("p", told).curve()
-    columns = dict(zip(names, zip(*lines, strict=True), strict=True))
+def test_a_score_that_begins_in_a_later_epoch_has_a_column(project):
+    curve = metrics("baseline", 1, epochs=2)["curve"]
+    curve[0]["early"], curve[1]["auxiliary_loss"] = 0.25, 0.5
+    grid = run_page(curve=curve).grids()[2]
+    columns = dict(zip(grid.columns, zip(*grid.rows, strict=True), strict=True))
     assert (columns["early"], columns["auxiliary_loss"]) == (("0.2500", "–"), ("–", "0.5000"))
 
 
-@given(st.lists(st.tuples(*[st.floats(0, 1e6)] * 2), min_size=2, max_size=50))
-def test_the_lines_of_a_curve_stay_in_the_drawing(losses):
-    told = metrics("baseline", 1, epochs=len(losses))
-    for point, (training, validation) in zip(told["curve"], losses, strict=True):
-        point |= {"training_loss": training, "validation_nll": validation}
-    drawing = RunPage("p", told).drawing()
-    for line in drawing["lines"].values():
-        points = [tuple(map(float, point.split(","))) for point in line.split()]
-        assert len(points) == len(losses)
-        assert all(drawing["left"] <= x <= drawing["right"] and 0 < y <= drawing["bottom"] for x, y in points)
-        assert points == sorted(points, key=lambda point: point[0])
-
-
-def test_a_run_that_knows_no_commit_says_so(project):
-    told = metrics("baseline", 1)
-    told["provenance"]["commit"] = None
-    assert RunPage("p", told).facts()["Commit"] == "not known: made outside git"
-
-
-def test_the_names_of_runs_are_fit_for_links(project):
-    path = project.home / "my own#1.yaml"
-    run = RunPage(str(path), metrics("baseline", 1))
-    assert run.name == "runs/my own#1_deacon_translation_baseline_seed1.html"
-    assert run.href == "runs/my%20own%231_deacon_translation_baseline_seed1.html"
+def test_names_of_runs_are_quoted_in_links_and_a_missing_commit_is_named(project):
+    page = run_page(str(project.home / "my own#1.yaml"))
+    assert page.name == "runs/my own#1_deacon_translation_baseline_seed1.html"
+    assert page.href == "runs/my%20own%231_deacon_translation_baseline_seed1.html"
+    made = metrics("baseline", 1)["provenance"] | {"commit": None}
+    assert run_page(provenance=made).commit == "outside git"
 
 
 def test_what_is_not_stored_is_named(project):
     write_profile(project, "some", "translation", "lm", "moa/translation")
     store.record(metrics("baseline", 1), "some")
     pages = site(write_site(project, "some"))
-    assert (
-        f"1 of its {len(Runs('some').all())} runs is stored, in 1 experiment, made on a CPU, 2 threads."
-        in pages["index.html"].text
-    )
-    assert "Not run: deacon/lm, moa/translation. snakemake reproduce-all --config profile=some" in (
-        pages["index.html"].text
-    )
-    assert "Not run: deacon/lm." in pages["deacon.html"].text
-    assert "Not run: moa/translation." in pages["moa.html"].text
+    assert f"1 of its {len(Runs('some').all())} runs is stored" in pages["index.html"].text
+    for name, lacking in {
+        "index": "deacon/lm, moa/translation",
+        "deacon": "deacon/lm",
+        "moa": "moa/translation",
+    }.items():
+        assert f"Not run: {lacking}." in pages[f"{name}.html"].text
     assert "The profile some runs nothing of this paper." in pages["mhr.html"].text
     assert [row[1] for row in pages["runs.html"].tables[0][1:]] == ["deacon/translation"]
 
 
-def test_a_figure_drawn_on_request_stands_with_its_experiment(project):
+def test_a_figure_drawn_on_request_is_shown_with_its_experiment(project):
     write_profile(project, "m", "moa/translation", variants=["baseline", "moa-8-8"])
     for variant in ("baseline", "moa-8-8"):
         store.record(routed(variant, 1), "m")
-    path = project.home / "results" / "m" / "figures" / "moa_pruning.svg"
     assert "moa_pruning" not in site(write_site(project, "m"))["moa.html"].ids
-    path.write_text('<svg width="72pt" height="36pt"></svg>', encoding="utf-8")
-    told = site(write_site(project, "m"))["moa.html"]
-    assert "moa_pruning" in told.ids
-    assert 'src="figures/moa_pruning.svg" width="96" height="48"' in told.source
-
-
-def test_a_drawing_without_a_size_is_refused(project):
-    path = project.home / "bare.svg"
-    path.write_text("<svg></svg>", encoding="utf-8")
-    with pytest.raises(DataError) as found:
-        page.size(path)
-    assert str(found.value) == f"{path}: expected an <svg> with width and height in pt"
+    (project.home / "results" / "m" / "figures" / "moa_pruning.svg").write_text("<svg></svg>", encoding="utf-8")
+    assert "moa_pruning" in site(write_site(project, "m"))["moa.html"].ids
 
 
 def test_the_first_page_compares_only_what_has_been_run(written):
@@ -189,11 +151,11 @@ def test_every_contradicted_claim_shows_its_working(written):
 
 def test_a_measured_claim_leads_to_the_runs_that_decided_it(project):
     write_profile(project, "p", "translation", variants=["baseline", "direct-8"])
-    told = [
+    runs = [
         _of_the_papers_scale(metrics(variant, 1, bleu=bleu)) for variant, bleu in (("baseline", 28), ("direct-8", 29))
     ]
-    for one in told:
-        store.record(one, "p")
+    for run in runs:
+        store.record(run, "p")
     rows = {row.place: row for row in claims.ledger()}
     row = rows["Table 3, Direct-8, BLEU"]
     assert (row.verdict, [run.name for run in run_pages(row)]) == (
@@ -213,7 +175,7 @@ def test_a_measured_claim_leads_to_the_runs_that_decided_it(project):
     assert "a run of the profile p that decides claims" in pages[name].text
 
 
-def _of_the_papers_scale(told):
+def _of_the_papers_scale(run):
     """As if trained for a third of the paper's epochs on its data, with its sizes and options."""
     from headdiv.experiments.claims.files import load_claims, sizes_of
     from headdiv.experiments.papers import task_of
@@ -221,14 +183,14 @@ def _of_the_papers_scale(told):
     from headdiv.tasks import TASKS
 
     task, scale = task_of(EXPERIMENT), load_claims("deacon").scale["translation"]
-    row = task.variants[told["variant"]]
+    row = task.variants[run["variant"]]
     sizes = sizes_of(task, row, scale)
-    told["config"] |= {"data": dict(scale.data), "model": sizes}
-    told["config"]["method"] = check_method(row.method, TASKS["translation"].Model(**sizes))
-    told["config"]["train"] = {"tokens_per_batch": 1500, "epochs": scale.epochs}
-    told["data"]["train"]["examples"] = scale.examples
-    told["curve"] = [told["curve"][0] | {"epoch": n + 1} for n in range(scale.epochs)]
-    return told
+    run["config"] |= {"data": dict(scale.data), "model": sizes}
+    run["config"]["method"] = check_method(row.method, TASKS["translation"].Model(**sizes))
+    run["config"]["train"] = {"tokens_per_batch": 1500, "epochs": scale.epochs}
+    run["data"]["train"]["examples"] = scale.examples
+    run["curve"] = [run["curve"][0] | {"epoch": n + 1} for n in range(scale.epochs)]
+    return run
 
 
 @pytest.mark.parametrize(
@@ -247,7 +209,7 @@ def test_a_claims_number_is_shown_with_its_unit(value, unit, text):
     assert shown(value, unit) == text
 
 
-def test_marks_become_html_and_nothing_else_does():
+def test_bold_and_code_become_html_and_nothing_else_does():
     assert page.marked("**A toy.** `d_head` < 3 & <b>") == (
         "<strong>A toy.</strong> <code>d_head</code> &lt; 3 &amp; &lt;b&gt;"
     )
