@@ -11,7 +11,7 @@ from headdiv.core import paths
 from headdiv.core.files import canonical_json, read_json
 from headdiv.experiments.evaluation import FORMAT, apply, evaluate, examples
 from headdiv.experiments.results import metrics_path, record, score_table
-from headdiv.experiments.running import load_run, run_name, train
+from headdiv.experiments.running import load_run, run_name
 from headdiv.nn.decoding import translate
 from headdiv.tasks import TASKS, seq2seq
 
@@ -104,14 +104,6 @@ def test_metrics_are_recorded_in_their_place(run, finished):
     assert table.loc["bleu", "value"] == metrics["scores"]["bleu"]["value"]
 
 
-def test_references_score_a_hundred_against_themselves(run):
-    references = [target for _, target in run.corpus.test.text]
-    told = TRANSLATION.score_lines(run, references)
-    assert {name: score["value"] for name, score in told.items()} == pytest.approx(
-        {"bleu": 100.0, "chrf": 100.0, "bleu_tokens": 100.0}
-    )
-
-
 def test_scores_are_sacrebleus_own(run):
     references = [target for _, target in run.corpus.test.text]
     lines = [line.replace(" der ", " die ").replace(" ein ", " eine ") for line in references]
@@ -122,15 +114,6 @@ def test_scores_are_sacrebleus_own(run):
     assert told["bleu_tokens"]["value"] == pytest.approx(told["bleu"]["value"], abs=3)
     upper = TRANSLATION.score_lines(run, [line.lower() for line in references])
     assert upper["bleu"]["value"] < 100  # case counts
-
-
-def test_references_are_lowercased_with_the_data(project):
-    run = train(project.config(data={"lowercase": True}, train={"epochs": 1}))
-    references = [target for _, target in run.corpus.test.text]
-    assert any(line != line.lower() for line in references)
-    told = TRANSLATION.score_lines(run, [line.lower() for line in references])
-    assert told["bleu"]["value"] == pytest.approx(100.0)
-    assert told["bleu_tokens"]["value"] == pytest.approx(100.0)
 
 
 def test_translations_are_searched_once(run, searches, finished):
@@ -147,14 +130,6 @@ def test_translations_are_searched_once(run, searches, finished):
     assert len(list(run.folder.glob("outputs-*.json"))) == 2
 
 
-def test_translations_are_text(run):
-    vocabulary, source = run.corpus.target, run.corpus.test.pairs.source
-    outputs = translate(run.model, source, run.config.decode, run.device)
-    for line, output in zip(TRANSLATION.outputs(run), outputs, strict=True):
-        assert "</s>" not in line
-        assert line.replace(" ", "") == "".join(vocabulary.decode(output))  # white space is all that changes
-
-
 def test_examples_are_the_first_sentences_of_the_test_set(run):
     table = examples(run, 3)
     assert list(table.columns) == ["source", "reference", "translation"]
@@ -167,8 +142,3 @@ def test_a_sentence_that_is_typed_in(run):
     source, _ = run.corpus.test.text[0]
     assert apply(run, source) == TRANSLATION.outputs(run)[0]
     assert isinstance(apply(run, "Zzz qqq 5!"), str)  # words that nobody knows
-
-
-def test_an_empty_sentence_has_some_translation(run):
-    assert isinstance(apply(run, ""), str)
-    assert isinstance(apply(run, "  "), str)

@@ -57,19 +57,6 @@ def test_masks_reach_every_methods_heads_and_leave_nothing_behind(options):
     assert hooks(model) == own
 
 
-@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
-def test_a_masked_head_is_one_without_its_part_of_w_o(kind):
-    """Head i owns columns i·K to (i+1)·K of the output stage."""
-    model, _ = tiny({"name": "baseline"})
-    batch = make_batch(some_pairs(), range(6))
-    with torch.no_grad():
-        with masked_heads(model, {f"{kind} 1": [1, 0, 1]}):
-            found = model(batch)
-        stack = model.encoder if kind == "encoder" else model.decoder
-        stack[0].attention[kind].output.weight[:, 4:8] = 0
-        torch.testing.assert_close(found, model(batch))
-
-
 def test_a_masked_slot_is_one_without_its_gate():
     model, _ = tiny({"name": "moa", "experts": 5, "k": 3})
     batch = make_batch(some_pairs(), range(6))
@@ -129,12 +116,6 @@ def test_masks_nest_and_go_away_after_an_error():
     assert hooks(model) == 0
 
 
-def test_half_precision_stays_half():
-    model, _ = tiny({"name": "baseline"}, dtype=torch.bfloat16)
-    with torch.no_grad(), masked_heads(model, {"encoder 1": [0.0, 1.0, 1.0]}):
-        assert model(make_batch(some_pairs(), range(6))).dtype == torch.bfloat16
-
-
 @pytest.mark.parametrize(
     ("masks", "sentence"),
     [
@@ -172,16 +153,6 @@ def test_importance_is_the_change_of_the_loss_for_any_task(folder, task):
     assert third.score is None
 
 
-def test_a_head_that_says_nothing_does_not_matter(folder):
-    run = untrained(small_config("lm"))
-    with torch.no_grad():
-        run.model.decoder[0].attention["decoder"].output.weight[:, :4] = 0
-    found = head_importance(run)
-    assert found[0].change == pytest.approx(0, abs=1e-6)
-    assert all(abs(each.change) > 1e-6 for each in found[1:])
-    assert pruning_order(run, found)[0] in [("decoder 1", each.head) for each in found if each.change <= 1e-6]
-
-
 def test_importance_beside_heads_that_are_gone(folder):
     run = untrained(small_config("lm"))
     found = head_importance(run, gone=[("decoder 1", 2)])
@@ -204,15 +175,6 @@ def test_a_score_is_the_tasks_own_and_nothing_that_is_kept_changes(folder, task)
     assert masked_score(run)["value"] == pytest.approx(kept[TASKS[task].test_score_name]["value"])
     masked_score(run, {place: [0] * count for place, count in heads_of(run.model).items()})
     assert {path: path.read_bytes() for path in run.folder.iterdir()} == before
-
-
-def test_scores_without_each_head(folder):
-    run = untrained(small_config("lm"))
-    found = head_importance(run, with_score=True)
-    plain = masked_score(run)["value"]
-    for each in found:
-        without = masked_score(run, masks_without(run.model, [(each.place, each.head)]))["value"]
-        assert each.score == pytest.approx(without - plain)
 
 
 # ---- pruning

@@ -1,7 +1,5 @@
 """Attention maps of texts that are typed in: labels, weights, and what is refused."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -9,8 +7,6 @@ from small_runs import small_config, untrained
 from test_tasks_mlm import small
 
 from headdiv.core.errors import DataError
-from headdiv.data.tokenization.subwords import train
-from headdiv.data.tokenization.words import Vocabulary
 from headdiv.experiments.attention_maps import attention_maps
 from headdiv.experiments.running import load_run
 from headdiv.nn.attention import record_heads
@@ -75,17 +71,6 @@ def test_one_head_is_a_table(run):
         with pytest.raises(DataError) as found:
             told.head(number)
         assert str(found.value) == f"head {number}: the heads are 1 to 8"
-
-
-def test_pieces_of_words_are_labels(run):
-    pieces = train([["dog", "old", "dogs", "older", "cold"]] * 3, 6)
-    words = Vocabulary([*run.corpus.source.words[:4], *pieces.encode(["dog", "old"]), "x"])
-    size = len(run.corpus.target.words)
-    target = Vocabulary([*words.words, *(f"w{i}" for i in range(size - len(words)))])
-    run = replace(run, corpus=replace(run.corpus, source=words, target=target, subwords=pieces))
-    maps = attention_maps(run, "dog old", "old")
-    assert maps["encoder 1"].queries == [*pieces.encode(["dog", "old"]), "</s>"]
-    assert maps["decoder 1"].queries == ["<s>", *pieces.encode(["old"])]
 
 
 def test_no_words_at_all(run):

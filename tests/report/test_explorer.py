@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from small_runs import randomise, small_config, untrained
 from test_tasks_mlm import small
 
-from headdiv.analysis.components import absolute_cosines, variance_shares
+from headdiv.analysis.components import variance_shares
 from headdiv.analysis.masking import heads_of, masked_heads, masks_without
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.experiments.attention_maps import attention_maps
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.running import load_run, run_folder
 from headdiv.methods.deacon import pca_layers
@@ -91,13 +90,6 @@ def test_a_view_is_of_a_head_that_there_is(run):
         assert sentence == f"cross 1 has the heads 1 to 8, found head {head}"
 
 
-def test_the_attention_is_that_of_the_maps(run):
-    expected = attention_maps(run, SOURCE)["cross 1"]
-    found = View(run, SOURCE, None, "cross 1", 3).attention()
-    assert (found.queries, found.keys) == (expected.queries, expected.keys)
-    np.testing.assert_array_equal(found.weights, expected.weights)
-
-
 @pytest.mark.parametrize("task", ["summarisation", "qa", "lm", "mlm"])
 def test_every_task_has_an_example_that_all_can_read(folder, task):
     run = untrained(small() if task == "mlm" else small_config(task))
@@ -169,11 +161,6 @@ def test_the_tree_joins_the_nearest_heads_first():
     np.testing.assert_allclose(tree[:, 2], [0.1, 0.2, np.mean([0.5, 0.7, 0.8, 0.6])])
 
 
-def test_a_head_that_says_nothing_and_rounding_do_not_break_the_tree():
-    alike = np.array([[1, 1 + 1e-7, 0], [1 + 2e-7, 1, 0], [0, 0, 0]])
-    np.testing.assert_allclose(clustered(alike)[:, 2], [0, 1])
-
-
 # ---- masking
 
 
@@ -197,13 +184,6 @@ def test_masking_a_head_of_a_translation(run):
     assert table.iloc[:, 1].tolist() == pytest.approx([number for _, number in expected], abs=1e-5)
     assert expected[0][0] == whole == task.apply(run, SOURCE)
     assert expected[0][1] != pytest.approx(expected[1][1], abs=1e-4)
-
-
-def test_a_given_output_is_judged_instead_of_the_models_own(run):
-    table = masking(View(run, SOURCE, "Der Hund", "cross 1", 2))
-    assert list(table)[1] == "log-probability of the output given (nats/token)"
-    assert table.iloc[0, 0] == TASKS["translation"].apply(run, SOURCE)
-    assert table.iloc[0, 1] != masking(View(run, SOURCE, None, "cross 1", 2)).iloc[0, 1]
 
 
 def test_masking_a_head_of_a_question_answerer(folder):
@@ -316,16 +296,6 @@ def test_shares_of_variance(seed, k, m, dependent):
     assert (np.diff(found) >= -1e-9).all()
     if m == k and not dependent:
         assert found[-1] == pytest.approx(1)
-
-
-def test_columns_of_zeros_keep_nothing():
-    w = torch.zeros(3, 2, dtype=torch.float64)
-    assert variance_shares(torch.eye(3, dtype=torch.float64), w).tolist() == [0, 0]
-    assert absolute_cosines(w, torch.eye(3, dtype=torch.float64)[:, :2]).tolist() == [[0, 0], [0, 0]]
-
-
-def test_a_model_without_pca_layers_has_none(finished):
-    assert components(view_of(load_run(finished.config("baseline")))) is None
 
 
 def test_the_split_is_read_once_for_a_model(run, monkeypatch):

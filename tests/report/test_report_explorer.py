@@ -4,18 +4,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from IPython.display import Markdown
 from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
-from small_runs import enter, small_config, untrained
 
-import headdiv
 from headdiv.analysis.attention_maps import AttentionMap
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.experiments.running import load_run
 from headdiv.report import explorer_panels as explorer
 from headdiv.report.explorer_panels import look_at, show_attention, show_components, show_likeness, show_masking
-from headdiv.report.explorer_view import MEASURES, View, similarity, view_of
+from headdiv.report.explorer_view import MEASURES, View, similarity
 from headdiv.report.plotting import ORANGE
 from headdiv.tasks import TASKS
 
@@ -94,22 +90,6 @@ def test_a_map_names_tokens_sides_and_its_scale(view):
     assert ax.get_title("left") == "encoder-decoder attention, layer 1, head 3\ndeacon/translation direct-8 seed 1"
 
 
-@pytest.mark.parametrize(
-    ("place", "rows", "columns"), [("encoder 1", "source", "source"), ("decoder 1", "target", "target")]
-)
-def test_self_attention_has_one_side(run, place, rows, columns):
-    ax = show_attention(View(run, SOURCE, None, place, 1)).axes[0]
-    assert ax.get_ylabel() == f"{rows}: token that looks"
-    assert ax.get_xlabel() == f"{columns}: token that is looked at"
-
-
-def test_a_question_and_its_passage_have_names(tmp_path, monkeypatch):
-    enter(monkeypatch, tmp_path)
-    ax = show_attention(view_of(untrained(small_config("qa")))).axes[0]
-    assert ax.get_ylabel() == "passage: token that looks"
-    assert ax.get_xlabel() == "question: token that is looked at"
-
-
 def test_a_long_text_has_fewer_labels_that_can_still_be_read(view, monkeypatch, tmp_path):
     with_map(monkeypatch, [f"word{i}" for i in range(200)], ["a", "b"])
     drawn = show_attention(view)
@@ -159,13 +139,6 @@ def test_each_measure_is_named_on_its_scale(view, measure):
     assert ax.images[0].get_clim() == (MEASURES[measure].low, 1)
 
 
-def test_neighbours_in_the_matrix_are_alike(view, monkeypatch):
-    blocks = np.kron(np.eye(4), np.ones((2, 2)))
-    shuffled = np.random.default_rng(1).permutation(8)
-    monkeypatch.setattr(explorer.explorer, "similarity", lambda *_: blocks[np.ix_(shuffled, shuffled)])
-    np.testing.assert_array_equal(show_likeness(view).axes[1].images[0].get_array(), blocks)
-
-
 def test_a_single_head_has_nobody_to_be_compared_with(view, monkeypatch):
     monkeypatch.setattr(explorer.explorer, "similarity", lambda *_: np.ones((1, 1)))
     assert show_likeness(view).data == "*cross 1 has a single head; similarity is between two or more.*"
@@ -196,26 +169,3 @@ def test_components_show_both_and_say_how_much_is_kept(view):
         "encoder-decoder attention, layer 1: 8 columns for 8 inputs keep 100.0 % of the variance, 100.0 % is possible\n"
         "deacon/translation direct-8 seed 1"
     )
-
-
-def test_another_method_has_no_components(finished):
-    shown = show_components(look_at("tiny", variant="baseline"))
-    assert isinstance(shown, Markdown)
-    assert shown.data == (
-        "*deacon/translation baseline seed 1: cross 1 has no PCA layer; only DEACON puts one into attention.*"
-    )
-
-
-def test_many_components_are_a_line_without_marks(tmp_path, monkeypatch):
-    enter(monkeypatch, tmp_path)
-    model = {"heads": 8}
-    drawn = show_components(view_of(untrained(small_config("lm", "nonlinear-3", model=model))))
-    best, kept = drawn.axes[1].lines
-    assert (len(best.get_xdata()), len(kept.get_xdata())) == (44, 3)
-    assert best.get_markersize() == 0
-
-
-def test_all_of_it_is_public():
-    for name in ("look_at", *(show.__name__ for show in PANELS)):
-        assert getattr(headdiv, name) is getattr(explorer, name)
-    assert isinstance(Figure(), explorer.Shown)

@@ -46,19 +46,6 @@ def test_runs_that_differ_are_all_told():
     )
 
 
-def test_nothing_lost_is_nothing_said():
-    for task in ("translation", "summarisation", "qa", "lm"):
-        assert data_losses(metrics("baseline", 1, task=task)) == []
-
-
-def test_records_left_out_are_told_by_reason():
-    told = metrics("baseline", 1)
-    told["data"]["refused"] = {"not valid JSON": 1200, "the document is empty": 1}
-    sentence = "Records left out: 1,201 (not valid JSON: 1,200, the document is empty: 1)."
-    assert data_losses(told) == [sentence]
-    assert sentence in scale([told], "p")
-
-
 def test_records_of_a_stream_are_told_apart_from_those_found_in_preparing():
     told = metrics("baseline", 1, task="lm")
     told["data"]["refused"] = {"the document is empty": 2}

@@ -9,7 +9,6 @@ import papermill
 import pytest
 import yaml
 from conftest import EXPERIMENT, TINY
-from IPython.display import Markdown
 from small_runs import SMALL
 
 import headdiv
@@ -105,14 +104,6 @@ def test_another_run_keeps_a_text_of_ones_own(explorer):
     assert shown(explorer) == DRAWN
 
 
-def test_a_run_is_loaded_once(explorer, monkeypatch):
-    loaded = []
-    monkeypatch.setattr(widgets, "load_run", lambda config: loaded.append(config.variant) or load_run(config))
-    for run in (BASELINE, DEACON, BASELINE, DEACON):
-        explorer.run.value = run
-    assert loaded == ["baseline"]
-
-
 def test_what_is_refused_is_a_sentence_in_its_panel(explorer):
     explorer.place.value = "encoder 1"
     explorer.text.value = ""
@@ -185,12 +176,6 @@ def test_controls_are_for_somebody_who_looks_on(finished, monkeypatch):
     view = look_at("tiny", variant="baseline", head=3)
     assert explore("tiny", view).head.value == 3
     assert headdiv.explore is explore
-
-
-def test_without_a_trained_run_there_is_a_line(project):
-    told = explore("tiny")
-    assert isinstance(told, Markdown)
-    assert told.data.startswith("*Profile tiny has no trained run on this machine; `headdiv train ")
 
 
 # ---- the notebook

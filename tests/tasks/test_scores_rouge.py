@@ -1,9 +1,6 @@
 """ROUGE against slow, literal twins, and what its signatures say."""
 
 import os
-import random
-import re
-from collections import Counter
 from fractions import Fraction
 from functools import cache
 from importlib.metadata import version
@@ -71,28 +68,6 @@ def test_scores_are_those_of_the_definitions(pairs):
     assert got == pytest.approx({name: 100 * float(sum(told) / len(told)) for name, told in want.items()}, abs=1e-9)
 
 
-@given(PAIRS, st.booleans())
-def test_scores_are_within_bounds_and_symmetric(pairs, stemming):
-    predictions, references = ([" ".join(pair[side]) for pair in pairs] for side in (0, 1))
-    got = values(predictions, references, stemming)
-    assert list(got) == NAMES
-    assert all(0 <= value <= 100 for value in got.values())
-    assert got["rougeL"] <= got["rouge1"] + 1e-9
-    turned = values(references, predictions, stemming)
-    # F1 does not care which text is the reference
-    assert [turned[name] for name in NAMES] == pytest.approx([got[name] for name in NAMES], abs=1e-9)
-
-
-@pytest.mark.parametrize("stemming", [True, False])
-def test_gold_summaries_score_100(stemming):
-    draw = random.Random(1)
-    words = ["Police", "have", "arrested", "a", "man", "in", "Leeds", "after", "2", "shops", "were", "robbed"]
-    gold = [" ".join(draw.choices(words, k=draw.randint(2, 12))) + "." for _ in range(50)]
-    assert values(gold, gold, stemming) == dict.fromkeys(NAMES, 100)
-    lines = [text.replace(" ", "\n", 1) for text in gold]
-    assert values(lines, lines, stemming) == dict.fromkeys(NAMES, 100)
-
-
 @pytest.mark.skipif(not MIRROR, reason="HEADDIV_MIRROR is not set")
 def test_real_gold_summaries_score_100():
     files = [Path(MIRROR) / "xsum" / f"{name}.jsonl" for name in ("train", "val", "test")]
@@ -101,26 +76,12 @@ def test_real_gold_summaries_score_100():
     assert all(0 < value < 50 for value in values(gold[1:] + gold[:1], gold, stemming=True).values())
 
 
-def test_mean_is_over_examples_not_words():
-    got = values(["a b c d e f", "x"], ["a b c d e f", "y"])
-    assert got == dict.fromkeys(NAMES, 50)
-
-
 def test_stemming():
     assert values(["cats running"], ["cat runs"], stemming=True)["rouge1"] == 100
     assert values(["cats running"], ["cat runs"])["rouge1"] == 0
     assert values(["cat"], ["cats"], stemming=True)["rouge1"] == 100
     assert values(["ads"], ["ad"], stemming=True)["rouge1"] == 0  # 3 letters are never stemmed
     assert rouge(["cats"], ["cat"]) == rouge(["cats"], ["cat"], stemming=True)
-
-
-def test_case_and_punctuation_do_not_count():
-    assert values(["The U.S. won 3-2!"], ["the u s WON 3 2"]) == dict.fromkeys(NAMES, 100)
-
-
-def test_accented_letters_separate_words():
-    assert values(["café"], ["caf"])["rouge1"] == 100
-    assert values(["naïve"], ["na ve"]) == dict.fromkeys(NAMES, 100)
 
 
 def test_sentences_count_in_rouge_lsum_only():
@@ -137,34 +98,24 @@ def test_texts_with_nothing_to_count_score_zero(text):
     assert values([text], [text], stemming=True) == dict.fromkeys(NAMES, 0)  # even against itself
 
 
-def test_a_single_word_has_no_bigrams():
-    assert values(["Cats."], ["cats"]) == {"rouge1": 100, "rouge2": 0, "rougeL": 100, "rougeLsum": 100}
+@pytest.mark.parametrize(
+    ("text", "reference"), [("The U.S. won 3-2!", "the u s WON 3 2"), ("naïve", "na ve"), ("café au", "caf au")]
+)
+def test_case_punctuation_and_accents_do_not_count(text, reference):
+    assert values([text], [reference]) == dict.fromkeys(NAMES, 100)
 
 
 def test_signatures_say_how():
-    told = rouge(["a"], ["a"])
-    package = f"rouge-score {version('rouge-score')}"
-    stems = f"stemming: yes (Porter, nltk {version('nltk')})"
-    tail = "default tokeniser (lower-cased alphanumerics a-z, 0-9), one reference"
-    assert told["rougeL"] == {
-        "value": 100,
-        "unit": "0 to 100",
-        "signature": f"{package}, rougeL: LCS of the whole texts, each as one sequence, mean F1, {stems}, {tail}",
-    }
-    assert told["rougeLsum"]["signature"] == (
-        f"{package}, rougeLsum: union LCS over sentences, separated by newlines, mean F1, {stems}, {tail}"
-    )
-    plain = rouge(["a"], ["a"], stemming=False)
-    assert plain["rouge2"]["signature"] == f"{package}, rouge2: bigrams, mean F1, stemming: no, {tail}"
-    assert Counter(type(score) for score in told.values()) == {dict: 4}
-    assert len({score["signature"] for score in [*told.values(), *plain.values()]}) == 8
+    stemmed, plain = rouge(["a"], ["a"]), rouge(["a"], ["a"], stemming=False)
+    for parts, signature in (
+        (("rougeL: LCS of the whole texts", f"nltk {version('nltk')}"), stemmed["rougeL"]["signature"]),
+        (("rouge2: bigrams", "stemming: no"), plain["rouge2"]["signature"]),
+    ):
+        for part in (f"rouge-score {version('rouge-score')}", "mean F1", "one reference", *parts):
+            assert part in signature
 
 
-def test_unequal_lengths():
-    with pytest.raises(DataError, match=re.escape("found 2 predictions and 3 references, expected equally many")):
-        rouge(["a", "b"], ["a", "b", "c"])
-
-
-def test_nothing_to_score():
-    with pytest.raises(DataError, match=re.escape("found no predictions and no references, expected at least one")):
-        rouge([], [])
+def test_texts_and_references_are_paired():
+    for texts, words in ((["a", "b"], "found 2 predictions and 3 references"), ([], "expected at least one of each")):
+        with pytest.raises(DataError, match=words):
+            rouge(texts, ["a", "b", "c"] if texts else [])

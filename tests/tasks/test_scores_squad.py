@@ -77,50 +77,6 @@ def test_scores_as_defined(prediction, golds):
     assert f1(prediction, golds) == pytest.approx(max(slow_f1(prediction, gold) for gold in golds), abs=1e-12)
 
 
-@given(TEXTS, GOLDS)
-def test_f1_lies_between_0_and_1_and_an_exact_match_has_1(prediction, golds):
-    assert 0 <= f1(prediction, golds) <= 1
-    if exact_match(prediction, golds) and normalise(prediction):
-        assert f1(prediction, golds) == 1
-    if not normalise(prediction):
-        assert f1(prediction, golds) == 0
-
-
-@given(TEXTS, TEXTS)
-def test_prediction_and_gold_can_change_places(one, other):
-    assert f1(one, [other]) == f1(other, [one])
-    assert exact_match(one, [other]) == exact_match(other, [one])
-
-
-@given(TEXTS, GOLDS, TEXTS)
-def test_another_gold_answer_never_lowers_a_score(prediction, golds, more):
-    assert f1(prediction, [*golds, more]) == max(f1(prediction, golds), f1(prediction, [more]))
-    assert exact_match(prediction, [*golds, more]) >= exact_match(prediction, golds)
-    assert f1(prediction, golds) == f1(prediction, golds[::-1])
-
-
-@pytest.mark.parametrize(
-    ("prediction", "gold", "expected"),
-    [
-        ("the clock tower", "Clock Tower!", 1.0),
-        ("clock", "clock tower", 2 / 3),
-        ("tick tick tick tock", "tick tick", 2 * (2 / 4) * (2 / 2) / (2 / 4 + 2 / 2)),
-        ("tower clock", "clock tower", 1.0),
-        ("clocks", "clock", 0.0),
-        ("", "clock", 0.0),
-    ],
-)
-def test_f1_of_words(prediction, gold, expected):
-    assert f1(prediction, [gold]) == pytest.approx(expected)
-
-
-def test_what_normalises_to_nothing_matches_itself_with_f1_0():
-    for prediction in ("The", "", "?!", "a the"):
-        assert exact_match(prediction, ["A"])
-        assert f1(prediction, ["A"]) == 0
-    assert not exact_match("The", ["The One"])
-
-
 @pytest.mark.parametrize("golds", [[], (), "clock"])
 def test_gold_answers_are_a_list_with_something_in_it(golds):
     for function in (exact_match, f1):
@@ -149,27 +105,9 @@ def test_averages_in_percent_with_missing_predictions_as_0():
     }
 
 
-def test_an_empty_prediction_is_wrong_and_not_missing():
-    told = score({key.id: "" for key in QUESTIONS}, QUESTIONS)
-    assert (told["em"], told["f1"], told["missing"]) == (0, 0, 0)
-
-
-def test_the_signature_says_how():
-    for part in ("lower case", "punctuation", "a/an/the", "white space", "best over", "without prediction counts 0"):
-        assert part in SIGNATURE
-
-
 def test_no_questions():
     with pytest.raises(DataError, match="there are no questions to score, expected at least one"):
         score({"1": "a"}, [])
-
-
-def test_rounding_does_not_depend_on_the_order_of_questions():
-    lengths = [2, 3, 4, 5, 6, 8, 9, 10, 12, 16]
-    questions = [question(str(n), " ".join(f"w{i}" for i in range(n))) for n in lengths]
-    predictions = {str(n): "w0" for n in lengths}  # F1 = 2 / (1 + n)
-    assert len({sum(2 / (1 + n) for n in lengths[i:] + lengths[:i]) for i in range(10)}) > 1  # a plain sum does
-    assert len({score(predictions, questions[i:] + questions[:i])["f1"] for i in range(10)}) == 1
 
 
 @given(st.lists(st.tuples(TEXTS, GOLDS), min_size=1, max_size=5), st.randoms())

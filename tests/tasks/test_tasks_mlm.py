@@ -1,25 +1,19 @@
 """Masked language modelling: batches, the loss of what is masked, scores, blanks filled, and whole runs."""
 
-import json
 import math
 import os
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from small_runs import METHODS, as_rank, assert_loss_is_literal, interrupt, result, untrained
+from small_runs import METHODS, as_rank, assert_loss_is_literal, untrained
 
-from headdiv.core.errors import ConfigError, DataError
-from headdiv.core.files import read_json
+from headdiv.core.errors import DataError
 from headdiv.core.settings import Settings
 from headdiv.data.config import MLMData
 from headdiv.data.corpora.masking import mask_held_out
 from headdiv.experiments import evaluation
-from headdiv.experiments.running import run_folder, train
 from headdiv.methods import check_method
 from headdiv.nn.config import LMConfig
 from headdiv.nn.language_model import IGNORED, make_masked_windows
@@ -67,22 +61,6 @@ def content(batch):
 # ---- batches
 
 
-def test_training_goes_on_in_the_middle_of_an_epoch(run):
-    whole = TASK.feed(run.corpus, run.config)
-    expected = [content(batch) for number in range(2) for batch in whole.epoch(number)]
-    assert len(expected) == 2 * whole.batches(0) == 24
-    for before in (1, 6, 12):
-        first = TASK.feed(run.corpus, run.config)
-        epoch = first.epoch(0)
-        found = [content(next(epoch)) for _ in range(before)]
-        state = json.loads(json.dumps(first.state()))
-        second = TASK.feed(run.corpus, run.config)
-        second.restore(state)
-        found += [content(batch) for number in range(2) for batch in second.epoch(number)]
-        assert found == expected
-        assert second.report() == whole.report()
-
-
 def test_every_training_batch_is_masked(run):
     feed = TASK.feed(run.corpus, run.config)
     batches = [batch for number in range(3) for batch in feed.epoch(number)]
@@ -93,18 +71,6 @@ def test_every_training_batch_is_masked(run):
     assert blanks.float().mean().item() == pytest.approx(0.12, abs=0.02)
     assert (targets[blanks] != IGNORED).all()
     assert not (targets == run.corpus.bpe.end).any()
-
-
-def test_ranks_share_every_batch(run, monkeypatch):
-    alone = list(TASK.feed(run.corpus, run.config).epoch(0))
-    shares = []
-    for rank in range(2):
-        as_rank(monkeypatch, rank, 2)
-        shares.append(list(TASK.feed(run.corpus, run.config).epoch(0)))
-    for batch, *parts in zip(alone, *shares, strict=True):
-        for rank, part in enumerate(parts):
-            assert part.inputs.tolist() == batch.inputs.view(8, 32)[rank::2].flatten().tolist()
-            assert part.targets.tolist() == batch.targets.view(8, 32)[rank::2].flatten().tolist()
 
 
 def test_held_out_text_is_the_same_for_all(run, monkeypatch):
@@ -123,15 +89,6 @@ def test_held_out_text_is_the_same_for_all(run, monkeypatch):
     assert shares == [batches[rank::2] for rank in range(2)]
 
 
-@pytest.mark.parametrize("boundaries", [True, False])
-def test_boundaries_are_a_matter_of_configuration(home, boundaries):
-    config = small(data={"boundaries": boundaries})
-    corpus = TASK.load(config.data)
-    for batch in TASK.feed(corpus, config).epoch(0):
-        begun = batch.inputs.view(8, 32)[:, 1:] == corpus.bpe.end  # inside a window
-        assert len(batch.layout.queries.lengths) == 8 + int(begun.sum()) * boundaries
-
-
 # ---- the loss
 
 
@@ -145,13 +102,6 @@ def test_the_loss_is_over_what_is_masked(run, smoothing):
     count = assert_loss_is_literal(losses, hidden, weight, batch.targets, smoothing)
     assert losses.tokens == len(batch.inputs)
     assert 0 < count < len(batch.inputs) / 4
-
-
-def test_rows_that_are_not_masked_never_meet_the_output(run, monkeypatch):
-    met, real = [], lm.linear_cross_entropy
-    monkeypatch.setattr(lm, "linear_cross_entropy", lambda x, *rest: met.append(len(x)) or real(x, *rest))
-    batch = next(TASK.feed(run.corpus, run.config).epoch(0))
-    assert TASK.loss(run.model, run.model.output_weight, batch).count == met[0] == (batch.targets != IGNORED).sum()
 
 
 @pytest.mark.parametrize("variant", ["baseline", "direct-2"])
@@ -202,11 +152,6 @@ def test_scores_have_their_signatures(run):
     assert counts["predictions"] == (run.corpus.masked["test"][:, 1] != IGNORED).sum()
 
 
-def test_its_data_is_called_what_it_is():
-    assert (TASKS["mlm"].example_noun, TASKS["mlm"].batch_unit) == ("documents", "tokens")
-    assert TASK.unit == "nats/masked token"
-
-
 # ---- blanks
 
 
@@ -249,14 +194,6 @@ def test_a_last_window_that_lacks_tokens_is_an_example_too(run):
     assert "[MASK]" in text
 
 
-def test_windows_without_a_blank_are_no_examples(run):
-    masked = run.corpus.masked["test"].copy()
-    masked[:, 1] = IGNORED
-    corpus = replace(run.corpus, masked={"test": masked})
-    shown = TASK.examples(replace(run, corpus=corpus), 3)
-    assert (len(shown), list(shown.columns)) == (0, ["text", "masked", "likeliest"])
-
-
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
@@ -285,51 +222,4 @@ def test_a_text_that_cannot_be_filled_in(run):
     assert TASK.apply(run, "!" * 30 + "[MASK]").startswith("!" * 30)
 
 
-def test_a_source_that_slimpajama_does_not_have():
-    with pytest.raises(ConfigError, match=r"^data\.mixture\.Book: unknown source; did you mean 'Books'\?$"):
-        TASK.check_data(MLMData(**DATA, mixture={"Book": 2.0}))
-
-
 # ---- whole runs
-
-
-@pytest.mark.parametrize("variant", ["baseline", "nonlinear-3"])
-def test_a_text_is_learnt(home, variant):
-    sections = {"train": {"epochs": 8, "learning_rate": 0.03}, "data": {"epoch_tokens": 6400}, "model": {"d_model": 32}}
-    run = train(small(variant, **sections))
-    metrics = evaluation.evaluate(run)
-    scores, curve = metrics["scores"], metrics["curve"]
-    assert curve[-1]["training_loss"] < curve[0]["training_loss"] - 0.3
-    assert scores["validation_nll"]["value"] < scores["unigram_nll"]["value"] - 0.1
-    assert scores["perplexity"]["value"] == pytest.approx(math.exp(scores["validation_nll"]["value"]))
-    assert scores["unigram_nll"]["unit"] == "nats/masked token"
-    assert all(told["signature"] for told in scores.values())
-    assert json.loads(json.dumps(metrics)) == metrics
-    assert isinstance(evaluation.examples(run, 2), pd.DataFrame)
-
-
-@pytest.mark.parametrize("variant", ["baseline", "direct-2"])
-def test_an_interruption_in_the_middle_of_an_epoch_changes_nothing(home, variant):
-    """An epoch has 12 steps; blocks of the stream begin and end elsewhere."""
-    config = small(variant, train={"epochs": 2, "checkpoint_seconds": 1e-9})
-    whole = train(config)
-    expected, data = result(whole.folder), read_json(whole.folder / "training.json")["data"]
-    shutil.rmtree(whole.folder)
-    interrupt(config, 5, 9, 3)  # at steps 5, 14 and 17 of 24
-    (checkpoint,) = (run_folder(config) / "checkpoints").iterdir()
-    feed = read_json(checkpoint / "state.json")["feed"]
-    assert (checkpoint.name, feed["done"], feed["stream"]["windows"]) == ("step17", 5, 17 * 8)
-    again = train(config)
-    assert result(again.folder) == expected
-    assert read_json(again.folder / "training.json")["data"] == data
-
-
-@pytest.mark.skipif(not MIRROR, reason="needs the real data: HEADDIV_MIRROR")
-def test_wikitext_is_learnt_from(home):
-    files = {split: [str(Path(MIRROR) / "wikitext2" / "valid.txt")] for split in ("train", "valid", "test")}
-    data = {"name": "mine", "files": files, "held_out_tokens": 3000, "document_start": r"^ = [^=].* = $"}
-    data |= {"tokenizer_documents": 5, "vocabulary_size": 500}
-    run = train(small(data=data, train={"epochs": 2}))
-    curve = run.record["curve"]
-    assert curve[-1]["validation_nll"] < curve[0]["validation_nll"]
-    assert "[MASK]" in evaluation.examples(run, 1)["text"][0]

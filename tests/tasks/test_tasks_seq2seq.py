@@ -1,23 +1,18 @@
 """Summarisation from documents to ROUGE, and what it shares with translation."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
-from small_runs import as_rank, enter, result, small_config, untrained
+from small_runs import as_rank, enter, small_config, untrained
 
-from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.errors import ConfigError
 from headdiv.core.files import read_json
 from headdiv.data.config import SummarisationData
 from headdiv.data.tokenization.words import tokenize
-from headdiv.experiments.evaluation import apply, evaluate, examples
-from headdiv.experiments.running import train
+from headdiv.experiments.evaluation import apply
 from headdiv.nn.batching import BEGIN, END
-from headdiv.nn.config import ModelConfig
 from headdiv.tasks import TASKS, seq2seq
-from headdiv.tasks.base import held_out_loss
-from headdiv.tasks.config import RunConfig
 
 TASK = TASKS["summarisation"]
 ROUGE = ["rouge1", "rouge2", "rougeL", "rougeLsum"]
@@ -106,17 +101,6 @@ def test_ranks_share_what_is_held_out(home, monkeypatch, task):
     assert sorted(alone) == sorted(numbers for share in shares for numbers in share)
 
 
-def test_a_json_line_cut_in_half_is_named(mine, tmp_path):
-    config = mine()
-    with (tmp_path / "test.jsonl").open("a", encoding="utf-8") as file:
-        file.write('{"id": "7", "document": "It ru')
-    with pytest.raises(DataError, match=rf"^{tmp_path}/test\.jsonl, line 3: not valid JSON \("):
-        TASK.load(config.data)
-    corpus = TASK.load(config.data.model_copy(update={"strict": False}))
-    assert corpus.statistics["refused"] == {"not valid JSON": 1}
-    assert len(corpus.test.text) == 2
-
-
 def test_files_must_be_of_the_task():
     files = dict.fromkeys(("train", "valid"), "a.jsonl")
     with pytest.raises(ConfigError, match=r"^data\.test: 'test' is not known; there are: train, valid$"):
@@ -139,11 +123,6 @@ def test_gold_summaries_score_a_hundred(mine):
         assert "LCS of the whole texts" in told["rougeL"]["signature"]
 
 
-def test_gold_summaries_of_the_toy_score_a_hundred(run):
-    told = TASK.score_lines(run, [summary for _, summary in run.corpus.test.text])
-    assert [told[name]["value"] for name in ROUGE] == [pytest.approx(100.0)] * 4
-
-
 def test_outputs_are_kept_beside_the_model(run, monkeypatch):
     lines = TASK.outputs(run)
     (path,) = run.folder.glob("outputs-*.json")
@@ -155,24 +134,6 @@ def test_outputs_are_kept_beside_the_model(run, monkeypatch):
     other = run.config.decode.model_copy(update={"beam": 3})
     with pytest.raises(TypeError, match="not callable"):  # another search is searched
         TASK.outputs(untrained(run.config.model_copy(update={"decode": other})))
-
-
-@pytest.mark.parametrize("longest", [1, 5])
-def test_without_a_factor_the_length_has_one_limit(run, monkeypatch, longest):
-    """Whatever the length of the document; the last place can only be the end mark's."""
-    decode = run.config.decode.model_copy(update={"max_length_offset": longest, "beam": 1})
-    config = run.config.model_copy(update={"decode": decode})
-    found, real = [], seq2seq.translate
-    monkeypatch.setattr(seq2seq, "translate", lambda *args: found.extend(real(*args)) or found)
-    TASK.outputs(untrained(config))
-    assert max(map(len, found)) == longest - 1
-
-
-def test_examples_show_document_reference_and_summary(run):
-    shown = examples(run, 3)
-    assert list(shown.columns) == ["document", "reference", "summary"]
-    assert list(zip(shown["document"], shown["reference"], strict=True)) == run.corpus.test.text[:3]
-    assert list(shown["summary"]) == TASK.outputs(run)[:3]
 
 
 def test_a_document_typed_in_is_read_as_far_as_in_training(run, monkeypatch):
@@ -187,27 +148,3 @@ def test_a_document_typed_in_is_read_as_far_as_in_training(run, monkeypatch):
 
 
 # ---- from beginning to end
-
-
-@pytest.mark.parametrize("variant", ["baseline", "average-2"])
-def test_summaries_are_learnt(home, variant):
-    config = small_config("summarisation", variant)
-    run = train(config)
-    metrics = evaluate(run)
-    scores, curve = metrics["scores"], metrics["curve"]
-    assert curve[-1]["training_loss"] < 0.8 * curve[0]["training_loss"]
-    assert scores["validation_nll"]["value"] < scores["unigram_nll"]["value"] - 0.1
-    assert scores["validation_nll"]["unit"] == "nats/token"
-    assert set(ROUGE) < set(scores)
-    assert all(told["signature"] for told in scores.values())
-    assert json.loads(json.dumps(metrics)) == metrics
-    nll = held_out_loss(TASK, run.model, run.corpus, "valid", config, "cpu")["nll"]
-    assert nll == pytest.approx(scores["validation_nll"]["value"], rel=1e-6)
-
-    expected = result(run.folder)
-    shutil.rmtree(run.folder)
-    assert result(train(config).folder) == expected
-
-
-def test_defaults_are_the_paper_s_sizes():
-    assert RunConfig.model_fields["model"].default == ModelConfig() == TASK.Model()
