@@ -61,21 +61,23 @@ def enter(patch, folder):
 
 def small_config(task, variant="baseline", seed=1, **sections):
     """The small run of a task, with keys of its sections replaced."""
-    told = {name: keys | sections.get(name, {}) for name, keys in SMALL[task].items()}
-    if "files" in told["data"]:  # one's own; without the keys of the toy corpora
-        told["data"] = {key: value for key, value in told["data"].items() if key not in ("examples", "held_out")}
+    settings = {name: keys | sections.get(name, {}) for name, keys in SMALL[task].items()}
+    if "files" in settings["data"]:  # one's own; without the keys of the toy corpora
+        settings["data"] = {
+            key: value for key, value in settings["data"].items() if key not in ("examples", "held_out")
+        }
     kind = TASKS[task]
-    model = kind.Model(**told["model"])
+    model = kind.Model(**settings["model"])
     return RunConfig(
         paper="deacon",
         task=task,
         kind=task,
         variant=variant,
-        data=kind.Data(**told["data"]),
+        data=kind.Data(**settings["data"]),
         model=model,
         method=check_method(METHODS[variant], model),
-        train=TrainConfig(**told["train"]),
-        decode=kind.Decode(**told["decode"]),
+        train=TrainConfig(**settings["train"]),
+        decode=kind.Decode(**settings["decode"]),
         seed=seed,
     )
 
@@ -112,7 +114,7 @@ class Power(Exception):
 
 
 def fail_after(patch, steps):
-    """The learner's step after so many raises, before anything is done."""
+    """The learner's step raises once this many are done; returns their count."""
     done, real = [0], Learner.step
 
     def step(self, *args):
@@ -126,7 +128,7 @@ def fail_after(patch, steps):
 
 
 def interrupt(config, *steps):
-    """Tries that end after so many steps each, every one in a process of its own as far as chance goes."""
+    """Tries that end after these numbers of steps, each with torch's generator in another state."""
     for count in steps:
         with pytest.MonkeyPatch.context() as patch:
             fail_after(patch, count)
@@ -159,9 +161,9 @@ def assert_gradients_of_the_loss(model, batch, words, patch):
     there = batch.targets != IGNORED
 
     def loss(*parameters):
-        told = dict(zip(names, parameters, strict=True))
-        hidden = torch.func.functional_call(model, told, (batch,))[there]
-        return linear_cross_entropy(hidden, told["embedding.weight"][:words], batch.targets[there])[0]
+        values_by_name = dict(zip(names, parameters, strict=True))
+        hidden = torch.func.functional_call(model, values_by_name, (batch,))[there]
+        return linear_cross_entropy(hidden, values_by_name["embedding.weight"][:words], batch.targets[there])[0]
 
     assert torch.autograd.gradcheck(loss, values)
     patch.setattr("headdiv.nn.attention.WIDE", 0)
@@ -179,15 +181,15 @@ def put_squad(path: Path, *paragraphs):
 
     An answer is a text, at its first place in the context, or (text, answer_start).
     """
-    told = []
+    records = []
     for context, questions in paragraphs:
         qas = []
         for id, (question, *golds) in questions.items():
             pairs = [gold if isinstance(gold, tuple) else (gold, context.index(gold)) for gold in golds]
             answers = [{"text": text, "answer_start": start} for text, start in pairs]
             qas.append({"id": id, "question": question, "answers": answers})
-        told.append({"context": context, "qas": qas})
-    write_json(path, {"version": "1.1", "data": [{"title": "t", "paragraphs": told}]})
+        records.append({"context": context, "qas": qas})
+    write_json(path, {"version": "1.1", "data": [{"title": "t", "paragraphs": records}]})
     return str(path)
 
 

@@ -9,14 +9,12 @@ from contextlib import contextmanager
 
 from tqdm.auto import tqdm
 
-from headdiv.core.distributed import is_first
-
 PLAIN = "HEADDIV_PROGRESS"  # set to "plain" where output goes to a log although it looks like a notebook
 
 
 def interactive() -> bool:
     """Whether the output is a terminal, or a notebook that is not being executed in a pipeline."""
-    if os.environ.get(PLAIN) == "plain" or not is_first():
+    if os.environ.get(PLAIN) == "plain" or os.environ.get("RANK", "0") != "0":
         return False
     return "ipykernel" in sys.modules or sys.stderr.isatty()
 

@@ -15,17 +15,8 @@ import torch
 from headdiv.core import paths
 
 PACKAGES = (
-    "headdiv",
-    "torch",
-    "numpy",
-    "sacrebleu",
-    "sacremoses",
-    "spacy",
-    "torchtext",
-    "rouge-score",
-    "nltk",
-    "tokenizers",
-)
+    "headdiv", "torch", "numpy", "sacrebleu", "sacremoses", "spacy", "torchtext", "rouge-score", "nltk", "tokenizers",
+)  # fmt: skip
 
 
 def provenance(threads: int, device: torch.device) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""Whole files or none, and the one spelling of JSON that hashes are taken of."""
+"""Whole files or none, fingerprints, and the canonical JSON that hashes are taken of."""
 
 import hashlib
 import json
 import math
+import os
 
 import pytest
 
@@ -16,7 +17,6 @@ from headdiv.core.files import (
     replacing,
     short_hash,
     write_json,
-    write_text,
 )
 
 
@@ -24,30 +24,19 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("earlier", [None, "old"])
-def test_a_file_appears_whole(tmp_path, earlier):
-    target = tmp_path / "deep" / "er" / "a.txt"
-    if earlier:
-        write_text(target, earlier)
-    with replacing(target) as temporary:
-        assert temporary.parent == target.parent
-        temporary.write_text("new")
-        assert target.exists() == bool(earlier)
-    assert target.read_text() == "new"
-    assert names(target.parent) == ["a.txt"]
-
-
 @pytest.mark.parametrize("earlier", [False, True])
-def test_a_folder_appears_whole(tmp_path, earlier):
-    target = tmp_path / "folder"
-    if earlier:
-        target.mkdir()
-        (target / "old").touch()
-    with replacing(target) as temporary:
-        temporary.mkdir()
-        (temporary / "new").touch()
-    assert names(target) == ["new"]
-    assert names(tmp_path) == ["folder"]
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_file_or_folder_appears_whole(tmp_path, kind, earlier):
+    target = tmp_path / "deep" / "er" / "a"
+    for content in ["old", "new"] if earlier else ["new"]:
+        with replacing(target) as temporary:
+            assert temporary.parent == target.parent
+            if kind == "folder":
+                temporary.mkdir()
+            (temporary if kind == "file" else temporary / content).write_text(content)
+            assert target.exists() == (earlier and content == "new")
+    assert names(target.parent) == ["a"]
+    assert target.read_text() == "new" if kind == "file" else names(target) == ["new"]
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "nothing"])
@@ -71,16 +60,11 @@ def test_a_failure_leaves_the_old_one_and_nothing_beside_it(tmp_path, kind, fail
 
     with pytest.raises(failure):
         fail()
+    if kind == "nothing":  # not even a temporary file
+        with pytest.raises(FileNotFoundError), replacing(target):
+            pass
     assert names(tmp_path) == ["a"]
     assert names(target) == ["old"] if kind == "folder" else target.read_text() == "old"
-
-
-def test_a_block_that_writes_nothing_is_an_error_and_leaves_the_old_one(tmp_path):
-    target = tmp_path / "a"
-    target.write_text("old")
-    with pytest.raises(FileNotFoundError), replacing(target):
-        pass
-    assert target.read_text() == "old"
 
 
 def test_text_and_json_come_back(tmp_path):
@@ -104,65 +88,71 @@ def test_json_has_no_nan(tmp_path, bad):
         canonical_json(bad)
 
 
-def test_what_is_wrong_with_a_json_file_is_said(tmp_path):
+def test_a_mistake_in_a_json_file_is_named(tmp_path):
     path = tmp_path / "a.json"
-    with pytest.raises(DataError) as found:
-        read_json(path)
-    assert str(found.value) == f"{path}: no such file"
-    path.write_text('{"a": 1,\n "b": }\n')
-    with pytest.raises(DataError) as found:
-        read_json(path)
-    assert str(found.value) == f"{path}, line 2: not valid JSON (Expecting value)"
-
-
-def test_checksums_are_the_published_ones(tmp_path):
-    path = tmp_path / "a"
-    path.write_bytes(b"abc")
-    assert checksum(path) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    assert checksum(path, "md5") == "900150983cd24fb0d6963f7d28e17f72"
+    for content, problem in (
+        (None, ": no such file"),
+        (b'{"a": 1,\n "b": }\n', ", line 2: not valid JSON (Expecting value)"),
+        (b'"\xe4"', ": not UTF-8 text (byte offset 1)"),
+    ):
+        if content:
+            path.write_bytes(content)
+        with pytest.raises(DataError) as found:
+            read_json(path)
+        assert str(found.value) == f"{path}{problem}"
 
 
 def test_the_fingerprint_of_a_file_is_its_checksum(tmp_path):
     path = tmp_path / "a"
+    with pytest.raises(FileNotFoundError):
+        fingerprint(path)
     path.write_bytes(b"abc")
+    assert checksum(path) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert checksum(path, "md5") == "900150983cd24fb0d6963f7d28e17f72"
     assert fingerprint(path) == fingerprint(str(path)) == checksum(path)
+    for content in (b"abcd", b""):
+        path.write_bytes(content)
+        assert fingerprint(path) == checksum(path)
+
+
+def test_a_fingerprint_is_taken_once(tmp_path, monkeypatch):
+    path, reads = tmp_path / "a", []
+    path.write_bytes(b"abc")
+    monkeypatch.setattr(files, "checksum", lambda path: reads.append(path) or checksum(path))
+    first = fingerprint(path)
+    assert fingerprint(path) == first
+    assert len(reads) == 1
     path.write_bytes(b"abd")
-    assert fingerprint(path) == checksum(path)
-    path.write_bytes(b"")
-    assert fingerprint(path) == checksum(path)
+    os.utime(path, ns=(1, 1))  # of equal size, at another time
+    assert fingerprint(path) != first
+    assert len(reads) == 2
 
 
-def test_of_a_large_file_size_beginning_and_end_are_told(tmp_path, monkeypatch):
+def test_of_a_large_file_size_beginning_and_end_count(tmp_path, monkeypatch):
     """Hashing a corpus of many GB would take longer than to prepare it."""
-    mib = 1 << 20
+    mib, number = 1 << 20, iter(range(100))
     monkeypatch.setattr(files, "WHOLE", 3 * mib)
-    path, content = tmp_path / "a", bytearray(4 * mib)
-    path.write_bytes(content)
-    before = fingerprint(path)
-    expected = hashlib.sha256(str(4 * mib).encode() + bytes(2 * mib)).hexdigest()
-    assert before == expected != checksum(path)
-    told = {before}
+
+    def of(content):
+        path = tmp_path / str(next(number))
+        path.write_bytes(content)
+        return fingerprint(path)
+
+    content = bytearray(4 * mib)
+    before = of(content)
+    assert before == hashlib.sha256(str(4 * mib).encode() + bytes(2 * mib)).hexdigest()
+    found = {before, of(content + b"\0")}
     for at in (0, mib - 1, 3 * mib, 4 * mib - 1):
         changed = content.copy()
         changed[at] = 1
-        path.write_bytes(changed)
-        told.add(fingerprint(path))
-    path.write_bytes(content + b"\0")
-    told.add(fingerprint(path))
-    assert len(told) == 6
-    content[2 * mib] = 1  # in between nobody looks
-    path.write_bytes(content)
-    assert fingerprint(path) == before
-    path.write_bytes(content[: 3 * mib])
-    assert fingerprint(path) == checksum(path)
+        found.add(of(changed))
+    assert len(found) == 6
+    content[2 * mib] = 1  # the middle is not read
+    assert of(content) == before
+    assert of(content[: 3 * mib]) == hashlib.sha256(content[: 3 * mib]).hexdigest()
 
 
-def test_a_file_that_is_not_there_has_no_fingerprint(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        fingerprint(tmp_path / "a")
-
-
-def test_canonical_json_has_one_spelling():
+def test_canonical_json_is_unique():
     assert canonical_json({"b": [1, 2.5, None, True], "a": {"ü": "x"}}) == '{"a":{"ü":"x"},"b":[1,2.5,null,true]}'
     assert canonical_json({"a": 1, "b": 2}) == canonical_json(json.loads('{ "b": 2, "a": 1 }'))
 
