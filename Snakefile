@@ -86,6 +86,7 @@ rule run:
         metrics=f"{RUN}/metrics.json",
         outputs=f"{RUN}/outputs.json",
         model=f"{RUN}/model.json",
+        heads=f"{RUN}/heads.png",
         notebook=f"{RUN}/run.ipynb",
     log:
         f"{LOGS}/{{paper}}/{{task}}/{{variant}}/seed{{seed}}/run.log",

@@ -84,9 +84,9 @@ class FigureEntry:
 def figures_of_paper(paper: str) -> dict[str, FigureEntry]:
     """Every figure of a paper by its name: task by task the learning curves, then what the paper's file lists."""
     entries = []
-    for task, told in load_paper(paper).tasks.items():
+    for task, content in load_paper(paper).tasks.items():
         experiment = f"{paper}/{task}"
-        caption = TASKS[told.kind or task].curves_caption
+        caption = TASKS[content.kind or task].curves_caption
         entries.append(FigureEntry(f"{paper}_{task}_curves", CURVES, experiment, caption))
         listed = load_paper(paper).figures.items()
         entries += [_entry(paper, name, figure) for name, figure in listed if figure.task == task]

@@ -52,6 +52,27 @@ class EpochEnd:
     observe: Callable[[], Iterator[Observed]]  # the heads on this rank's share of the validation split
 
 
+@dataclass(frozen=True)
+class Picture:
+    """What a method shows of one run, as numbers: a panel for each attention module, or for each kind of attention.
+
+    Attributes:
+        title: what is shown.
+        kind: "map", panels are matrices; "lines", a panel is one line; "histogram", a panel is values to be counted.
+        panels: by the panels' names.
+        x: what the horizontal axis counts.
+        y: the same of the vertical one; of a map, of its rows.
+        limit: maps have colours from -limit to limit.
+    """
+
+    title: str
+    kind: Literal["map", "lines", "histogram"]
+    panels: dict[str, Any]
+    x: str
+    y: str
+    limit: float = 1.0
+
+
 class Method:
     """The plain Transformer. A method overrides what it needs; one object belongs to one model."""
 
@@ -185,6 +206,16 @@ class Method:
             decode_token: text of a word.
         """
         return {}
+
+    def pictures(self, model: nn.Module, heads: dict[str, Any], history: list[dict[str, Any]]) -> list[Picture]:
+        """What the notebook of a run shows of this method besides the similarity of heads.
+
+        Args:
+            model: trained.
+            heads: ``heads`` of the run's metrics: measures and artifacts by name.
+            history: what `after_epoch` returned after epochs 1, 2, …
+        """
+        return []
 
 
 class HasSpec(Protocol):

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from headdiv.analysis.similarity import Observed
 from headdiv.core.settings import Settings, Source, mistake
-from headdiv.methods.base import DecodeToken, EpochEnd, Method, RequiredRecords
+from headdiv.methods.base import DecodeToken, EpochEnd, Method, Picture, RequiredRecords
 from headdiv.methods.registry import METHODS, check_method, make_method, stored_method
 from headdiv.nn.attention import KINDS, AttentionModule, AttentionSpec, BlockSpec, HeadRecord, Kind
 from headdiv.nn.config import Sizes
@@ -153,6 +153,11 @@ class Combined(Method):
         for part, own in zip(readers, itertools.tee(observed, len(readers)), strict=True):
             results |= part.observed_artifacts(own, vocabulary, decode_token)
         return results
+
+    def pictures(self, model: nn.Module, heads: dict[str, Any], history: list[dict[str, Any]]) -> list[Picture]:
+        """Those of all methods."""
+        found = ((part, [point.get(name, {}) for point in history]) for name, part in self.parts.items())
+        return [picture for part, own in found for picture in part.pictures(model, heads, own)]
 
 
 def part_names(names: Iterable[str]) -> list[str]:

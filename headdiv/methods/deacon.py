@@ -38,7 +38,7 @@ from headdiv.gha import (
     principal_components,
     sanger_rule,
 )
-from headdiv.methods.base import Method
+from headdiv.methods.base import Method, Picture
 from headdiv.nn.attention import AttentionSpec
 from headdiv.nn.batch_norm import BatchNorm
 from headdiv.nn.config import Sizes
@@ -223,6 +223,16 @@ class Deacon(Method):
     def artifacts(self, model: nn.Module) -> dict[str, Any]:
         """What Figure 6 needs."""
         return {"pca_weights": pca_weights(model)}
+
+    def pictures(self, model: nn.Module, heads: dict[str, Any], history: list[dict[str, Any]]) -> list[Picture]:
+        """Every PCA layer's cosines of columns, as in Figure 6, and its singular values."""
+        layers = pca_layers(model).values()
+        cosines = {layer.spec.place: column_cosines(layer.w.detach().double().cpu()).numpy() for layer in layers}
+        spectra = {layer.spec.place: torch.linalg.svdvals(layer.w.detach().double().cpu()).numpy() for layer in layers}
+        return [
+            Picture("Cosines of the columns of each PCA layer's weights", "map", cosines, "component", "component"),
+            Picture("Spectra of the PCA layers' weights", "lines", spectra, "component", "singular value"),
+        ]
 
     @staticmethod
     def _covariances(layers: list[PCAOutput]) -> Tensor:

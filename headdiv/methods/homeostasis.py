@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from headdiv.core import distributed
 from headdiv.core.settings import Settings
-from headdiv.methods.base import AttentionHook, Method
+from headdiv.methods.base import AttentionHook, Method, Picture
 from headdiv.methods.kwta import HIGHEST, LOWEST, Interpretation, boost, keep_probabilities, sampled, survivors, winners
 from headdiv.nn.attention import AttentionSpec, BlockSpec, Kind
 from headdiv.nn.config import Sizes
@@ -223,3 +223,11 @@ class Homeostasis(Method):
                 rows = [[round(share, 4) for share in group] for group in layer.shares.tolist()]
                 told[layer.place] = {"mechanism": layer.mechanism, "s": layer.s, "shares": rows}
         return {"activations": told} if told else {}
+
+    def pictures(self, model: nn.Module, heads: dict[str, Any], history: list[dict[str, Any]]) -> list[Picture]:
+        """How often the units of every inhibited place were active: homeostasis makes the bars stand close together."""
+        shares = {
+            place: [share for group in artifact["shares"] for share in group]
+            for place, artifact in heads.get("activations", {}).items()
+        }
+        return [Picture("How often units are active", "histogram", shares, "share of rows", "units")] if shares else []

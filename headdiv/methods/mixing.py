@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headdiv.core.settings import Settings
-from headdiv.methods.base import Method, of_kinds
+from headdiv.methods.base import Method, Picture, of_kinds
 from headdiv.nn.attention import KINDS, AttentionSpec, HeadRecord, Kind, attention_modules
 
 
@@ -119,3 +119,10 @@ class Mixing(Method):
                 "nuclear_norm": float(nuclear_norms(alphas)),
             }
         return {"alphas": told}
+
+    def pictures(self, model: nn.Module, heads: dict[str, Any], history: list[dict[str, Any]]) -> list[Picture]:
+        """Every Alphas matrix, as its difference from the identity that it starts from."""
+        alphas = {layer.spec.place: layer.alphas.detach().cpu() for layer in self.layers(model)}
+        changes = {place: A - torch.eye(len(A)) for place, A in alphas.items()}
+        limit = max(float(change.abs().max()) for change in changes.values())
+        return [Picture("Alphas minus the identity", "map", changes, "head", "mixture", limit)]

@@ -32,7 +32,7 @@ from torch.nn import functional as F
 
 from headdiv.analysis.similarity import Observed
 from headdiv.core.settings import Settings
-from headdiv.methods.base import DecodeToken, Method, RequiredRecords
+from headdiv.methods.base import DecodeToken, Method, Picture, RequiredRecords
 from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
 from headdiv.nn.attention import (
     AttentionLayout,
@@ -293,3 +293,10 @@ class Moa(Method):
     ) -> dict[str, Any]:
         """Load, gates, entropy and words of every router: see `router_statistics`."""
         return router_statistics(observed, vocabulary, decode_token)
+
+    def pictures(self, model: nn.Module, heads: dict[str, Any], history: list[dict[str, Any]]) -> list[Picture]:
+        """How often every expert is chosen, against an even share, and the words of the busiest are in the metrics."""
+        loads = {place: router["load"] for place, router in heads["router"].items()}
+        even = 1 / self.options.experts
+        excess = {"each row a module: " + ", ".join(loads): [[load - even for load in row] for row in loads.values()]}
+        return [Picture("Experts' shares of the choices, minus an even share", "map", excess, "expert", "module", even)]

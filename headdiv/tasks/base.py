@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
@@ -234,6 +235,14 @@ class Task(ABC, Generic[CorpusT]):
     def outputs_file(self, run: Run) -> Path | None:
         """The test set's outputs, JSON beside the model; None for a task without."""
         return None
+
+    def data_examples(self, corpus: CorpusT, count: int) -> pd.DataFrame:
+        """A few examples of the validation split as text, a row each; none where a task does not show its data."""
+        return pd.DataFrame()
+
+    def lengths(self, corpus: CorpusT) -> dict[str, np.ndarray]:
+        """Lengths of the texts in words or tokens, by what they are lengths of."""
+        return {}
 
     @abstractmethod
     def examples(self, run: Run, count: int) -> pd.DataFrame:

@@ -137,6 +137,17 @@ class StreamTask(Task[StreamCorpus]):
         """A token, with signs for the space that begins a word and for the end of a line."""
         return corpus.bpe.decode([index]).replace(" ", "␣").replace("\n", "↵")
 
+    def data_examples(self, corpus: StreamCorpus, count: int) -> pd.DataFrame:
+        """The first windows of the validation text, as they are cut."""
+        windows = corpus.valid.windows[:count]
+        return pd.DataFrame({"window": [corpus.bpe.decode(window[window != IGNORED]) for window in windows]})
+
+    def lengths(self, corpus: StreamCorpus) -> dict[str, np.ndarray]:
+        """Of the validation text's documents."""
+        tokens = corpus.valid.windows[:, :-1].reshape(-1)  # the last of a window is the first of the next
+        ends = np.flatnonzero(tokens[tokens != IGNORED] == corpus.bpe.end)
+        return {"document (tokens)": np.diff(ends)}
+
     def feed(self, corpus: StreamCorpus, config: RunConfig) -> Feed:
         """See `Task`; an epoch is ``data.epoch_tokens`` of the stream, whatever the length of the text."""
         data = config.data

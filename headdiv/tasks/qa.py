@@ -136,6 +136,18 @@ class QuestionAnswering(Task[QACorpus]):
         """A word; both sides share their words."""
         return corpus.vocabulary.words[index]
 
+    def data_examples(self, corpus: QACorpus, count: int) -> pd.DataFrame:
+        """Questions with their first gold answer and their passage."""
+        rows = [(asked.question, asked.answers[0].text, asked.context) for asked in corpus.valid.questions[:count]]
+        return pd.DataFrame(rows, columns=["question", "answer", "passage"])
+
+    def lengths(self, corpus: QACorpus) -> dict[str, np.ndarray]:
+        """Of the training questions, their passages and their answers."""
+        first, last = corpus.train.answers[corpus.train.answerable].T
+        sides = {"question": "source", "passage": "target"}
+        sizes = {f"{name} (tokens)": corpus.train.pairs.sizes(side) for name, side in sides.items()}
+        return sizes | {"answer (tokens)": last - first + 1}
+
     def outputs_file(self, run: Run) -> Path:
         """SQuAD's own form of predictions, id -> answer, which anybody's scorer reads."""
         return outputs_path(run, "predictions")

@@ -82,6 +82,14 @@ class Seq2Seq(Task[Corpus]):
         """A word, or a piece of one, of the side that asks."""
         return (corpus.source if kind == "encoder" else corpus.target).words[index]
 
+    def data_examples(self, corpus: Corpus, count: int) -> pd.DataFrame:
+        """See `Task`."""
+        return pd.DataFrame(corpus.valid.text[:count], columns=["source", "target"])
+
+    def lengths(self, corpus: Corpus) -> dict[str, np.ndarray]:
+        """Of the training pairs, in words or pieces of words, the end token counted."""
+        return {f"{side} (tokens)": corpus.train.pairs.sizes(side) for side in ("source", "target")}
+
     def outputs_file(self, run: Run) -> Path:
         """A JSON list of texts, in the test set's order."""
         return outputs_path(run, "outputs")

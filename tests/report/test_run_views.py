@@ -1,0 +1,91 @@
+"""What the notebook of a run shows: its data, its model, its training, its heads, and its method's pictures."""
+
+import pytest
+import yaml
+from conftest import EXPERIMENT, TINY
+from IPython.display import Image, Markdown
+from small_runs import SMALL
+
+from headdiv.experiments.evaluation import evaluate
+from headdiv.experiments.profiles import run_config
+from headdiv.experiments.running import load_run, train
+from headdiv.methods import make_method
+from headdiv.nn.transformer import count_parameters
+from headdiv.report import run_views
+from headdiv.tasks import TASKS
+
+METHODS = {
+    "direct": ({"name": "deacon", "architecture": "direct", "m": 4}, ["map", "lines"]),
+    "rotation": ({"name": "dynamic-rotation", "choice": "random"}, ["map"]),
+    "alphas": ({"name": "mixing", "start": 0.0}, ["map"]),
+    "rfb": ({"name": "homeostasis", "attention": "rfb-kwta"}, ["histogram"]),
+    "moa": ({"name": "moa", "experts": 8, "k": 4}, ["map"]),
+    "dis": ({"name": "disagreement", "term": "output"}, []),
+    "both": (
+        {
+            "name": "combined",
+            "methods": [
+                {"name": "deacon", "architecture": "direct", "m": 8},
+                {"name": "homeostasis", "attention": "kwta"},
+            ],
+        },
+        ["map", "lines", "histogram"],
+    ),
+}
+
+
+@pytest.mark.parametrize("variant", METHODS)
+def test_a_method_shows_what_it_is_about(project, variant):
+    method, kinds = METHODS[variant]
+    project.write_profile("tiny", define={variant: method}, variants=[variant], train={"epochs": 3})
+    run = train(run_config("tiny", EXPERIMENT, variant, 1))
+    metrics = evaluate(run)
+    history = [point.get("method", {}) for point in run.record["curve"]]
+    pictures = make_method(run.config.method).pictures(run.model, metrics["heads"], history)
+    assert [picture.kind for picture in pictures] == kinds
+    for number, picture in enumerate(pictures):
+        assert isinstance(run_views.show_method(run, metrics, number), Image)
+        figure = run_views.draw_picture(picture)
+        assert [ax.get_title() for ax in figure.axes if ax.get_title()] == list(picture.panels)
+    assert isinstance(run_views.show_method(run, metrics, len(pictures)), Markdown)
+
+
+def test_swapped_heads_are_marked_before_their_epoch(project):
+    heads = {"swaps": [{"kind": "encoder", "one": [1, 1], "other": [1, 3]}], "back": False}
+    returned = heads | {"back": True}
+    run = train(project.config())
+    (picture,) = make_method({"name": "rotation"}).pictures(run.model, {}, [heads, {}, returned])
+    assert picture.panels["encoder"][:, [0, 1, 2, 3]].T.tolist() == [
+        [0] * 8, [1, 0, 1, *[0] * 5], [0] * 8, [-1, 0, -1, *[0] * 5]
+    ]  # fmt: skip
+
+
+def test_the_heads_of_a_run_are_stored_beside_its_metrics(finished):
+    run = load_run(finished.config("direct-8"))
+    shown = run_views.show_heads(evaluate(run), "tiny")
+    path = finished.home / "results" / "tiny" / EXPERIMENT / "direct-8" / "seed1" / "heads.png"
+    assert path.read_bytes() == shown.data
+
+
+def test_an_architecture_adds_up(finished):
+    run = load_run(finished.config("direct-8"))
+    table = run_views.show_architecture(run)
+    assert list(table.index) == ["encoder 1", "decoder 1", "cross 1", "everything else", "the model"]
+    assert table["parameters"].iloc[:-1].sum() == table["parameters"].iloc[-1] == count_parameters(run.model)
+    assert set(table["output stage"]) == {"DirectOutput", ""}
+    assert isinstance(run_views.show_training(run), Image)
+
+
+@pytest.mark.parametrize("task", ["translation", *SMALL])
+def test_the_data_of_every_task_are_seen(project, task):
+    sections = ({"translation": TINY["experiments"][EXPERIMENT]} | SMALL)[task] | {"variants": ["baseline"]}
+    content = {"title": "p", "seeds": [1], "experiments": {f"deacon/{task}": sections}}
+    project.write_config("p", yaml.safe_dump(content))
+    config = run_config("p", f"deacon/{task}", "baseline", 1)
+    corpus = TASKS[config.kind].load(config.data)
+    examples, lengths = TASKS[config.kind].data_examples(corpus, 2), TASKS[config.kind].lengths(corpus)
+    assert len(examples) == 2
+    assert all(examples.map(len).min() > 0)
+    assert all(values.min() > 0 for values in lengths.values())
+    assert "data" in run_views.show_data(config).to_html()
+    assert isinstance(run_views.show_lengths(config), Image)
