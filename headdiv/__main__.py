@@ -220,7 +220,7 @@ def report(folder: Path | None, profile: str) -> None:
 @profile_option()
 def summary(profile: str) -> None:
     """Print what came out: a line an experiment, the best variant beside the baseline, and the verdicts on claims."""
-    from headdiv.report.findings import summary_text
+    from headdiv.report.outcomes import summary_text
 
     click.echo(summary_text(profile))
 

@@ -16,17 +16,17 @@ def failures(profile: str) -> list[str]:
         ConfigError: no such profile.
         DataError: an experiment has no stored run.
     """
-    runs = (metrics for experiment in Runs(profile).experiments() for metrics in stored(profile, experiment))
-    return [sentence for metrics in runs for sentence in _of(metrics)]
+    runs = (run for experiment in Runs(profile).experiments() for run in stored(profile, experiment))
+    return [sentence for run in runs for sentence in _failures(run)]
 
 
-def _of(metrics: RunResult) -> list[str]:
-    name = f"{metrics['paper']}/{metrics['task']}, {metrics['variant']}, seed {metrics['seed']}"
-    first, last = (metrics["curve"][at]["training_loss"] for at in (0, -1))
-    nll, unigram = (metrics["scores"][key]["value"] for key in ("validation_nll", "unigram_nll"))
-    found = []
-    if len(metrics["curve"]) > 1 and last >= first:
-        found.append(f"{name}: the training loss went from {first:.4f} to {last:.4f}")
+def _failures(run: RunResult) -> list[str]:
+    name = f"{run.experiment}, {run.variant}, seed {run.seed}"
+    first, last = run.curve[0].training_loss, run.curve[-1].training_loss
+    nll, unigram = run.scores["validation_nll"].value, run.scores["unigram_nll"].value
+    sentences = []
+    if run.epochs > 1 and last >= first:
+        sentences.append(f"{name}: the training loss went from {first:.4f} to {last:.4f}")
     if nll >= unigram:
-        found.append(f"{name}: the validation loss {nll:.4f} is not below {unigram:.4f}, that of frequencies alone")
-    return found
+        sentences.append(f"{name}: the validation loss {nll:.4f} is not below {unigram:.4f}, that of frequencies alone")
+    return sentences

@@ -42,7 +42,7 @@ def chosen(profile: str, experiment: str, figure: str, variants: Sequence[str] =
         experiment: ``<paper>/<task>``.
         figure: what errors call it ("Figure 6").
         variants: those that the figure is about; none named: all.
-        needs: what of ``heads`` in the metrics must be there: "measures", "alphas".
+        needs: an artifact that every run must have: "measures", "alphas".
 
     Raises:
         DataError: none of the variants is stored, or a run lacks what is needed.
@@ -65,10 +65,10 @@ def chosen(profile: str, experiment: str, figure: str, variants: Sequence[str] =
     return shown
 
 
-def by_place(told: dict[str, Any]) -> Modules:
-    """What is told of "encoder 1", "cross 2", … by kind and layer."""
-    places = ((*place.rsplit(" ", 1), value) for place, value in told.items())
-    return {(kind, int(layer)): value for kind, layer, value in places}
+def by_module(values: dict[str, Any]) -> Modules:
+    """Values by attention module ("encoder 1", "cross 2") as values by kind and layer."""
+    modules = ((*name.rsplit(" ", 1), value) for name, value in values.items())
+    return {(kind, int(layer)): value for kind, layer, value in modules}
 
 
 def kinds_of(modules: Iterable[tuple[str, int]]) -> list[str]:
@@ -79,8 +79,8 @@ def kinds_of(modules: Iterable[tuple[str, int]]) -> list[str]:
 
 def labels_of(experiment: str, variants: Iterable[str]) -> dict[str, str]:
     """What the paper calls each variant; the profile's own go by their names."""
-    known = task_of(experiment).variants
-    return {variant: known[variant].label if variant in known else variant for variant in variants}
+    task = task_of(experiment)
+    return {variant: task.label(variant) for variant in variants}
 
 
 def title(what: str, groups: Groups, first: bool = False) -> str:

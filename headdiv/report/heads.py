@@ -13,7 +13,7 @@ from headdiv.core.errors import DataError
 from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.results import Record, RunResult
 from headdiv.report.formats import as_printed
-from headdiv.report.groups import KINDS, Groups, by_place, kinds_of, labels_of, title
+from headdiv.report.groups import KINDS, Groups, by_module, kinds_of, labels_of, title
 from headdiv.report.headtohead import measures_by_module
 from headdiv.report.plotting import (
     BLUE,
@@ -37,7 +37,7 @@ Module = tuple[str, int]  # kind of attention; layer, counted from 1
 
 def measure_by_module(run: RunResult, measure: str) -> dict[Module, np.ndarray]:
     """A measure of every attention module: (H,) by head, or (H, H) by pair of heads."""
-    return {at: np.array(values[measure]) for at, values in by_place(run.heads.measures).items()}
+    return {at: np.array(values[measure]) for at, values in by_module(run.heads.measures).items()}
 
 
 def _layers(modules: Iterable[Module], kind: str) -> list[int]:
@@ -124,7 +124,7 @@ def draw_alphas(profile: str, figure: FigureEntry) -> Figure:
     """
     groups = runs_of_figure(profile, figure, "alphas")
     ((variant, runs),) = groups.items()
-    found = by_place(runs[0].heads.artifact("alphas"))
+    found = by_module(runs[0].heads.artifact("alphas"))
     modules = {at: Alphas.model_validate(values) for at, values in found.items()}
     changes = {at: np.array(module.alphas) - np.eye(len(module.alphas)) for at, module in modules.items()}
     kinds, columns = kinds_of(modules), max(layer for _, layer in modules)
@@ -286,7 +286,7 @@ def draw_separation(profile: str, figure: FigureEntry) -> Figure:
     groups = runs_of_figure(profile, figure, "measures")
     labels, modules = (
         labels_of(figure.experiment, groups),
-        list(by_place(next(iter(groups.values()))[0].heads.measures)),
+        list(by_module(next(iter(groups.values()))[0].heads.measures)),
     )
     for variant, runs in groups.items():
         for at, pairs in measure_by_module(runs[0], "cosine").items():

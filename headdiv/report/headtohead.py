@@ -16,11 +16,11 @@ from headdiv.analysis.statistics import LEVEL, interval, paired_bootstrap
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
 from headdiv.experiments.papers import task_of
-from headdiv.experiments.results import RunResult, metrics_path
+from headdiv.experiments.results import RunResult, SearchCost, metrics_path
 from headdiv.report.formats import NONE, as_printed, enough, plural, signed
 from headdiv.report.groups import Groups, chosen, labels_of
-from headdiv.report.reading import TableData
 from headdiv.report.scale import scale
+from headdiv.report.table_data import TableData
 from headdiv.tasks import TASKS
 
 PAPER, BASE, SCORE = "headtohead", "baseline", "bleu"
@@ -40,7 +40,7 @@ def _module_mean(measure: str, module: dict[str, Any]) -> float:
 
 def measures_by_module(run: RunResult, measure: str) -> list[float]:
     """A measure of `headdiv.analysis.similarity` of every attention module of a run, in the order of a forward pass."""
-    return [_module_mean(measure, module) for module in run["heads"].get("measures", {}).values()]
+    return [_module_mean(measure, module) for module in run.heads.measures.values()]
 
 
 def mean_measure(run: RunResult, measure: str) -> float:
@@ -51,14 +51,14 @@ def mean_measure(run: RunResult, measure: str) -> float:
 
 def sentences_per_second(run: RunResult) -> float:
     """Of the search of the test set; NaN where its time was not kept."""
-    return run["cost"].get("search", {}).get("sentences_per_second", math.nan)
+    return run.cost.search.sentences_per_second if run.cost.search else math.nan
 
 
 COSTS: dict[str, Callable[[RunResult], float]] = {
-    "parameters": lambda run: run["parameters"],
-    "training_seconds": lambda run: run["cost"]["training_seconds"],
+    "parameters": lambda run: run.parameters,
+    "training_seconds": lambda run: run.cost.training_seconds,
     "sentences_per_second": sentences_per_second,
-    "peak_memory_mib": lambda run: run["cost"]["peak_memory_mib"],
+    "peak_memory_mib": lambda run: run.cost.peak_memory_mib,
 }
 
 
@@ -83,7 +83,7 @@ MEASURES = {
 # ---- against the baseline
 
 
-@dataclass(frozen=True)
+@dataclass
 class Comparison:
     """Every variant against the baseline of the same seed, on the same test set."""
 
@@ -104,48 +104,48 @@ def compare(profile: str, experiment: str, groups: Groups) -> Comparison:
         groups: its runs by variant.
 
     Raises:
-        DataError: outputs do not have the BLEU that their metrics tell, or the corpus cannot be had.
+        DataError: outputs do not have the BLEU of their metrics, or the corpus cannot be had.
     """
-    base = {run["seed"]: run for run in groups.get(BASE, [])}
-    told = Comparison()
-    signature = None
-    for seed, baseline in base.items():
-        others = {v: run for v, runs in groups.items() for run in runs if v != BASE and run["seed"] == seed}
-        for variant, run in others.items():
-            told.differences.setdefault(variant, []).append(_score(run) - _score(baseline))
-        outputs = {run["variant"]: _outputs(profile, experiment, run) for run in (baseline, *others.values())}
-        told.lacking.extend(f"{variant} (seed {seed})" for variant, lines in outputs.items() if lines is None)
-        systems = {variant: lines for variant, lines in outputs.items() if lines is not None and variant != BASE}
-        if outputs[BASE] is None or not systems:
+    result = Comparison()
+    for baseline in groups.get(BASE, []):
+        seed = baseline.seed
+        runs = {variant: run for variant, found in groups.items() for run in found if run.seed == seed}
+        for variant, run in runs.items():
+            if variant != BASE:
+                result.differences.setdefault(variant, []).append(_score(run) - _score(baseline))
+        stored = {variant: _outputs(profile, experiment, run) for variant, run in runs.items()}
+        result.lacking.extend(f"{variant} (seed {seed})" for variant, lines in stored.items() if lines is None)
+        systems = {variant: lines for variant, lines in stored.items() if lines is not None}
+        if BASE not in systems or len(systems) == 1:
             continue
-        found = paired_bootstrap(outputs[BASE], systems, *_references(baseline))
+        found = paired_bootstrap(systems.pop(BASE), systems, *_references(baseline))
         for variant, score in {BASE: found.baseline, **found.scores}.items():
-            _must_agree(profile, experiment, baseline if variant == BASE else others[variant], score)
+            _must_agree(profile, experiment, runs[variant], score)
         for variant, p in found.p_values.items():
-            told.p_values.setdefault(variant, []).append(p)
-        signature = found.signature
-    return Comparison(told.differences, told.p_values, signature, told.lacking)
+            result.p_values.setdefault(variant, []).append(p)
+        result.signature = found.signature
+    return result
 
 
 def _score(run: RunResult) -> float:
-    return run["scores"][SCORE]["value"]
+    return run.scores[SCORE].value
 
 
 def _outputs(profile: str, experiment: str, run: RunResult) -> list[str] | None:
-    path = metrics_path(profile, experiment, run["variant"], run["seed"]).with_name("outputs.json")
-    return read_json(path) if path.is_file() else None
+    path = metrics_path(profile, experiment, run.variant, run.seed).with_name("outputs.json")
+    return (read_json(path) or None) if path.is_file() else None
 
 
 def _references(run: RunResult) -> tuple[list[str], bool]:
     """The test set's targets as text, and whether case is folded before they are compared."""
-    task = TASKS[run["kind"]]
-    data = task.Data(**run["config"]["data"])
+    task = TASKS[run.kind]
+    data = task.Data(**run.config.data)
     return [target for _, target in task.load(data).test.text], data.lowercase
 
 
 def _must_agree(profile: str, experiment: str, run: RunResult, found: float) -> None:
     if abs(found - _score(run)) > 1e-6:
-        path = metrics_path(profile, experiment, run["variant"], run["seed"])
+        path = metrics_path(profile, experiment, run.variant, run.seed)
         raise DataError(
             f"{path.with_name('outputs.json')}: BLEU {found:.4f} against the corpus's test set, expected the "
             f"{_score(run):.4f} of {path.name}; outputs, metrics or corpus are not of one run"
@@ -173,18 +173,18 @@ def comparison_table(profile: str, experiment: str) -> pd.DataFrame:
 
 
 def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFrame:
-    """`comparison_table` of these runs by variant, with what came of comparing them."""
+    """`comparison_table` of these runs by variant, with their comparison."""
     labels = labels_of(experiment, groups)
-    base = groups[BASE][0]["parameters"] if BASE in groups else math.nan
+    base = groups[BASE][0].parameters if BASE in groups else math.nan
     rows = []
     for variant, runs in groups.items():
         p = compared.p_values.get(variant, [])
         row: dict[str, Any] = {"variant": variant, "label": labels[variant], "seeds": len(runs)}
-        row |= {"epochs": len(runs[0]["curve"])} | _ends(SCORE, [_score(run) for run in runs])
+        row |= {"epochs": runs[0].epochs} | _ends(SCORE, [_score(run) for run in runs])
         row |= _ends(f"{SCORE}_difference", compared.differences.get(variant, []))
         row |= {"p_lowest": min(p, default=math.nan), "p_highest": max(p, default=math.nan)}
         row |= {"p_below_5_percent": sum(value < ALPHA for value in p), "p_seeds": len(p)}
-        row |= {"parameters": runs[0]["parameters"], "parameters_of_base": 100 * runs[0]["parameters"] / base}
+        row |= {"parameters": runs[0].parameters, "parameters_of_base": 100 * runs[0].parameters / base}
         for name, cost in list(COSTS.items())[1:]:
             row |= _ends(name, [cost(run) for run in runs])
         for name in MEASURES:
@@ -212,15 +212,15 @@ def pareto_front(costs: Sequence[float], scores: Sequence[float]) -> list[bool]:
 # ---- the table for people
 
 
-def comparison_reading(profile: str, experiment: str) -> TableData:
+def comparison_data(profile: str, experiment: str) -> TableData:
     """The same for people: scores, costs, heads, each a table, and how every number came about."""
     task, groups = task_of(experiment), chosen(profile, experiment, experiment)
     compared, runs = compare(profile, experiment, groups), [run for group in groups.values() for run in group]
     table = table_of(experiment, groups, compared)
-    signatures = {"BLEU": runs[0]["scores"][SCORE]["signature"]}
+    signatures = {"BLEU": runs[0].scores[SCORE].signature}
     if compared.signature:
         signatures["p"] = f"paired bootstrap against the baseline of the same seed, {compared.signature}"
-    searches = [search for run in runs if (search := run["cost"].get("search"))]
+    searches = [run.cost.search for run in runs if run.cost.search]
     if searches:
         how = {_search(search) for search in searches}
         signatures["sentences/s"] = f"one pass over the test set, by the wall clock: {'; '.join(sorted(how))}"
@@ -230,11 +230,9 @@ def comparison_reading(profile: str, experiment: str) -> TableData:
     return TableData(task.table, task.title, scale(runs, profile), table, shown, captions, signatures, notes)
 
 
-def _search(told: dict[str, Any]) -> str:
-    how = "greedy" if told["beam"] == 1 else f"beam {told['beam']}"
-    return (
-        f"{how}, {told['batch_sentences']} sentences at a time, {told['device']}, {plural(told['threads'], 'thread')}"
-    )
+def _search(cost: SearchCost) -> str:
+    how = "greedy" if cost.beam == 1 else f"beam {cost.beam}"
+    return f"{how}, {cost.batch_sentences} sentences at a time, {cost.device}, {plural(cost.threads, 'thread')}"
 
 
 def _with_interval(table: pd.DataFrame, name: str, digits: int, printed: NumberFormat = as_printed) -> list[str]:

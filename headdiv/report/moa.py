@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from headdiv.core.errors import DataError
 from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.results import Record, RunResult
-from headdiv.report.groups import KINDS, by_place, chosen, kinds_of, labels_of, title
+from headdiv.report.groups import KINDS, by_module, chosen, kinds_of, labels_of, title
 from headdiv.report.plotting import BLUE, MEDIUM, SMALL, add_colour_bar, add_title, new_figure, runs_of_figure
 
 EXPERTS = 3  # of a module whose words are drawn
@@ -170,7 +170,7 @@ def draw_words(profile: str, figure: FigureEntry) -> Figure:
         DataError: none of the variants is stored, or one of results without statistics of the routers.
     """
     variant, runs = next(iter(runs_of_figure(profile, figure, "router").items()))
-    modules = by_place(routers_of(runs[0]))
+    modules = by_module(routers_of(runs[0]))
     kinds, layers = kinds_of(modules), sorted({layer for _, layer in modules})
     cells = [(kind, layer) for layer in layers for kind in kinds]
     columns = len(kinds) if len(kinds) > 1 else min(COLUMNS, len(layers))

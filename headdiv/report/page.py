@@ -24,12 +24,12 @@ from headdiv.experiments.claims.files import papers_with_claims
 from headdiv.experiments.papers import data_table_of, load_paper
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import with_results
-from headdiv.report.findings import findings
 from headdiv.report.formats import NONE, plural
 from headdiv.report.ledger import run_pages, shown
+from headdiv.report.outcomes import outcomes
 from headdiv.report.provenance_pages import Grid, RunPage, grid_of
-from headdiv.report.reading import TableData
-from headdiv.report.tables import reading
+from headdiv.report.table_data import TableData
+from headdiv.report.tables import table_data
 
 SITE = Path(__file__).with_name("site")
 ASSETS = ("headdiv.css", "headdiv.js")  # copied as they are; a folder with the first is a report
@@ -77,7 +77,7 @@ class _Site:
         self.profile, self.runs = profile, Runs(profile)
         self.pages = {name: [RunPage(profile, run) for run in runs] for name, runs in with_results(profile).items()}
         self.every_page = [page for pages in self.pages.values() for page in pages]
-        self.findings = {finding.experiment: finding for finding in findings(profile)}
+        self.outcomes = {outcome.experiment: outcome for outcome in outcomes(profile)}
         self.lacking = [name for name in self.runs.experiments() if name not in self.pages]
         self.ledger = claims.ledger()
         self.verdicts = claims.summary(self.ledger)
@@ -102,7 +102,7 @@ class _Site:
             "title": self.runs.profile.title,
             "commit": commit(),
             "papers": self.papers,
-            "toy": any(finding.toy for finding in self.findings.values()),
+            "toy": any(outcome.toy for outcome in self.outcomes.values()),
             "verdicts": claims.VERDICTS,
             "run_pages": run_pages,
             "shown": shown,
@@ -152,8 +152,8 @@ class _Site:
 
     def _overview(self) -> dict[str, Any]:
         return {
-            "findings": list(self.findings.values()),
-            "grid": self._grid_of_findings(),
+            "outcomes": list(self.outcomes.values()),
+            "grid": self._grid_of_outcomes(),
             "counts": self.verdicts,
             "total": claims.verdict_counts(self.ledger),
             "settings": sum(row.kind == "setting" for row in self.ledger),
@@ -178,7 +178,7 @@ class _Site:
 
     def _section(self, table: str, experiment: str) -> dict[str, Any]:
         """A table; with an experiment's results also its outcome, figures and runs."""
-        data, pages = reading(self.profile, table), self.pages[experiment]
+        data, pages = table_data(self.profile, table), self.pages[experiment]
         of_results, links = data_table_of(table) is None, []
         if of_results:
             for variant in data.numbers["variant"]:
@@ -191,31 +191,31 @@ class _Site:
                 grid_of(f"{data.number}: {caption}", frame, links)
                 for caption, frame in zip(_captions(data), data.tables, strict=True)
             ],
-            "finding": self.findings[experiment] if of_results else None,
+            "outcome": self.outcomes[experiment] if of_results else None,
             "figures": figures,
             "runs": pages,
         }
 
-    def _grid_of_findings(self) -> Grid:
+    def _grid_of_outcomes(self) -> Grid:
         columns = ["Experiment", "Score", "Baseline", "Best variant", "Its score", "Difference", "In the paper",
                    "Better than the baseline", "Seeds", "Text"]  # fmt: skip
         rows, links = [], []
-        for finding in self.findings.values():
-            unit = f" ({finding.unit})" if finding.unit else ""
+        for outcome in self.outcomes.values():
+            unit = f" ({outcome.unit})" if outcome.unit else ""
             rows.append([
-                finding.experiment,
-                f"{finding.measure}{unit}{', less is better' if finding.lower else ''}",
-                finding.shown(finding.baseline),
-                finding.best.label if finding.best else NONE,
-                finding.shown(finding.best),
-                finding.signed(finding.difference),
-                finding.signed(finding.papers_difference),
-                f"{finding.better} of {len(finding.variants)}" if finding.baseline and finding.best else NONE,
-                str(len(finding.shared or finding.seeds)),
-                self.pages[finding.experiment][0].run.data_name,
+                outcome.experiment,
+                f"{outcome.measure}{unit}{', less is better' if outcome.lower else ''}",
+                outcome.shown(outcome.baseline),
+                outcome.best.label if outcome.best else NONE,
+                outcome.shown(outcome.best),
+                outcome.signed(outcome.difference),
+                outcome.signed(outcome.papers_difference),
+                f"{outcome.better} of {len(outcome.variants)}" if outcome.baseline and outcome.best else NONE,
+                str(len(outcome.shared or outcome.seeds)),
+                self.pages[outcome.experiment][0].run.data_name,
             ])  # fmt: skip
-            paper = finding.experiment.partition("/")[0]
-            links.append([(finding.table, f"{paper}.html#{slug(finding.experiment)}")])
+            paper = outcome.experiment.partition("/")[0]
+            links.append([(outcome.table, f"{paper}.html#{slug(outcome.experiment)}")])
         return Grid("The best variant of every experiment and its baseline", columns, rows, links)
 
     def _grid_of_runs(self) -> Grid:

@@ -14,7 +14,7 @@ from headdiv.experiments.papers import task_of
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import Metrics, score_table
 from headdiv.report.formats import significant
-from headdiv.report.tables import as_markdown, experiment_behind, parameter_table
+from headdiv.report.tables import as_markdown, experiment_of_table, parameter_table
 from headdiv.tasks.base import Run
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def show_table(profile: str, table: str) -> Markdown:
         ConfigError: there is no such profile or table.
         DataError: no stored results.
     """
-    lacking = _lacking(profile, experiment_behind(table))
+    lacking = _lacking(profile, experiment_of_table(table))
     return Markdown(as_markdown(profile, table).split("\n", 2)[2]) if lacking is None else lacking
 
 

@@ -10,8 +10,8 @@ from headdiv.core import paths
 from headdiv.experiments.papers import DataTable
 from headdiv.experiments.results import RunResult, stored
 from headdiv.report.formats import as_printed, plural
-from headdiv.report.reading import TableData
 from headdiv.report.scale import toy
+from headdiv.report.table_data import TableData
 
 TOTAL = "Total"
 
@@ -24,34 +24,33 @@ def sources_table(profile: str, experiment: str, table: DataTable) -> pd.DataFra
     ``<name>_paper`` of each of the paper's columns. A text without a mixture is the source "all".
     """
     runs = stored(profile, experiment)
-    mixture = runs[0]["config"]["data"]["mixture"] or {"all": 1.0}
-    drawn = pd.DataFrame([run["data"]["stream"]["tokens"] for run in runs])
+    mixture = runs[0].config.data["mixture"] or {"all": 1.0}
+    drawn = pd.DataFrame([run.data.stream.tokens for run in runs])
     rows = []
-    for name in [*table.rows, *(name for name in mixture if name not in table.rows)]:
-        row: dict[str, Any] = {"source": name, "weight": None, "tokens": None, "tokens_sd": None, "share": None}
-        row["passes"] = None
+    for name in dict.fromkeys([*table.rows, *mixture]):
+        row: dict[str, Any] = dict.fromkeys(("source", "weight", "tokens", "tokens_sd", "share", "passes"))
+        row["source"] = name
         if name in mixture:
             row["weight"] = 100 * mixture[name] / sum(mixture.values())
-            row["tokens"] = drawn[name].mean()
-            row["tokens_sd"] = drawn[name].std()
+            row |= {"tokens": drawn[name].mean(), "tokens_sd": drawn[name].std()}
             row["share"] = 100 * row["tokens"] / drawn.mean().sum()
-            row["passes"] = max(run["data"]["stream"]["passes"][name] for run in runs)
+            row["passes"] = max(run.data.stream.passes[name] for run in runs)
         rows.append(row | {f"{column}_paper": table.rows.get(name, {}).get(column) for column in table.columns})
     numbers = pd.DataFrame(rows)
     return numbers.astype({name: float for name in numbers.columns if name != "source"})
 
 
-def sources_reading(profile: str, experiment: str, table: DataTable) -> TableData:
+def sources_data(profile: str, experiment: str, table: DataTable) -> TableData:
     """`sources_table` for reading, with the sums; one sentence where the runs' text has no sources."""
     runs = stored(profile, experiment)
     numbers = sources_table(profile, experiment, table)
-    if runs[0]["config"]["data"]["mixture"] is None:
+    if runs[0].config.data["mixture"] is None:
         said = f"{_begin(runs, profile)} is read as one stream: without data.mixture there are no sources to compare."
         return TableData(table.table, table.title, said, numbers)
     total = {"source": TOTAL, "tokens_sd": None, "passes": None}
     sums = {name: numbers[name].sum() for name in numbers.columns if name not in total}
     shown = pd.DataFrame([_cells(row, table) for row in [*numbers.to_dict("records"), total | sums]])
-    epochs, size = len(runs[0]["curve"]), runs[0]["config"]["data"]["epoch_tokens"]
+    epochs, size = runs[0].epochs, runs[0].config.data["epoch_tokens"]
     said = (
         f"{_begin(runs, profile)}, {plural(epochs, 'epoch')} of {size:,} tokens, "
         f"{'one run' if len(runs) == 1 else f'mean over {len(runs)} runs'}. "
@@ -61,7 +60,7 @@ def sources_reading(profile: str, experiment: str, table: DataTable) -> TableDat
 
 
 def _begin(runs: list[RunResult], profile: str) -> str:
-    return f"Profile {paths.profile_file(profile).stem}: {runs[0]['config']['data']['name']}"
+    return f"Profile {paths.profile_file(profile).stem}: {runs[0].data_name}"
 
 
 def _cells(row: dict[str, Any], table: DataTable) -> dict[str, str]:

@@ -19,13 +19,13 @@ from headdiv.experiments.parameters import audit
 from headdiv.experiments.results import RunResult
 from headdiv.report.formats import as_printed, enough, significant
 from headdiv.report.groups import Groups, by_variant
-from headdiv.report.headtohead import PAPER, comparison_reading
-from headdiv.report.reading import TableData
+from headdiv.report.headtohead import PAPER, comparison_data
 from headdiv.report.scale import scale
-from headdiv.report.sources import sources_reading
+from headdiv.report.sources import sources_data
+from headdiv.report.table_data import TableData
 
 
-def experiment_behind(table: str) -> str:
+def experiment_of_table(table: str) -> str:
     """The experiment whose runs a table needs.
 
     Raises:
@@ -38,7 +38,7 @@ def experiment_behind(table: str) -> str:
     return f"{table.partition('/')[0]}/{about.task}"
 
 
-def reading(profile: str, table: str) -> TableData:
+def table_data(profile: str, table: str) -> TableData:
     """A table for people and for programs: of a comparison, of an experiment's results or of its data.
 
     Raises:
@@ -46,23 +46,23 @@ def reading(profile: str, table: str) -> TableData:
         DataError: no stored results, or results that contradict each other.
     """
     if table.startswith(f"{PAPER}/"):
-        return comparison_reading(profile, table)
+        return comparison_data(profile, table)
     about = data_table_of(table)
     if about is None:
-        return results_reading(profile, table)
-    return sources_reading(profile, experiment_behind(table), about)
+        return results_data(profile, table)
+    return sources_data(profile, experiment_of_table(table), about)
 
 
 def as_markdown(profile: str, table: str) -> str:
     """A table for reading, with its scale above it, signatures and notes below."""
-    return reading(profile, table).markdown()
+    return table_data(profile, table).markdown()
 
 
 def write_tables(profile: str, table: str, csv: Path, markdown: Path) -> None:
     """The table for programs and for people."""
-    told = reading(profile, table)
-    write_text(csv, told.numbers.to_csv(index=False))
-    write_text(markdown, told.markdown())
+    data = table_data(profile, table)
+    write_text(csv, data.numbers.to_csv(index=False))
+    write_text(markdown, data.markdown())
 
 
 # ---- results by variant
@@ -84,48 +84,49 @@ def results_table(profile: str, experiment: str) -> pd.DataFrame:
 
 def _table(task: PaperTask, groups: Groups) -> pd.DataFrame:
     more = list(_more(task, groups))
-    base = groups.get("baseline", [{}])[0].get("parameters")
+    base = groups["baseline"][0].parameters if "baseline" in groups else math.nan
     return pd.DataFrame([_row(task, more, variant, runs, base) for variant, runs in groups.items()])
 
 
 def _more(task: PaperTask, groups: Groups) -> dict[str, str]:
     """Scores that the paper's table lacks, with their units."""
-    scores = next(iter(groups.values()))[0]["scores"]
-    return {name: score["unit"] for name, score in scores.items() if name not in task.columns}
+    scores = next(iter(groups.values()))[0].scores
+    return {name: score.unit for name, score in scores.items() if name not in task.columns}
 
 
-def _row(task: PaperTask, more: list[str], variant: str, group: list[RunResult], base: int | None) -> dict[str, Any]:
-    known = task.variants.get(variant)
+def _row(task: PaperTask, more: list[str], variant: str, runs: list[RunResult], base: float) -> dict[str, Any]:
+    first, reported = runs[0], task.numbers().get(variant, {})
     row: dict[str, Any] = {
         "variant": variant,
-        "label": known.label if known else variant,
-        "seeds": len(group),
-        "epochs": len(group[0]["curve"]),
-        "training_examples": group[0]["data"]["train"].get("examples", math.nan),
-        "epoch_tokens": group[0]["config"]["data"].get("epoch_tokens", math.nan),
+        "label": task.label(variant),
+        "seeds": len(runs),
+        "epochs": first.epochs,
+        "training_examples": math.nan if first.data.train.examples is None else first.data.train.examples,
+        "epoch_tokens": first.config.data.get("epoch_tokens", math.nan),
     }
     for name in [*task.columns, *more]:
-        values = [_value(metrics, name, base) for metrics in group]
+        values = [_value(run, name, base) for run in runs]
         row[name] = mean(values)
         row[f"{name}_sd"] = stdev(values) if len(values) > 1 and not math.isnan(row[name]) else math.nan
         if name in task.columns:
-            row[f"{name}_paper"] = known.reported.get(name, math.nan) if known else math.nan
-    row["tokens_per_second"] = mean(m["cost"]["target_tokens_per_second"] for m in group)
-    row["training_seconds"] = mean(m["cost"]["training_seconds"] for m in group)
+            row[f"{name}_paper"] = reported.get(name, math.nan)
+    row["tokens_per_second"] = mean(run.cost.target_tokens_per_second for run in runs)
+    row["training_seconds"] = mean(run.cost.training_seconds for run in runs)
     return row
 
 
-def _value(metrics: RunResult, name: str, base: int | None) -> float:
+def _value(run: RunResult, name: str, base: float) -> float:
     if name == "parameters":
-        return metrics["parameters"]
+        return run.parameters
     if name == "parameters_of_base":
-        return math.nan if base is None else 100 * metrics["parameters"] / base
+        return 100 * run.parameters / base
     if name == "training_hours":
-        return metrics["cost"]["training_seconds"] / 3600
-    return metrics["scores"].get(name, {"value": math.nan})["value"]
+        return run.cost.training_seconds / 3600
+    value = run.value(name)
+    return math.nan if value is None else value
 
 
-def results_reading(profile: str, experiment: str) -> TableData:
+def results_data(profile: str, experiment: str) -> TableData:
     """The results of an experiment: the paper's columns with ours beside them, then what else was measured."""
     task, groups = task_of(experiment), by_variant(profile, experiment)
     table, runs = _table(task, groups), [run for group in groups.values() for run in group]
@@ -135,7 +136,7 @@ def results_reading(profile: str, experiment: str) -> TableData:
         scale(runs, profile),
         table,
         [_beside_paper(task, table), _ours_alone(table, _more(task, groups))],
-        signatures={name: score["signature"] for name, score in runs[0]["scores"].items()},
+        signatures={name: score.signature for name, score in runs[0].scores.items()},
         notes=[*task.notes, *_unmeasured(task, table)],
     )
 

@@ -19,7 +19,7 @@ from headdiv.data.corpora.seq2seq import load_translation
 from headdiv.experiments import results as store
 from headdiv.experiments.evaluation import evaluate
 from headdiv.experiments.profiles import Runs
-from headdiv.experiments.results import metrics_path
+from headdiv.experiments.results import RunResult, metrics_path, read_result
 from headdiv.experiments.running import load_run
 from headdiv.report import figures, tables
 from headdiv.report.headtohead import MEASURES, comparison_table, measures_by_module, pareto_front
@@ -106,7 +106,7 @@ def test_measures_agree_with_those_of_a_run(finished):
     run = load_run(config)
     seen = observed_heads(TASKS["translation"], run.model, run.corpus, "valid", config, "cpu")
     whole = [averages(measured) for _, measured in compare_heads(seen)]
-    stored = read_json(metrics_path("tiny", EXPERIMENT, "direct-8", 1))
+    stored = read_result(metrics_path("tiny", EXPERIMENT, "direct-8", 1))
     assert {*MEASURES} <= {*BY_HEAD, *BY_PAIR, "effective_rank"}
     for name in MEASURES:
         assert measures_by_module(stored, name) == pytest.approx([each[name] for each in whole], abs=1e-5)
@@ -114,11 +114,11 @@ def test_measures_agree_with_those_of_a_run(finished):
 
 def test_a_measure_that_is_not_there_is_no_number():
     run = told("baseline", 1, 3.0)
-    for place in run["heads"]["measures"].values():
-        del place["cka"]
-    assert all(map(math.isnan, measures_by_module(run, "cka")))
-    one = {"heads": {"measures": {"encoder 1": module(0.1, heads=1)}}}
-    assert math.isnan(measures_by_module(one, "cosine")[0])
+    for measured in run["heads"]["measures"].values():
+        del measured["cka"]
+    assert all(map(math.isnan, measures_by_module(RunResult.parse(run), "cka")))
+    run["heads"]["measures"] = {"encoder 1": module(0.1, heads=1)}
+    assert math.isnan(measures_by_module(RunResult.parse(run), "cosine")[0])
 
 
 def slow_front(costs, scores):

@@ -216,7 +216,7 @@ def test_bold_and_code_become_html_and_nothing_else_does():
 
 
 def test_tables_of_the_report_have_the_numbers_of_the_stored_ones(written):
-    shown = tables.reading("p", EXPERIMENT).tables[0]
+    shown = tables.table_data("p", EXPERIMENT).tables[0]
     table = written["deacon.html"].tables[0]
     assert [cell.strip() for cell in table[0]] == list(shown.columns)
     assert [row[1:] for row in table[1:]] == shown.iloc[:, 1:].to_numpy().tolist()

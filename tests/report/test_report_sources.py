@@ -52,7 +52,7 @@ def test_the_papers_table_2_as_it_is_printed():
 
 def test_shares_drawn_stand_beside_the_papers():
     record()
-    table = tables.reading("p", "deacon/sources").numbers.set_index("source")
+    table = tables.table_data("p", "deacon/sources").numbers.set_index("source")
     assert list(table.index) == NAMES
     assert list(table["weight"]) == [67.0, 15.0, 4.5, 4.5, 4.5, 2.5, 2.0]
     assert list(table["tokens"]) == [6700, 1500, 450, 450, 450, 250, 200]
@@ -64,7 +64,7 @@ def test_shares_drawn_stand_beside_the_papers():
 
 def test_weights_are_made_percentages_and_missing_sources_stay_empty():
     record(mixture={"C4": 1, "GitHub": 3})
-    table = tables.reading("p", "deacon/sources").numbers.set_index("source")
+    table = tables.table_data("p", "deacon/sources").numbers.set_index("source")
     assert list(table.index) == NAMES
     assert table["weight"].dropna().to_dict() == {"C4": 25, "GitHub": 75}
     assert math.isnan(table.loc["Books", "tokens"])
@@ -74,7 +74,7 @@ def test_weights_are_made_percentages_and_missing_sources_stay_empty():
 def test_runs_of_several_seeds_are_meant():
     record("baseline", 1)
     record("direct-8", 2, C4=1540)
-    table = tables.reading("p", "deacon/sources").numbers.set_index("source")
+    table = tables.table_data("p", "deacon/sources").numbers.set_index("source")
     assert table.loc["C4", "tokens"] == 1520
     assert table.loc["C4", "tokens_sd"] == pytest.approx(math.sqrt(800))
     assert table.loc["C4", "share"] == pytest.approx(100 * 1520 / 10020)
@@ -116,7 +116,7 @@ def test_plain_text_has_no_sources_and_says_so():
         "# Table 2: Composition of the training text (SlimPajama)\n\nProfile p: wikitext2 is read as one stream: "
         "without data.mixture there are no sources to compare.\n"
     )
-    table = tables.reading("p", "deacon/sources").numbers.set_index("source")
+    table = tables.table_data("p", "deacon/sources").numbers.set_index("source")
     assert list(table.index) == [*NAMES, "all"]
     assert (table.loc["all", "tokens"], table.loc["all", "share"], table.loc["all", "passes"]) == (123, 100, 4)
     assert table.loc[NAMES, "tokens"].isna().all()

@@ -124,11 +124,11 @@ def test_without_a_baseline_there_is_no_share_of_it(project):
     store.record(metrics("direct-8", 1), "p")
     table = tables.results_table("p", EXPERIMENT)
     assert table["parameters_of_base"].isna().all()
-    assert tables.reading("p", EXPERIMENT).tables[0]["Parameters of base (%)"].tolist() == ["–"]
+    assert tables.table_data("p", EXPERIMENT).tables[0]["Parameters of base (%)"].tolist() == ["–"]
 
 
 def test_the_table_for_reading_is_rounded_as_the_paper_rounds(recorded):
-    shown = tables.reading("p", EXPERIMENT).tables[0].set_index("Architecture")
+    shown = tables.table_data("p", EXPERIMENT).tables[0].set_index("Architecture")
     row = shown.loc["Direct-8"]
     assert row["Parameters"] == "1,100"
     assert row["Parameters, paper"] == "5,373,616"
@@ -141,7 +141,7 @@ def test_the_table_for_reading_is_rounded_as_the_paper_rounds(recorded):
 
 
 def test_what_the_paper_does_not_report_is_a_table_of_its_own(recorded):
-    shown = tables.reading("p", EXPERIMENT).tables[1].set_index("Architecture")
+    shown = tables.table_data("p", EXPERIMENT).tables[1].set_index("Architecture")
     assert list(shown) == [
         "validation_nll (nats/token)",
         "unigram_nll (nats/token)",
@@ -153,7 +153,7 @@ def test_what_the_paper_does_not_report_is_a_table_of_its_own(recorded):
 
 
 def test_a_toys_training_time_is_not_rounded_to_nothing(recorded):
-    row = tables.reading("p", "deacon/lm").tables[0].iloc[0]
+    row = tables.table_data("p", "deacon/lm").tables[0].iloc[0]
     assert row["Training time (days)"] == "0.00012"
     assert row["Training time, paper"] == "8.5"
     assert row["Inference time (ms)"] == "0.31"
@@ -196,7 +196,7 @@ def test_markdown_of_a_real_run_does_not_speak_of_toys(project):
 def test_the_table_for_programs_comes_back(recorded, tmp_path, table):
     csv, markdown = tmp_path / "t" / "a.csv", tmp_path / "t" / "a.md"
     tables.write_tables("p", table, csv, markdown)
-    pd.testing.assert_frame_equal(pd.read_csv(csv), tables.reading("p", table).numbers)
+    pd.testing.assert_frame_equal(pd.read_csv(csv), tables.table_data("p", table).numbers)
     assert markdown.read_text() == tables.as_markdown("p", table)
 
 
@@ -222,7 +222,7 @@ def test_a_table_about_data_stands_before_the_results(recorded):
     ],
 )
 def test_a_table_that_there_is_not_is_named(recorded, table, message):
-    for call in (tables.reading, tables.as_markdown, lambda profile, table: tables.experiment_behind(table)):
+    for call in (tables.table_data, tables.as_markdown, lambda profile, table: tables.experiment_of_table(table)):
         with pytest.raises(ConfigError) as found:
             call("p", table)
         assert str(found.value) == message

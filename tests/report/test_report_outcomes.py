@@ -8,7 +8,7 @@ from reported import metrics, store_all, write_profile
 from headdiv.core.errors import DataError
 from headdiv.experiments import results as store
 from headdiv.experiments.claims import ledger as claims
-from headdiv.report.findings import findings, summary_text, verdict_counts
+from headdiv.report.outcomes import outcomes, summary_text, verdict_counts
 
 TOY = "A toy corpus: this shows that the pipeline works and reproduces nothing of the paper."
 
@@ -19,7 +19,7 @@ def profile(project):
 
 
 def of(experiment="deacon/translation"):
-    return next(finding for finding in findings("p") if finding.experiment == experiment)
+    return next(outcome for outcome in outcomes("p") if outcome.experiment == experiment)
 
 
 def record(*told):

@@ -1,9 +1,11 @@
-"""What came out of a profile's runs, in words: of each experiment the best variant against its baseline."""
+"""The outcome of a profile's runs, in words: of each experiment the best variant against its baseline."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import mean, stdev
+
+from tabulate import tabulate
 
 from headdiv.experiments.claims.ledger import ledger, verdict_counts
 from headdiv.experiments.papers import task_of
@@ -35,7 +37,7 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Outcome:
     """An experiment's outcome, by its main score.
 
     Attributes:
@@ -73,17 +75,17 @@ class Finding:
     @property
     def shared(self) -> list[int]:
         """The seeds that both the best variant and the baseline have: those that are compared."""
-        return sorted(self.best.by_seed.keys() & self.baseline.by_seed.keys()) if self.best and self.baseline else []
+        return sorted(self._differences(self.best)) if self.best else []
 
     @property
     def difference(self) -> float | None:
         """The best variant's score minus the baseline's of the same seed, mean over the seeds that both have."""
-        return self._difference(self.best) if self.best else None
+        differences = self._differences(self.best) if self.best else {}
+        return mean(differences.values()) if differences else None
 
-    def _difference(self, one: Scored) -> float | None:
+    def _differences(self, scored: Scored) -> dict[int, float]:
         base = self.baseline.by_seed if self.baseline else {}
-        pairs = [value - base[seed] for seed, value in one.by_seed.items() if seed in base]
-        return mean(pairs) if pairs else None
+        return {seed: value - base[seed] for seed, value in scored.by_seed.items() if seed in base}
 
     @property
     def papers_difference(self) -> float | None:
@@ -96,7 +98,7 @@ class Finding:
     def better(self) -> int:
         """How many variants are better than the baseline."""
         sign = -1 if self.lower else 1
-        return sum(sign * (self._difference(one) or 0.0) > 0 for one in self.variants)
+        return sum(sign * sum(self._differences(one).values()) > 0 for one in self.variants)
 
     def shown(self, scored: Scored | None) -> str:
         """A score as it is printed, with its standard deviation."""
@@ -140,41 +142,36 @@ class Finding:
         return f"{said}."
 
 
-def findings(profile: str) -> list[Finding]:
+def outcomes(profile: str) -> list[Outcome]:
     """The outcome of each experiment that has stored runs, in the profile's order.
 
     Raises:
         ConfigError: no such profile.
         DataError: nothing is stored at all, or metrics of another format.
     """
-    return [_finding(profile, experiment, runs) for experiment, runs in with_results(profile).items()]
+    return [_outcome(profile, experiment, runs) for experiment, runs in with_results(profile).items()]
 
 
-def _finding(profile: str, experiment: str, runs: list[RunResult]) -> Finding:
-    task, main = task_of(experiment), TASKS[runs[0]["kind"]].main_score
-    name = main.name
-    scored: dict[str, Scored] = {}
-    for variant in dict.fromkeys(run["variant"] for run in runs):
-        values = {run["seed"]: run["scores"][name]["value"] for run in runs if run["variant"] == variant}
-        known = task.variants.get(variant)
-        paper = known.reported.get(name) if known else None
-        scored[variant] = Scored(known.label if known else variant, values, paper)
-    column = task.columns.get(name) or main
+def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
+    task, main = task_of(experiment), TASKS[runs[0].kind].main_score
+    column = task.columns.get(main.name) or main
     lower = column.better == "lower"
-    others = sorted(
-        (one for key, one in scored.items() if key != BASELINE), key=lambda one: one.value, reverse=not lower
-    )
-    return Finding(
+    scored: dict[str, Scored] = {}
+    for variant in dict.fromkeys(run.variant for run in runs):
+        values = {run.seed: run.scores[main.name].value for run in runs if run.variant == variant}
+        scored[variant] = Scored(task.label(variant), values, task.numbers().get(variant, {}).get(main.name))
+    others = [one for variant, one in scored.items() if variant != BASELINE]
+    return Outcome(
         experiment=experiment,
         table=task.table,
         title=task.title,
         measure=column.label,
-        unit=runs[0]["scores"][name]["unit"],
+        unit=runs[0].scores[main.name].unit,
         lower=lower,
         digits=enough((one.value for one in scored.values()), column.digits),
-        variants=tuple(others),
+        variants=tuple(sorted(others, key=lambda one: one.value, reverse=not lower)),
         baseline=scored.get(BASELINE),
-        seeds=tuple(sorted({run["seed"] for run in runs})),
+        seeds=tuple(sorted({run.seed for run in runs})),
         runs=len(runs),
         scale=scale(runs, profile),
         toy=bool(toy(runs[0])),
@@ -191,20 +188,19 @@ def summary_text(profile: str) -> str:
         ConfigError: no such profile.
         DataError: nothing is stored at all, or metrics of another format.
     """
-    told = findings(profile)
-    rows = [["experiment", "score", "baseline", "best variant", "", "runs"], *map(_line, told)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    found = outcomes(profile)
+    rows = [["experiment", "score", "baseline", "best variant", "", "runs"], *map(_line, found)]
+    lines = [line.rstrip() for line in tabulate(rows, tablefmt="plain", disable_numparse=True).splitlines()]
     counts = verdict_counts(ledger())
     lines.append("the papers' claims: " + ", ".join(f"{verdict} {count}" for verdict, count in counts.items()))
-    if any(finding.toy for finding in told):
+    if any(outcome.toy for outcome in found):
         lines.append(TOY.strip("*"))
     return "\n".join(lines)
 
 
-def _line(finding: Finding) -> list[str]:
-    unit = f" ({finding.unit})" if finding.unit else ""
-    best = finding.best.label if finding.best else "nothing but the baseline"
-    score = f"{finding.shown(finding.best)} ({finding.signed(finding.difference)})" if finding.best else ""
-    runs = f"{plural(finding.runs, 'run')}, {plural(len(finding.seeds), 'seed')}"
-    return [finding.experiment, f"{finding.measure}{unit}", finding.shown(finding.baseline), best, score, runs]
+def _line(outcome: Outcome) -> list[str]:
+    unit = f" ({outcome.unit})" if outcome.unit else ""
+    best = outcome.best.label if outcome.best else "nothing but the baseline"
+    score = f"{outcome.shown(outcome.best)} ({outcome.signed(outcome.difference)})" if outcome.best else ""
+    runs = f"{plural(outcome.runs, 'run')}, {plural(len(outcome.seeds), 'seed')}"
+    return [outcome.experiment, f"{outcome.measure}{unit}", outcome.shown(outcome.baseline), best, score, runs]
