@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -20,6 +20,22 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 terminal: IO[str] | None = None  # where errors go besides stderr, once output is sent to a log
 
 EXPERIMENT = click.argument("experiment", metavar="PAPER/TASK")
+VARIANT = click.argument("variant")
+SEED = click.option("--seed", type=int, default=1, show_default=True)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+PATH = click.Path(path_type=Path)
+
+
+def print_json(value: Any) -> None:
+    """The result of a command for programs."""
+    click.echo(json.dumps(value, indent=1, ensure_ascii=False))
+
+
+def print_table(rows: Sequence[Any], headers: str | Sequence[str] = ()) -> None:
+    """The result of a command for people; "keys": the columns are named by the keys of the rows."""
+    from tabulate import tabulate
+
+    click.echo(tabulate(rows, headers, "plain", floatfmt=".4f", intfmt=",", missingval="–"))
 
 
 def profile_option(default: str = "quick") -> Callable[[Command], Command]:
@@ -32,7 +48,7 @@ def profile_option(default: str = "quick") -> Callable[[Command], Command]:
 @click.group()
 @click.version_option(__version__)
 @click.option("-v", "--verbose", is_flag=True, help="Say more about what is being done.")
-@click.option("--log", type=click.Path(path_type=Path), help="Send all output to this file; errors are said here too.")
+@click.option("--log", type=PATH, help="Send all output to this file; errors are said here too.")
 def cli(verbose: bool, log: Path | None) -> None:
     """Reproduce, compare and use methods that make the heads of multi-head attention less redundant."""
     if log:
@@ -51,7 +67,7 @@ def _send_output_to(log: Path) -> None:
 
 @cli.command()
 @click.argument("name")
-@click.option("--folder", type=click.Path(path_type=Path), help="Where to; data/raw where left out.")
+@click.option("--folder", type=PATH, help="Where to; data/raw where left out.")
 def fetch(name: str, folder: Path | None) -> None:
     """Download the public data set NAME and check its files' checksums."""
     from headdiv.core import paths
@@ -76,7 +92,7 @@ def prepare(experiment: str, profile: str) -> None:
     from headdiv.tasks import TASKS
 
     config = Runs(profile).of(experiment)[0]
-    click.echo(json.dumps(TASKS[config.kind].load(config.data).statistics, indent=1))
+    print_json(TASKS[config.kind].load(config.data).statistics)
 
 
 @cli.command()
@@ -91,26 +107,24 @@ def plan(profile: str) -> None:
 @cli.command()
 @EXPERIMENT
 @profile_option()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def params(experiment: str, profile: str, as_json: bool) -> None:
     """Count the parameters of every variant and compare them with the paper's."""
     from headdiv.experiments.parameters import audit
 
-    told = audit(profile, experiment)
+    counts = audit(profile, experiment)
     if as_json:
-        click.echo(json.dumps(told, indent=1))
+        print_json(counts)
         return
-    for variant, row in told.items():
-        paper = f"{row['paper']:>12,}" if row["paper"] is not None else f"{'–':>12}"
-        there = f"  at the paper's sizes {row['at_paper_sizes']:>12,}" if row["at_paper_sizes"] else ""
-        follows = f"  follows: {row['follows']}" if row["follows"] else ""
-        click.echo(f"{variant:<16}{row['parameters']:>12,}{there}  paper {paper}{follows}")
+    columns = ("parameters", "at_paper_sizes", "paper", "follows")
+    named = ({key.replace("_", " "): row[key] for key in columns if row[key]} for row in counts.values())
+    print_table([{"variant": variant} | row for variant, row in zip(counts, named, strict=True)], "keys")
 
 
 @cli.command()
 @EXPERIMENT
-@click.argument("variant")
-@click.option("--seed", type=int, default=1, show_default=True)
+@VARIANT
+@SEED
 @profile_option()
 def train(experiment: str, variant: str, seed: int, profile: str) -> None:
     """Train and evaluate one run and record its metrics, without a notebook.
@@ -129,15 +143,14 @@ def train(experiment: str, variant: str, seed: int, profile: str) -> None:
         return
     metrics = evaluation.evaluate(run)
     path = record(metrics, profile)
-    for name, score in metrics["scores"].items():
-        click.echo(f"{name:<22}{score['value']:10.4f} {score['unit']}")
+    print_table([(name, score["value"], score["unit"]) for name, score in metrics["scores"].items()])
     click.echo(f"{path}")
 
 
 @cli.command()
 @EXPERIMENT
-@click.argument("variant")
-@click.option("--seed", type=int, default=1, show_default=True)
+@VARIANT
+@SEED
 @profile_option()
 @click.option("--steps", type=click.IntRange(1), default=10, show_default=True, help="Steps of the pruning curve.")
 @click.option("--scores", is_flag=True, help="Score the test set without each head as well: slow.")
@@ -157,24 +170,24 @@ def importance(experiment: str, variant: str, seed: int, profile: str, steps: in
 
 
 @cli.command()
-@click.argument("notebook", type=click.Path(path_type=Path))
-@click.argument("output", type=click.Path(path_type=Path))
-@click.option("--scratch", type=click.Path(path_type=Path), required=True, help="Folder for the copy while it runs.")
+@click.argument("notebook", type=PATH)
+@click.argument("output", type=PATH)
+@click.option("--scratch", type=PATH, required=True, help="Folder for the copy while it runs.")
 @click.option("--parameters", default="{}", help="JSON object for the cell tagged 'parameters'.")
 def notebook(notebook: Path, output: Path, scratch: Path, parameters: str) -> None:
     """Execute NOTEBOOK and keep the executed copy as OUTPUT (.ipynb or .html)."""
     from headdiv.experiments.notebooks import execute
 
     try:
-        told = json.loads(parameters)
+        values = json.loads(parameters)
     except json.JSONDecodeError as error:
         raise click.BadParameter(f"not JSON ({error})", param_hint="'--parameters'") from None
-    execute(notebook, output, told, scratch)
+    execute(notebook, output, values, scratch)
 
 
 @cli.command()
 @click.argument("name", metavar="PAPER/TABLE")
-@click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="CSV MARKDOWN")
+@click.argument("paths", nargs=-1, type=PATH, metavar="CSV MARKDOWN")
 @profile_option()
 def table(name: str, paths: tuple[Path, ...], profile: str) -> None:
     """Print a paper's table with ours beside it, or write it to CSV and MARKDOWN.
@@ -194,7 +207,7 @@ def table(name: str, paths: tuple[Path, ...], profile: str) -> None:
 
 @cli.command()
 @click.argument("name")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, required=True, type=PATH)
 @profile_option()
 def figure(name: str, paths: tuple[Path, ...], profile: str) -> None:
     """Draw the figure NAME from stored results into each of PATHS (.png, .svg, .pdf).
@@ -207,7 +220,7 @@ def figure(name: str, paths: tuple[Path, ...], profile: str) -> None:
 
 
 @cli.command()
-@click.argument("folder", required=False, type=click.Path(path_type=Path))
+@click.argument("folder", required=False, type=PATH)
 @profile_option()
 def report(folder: Path | None, profile: str) -> None:
     """Write the profile's report, pages that need no network, to FOLDER; results/<profile>/report where left out."""
@@ -229,32 +242,30 @@ def summary(profile: str) -> None:
 @profile_option()
 def check(profile: str) -> None:
     """Hold the profile's stored runs against the least that may be expected: that something was learnt."""
-    from headdiv.core.errors import HeaddivError
     from headdiv.experiments.sanity import failures
 
-    told = failures(profile)
-    if told:
-        raise HeaddivError("\n".join(told))
+    if found := failures(profile):
+        raise HeaddivError("\n".join(found))
     click.echo("Every stored run has learnt: its loss fell, and validation beats frequencies alone.")
 
 
 @cli.command()
 @profile_option("multi30k")
 @click.option("--rounds", default=15, show_default=True, help="Steps of each kind, interleaved.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def bench(profile: str, rounds: int, as_json: bool) -> None:
     """Measure what the methods cost, and how fast the baseline is, on this machine."""
     from headdiv.experiments.bench import measure, say
 
-    told = measure(profile, rounds)
-    click.echo(json.dumps(told, indent=1) if as_json else say(told))
+    measured = measure(profile, rounds)
+    print_json(measured) if as_json else click.echo(say(measured))
 
 
 @cli.command()
 @click.option("--paper", help="Of this paper alone.")
 @click.option("--verdict", help="With this verdict alone, such as 'contradicted'.")
 @click.option("--summary", is_flag=True, help="Count verdicts by paper.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def claims(paper: str | None, verdict: str | None, summary: bool, as_json: bool) -> None:
     """Print what the papers claim and what becomes of each claim here: recomputed, measured, or not run."""
     from headdiv.experiments.claims import ledger
