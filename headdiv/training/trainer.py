@@ -58,7 +58,7 @@ class Trainer:
 
     Raises:
         ConfigError: an unknown option, or a wrong value.
-        TrainingError: the batches have no length.
+        TrainingError: the batches have no length, or there are none.
     """
 
     def __init__(
@@ -84,6 +84,8 @@ class Trainer:
         self.learner = Learner(model, loss, method or Method(Settings()), self.config)
         # Random batches differ in number from epoch to epoch by a handful at most; the first stands for all.
         self.steps = self.feed.batches(0) * self.config.epochs
+        if not self.steps:
+            raise TrainingError("batches: found none; expected at least one an epoch")
         self.state = TrainerState()
 
     def run(self) -> TrainerState:
@@ -106,6 +108,7 @@ class Trainer:
         return self.state
 
     def _train_epoch(self, number: int, name: str) -> None:
+        """Take the steps of an epoch that are still to come, with checkpoints in between."""
         self.model.train()
         state, last_saved = self.state, time.monotonic()
         batches = self.feed.epoch(number)
@@ -127,6 +130,7 @@ class Trainer:
                     last_saved = time.monotonic()
 
     def _finish_epoch(self, number: int, name: str) -> None:
+        """Validate, let the method act between two epochs, and add a point to the curve."""
         state, sums = self.state, self.state.epoch
         point: CurvePoint = {"epoch": number + 1, "steps": state.step, "training_loss": sums.loss / sums.count}
         if sums.tokens:  # a plain tensor does not say what was right
@@ -135,7 +139,8 @@ class Trainer:
             point["auxiliary_loss"] = sums.auxiliary / sums.batches
         self.model.eval()
         with torch.no_grad():
-            scores = dict(self.validate(self.model)) if self.validate else {}
+            found = self.validate(self.model) if self.validate else {}
+        scores = {key: float(value) for key, value in found.items()}
         for key, value in scores.items():
             must_be_finite(key.replace("_", " "), value, state.step)
         point |= scores

@@ -122,7 +122,7 @@ def test_methods_act_through_their_hooks(tmp_path, options):
 
 
 def test_a_finished_training_is_not_repeated(tmp_path, monkeypatch):
-    first = trainer_of(folder=tmp_path, validate=lambda model: {"score": 2.0 + model.training})
+    first = trainer_of(folder=tmp_path, validate=lambda model: {"score": torch.tensor(2 + model.training)})
     state = first.run()
     assert [(point["score"], point["steps"]) for point in state.curve] == [(2.0, 4), (2.0, 8)]
     again = trainer_of(folder=tmp_path)
@@ -158,6 +158,8 @@ def test_what_a_trainer_cannot_use_is_named():
         assert str(found.value).startswith(message)
     with pytest.raises(TrainingError, match="batches: generator has no length; expected"):
         trainer_of(batches=(x for x in texts()))
+    with pytest.raises(TrainingError, match="batches: found none"):
+        trainer_of(batches=[])
     with pytest.raises(TrainingError, match=r"^training, epoch 1/2: the method chooses heads .* 'observe'$"):
         trainer_of({"name": "dynamic-rotation", "choice": "hard", "swaps": 1}).run()
     with pytest.raises(TrainingError, match=r"^mine, epoch 1/2: the score is nan at step 4; "):
