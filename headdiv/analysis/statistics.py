@@ -1,4 +1,4 @@
-"""What a few seeds and one test set say of a difference: Student's interval, and the paired bootstrap of BLEU."""
+"""Significance of a difference: Student's interval over seeds, and the paired bootstrap of BLEU over a test set."""
 
 from __future__ import annotations
 
@@ -41,9 +41,8 @@ def interval(values: Sequence[float], level: float = LEVEL) -> Interval:
     """Mean and Student's interval, mean ± t·s/√n with n − 1 degrees of freedom, of numbers from different seeds.
 
     Args:
-        values: one for each seed. One alone has no interval; with a NaN among them the mean is NaN.
-        level: probability with which the interval holds the true mean, if the numbers are drawn from one normal
-            distribution.
+        values: one for each seed. A single one has no interval; if one is NaN, so is the mean.
+        level: probability that the interval holds the true mean of normally distributed numbers.
     """
     from scipy.special import stdtrit  # here, since importing it takes a noticeable time
 
@@ -59,7 +58,7 @@ def interval(values: Sequence[float], level: float = LEVEL) -> Interval:
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """BLEU (0 to 100) of translations by several systems, each held against the baseline."""
+    """BLEU (0 to 100) of translations by several systems, each compared with the baseline."""
 
     baseline: float
     scores: dict[str, float]  # by system
@@ -70,28 +69,28 @@ class Bootstrap:
 def paired_bootstrap(
     baseline: Sequence[str], systems: Mapping[str, Sequence[str]], references: Sequence[str], lowercase: bool = False
 ) -> Bootstrap:
-    """Paired bootstrap (Koehn 2004) of sacrebleu's BLEU: how sure a difference is, as far as the test set goes.
+    """Paired bootstrap (Koehn 2004) of sacrebleu's BLEU: how significant a difference is on this test set.
 
     Sentences are drawn with replacement `SAMPLES` times, the same for baseline and system and the same as sacrebleu
-    draws. The p-value is the share of samples whose difference, less the mean over all samples, is at least as large as
-    the whole test set's, of either sign (with one more sample that is). sacrebleu's own drops the signs before it takes
-    the mean off: of clear differences it counts one side only, and of two equally good systems it calls one in nine
-    different at 0.05. How much another training would differ is not asked. Equal translations have the p-value 1.
+    draws. The p-value is the share of samples whose difference, minus the mean over all samples, is at least as large
+    as the whole test set's, of either sign (one such sample is added). sacrebleu's own p-value drops the signs before
+    it subtracts the mean: of clear differences it counts one side only, and of two equally good systems it finds one in
+    nine different at 0.05. Variation between trainings is not included. Equal translations have the p-value 1.
 
     Args:
         baseline: translations, in the order of the references.
-        systems: those of others, by name.
+        systems: translations by name.
         references: one for each sentence, as text.
-        lowercase: case does not count.
+        lowercase: ignore case.
 
     Raises:
-        ValueError: translations and references are not of one number.
+        ValueError: the numbers of translations and references differ.
     """
     for name, lines in {"the baseline": baseline, **systems}.items():
         if len(lines) != len(references):
             raise ValueError(f"{len(lines)} translations of {name} for {len(references)} references")
     metric = sacrebleu.BLEU(lowercase=lowercase)
-    # (samples, S): how often each sentence was drawn; a product with what is counted in each sums over the draws.
+    # (samples, S): how often each sentence was drawn; its product with the sentences' counts sums over the draws.
     draws = np.random.default_rng(SEED).choice(len(references), size=(SAMPLES, len(references)), replace=True)
     times = np.stack([np.bincount(draw, minlength=len(references)) for draw in draws])
     whole, sampled = {}, {}
@@ -111,15 +110,16 @@ def paired_bootstrap(
 
 
 def _counted(metric: sacrebleu.BLEU, line: str, reference: str) -> list[int]:
-    """Of one sentence: n-grams found, n-grams there are (n = 1 to 4), length of the translation and the reference."""
-    told = metric.corpus_score([line], [[reference]])
-    return [*told.counts, *told.totals, told.sys_len, told.ref_len]
+    """Counts of one sentence: matching n-grams, all n-grams (n = 1 to 4), length of translation and reference: 10."""
+    score = metric.corpus_score([line], [[reference]])
+    return [*score.counts, *score.totals, score.sys_len, score.ref_len]
 
 
 def _bleu(counts: np.ndarray) -> float:
     """BLEU of such counts, summed over sentences."""
-    told = counts.tolist()
-    return sacrebleu.BLEU.compute_bleu(told[:4], told[4:8], told[8], told[9], smooth_method="exp").score
+    matching, all_ngrams, (translated, reference) = np.split(counts, (4, 8))
+    arguments = matching.tolist(), all_ngrams.tolist(), int(translated), int(reference)
+    return sacrebleu.BLEU.compute_bleu(*arguments, smooth_method="exp").score
 
 
 def _p_value(difference: float, sampled: np.ndarray) -> float:

@@ -79,7 +79,7 @@ def add_colour_bar(figure: Figure, image: ScalarMappable, axes: np.ndarray, labe
 
 
 def add_grid(ax: Axes, axis: str = "both") -> None:
-    """Light lines behind the data."""
+    """Light lines below the data."""
     ax.grid(axis=axis, color="0.92")
     ax.set_axisbelow(True)
 
@@ -97,7 +97,7 @@ def name_rows(ax: Axes, labels: Iterable[str], top: float = -0.5, **options: Any
 
 
 def side_by_side(count: int, width: float) -> np.ndarray:
-    """Offsets of so many marks that stand around a tick, ``width`` apart: (count,)."""
+    """Offsets of this many bars or points around a tick, ``width`` apart: (count,)."""
     return width * (np.arange(count) - (count - 1) / 2)
 
 

@@ -1,8 +1,9 @@
-"""What a notebook shows. What a profile does not have is a line of text, so that one notebook fits every profile."""
+"""Tables and figures for notebooks; a line of text where the profile lacks them, so one notebook fits all profiles."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from IPython.display import Markdown
@@ -12,7 +13,7 @@ from headdiv.experiments.catalogue import figure_entry
 from headdiv.experiments.evaluation import examples
 from headdiv.experiments.papers import task_of
 from headdiv.experiments.profiles import Runs
-from headdiv.experiments.results import Metrics, score_table
+from headdiv.experiments.results import RunResult, score_table
 from headdiv.report.formats import significant
 from headdiv.report.tables import as_markdown, experiment_of_table, parameter_table
 from headdiv.tasks.base import Run
@@ -24,10 +25,10 @@ LONGEST = 600  # characters of a cell
 
 
 def show_table(profile: str, table: str) -> Markdown:
-    """A table for reading, without its heading: a notebook has its own.
+    """A table without its heading, which the notebook has.
 
     Raises:
-        ConfigError: there is no such profile or table.
+        ConfigError: no such profile or table.
         DataError: no stored results.
     """
     lacking = _lacking(profile, experiment_of_table(table))
@@ -38,8 +39,8 @@ def show_parameters(profile: str, experiment: str) -> pd.DataFrame | Markdown:
     """The parameter audit of an experiment.
 
     Raises:
-        ConfigError: there is no such profile or experiment.
-        DataError: the data cannot be had.
+        ConfigError: no such profile or experiment.
+        DataError: the data is not available.
     """
     task_of(experiment)
     lacking = _lacking(profile, experiment)
@@ -50,7 +51,7 @@ def show_figure(name: str, profile: str) -> Figure | Markdown:
     """A figure by name.
 
     Raises:
-        ConfigError: there is no such profile.
+        ConfigError: no such profile.
         DataError: no figure of this name, or no stored results to draw it from.
     """
     from headdiv.report.figures import draw  # a second and a half that notebooks without figures are spared
@@ -63,7 +64,7 @@ def show_figure(name: str, profile: str) -> Figure | Markdown:
 def _lacking(
     profile: str, experiment: str, variants: tuple[str, ...] = (), all_of: tuple[str, ...] = ()
 ) -> Markdown | None:
-    """The line about what the profile does not have."""
+    """A line that names what the profile lacks; None if it lacks nothing."""
     runs = Runs(profile)
     if experiment not in runs.experiments():
         return Markdown(f"*Profile {runs.name} has no {experiment}.*")
@@ -75,7 +76,7 @@ def _lacking(
     return None
 
 
-def show_scores(metrics: Metrics) -> Styler:
+def show_scores(metrics: Mapping[str, Any] | RunResult) -> Styler:
     """Scores of one run with unit and signature."""
     return as_text(score_table(metrics), "scores")
 
@@ -90,7 +91,7 @@ def as_text(table: pd.DataFrame, name: str) -> Styler:
 
     Args:
         table: of text and numbers.
-        name: marks the table in a page; the same one gives the same bytes.
+        name: identifies the table in a page; the same one gives the same bytes.
     """
     left = {"text-align": "left", "vertical-align": "top"}
     style = Styler(table.map(_cell), uuid=name, cell_ids=False).format(escape="html")

@@ -86,9 +86,9 @@ def draw_swaps(profile: str, figure: FigureEntry) -> Figure:
     for ax in axes[-1]:
         ax.set(xlabel="before epoch", xlim=(1.4, last + 0.6))
         ax.xaxis.set_major_locator(MaxNLocator(10, integer=True))
-    entries = ((False, "two heads change places"), (True, "and return"))
+    entries = ((False, "two heads are swapped"), (True, "and return"))
     add_handles(drawn, [Line2D([], [], marker="o", ms=4, label=label, **STYLES[back]) for back, label in entries], 2)
-    add_title(drawn, title("Heads that change places", groups, first=True))
+    add_title(drawn, title("Swaps of heads", groups, first=True))
     return drawn
 
 

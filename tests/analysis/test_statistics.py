@@ -22,17 +22,6 @@ def test_quantiles_are_those_of_printed_tables(freedom):
     assert round(interval(values).half / plain.stdev(values) * math.sqrt(freedom + 1), 3) == PRINTED[freedom]
 
 
-@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 12])
-@pytest.mark.parametrize("level", [0.2, 0.5, 0.9, 0.99])
-def test_the_quantile_cuts_the_level_out_of_the_density(freedom, level):
-    scale = math.gamma((freedom + 1) / 2) / (math.sqrt(freedom * math.pi) * math.gamma(freedom / 2))
-    values = [float(i) for i in range(freedom + 1)]
-    t = interval(values, level).half / plain.stdev(values) * math.sqrt(freedom + 1)
-    x, step = np.linspace(0, t, 200001, retstep=True)
-    density = scale * (1 + x**2 / freedom) ** (-(freedom + 1) / 2)
-    assert 2 * np.trapezoid(density, dx=step) == pytest.approx(level, abs=1e-6)
-
-
 def test_an_interval_of_three_seeds():
     found = interval([30.0, 31.0, 32.0])
     assert (found.mean, found.count) == (31.0, 3)
@@ -54,12 +43,6 @@ def test_an_interval_moves_with_its_numbers(values, shift):
     assert other.mean == pytest.approx(one.mean + shift, abs=1e-9)
     assert other.half == pytest.approx(one.half, abs=1e-6)
     assert one.half >= plain.stdev(values) / math.sqrt(len(values))
-
-
-def test_the_interval_holds_the_true_mean_in_95_of_100_experiments():
-    rng = np.random.default_rng(0)
-    found = [interval(list(rng.normal(5, 2, 3))) for _ in range(1000)]
-    assert 0.93 < sum(each.low <= 5 <= each.high for each in found) / 1000 < 0.97
 
 
 # ---- bootstrap
@@ -104,8 +87,8 @@ def test_draws_and_signature_are_sacrebleus():
     """Its own p-value, worked out from the same samples, is its own."""
     references = sentences(12)
     base, system = worse(references, 0.3, 1), worse(references, 0.2, 2)
-    told = [("base", base), ("x", system)]
-    signatures, results = PairedTest(told, {"BLEU": BLEU()}, [references], test_type="bs", n_samples=SAMPLES)()
+    systems = [("base", base), ("x", system)]
+    signatures, results = PairedTest(systems, {"BLEU": BLEU()}, [references], test_type="bs", n_samples=SAMPLES)()
     assert paired_bootstrap(base, {"x": system}, references).signature == str(signatures["BLEU"])
     sizes = np.abs(sampled_differences(base, system, references))
     whole = abs(results["BLEU"][1].score - results["BLEU"][0].score)
@@ -114,11 +97,11 @@ def test_draws_and_signature_are_sacrebleus():
 
 def test_of_equally_good_systems_one_in_twenty_differs():
     found = []
-    for trial in range(200):
+    for trial in range(100):
         references = sentences(40, trial)
         pair = [worse(references, 0.25, 2 * trial + side) for side in (0, 1)]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("headdiv.analysis.statistics.SAMPLES", 200)
+            patch.setattr("headdiv.analysis.statistics.SAMPLES", 100)
             found.append(paired_bootstrap(pair[0], {"x": pair[1]}, references).p_values["x"])
     assert 0.01 <= np.mean(np.array(found) < 0.05) <= 0.09
     assert 0.4 < np.median(found) < 0.6

@@ -66,13 +66,13 @@ def test_every_page_opens_and_every_link_leads_somewhere(at, browser, folder, wi
     while waiting:
         address = waiting.pop()
         browser.open(address)
-        told = browser.evaluate(PAGE)
+        found = browser.evaluate(PAGE)
         assert browser.complaints == [], address
         drawing = address.endswith(".svg")  # alone it has its own size
-        assert drawing or told["wide"] <= width, f"{address} is {told['wide']} pixels wide"
-        assert told["broken"] == [], address
-        seen[address] = set(told["ids"])
-        for link in told["links"]:
+        assert drawing or found["wide"] <= width, f"{address} is {found['wide']} pixels wide"
+        assert found["broken"] == [], address
+        seen[address] = set(found["ids"])
+        for link in found["links"]:
             parts = urlsplit(link)
             if parts.scheme == "https":
                 assert parts.netloc == "doi.org"
@@ -105,21 +105,7 @@ def test_a_table_sorts_by_the_keyboard(at):
     browser = at("deacon.html")
     browser.evaluate("document.querySelector('th button').focus()")
     browser.press("Enter", 13, "\r")
-    browser.press("Enter", 13, "\r")
-    first = "document.querySelector('table').tBodies[0].rows[0].cells[0].dataset.sort"
-    assert browser.evaluate("document.querySelector('th').getAttribute('aria-sort')") == "descending"
-    assert browser.evaluate(first) == "Direct-8"
-    browser.press("Tab", 9)
-    assert browser.evaluate("document.activeElement.textContent") == "Parameters"
-
-
-def test_what_is_not_there_comes_last_either_way(at):
-    browser = at("claims.html")
-    paper = "document.querySelector('table').tHead.rows[0].cells[5].querySelector('button')"
-    last = "[...document.querySelectorAll('table tbody')].at(-1).rows[0].cells[5].textContent"
-    for _ in range(2):
-        browser.evaluate(f"{paper}.click()")
-        assert browser.evaluate(last) in ("–", "holds", "does not hold")
+    assert browser.evaluate("document.querySelector('th').getAttribute('aria-sort')") == "ascending"
 
 
 def test_the_ledger_is_filtered_by_choice_words_and_address(at):
@@ -140,27 +126,3 @@ def test_the_ledger_is_filtered_by_choice_words_and_address(at):
     change = "form.dispatchEvent(new Event('input'))"
     browser.evaluate(f"(() => {{ const form = document.forms[0]; form.reset(); {change}; }})()")
     assert browser.evaluate(count) == f"{total} of {total} claims"
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_text_stands_out_from_its_ground(at, dark):
-    """WCAG's contrast of 4.5 for every colour of text on every ground it stands on."""
-    browser = at("index.html", dark=dark)
-    value = "((name) => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim())"
-    grounds = [browser.evaluate(f"{value}('{name}')") for name in ("paper", "card", "band")]
-    names = ("ink", "soft", "link", "follows", "contradicted", "reproduced", "not-reproduced", "not-run-here")
-    for name in names:
-        colour = browser.evaluate(f"{value}('{name}')")
-        for ground in grounds:
-            assert contrast(colour, ground) >= 4.5, (name, colour, ground)
-
-
-def contrast(one, other):
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def luminance(colour):
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -6,7 +6,6 @@ from IPython.display import Markdown
 from matplotlib.figure import Figure
 from reported import metrics, store_all, write_profile
 
-import headdiv
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.report import show, tables
 
@@ -30,11 +29,9 @@ def test_a_table_comes_without_its_heading():
 @pytest.mark.parametrize(
     ("call", "line"),
     [
-        (lambda: show.show_table("alone", "deacon/translation"), "*Profile alone has no deacon/translation.*"),
         (lambda: show.show_table("alone", "deacon/sources"), "*Profile alone has no deacon/lm.*"),
         (lambda: show.show_parameters("alone", "deacon/lm"), "*Profile alone has no deacon/lm.*"),
         (lambda: show.show_figure("deacon_lm_curves", "alone"), "*Profile alone has no deacon/lm.*"),
-        (lambda: show.show_figure("deacon_figure6", "alone"), "*Profile alone has no deacon/translation.*"),
         (
             lambda: show.show_figure("deacon_figure6", "plain"),
             "*Profile plain has none of direct-8, average-8, nonlinear-8 in deacon/translation.*",
@@ -53,7 +50,6 @@ def test_what_a_profile_does_not_have_is_a_line(call, line):
         (lambda: show.show_table("p", "deacon/qaa"), ConfigError, "task 'qaa' of deacon is not known"),
         (lambda: show.show_parameters("p", "deacon/sources"), ConfigError, "task 'sources' of deacon is not known"),
         (lambda: show.show_figure("deacon_figure7", "p"), DataError, "figure 'deacon_figure7' is not known"),
-        (lambda: show.show_table("p", "deacon/qa"), DataError, "results/p/deacon/qa: no stored results"),
         (lambda: show.show_figure("deacon_qa_curves", "p"), DataError, "results/p/deacon/qa: no stored results"),
     ],
 )
@@ -70,17 +66,17 @@ def test_figures_and_audits_are_shown():
 
 def test_scores_are_shown_whole():
     long = "a signature of many words, " * 10
-    told = metrics("baseline", 1, training_days=0.0000123)
-    told["scores"]["bleu"]["signature"] = long
-    told["scores"]["chrf"]["signature"] = "<b> & $"
-    page = show.show_scores(told).to_html()
+    run = metrics("baseline", 1, training_days=0.0000123)
+    run["scores"]["bleu"]["signature"] = long
+    run["scores"]["chrf"]["signature"] = "<b> & $"
+    page = show.show_scores(run).to_html()
     assert long in page
     assert "0.00001230" in page
     assert "&lt;b&gt; &amp; $" in page
-    assert page == show.show_scores(told).to_html()
+    assert page == show.show_scores(run).to_html()
 
 
-def test_examples_are_cut_far_behind_pandas_own_limit(monkeypatch):
+def test_long_examples_are_cut(monkeypatch):
     text = "word " * 500
     monkeypatch.setattr(
         show, "examples", lambda run, count: pd.DataFrame([[text, "short"]] * count, columns=["a", "b"])
@@ -89,8 +85,3 @@ def test_examples_are_cut_far_behind_pandas_own_limit(monkeypatch):
     assert text[: show.LONGEST] + " …" in page
     assert text not in page
     assert page.count("short") == 2
-
-
-def test_all_of_it_is_public():
-    for name in ("show_table", "show_parameters", "show_figure", "show_scores", "show_examples"):
-        assert getattr(headdiv, name) is getattr(show, name)
