@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from headdiv.core import distributed
-from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.errors import DataError
 from headdiv.core.settings import Settings, Source, mistake, nearest
 from headdiv.data import cache
 from headdiv.data.config import LMData
@@ -25,7 +25,6 @@ from headdiv.data.corpora.lm import LMCorpus, load_lm, open_stream
 from headdiv.data.corpora.masking import MaskedStream
 from headdiv.data.corpora.mixture import HeldOut, Mixture
 from headdiv.data.readers.documents import SLIMPAJAMA
-from headdiv.data.readers.records import BadRecords
 from headdiv.nn.config import LMConfig
 from headdiv.nn.language_model import IGNORED, LanguageModel, Windows, continue_text, likeliest_tokens, make_windows
 from headdiv.nn.losses import Losses, linear_cross_entropy
@@ -33,6 +32,7 @@ from headdiv.nn.transformer import ModuleFactory
 from headdiv.tasks.base import TRAINING_LOSS, MainScore, Panel, Run, Score, Task, held_out_loss, score
 from headdiv.tasks.config import RunConfig
 from headdiv.training.feeds import Feed
+from headdiv.training.stream_feed import StreamFeed
 
 EVALUATION_TOKENS = 8000  # of a batch without training
 REPEATS = 5  # of the timed continuation
@@ -48,53 +48,6 @@ class TimingConfig(Settings):
 
     prompt_tokens: int = Field(16, ge=1, description="tokens read before the clock starts")
     new_tokens: int = Field(64, ge=1, description="tokens written and timed")
-
-
-class StreamFeed(Feed):
-    """Batches of windows from a stream; with several ranks each takes the windows ``[rank::world_size]``."""
-
-    def __init__(
-        self,
-        stream: Mixture | MaskedStream,
-        windows: int,
-        batches: int,
-        make: Callable[[np.ndarray], Windows],
-        bad_records: BadRecords | None = None,
-    ) -> None:
-        self.bad_records = bad_records or BadRecords()
-        if windows < distributed.world():
-            raise ConfigError(
-                f"train.tokens_per_batch: a batch has {windows} windows, too few for {distributed.world()} ranks"
-            )
-        self.stream, self.windows, self._batches, self.make = stream, windows, batches, make
-
-    def batches(self, epoch: int) -> int:
-        """See `Feed`."""
-        return self._batches
-
-    def epoch(self, number: int) -> Iterator[Windows]:
-        """See `Feed`."""
-        while self.done < self._batches:
-            tokens = self.stream.next(self.windows)
-            self.done += 1
-            yield self.make(tokens[distributed.rank() :: distributed.world()])
-        self.done = 0
-
-    def state(self) -> dict[str, Any]:
-        """See `Feed`."""
-        return {"done": self.done, "stream": self.stream.state(), "refused": dict(self.bad_records.counts)}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """See `Feed`."""
-        self.done = state["done"]
-        self.stream.restore(state["stream"])  # which reads the current block again, its faults included
-        self.bad_records.counts.clear()
-        self.bad_records.counts.update(state["refused"])
-
-    def report(self) -> dict[str, Any]:
-        """Tokens read of each source, how often all of its documents were, and records that were left out."""
-        refused = dict(self.bad_records.counts)
-        return {"tokens": self.stream.tokens, "passes": self.stream.passes, "refused": refused}
 
 
 class StreamTask(Task[StreamCorpus]):

@@ -35,7 +35,6 @@ from headdiv.nn.config import ModelConfig
 from headdiv.nn.losses import Losses
 from headdiv.nn.packing import MASKED, pad_rows
 from headdiv.nn.transformer import ModuleFactory, Transformer
-from headdiv.tasks import squad_scores as scoring
 from headdiv.tasks.base import (
     TRAINING_LOSS,
     VALIDATION_LOSS,
@@ -46,9 +45,9 @@ from headdiv.tasks.base import (
     Score,
     Task,
     outputs_path,
-    score,
 )
 from headdiv.tasks.config import RunConfig
+from headdiv.tasks.squad_scores import squad_scores
 from headdiv.training.feeds import Feed, PlannedFeed
 
 EVALUATION_TOKENS = 8000  # of a batch without training
@@ -161,8 +160,7 @@ class QuestionAnswering(Task[QACorpus]):
 
     def scores(self, run: Run) -> dict[str, Score]:
         """Exact match and F1 over the test set's gold answers."""
-        found = scoring.score(self.answers(run), run.corpus.test.questions)
-        return {name: score(found[name], "%", found["signature"]) for name in ("em", "f1")}
+        return squad_scores(self.answers(run), run.corpus.test.questions)
 
     def apply(self, run: Run, text: str, second: str | None = None) -> str:
         """The answer to a question on a passage; errors as those of `example_batch`."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.metadata import version
 from math import fsum
-from typing import TypedDict
 
 from headdiv.core.errors import DataError
+from headdiv.tasks.base import Score, score
 
 UNIT = "0 to 100"
 # The name of each score and what it counts, for the signature.
@@ -17,14 +17,6 @@ VARIANTS = {
     "rougeL": "LCS of the whole texts, each as one sequence",
     "rougeLsum": "union LCS over sentences, separated by newlines",
 }
-
-
-class Score(TypedDict):
-    """A value with its unit and a signature: all that is needed to take the same score again."""
-
-    value: float
-    unit: str
-    signature: str
 
 
 def rouge(predictions: Sequence[str], references: Sequence[str], stemming: bool = True) -> dict[str, Score]:
@@ -62,11 +54,7 @@ def rouge(predictions: Sequence[str], references: Sequence[str], stemming: bool 
     scorer = RougeScorer(list(VARIANTS), use_stemmer=stemming)
     scored = [scorer.score(reference, text) for text, reference in zip(predictions, references, strict=True)]
     return {
-        name: Score(
-            value=100 * fsum(example[name].fmeasure for example in scored) / len(scored),
-            unit=UNIT,
-            signature=_signature(name, stemming),
-        )
+        name: score(100 * fsum(each[name].fmeasure for each in scored) / len(scored), UNIT, _signature(name, stemming))
         for name in VARIANTS
     }
 

@@ -7,10 +7,10 @@ import re
 import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from headdiv.core.errors import DataError
 from headdiv.data.readers.squad import Question
+from headdiv.tasks.base import Score, score
 
 SIGNATURE = (
     "SQuAD v1.1: lower case, ASCII punctuation removed, a/an/the removed, white space joined; "
@@ -54,41 +54,29 @@ def f1(prediction: str, golds: Sequence[str]) -> float:
     return max(_overlap(words, Counter(normalise(gold).split())) for gold in golds)
 
 
-def score(predictions: Mapping[str, str], questions: Sequence[Question]) -> dict[str, Any]:
-    """Exact match and F1 of predictions, averaged over questions.
+def squad_scores(predictions: Mapping[str, str], questions: Sequence[Question]) -> dict[str, Score]:
+    """Exact match ("em") and F1 ("f1") of predictions in percent, averaged over questions.
 
     Args:
-        predictions: answer text by question id.
+        predictions: answer text by question id; a question without one counts 0, one without a question nothing.
         questions: all questions that count.
-
-    Returns:
-        "em" and "f1" in percent; "missing", how many questions have no prediction (each counts 0);
-        "unknown", how many predictions belong to no question (they count nothing); "questions", how many
-        there are; "signature", how all this was counted.
 
     Raises:
         DataError: there are no questions.
     """
     if not questions:
         raise DataError("there are no questions to score, expected at least one")
-    matches = missing = 0
-    overlaps = []
-    for question in questions:
-        prediction = predictions.get(question.id)
-        if prediction is None:
-            missing += 1
-            continue
-        golds = [answer.text for answer in question.answers]
-        matches += exact_match(prediction, golds)
-        overlaps.append(f1(prediction, golds))
-    return {
-        "em": 100 * matches / len(questions),
-        "f1": 100 * math.fsum(overlaps) / len(questions),
-        "missing": missing,
-        "unknown": len(predictions.keys() - {question.id for question in questions}),
-        "questions": len(questions),
-        "signature": f"{SIGNATURE}; {len(questions)} questions",
+    answered = [
+        (predictions[question.id], [answer.text for answer in question.answers])
+        for question in questions
+        if question.id in predictions
+    ]
+    totals = {
+        "em": sum(exact_match(prediction, golds) for prediction, golds in answered),
+        "f1": math.fsum(f1(prediction, golds) for prediction, golds in answered),
     }
+    signature = f"{SIGNATURE}; {len(questions)} questions"
+    return {name: score(100 * total / len(questions), "%", signature) for name, total in totals.items()}
 
 
 def _overlap(words: Counter[str], gold: Counter[str]) -> float:

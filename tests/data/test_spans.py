@@ -16,7 +16,7 @@ from headdiv.data.readers.records import BadRecords
 from headdiv.data.readers.squad import Answer, read_squad
 from headdiv.data.tokenization.spans import answer_to_tokens, tokenise_with_offsets, tokens_to_text
 from headdiv.data.tokenization.words import tokenize
-from headdiv.tasks.squad_scores import score
+from headdiv.tasks.squad_scores import squad_scores
 
 MIRROR = os.environ.get("HEADDIV_MIRROR")
 ODD = "aAbZ019 .,-'\"@&`$%_/|\\#\t\n\r\x00\x07\x1c\x1f\x7f\x85\xa0\u2028…–€ßİΣσςé\u0301漢\U0001f600"
@@ -168,4 +168,4 @@ def test_gold_answers_come_back_from_their_words(name, inexact, answers, em):
             counts[exact] += 1
             nearest.setdefault(question.id, text)
     assert counts == {True: answers - inexact, False: inexact}
-    assert score(nearest, questions)["em"] == pytest.approx(em, abs=0.005)
+    assert squad_scores(nearest, questions)["em"]["value"] == pytest.approx(em, abs=0.005)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headdiv.core.errors import DataError
 from headdiv.data.readers.records import BadRecords
 from headdiv.data.readers.squad import Answer, Question, read_squad
-from headdiv.tasks.squad_scores import SIGNATURE, exact_match, f1, normalise, score
+from headdiv.tasks.squad_scores import SIGNATURE, exact_match, f1, normalise, squad_scores
 
 MIRROR = os.environ.get("HEADDIV_MIRROR")
 WORDS = st.sampled_from(["the", "The", "a", "an", "cat", "Cat", "cats", "sat", "U.S.", "--", "5", "5,000", "é", "Ä"])
@@ -95,29 +95,26 @@ QUESTIONS = [question("1", "the Mur", "Mur"), question("2", "clock tower"), ques
 
 
 def test_averages_in_percent_with_missing_predictions_as_0():
-    assert score({"1": "mur.", "2": "tower", "3": "29", "9": "Graz"}, QUESTIONS) == {
-        "em": 25.0,
-        "f1": pytest.approx(100 * (1 + 2 / 3 + 0) / 4),
-        "missing": 1,
-        "unknown": 1,
-        "questions": 4,
-        "signature": f"{SIGNATURE}; 4 questions",
+    shared = {"unit": "%", "signature": f"{SIGNATURE}; 4 questions"}
+    assert squad_scores({"1": "mur.", "2": "tower", "3": "29", "9": "Graz"}, QUESTIONS) == {
+        "em": {"value": 25.0, **shared},
+        "f1": {"value": pytest.approx(100 * (1 + 2 / 3 + 0) / 4), **shared},
     }
 
 
 def test_no_questions():
     with pytest.raises(DataError, match="there are no questions to score, expected at least one"):
-        score({"1": "a"}, [])
+        squad_scores({"1": "a"}, [])
 
 
 @given(st.lists(st.tuples(TEXTS, GOLDS), min_size=1, max_size=5), st.randoms())
 def test_the_order_of_questions_is_of_no_matter(pairs, random):
     questions = [question(str(number), *golds) for number, (_, golds) in enumerate(pairs)]
     predictions = {str(number): prediction for number, (prediction, _) in enumerate(pairs)}
-    told = score(predictions, questions)
-    assert told["f1"] == 100 * math.fsum(f1(prediction, golds) for prediction, golds in pairs) / len(pairs)
+    scores = squad_scores(predictions, questions)
+    assert scores["f1"]["value"] == 100 * math.fsum(f1(prediction, golds) for prediction, golds in pairs) / len(pairs)
     random.shuffle(questions)
-    assert score(predictions, questions) == told
+    assert squad_scores(predictions, questions) == scores
 
 
 @pytest.mark.skipif(not MIRROR, reason="needs the real data: HEADDIV_MIRROR")
@@ -126,5 +123,5 @@ def test_gold_answers_score_100(name):
     """No gold answer of these files normalises to nothing; one that did would count 100 in EM and 0 in F1."""
     questions = read_squad(Path(MIRROR) / name, BadRecords())
     assert all(normalise(answer.text) for question in questions for answer in question.answers)
-    told = score({question.id: question.answers[0].text for question in questions}, questions)
-    assert (told["em"], told["f1"], told["missing"]) == (100, 100, 0)
+    scores = squad_scores({question.id: question.answers[0].text for question in questions}, questions)
+    assert [scores[name]["value"] for name in ("em", "f1")] == [100, 100]

@@ -21,7 +21,8 @@ from headdiv.nn.language_model import IGNORED, make_windows
 from headdiv.nn.transformer import count_parameters
 from headdiv.tasks import TASKS, lm
 from headdiv.tasks.base import held_out_loss
-from headdiv.tasks.lm import StreamFeed, convergence_epoch, text_measures
+from headdiv.tasks.lm import convergence_epoch, text_measures
+from headdiv.training.stream_feed import StreamFeed
 
 TASK = TASKS["lm"]
 

@@ -18,7 +18,7 @@ from headdiv.experiments.profiles import run_config
 from headdiv.experiments.running import run_folder, train
 from headdiv.gha import covariance
 from headdiv.nn.batch_norm import BatchNorm
-from headdiv.tasks.lm import StreamFeed
+from headdiv.training.stream_feed import StreamFeed
 
 PROFILE = """
 title: ranks

@@ -1,0 +1,62 @@
+"""Training batches from a stream of text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from headdiv.core import distributed
+from headdiv.core.errors import ConfigError
+from headdiv.data.corpora.masking import MaskedStream
+from headdiv.data.corpora.mixture import Mixture
+from headdiv.data.readers.records import BadRecords
+from headdiv.training.feeds import Feed
+
+
+class StreamFeed(Feed):
+    """Batches of windows from a stream; with several ranks each takes the windows ``[rank::world_size]``."""
+
+    def __init__(
+        self,
+        stream: Mixture | MaskedStream,
+        windows: int,
+        batches: int,
+        make: Callable[[np.ndarray], Any],
+        bad_records: BadRecords | None = None,
+    ) -> None:
+        self.bad_records = bad_records or BadRecords()
+        if windows < distributed.world():
+            raise ConfigError(
+                f"train.tokens_per_batch: a batch has {windows} windows, too few for {distributed.world()} ranks"
+            )
+        self.stream, self.windows, self._batches, self.make = stream, windows, batches, make
+
+    def batches(self, epoch: int) -> int:
+        """See `Feed`."""
+        return self._batches
+
+    def epoch(self, number: int) -> Iterator[Any]:
+        """See `Feed`."""
+        while self.done < self._batches:
+            tokens = self.stream.next(self.windows)
+            self.done += 1
+            yield self.make(tokens[distributed.rank() :: distributed.world()])
+        self.done = 0
+
+    def state(self) -> dict[str, Any]:
+        """See `Feed`."""
+        return {"done": self.done, "stream": self.stream.state(), "refused": dict(self.bad_records.counts)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """See `Feed`."""
+        self.done = state["done"]
+        self.stream.restore(state["stream"])  # which reads the current block again, its faults included
+        self.bad_records.counts.clear()
+        self.bad_records.counts.update(state["refused"])
+
+    def report(self) -> dict[str, Any]:
+        """Tokens read of each source, how often all of its documents were, and records that were left out."""
+        refused = dict(self.bad_records.counts)
+        return {"tokens": self.stream.tokens, "passes": self.stream.passes, "refused": refused}
