@@ -59,7 +59,8 @@ class RunConfig(Settings):
 def first_difference(one: dict[str, Any], other: dict[str, Any], sections: Iterable[str]) -> str | None:
     """The first key ("train.epochs") with which two stored configurations ask for different results.
 
-    When checkpoints are written changes nothing, and a key that only one has came later than the other.
+    When checkpoints are written changes nothing, and a key that only one has came later than the other; "optimiser"
+    alone is stored only where it is not the default.
 
     Args:
         one: a run's configuration as its metrics keep it.
@@ -68,7 +69,8 @@ def first_difference(one: dict[str, Any], other: dict[str, Any], sections: Itera
     """
     for section in sections:
         mine, its = one.get(section, {}), other.get(section, {})
-        for key, value in mine.items():
-            if key in its and value != its[key] and key != "checkpoint_seconds":
+        for key in mine | its:
+            compared = key == "optimiser" or (key in mine and key in its and key != "checkpoint_seconds")
+            if compared and mine.get(key) != its.get(key):
                 return f"{section}.{key}"
     return None

@@ -13,6 +13,7 @@ from headdiv.methods import make_method
 from headdiv.methods.rotation import Head, swap_heads
 from headdiv.nn.drop_in import MultiheadAttention
 from headdiv.nn.losses import Losses
+from headdiv.tasks.config import first_difference
 from headdiv.training.config import TrainConfig, TrainerConfig
 from headdiv.training.optimiser import OPTIMISERS
 from headdiv.training.trainer import Trainer, on_device
@@ -198,6 +199,9 @@ def test_the_default_optimiser_leaves_no_trace_in_a_configuration(project):
         assert "optimiser" not in config.model_dump()["train"]
     other = project.config(train={"optimiser": {"name": "SGD", "momentum": 0.9}})
     assert other.hash != plain.hash
+    stored = [config.model_dump(mode="json") for config in (plain, other)]
+    for one, another in (stored, stored[::-1]):
+        assert first_difference(one, another, ["data", "train"]) == "train.optimiser"
     assert other.model_dump()["train"]["optimiser"] == {"name": "SGD", "momentum": 0.9}
 
 
