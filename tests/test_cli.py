@@ -29,8 +29,8 @@ def headdiv_says(monkeypatch, capsys):
             main()
         except SystemExit as end:
             status = end.code
-        told = capsys.readouterr()
-        return status, told.out, told.err
+        result = capsys.readouterr()
+        return status, result.out, result.err
 
     return run
 
@@ -251,7 +251,7 @@ def pets(tmp_path, monkeypatch):
 
 
 def test_fetch_says_what_was_fetched(project, pets, headdiv_says):
-    """Of any task: what plays which part is told by the registry."""
+    """Of any task: what plays which part is result by the registry."""
     status, out, err = headdiv_says("fetch", "pets")
     where = project.home / "data" / "raw" / "pets"
     assert (status, out.splitlines()) == (
@@ -293,10 +293,10 @@ def test_bench_measures_something(project, headdiv_says, monkeypatch):
         monkeypatch.setattr(f"headdiv.experiments.bench.{name}", value)
     status, out, err = headdiv_says("bench", "--profile", "tiny", "--rounds", "3", "--json")
     assert status == 0, err
-    told = json.loads(out)
+    result = json.loads(out)
     speeds = ("deacon_step_over_baseline", "moa_step_over_baseline", "moa_e32_over_e4")
     for name in (*speeds, "baseline_over_nn_transformer", "gemm_share"):
-        assert 0 < told[name]["low"] <= told[name]["median"] <= told[name]["high"]
+        assert 0 < result[name]["low"] <= result[name]["median"] <= result[name]["high"]
     status, out, _ = headdiv_says("bench", "--profile", "tiny", "--rounds", "3")
     assert out.startswith("deacon_step_over_baseline ")
 
@@ -305,21 +305,21 @@ def test_claims_are_printed_counted_and_filtered(project, headdiv_says):
     status, out, err = headdiv_says("claims", "--paper", "dpp", "--verdict", "contradicted")
     assert (status, err) == (0, "")
     assert out.splitlines()[0].split()[:4] == ["contradicted", "dpp", "Dataset,", "training"]
-    told = json.loads(headdiv_says("claims", "--paper", "dpp", "--json")[1])
-    assert list(told[0]) == ["paper", "place", "value", "unit", "kind", "verdict", "ours", "working"]
+    result = json.loads(headdiv_says("claims", "--paper", "dpp", "--json")[1])
+    assert list(result[0]) == ["paper", "place", "value", "unit", "kind", "verdict", "ours", "working"]
     counts = json.loads(headdiv_says("claims", "--paper", "dpp", "--summary", "--json")[1])
-    assert sum(counts["dpp"].values()) == len(told)
+    assert sum(counts["dpp"].values()) == len(result)
     last = headdiv_says("claims", "--paper", "dpp", "--summary")[1].splitlines()[-2].split()
-    assert (last[0], last[-1]) == ("all", str(len(told)))
+    assert (last[0], last[-1]) == ("all", str(len(result)))
 
 
 # ---- as a process
 
 
 def test_version_and_module():
-    told = start("--version")
-    assert (told.returncode, told.stderr) == (0, "")
-    assert told.stdout.rstrip().endswith(f"version {headdiv.__version__}")
+    result = start("--version")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.rstrip().endswith(f"version {headdiv.__version__}")
 
 
 def test_importing_headdiv_imports_no_torch():
@@ -329,17 +329,17 @@ def test_importing_headdiv_imports_no_torch():
 
 def test_log_takes_the_errors_and_the_terminal_too(project):
     log = project.home / "logs" / "deep" / "a.log"
-    told = start("--log", log, "fetch", "multi40k")
+    result = start("--log", log, "fetch", "multi40k")
     sentence = f"headdiv: data set 'multi40k' is not known; there are: {', '.join(load_registry())}\n"
-    assert (told.returncode, told.stdout, told.stderr) == (2, "", sentence)
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", sentence)
     assert log.read_text() == sentence
 
 
 def test_log_takes_all_output(project):
     log = project.home / "a.log"
     log.write_text("of an earlier try")
-    told = start("--log", log, "params", EXPERIMENT, "--profile", "tiny")
-    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+    result = start("--log", log, "params", EXPERIMENT, "--profile", "tiny")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     assert [line.split()[0] for line in log.read_text().splitlines()] == ["variant", "baseline", "direct-8"]
 
 

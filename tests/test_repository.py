@@ -4,6 +4,7 @@ import ast
 import json
 import re
 import subprocess
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,27 @@ def test_imports_run_one_way(path):
         assert LAYER_OF[name] <= LAYER_OF.get(importer, len(LAYERS)), (
             f"{where}: headdiv.{importer} imports headdiv.{name}, which is of a later layer"
         )
+
+
+def test_the_top_of_the_package_is_small_and_every_layer_is_there():
+    entries = {path.relative_to(ROOT / "headdiv").parts[0] for path in git_files("headdiv/*")}
+    assert len(entries) <= 12
+    assert {entry.removesuffix(".py") for entry in entries} == {"__init__", *LAYERS}
+
+
+def imported_modules(path):
+    """The files in headdiv/ that a module needs when it is imported: what its functions import comes later."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("headdiv"):
+            for alias in node.names:
+                module = ROOT / node.module.replace(".", "/")
+                files = (module / f"{alias.name}.py", module.with_suffix(".py"), module / "__init__.py")
+                yield next(file for file in files if file.is_file())
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    graph = {path: {*imported_modules(path)} - {path, ROOT / "headdiv" / "__init__.py"} for path in MODULES}
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
 def test_no_public_name_is_a_module_too():

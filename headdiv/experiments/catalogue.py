@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 from headdiv.core.errors import DataError
@@ -80,16 +79,13 @@ class FigureEntry:
         return self.experiment.partition("/")[0]
 
 
-@cache
-def figures_of_paper(paper: str) -> dict[str, FigureEntry]:
+def figures_of_paper(name: str) -> dict[str, FigureEntry]:
     """Every figure of a paper by its name: task by task the learning curves, then what the paper's file lists."""
-    entries = []
-    for task, content in load_paper(paper).tasks.items():
-        experiment = f"{paper}/{task}"
+    entries, paper = [], load_paper(name)
+    for task, content in paper.tasks.items():
         caption = TASKS[content.kind or task].curves_caption
-        entries.append(FigureEntry(f"{paper}_{task}_curves", CURVES, experiment, caption))
-        listed = load_paper(paper).figures.items()
-        entries += [_entry(paper, name, figure) for name, figure in listed if figure.task == task]
+        entries.append(FigureEntry(f"{name}_{task}_curves", CURVES, f"{name}/{task}", caption))
+        entries += [_entry(name, key, figure) for key, figure in paper.figures.items() if figure.task == task]
     return {entry.name: entry for entry in entries}
 
 

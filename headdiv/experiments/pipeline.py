@@ -181,7 +181,7 @@ def make_plan(profile: str) -> Plan:
         tables=tables,
         figures=figures,
         papers={paper: load_paper(paper).title for paper in sorted({config.paper for config in configs})},
-        lasting=not own_code and not own_files,
+        lasting=not (own_code or own_files or known.profile.plugins),
     )
 
 
@@ -208,7 +208,8 @@ def load_plan(profile: str) -> Plan:
 def _key(profile: str, path: Path) -> str:
     """Changes with the profile, the project's folder, Python, and the package's code and data, papers included."""
     digest = hashlib.sha256(json.dumps([profile, str(paths.home()), sys.version]).encode())
-    for file in sorted([path, *PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.yaml")]):
+    papers = (paths.home() / "papers").glob("*.yaml")  # of one's own
+    for file in sorted([path, *papers, *PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.yaml")]):
         digest.update(f"\0{file}\0".encode())
         if file.is_file():
             digest.update(file.read_bytes())

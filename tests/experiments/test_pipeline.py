@@ -16,7 +16,7 @@ from headdiv.core.errors import ConfigError, DataError, HeaddivError
 from headdiv.data.cache import prepared_folder
 from headdiv.experiments import pipeline
 from headdiv.experiments.pipeline import Plan, check_config, load_plan, make_plan, notebook_code
-from headdiv.experiments.profiles import Runs
+from headdiv.experiments.profiles import Profile, Runs
 from headdiv.experiments.results import metrics_path
 from headdiv.methods import METHODS
 from headdiv.methods.base import Method
@@ -129,7 +129,8 @@ def test_a_plan_is_made_anew_only_when_profile_papers_or_code_change(planned, co
 
 
 def test_a_plan_with_code_of_ones_own_is_made_each_time(planned, counted, monkeypatch):
-    monkeypatch.setitem(METHODS, "own", type("Own", (Method,), {"__module__": "own_method"}))
+    own = type("Own", (Method,), {"__module__": "own_method"})
+    monkeypatch.setattr(METHODS, "_added", METHODS._added | {"own": own})
     define = {"mine": {"name": "own"}, "both": {"name": "combined", "methods": [{"name": "own"}, {"name": "mixing"}]}}
     for number, variant in enumerate(define, start=1):
         planned.write_profile("tiny", define=define, variants=[variant])
@@ -241,3 +242,9 @@ def test_the_profiles_of_the_repository_can_be_planned(planned, monkeypatch):
         if path.stem not in own:
             assert make_plan(path.stem).tables
     assert "quick" not in own
+
+
+def test_the_readme_of_the_profiles_names_all_of_them_and_their_keys():
+    text = (ROOT / "config" / "README.md").read_text(encoding="utf-8")
+    names = {path.stem for path in (ROOT / "config").glob("*.yaml")} | set(Profile.model_fields) | set(pipeline.CONFIG)
+    assert {name for name in names if f"`{name}`" not in text} == set()
