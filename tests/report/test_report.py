@@ -12,8 +12,6 @@ from reported import metrics, write_profile
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
 from headdiv.experiments import results as store
-from headdiv.experiments.evaluation import evaluate
-from headdiv.experiments.running import train
 from headdiv.report import figures, page, tables
 
 
@@ -165,17 +163,8 @@ def test_the_report_needs_nothing_but_itself(finished):
     assert not re.search(r"https?:|fetch|import\b", (folder / "headdiv.js").read_text())
 
 
-def test_what_a_configuration_says_is_escaped(finished):
+def test_text_of_a_profile_is_escaped(finished):
     finished.write_profile("tiny", {"title": "<script>alert(1)</script>"})
     for found in site(write_site(finished, "tiny")).values():
         assert "<script>alert" not in found.source
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in found.source
-
-
-def test_stored_metrics_of_a_real_run_make_a_table(finished):
-    store.record(evaluate(train(finished.config("direct-8", seed=2))), "tiny")
-    assert list(tables.results_table("tiny", EXPERIMENT)["seeds"]) == [1, 1]  # the profile names no seed 2
-    finished.write_profile(top={"seeds": [1, 2]})
-    table = tables.results_table("tiny", EXPERIMENT).set_index("variant")
-    assert list(table["seeds"]) == [1, 2]
-    assert table.loc["direct-8", "bleu_sd"] >= 0

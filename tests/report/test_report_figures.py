@@ -160,18 +160,6 @@ def test_a_language_models_perplexity_is_the_mean_of_perplexities_on_a_logarithm
     assert figure.get_suptitle() == "deacon/lm: toy, 5,000 tokens of text an epoch, mean over 2 seeds"
 
 
-@pytest.mark.parametrize(("unigram", "nll"), [(4.5, 4.2), (6.0, 1.0), (9.0, 0.1)])
-def test_a_logarithmic_axis_has_several_numbers_to_read(unigram, nll):
-    run = metrics("baseline", 1, task="lm", unigram_nll=unigram)
-    run["curve"][-1]["validation_nll"] = nll
-    store.record(run, "p")
-    axis = figures.draw("deacon_lm_curves", "p").axes[1].yaxis
-    low, high = axis.get_view_interval()
-    numbers = [value for value in axis.get_majorticklocs() if low <= value <= high]
-    assert 3 <= len(numbers) <= 20
-    assert [float(axis.get_major_formatter()(value).replace(",", "")) for value in numbers] == numbers
-
-
 @pytest.mark.parametrize("name", ["deacon_lm_curves", "deacon_qa_curves"])
 def test_every_row_of_a_paper_has_a_line_of_its_own_colour_and_mark(name):
     task = name.split("_")[1]

@@ -78,31 +78,22 @@ def test_importance_is_stored_beside_the_metrics(profile, project):
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("content", "message"),
     [
-        ({"format": 0}, "importance of format 0, expected 1"),
-        ({"hash": "other"}, "of run other, expected hash-of-baseline-1 as in the metrics beside it"),
+        (importance("baseline", format=0), "importance of format 0, expected 1"),
+        (importance("baseline", hash="other"), "of run other, expected hash-of-baseline-1 as in the metrics"),
+        ({key: value for key, value in importance("baseline").items() if key != "curve"}, "curve"),
+        ([], "format None, expected 1; `headdiv importance PAPER/TASK VARIANT --profile p`"),
     ],
 )
-def test_what_cannot_be_used_is_refused(profile, change, sentence):
+def test_a_file_that_cannot_be_used_is_refused(profile, content, message):
     store.record(metrics("baseline", 1), profile)
-    path = record_importance(importance("baseline") | change, profile)
-    with pytest.raises(DataError) as found:
+    path = importance_path(profile, EXPERIMENT, "baseline", 1)
+    write_json(path, content)
+    with pytest.raises(DataError, match=message) as found:
         stored_importance(profile, EXPERIMENT)
-    again = "`headdiv importance deacon/translation baseline --profile p` makes it anew"
-    assert str(found.value) == f"{path}: {sentence}; {again}"
-    write_json(path, [])
-    with pytest.raises(DataError, match="format None, expected 1; `headdiv importance PAPER/TASK VARIANT --profile p`"):
-        stored_importance(profile, EXPERIMENT)
-
-
-def test_a_file_that_lacks_a_key_is_refused(profile):
-    record = importance("baseline")
-    path = record_importance(record, profile)
-    del record["curve"]
-    write_json(path, record)
-    with pytest.raises(DataError, match=r"curve.*`headdiv importance deacon/translation baseline --profile p`"):
-        stored_importance(profile, EXPERIMENT)
+    assert str(found.value).startswith(f"{path}: ")
+    assert "makes it anew" in str(found.value)
 
 
 def test_a_table_for_the_terminal():
