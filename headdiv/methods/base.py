@@ -80,7 +80,7 @@ class Method:
         """The method's own keys in a configuration, beside its name."""
 
     repeatable: ClassVar[bool] = False  # whether a combination may list it twice, with different options
-    swaps_heads: ClassVar[bool] = False  # whether heads change places in training
+    swaps_heads: ClassVar[bool] = False  # whether heads are swapped in training
     shares_values: ClassVar[bool] = False  # whether all heads of a module have the same values
     has_components: ClassVar[bool] = False  # whether its models have PCA layers, whose components can be shown
 
@@ -141,7 +141,7 @@ class Method:
         )
 
     def output_stage(self, spec: AttentionSpec) -> nn.Module | None:
-        """What makes one output of the heads, (T, H·K) -> (T, D), in place of W^O; None: W^O."""
+        """Module that makes one output of the heads, (T, H·K) -> (T, D), in place of W^O; None: W^O."""
         return None
 
     def before_output(self, spec: AttentionSpec) -> nn.Module | None:
@@ -219,7 +219,7 @@ class Method:
 
 
 class HasSpec(Protocol):
-    """A record or a module: something that knows which attention of the model it belongs to."""
+    """A record or a module: something with the specification of its attention module."""
 
     @property
     def spec(self) -> AttentionSpec:

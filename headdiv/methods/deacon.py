@@ -90,11 +90,11 @@ class PCAOutput(nn.Module):
                 mean, C = moments(rows)
                 if scale is not None:
                     mean, C = mean * scale + shift, C * scale * scale[:, None]
-                told = len(rows), mean.nan_to_num(), C.nan_to_num()
+                batch = len(rows), mean.nan_to_num(), C.nan_to_num()
             if self.collected is None:
-                self.moments = told
+                self.moments = batch
             else:
-                self.collected = joined_moments(self.collected, _on_cpu(told))
+                self.collected = joined_moments(self.collected, _on_cpu(batch))
 
 
 class DirectOutput(PCAOutput):
@@ -148,10 +148,10 @@ class NonLinearOutput(PCAOutput):
         z = self._heads(x).transpose(0, 1).flatten(1)  # (H, T·K)
         features = torch.cat([z, z.index_select(0, self.first) * z.index_select(0, self.second)])  # (k, T·K)
         with torch.autocast(x.device.type, enabled=False):
-            told = at_least_float32(features)
-            scale, shift = self.norm.scale_and_shift(told)  # (k,)
+            inputs = at_least_float32(features)
+            scale, shift = self.norm.scale_and_shift(inputs)  # (k,)
             w, b = self.w * scale[:, None], self.b + shift @ self.w
-        self._record_moments(told, scale, shift)
+        self._record_moments(inputs, scale, shift)
         y = w.T @ features + b[:, None]  # (M, T·K)
         return self.project(y.view(self.components, len(x), self.spec.d_head).transpose(0, 1).flatten(1))
 
@@ -221,7 +221,7 @@ class Deacon(Method):
             layer.w.grad = None
 
     def artifacts(self, model: nn.Module) -> dict[str, Any]:
-        """What Figure 6 needs."""
+        """See `pca_weights`."""
         return {"pca_weights": pca_weights(model)}
 
     def pictures(self, model: nn.Module, heads: dict[str, Any], history: list[dict[str, Any]]) -> list[Picture]:
@@ -259,7 +259,7 @@ def pca_layers(model: nn.Module) -> dict[str, PCAOutput]:
 
 @contextlib.contextmanager
 def collected_moments(model: nn.Module) -> Iterator[dict[str, Moments]]:
-    """While open, PCA layers tell the moments of their inputs in evaluation too; what training keeps stays as it is.
+    """While open, PCA layers collect the moments of their inputs in evaluation too; those of training stay as they are.
 
     Yields:
         A dictionary that is filled when the block ends: by place ("encoder 1") the moments, in float64 on the CPU,
@@ -278,27 +278,27 @@ def collected_moments(model: nn.Module) -> Iterator[dict[str, Moments]]:
             layer.collected = None
 
 
-def _on_cpu(told: Moments) -> Moments:
-    number, mean, C = told
+def _on_cpu(of: Moments) -> Moments:
+    number, mean, C = of
     return number, mean.cpu().double(), C.cpu().double()
 
 
 def pca_weights(model: nn.Module) -> dict[str, dict[str, Any]]:
-    """What Figure 6 needs of every PCA layer, by module name; empty for a model without any.
+    """Statistics of every PCA layer for Figure 6, by module name; empty for a model without any.
 
     Returns:
         For each: the matrix of `column_cosines`, its `mean_off_diagonal`, that of `column_correlations`,
         and the length of each column.
     """
-    told = {}
+    result = {}
     for name, layer in pca_layers(model).items():
         w = layer.w.detach().double().cpu()
         cosines = column_cosines(w)
-        told[name.removesuffix(".output")] = {
+        result[name.removesuffix(".output")] = {
             "place": layer.spec.place,
             "cosines": [[round(value, 6) for value in row] for row in cosines.tolist()],
             "mean_absolute_cosine": mean_off_diagonal(cosines),
             "mean_absolute_correlation": mean_off_diagonal(column_correlations(w)),
             "column_lengths": w.norm(dim=0).tolist(),
         }
-    return told
+    return result

@@ -1,7 +1,7 @@
 """Homeostasis and sparsity (Kotyuzanskiy & Klimov): few units stay active, and rare ones come back.
 
-At two places: the heads before W^O, (T, H, K), each head for itself; and the output of a block (layer), (T, D).
-At each place one mechanism, as in Table 3:
+Two positions: the heads before W^O, (T, H, K), each head for itself; and the output of a block (layer), (T, D).
+At each of them one mechanism, as in Table 3:
 
     kwta        of every row the k = round(s·n) largest units stay (Eqs. 1 to 3)
     rfb-kwta    the same of values that are boosted where a unit was rarely active (Eqs. 4 to 6)
@@ -10,11 +10,11 @@ At each place one mechanism, as in Table 3:
     none        as in the baseline
 
 (A) is the baseline, (B) rfb-kwta and dropout, (C) dropout twice, (D) smart twice, (E) rfb-kwta and smart.
-What a unit's activity is, is what the masks of the last Q training steps count (on all ranks together). The counts of
+A unit's activity is how often the masks of the last Q training steps kept it (on all ranks together). The counts of
 a step enter after its backward pass, so a mask never depends on its own batch: no later word reaches an earlier one.
 
 At evaluation counts stand still. kWTA is a function of the values, and a model trained with n·s active units has
-never seen n of them, so both kinds of it stay active, unless ``kwta_evaluation`` says otherwise. "Smart" inhibition
+never had n of them, so both kinds of it stay active, unless ``kwta_evaluation`` says otherwise. "Smart" inhibition
 draws lots "similar to dropout", so it is off at evaluation; the paper rescales nothing, and ``expectation`` makes up
 for that by multiplying each unit by its probability of being kept. The paper itself is silent about evaluation.
 
@@ -45,7 +45,7 @@ class Options(Settings):
     """Mechanisms are to be named; the other defaults are those of the paper's best model, (D) of Table 3."""
 
     attention: Mechanism = Field("none", description="on the heads, before W^O")
-    block: Mechanism = Field("none", description="on the output of each layer, behind its last norm")
+    block: Mechanism = Field("none", description="on the output of each layer, after its last norm")
     s_att: float = Field(0.9, gt=0, lt=1, description="share of a head's units that stay active")
     s_bo: float = Field(0.9, gt=0, lt=1, description="share of a block's units that stay active")
     q_att: int = Field(256, ge=1, description="training steps whose activations are counted, at the heads…")
@@ -68,7 +68,7 @@ class Options(Settings):
 
 
 class Inhibition(nn.Module):
-    """One mechanism at one place, with the activations of the last Q training steps.
+    """One mechanism at one position, with the activations of the last Q training steps.
 
     Buffers: ``history`` (Q, G·n + 1), what each step counted, and at last its rows; ``total`` (G·n + 1), its sum over
     the steps; ``oldest``, the line of ``history`` that the next step replaces. Integers, so that a sum from which the
@@ -141,7 +141,7 @@ class Inhibition(nn.Module):
         return mask
 
     def remember(self, counts: Tensor) -> None:
-        """Put a training step's counts of all ranks, (G·n + 1,), in the place of the oldest step's."""
+        """Put a training step's counts of all ranks, (G·n + 1,), in place of the oldest step's."""
         self.total += counts - self.history.index_select(0, self.oldest)[0]
         self.history.index_copy_(0, self.oldest, counts[None].to(self.history.dtype))
         self.oldest.add_(1).remainder_(len(self.history))
@@ -168,11 +168,11 @@ class Homeostasis(Method):
         """Some mechanism, with at least one unit that stays and probabilities that Eq. 8 can reach."""
         if options.attention == options.block == "none":
             return "attention", "'none', and block is 'none' too; that is the method 'baseline'"
-        places = (
+        checks = (
             ("s_att", options.attention, options.s_att, model.d_model // model.heads, "a head"),
             ("s_bo", options.block, options.s_bo, model.d_model, "a block's output"),
         )
-        for key, mechanism, s, units, of in places:
+        for key, mechanism, s, units, of in checks:
             if mechanism in KWTA and survivors(units, s) < 1:
                 return key, f"{s} keeps no unit: {of} has {units}, and round(s·{units}) must be at least 1"
             if mechanism == "smart" and not LOWEST <= s <= HIGHEST:
@@ -217,15 +217,15 @@ class Homeostasis(Method):
         A block's output is one group, attention one a head. Plain kWTA makes no use of its counts, but they are
         what the others' are to be compared with.
         """
-        told = {}
+        result = {}
         for layer in inhibitions(model):
             if layer.shares is not None:
                 rows = [[round(share, 4) for share in group] for group in layer.shares.tolist()]
-                told[layer.place] = {"mechanism": layer.mechanism, "s": layer.s, "shares": rows}
-        return {"activations": told} if told else {}
+                result[layer.place] = {"mechanism": layer.mechanism, "s": layer.s, "shares": rows}
+        return {"activations": result} if result else {}
 
     def pictures(self, model: nn.Module, heads: dict[str, Any], history: list[dict[str, Any]]) -> list[Picture]:
-        """How often the units of every inhibited place were active: homeostasis makes the bars stand close together."""
+        """How often the units of every inhibited position were active: homeostasis makes the bars stand close together."""
         shares = {
             place: [share for group in artifact["shares"] for share in group]
             for place, artifact in heads.get("activations", {}).items()

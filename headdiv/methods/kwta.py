@@ -82,7 +82,9 @@ def boost(counts: Tensor, k: int) -> Tensor:
     return torch.where(v > 0, (high - counts + low).double() / v.clamp_min(1), 1.0)
 
 
-def keep_probabilities(counts: Tensor, s: float, reading: Interpretation = "inhibition", delta: float = 0.0) -> Tensor:
+def keep_probabilities(
+    counts: Tensor, s: float, interpretation: Interpretation = "inhibition", delta: float = 0.0
+) -> Tensor:
     """The probability with which "Smart" inhibition keeps each unit: Eqs. 7 and 8, group by group.
 
     Eq. 7 grows with activity, P = ((a − b) (t − min) / (max − min) + b)^0.83, where the paper's text wants rare units
@@ -99,7 +101,7 @@ def keep_probabilities(counts: Tensor, s: float, reading: Interpretation = "inhi
     Args:
         counts: (…, n), times that each unit was active; integers.
         s: the median wanted, from b to a.
-        reading: of Eq. 7.
+        interpretation: of Eq. 7.
         delta: δ of Eq. 8, how far the median may be from s before it is moved; the paper gives no value.
 
     Returns:
@@ -107,9 +109,9 @@ def keep_probabilities(counts: Tensor, s: float, reading: Interpretation = "inhi
     """
     low, high = counts.amin(-1, keepdim=True), counts.amax(-1, keepdim=True)
     span = high - low
-    share = ((high - counts) if reading == "inverted" else (counts - low)).double() / span.clamp_min(1)
+    share = ((high - counts) if interpretation == "inverted" else (counts - low)).double() / span.clamp_min(1)
     p = ((HIGHEST - LOWEST) * share + LOWEST) ** EXPONENT
-    if reading == "inhibition":
+    if interpretation == "inhibition":
         p = 1 - p
     away = s - p.median(dim=-1, keepdim=True).values  # (…, 1)
     moved = torch.where(away.abs() > delta, p + away, p).clamp(LOWEST, HIGHEST)

@@ -29,7 +29,7 @@ from headdiv.nn.attention import KINDS, AttentionSpec, HeadRecord, Kind, attenti
 
 
 class MixingOutput(nn.Linear):
-    """W^O behind the mixture of heads. Both are linear, so they are multiplied first: T rows pay for one.
+    """W^O after the mixture of heads. Both are linear, so they are multiplied first: T rows pay for one.
 
     It is W^O itself with two parameters more: a fresh model is, number by number, its baseline.
     """
@@ -111,14 +111,14 @@ class Mixing(Method):
 
     def artifacts(self, model: nn.Module) -> dict[str, Any]:
         """Every Alphas matrix and its nuclear norm, for Figures 3 and 4."""
-        told = {}
+        result = {}
         for layer in self.layers(model):
             alphas = layer.alphas.detach().double().cpu()
-            told[layer.spec.place] = {
+            result[layer.spec.place] = {
                 "alphas": [[round(value, 6) for value in row] for row in alphas.tolist()],
                 "nuclear_norm": float(nuclear_norms(alphas)),
             }
-        return {"alphas": told}
+        return {"alphas": result}
 
     def pictures(self, model: nn.Module, heads: dict[str, Any], history: list[dict[str, Any]]) -> list[Picture]:
         """Every Alphas matrix, as its difference from the identity that it starts from."""

@@ -1,4 +1,4 @@
-"""Multi-head rotation, MHR (Azov & Landau): heads change places while the model learns.
+"""Multi-head rotation, MHR (Azov & Landau): heads are swapped while the model learns.
 
 A swap exchanges W^Q, W^K and W^V (with their biases) of two heads of the same kind of attention: encoder self-,
 decoder self- or encoder-decoder attention, never across. W^O stays. Adam's moments of these rows move with them by
@@ -147,14 +147,14 @@ class SwappingMethod(Method):
 
 
 class PlannedSwap(Settings):
-    """Heads that change places before certain epochs; everything is counted from 1."""
+    """Heads that are swapped before certain epochs; everything is counted from 1."""
 
     kind: Kind = Field("cross", description="of attention; the paper swaps heads of encoder-decoder attention")
     layers: tuple[From1, From1] = Field(description="of the two heads of each pair; may be equal")
     heads: Literal["all"] | tuple[tuple[From1, From1], ...] = Field(
         "all",
         min_length=1,
-        description="pairs of a head of the first layer and one of the second; or each with its like",
+        description="pairs of a head of the first layer and one of the second; all: those of equal numbers",
     )
     epochs: tuple[Annotated[int, Field(ge=2)], ...] = Field(min_length=1, description="before which they are swapped")
 
@@ -191,7 +191,7 @@ class PlannedSwap(Settings):
 
 
 class Rotation(SwappingMethod):
-    """Manual swaps: heads change places by a plan."""
+    """Manual swaps, by a plan."""
 
     class Options(Settings):
         """The default plan is that of the authors' code."""
@@ -199,7 +199,7 @@ class Rotation(SwappingMethod):
         plan: list[PlannedSwap] = Field(
             [PlannedSwap(layers=(1, 5), epochs=(3, 7, 9, 11))],
             min_length=1,
-            description="which heads change places before which epochs",
+            description="which heads are swapped before which epochs",
         )
         optimiser_state: bool = Field(True, description="the optimiser's state of the heads moves with them")
 

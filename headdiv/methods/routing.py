@@ -149,7 +149,7 @@ def typical_words(counts: Tensor, top: int = 10, least: int = 5) -> list[list[tu
 
     Args:
         counts: (E, V), see `words_by_expert`.
-        top: so many of each expert, at most.
+        top: how many of each expert, at most.
         least: a word for which the expert was chosen less often is left out.
 
     Returns:
@@ -162,12 +162,12 @@ def typical_words(counts: Tensor, top: int = 10, least: int = 5) -> list[list[tu
     ratio = np.divide(n, expected, out=np.zeros_like(n), where=expected > 0)
     # A word that one expert serves as the average does must not slip in by rounding.
     ratio = np.where((n >= max(least, 1)) & (ratio > 1 + 1e-9), ratio, 0.0)
-    told = []
+    result = []
     for ratios, numbers in zip(ratio, n, strict=True):
         words = np.flatnonzero(ratios)
         order = words[np.lexsort((words, -numbers[words], -ratios[words]))][:top]
-        told.append([(int(word), float(ratios[word]), int(numbers[word])) for word in order])
-    return told
+        result.append([(int(word), float(ratios[word]), int(numbers[word])) for word in order])
+    return result
 
 
 @torch.no_grad()
@@ -193,11 +193,11 @@ def router_statistics(observed: Iterable[Observed], vocabulary: int, decode_toke
                 sums[place] = [a + b for a, b in zip(sums[place], part, strict=True)] if place in sums else part
         if min((float(numbers[0]) for numbers, _ in sums.values()), default=0.0) >= ENOUGH:
             break
-    told = {}
+    result = {}
     for (kind, layer), (numbers, words) in sums.items():
         counts = distributed.total(words)
         tokens, entropy, choices, gates = _numbers(distributed.total(numbers), len(words))
-        told[f"{kind} {layer + 1}"] = {
+        result[f"{kind} {layer + 1}"] = {
             "tokens": int(tokens),
             "load": _rounded(choices / choices.sum().clamp_min(1)),
             "gate": _rounded(gates / choices.clamp_min(1)),
@@ -210,7 +210,7 @@ def router_statistics(observed: Iterable[Observed], vocabulary: int, decode_toke
                 for row in typical_words(counts)
             ],
         }
-    return {"router": told} if told else {}
+    return {"router": result} if result else {}
 
 
 def _statistics(routing: Routing, words: Tensor | None, V: int) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""Multi-head attention on packed rows (Vaswani et al. 2017, section 3.2), and what it can tell of its heads.
+"""Multi-head attention on packed rows (Vaswani et al. 2017, section 3.2), and records of what its heads do.
 
 Letters for shapes: B batch, T rows (real tokens), R windows, N query slots, S key slots, H heads,
 D model width, K head width (d_k).
@@ -26,7 +26,7 @@ WIDE = 64 * 64  # weights of a window and head: up to here our own product is as
 
 @dataclass(frozen=True)
 class AttentionSpec:
-    """What a method is told about the attention module that it is asked to build."""
+    """Position and sizes of an attention module that a method is to build."""
 
     kind: Kind  # encoder self-, decoder self- or encoder-decoder attention
     layer: int  # from 0
@@ -47,7 +47,7 @@ class AttentionSpec:
 
 @dataclass(frozen=True)
 class BlockSpec:
-    """What a method is told about the block (layer) whose output it may change."""
+    """Position and width of a block (layer) whose output a method may change."""
 
     stack: Literal["encoder", "decoder"]
     layer: int  # from 0
@@ -56,9 +56,9 @@ class BlockSpec:
 
 @dataclass(frozen=True)
 class AttentionLayout:
-    """Who may look at whom in one kind of attention: the two sides and the mask between them.
+    """Queries, keys and the mask between them, for one kind of attention.
 
-    Without a mask every slot sees itself and all earlier ones of its window (a language model's full windows).
+    Without a mask every slot attends to itself and all earlier ones of its window (a language model's full windows).
     """
 
     queries: Side
@@ -90,7 +90,7 @@ class HeadRecord:
 class Recorder:
     """Collects what heads do while `record_heads` is open."""
 
-    weights: bool  # whether anybody asked for them
+    weights: bool  # whether attention weights are recorded
     records: list[HeadRecord]
 
 

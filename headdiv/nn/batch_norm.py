@@ -22,7 +22,7 @@ class BatchNorm(nn.BatchNorm1d):
         with torch.autocast(x.device.type, enabled=False):
             values = at_least_float32(x)
             scale, shift = (
-                told.view(1, -1, *[1] * (x.dim() - 2)) for told in self.scale_and_shift(values.transpose(0, 1))
+                part.view(1, -1, *[1] * (x.dim() - 2)) for part in self.scale_and_shift(values.transpose(0, 1))
             )
             return (values * scale + shift).to(x.dtype)
 

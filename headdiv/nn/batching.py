@@ -19,7 +19,7 @@ IGNORED = -1  # stands in windows where no token is, and in targets where nothin
 
 @dataclass(frozen=True)
 class Pairs:
-    """Sentence pairs as word indices, without begin and end marks."""
+    """Sentence pairs as word indices, without BEGIN and END."""
 
     source: list[np.ndarray]
     target: list[np.ndarray]
@@ -28,7 +28,7 @@ class Pairs:
         return len(self.source)
 
     def sizes(self, *sides: str) -> np.ndarray:
-        """Tokens of each pair on these sides ("source", "target"), a mark counted on each: (pairs,)."""
+        """Tokens of each pair on these sides ("source", "target"), one special token counted on each: (pairs,)."""
         return sum((np.array([len(words) + 1 for words in getattr(self, side)]) for side in sides), np.int64(0))
 
 
@@ -73,7 +73,7 @@ class Batch:
 
 
 def make_batch(pairs: Pairs, numbers: Sequence[int], window: int = 48) -> Batch:
-    """Lay out the pairs with these ``numbers``; END is put behind the source, BEGIN and END around the target."""
+    """Lay out the pairs with these ``numbers``; END is appended to the source, BEGIN and END enclose the target."""
     begin, end = np.array([BEGIN]), np.array([END])
     return assemble(
         numbers,

@@ -24,7 +24,7 @@ class Decoder(Protocol):
     """Gives the next word's logits for B·W hypotheses, W lines a sentence."""
 
     def step(self, words: Tensor, position: int) -> Tensor:
-        """The words (B·W,) at ``position`` -> logits (B·W, V) of the words behind them."""
+        """The words (B·W,) at ``position`` -> logits (B·W, V) of the words that follow."""
 
     def reorder(self, lines: Tensor) -> None:
         """Line i goes on from what was line lines[i], of the same sentence."""
@@ -67,7 +67,7 @@ def beam_search(decoder: Decoder, limits: Tensor, width: int, length_penalty: fl
 
     Args:
         decoder: holds B·W lines.
-        limits: (B,) most words of each output, END included; the last place can only be END.
+        limits: (B,) most words of each output, END included; the last of them can only be END.
         width: W.
         length_penalty: α ≥ 0.
 

@@ -22,7 +22,7 @@ from headdiv.nn.transformer import ModuleFactory
 
 
 class MultiheadAttention(nn.Module):
-    """A method's attention module behind torch's interface. Padding is left out of the computation.
+    """A method's attention module with torch's interface. Padding is left out of the computation.
 
     Args:
         embed_dim: D, width of queries, keys and values.
@@ -37,7 +37,7 @@ class MultiheadAttention(nn.Module):
         ValueError: num_heads does not divide embed_dim.
     """
 
-    # nn.TransformerEncoderLayer looks at these before it takes a fast path that would go round this module.
+    # nn.TransformerEncoderLayer looks at these before it takes a fast path that bypasses this module.
     _qkv_same_embed_dim = False
     in_proj_bias = None
 
@@ -124,7 +124,7 @@ def _excluded(mask: Tensor) -> Tensor:
 
 
 def _side(real: Tensor) -> Side:
-    """The layout in which each line of (B, N) is a window of its own, whatever places are real."""
+    """The layout in which each line of (B, N) is a window of its own, whatever positions are real."""
     B, N = real.shape
     slots = real.flatten().nonzero().flatten()
     rows = torch.zeros(B * N, dtype=torch.int64, device=real.device)

@@ -23,7 +23,7 @@ from headdiv.nn.batching import IGNORED
 from headdiv.nn.config import LMConfig
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.packing import Side, attention_mask, lay_out
-from headdiv.nn.transformer import Layer, ModuleFactory
+from headdiv.nn.transformer import ModuleFactory, make_layers, run_layers, step_layers
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class WindowModel(nn.Module):
         self.embedding = nn.Embedding(entries, config.d_model)
         self.positions = nn.Embedding(context, config.d_model)
         self.stack = stack
-        self.add_module(stack, nn.ModuleList(Layer(config, parts, [stack], layer) for layer in range(config.layers)))
+        self.add_module(stack, make_layers(config, parts, [stack], config.layers))
         self.dropout = Dropout(config.dropout)
 
     @property
@@ -115,9 +115,7 @@ class WindowModel(nn.Module):
     def forward(self, batch: Windows) -> Tensor:
         """Hidden states before the output: (T, D)."""
         x = self._embed(batch.inputs, batch.layout.queries.positions)
-        for layer in self.layers:
-            x = layer(x, None, {self.stack: batch.layout})
-        return x
+        return run_layers(self.layers, x, None, {self.stack: batch.layout})
 
     def _embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         scale = math.sqrt(self.embedding.embedding_dim)  # to unit variance: both embeddings start with 1/√D
@@ -145,16 +143,14 @@ class LanguageModel(WindowModel):
     def step(self, tokens: Tensor, position: int, caches: list[dict[str, Cache]]) -> Tensor:
         """Logits of the next token, (B,) -> (B, V); the caches grow by one position."""
         x = self._embed(tokens, torch.full_like(tokens, position))
-        for layer, layer_caches in zip(self.layers, caches, strict=True):
-            x = layer.step(x, layer_caches)
-        return x @ self.output_weight.T
+        return step_layers(self.layers, x, caches) @ self.output_weight.T
 
 
 class MaskedModel(WindowModel):
-    """Encoder-only: every token sees those before and behind it.
+    """Encoder-only: every token attends to those before and after it.
 
-    The embedding has one row more than the vocabulary, the last: what a blank is read as. The output is tied to the
-    other V rows, so that the blank is never an answer.
+    The embedding has one row more than the vocabulary, the last: the mask token. The output is tied to the
+    other V rows, so that the mask token is never predicted.
     """
 
     def __init__(self, config: LMConfig, vocabulary: int, context: int, parts: ModuleFactory) -> None:
@@ -162,7 +158,7 @@ class MaskedModel(WindowModel):
 
     @property
     def output_weight(self) -> Tensor:
-        """(V, D), the embedding without the blank's row."""
+        """(V, D), the embedding without the mask token's row."""
         return self.embedding.weight[:-1]
 
 

@@ -50,7 +50,7 @@ class Side:
 
 
 def attention_mask(queries: Side, keys: Side, causal: bool = False) -> Tensor:
-    """(R, 1, N, S) what is added to the scores: 0 within a sentence, `MASKED` elsewhere and on later keys."""
+    """(R, 1, N, S) added to the scores: 0 within a sentence, `MASKED` elsewhere and on later keys."""
     allowed = queries.sentences[:, :, None] == keys.sentences[:, None, :]
     allowed &= (queries.sentences >= 0)[:, :, None]
     if causal:  # slots of a sentence stand in order, so later in the window is later in the sentence
@@ -118,7 +118,7 @@ def lay_out(lengths: Sequence[int], windows: Sequence[Sequence[int]]) -> Side:
 
 
 def pad_rows(rows: Tensor, side: Side, fill: float = 0.0) -> Tensor:
-    """(T, …) -> (B, longest, …): one sentence a line, ``fill`` behind its end."""
+    """(T, …) -> (B, longest, …): one sentence a line, ``fill`` after its end."""
     longest = int(side.lengths.max()) if len(side.lengths) else 1  # softmax and argmax need a column
     padded = rows.new_full((len(side.lengths), longest, *rows.shape[1:]), fill)
     padded[side.sentence_of_row(), side.positions] = rows

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,14 @@ class ModuleFactory(Protocol):
 
     def block_output(self, spec: BlockSpec) -> nn.Module:
         """What a layer's output goes through: (rows, D) -> (rows, D)."""
+
+
+@runtime_checkable
+class FillsItself(Protocol):
+    """A module that draws its own parameters, buffers included; its submodules are drawn as any other."""
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Fill them from ``generator`` alone."""
 
 
 class FeedForward(nn.Sequential):
@@ -72,6 +80,25 @@ class Layer(nn.Module):
         return self.block_output(self.feed_forward_norm(x + self.feed_forward(x)))
 
 
+def make_layers(config: Sizes, parts: ModuleFactory, kinds: list[Kind], number: int) -> nn.ModuleList:
+    """A stack of layers with attention of these kinds."""
+    return nn.ModuleList(Layer(config, parts, kinds, layer) for layer in range(number))
+
+
+def run_layers(layers: nn.ModuleList, x: Tensor, memory: Tensor | None, layouts: dict[Kind, AttentionLayout]) -> Tensor:
+    """One layer after the other: (rows, D) -> (rows, D)."""
+    for layer in layers:
+        x = layer(x, memory, layouts)
+    return x
+
+
+def step_layers(layers: nn.ModuleList, x: Tensor, caches: list[dict[Kind, Cache]]) -> Tensor:
+    """One new position through all layers, (B, D) -> (B, D); the caches, one dictionary a layer, grow by it."""
+    for layer, layer_caches in zip(layers, caches, strict=True):
+        x = layer.step(x, layer_caches)
+    return x
+
+
 class Transformer(nn.Module):
     """Encoder–decoder; attention modules come from ``parts``, one call for each module.
 
@@ -95,10 +122,8 @@ class Transformer(nn.Module):
         D = config.d_model
         self.source_embedding = nn.Embedding(source_words, D)
         self.target_embedding = nn.Embedding(target_words, D)
-        self.encoder = nn.ModuleList(Layer(config, parts, ["encoder"], layer) for layer in range(config.encoder_layers))
-        self.decoder = nn.ModuleList(
-            Layer(config, parts, ["decoder", "cross"], layer) for layer in range(config.decoder_layers)
-        )
+        self.encoder = make_layers(config, parts, ["encoder"], config.encoder_layers)
+        self.decoder = make_layers(config, parts, ["decoder", "cross"], config.decoder_layers)
         self.output_embedding = nn.Linear(D, outputs or target_words, bias=False)
         if config.tied_output:
             self.output_embedding.weight = self.target_embedding.weight
@@ -117,16 +142,12 @@ class Transformer(nn.Module):
     def encode(self, source: Tensor, layout: AttentionLayout) -> Tensor:
         """(T,) source words -> (T, D)."""
         x = self._embed(self.source_embedding, source, layout.queries.positions)
-        for layer in self.encoder:
-            x = layer(x, None, {"encoder": layout})
-        return x
+        return run_layers(self.encoder, x, None, {"encoder": layout})
 
     def decode(self, batch: Batch, memory: Tensor) -> Tensor:
         """(T, D) encoder states -> (U, D)."""
         x = self._embed(self.target_embedding, batch.target_in, batch.target_side.positions)
-        for layer in self.decoder:
-            x = layer(x, memory, {"decoder": batch.decoder, "cross": batch.cross})
-        return x
+        return run_layers(self.decoder, x, memory, {"decoder": batch.decoder, "cross": batch.cross})
 
     # ---- one token at a time
 
@@ -143,11 +164,8 @@ class Transformer(nn.Module):
 
     def step(self, words: Tensor, position: int, caches: list[dict[Kind, Cache]]) -> Tensor:
         """Logits of the next word, (B,) -> (B, V); the caches grow by one position."""
-        positions = torch.full_like(words, position)
-        x = self._embed(self.target_embedding, words, positions)
-        for layer, layer_caches in zip(self.decoder, caches, strict=True):
-            x = layer.step(x, layer_caches)
-        return self.output_embedding(x)
+        x = self._embed(self.target_embedding, words, torch.full_like(words, position))
+        return self.output_embedding(step_layers(self.decoder, x, caches))
 
     def _embed(self, embedding: nn.Embedding, words: Tensor, positions: Tensor) -> Tensor:
         longest = int(positions.max()) + 1 if len(positions) else 0
@@ -179,7 +197,7 @@ def initialise(model: nn.Module, seed: int) -> None:
     for name, module in model.named_modules():
         # Seed and name go into 32 bits together: torch's generator on the CPU ignores the upper ones.
         generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
-        if hasattr(module, "initialise"):
+        if isinstance(module, FillsItself):
             module.initialise(generator)
         elif isinstance(module, nn.Linear) and id(module.weight) not in embedded:
             nn.init.xavier_uniform_(module.weight, generator=generator)
