@@ -225,7 +225,7 @@ class Homeostasis(Method):
         return {"activations": result} if result else {}
 
     def pictures(self, model: nn.Module, heads: dict[str, Any], history: list[dict[str, Any]]) -> list[Picture]:
-        """How often the units of every inhibited position were active: homeostasis makes the bars stand close together."""
+        """How often the units of each inhibited position were active: homeostasis brings the bars closer together."""
         shares = {
             place: [share for group in artifact["shares"] for share in group]
             for place, artifact in heads.get("activations", {}).items()
