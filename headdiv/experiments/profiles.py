@@ -83,8 +83,8 @@ class Runs:
         at = ("experiments", name)
         paper, _, task = name.partition("/")
         try:
-            told = load_task(paper, task)
-            rows, kind = told.variants, told.kind or task
+            listed = load_task(paper, task)
+            rows, kind = listed.variants, listed.kind or task
         except ConfigError as error:
             raise mistake(at, str(error), source) from None
         if kind not in TASKS:
@@ -133,11 +133,11 @@ class Runs:
     ) -> dict[str, Any]:
         """A method with all options: what the profile defines wins over ``methods``, which wins over the paper."""
         defined = variant in experiment.define
-        told = with_shared(own, experiment.methods, own_first=defined)
+        options = with_shared(own, experiment.methods, own_first=defined)
         if defined:
-            return check_method(told, model, (*at, "define", variant), source)
+            return check_method(options, model, (*at, "define", variant), source)
         here = ("methods", own["name"]) if experiment.methods.get(own["name"]) else ("variants", variant)
-        return check_method(told, model, (*at, *here), source)
+        return check_method(options, model, (*at, *here), source)
 
     def all(self) -> list[RunConfig]:
         """Every run, in the profile's order."""
@@ -199,12 +199,12 @@ def with_shared(own: dict[str, Any], methods: dict[str, dict[str, Any]], own_fir
         own_first: whether ``own`` wins where both name an option.
     """
     shared = methods.get(str(own.get("name")), {})
-    told = {**shared, **own} if own_first else {**own, **shared}
-    if told.get("name") == "combined" and isinstance(told.get("methods"), list):
-        told["methods"] = [
-            with_shared(part, methods, own_first) if isinstance(part, dict) else part for part in told["methods"]
+    options = {**shared, **own} if own_first else {**own, **shared}
+    if options.get("name") == "combined" and isinstance(options.get("methods"), list):
+        options["methods"] = [
+            with_shared(part, methods, own_first) if isinstance(part, dict) else part for part in options["methods"]
         ]
-    return told
+    return options
 
 
 def run_config(profile: str, experiment: str, variant: str, seed: int) -> RunConfig:

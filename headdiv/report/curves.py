@@ -12,11 +12,10 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from headdiv.experiments.results import Metrics
 from headdiv.report.groups import by_variant, labels_of, over_seeds
+from headdiv.report.plotting import MARKERS
 from headdiv.report.scale import training_size
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Panel
-
-MARKS = "osD^vP*Xdp<>"
 
 
 def draw_curves(profile: str, experiment: str) -> Figure:
@@ -31,7 +30,7 @@ def draw_curves(profile: str, experiment: str) -> Figure:
     panels = TASKS[run["kind"]].curves
     figure = Figure(figsize=(3.5 * len(panels), 3.7), layout="constrained")
     axes = figure.subplots(1, len(panels))
-    looks = zip(sns.color_palette("colorblind", len(groups)), cycle(MARKS), strict=False)
+    looks = zip(sns.color_palette("colorblind", len(groups)), cycle(MARKERS), strict=False)
     looks = dict(zip(groups, looks, strict=True))
     entries = {}  # of the legend
     for ax, panel in zip(axes, panels, strict=True):
