@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, ConfigDict, Field
 
 from headdiv.core import paths
 from headdiv.core.errors import ConfigError, DataError
@@ -122,15 +122,21 @@ class StreamStatistics(Record):
 
     tokens: dict[str, int] = Field(default_factory=dict)
     passes: dict[str, int] = Field(default_factory=dict)
+    refused: dict[str, int] = Field(default_factory=dict)
 
 
 class DataStatistics(Record):
-    """Counts of the corpus by split."""
+    """Counts of the corpus by split, and of the records left out by reason."""
 
     train: SplitStatistics
     valid: SplitStatistics
     test: SplitStatistics
+    refused: dict[str, int] = Field(default_factory=dict)
     stream: StreamStatistics = StreamStatistics()
+
+    def split(self, name: str) -> dict[str, Any]:
+        """Every statistic of the split "train", "valid" or "test" that the run has, by name."""
+        return getattr(self, name).model_dump(exclude_unset=True)
 
 
 class Provenance(Record):
@@ -165,7 +171,6 @@ class RunResult(Record):
     cost: Cost
     data: DataStatistics
     provenance: Provenance
-    _raw: Any = PrivateAttr(None)
 
     @classmethod
     def parse(cls, metrics: Mapping[str, Any] | RunResult) -> RunResult:
@@ -174,18 +179,7 @@ class RunResult(Record):
         Raises:
             ConfigError: a key is missing or has another type: key, what was found, what is expected.
         """
-        if isinstance(metrics, RunResult):
-            return metrics
-        result = check(cls, metrics)
-        result._raw = metrics
-        return result
-
-    def __getitem__(self, key: str) -> Any:
-        return self._raw[key]
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """A key of the JSON, until every reader takes attributes."""
-        return self._raw.get(key, default)
+        return metrics if isinstance(metrics, RunResult) else check(cls, metrics)
 
     @property
     def experiment(self) -> str:
@@ -206,9 +200,6 @@ class RunResult(Record):
         """A score's number; None where the run does not have it."""
         found = self.scores.get(score)
         return found.value if found else None
-
-
-Metrics = RunResult  # until every reader has the new name
 
 
 def metrics_path(profile: str, experiment: str, variant: str, seed: int) -> Path:

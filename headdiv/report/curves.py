@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from headdiv.experiments.results import Metrics
+from headdiv.experiments.results import RunResult
 from headdiv.report.groups import by_variant, labels_of, over_seeds
 from headdiv.report.plotting import MARKERS
 from headdiv.report.scale import training_size
@@ -27,7 +27,7 @@ def draw_curves(profile: str, experiment: str) -> Figure:
     groups = by_variant(profile, experiment)
     labels = labels_of(experiment, groups)
     run = next(iter(groups.values()))[0]
-    panels = TASKS[run["kind"]].curves
+    panels = TASKS[run.kind].curves
     figure = Figure(figsize=(3.5 * len(panels), 3.7), layout="constrained")
     axes = figure.subplots(1, len(panels))
     looks = zip(sns.color_palette("colorblind", len(groups)), cycle(MARKERS), strict=False)
@@ -35,28 +35,28 @@ def draw_curves(profile: str, experiment: str) -> Figure:
     entries = {}  # of the legend
     for ax, panel in zip(axes, panels, strict=True):
         for variant, (colour, mark) in looks.items():
-            epochs = [point["epoch"] for point in groups[variant][0]["curve"]]
+            epochs = [point.epoch for point in groups[variant][0].curve]
             means = _means(panel, groups[variant])
             ax.plot(epochs, means, color=colour, marker=mark, ms=3.5, lw=1.2, label=labels[variant])
         _finish(ax, panel, run)
         entries |= {handle.get_label(): handle for handle in ax.get_legend_handles_labels()[0]}
     figure.legend(handles=entries.values(), loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     over = over_seeds(groups)
-    figure.suptitle(f"{experiment}: {run['config']['data']['name']}, {training_size(run)}, {over}", fontsize=10)
+    figure.suptitle(f"{experiment}: {run.data_name}, {training_size(run)}, {over}", fontsize=10)
     return figure
 
 
-def _means(panel: Panel, runs: list[Metrics]) -> np.ndarray:
-    values = np.array([[point[panel.key] for point in run["curve"]] for run in runs])
+def _means(panel: Panel, runs: list[RunResult]) -> np.ndarray:
+    values = np.array([[getattr(point, panel.key) for point in run.curve] for run in runs])
     return (np.exp(values) if panel.perplexity else values).mean(axis=0)
 
 
-def _finish(ax: Axes, panel: Panel, run: Metrics) -> None:
+def _finish(ax: Axes, panel: Panel, run: RunResult) -> None:
     """The line of the simplest model, the axes' names and ticks."""
     if panel.unigram:
-        level = run["scores"]["unigram_nll"]["value"]
+        level = run.scores["unigram_nll"].value
         ax.axhline(np.exp(level) if panel.perplexity else level, color="0.35", lw=1, ls="--", label="frequencies alone")
-    unit = run["scores"]["training_loss"]["unit"] if panel.unit is None else panel.unit
+    unit = run.scores["training_loss"].unit if panel.unit is None else panel.unit
     ax.set(xlabel="epoch", ylabel=f"{panel.label} ({unit})")
     ax.xaxis.get_major_locator().set_params(integer=True)
     if panel.perplexity:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headdiv.core import paths
-from headdiv.experiments.results import Metrics
+from headdiv.experiments.results import RunResult
 from headdiv.report.formats import as_printed, plural
 from headdiv.tasks import TASKS
 
@@ -13,25 +13,24 @@ SPLITS = {"train": "training", "valid": "validation", "test": "test"}
 TOY = "**A toy corpus: this shows that the pipeline works and reproduces nothing of the paper.**"
 
 
-def training_size(metrics: Metrics) -> str:
+def training_size(run: RunResult) -> str:
     """How much text a run learns from: "29,000 training pairs", "100,000 tokens of text an epoch"."""
-    return TASKS[metrics["kind"]].training_size(metrics["config"]["data"], metrics["data"])
+    return TASKS[run.kind].training_size(run.config.data, run.data.model_dump())
 
 
-def scale(runs: list[Metrics], profile: str) -> str:
+def scale(runs: list[RunResult], profile: str) -> str:
     """Data, sizes, seeds and machine of an experiment's runs, in sentences, with the warning about toy corpora."""
     first = runs[0]
-    config, task = first["config"], TASKS[first["kind"]]
-    test = first["data"]["test"]
-    seeds = sorted({run["seed"] for run in runs})
-    *fewer, epochs = sorted({len(run["curve"]) for run in runs})
+    task, test = TASKS[first.kind], first.data.split("test")
+    seeds = sorted({run.seed for run in runs})
+    *fewer, epochs = sorted({run.epochs for run in runs})
     parts = [
-        config["data"]["name"],
+        first.data_name,
         training_size(first),
         f"{test['examples']:,} test {task.example_noun}"
         + (f" of {test['tokens']:,} tokens" if "tokens" in test else ""),
         "".join(f"{count} or " for count in fewer)
-        + f"{plural(epochs, 'epoch')} of batches of {config['train']['tokens_per_batch']:,} {task.batch_unit}",
+        + f"{plural(epochs, 'epoch')} of batches of {first.config.train['tokens_per_batch']:,} {task.batch_unit}",
         _model(first),
         f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}",
         "; ".join(sorted({machine(run) for run in runs})),
@@ -41,13 +40,13 @@ def scale(runs: list[Metrics], profile: str) -> str:
     )
 
 
-def toy(metrics: Metrics) -> list[str]:
+def toy(run: RunResult) -> list[str]:
     """The sentence about toys, if this is one."""
-    return [TOY] if metrics["config"]["data"]["name"] == "toy" else []
+    return [TOY] if run.data_name == "toy" else []
 
 
-def _model(metrics: Metrics) -> str:
-    model, data = metrics["config"]["model"], metrics["config"]["data"]
+def _model(run: RunResult) -> str:
+    model, data = run.config.model, run.config.data
     if "layers" in model:
         layers = plural(model["layers"], "layer")
     else:
@@ -56,28 +55,28 @@ def _model(metrics: Metrics) -> str:
     return f"d = {model['d_model']:,}, {layers}{context}"
 
 
-def machine(metrics: Metrics) -> str:
+def machine(run: RunResult) -> str:
     """Device, threads and processes of a run."""
-    machine = metrics["provenance"]
-    ranks = machine.get("ranks", 1)
-    return f"{machine['device']}, {plural(machine['threads'], 'thread')}" + (f", {ranks} ranks" if ranks > 1 else "")
+    made = run.provenance
+    ranks = f", {made.ranks} ranks" if made.ranks > 1 else ""
+    return f"{made.device}, {plural(made.threads, 'thread')}{ranks}"
 
 
-def data_losses(metrics: Metrics) -> list[str]:
+def data_losses(run: RunResult) -> list[str]:
     """Sentences about records left out, texts cut short and answers lost; none where nothing was."""
-    data, config, task = metrics["data"], metrics["config"]["data"], TASKS[metrics["kind"]]
+    task, splits = TASKS[run.kind], {split: run.data.split(split) for split in SPLITS}
     sentences = []
-    for what, refused in (("", data["refused"]), (" of the training stream", data["stream"].get("refused", {}))):
+    for what, refused in (("", run.data.refused), (" of the training stream", run.data.stream.refused)):
         if refused:
             reasons = ", ".join(f"{reason}: {count:,}" for reason, count in refused.items())
             sentences.append(f"Records left out{what}: {sum(refused.values()):,} ({reasons}).")
     for cut in task.cuts:
-        shares = {split: data[split][cut.share] for split in SPLITS}
+        shares = {split: splits[split][cut.share] for split in SPLITS}
         if any(shares.values()):
             shown = _by_split({split: f"{as_printed(100 * share, 1)} %" for split, share in shares.items() if share})
-            sentences.append(f"Cut at {config[cut.limit]:,} words: {shown} of the {cut.what}.")
+            sentences.append(f"Cut at {run.config.data[cut.limit]:,} words: {shown} of the {cut.what}.")
     for key, what in task.mentioned.items():
-        counts = {split: f"{data[split][key]:,}" for split in SPLITS if data[split].get(key)}
+        counts = {split: f"{found[key]:,}" for split, found in splits.items() if found.get(key)}
         if counts:
             sentences.append(f"{what}: {_by_split(counts)}.")
     return sentences
