@@ -11,11 +11,7 @@ import numpy as np
 import sacrebleu
 
 LEVEL = 0.95
-SAMPLES = 1000  # of the bootstrap
-SEED = 12345  # of the bootstrap; sacrebleu's own
-
-
-# ---- over seeds
+SAMPLES, SEED = 1000, 12345  # of the bootstrap, as in sacrebleu
 
 
 @dataclass(frozen=True)
@@ -51,9 +47,6 @@ def interval(values: Sequence[float], level: float = LEVEL) -> Interval:
     if n < 2 or math.isnan(mean):
         return Interval(mean, math.nan, n)
     return Interval(mean, float(stdtrit(n - 1, (1 + level) / 2)) * stdev(values) / math.sqrt(n), n)
-
-
-# ---- over the sentences of a test set
 
 
 @dataclass(frozen=True)
@@ -117,9 +110,8 @@ def _counted(metric: sacrebleu.BLEU, line: str, reference: str) -> list[int]:
 
 def _bleu(counts: np.ndarray) -> float:
     """BLEU of such counts, summed over sentences."""
-    matching, all_ngrams, (translated, reference) = np.split(counts, (4, 8))
-    arguments = matching.tolist(), all_ngrams.tolist(), int(translated), int(reference)
-    return sacrebleu.BLEU.compute_bleu(*arguments, smooth_method="exp").score
+    found, total, (length, reference) = (part.tolist() for part in np.split(counts, (4, 8)))
+    return sacrebleu.BLEU.compute_bleu(found, total, length, reference, smooth_method="exp").score
 
 
 def _p_value(difference: float, sampled: np.ndarray) -> float:
