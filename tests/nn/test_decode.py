@@ -125,13 +125,6 @@ def test_sentences_do_not_depend_on_their_batch(seed, limits, width, alpha):
     assert backwards[::-1] == together
 
 
-@given(seed=seeds, limits=many_limits, width=st.integers(1, 4))
-def test_limits_are_kept_and_marks_left_out(seed, limits, width):
-    for output, limit in zip(search(seed, range(len(limits)), limits, width, 1.0), limits, strict=True):
-        assert len(output) + 1 <= limit  # END counts
-        assert set(output) <= set(FREE)
-
-
 class Fixed(Table):
     """The same log-probabilities after every word."""
 

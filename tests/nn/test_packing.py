@@ -70,11 +70,6 @@ def test_windows_hold_every_sentence_once_and_no_more_than_they_can(sides, width
     assert windows == literal_assign_windows(source, target, width=width)
 
 
-@given(lengths=lengths_of_one_side, width=widths)
-def test_one_side_alone_is_packed_by_first_fit_too(lengths, width):
-    assert assign_windows(lengths, width=width) == literal_assign_windows(lengths, width=width)
-
-
 def test_width_one_gives_every_sentence_its_own_window_in_order():
     assert assign_windows([3, 9, 1], [2, 2, 5], width=1) == [[0], [1], [2]]
 
@@ -105,14 +100,6 @@ def test_layout_is_the_literal_one(lengths, width):
         assert torch.equal(side.slots, torch.arange(side.tokens))
 
 
-@pytest.mark.parametrize(
-    ("lengths", "windows", "full"),
-    [([2, 2], [[0], [1]], True), ([2, 1], [[0], [1]], False), ([2, 1, 1], [[0], [1, 2]], True)],
-)
-def test_full_says_that_no_slot_is_empty(lengths, windows, full):
-    assert lay_out(lengths, windows).full is full
-
-
 @given(sides=lengths_of_two_sides, width=widths)
 def test_mask_is_the_literal_one(sides, width):
     source, target = zip(*sides, strict=True)
@@ -122,14 +109,6 @@ def test_mask_is_the_literal_one(sides, width):
         mask = attention_mask(queries, keys, causal)
         assert mask.dtype == torch.float32
         assert torch.equal(mask, literal_mask(queries.sentences.tolist(), keys.sentences.tolist(), causal))
-
-
-def test_mask_of_one_window_written_out():
-    side = lay_out([2, 1, 4], [[0, 1], [2]])  # the first window has one empty slot
-    seen = (attention_mask(side, side, causal=True)[0, 0] == 0).int().tolist()
-    assert seen == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
-    seen = (attention_mask(side, side)[0, 0] == 0).int().tolist()
-    assert seen == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
 
 
 @given(lengths=lengths_of_one_side, width=widths, fill=st.sampled_from([0.0, -7.0]))
