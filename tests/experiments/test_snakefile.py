@@ -179,15 +179,6 @@ def test_a_mistake_in_the_profile_is_one_clear_message(project, sections, key, m
     assert len(said.strip().splitlines()) <= 4, said
 
 
-def test_an_unknown_profile_is_one_clear_message(project):
-    (project.home / "config" / "paper.yaml").unlink()
-    (project.home / "config" / "tiny.yaml").rename(project.home / "config" / "tinny.yaml")
-    status, said = snakemake(project.home, "reproduce-all")
-    assert status != 0
-    assert f"{project.home}/config/tiny.yaml: no such file; there are: tinny" in said
-    assert "Traceback" not in said
-
-
 def test_a_mistake_in_the_configuration_of_snakemake_is_one_clear_message(project):
     status, said = snakemake(project.home, "reproduce-all", config=["profle=tiny"])
     assert status != 0
