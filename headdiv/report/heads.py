@@ -299,7 +299,7 @@ def draw_separation(profile: str, figure: FigureEntry) -> Figure:
         means = np.array([np.mean(values, axis=0) for values in by_seed])  # (variants, modules)
         for ax, kind in zip(row, kinds, strict=True):
             _draw_separation(ax, means[:, [k == kind for k, _ in modules]], list(groups))
-            name_rows(ax, labels, xlabel=name)
+            name_rows(ax, labels.values(), xlabel=name)
     for ax, kind in zip(axes[0], kinds, strict=True):
         ax.set_title(KINDS[kind])
     add_title(drawn, title("Similarity and sharpness of the heads", groups))
