@@ -25,7 +25,7 @@ TINY = {
         EXPERIMENT: {
             "data": {"name": "toy", "examples": 60, "held_out": 8, "min_frequency": 1},
             "model": {"d_model": 16, "heads": 8, "encoder_layers": 1, "decoder_layers": 1, "d_ff": 16},
-            "train": {"epochs": 2, "tokens_per_batch": 150, "learning_rate": 0.01, "warmup_steps": 5},
+            "train": {"epochs": 2, "tokens_per_batch": 170, "learning_rate": 0.01, "warmup_steps": 5},
             "decode": {"beam": 2, "max_length_factor": 1.0, "max_length_offset": 4},
             "variants": ["baseline", "direct-8"],
         }

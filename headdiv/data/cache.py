@@ -139,7 +139,7 @@ def expected_count(config: DataConfig, split: str) -> int | None:
 def content_key(config: DataConfig) -> str:
     """A hash of the corpus: of its files' checksums, or of the version of what generates it."""
     if config.is_toy:
-        content: object = [toy.VERSION, toy.VERSION]
+        content: object = {"toy": toy.VERSION}
     elif config.files is None:
         content = {name: file.identity for name, file in registry.load_registry()[config.name].files.items()}
     else:

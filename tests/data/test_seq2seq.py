@@ -14,7 +14,7 @@ from headdiv.data.config import TranslationData
 from headdiv.data.corpora import seq2seq as module
 from headdiv.data.corpora.seq2seq import flatten, load_translation, unflatten, unigram_nll
 from headdiv.data.tokenization.words import tokenize
-from headdiv.data.toy import translation as toy
+from headdiv.data.toy import corpora as toy
 from headdiv.nn.batching import END, SPECIALS
 from headdiv.tasks import TASKS
 
@@ -64,7 +64,7 @@ def test_a_toy_corpus_is_prepared_once_and_always_the_same(project, monkeypatch)
 
 def test_indices_say_what_the_text_says(project):
     corpus = load_translation(TOY)
-    texts = toy.splits(30, 5, 5, module.TOY_SEED)
+    texts = toy.translation(30, 5, 5, module.TOY_SEED)
     assert [corpus.valid.text, corpus.test.text] == [texts["valid"], texts["test"]]
     assert corpus.train.text == []  # nobody asks for it
     assert corpus.source.words[:4] == corpus.target.words[:4] == SPECIALS
@@ -80,7 +80,7 @@ def test_indices_say_what_the_text_says(project):
 
 
 def test_sizes_and_shares_are_counted(project):
-    corpus, texts = load_translation(TOY), toy.splits(30, 5, 5, module.TOY_SEED)
+    corpus, texts = load_translation(TOY), toy.translation(30, 5, 5, module.TOY_SEED)
     told = corpus.statistics
     assert set(told) == {"vocabulary", *SPLITS, "refused"}
     assert told["vocabulary"] == {"source": len(corpus.source), "target": len(corpus.target)}

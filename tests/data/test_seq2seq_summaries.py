@@ -20,7 +20,7 @@ from headdiv.data.config import SummarisationData
 from headdiv.data.corpora import seq2seq as module
 from headdiv.data.corpora.seq2seq import load_summarisation
 from headdiv.data.tokenization.words import tokenize
-from headdiv.data.toy import documents as toy_documents
+from headdiv.data.toy import corpora as toy
 from headdiv.nn.batching import END, SPECIALS, UNKNOWN
 from headdiv.tasks import TASKS
 
@@ -168,7 +168,7 @@ def test_a_split_of_which_nothing_is_left_is_named(mine, split):
 def test_the_toy_is_prepared_once_and_always_the_same(mine, tmp_path, monkeypatch):
     corpus = load_summarisation(TOY)
     folder = prepared_folder(TOY)
-    made = toy_documents.articles(20, 4, 4, module.TOY_SEED)
+    made = toy.articles(20, 4, 4, module.TOY_SEED)
     assert corpus.test.text == [(article.document, article.summary) for article in made["test"]]
     assert [corpus.statistics[name]["examples"] for name in SPLITS] == [20, 4, 4]
     assert max(len(words) for words in corpus.train.pairs.source) == 12

@@ -1,98 +1,165 @@
-"""The draws of the toy corpus: the same for a seed, distinct, disjoint, of the promised form and size."""
+"""The toy corpora: German by hand, the same for a seed, answers and summaries that follow from the text."""
 
+import ast
 import hashlib
+import json
 import re
 
 import pytest
+import zstandard
 
-from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.errors import ConfigError
 from headdiv.data.toy import VERSION
-from headdiv.data.toy import translation as toy
-from headdiv.data.toy.grammar import Clause, NounPhrase, Sentence, lexicon
-from headdiv.data.toy.translation import generate, splits
+from headdiv.data.toy.corpora import SHARES, articles, askable, questions, summarise, translation, write_shards
+from headdiv.data.toy.grammar import Clause, NounPhrase, Sentence, english, german, german_phrase, lexicon
 
-VOWELS = tuple("aeiouAEIOU")
-SLEEPS = Sentence(Clause(NounPhrase(lexicon().nouns["dog"], "the", adjective="old"), lexicon().verbs["schlafen"]))
-
-
-@pytest.fixture(scope="module")
-def pairs():
-    return generate(3000, 11)
+NOUNS = {noun.english[0]: noun for nouns in lexicon()["nouns"].values() for noun in nouns}
+NOUNS |= {noun.english[0]: noun for noun in lexicon()["pronouns"]}
+VERBS = {verb.english[0]: verb for verb in [*lexicon()["verbs"], lexicon()["copula"]]}
 
 
-def test_same_seed_same_list():
-    assert generate(300, 5) == generate(300, 5)
-    assert generate(300, 5)[:100] == generate(100, 5)
-    assert generate(300, 5) != generate(300, 6)
-    assert generate(0, 5) == []
+def noun(text, **rest):
+    *determiner, word = text.split()
+    return NounPhrase(NOUNS[word], *(determiner or ["bare"]), **rest)
+
+
+def clause(subject, verb, object=None, **rest):
+    subject, object = (noun(one) if isinstance(one, str) else one for one in (subject, object))
+    return Clause(subject, VERBS[verb], object, **rest)
+
+
+GIRL_SEES = clause("the girl", "see", "a dog")
+SENTENCES = [
+    (Sentence(GIRL_SEES), "The girl sees a dog.", "Das Mädchen sieht einen Hund."),
+    (Sentence(clause("my uncle", "help", "this cat", past=True)), "My uncle helped this cat.",
+     "Mein Onkel half dieser Katze."),
+    (Sentence(clause("a queen", "open", "the door", time="today", front=True)), "Today a queen opens the door.",
+     "Heute macht eine Königin die Tür auf."),
+    (Sentence(clause(noun("all mouse", plural=True), "sleep", negative=True)), "All mice do not sleep.",
+     "Alle Mäuse schlafen nicht."),
+    (Sentence(clause("he", "eat", "a apple", modal="must", time="every day")),
+     "He must eat an apple every day.", "Er muss jeden Tag einen Apfel essen."),
+    (Sentence(clause("the horse", "arrive", past=True, place=("to", noun("the house")))),
+     "The horse arrived to the house.", "Das Pferd kam zum Haus an."),
+    (Sentence(GIRL_SEES, "because", clause("she", "call", "we")), "The girl sees a dog because she calls us.",
+     "Das Mädchen sieht einen Hund, weil sie uns anruft."),
+    (Sentence(GIRL_SEES, "while", clause("they", "laugh"), first=True), "While they laugh, the girl sees a dog.",
+     "Während sie lachen, sieht das Mädchen einen Hund."),
+    (Sentence(GIRL_SEES, "but", clause("the man", "be", predicate="tired")),
+     "The girl sees a dog, but the man is tired.", "Das Mädchen sieht einen Hund, aber der Mann ist müde."),
+    (Sentence(clause("the doctor", "believe", that=GIRL_SEES)), "The doctor believes that the girl sees a dog.",
+     "Der Arzt glaubt, dass das Mädchen einen Hund sieht."),
+    (Sentence(clause(noun("two friend", plural=True, relative=clause(None, "buy", "the book")), "sing")),
+     "Two friends who buy the book sing.", "Zwei Freunde, die das Buch kaufen, singen."),
+    (Sentence(clause("we", "find", noun("the dog", plural=True, relative=clause("she", "thank", past=True)))),
+     "We find the dogs that she thanked.", "Wir finden die Hunde, denen sie dankte."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tree", "en", "de"), SENTENCES, ids=[row[1] for row in SENTENCES])
+def test_sentences_in_both_languages(tree, en, de):
+    assert (english(tree), german(tree)) == (en, de)
+
+
+# rows: nominative, accusative, dative; columns: Hund (m), Katze (f), Pferd (n), plural of Hund
+@pytest.mark.parametrize(
+    ("determiner", "table"),
+    [
+        ("the", """der alte Hund     | die alte Katze   | das alte Pferd    | die alten Hunde
+                   den alten Hund    | die alte Katze   | das alte Pferd    | die alten Hunde
+                   dem alten Hund    | der alten Katze  | dem alten Pferd   | den alten Hunden"""),
+        ("my", """mein alter Hund    | meine alte Katze | mein altes Pferd  | meine alten Hunde
+                  meinen alten Hund  | meine alte Katze | mein altes Pferd  | meine alten Hunde
+                  meinem alten Hund  | meiner alten Katze | meinem alten Pferd | meinen alten Hunden"""),
+        ("bare", """alter Hund       | alte Katze       | altes Pferd       | alte Hunde
+                    alten Hund       | alte Katze       | altes Pferd       | alte Hunde
+                    altem Hund       | alter Katze      | altem Pferd       | alten Hunden"""),
+    ],
+)  # fmt: skip
+def test_determiners_adjectives_and_nouns_agree(determiner, table):
+    for case, row in zip(("nom", "acc", "dat"), table.splitlines(), strict=True):
+        phrases = [(name, False) for name in ("dog", "cat", "horse")] + [("dog", True)]
+        found = [german_phrase(NounPhrase(NOUNS[name], determiner, many, "old"), case) for name, many in phrases]
+        assert found == [cell.strip() for cell in row.split("|")]
+
+
+def test_the_lexicon_translates_one_to_one():
+    nouns = [(noun.english[0], noun.german[0]) for kinds in lexicon()["nouns"].values() for noun in kinds]
+    verbs = [(verb.english[2], verb.prefix + verb.german[2]) for verb in lexicon()["verbs"]]
+    adjectives = [(en, de[0]) for en, de in lexicon()["words"].items()]
+    for words in (nouns, verbs, adjectives):
+        assert len({en for en, _ in words}) == len({de for _, de in words}) == len(words)
+
+
+@pytest.mark.parametrize("make", [translation, articles, questions])
+def test_a_seed_decides_and_held_out_text_does_not_depend_on_the_training_text(make):
+    found = make(40, 10, 10, 1)
+    assert found == make(40, 10, 10, 1) != make(40, 10, 10, 2)
+    assert {name: make(80, 10, 10, 1)[name] for name in ("valid", "test")} == {n: found[n] for n in ("valid", "test")}
 
 
 def test_generated_text_belongs_to_the_version():
     """Where this fails on purpose, raise VERSION and write the new digest here."""
-    text = "\n".join("\t".join(pair) for pair in generate(500, 1))
-    assert (VERSION, hashlib.sha256(text.encode()).hexdigest()[:16]) == (1, "2e9b733614f30655")
+    text = json.dumps([make(50, 10, 10, 1) for make in (translation, articles, questions)])
+    assert (VERSION, hashlib.sha256(text.encode()).hexdigest()[:16]) == (2, "9b402253039fb034")
 
 
-def test_pairs_are_distinct_and_exclude_holds():
-    first = generate(500, 2)
-    excluded = {en for en, _ in first}
-    assert len(excluded) == 500
-    again = generate(500, 2, exclude=excluded)
-    assert excluded.isdisjoint(en for en, _ in again)
+def test_sentence_pairs_are_distinct_and_german_is_a_function_of_english():
+    pairs = [pair for part in translation(1500, 100, 100, 3).values() for pair in part]
+    assert len({en for en, _ in pairs}) == len(pairs) == 1700
+    known = dict(pairs)
+    assert all(known.get(en, de) == de for en, de in translation(1500, 0, 0, 4)["train"])
+    for text in (text for pair in pairs for text in pair):
+        assert re.fullmatch(r"[A-ZÄÖÜ][\w, ]*\w\.", text), text
+        assert not re.search(r"  | ,|,,|,\S", text), text
 
 
-def test_splits_are_disjoint_and_small_sets_stay():
-    parts = splits(400, 50, 60, 3)
-    assert {name: len(part) for name, part in parts.items()} == {"train": 400, "valid": 50, "test": 60}
-    assert len({en for part in parts.values() for en, _ in part}) == 510
-    more = splits(800, 50, 60, 3)
-    assert (more["valid"], more["test"]) == (parts["valid"], parts["test"])
+def test_a_summary_follows_from_the_first_sentence():
+    for article in articles(200, 0, 0, 1)["train"]:
+        lead, words = iter(article.document.split("\n")[0].lower().split()), article.summary.strip(".").lower().split()
+        rest = " ".join(lead)
+        for word in words:
+            assert word in rest or word in ("a", "an", "do", "does", "did", "not"), article
+    bare = clause(noun("the man", adjective="old"), "see", "a cat", time="today", front=True)
+    assert summarise(Sentence(bare, "and", GIRL_SEES)) == "The man sees a cat."
 
 
-def test_sizes_of_vocabulary_and_sentences(pairs):
-    for side, (least, most) in enumerate([(280, 350), (400, 520)]):
-        texts = [pair[side] for pair in pairs]
-        words = {word.lower() for text in texts for word in re.findall(r"[\w']+", text)}
-        assert least <= len(words) <= most
-        lengths = [len(text.split()) for text in texts]
-        assert 9 <= sum(lengths) / len(lengths) <= 11
-        assert min(lengths) <= 4
-        assert 18 <= max(lengths) <= 26
-    assert {4, 8, 12, 16, 20} <= {len(en.split()) for en, _ in pairs}
+def test_gold_answers_are_exact_and_unique():
+    for name, split in questions(300, 60, 60, 2).items():
+        paragraphs = [paragraph for article in split["data"] for paragraph in article["paragraphs"]]
+        qas = [qa for paragraph in paragraphs for qa in paragraph["qas"]]
+        assert len({qa["id"] for qa in qas}) == len(qas) == {"train": 300, "valid": 60, "test": 60}[name]
+        for paragraph in paragraphs:
+            for qa in paragraph["qas"]:
+                assert qa["question"].endswith("?")
+                for answer in qa["answers"]:
+                    start = answer["answer_start"]
+                    assert paragraph["context"][start : start + len(answer["text"])] == answer["text"]
 
 
-def test_form_of_the_text(pairs):
-    for pair in pairs:
-        for text in pair:
-            assert re.fullmatch(r"[A-ZÄÖÜ][\w', ]*\w\.", text), text
-            assert not re.search(r"  | ,|,,|,\S", text), text
-    for en, _ in pairs:
-        for article, word in re.findall(r"\b([Aa]n?) (\w+)", en):
-            sound = word.startswith(VOWELS) != (word in ("honest", "useful"))
-            assert (article.lower() == "an") == sound, en
+def test_only_questions_with_one_answer_are_asked():
+    main = clause("the uncle", "wash", "a dog", time="today")
+    assert [text for text, _ in askable([Sentence(main)])] == ["Who washes a dog?", "What does the uncle wash?"]
+    assert askable([Sentence(main), Sentence(clause("the queen", "wash", "a car"))]) == []
+    assert askable([Sentence(clause("the uncle", "wash", "they")), Sentence(clause("the uncle", "sleep"))]) == []
+    assert askable([Sentence(clause("the uncle", "wash", "the dog", negative=True))]) == []
 
 
-def test_german_is_a_function_of_english():
-    seen = {}
-    for seed in range(12):
-        for en, de in generate(1500, seed):
-            assert seen.setdefault(en, de) == de
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: generate(-1, 0), "toy corpus: the number of pairs is -1, expected 0 or more"),
-        (lambda: splits(3, -2, 1, 0), "toy corpus: the number of valid pairs is -2, expected 0 or more"),
-    ],
-)
-def test_negative_numbers_are_refused(call, message):
-    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
-        call()
-
-
-def test_a_grammar_that_runs_out_is_named(monkeypatch):
-    monkeypatch.setattr(toy._Draw, "sentence", lambda self: SLEEPS)
-    message = "toy corpus: 5 distinct sentence pairs were asked for, but the grammar gave only 1"
-    with pytest.raises(DataError, match=f"^{message}$"):
-        generate(5, 0)
+def test_shards_have_every_source_in_a_style_of_its_own(tmp_path):
+    write_shards(tmp_path, 300, 1)
+    shards = {path.name: zstandard.decompress(path.read_bytes()).decode() for path in tmp_path.iterdir()}
+    names = ["test-0", "train-0", "train-1", "train-2", "valid-0"]
+    assert sorted(shards) == [f"{name}.jsonl.zst" for name in names]
+    records = [[json.loads(line) for line in shard.splitlines()] for _, shard in sorted(shards.items())]
+    assert [len(part) for part in records] == [30, 80, 80, 80, 30]
+    for part in records:
+        assert {record["meta"]["redpajama_set_name"] for record in part} == set(SHARES)
+    texts = [(record["meta"]["redpajama_set_name"], record["text"]) for part in records for record in part]
+    assert len({text for _, text in texts}) == 300
+    for kind, text in texts:
+        if kind == "RedPajamaGithub":
+            ast.parse(text)
+        for a, b, whole in re.findall(r"\$a = (\d)\$ and \$b = (\d)\$\. Then \$a \+ b = (\d+)\$", text):
+            assert int(a) + int(b) == int(whole)
+    with pytest.raises(ConfigError, match="the number of documents is 69, expected 70 or more"):
+        write_shards(tmp_path, 69, 1)

@@ -220,7 +220,7 @@ def test_a_batch_s_budget_counts_passages(run):
     assert [b.numbers.tolist() for b in batches] == [b.numbers.tolist() for b in again.epoch(0)]
     for batch in batches:
         assert (batch.source == END).sum() == len(batch.numbers)
-        assert batch.target_out.tolist() == run.corpus.train.answers[batch.numbers].tolist()
+        assert batch.target_out.tolist() == run.corpus.train.answers[np.asarray(batch.numbers)].tolist()
 
 
 def test_bucketed_batches_hold_passages_of_similar_length(run):

@@ -21,7 +21,7 @@ from headdiv.data.corpora.seq2seq import TOY_SEED, unigram_nll
 from headdiv.data.readers.documents import read_documents
 from headdiv.data.readers.records import BadRecords
 from headdiv.data.tokenization.bpe import Bpe, load_bpe, train_bpe
-from headdiv.data.toy import shards as toy_shards
+from headdiv.data.toy import corpora as toy
 
 TOY_EXAMPLES = 3000  # documents
 
@@ -92,7 +92,7 @@ def _files(config: LMData, folder: Path) -> dict[str, list[Path]]:
 
 def _prepare(config: LMData, folder: Path, measure: TextMeasure) -> dict[str, Any]:
     if config.is_toy:
-        toy_shards.write_shards(folder / "shards", config.examples or TOY_EXAMPLES, TOY_SEED)
+        toy.write_shards(folder / "shards", config.examples or TOY_EXAMPLES, TOY_SEED)
     files, bad_records = _files(config, folder), BadRecords(config.strict)
     sample = list(islice(_documents(files["train"], config, bad_records), config.tokenizer_documents))
     if not sample:

@@ -20,7 +20,7 @@ from headdiv.data.readers.records import BadRecords
 from headdiv.data.readers.squad import Answer, Question
 from headdiv.data.tokenization.spans import Tokens, answer_to_tokens, tokenise_with_offsets
 from headdiv.data.tokenization.words import Vocabulary
-from headdiv.data.toy import documents as toy_documents
+from headdiv.data.toy import corpora as toy
 from headdiv.nn.batching import END, Batch, Pairs, assemble
 
 TOY_EXAMPLES = 3000
@@ -126,7 +126,7 @@ def _prepare(config: QAData, folder: Path) -> dict[str, Any]:
 
 def _questions(config: QAData, bad_records: BadRecords) -> dict[str, list[Question]]:
     if config.is_toy:
-        made = toy_documents.questions(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
+        made = toy.questions(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
         return {name: squad.questions_from_json(value, f"toy, {name}", bad_records) for name, value in made.items()}
     found = {}
     for name, files in cache.locate(config).items():

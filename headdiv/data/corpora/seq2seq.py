@@ -22,8 +22,7 @@ from headdiv.data.readers.parallel import TextSide, pair_sides
 from headdiv.data.readers.records import BadRecords
 from headdiv.data.tokenization import subwords
 from headdiv.data.tokenization.words import Vocabulary, tokenize_all
-from headdiv.data.toy import documents as toy_documents
-from headdiv.data.toy import translation as toy
+from headdiv.data.toy import corpora as toy
 from headdiv.nn.batching import END, UNKNOWN, Pairs
 
 log = logging.getLogger(__name__)
@@ -151,7 +150,7 @@ def _check_not_empty(texts: dict[str, Text]) -> None:
 def _parallel(config: TranslationData, bad_records: BadRecords) -> dict[str, Text]:
     """The pairs of every split that is read; empty training pairs too where cleaning removes them."""
     if config.is_toy:
-        texts = toy.splits(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
+        texts = toy.translation(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
         return {split: texts[split] for split in cache.read_splits(config)}
     texts = {}
     for split, files in cache.locate(config).items():
@@ -246,7 +245,7 @@ def _prepare_summarisation(config: SummarisationData, folder: Path) -> dict[str,
 
 def _articles(config: SummarisationData, bad_records: BadRecords) -> dict[str, list[xsum.Article]]:
     if config.is_toy:
-        return toy_documents.articles(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
+        return toy.articles(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
     found = {}
     for split, files in cache.locate(config).items():
         if "archive" in files:
