@@ -113,21 +113,3 @@ def trained_one_step(options, dtype=torch.float32):
     loss, _, _ = linear_cross_entropy(hidden, model.output_weight, batch.target_out)
     (loss / len(batch.target_out) + added).backward()
     return model, method
-
-
-def assert_half_precision_is_widened(of_record):
-    """What a function makes of bfloat16 heads is what it makes of the same numbers in float32; double stays double."""
-    heads = made_up_heads(5)
-    assert of_record(record_of(*heads)).dtype == torch.float64
-    half = [x.bfloat16() for x in heads]
-    found = of_record(record_of(*half))
-    assert found.dtype == torch.float32
-    assert torch.equal(found, of_record(record_of(*(x.float() for x in half))))
-
-
-def assert_nothing_is_added_to_nothing(model, method):
-    """A batch without a sentence: the method's loss is 0, and so are its gradients."""
-    hidden, added = watched_pass(model, method, make_batch(some_pairs(), []))
-    assert added.item() == 0
-    (hidden.sum() + added).backward()
-    assert all(p.grad is None or not p.grad.any() for p in model.parameters())

@@ -5,18 +5,16 @@ import math
 
 import pytest
 import torch
-from examples import CONFIG, some_pairs, trained_one_step
+from examples import CONFIG
 from moa_parts import MOA, TOP, both_sides, build
 from packed import D, K, pack, random, sentences
 from torch import nn
 
-from headdiv.analysis.similarity import Observed, measure_heads
 from headdiv.experiments.bench import measure_moa
 from headdiv.methods import make_method
 from headdiv.methods.moa import MixtureAttention
 from headdiv.methods.routing import RoutedRecord
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, record_heads
-from headdiv.nn.batching import make_batch
 from headdiv.nn.drop_in import MultiheadAttention
 from headdiv.nn.packing import MASKED, attention_mask, lay_out, pad_rows
 from headdiv.nn.transformer import Transformer, count_parameters, initialise
@@ -49,15 +47,6 @@ def test_records_hold_the_slots_and_which_expert_each_is():
     with record_heads(modules, weights=False) as records:
         modules[0](x, None, own)
     assert records[0].weights is None
-
-
-def test_measures_of_heads_are_taken_over_the_slots():
-    module = build(15)
-    x, _, layout, _ = pack(sentences(16, [4, 3]), [], "encoder", 8)
-    with record_heads(module) as records:
-        module(x, None, layout)
-    ((spec, measured),) = measure_heads([Observed(records, {})])
-    assert (spec.heads, measured.queries, measured.cosine.shape) == (TOP, 7, (TOP, TOP))
 
 
 # ---- one token at a time
@@ -130,22 +119,6 @@ def test_parameters_follow_from_seed_and_name():
 
 
 # ---- in a model
-
-
-@pytest.mark.parametrize("options", [{}, {"noisy": True}, {"k": 5, "renormalise": True}, {"d_head": 7}])
-def test_a_step_is_the_same_bit_for_bit_and_leaves_no_parameter_out(options):
-    (one, _), (other, _) = (trained_one_step({**MOA, **options}) for _ in range(2))
-    for (name, parameter), again in zip(one.named_parameters(), other.parameters(), strict=True):
-        assert torch.equal(parameter.grad, again.grad), name
-        assert parameter.grad.isfinite().all(), name
-
-
-def test_a_state_dict_comes_back():
-    model, _ = trained_one_step({**MOA, "noisy": True})
-    other = Transformer(CONFIG, 15, 15, make_method({**MOA, "noisy": True}))
-    other.load_state_dict(model.state_dict())
-    batch = make_batch(some_pairs(seed=4), range(6))
-    assert torch.equal(model.eval()(batch), other.eval()(batch))
 
 
 def test_autocast_stays_close_to_float32_and_chooses_the_same():

@@ -1,7 +1,6 @@
 """The router of a mixture, its losses on one rank and on several, and what is told of it."""
 
 import json
-import math
 from dataclasses import dataclass, replace
 
 import pytest
@@ -122,27 +121,6 @@ def test_losses_are_the_literal_ones_with_their_gradients(seed, k, renormalise):
         torch.testing.assert_close(found, expected)
         grads = [torch.autograd.grad(loss, inputs, retain_graph=True) for loss in (found, expected)]
         torch.testing.assert_close(*grads)
-
-
-def test_even_routing_has_the_balance_of_one_and_no_variation():
-    logits = 5.0 * torch.eye(4, dtype=torch.float64)
-    module = router(8, experts=4, k=1)
-    with torch.no_grad():
-        module.weight.copy_(logits)
-    balance, z, cv = routing_losses(routing_sums(module(torch.eye(4, dtype=torch.float64))))
-    assert balance.item() == pytest.approx(1.0)
-    assert z.item() == pytest.approx(math.log(math.exp(5) + 3) ** 2)
-    assert cv.item() == pytest.approx(0.0, abs=1e-12)
-
-
-def test_one_expert_for_all_has_the_largest_balance_and_variation():
-    module = router(9, experts=4, k=1)
-    with torch.no_grad():
-        module.weight.zero_()
-        module.weight[2] = 50.0
-    balance, _, cv = routing_losses(routing_sums(module(torch.ones(6, WIDTH, dtype=torch.float64))))
-    assert balance.item() == pytest.approx(4.0)
-    assert cv.item() == pytest.approx(3.0)
 
 
 def test_no_rows_cost_nothing():
@@ -297,15 +275,3 @@ def test_statistics_without_words_or_without_routers():
     assert isinstance(records[0], RoutedRecord)
     assert router_statistics([Batch([], {})], 4, lambda kind, word: "") == {}
     assert router_statistics([], 4, lambda kind, word: "") == {}
-
-
-def test_entropy_of_a_sure_router_is_zero_and_of_an_even_one_log_e():
-    for weight, expected in ((0.0, math.log(E)), (1e4, 0.0)):
-        modules, _ = recorded([18])
-        with torch.no_grad():
-            modules[0].router.weight.mul_(weight)
-        x, _, layout, _ = pack(sentences(20, [4]), [], "encoder", 6)
-        with record_heads(modules, weights=False) as records:
-            modules[0](x, None, layout)
-        (place,) = router_statistics([Batch(records, {})], 1, lambda kind, word: "")["router"].values()
-        assert place["entropy"] == pytest.approx(expected, abs=1e-6)

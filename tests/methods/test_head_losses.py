@@ -1,0 +1,255 @@
+"""Disagreement and DPP against their formulas, written out with loops over heads, tokens, channels and permutations."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from examples import PLACES, heads_by_sentence, made_up_heads, record_of, some_pairs, tiny, watched_pass
+from hypothesis import given
+from hypothesis import strategies as st
+from small_runs import learner_of
+
+from headdiv.core.errors import TrainingError
+from headdiv.methods.disagreement import disagreement
+from headdiv.methods.dpp import GramDeterminant, kernel
+from headdiv.nn.attention import record_heads
+from headdiv.nn.batching import make_batch
+from headdiv.training.config import TrainConfig
+
+seeds = st.integers(0, 2**31 - 1)
+for_terms = pytest.mark.parametrize("term", PLACES)
+
+
+def entries(matrix):
+    return [value for row in matrix.tolist() for value in row]
+
+
+def cosine(a, b):
+    """Of two matrices: the sum of products of equal entries, by both lengths."""
+    a, b = entries(a), entries(b)
+    product = sum(x * y for x, y in zip(a, b, strict=True))
+    return product / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
+
+
+def literal_disagreement(term, A, V, Z):
+    """D of one sentence."""
+    H, N = A.shape[:2]
+    total = 0.0
+    for i in range(H):
+        for j in range(H):
+            if term == "position":
+                total += sum(abs(x * y) for x, y in zip(entries(A[i]), entries(A[j]), strict=True)) / N
+            else:
+                x = V if term == "subspace" else Z
+                total += cosine(x[i], x[j])
+    return -total / H**2
+
+
+def literal_kernel(term, A, V, Z):
+    """L of one sentence, entry by entry."""
+    H, N = A.shape[:2]
+    q = []
+    for i in range(H):
+        entropy = sum(-p * math.log(p) for row in A[i].tolist() for p in row if p > 0) / N
+        q.append(1 / (1 + entropy))
+    phi = {"position": A, "subspace": V, "output": Z}[term]
+    return [[q[i] * cosine(phi[i], phi[j]) * q[j] for j in range(H)] for i in range(H)]
+
+
+def literal_determinant(term, A, V, Z):
+    """det L of one sentence: Leibniz's sum over permutations."""
+    L = literal_kernel(term, A, V, Z)
+    n, total = len(L), 0.0
+    for p in itertools.permutations(range(n)):
+        inversions = sum(p[i] > p[j] for i in range(n) for j in range(i + 1, n))
+        total += (-1) ** inversions * math.prod(L[i][p[i]] for i in range(n))
+    return total
+
+
+def determinant(record, term):
+    return GramDeterminant.apply(kernel(record, term))
+
+
+LOSSES = {"disagreement": (disagreement, literal_disagreement), "dpp": (determinant, literal_determinant)}
+for_losses = pytest.mark.parametrize("name", LOSSES)
+
+# ---- what both are
+
+
+@for_losses
+@for_terms
+@pytest.mark.parametrize("kinds", [["encoder", "decoder", "cross"], ["cross"]])
+def test_the_loss_is_the_literal_one(name, term, kinds):
+    """Sum over the sentences, mean over the modules of these kinds, for each prediction."""
+    model, method = tiny({"name": name, "term": term, "weight": 0.7, "kinds": kinds}, encoder_layers=2)
+    pairs = some_pairs(5, seed=3)
+    lines = heads_by_sentence(model, pairs)
+    _, literal = LOSSES[name]
+    expected = [literal(term, *heads) for line in lines for spec, *heads in line if spec.kind in kinds]
+    hidden, found = watched_pass(model, method, make_batch(pairs, range(5)))
+    assert found.item() == pytest.approx(-0.7 * sum(expected) / (len(expected) / 5) / len(hidden), rel=1e-9)
+
+
+@for_losses
+@for_terms
+@pytest.mark.parametrize("window", [1, 7])
+def test_packing_does_not_change_gradients(name, term, window):
+    model, method = tiny({"name": name, "term": term})
+    parameters = [attention.in_projection.weight for attention in model.encoder[0].attention.values()]
+    gradients = []
+    for width in (48, window):
+        _, added = watched_pass(model, method, make_batch(some_pairs(8), range(8), window=width))
+        gradients.append(torch.autograd.grad(added, parameters))
+    torch.testing.assert_close(*gradients)
+
+
+@for_losses
+@for_terms
+@pytest.mark.parametrize("equal", [0, 2, 3])
+def test_the_gradient_is_that_of_the_formula(name, term, equal):
+    heads = [x.clone() for x in made_up_heads(4, N=2, S=3)]
+    for x in heads:
+        x[:equal] = x[:1].clone()
+    of_record, _ = LOSSES[name]
+    heads = [x.requires_grad_() for x in heads]
+    assert torch.autograd.gradcheck(lambda *x: of_record(record_of(*x), term), heads)
+
+
+@for_losses
+@for_terms
+@pytest.mark.parametrize("case", ["two equal", "all equal", "one zero", "all zero", "nearly zero", "one-hot"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_stay_finite(name, term, case, dtype):
+    heads = [x.clone() for x in made_up_heads(2, dtype=dtype)]
+    for x in heads:
+        if case == "two equal":
+            x[1] = x[0]
+        elif case == "all equal":
+            x[:] = x[0].clone()
+        elif case != "one-hot" and x is not heads[0]:
+            x[: 1 if case == "one zero" else None] *= 1e-18 if case == "nearly zero" else 0
+    if case == "one-hot":
+        heads[0] = torch.eye(5, dtype=dtype)[:4].repeat(3, 1, 1)
+    for x in heads:
+        x.requires_grad_()
+    of_record, _ = LOSSES[name]
+    value = of_record(record_of(*heads), term).sum()
+    value.backward()
+    assert -1 - 1e-6 <= value.item() <= 1
+    for x in heads:
+        assert x.grad is None or (x.grad.isfinite().all() and x.grad.abs().max() < 1000)
+
+
+@pytest.mark.parametrize("function", [disagreement, kernel])
+@for_terms
+def test_half_precision_is_widened_and_double_kept(function, term):
+    heads = made_up_heads(5)
+    assert function(record_of(*heads), term).dtype == torch.float64
+    half = [x.bfloat16() for x in heads]
+    found = function(record_of(*half), term)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, function(record_of(*(x.float() for x in half)), term))
+
+
+@for_losses
+@for_terms
+def test_a_batch_without_a_sentence_adds_nothing(name, term):
+    model, method = tiny({"name": name, "term": term})
+    hidden, added = watched_pass(model, method, make_batch(some_pairs(), []))
+    assert added.item() == 0
+    (hidden.sum() + added).backward()
+    assert all(p.grad is None or not p.grad.any() for p in model.parameters())
+
+
+def test_kinds_that_the_model_lacks_are_named():
+    model, method = tiny({"name": "disagreement", "term": "output", "kinds": ["cross"]})
+    with record_heads(model) as records:
+        model(make_batch(some_pairs(), range(2)))
+    with pytest.raises(TrainingError, match=r"^method\.kinds: the model has no cross attention, only encoder and deco"):
+        method.aux_loss(model, [record for record in records if record.spec.kind != "cross"], 0.0, 1)
+
+
+# ---- disagreement
+
+
+@given(seed=seeds, H=st.integers(1, 5), N=st.integers(1, 5))
+def test_range_and_symmetry(seed, H, N):
+    A, V, Z = made_up_heads(seed, H, N)
+    order = torch.randperm(H, generator=torch.Generator().manual_seed(seed))
+    scale = torch.rand(H, 1, 1, dtype=V.dtype, generator=torch.Generator().manual_seed(seed)) + 0.1
+    for term in PLACES:
+        d = disagreement(record_of(A, V, Z), term)
+        assert d.shape == (1,)
+        assert -1 - 1e-12 <= d.item() <= (1e-12 if term != "position" else 0)
+        torch.testing.assert_close(disagreement(record_of(A[order], V[order], Z[order]), term), d)
+        torch.testing.assert_close(disagreement(record_of(A, V * scale, Z * scale), term), d)
+
+
+def test_a_zero_head_has_cosine_zero():
+    A, V, Z = made_up_heads(3)
+    without = [cosine(V[i], V[j]) for i in (1, 2) for j in (1, 2)]
+    V = torch.cat([torch.zeros_like(V[:1]), V[1:]])
+    assert disagreement(record_of(A, V, Z), "subspace").item() == pytest.approx(-sum(without) / 9)
+
+
+def test_weights_are_held_only_where_they_are_compared():
+    methods = [tiny({"name": "disagreement", "term": term})[1] for term in PLACES]
+    assert [method.required_records() for method in methods] == ["heads", "weights", "heads"]
+
+
+# ---- DPP
+
+
+@for_terms
+def test_every_entry_of_l_is_the_literal_one(term):
+    heads = made_up_heads(6)
+    expected = torch.tensor(literal_kernel(term, *heads), dtype=torch.float64)
+    torch.testing.assert_close(kernel(record_of(*heads), term)[0], expected)
+
+
+@given(seed=seeds, H=st.integers(1, 6), N=st.integers(1, 5))
+def test_the_determinant_is_a_squared_volume(seed, H, N):
+    heads = made_up_heads(seed, H, N)
+    order = torch.randperm(H, generator=torch.Generator().manual_seed(seed))
+    for term in PLACES:
+        det = determinant(record_of(*heads), term)
+        assert det.shape == (1,)
+        assert 0 <= det.item() <= 1
+        torch.testing.assert_close(determinant(record_of(*(x[order] for x in heads)), term), det)
+    if H <= 4:  # five values of width 2 span ten dimensions
+        assert determinant(record_of(*heads), "subspace") > 0
+
+
+@given(seed=seeds, H=st.integers(1, 6))
+def test_the_determinant_and_its_gradient_are_torchs(seed, H):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(3, H, H + 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    found = []
+    for function in (GramDeterminant.apply, torch.linalg.det):
+        value = function(x @ x.mT / (H + 3))
+        found.append((value.detach(), *torch.autograd.grad(value.square().sum(), x)))
+    torch.testing.assert_close(*found, rtol=1e-6, atol=1e-9)
+
+
+def test_one_where_heads_are_sharp_and_orthogonal_and_zero_where_they_coincide():
+    sharp = torch.stack([torch.eye(4, dtype=torch.float64).roll(i, 1) for i in range(4)])  # (H, N, S)
+    assert determinant(record_of(sharp, sharp, sharp), "position").item() == pytest.approx(1, abs=1e-12)
+    heads = [x.clone() for x in made_up_heads(7)]
+    for x in heads[1:]:
+        x[2] = -3 * x[0]
+    for term in ("subspace", "output"):
+        assert determinant(record_of(*heads), term).item() == pytest.approx(0, abs=1e-12)
+
+
+def test_what_is_not_finite_stays_so():
+    """The trainer says in its own words that a loss is not finite."""
+    L = torch.eye(3).repeat(2, 1, 1)
+    L[1, 0, 0] = math.nan
+    assert GramDeterminant.apply(L).isnan().tolist() == [False, True]
+    model, method = tiny({"name": "dpp", "term": "output"}, torch.float32)
+    with torch.no_grad():
+        model.encoder[0].attention["encoder"].in_projection.weight.fill_(math.nan)
+    learner = learner_of(model, method, TrainConfig())
+    with pytest.raises(TrainingError, match=r"^the loss is nan at step 1; "):
+        learner.step(make_batch(some_pairs(), range(6)), 1, 5)
