@@ -32,7 +32,7 @@ def test_metrics_lie_where_the_pipeline_looks_for_them(project):
     path = project.home / "results" / "p" / "deacon" / "translation" / "direct-8" / "seed2" / "metrics.json"
     assert store.metrics_path("p", EXPERIMENT, "direct-8", 2) == path
     assert path.is_file()
-    assert [(m["variant"], m["seed"]) for m in store.stored("p", EXPERIMENT)] == [
+    assert [(run.variant, run.seed) for run in store.stored("p", EXPERIMENT)] == [
         ("baseline", 1),
         ("baseline", 2),
         ("direct-8", 1),
