@@ -45,11 +45,12 @@ test: $(STAMP) ## run the tests, without the slow ones
 test-slow: $(STAMP) ## run the slow tests
 	$(BIN)/pytest -n 2 --dist loadfile -m slow
 
-lint: $(STAMP) ## check style, formatting and the workflow
+lint: $(STAMP) ## check style, formatting, the workflow and the words
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/snakefmt --check Snakefile
 	$(BIN)/snakemake --lint
+	$(BIN)/python tests/retired_words.py
 
 format: $(STAMP) ## format the code and clear the notebooks' outputs
 	$(BIN)/ruff check --fix

@@ -1,4 +1,4 @@
-"""headdiv: methods that make the heads of multi-head attention less redundant, and the papers behind them.
+"""headdiv: methods that make the heads of multi-head attention less redundant, and the papers they come from.
 
 import headdiv
 

@@ -41,7 +41,7 @@ def sources_table(profile: str, experiment: str, table: DataTable) -> pd.DataFra
 
 
 def sources_data(profile: str, experiment: str, table: DataTable) -> TableData:
-    """`sources_table` for reading, with the sums; one sentence where the runs' text has no sources."""
+    """`sources_table` for display, with the sums; one sentence where the runs' text has no sources."""
     runs = stored(profile, experiment)
     numbers = sources_table(profile, experiment, table)
     if runs[0].config.data["mixture"] is None:

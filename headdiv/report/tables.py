@@ -54,7 +54,7 @@ def table_data(profile: str, table: str) -> TableData:
 
 
 def as_markdown(profile: str, table: str) -> str:
-    """A table for reading, with its scale above it, signatures and notes below."""
+    """A table for display, with its scale above it, signatures and notes below."""
     return table_data(profile, table).markdown()
 
 
