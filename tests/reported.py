@@ -47,8 +47,14 @@ SCORES = {
 }
 
 
-def metrics(variant, seed, *, task="translation", parameters=1000, epochs=2, data="toy", **values):
-    """As `evaluate` gives them; ``values`` are scores."""
+def put(*runs, profile="p"):
+    """Record these metrics."""
+    for run in runs:
+        store.record(run, profile)
+
+
+def metrics(variant, seed, *, task="translation", experiment=None, parameters=1000, epochs=2, data="toy", **values):
+    """As `evaluate` gives them; ``values`` are scores. With an ``experiment``: of its variant and method."""
     numbers = LOSSES | SCORES[task] | values
     curve = [
         {
@@ -65,10 +71,14 @@ def metrics(variant, seed, *, task="translation", parameters=1000, epochs=2, dat
     }
     config = copy.deepcopy(EXPERIMENTS[task])
     config["data"]["name"] = data
+    paper, name = (experiment or f"deacon/{task}").split("/")
+    if experiment:
+        known = task_of(experiment).variants
+        config["method"] = copy.deepcopy(known[variant].method) if variant in known else {"name": "baseline"}
     return {
         "format": 3,
-        "paper": "deacon",
-        "task": task,
+        "paper": paper,
+        "task": name,
         "kind": task,
         "variant": variant,
         "seed": seed,
@@ -97,19 +107,19 @@ HEADED = ("mhr/translation", "mhr/spanish", "dpp/translation")
 def measures(seed, *, heads=3, layers=2):
     """Of every kind's modules, as `head_measures` gives them; heads differ more with every seed."""
     rng = np.random.default_rng(seed)
-    told = {}
+    found = {}
     for kind in ("encoder", "decoder", "cross"):
         for layer in range(1, layers + 1):
             outputs = rng.normal(size=(heads, 4)) + 1 / seed
             unit = outputs / np.linalg.norm(outputs, axis=1, keepdims=True)
-            told[f"{kind} {layer}"] = {
+            found[f"{kind} {layer}"] = {
                 "queries": 100,
                 "confidence": rng.uniform(0.2, 0.8, heads).tolist(),
                 "entropy": rng.uniform(0.5, 2.5, heads).tolist(),
                 "cosine": (unit @ unit.T).tolist(),
                 "l2": np.linalg.norm(outputs[:, None] - outputs, axis=2).tolist(),
             }
-    return {"measures": told}
+    return {"measures": found}
 
 
 def alphas(seed, *, heads=3, layers=2):
@@ -134,16 +144,13 @@ def swap(kind, one, other):
 
 
 def headed(variant, seed, *, experiment="mhr/translation", heads=3, layers=2, swaps=None, **values):
-    """`metrics` of a run whose heads are told of; ``swaps``: by the epoch after which they are made, (pairs, back)."""
-    told = metrics(variant, seed, **values)
-    told["paper"], told["task"] = experiment.split("/")
-    known = task_of(experiment).variants
-    told["config"]["method"] = known[variant].method if variant in known else {"name": "baseline"}
-    mixed = alphas(seed, heads=heads, layers=layers) if told["config"]["method"]["name"] == "mixing" else {}
-    told["heads"] = mixed | measures(seed, heads=heads, layers=layers)
+    """`metrics` with measures of the heads; ``swaps``: by the epoch after which they are made, (pairs, back)."""
+    run = metrics(variant, seed, experiment=experiment, **values)
+    mixed = alphas(seed, heads=heads, layers=layers) if run["config"]["method"]["name"] == "mixing" else {}
+    run["heads"] = mixed | measures(seed, heads=heads, layers=layers)
     for epoch, (pairs, back) in (swaps or {}).items():
-        told["curve"][epoch - 1]["method"] = {"swaps": pairs, "back": back}
-    return told
+        run["curve"][epoch - 1]["method"] = {"swaps": pairs, "back": back}
+    return run
 
 
 # ---- activity of units
@@ -152,31 +159,29 @@ HOMEOSTASIS = ("homeostasis/memorisation", "homeostasis/small", "homeostasis/bas
 
 
 def activations(method, seed, *, units=6, layers=2):
-    """Of every module that counts, as homeostasis' `findings` gives them; the likelier to be even the later told of."""
+    """Of every module that counts, as homeostasis' `findings` gives them."""
     rng = np.random.default_rng(seed)
     kinds = {"attention": ("encoder {}", "s_att", 3), "block": ("encoder block {}", "s_bo", 1)}
-    told = {}
+    found = {}
     for key, (place, s, groups) in kinds.items():
         mechanism = method.get(key, "none")
         if mechanism in ("kwta", "rfb-kwta", "smart"):
             for layer in range(1, layers + 1):
                 shares = np.clip(rng.normal(method[s], 0.1, (groups, units)), 0, 1)
                 row = {"mechanism": mechanism, "s": method[s], "shares": shares.tolist()}
-                told[place.format(layer)] = row
-    return {"activations": told} if told else {}
+                found[place.format(layer)] = row
+    return {"activations": found} if found else {}
 
 
 def homeostatic(variant, seed, *, experiment="homeostasis/small", scored=True, **values):
     """`metrics` of a run of the homeostasis paper; ``scored``: with BLEU after every epoch."""
-    told = metrics(variant, seed, **values)
-    told["paper"], told["task"] = experiment.split("/")
-    told["config"]["method"] = task_of(experiment).variants[variant].method
-    told["config"]["train"] |= {"epoch_scores": 100 if scored else 0}
-    told["heads"] = activations(told["config"]["method"], seed)
-    for point in told["curve"] if scored else ():
+    run = metrics(variant, seed, experiment=experiment, **values)
+    run["config"]["train"] |= {"epoch_scores": 100 if scored else 0}
+    run["heads"] = activations(run["config"]["method"], seed)
+    for point in run["curve"] if scored else ():
         n = point["epoch"]
         point |= {"training_bleu": 20.0 * n + seed, "validation_bleu": 10.0 * n + seed}
-    return told
+    return run
 
 
 # ---- routers
@@ -194,38 +199,37 @@ MIXED = {
 def routers(seed, experts, k, kinds=("encoder", "decoder", "cross"), layers=2):
     """Of every kind's modules, as `router_statistics` gives them; expert 1 has nothing of its own."""
     rng = np.random.default_rng(seed)
-    told = {}
+    found = {}
     for kind in kinds:
         for layer in range(1, layers + 1):
             load = np.full(experts, 1 / experts) if k == experts else rng.dirichlet(np.full(experts, 5.0))
             words = [
                 [{"word": f"{kind}{e}${w}", "ratio": 3.25 - w, "count": 9} for w in range(3)] for e in range(experts)
             ]
-            told[f"{kind} {layer}"] = {
+            found[f"{kind} {layer}"] = {
                 "tokens": 100,
                 "load": load.tolist(),
                 "gate": rng.uniform(0.5 / experts, 2 / experts, experts).tolist(),
                 "entropy": float(np.log(experts) * rng.uniform(0.5, 1.0)),
                 "words": [[], *words[1:]],
             }
-    return {"router": told}
+    return {"router": found}
 
 
 def routed(variant, seed, *, experiment="moa/translation", **values):
     """`metrics` of a run of Mixture of Attention Heads; a baseline has no routers."""
     masked = experiment.endswith("mlm")
-    told = metrics(variant, seed, task="lm" if masked else "translation", **values)
-    told["paper"], told["task"] = experiment.split("/")
-    told["config"] |= copy.deepcopy(MIXED[experiment])
-    told["config"]["method"] = method = task_of(experiment).variants[variant].method
-    told["heads"] = {}
+    run = metrics(variant, seed, task="lm" if masked else "translation", experiment=experiment, **values)
+    run["config"] |= copy.deepcopy(MIXED[experiment])
+    run["heads"] = {}
     if masked:
-        told["kind"] = "mlm"
-        told["data"]["stream"] = {}
+        run["kind"] = "mlm"
+        run["data"]["stream"] = {}
+    method = run["config"]["method"]
     if method["name"] == "moa":
         kinds = ["encoder"] if masked else ["encoder", "decoder", "cross"]
-        told["heads"] = routers(seed, method["experts"], method["k"], kinds)
-    return told
+        run["heads"] = routers(seed, method["experts"], method["k"], kinds)
+    return run
 
 
 # ---- profiles
@@ -239,14 +243,13 @@ def write_profile(project, name, *tasks, seeds=(1, 2), variants=None):
     own = {"own": {"name": "deacon", "architecture": "direct", "m": 2}}
     sections = {"define": own, "variants": variants}
     known = EXPERIMENTS | MIXED
-    told = {task if "/" in task else f"deacon/{task}": known.get(task, HEADS) for task in tasks or EXPERIMENTS}
-    experiments = {experiment: keys | sections for experiment, keys in told.items()}
+    names = {task: task if "/" in task else f"deacon/{task}" for task in tasks or EXPERIMENTS}
+    experiments = {name: known.get(task, HEADS) | sections for task, name in names.items()}
     content = {"title": name, "seeds": list(seeds), "threads": 1, "experiments": experiments}
     return project.write_config(name, yaml.safe_dump(content, sort_keys=False))
 
 
-def store_all(profile, *told):
+def store_all(profile, *runs):
     """Record these metrics, and one run of the baseline of every task that has none among them."""
-    lacking = set(EXPERIMENTS) - {m["task"] for m in told}
-    for m in (*told, *(metrics("baseline", 1, task=task) for task in sorted(lacking))):
-        store.record(m, profile)
+    lacking = set(EXPERIMENTS) - {run["task"] for run in runs}
+    put(*runs, *(metrics("baseline", 1, task=task) for task in sorted(lacking)), profile=profile)

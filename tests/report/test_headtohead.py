@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import yaml
 from conftest import EXPERIMENT, TINY
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from reported import metrics
 from sacrebleu import corpus_bleu
@@ -35,8 +35,8 @@ SEARCH = {"seconds": 2.0, "sentences": 100, "beam": 5, "batch_sentences": 64, "d
 @pytest.fixture
 def profile(project):
     variants = ["baseline", "direct-8", "direct-3", "moa-32-4"]
-    told = {"data": DATA, "model": {"d_model": 16, "heads": 8}, "variants": variants}
-    content = {"title": "h", "seeds": [1, 2, 3], "experiments": {TABLE: told}}
+    sections = {"data": DATA, "model": {"d_model": 16, "heads": 8}, "variants": variants}
+    content = {"title": "h", "seeds": [1, 2, 3], "experiments": {TABLE: sections}}
     return project.write_config("h", yaml.safe_dump(content, sort_keys=False))
 
 
@@ -47,7 +47,7 @@ def module(cosine, *, heads=2, entropy=1.0):
     return pairs | {"queries": 9, "confidence": [0.25, 0.75], "entropy": [entropy, entropy], "effective_rank": 7.5}
 
 
-def told(variant, seed, bleu, *, parameters=1000, seconds=10.0, speed=50.0, measures=True):
+def result(variant, seed, bleu, *, parameters=1000, seconds=10.0, speed=50.0, measures=True):
     run = metrics(variant, seed, parameters=parameters, bleu=bleu)
     run["paper"], run["config"]["data"] = "headtohead", DATA
     run["heads"] = {"measures": {"encoder 1": module(0.2), "cross 1": module(0.4)}} if measures else {}
@@ -61,10 +61,10 @@ def told(variant, seed, bleu, *, parameters=1000, seconds=10.0, speed=50.0, meas
 def recorded(profile):
     """Three seeds of three variants, and one seed of a fourth; no outputs."""
     for seed in (1, 2, 3):
-        store.record(told("baseline", seed, 20.0 + seed), profile)
-        store.record(told("direct-8", seed, 22.0 + 2 * seed, parameters=1010, seconds=12.0 + seed), profile)
-        store.record(told("direct-3", seed, 20.5 + seed, parameters=900, seconds=20.0), profile)
-    store.record(told("moa-32-4", 2, 18.0, parameters=3000, seconds=30.0, speed=None), profile)
+        store.record(result("baseline", seed, 20.0 + seed), profile)
+        store.record(result("direct-8", seed, 22.0 + 2 * seed, parameters=1010, seconds=12.0 + seed), profile)
+        store.record(result("direct-3", seed, 20.5 + seed, parameters=900, seconds=20.0), profile)
+    store.record(result("moa-32-4", 2, 18.0, parameters=3000, seconds=30.0, speed=None), profile)
     return profile
 
 
@@ -92,13 +92,10 @@ def test_every_variant_has_a_line_with_means_and_intervals(recorded):
     assert cell(table, "direct-8", "training_seconds") == 14
     assert math.isnan(cell(table, "moa-32-4", "sentences_per_second"))
     assert table["p_seeds"].tolist() == [0] * 4
-
-
-def test_measures_are_means_over_modules_of_means_over_heads_and_pairs(recorded):
-    table = comparison_table(recorded, TABLE)
     expected = dict.fromkeys(("cosine", "cka", "js"), 0.3) | {"effective_rank": 7.5, "confidence": 0.5, "entropy": 1.0}
-    assert expected.keys() == MEASURES.keys()
     assert {name: cell(table, "baseline", name) for name in MEASURES} == pytest.approx(expected)
+    assert table["front_parameters"].tolist() == [False, True, True, False]
+    assert table["front_training_seconds"].tolist() == [True, True, False, False]
 
 
 def test_measures_agree_with_those_of_a_run(finished):
@@ -113,7 +110,7 @@ def test_measures_agree_with_those_of_a_run(finished):
 
 
 def test_a_measure_that_is_not_there_is_no_number():
-    run = told("baseline", 1, 3.0)
+    run = result("baseline", 1, 3.0)
     for measured in run["heads"]["measures"].values():
         del measured["cka"]
     assert all(map(math.isnan, measures_by_module(RunResult.parse(run), "cka")))
@@ -137,12 +134,6 @@ def test_the_front_is_what_nothing_beats(points):
     assert any(found)
 
 
-def test_the_fronts_of_the_table(recorded):
-    table = comparison_table(recorded, TABLE)
-    assert table["front_parameters"].tolist() == [False, True, True, False]
-    assert table["front_training_seconds"].tolist() == [True, True, False, False]
-
-
 # ---- bootstrap
 
 
@@ -154,7 +145,7 @@ def with_outputs(profile):
         for variant, cut in (("baseline", shorter), ("direct-8", 0)):
             lines = [" ".join(line.split()[: max(4, len(line.split()) - cut)]) for line in references]
             bleu = corpus_bleu(lines, [references]).score
-            store.record(told(variant, seed, bleu), profile)
+            store.record(result(variant, seed, bleu), profile)
             write_json(metrics_path(profile, TABLE, variant, seed).with_name("outputs.json"), lines)
     return profile
 
@@ -167,18 +158,13 @@ def test_the_bootstrap_is_of_stored_outputs_seed_by_seed(with_outputs):
     said = tables.as_markdown(with_outputs, TABLE)
     assert "- p: paired bootstrap against the baseline of the same seed, nrefs:1|bs:1000|seed:12345|case:mixed" in said
     assert "(below 0.05: 2 of 2)" in said
-    assert "Of 2 comparisons about 0.1 would come out below 0.05 if nothing differed." in said
 
 
 def test_outputs_of_another_run_are_refused(with_outputs):
     path = metrics_path(with_outputs, TABLE, "direct-8", 2).with_name("outputs.json")
     write_json(path, ["nichts"] * len(read_json(path)))
-    with pytest.raises(DataError) as found:
+    with pytest.raises(DataError, match=r"outputs.json: BLEU 0.0000 .* expected the 100.0000 of metrics.json"):
         comparison_table(with_outputs, TABLE)
-    assert str(found.value) == (
-        f"{path}: BLEU 0.0000 against the corpus's test set, expected the 100.0000 of metrics.json; "
-        "outputs, metrics or corpus are not of one run"
-    )
 
 
 def test_runs_without_outputs_are_named(with_outputs):
@@ -205,19 +191,16 @@ def test_the_table_is_written_like_the_others(recorded, tmp_path):
                  "Transformer | 1,000 | 100.00 | 10 | 50.0 | 5 | time",
                  "DEACON, direct, m = 8 | 1,010 | 101.00 | 14 ± 2 | 50.0 | 5 | size, time"):  # fmt: skip
         assert line in cells
-    assert (
-        "- sentences/s: one pass over the test set, by the wall clock: beam 5, 64 sentences at a time, a CPU, 2 th"
-        in said
-    )
+    assert "the wall clock: beam 5, 64 sentences at a time, a CPU, 2 threads" in said
     assert "± is half the width of Student's 95 % interval" in said
     assert "Without stored outputs, and so without p: baseline (seed 1), direct-8 (seed 1)" in said
 
 
 def test_one_seed_has_no_interval_and_says_so(profile):
     for variant in ("baseline", "direct-8"):
-        store.record(told(variant, 2, 20.0, speed=None), profile)
+        store.record(result(variant, 2, 20.0, speed=None), profile)
     said = tables.as_markdown(profile, TABLE)
-    assert "One seed each: there are no intervals, and how much another seed would change is not known." in said
+    assert "One seed each: there are no intervals" in said
     assert "These runs' searches were not timed." in said
     assert "±" not in said
     assert "one seed: no intervals" in figures.draw("headtohead_pareto", profile).get_suptitle()
@@ -236,12 +219,8 @@ def test_points_fronts_and_names_are_drawn(recorded):
     assert list(points["baseline"].get_xdata()) == [1000]
     (front,) = (line for line in left.lines if line.get_drawstyle() == "steps-post")
     assert list(front.get_xdata()) == [900, 1010]
-    assert [text.get_text() for text in names.texts] == [
-        "Transformer",
-        "DEACON, direct, m = 8",
-        "DEACON, direct, m = 3",
-        "MoA, 4 of 32 experts",
-    ]
+    labels = ["Transformer", "DEACON, direct, m = 8", "DEACON, direct, m = 3", "MoA, 4 of 32 experts"]
+    assert [text.get_text() for text in names.texts] == labels
     heights = [text.get_position()[1] for text in names.texts]
     assert np.argsort(heights).tolist() == [3, 0, 2, 1]
     assert len(left.texts) == len(right.texts) == 4  # lines to the names
@@ -251,7 +230,7 @@ def test_points_fronts_and_names_are_drawn(recorded):
 
 @pytest.mark.parametrize(("seconds", "unit"), [(599, "s"), (7200, "min"), (90000, "h")])
 def test_time_has_a_unit_that_fits(profile, seconds, unit):
-    store.record(told("baseline", 1, 20.0, seconds=seconds), profile)
+    store.record(result("baseline", 1, 20.0, seconds=seconds), profile)
     figure = figures.draw("headtohead_pareto", profile)
     assert figure.axes[2].get_xlabel() == f"training time ({unit})"
 
@@ -264,27 +243,24 @@ def test_every_measure_has_a_panel(recorded):
 
 
 def test_measures_that_were_not_taken_are_named(profile):
-    store.record(told("baseline", 1, 20.0, measures=False), profile)
+    store.record(result("baseline", 1, 20.0, measures=False), profile)
     with pytest.raises(DataError, match=r"^headtohead_measures: the stored results of baseline \(seed 1\)"):
         figures.draw("headtohead_measures", profile)
     assert math.isnan(comparison_table(profile, TABLE)["cosine"][0])
 
 
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=12), st.floats(0.01, 3))
+@example([5.0, 5.0], 1.0)
 def test_names_keep_their_order_and_their_distance(wanted, gap):
     places = spread(wanted, gap, 0, 10)
+    if all(abs(a - b) >= gap for a, b in itertools.combinations(wanted, 2)):
+        assert places == pytest.approx(wanted)  # those with room stay where they are
     fits = min(gap, 10 / max(1, len(wanted) - 1))
     order = sorted(range(len(wanted)), key=lambda i: (wanted[i], -i))
     ordered = [places[i] for i in order]
     assert all(b - a >= fits - 1e-9 for a, b in itertools.pairwise(ordered))
     assert min(places) >= -1e-9
     assert max(places) <= 10 + 1e-9
-
-
-def test_names_with_room_stay_where_they_are():
-    assert spread([5.0, 1.0, 9.0], 1.0, 0, 10) == [5, 1, 9]
-    assert spread([5.0, 5.0], 1.0, 0, 10) == [5.5, 4.5]
-    assert spread([5.0, 5.2, 9.0], 1.0, 0, 10) == pytest.approx([4.6, 5.6, 9.0])
 
 
 # ---- the time of a search

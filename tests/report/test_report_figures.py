@@ -1,7 +1,9 @@
 """Figures from metrics written by hand."""
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+import torch
 from matplotlib.colors import to_hex
 from reported import (
     EXPERIMENTS,
@@ -11,6 +13,7 @@ from reported import (
     headed,
     homeostatic,
     metrics,
+    put,
     routed,
     store_all,
     write_profile,
@@ -18,9 +21,11 @@ from reported import (
 
 from headdiv.core.errors import DataError
 from headdiv.experiments import catalogue
-from headdiv.experiments import results as store
 from headdiv.experiments.papers import load_task
+from headdiv.methods.kwta import boost, keep_probabilities
 from headdiv.report import figures, illustrations
+
+RUNS = (("own", 1), ("direct-8", 1), ("direct-8", 2), ("baseline", 1), ("baseline", 2))
 
 
 @pytest.fixture(autouse=True)
@@ -30,33 +35,22 @@ def profile(project):
 
 @pytest.fixture
 def recorded(profile):
-    store_all(
-        "p",
-        metrics("own", 1),
-        metrics("direct-8", 1),
-        metrics("direct-8", 2),
-        metrics("baseline", 1),
-        metrics("baseline", 2),
-    )
+    store_all("p", *(metrics(*run) for run in RUNS))
 
 
 @pytest.fixture
 def headed_too(recorded, project):
     """The same beside runs of the papers whose figures are about heads."""
     write_profile(project, "p", *EXPERIMENTS, *HEADED, *HOMEOSTASIS, *MIXED, "headtohead/translation")
-    for variant in ("baseline", "alphas", "alphas-plain", "manual", "soft", "cosine"):
-        store.record(headed(variant, 1), "p")
-    store.record(headed("alphas", 1, experiment="mhr/spanish"), "p")
-    for variant in ("baseline", "dis-a", "dpp-o"):
-        store.record(headed(variant, 1, experiment="dpp/translation"), "p")
-    for variant in ("baseline", "direct-8", "alphas-kwta-80"):
-        store.record(headed(variant, 1, experiment="headtohead/translation"), "p")
-    for experiment in HOMEOSTASIS:
-        store.record(homeostatic("baseline", 1, experiment=experiment), "p")
-    store.record(homeostatic("rfb-50", 1), "p")
-    for experiment in MIXED:
-        for variant in ("baseline", "moa-8-8", "moa-32-4"):
-            store.record(routed(variant, 1, experiment=experiment), "p")
+    of_heads = {
+        "mhr/translation": ("baseline", "alphas", "alphas-plain", "manual", "soft", "cosine"),
+        "mhr/spanish": ("alphas",),
+        "dpp/translation": ("baseline", "dis-a", "dpp-o"),
+        "headtohead/translation": ("baseline", "direct-8", "alphas-kwta-80"),
+    }
+    put(*(headed(variant, 1, experiment=name) for name, variants in of_heads.items() for variant in variants))
+    put(*(homeostatic("baseline", 1, experiment=name) for name in HOMEOSTASIS), homeostatic("rfb-50", 1))
+    put(*(routed(variant, 1, experiment=name) for name in MIXED for variant in ("baseline", "moa-8-8", "moa-32-4")))
 
 
 # ---- files
@@ -150,7 +144,7 @@ def test_a_language_models_perplexity_is_the_mean_of_perplexities_on_a_logarithm
         run = metrics("baseline", seed, task="lm", unigram_nll=6.0)
         for point in run["curve"]:
             point["validation_nll"] = nll
-        store.record(run, "p")
+        put(run)
     figure = figures.draw("deacon_lm_curves", "p")
     loss, perplexity = figure.axes
     assert (loss.get_yscale(), perplexity.get_yscale()) == ("linear", "log")
@@ -164,8 +158,7 @@ def test_a_language_models_perplexity_is_the_mean_of_perplexities_on_a_logarithm
 def test_every_row_of_a_paper_has_a_line_of_its_own_colour_and_mark(name):
     task = name.split("_")[1]
     variants = load_task("deacon", task).variants
-    for variant in variants:
-        store.record(metrics(variant, 1, task=task), "p")
+    put(*(metrics(variant, 1, task=task) for variant in variants))
     figure = figures.draw(name, "p")
     for ax in figure.axes:
         lines = solid(ax)
@@ -205,3 +198,20 @@ def test_the_determinant_is_the_squared_area_and_prefers_orthogonal_heads():
         assert line.get_ydata() == pytest.approx(np.sin(np.radians(degrees)) ** 2 / (1 + entropy) ** 4, abs=1e-12)
     assert degrees[disagreement.get_ydata().argmax()] == 180
     assert disagreement.get_ydata() == pytest.approx((1 - np.cos(np.radians(degrees))) / 2, abs=1e-12)
+
+
+def test_the_interpretations_of_smart_inhibition_are_those_of_the_method():
+    figure = illustrations.inhibition_readings(s=0.5, units=11)
+    keeps, boosts = figure.axes
+    drawn = {line.get_label(): line for line in keeps.lines if not line.get_label().startswith("_")}
+    for name in ("inhibition", "inverted", "printed"):
+        (line,) = (line for label, line in drawn.items() if label.startswith(name))
+        shares = np.array(line.get_xdata())
+        counts = np.round(shares * 10_000).astype(int)
+        assert np.allclose(line.get_ydata(), keep_probabilities(torch.tensor(counts), 0.5, name))
+    for line in boosts.lines:
+        if line.get_label().startswith("s ="):
+            k = round(float(line.get_label().split("= ")[1]) * 11)
+            counts = np.round(np.array(line.get_xdata()) * 10_000).astype(int)
+            assert np.allclose(line.get_ydata(), boost(torch.tensor(counts), k))
+    assert plt.get_fignums() == []

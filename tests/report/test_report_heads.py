@@ -1,29 +1,27 @@
-"""Figures of heads, from metrics written by hand."""
+"""Figures and tables of heads, swaps and routers, from metrics written by hand."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex
-from reported import headed, metrics, write_profile
+from reported import MIXED, headed, metrics, put, routed, swap, write_profile
 
+import headdiv
 from headdiv.core.errors import DataError
-from headdiv.experiments import results as store
+from headdiv.experiments import catalogue
+from headdiv.experiments.papers import task_of
 from headdiv.experiments.results import RunResult
-from headdiv.report import figures, heads
+from headdiv.report import figures, groups, heads, moa, swaps
 from headdiv.report.groups import KINDS
+from headdiv.report.plotting import BLUE, ORANGE
 
 MHR, DPP = "mhr/translation", "dpp/translation"
 
 
 @pytest.fixture(autouse=True)
 def profile(project):
-    return write_profile(project, "p", MHR, DPP, "translation")
-
-
-def put(*runs):
-    for run in runs:
-        store.record(run, "p")
+    return write_profile(project, "p", MHR, DPP, "translation", *MIXED)
 
 
 @pytest.mark.parametrize(
@@ -34,10 +32,15 @@ def put(*runs):
         ("mhr_figure5", "Figure 5 needs one of baseline, alphas, manual among"),
         ("mhr_figure6", "Figure 6 needs one of baseline, alphas, cosine among"),
         ("mhr_swaps", "mhr_swaps needs a run of rotation or dynamic-rotation among"),
+        *(
+            (f"moa_{task}_{kind}", "needs one of moa-.* among the stored runs of profile p")
+            for task in ("translation", "mlm")
+            for kind in ("routers", "words")
+        ),
     ],
 )
 def test_a_figure_without_its_variants_says_so(name, message):
-    put(headed("baseline-16", 1), metrics("baseline", 1))
+    put(headed("baseline-16", 1), metrics("baseline", 1), *(routed("baseline", 1, experiment=name) for name in MIXED))
     with pytest.raises(DataError, match=message):
         figures.draw(name, "p")
 
@@ -199,3 +202,187 @@ def test_similarity_and_sharpness_are_means_over_pairs_heads_and_layers():
             assert over_layers.get_xdata() == pytest.approx(expected.mean(axis=1))
             assert dashed.get_xdata()[0] == pytest.approx(expected[0].mean())
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["Vanilla", "DPP (O)"]
+
+
+# ---- which runs a figure shows
+
+
+def test_runs_come_by_variant_in_the_order_asked_for():
+    put(*(headed(*run) for run in (("own", 1), ("alphas", 2), ("alphas", 1), ("baseline", 1))))
+    assert list(groups.chosen("p", MHR, "F")) == ["baseline", "alphas", "own"]
+    found = groups.chosen("p", MHR, "F", ["alphas", "manual", "baseline"])
+    assert [(variant, [run.seed for run in runs]) for variant, runs in found.items()] == [
+        ("alphas", [1, 2]),
+        ("baseline", [1]),
+    ]
+
+
+def test_titles_say_how_many_seeds():
+    one, two = (RunResult.parse(headed("baseline", seed, epochs=1)) for seed in (1, 2))
+    assert groups.title("T", {"baseline": [one]}) == "T: toy, 1 epoch, seed 1"
+    assert groups.title("T", {"a": [one, two], "b": [two, one]}) == "T: toy, 1 epoch, mean over 2 seeds"
+    assert groups.title("T", {"a": [one, two], "b": [two]}) == "T: toy, 1 epoch, mean over 1 or 2 seeds"
+    assert groups.title("T", {"a": [two, one]}, first=True) == "T: toy, 1 epoch, seed 2"
+
+
+# ---- swaps
+
+
+def test_swaps_are_read_with_the_epoch_before_which_they_were_made():
+    pairs = [swap("cross", (1, 2), (5, 2)), swap("encoder", (1, 1), (2, 3))]
+    run = RunResult.parse(headed("soft", 1, epochs=4, swaps={1: (pairs, False), 3: (pairs[::-1], True)}))
+    found = [(event.epoch, event.kind, event.one, event.other, event.back) for event in swaps.swaps_of(run)]
+    assert found == [
+        (2, "cross", (1, 2), (5, 2), False),
+        (2, "encoder", (1, 1), (2, 3), False),
+        (4, "encoder", (1, 1), (2, 3), True),
+        (4, "cross", (1, 2), (5, 2), True),
+    ]
+    assert swaps.swaps_of(RunResult.parse(headed("soft", 1))) == []
+
+
+def test_the_timeline_has_a_row_for_every_variant_that_moves_heads(project):
+    pairs = [swap("cross", (1, 2), (2, 3))]
+    swapped = {1: (pairs, False), 3: (pairs, True)}
+    for variant in ("soft", "manual", "baseline", "alphas"):
+        put(headed(variant, 1, epochs=4, swaps=swapped if variant == "soft" else None))
+    path = project.home / "config" / "p.yaml"
+    path.write_text(path.read_text(encoding="utf-8").replace("own:", "two:"), encoding="utf-8")
+    own = headed("two", 1, epochs=4)
+    own["config"]["method"] = {"name": "rotation", "plan": "encoder layer 1, heads 1 with 2, epochs 2"}
+    put(own)
+    figure = figures.draw("mhr_swaps", "p")
+    assert [ax.get_title() for ax in figure.axes[:3]] == list(KINDS.values())
+    assert [ax.get_ylabel().split()[0] for ax in figure.axes[::3]] == ["Manual", "Dynamic,", "two"]
+    assert [len(ax.lines) for ax in figure.axes] == [0, 0, 0, 0, 0, 2, 0, 0, 0]
+    there, back = figure.axes[5].lines
+    assert (list(there.get_xdata()), list(back.get_xdata())) == ([2, 2], [4, 4])
+    assert list(there.get_ydata()) == list(back.get_ydata()) == [2, 5 + 3]  # three heads a layer and a gap
+    assert (to_hex(there.get_color()), to_hex(back.get_color())) == (BLUE, ORANGE)
+
+
+def test_pairs_of_one_epoch_stand_side_by_side_and_within_it():
+    pairs = [swap("decoder", (1, head), (2, head)) for head in (1, 2, 3)]
+    put(headed("manual", 1, epochs=6, swaps={4: (pairs, False)}))
+    x = [line.get_xdata()[0] for line in figures.draw("mhr_swaps", "p").axes[1].lines]
+    assert x == sorted(set(x))
+    assert x[1] == 5
+    assert 4.5 < x[0] < x[2] < 5.5
+
+
+# ---- routers
+
+
+def statistics(load, gate):
+    return moa.RouterStatistics(load=load, gate=gate, entropy=0.5, words=[[] for _ in load])
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 1), st.floats(0.01, 1)), min_size=1, max_size=9))
+def test_importance_is_each_experts_share_of_all_gates(pairs):
+    load, gate = zip(*pairs, strict=True)
+    total = sum(a * b for a, b in pairs)
+    found = statistics(load, gate)
+    assert found.importance == pytest.approx([a * b / total for a, b in pairs])
+    assert found.busiest == sorted(range(len(load)), key=lambda expert: (-load[expert], expert))
+
+
+@pytest.mark.parametrize(("load", "gate", "importance"), [([0, 1], [0, 0.4], [0, 1]), ([0, 0], [0, 0], [0, 0])])
+def test_an_expert_that_is_never_chosen_has_no_importance(load, gate, importance):
+    assert statistics(load, gate).importance.tolist() == importance
+
+
+def test_the_table_has_a_line_for_every_expert_of_every_module():
+    run = routed("moa-8-4", 2)
+    put(routed("moa-8-4", 1), run)
+    table = headdiv.router_words("p", "moa/translation", "moa-8-4", seed=2)
+    assert list(table.columns) == ["module", "expert", "load", "gate", "words"]
+    assert list(dict.fromkeys(table["module"])) == list(run["heads"]["router"])
+    for module, lines in table.groupby("module", sort=False):
+        stored = run["heads"]["router"][module]
+        assert sorted(lines["expert"]) == list(range(1, 9))
+        assert lines["load"].is_monotonic_decreasing
+        for _, line in lines.iterrows():
+            expert = line["expert"] - 1
+            assert (line["load"], line["gate"]) == (stored["load"][expert], stored["gate"][expert])
+    by_expert = table[table["module"] == "encoder 1"].set_index("expert")["words"]
+    assert by_expert[1] == ""
+    assert by_expert[2] == "encoder1$0 ×3.2, encoder1$1 ×2.2, encoder1$2 ×1.2"
+
+
+@pytest.mark.parametrize(
+    ("variant", "seed", "message"),
+    [
+        ("moa-32-4", None, "router_words needs one of moa-32-4 among the stored runs of profile p"),
+        ("moa-8-4", 3, "seed 3 of moa-8-4 is not stored; there are: 1"),
+        ("baseline", None, r"baseline \(seed 1\) have no heads.router; remove their metrics.json"),
+    ],
+)
+def test_a_table_that_cannot_be_made_says_why(variant, seed, message):
+    put(routed("baseline", 1), routed("moa-8-4", 1))
+    with pytest.raises(DataError, match=message):
+        headdiv.router_words("p", "moa/translation", variant, seed)
+
+
+def heat(ax):
+    """The numbers of a heat map."""
+    return ax.collections[0].get_array().reshape(-1, ax.get_xlim()[1].astype(int)).data
+
+
+def test_load_importance_and_entropy_of_every_router_are_drawn():
+    run = routed("moa-8-4", 1)
+    put(routed("baseline", 1), run)
+    load, weight, entropy = figures.draw("moa_translation_routers", "p").axes[:3]
+    modules = run["heads"]["router"]
+    assert [label.get_text() for label in load.get_yticklabels()] == list(modules)
+    for row, stored in enumerate(modules.values()):
+        assert heat(load)[row] == pytest.approx(sorted(np.array(stored["load"]) * 8, reverse=True))
+        importance = moa.RouterStatistics.model_validate(stored).importance
+        assert heat(weight)[row] == pytest.approx(sorted(importance * 8, reverse=True))
+    assert [bar.get_width() for bar in entropy.patches] == [stored["entropy"] for stored in modules.values()]
+    assert entropy.lines[0].get_xdata()[0] == pytest.approx(np.log(8))
+
+
+def test_an_even_load_is_white_and_all_rows_have_the_same_colours():
+    put(routed("moa-8-8", 1), routed("moa-32-4", 1))
+    figure = figures.draw("moa_translation_routers", "p")
+    even, uneven = figure.axes[0], figure.axes[3]
+    assert heat(even) == pytest.approx(np.ones((6, 8)))
+    assert min(even.collections[0].to_rgba(1.0)[:3]) > 0.93
+    assert even.collections[0].norm.vmax == uneven.collections[0].norm.vmax >= 2
+
+
+def texts(figure):
+    return {ax.get_title(loc="left"): ax.texts[0].get_text().split("\n") for ax in figure.axes if ax.texts}
+
+
+def test_the_words_of_the_busiest_experts_of_every_module_are_drawn():
+    run = routed("moa-32-4", 1)
+    long = run["heads"]["router"]["encoder 1"]["words"]
+    long[:] = [[{"word": f"word-{number}", "ratio": 2.0, "count": 9} for number in range(10)]] * len(long)
+    put(routed("moa-8-8", 1), routed("moa-8-4", 1), run)
+    figure = figures.draw("moa_translation_words", "p")
+    found = texts(figure)
+    assert len(found) == 6
+    stored = moa.RouterStatistics.model_validate(run["heads"]["router"]["cross 2"])
+    lines = found["encoder-decoder attention, layer 2"]
+    for expert, name, words in zip(stored.busiest[:3], lines[::2], lines[1::2], strict=True):
+        assert name.startswith(f"expert {expert + 1} ({100 * stored.load[expert]:.1f}")
+        assert words.strip() == (
+            " · ".join(word.word for word in stored.words[expert]) or "no word more than others do"
+        )
+    assert found["encoder self-attention, layer 1"][1].strip() == " · ".join(f"word-{number}" for number in range(4))
+    figure.canvas.draw()  # dollar signs are no formulas
+
+
+def test_one_kind_of_attention_has_its_layers_side_by_side():
+    put(routed("moa-8-4", 1, experiment="moa/mlm"))
+    figure = figures.draw("moa_mlm_words", "p")
+    assert list(texts(figure)) == ["encoder self-attention, layer 1", "encoder self-attention, layer 2"]
+    assert {ax.get_subplotspec().rowspan.start for ax in figure.axes} == {0}
+
+
+def test_words_are_of_variants_that_choose():
+    for experiment, name in (("moa/translation", "moa_translation_words"), ("moa/mlm", "moa_mlm_words")):
+        rows = task_of(experiment).variants
+        choosing = {name for name, row in rows.items() if row.method.get("k", 0) < row.method.get("experts", 0)}
+        assert set(catalogue.figure_entry(name).variants) == choosing
