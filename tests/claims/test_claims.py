@@ -134,11 +134,6 @@ def test_a_mistake_in_a_claim_is_said_with_its_place(home, monkeypatch, sentence
     assert str(error.value).startswith(f"{home}/deacon.yaml, line 4: sentences.§1.it: §1, it: {message}")
 
 
-def test_an_unknown_verdict_is_said():
-    with pytest.raises(ConfigError, match=r"^verdict 'contradictd' is not known; did you mean 'contradicted'\?$"):
-        ledger(verdict="contradictd")
-
-
 # ---- as text
 
 ROWS = [claims.Judgement(**row) for row in (

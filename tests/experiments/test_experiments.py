@@ -65,16 +65,8 @@ def test_the_seven_rows_come_in_the_papers_order_seed_by_seed(project):
     assert {(c.paper, c.task) for c in found.all()} == {("deacon", "translation")}
     one = found.one(EXPERIMENT, "direct-8", 2)
     assert one == run_config("p", EXPERIMENT, "direct-8", 2)
-    assert one.method == {
-        "name": "deacon",
-        "architecture": "direct",
-        "m": 8,
-        "delta_p": 0.2,
-        "delta_p_schedule": "constant",
-        "xi": 0.8,
-        "gha_steps": 500,
-        "direction": "gha",
-    }
+    options = {"delta_p": 0.2, "delta_p_schedule": "constant", "xi": 0.8, "gha_steps": 500, "direction": "gha"}
+    assert one.method == {"name": "deacon", "architecture": "direct", "m": 8} | options
 
 
 def test_variants_are_chosen_and_defined(project):
@@ -87,8 +79,8 @@ def test_variants_are_chosen_and_defined(project):
     chosen = runs(project, f"{more}    variants: [direct-5, baseline, average-3]\n").all()
     assert [c.variant for c in chosen[::2]] == ["direct-5", "baseline", "average-3"]
     methods = {c.variant: c.method for c in chosen}
-    told = {variant: (method["xi"], method["delta_p"]) for variant, method in methods.items() if len(method) > 1}
-    assert told == {"direct-5": (0.5, 0.05), "average-3": (0.6, 0.05)}  # a definition's own options win
+    options = {variant: (method["xi"], method["delta_p"]) for variant, method in methods.items() if len(method) > 1}
+    assert options == {"direct-5": (0.5, 0.05), "average-3": (0.6, 0.05)}  # a definition's own options win
     assert methods["direct-5"]["m"] == 5
     assert methods["baseline"] == {"name": "baseline"}
     assert [c.variant for c in runs(project, more).all()[::2]] == [*SEVEN, "direct-5"]
@@ -96,53 +88,26 @@ def test_variants_are_chosen_and_defined(project):
     assert runs(project, "    methods: {deacon: {m: 2}}\n").one(EXPERIMENT, "direct-8", 1).method["m"] == 2
 
 
-def test_a_profile_may_lie_anywhere(project, tmp_path):
-    path = tmp_path / "own.yaml"
-    path.write_text(PROFILE)
-    assert Runs(str(path)).name == "own"
-    assert Runs(str(path)).all() == runs(project).all()
-
-
 @pytest.mark.parametrize(
     ("more", "line", "message"),
     [
         ("    variants: [direct-9]\n", 6, "variants.0: unknown variant 'direct-9'; did you mean 'direct-8'?"),
-        (
-            "    variants:\n      - baseline\n      - x\n",
-            8,
-            f"variants.1: unknown variant 'x'; known here: {', '.join(sorted(SEVEN))}",
-        ),
-        (
-            "    define:\n      direct-9:\n        {name: deacon, architecture: direct,\n         m: 9}\n",
-            9,
-            "define.direct-9.m: 9 is more than the k = 8 inputs of the PCA layer (direct architecture, 8 heads)",
-        ),
-        (
-            "    methods:\n      deacon: {m: 9}\n",
-            7,
-            "methods.deacon.m: 9 is more than the k = 8 inputs of the PCA layer (direct architecture, 8 heads)",
-        ),
-        (
-            "    model: {heads: 4}\n",
-            4,
-            "variants.direct-8.m: 8 is more than the k = 4 inputs of the PCA layer (direct architecture, 4 heads)",
-        ),
+        ("    define:\n      direct-9:\n        {name: deacon, architecture: direct,\n         m: 9}\n", 9,
+         "define.direct-9.m: 9 is more than the k = 8 inputs of the PCA layer (direct architecture, 8 heads)"),
+        ("    methods:\n      deacon: {m: 9}\n", 7,
+         "methods.deacon.m: 9 is more than the k = 8 inputs of the PCA layer (direct architecture, 8 heads)"),
+        ("    model: {heads: 4}\n", 4,
+         "variants.direct-8.m: 8 is more than the k = 4 inputs of the PCA layer (direct architecture, 4 heads)"),
         ("    methods: {decon: {xi: 0.5}}\n", 6, "methods.decon: unknown method; did you mean 'deacon'?"),
         ("    methods: {deacon: {deltap: 1}}\n", 6, "methods.deacon.deltap: unknown key; did you mean 'delta_p'?"),
         ("    define: {a: {m: 2}}\n", 6, "define.a.name: unknown method None; known here: " + KNOWN_METHODS),
-        (
-            "    define: {a: {name: [deacon]}}\n",
-            6,
-            "define.a.name: unknown method ['deacon']; did you mean 'deacon'?",
-        ),
         ("    define: {a: {name: deacon}}\n", 6, "define.a.architecture: is missing"),
-        (
-            "    define: {a_b: {name: baseline}}\n",
-            6,
-            "define.a_b: a variant's name is made of letters, digits and hyphens",
-        ),
+        ("    methods:\n      deacon: {name: baseline}\n", 7, "methods.deacon.name: options of a method stand here; "
+         "another method is a variant under 'define'"),
+        ("    define: {a_b: {name: baseline}}\n", 6,
+         "define.a_b: a variant's name is made of letters, digits and hyphens"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_variant_or_method_is_named_with_its_line(project, more, line, message):
     assert refusal(lambda: runs(project, more)) == place(project, line) + message
 
@@ -178,18 +143,6 @@ experiments:
       epoch_tokens: 100
     model: {layers: 3, d_model: 32}
 """
-
-
-def test_every_task_has_keys_of_its_own(project):
-    project.write_config("p", OTHERS)
-    by_task = {config.task: config for config in Runs("p").all() if config.variant == "baseline"}
-    assert by_task["summarisation"].data.document_words == 50
-    assert by_task["qa"].decode.max_answer_words == 5
-    assert by_task["lm"].model.layers == 3
-    assert [c.variant for c in Runs("p").of("deacon/lm")][:3] == ["baseline", "direct-16", "direct-8"]
-    for task, config in by_task.items():
-        kind = TASKS[task]
-        assert (type(config.data), type(config.model), type(config.decode)) == (kind.Data, kind.Model, kind.Decode)
 
 
 @pytest.mark.parametrize(
@@ -237,11 +190,3 @@ def test_more_components_than_heads_are_possible_in_the_nonlinear_architecture_o
 def test_a_run_that_is_not_there_is_named(project, experiment, variant, seed, message):
     found = runs(project)
     assert refusal(lambda: found.one(experiment, variant, seed)) == f"profile p: {message}"
-
-
-def test_methods_hold_options_and_name_no_other_method(project):
-    more = "    methods:\n      deacon: {name: baseline}\n"
-    assert refusal(lambda: runs(project, more)) == (
-        f"{place(project, 7)}methods.deacon.name: options of a method stand here; "
-        "another method is a variant under 'define'"
-    )

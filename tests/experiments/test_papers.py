@@ -103,11 +103,6 @@ def test_the_projects_own_comparison_reports_nothing_and_has_every_method():
     assert len(set(labels)) == len(labels)
 
 
-def test_every_table_of_deacon_is_checked_here():
-    assert list(load_paper("deacon").tasks) == list(PRINTED)
-    assert list(load_paper("deacon").tables) == ["sources"]
-
-
 @pytest.mark.parametrize("name", PRINTED)
 def test_a_table_of_deacon(name):
     table, columns, rows = PRINTED[name]
@@ -133,26 +128,6 @@ def test_table_2_of_deacon():
     assert data_table_of("deacon/translation") is None
 
 
-@pytest.mark.parametrize("name", ["translation", "qa"])
-def test_every_share_of_base_follows_from_its_count(name):
-    rows = load_task("deacon", name).variants
-    base = rows["baseline"].reported["parameters"]
-    wrong = [
-        name
-        for name, row in rows.items()
-        if f"{100 * row.reported['parameters'] / base:.2f}" != f"{row.reported['parameters_of_base']:.2f}"
-    ]
-    assert wrong == []
-
-
-def test_tables_4_and_5_repeat_the_counts_of_table_3():
-    counts = [
-        {variant: row.reported["parameters"] for variant, row in load_task("deacon", name).variants.items()}
-        for name in ("translation", "summarisation", "qa")
-    ]
-    assert counts[0] == counts[1] == counts[2]
-
-
 def test_what_the_notes_say_of_table_6_is_so():
     counts = {variant: int(row.reported["parameters"]) for variant, row in load_task("deacon", "lm").variants.items()}
     base = counts.pop("baseline")
@@ -166,15 +141,6 @@ def test_what_the_notes_say_of_table_6_is_so():
     [
         (lambda: load_paper("decon"), "paper 'decon' is not known; did you mean 'deacon'?"),
         (lambda: load_paper("zzz"), f"paper 'zzz' is not known; known here: {', '.join(PAPERS)}"),
-        (lambda: load_paper("../papers/deacon"), None),
-        (
-            lambda: load_task("deacon", "translate"),
-            "task 'translate' of deacon is not known; did you mean 'translation'?",
-        ),
-        (
-            lambda: load_task("deacon", ""),
-            "task '' of deacon is not known; known here: lm, qa, summarisation, translation",
-        ),
         (lambda: task_of("deacon"), "task '' of deacon is not known; known here: lm, qa, summarisation, translation"),
         (lambda: data_table_of("decon/sources"), "paper 'decon' is not known; did you mean 'deacon'?"),
     ],
@@ -182,4 +148,4 @@ def test_what_the_notes_say_of_table_6_is_so():
 def test_what_is_not_there_is_named(call, message):
     with pytest.raises(ConfigError) as found:
         call()
-    assert message is None or str(found.value) == message
+    assert str(found.value) == message

@@ -90,11 +90,6 @@ def test_a_table_that_compares_outputs_needs_them(planned):
     assert files == {"metrics.json", "outputs.json"}
 
 
-def test_figure_6_is_planned_only_with_one_of_its_variants(planned):
-    planned.write_profile("tiny", variants=["baseline"])
-    assert list(make_plan("tiny").figures) == ["deacon_translation_curves"]
-
-
 # ---- the stored plan
 
 

@@ -80,10 +80,3 @@ def test_a_schedule_that_is_one_step_longer_is_found(project, monkeypatch):
     measured = measure(project, monkeypatch, RUNS["baseline"], warmup_steps=6)  # 5 in the tiny profile
     found = differences(read_json(PINS)["baseline"], measured, same_machine=False)
     assert found[0].startswith("loss of step 2:")  # the first loss is that of the fresh model
-
-
-def test_weights_are_compared_only_where_bits_can_be_equal():
-    pinned = {"losses": [1.0, 2.0], "sha256": "a"}
-    assert differences(pinned, pinned | {"sha256": "b"}, same_machine=False) == []
-    assert len(differences(pinned, pinned | {"sha256": "b"}, same_machine=True)) == 1
-    assert differences(pinned, pinned | {"losses": [1.0, 2.0001]}, same_machine=False) == []
