@@ -31,3 +31,11 @@ def put(path, content, parts=1):
     content = content.encode() if isinstance(content, str) else content
     path.write_bytes(packed(content, path.suffix, parts))
     return path
+
+
+def data_set(files, splits):
+    """An entry of the registry of data sets: its files by name, and by split their number of examples and roles."""
+    entry = dict.fromkeys(("title", "licence", "citation"), "toy")
+    entry |= dict.fromkeys(("licence_source", "homepage"), "https://example.org")
+    entry["splits"] = {name: {"count": count, "files": roles} for name, (count, roles) in splits.items()}
+    return entry | {"files": files}

@@ -2,18 +2,17 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections import Counter
 from itertools import pairwise
 
 import pytest
+from faulty import fails
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from headdiv.core.errors import DataError
 from headdiv.data.tokenization.bpe import END_TEXT, SMALLEST, load_bpe, train_bpe
 
 TEXTS = [f"The {size} lobster of {place} läuft — {n} times.\n" for n, size in enumerate(("old", "young", "blue"))
@@ -21,10 +20,6 @@ TEXTS = [f"The {size} lobster of {place} läuft — {n} times.\n" for n, size in
 SIZE = 300
 TRAINED = train_bpe(TEXTS, SIZE)
 BPE = load_bpe(TRAINED)
-
-
-def fails(message):
-    return pytest.raises(DataError, match=re.escape(message))
 
 
 # --- training ---
@@ -86,9 +81,6 @@ def test_too_little_text_for_the_size():
     with fails("the training text yields a vocabulary of 258 entries, expected 259; give more text or ask for a"):
         train_bpe(["ab ab cd"], 259)
     assert load_bpe(train_bpe([], SMALLEST)).size == SMALLEST
-
-
-def test_a_size_below_the_bytes():
     with fails("a vocabulary of 256 entries is too small, expected at least 257: the 256 bytes and <|endoftext|>"):
         train_bpe(TEXTS, 256)
 
@@ -119,6 +111,12 @@ def test_decoding_shows_the_mark_and_refuses_what_is_no_id():
 
 
 # --- tokenisers of others ---
+
+
+def without_end(content):
+    """The content with another name for the end of a document."""
+    content["model"]["vocab"]["<|end|>"] = content["model"]["vocab"].pop(END_TEXT)
+    return json.dumps(content)
 
 
 def neox_like(**model):
@@ -171,23 +169,6 @@ def test_nothing_is_cut_filled_up_or_put_around():
     assert load_bpe(json.dumps(content)).encode_batch(TEXTS) == load_bpe(json.dumps(neox_like())).encode_batch(TEXTS)
 
 
-def test_a_file_without_the_mark_in_its_models_vocabulary(tmp_path):
-    content = neox_like()
-    content["model"]["vocab"]["<|end|>"] = content["model"]["vocab"].pop(END_TEXT)
-    path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps(content), encoding="utf-8")
-    with fails(f"{path}: the BPE model's vocabulary of {SIZE} entries lacks <|endoftext|>"):
-        load_bpe(path)
-    with fails(f"tokeniser: the BPE model's vocabulary of {SIZE} entries lacks <|endoftext|>"):
-        load_bpe(json.dumps(content))
-
-
-def test_a_file_that_makes_the_mark_of_a_text():
-    content = neox_like(ignore_merges=True) | {"pre_tokenizer": None}
-    with fails("tokeniser: <|endoftext|> in a text is encoded as the special token"):
-        load_bpe(json.dumps(content))
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -203,6 +184,11 @@ def test_a_file_that_makes_the_mark_of_a_text():
             '{"model": {"type": "BPE", "merges": [], "vocab": {"a": [0]}}}',
             "tokeniser: the ids of the BPE model's vocabulary are not 0, 1, 2, … without a gap",
         ),
+        (without_end(neox_like()), f"tokeniser: the BPE model's vocabulary of {SIZE} entries lacks <|endoftext|>"),
+        (
+            json.dumps(neox_like(ignore_merges=True) | {"pre_tokenizer": None}),
+            "tokeniser: <|endoftext|> in a text is encoded as the special token",
+        ),
         (json.dumps(neox_like(dropout=0.1)), "tokeniser: the BPE model has dropout 0.1, expected none: it encodes at"),
         (
             json.dumps(neox_like(merges=[["no", "such"]])),
@@ -213,12 +199,3 @@ def test_a_file_that_makes_the_mark_of_a_text():
 def test_what_is_no_usable_tokeniser(content, message):
     with fails(message):
         load_bpe(content)
-
-
-def test_files_that_cannot_be_read(tmp_path):
-    with fails(f"{tmp_path / 'none.json'}: no such file"):
-        load_bpe(tmp_path / "none.json")
-    path = tmp_path / "list.json"
-    path.write_text("[1]")
-    with fails(f"{path}: found no model, expected a tokeniser whose model is of type BPE"):
-        load_bpe(path)

@@ -2,23 +2,18 @@
 
 import json
 import math
-import os
 
 import numpy as np
 import pytest
 import zstandard
-from small_runs import enter, small_config
 
-from headdiv.core import paths
 from headdiv.core.errors import DataError
 from headdiv.data.cache import prepared_folder
 from headdiv.data.config import LMData
-from headdiv.data.corpora import lm as module
 from headdiv.data.corpora.lm import load_lm, open_stream
 from headdiv.data.readers.documents import SLIMPAJAMA
 from headdiv.data.tokenization.bpe import load_bpe, train_bpe
 
-MIRROR = os.environ.get("HEADDIV_MIRROR")
 ENTRIES, CONTEXT = 270, 8
 TRAIN = ["The old lobster of Crete läuft.", "The blue lobster sings.\nIt sings of Crete.", "The old one sleeps."]
 HELD_OUT = {"valid": ["A lobster sings.", "The old lobster of Crete sleeps."], "test": ["It läuft."]}
@@ -182,43 +177,6 @@ def test_a_split_without_documents_is_named(folder, split):
 
 
 # ---- the toy
-
-
-def test_the_toy_corpus_is_prepared_once_and_always_the_same(folder, monkeypatch):
-    config = small_config("lm").data
-    corpus = load_lm(config)
-    folder = prepared_folder(config)
-    content = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    shards = {f"shards/{name}.jsonl.zst" for name in ("train-0", "train-1", "train-2", "valid-0", "test-0")}
-    assert {str(name) for name in content} == shards | {
-        "tokenizer.json",
-        "corpus.json",
-        "valid.safetensors",
-        "test.safetensors",
-    }
-    assert corpus.statistics["train"]["files"] == 3
-    assert corpus.statistics["valid"]["examples"] == corpus.statistics["test"]["examples"] == 10
-    assert sorted(open_stream(corpus, config, 1).tokens) == ["all"]
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "_prepare", None)  # cannot be called
-        assert load_lm(config).statistics == corpus.statistics
-    other = folder / "other"
-    other.mkdir()
-    enter(monkeypatch, other)
-    load_lm(config)
-    again = prepared_folder(config)
-    assert again == paths.prepared() / folder.name
-    assert again != folder
-    assert {p.relative_to(again): p.read_bytes() for p in again.rglob("*") if p.is_file()} == content
-
-
-def test_all_sources_of_the_toy_are_mixed(folder):
-    config = small_config("lm", data={"mixture": dict.fromkeys(SLIMPAJAMA, 1)}).data
-    stream = open_stream(load_lm(config), config, seed=1)
-    stream.next(200)
-    tokens = list(stream.tokens.values())
-    assert list(stream.tokens) == sorted(SLIMPAJAMA)
-    assert max(tokens) - min(tokens) < 400  # a document or two
 
 
 # ---- the real text

@@ -1,26 +1,23 @@
 """From SQuAD's form to word indices, answers as ranges of words, and the way back to characters."""
 
 import math
-import os
 from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import enter, put_squad, small_config
+from small_runs import put_squad
 
 from headdiv.core.errors import DataError
 from headdiv.data.cache import prepared_folder
 from headdiv.data.config import QAData
-from headdiv.data.corpora import qa as module
 from headdiv.data.corpora.qa import SKIP, load_qa, make_qa_batch, position_nll
 from headdiv.data.readers.squad import Answer, Question
 from headdiv.data.tokenization.words import tokenize
 from headdiv.nn.batching import END, SPECIALS
 from headdiv.nn.packing import MASKED
 
-MIRROR = os.environ.get("HEADDIV_MIRROR")
 GRAZ = "Graz lies on the Mur. Its half-timbered clock tower is 28 metres high."
 LINZ = "Linz, too, lies on a river: the Danube."
 TRAIN = [
@@ -220,27 +217,3 @@ def test_the_corpus_tells_the_simplest_model_s_loss(mine):
 
 
 # ---- the toy, and the real files
-
-
-def test_the_toy_corpus_is_prepared_once_and_always_the_same(folder, monkeypatch):
-    config = small_config("qa").data
-    told = load_qa(config).statistics
-    folder = prepared_folder(config)
-    content = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert set(content) == {"vocabulary.json", "corpus.json", "valid.json", "test.json"} | {
-        f"{split}.safetensors" for split in ("train", "valid", "test")
-    }
-    assert [told[split]["examples"] for split in ("train", "valid", "test")] == [150, 20, 20]
-    assert [told[split]["answers_not_on_word_borders"] for split in ("train", "valid", "test")] == [0, 0, 0]
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "_prepare", None)  # cannot be called
-        assert load_qa(config).statistics == told
-    (folder / "other").mkdir()
-    enter(monkeypatch, folder / "other")
-    load_qa(config)
-    again = prepared_folder(config)
-    assert (again.name, again == folder) == (folder.name, False)
-    assert {path.name: path.read_bytes() for path in again.iterdir()} == content
-
-
-FILES = {"train": "squad/train-sample.json", "valid": "squad/dev-sample.json", "test": "xquad/xquad.en.json"}

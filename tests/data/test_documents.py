@@ -7,7 +7,7 @@ from faulty import PACKINGS, fails, packed, put
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headdiv.data.readers import lines, records
+from headdiv.data.readers import lines
 from headdiv.data.readers.documents import SLIMPAJAMA, TABLE_2, read_documents
 from headdiv.data.readers.records import BadRecords
 
@@ -33,17 +33,6 @@ def test_table_2_names_the_seven_sources_of_slimpajama():
 
 
 # --- forms ---
-
-
-def test_plain_text_is_cut_where_a_line_matches(tmp_path):
-    text = " \n = First = \n \n a . \n\n = = Part = = \n b \n \n = Second = \n c \n"
-    path = put(tmp_path / "wiki.txt", text)
-    expected = [(1, " = First = \n \n a . \n\n = = Part = = \n b "), (2, " = Second = \n c ")]
-    assert read(path, document_start="^ = [^=]") == expected
-    assert [text for _, text in read(put(tmp_path / "b", "preface\n" + text), document_start="^ = [^=]")] == [
-        "preface",
-        *(text for _, text in expected),
-    ]
 
 
 texts = st.text(st.characters(codec="utf-8"), min_size=1).filter(str.strip)
@@ -100,15 +89,6 @@ def test_reading_resumes_after_any_document(tmp_path, data, name):
 
 
 # --- SlimPajama's sets ---
-
-
-def test_lines_of_other_sets_are_not_parsed(tmp_path, monkeypatch):
-    path = put(tmp_path / "a.jsonl", line("a", "C4") * 3 + line("b", "Books") + line("c", "C4"))
-    parsed = []
-    loads = json.loads
-    monkeypatch.setattr(records.json, "loads", lambda text: parsed.append(text) or loads(text))
-    assert read(path, source="Books") == [(4, "b")]
-    assert len(parsed) == 1
 
 
 def test_a_document_that_quotes_the_key_is_not_taken_for_one(tmp_path):
@@ -223,17 +203,6 @@ def test_a_stream_that_is_cut_off_counts_as_a_record(tmp_path, packing, name):
     assert counts == {"the packed stream is cut off or damaged": 1}
     with fails(f"after {'line' if name == 'a.jsonl' else 'document'} {len(found)}: the packed stream is cut off"):
         read(path)
-
-
-@pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize("name", ["a.jsonl", "a.txt"])
-def test_missing_and_empty_files_are_errors_however_lenient(tmp_path, name, strict):
-    path = tmp_path / name
-    with fails(f"{path}: no such file"):
-        list(read_documents(path, BadRecords(strict)))
-    path.touch()
-    with fails(f"{path}: the file is empty, expected documents"):
-        list(read_documents(path, BadRecords(strict)))
 
 
 @pytest.mark.parametrize(("name", "what"), [("a.jsonl.zst", "lines"), ("a.txt", "documents")])

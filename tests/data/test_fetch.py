@@ -10,8 +10,8 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from faulty import data_set, fails
 
-from headdiv.core.errors import DataError
 from headdiv.data import download as module
 from headdiv.data.download import fetch
 from headdiv.data.registry import DataSet
@@ -87,22 +87,13 @@ def server(monkeypatch):
 
 
 def registry(url, **checks):
-    entry = {
-        **dict.fromkeys(("licence_source", "homepage"), "https://example.org"),
-        **dict.fromkeys(("title", "licence", "citation"), "toy"),
-        "files": {"a.gz": {"url": url, **(checks or {"sha256": GOOD})}},
-        "splits": {"train": {"count": 2, "files": {"en": "a.gz"}}},
-    }
-    return {"toy": DataSet.model_validate(entry)}
+    file = {"url": url, **(checks or {"sha256": GOOD})}
+    return {"toy": DataSet.model_validate(data_set({"a.gz": file}, {"train": (2, {"en": "a.gz"})}))}
 
 
 def get(server, folder, **options):
     options = {"pause": 0, "timeout": 5, "registry": registry(server.url), **options}
     return fetch("toy", folder, **options)
-
-
-def fails(message):
-    return pytest.raises(DataError, match=re.escape(message))
 
 
 def names(folder):
@@ -156,32 +147,22 @@ def leave_part(tmp_path, content):
     part.write_bytes(content)
 
 
-def test_a_server_that_ignores_range_starts_anew(server, tmp_path):
-    server.plan = ["ignores range"]
-    leave_part(tmp_path, BODY[:1000])
-    assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
-    assert server.ranges == ["bytes=1000-"]
-
-
-@pytest.mark.parametrize("length", [len(BODY), len(BODY) + 10])
-def test_a_part_that_is_too_long_is_dropped(server, tmp_path, length):
-    leave_part(tmp_path, b"x" * length)
+@pytest.mark.parametrize(
+    ("plan", "part", "asked_again"),
+    [
+        (["ignores range"], BODY[:1000], False),
+        (["ok"], b"x" * len(BODY), True),  # too long to be a beginning
+        (["ok"], b"x" * (len(BODY) + 10), True),
+        (["wrong range", "ok"], BODY[:1000], True),
+        (["ok"], OTHER[:1000], True),
+        (["labelled"], b"", False),  # as packed with gzip, which it is not to be unpacked for
+    ],
+)
+def test_a_part_is_resumed_or_dropped(server, tmp_path, plan, part, asked_again):
+    server.plan = plan
+    leave_part(tmp_path, part)
     assert (get(server, tmp_path, attempts=1) / "a.gz").read_bytes() == BODY
-    assert server.ranges == [f"bytes={length}-", None]
-
-
-def test_an_answer_with_another_range_is_not_appended(server, tmp_path):
-    server.plan = ["wrong range", "ok"]
-    leave_part(tmp_path, BODY[:1000])
-    assert (get(server, tmp_path, attempts=1) / "a.gz").read_bytes() == BODY
-    assert server.ranges == ["bytes=1000-", None]
-
-
-def test_a_wrong_part_costs_one_more_download(server, tmp_path, caplog):
-    leave_part(tmp_path, OTHER[:1000])
-    assert (get(server, tmp_path, attempts=1) / "a.gz").read_bytes() == BODY
-    assert server.ranges == ["bytes=1000-", None]
-    assert "trying once more from the start" in caplog.text
+    assert server.ranges == [f"bytes={len(part)}-" if part else None] + [None] * asked_again
 
 
 def test_corrupted_content_is_tried_once_more_and_refused(server, tmp_path, caplog):
@@ -198,21 +179,13 @@ def test_corrupted_content_is_tried_once_more_and_refused(server, tmp_path, capl
     assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
 
 
-def test_nothing_is_unpacked_on_the_way(server, tmp_path):
-    server.plan = ["labelled"]
-    assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
-
-
-def test_failures_of_the_server_are_tried_again(server, tmp_path, caplog):
-    server.plan = [500, 429, 503, "ok"]
-    assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
-    assert "the server answered 500 Internal Server Error" in caplog.messages[0]
-    assert len(server.ranges) == 4
-
-
-def test_the_pause_doubles(server, tmp_path, monkeypatch):
+def test_failures_of_the_server_are_tried_again_after_doubled_pauses(server, tmp_path, monkeypatch, caplog):
     pauses = []
     monkeypatch.setattr(module.time, "sleep", pauses.append)
+    server.plan = [500, 429, 503, "ok"]
+    assert (get(server, tmp_path / "a") / "a.gz").read_bytes() == BODY
+    assert "the server answered 500 Internal Server Error" in caplog.messages[0]
+    pauses.clear()
     server.plan = [503]
     with fails("the server answered 503 Service Unavailable; attempts made: 4"):
         get(server, tmp_path, pause=1.0)

@@ -1,7 +1,6 @@
 """The endless mixed stream of windows: shares, order, going on exactly where it stopped, constant memory."""
 
 import json
-import re
 import subprocess
 import sys
 from fractions import Fraction
@@ -10,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zstandard
+from faulty import fails
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headdiv.core.errors import DataError
 from headdiv.data.corpora import mixture
 from headdiv.data.corpora.mixture import Mixture, held_out
 from headdiv.data.readers.documents import SLIMPAJAMA, TABLE_2
@@ -46,10 +45,6 @@ def put(path, documents):
 def stream(sources, weights=None, **told):
     told = {"end": END, "context": 4, "seed": 1, "bad_records": BadRecords(), "block": 3} | told
     return Mixture(sources, weights or dict.fromkeys(sources, 1.0), told.pop("encode", encode), **told)
-
-
-def fails(message):
-    return pytest.raises(DataError, match=re.escape(message))
 
 
 @st.composite

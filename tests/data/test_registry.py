@@ -4,6 +4,7 @@ import re
 
 import pytest
 import yaml
+from faulty import data_set
 
 from headdiv.core.errors import DataError
 from headdiv.data.registry import load_registry
@@ -23,18 +24,6 @@ def test_the_registry_knows_the_other_tasks_data(name, counts, roles):
     assert all(list(entry.files) == roles for entry in known.splits.values())
 
 
-def entry():
-    return {
-        "title": "Toy",
-        "licence": "none",
-        "licence_source": "https://example.org",
-        "homepage": "https://example.org",
-        "citation": "nobody",
-        "files": {"a.gz": {"url": "https://example.org/a.gz", "sha256": "0" * 64}},
-        "splits": {"train": {"count": 2, "files": {"en": "a.gz"}}},
-    }
-
-
 @pytest.mark.parametrize(
     ("change", "where", "what"),
     [
@@ -52,7 +41,8 @@ def entry():
 )
 def test_a_wrong_entry_is_refused_by_name(tmp_path, change, where, what):
     path = tmp_path / "sets.yaml"
-    content = entry()
+    file = {"url": "https://example.org/a.gz", "sha256": "0" * 64}
+    content = data_set({"a.gz": file}, {"train": (2, {"en": "a.gz"})})
     path.write_text(yaml.safe_dump({"toy": content}))
     assert load_registry(path)["toy"].splits["train"].count == 2
     change(content)

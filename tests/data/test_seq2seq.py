@@ -8,8 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headdiv.core.errors import ConfigError
-from headdiv.core.files import read_json
-from headdiv.data.cache import prepared_folder
 from headdiv.data.config import TranslationData
 from headdiv.data.corpora import seq2seq as module
 from headdiv.data.corpora.seq2seq import flatten, load_translation, unflatten, unigram_nll
@@ -30,36 +28,7 @@ def content(corpus):
     return corpus.source.words, corpus.target.words, [s.text for s in splits], indices, corpus.statistics
 
 
-def read(vocabulary, sentences):
-    """Indices as words."""
-    return [vocabulary.decode(indices) for indices in sentences]
-
-
 # ---- the toy
-
-
-def test_a_toy_corpus_is_prepared_once_and_always_the_same(project, monkeypatch):
-    first = load_translation(TOY)
-    folder = prepared_folder(TOY)
-    times = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
-    assert set(times) == {
-        "corpus.json",
-        "vocabulary.json",
-        "valid.json",
-        "test.json",
-        *(f"{split}.safetensors" for split in SPLITS),
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_prepare_translation", None)  # cannot be called
-        assert content(load_translation(TOY)) == content(first)
-    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == times
-    assert first.statistics == read_json(folder / "corpus.json")
-
-    monkeypatch.setenv("HEADDIV_HOME", str(project.home / "another"))
-    assert content(load_translation(TOY)) == content(first)
-    again = prepared_folder(TOY)
-    assert again != folder
-    assert {p.name: p.read_bytes() for p in again.iterdir()} == {p.name: p.read_bytes() for p in folder.iterdir()}
 
 
 def test_indices_say_what_the_text_says(project):
@@ -121,9 +90,6 @@ LINES = {
     "val": [("A dog.", "Ein Hund.")],
     "test": [("A cat runs.", "Eine Katze rennt."), ("Two dogs.", "Zwei Hunde.")],
 }
-PETS = TranslationData(name="pets", min_frequency=1, valid="val")
-
-
 # ---- one's own parallel text
 
 

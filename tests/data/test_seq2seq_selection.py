@@ -1,7 +1,5 @@
 """Translation data as the field prepares it: cleaned, split, in pieces; from loose files or an archive."""
 
-import os
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,7 +17,6 @@ from headdiv.data.readers.ted import SETS
 from headdiv.nn.batching import SPECIALS, UNKNOWN
 from headdiv.tasks import TASKS
 
-MIRROR = os.environ.get("HEADDIV_MIRROR")
 TASK = TASKS["translation"]
 PAIRS = [(f"w{n} is here.", f"w{n} ist hier.") for n in range(10)]
 

@@ -2,12 +2,12 @@
 
 import io
 import json
-import os
 import tarfile
 from collections import Counter
 
 import numpy as np
 import pytest
+from faulty import data_set
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,18 +15,14 @@ from headdiv.core import paths
 from headdiv.core.errors import DataError
 from headdiv.core.files import checksum
 from headdiv.data import registry as data_sets
-from headdiv.data.cache import prepared_folder
 from headdiv.data.config import SummarisationData
 from headdiv.data.corpora import seq2seq as module
 from headdiv.data.corpora.seq2seq import load_summarisation
 from headdiv.data.tokenization.words import tokenize
-from headdiv.data.toy import corpora as toy
 from headdiv.nn.batching import END, SPECIALS, UNKNOWN
 from headdiv.tasks import TASKS
 
 SPLITS = ("train", "valid", "test")
-MIRROR = os.environ.get("HEADDIV_MIRROR")
-TOY = SummarisationData(name="toy", examples=20, held_out=4, min_frequency=1, document_words=12, summary_words=6)
 ARTICLES = {
     "train": [
         ("a", "The old dog runs to the river. It is wet.", "A dog runs."),
@@ -165,23 +161,6 @@ def test_a_split_of_which_nothing_is_left_is_named(mine, split):
 # ---- the toy and the public archive
 
 
-def test_the_toy_is_prepared_once_and_always_the_same(mine, tmp_path, monkeypatch):
-    corpus = load_summarisation(TOY)
-    folder = prepared_folder(TOY)
-    made = toy.articles(20, 4, 4, module.TOY_SEED)
-    assert corpus.test.text == [(article.document, article.summary) for article in made["test"]]
-    assert [corpus.statistics[name]["examples"] for name in SPLITS] == [20, 4, 4]
-    assert max(len(words) for words in corpus.train.pairs.source) == 12
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_prepare_summarisation", None)  # cannot be called
-        assert load_summarisation(TOY).statistics == corpus.statistics
-    monkeypatch.setenv("HEADDIV_HOME", str(tmp_path / "another"))
-    load_summarisation(TOY)
-    again = prepared_folder(TOY)
-    assert again.name == folder.name
-    assert {p.name: p.read_bytes() for p in again.iterdir()} == {p.name: p.read_bytes() for p in folder.iterdir()}
-
-
 @pytest.fixture
 def archived(mine, tmp_path, monkeypatch):
     """The same articles in the form of XSum's archive, as a data set of the registry; out of order."""
@@ -196,13 +175,9 @@ def archived(mine, tmp_path, monkeypatch):
     names = {"train": "train", "validation": "valid", "test": "test"}
     ids = {name: [article[0] for article in ARTICLES[split]] for name, split in names.items()}
     (folder / "splits.json").write_text(json.dumps(ids))
-    address = "http://127.0.0.1:9"
-    entry = {"title": "News", "licence": "none", "licence_source": address, "homepage": address, "citation": "none"}
-    entry["files"] = {
-        name: {"url": f"{address}/{name}", "sha256": checksum(folder / name)} for name in ("news.tar.gz", "splits.json")
-    }
     roles = {"archive": "news.tar.gz", "splits": "splits.json"}
-    entry["splits"] = {name: {"count": len(some), "files": roles} for name, some in ids.items()}
+    files = {n: {"url": f"http://127.0.0.1:9/{n}", "sha256": checksum(folder / n)} for n in roles.values()}
+    entry = data_set(files, {name: (len(some), roles) for name, some in ids.items()})
     monkeypatch.setattr(data_sets, "load_registry", lambda: {"news": data_sets.DataSet.model_validate(entry)})
     monkeypatch.setenv("HEADDIV_MIRROR", str(folder.parent))
     return SummarisationData(name="news", valid="validation", min_frequency=1)

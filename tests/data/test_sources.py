@@ -5,6 +5,7 @@ import os
 
 import pytest
 import yaml
+from faulty import data_set
 
 from headdiv.core import paths
 from headdiv.core.errors import ConfigError, DataError
@@ -20,7 +21,8 @@ from headdiv.data.cache import (
     prepared_folder,
     read_statistics,
 )
-from headdiv.data.config import DataConfig, LMData, SummarisationData, TranslationData
+from headdiv.data.config import DataConfig, LMData, QAData, SummarisationData, TranslationData
+from headdiv.tasks import TASKS
 
 SPLITS = ("train", "valid", "test")
 TOY = DataConfig(name="toy")
@@ -43,22 +45,9 @@ def home(tmp_path, monkeypatch):
     return folder
 
 
-def everywhere(told):
+def everywhere(value):
     """The same for every split."""
-    return dict.fromkeys(SPLITS, told)
-
-
-def entry(content):
-    """A registry's entry of a data set: by split, its number of examples and its files' bytes by role."""
-    address = "http://127.0.0.1:9"
-    told = {"title": "Pets", "licence": "none", "licence_source": address, "homepage": address, "citation": "none"}
-    files, splits = {}, {}
-    for split, (count, roles) in content.items():
-        splits[split] = {"count": count, "files": {role: f"{split}.{role}" for role in roles}}
-        for role, data in roles.items():
-            name = f"{split}.{role}"
-            files[name] = {"url": f"{address}/{name}", "sha256": hashlib.sha256(data).hexdigest()}
-    return told | {"files": files, "splits": splits}
+    return dict.fromkeys(SPLITS, value)
 
 
 PETS = {
@@ -72,17 +61,18 @@ PETS = {
 def pets(home, monkeypatch):
     """The data set 'pets', whose files lie in a mirror; its entry, to be changed."""
     (home / "mirror" / "pets").mkdir(parents=True)
-    for split, (_, roles) in PETS.items():
-        for role, data in roles.items():
-            (home / "mirror" / "pets" / f"{split}.{role}").write_bytes(data)
-    registry = {"pets": entry(PETS)}
-    monkeypatch.setattr(
-        data_sets,
-        "load_registry",
-        lambda: {name: data_sets.DataSet.model_validate(told) for name, told in registry.items()},
-    )
+    contents = {f"{split}.{role}": content for split, (_, roles) in PETS.items() for role, content in roles.items()}
+    files = {
+        name: {"url": f"http://127.0.0.1:9/{name}", "sha256": hashlib.sha256(content).hexdigest()}
+        for name, content in contents.items()
+    }
+    splits = {split: (count, {role: f"{split}.{role}" for role in roles}) for split, (count, roles) in PETS.items()}
+    entry = data_set(files, splits)
+    for name, content in contents.items():
+        (home / "mirror" / "pets" / name).write_bytes(content)
+    monkeypatch.setattr(data_sets, "load_registry", lambda: {"pets": data_sets.DataSet.model_validate(entry)})
     monkeypatch.setenv("HEADDIV_MIRROR", str(home / "mirror"))
-    return registry["pets"]
+    return entry
 
 
 def own(home, names=("a", "b", "c"), **told):
@@ -130,12 +120,6 @@ def test_what_a_data_set_does_not_have_is_named(pets, told, roles, message):
 )  # fmt: skip
 def test_what_is_missing_of_ones_own_files_is_named(home, config, roles, message):
     assert refusal(check_data, config, roles) == (ConfigError, message)
-
-
-def test_ones_own_files_need_not_be_there_yet(home):
-    """That is asked when they are read: a profile may speak of data that another machine has."""
-    check_data(SummarisationData(name="mine", files=everywhere("nowhere")), ["examples"])
-    check_data(LMData(name="mine", files=everywhere(["a", "b*"]), epoch_tokens=1), ["examples|archive"])
 
 
 def test_a_mistake_is_named_with_its_file_and_line(home):
@@ -296,17 +280,14 @@ def test_a_folder_is_named_by_all_that_decides(home):
 # ---- preparing
 
 
-class Interrupted(Exception):
-    """It fails."""
-
-
 def test_a_corpus_is_prepared_once(home):
     config, calls = own(home), []
+    prepared_folder(config).mkdir(parents=True)  # Snakemake makes the folders of a job's outputs
+    (prepared_folder(config) / "earlier").touch()
 
     def prepare(given, folder):
         calls.append(given)
         (folder / "words").write_text("text")
-        assert not prepared_folder(config).exists()
         return {"train": {"examples": 3}, "refused": {}}
 
     folder = prepared(config, prepare)
@@ -319,27 +300,39 @@ def test_a_corpus_is_prepared_once(home):
     assert len(calls) == 2
 
 
-def test_an_empty_folder_is_not_a_prepared_corpus(home):
-    """Snakemake makes the folders of a job's outputs before the job runs."""
-    config = own(home)
-    folder = prepared_folder(config)
-    folder.mkdir(parents=True)
-    (folder / "words").write_text("of an earlier try")
-    assert prepared(config, lambda given, here: {"train": 1}) == folder
-    assert [path.name for path in folder.iterdir()] == ["corpus.json"]
-    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
-
-
-@pytest.mark.parametrize("told", [Interrupted, {"share": float("nan")}])
-def test_what_fails_leaves_nothing(home, told):
+@pytest.mark.parametrize("share", [None, float("nan")])
+def test_what_fails_leaves_nothing(home, share):
     config = own(home)
 
     def prepare(given, folder):
         (folder / "words").write_text("half")
-        if told is Interrupted:
-            raise Interrupted
-        return told
+        return {"share": 1 / 0 if share is None else share}
 
-    with pytest.raises((Interrupted, ValueError)):
+    with pytest.raises((ZeroDivisionError, ValueError)):
         prepared(config, prepare)
     assert list(prepared_folder(config).parent.iterdir()) == []
+
+
+SMALL_TOY = {"name": "toy", "examples": 100, "held_out": 10}
+TOYS = {
+    "translation": TranslationData(**SMALL_TOY),
+    "summarisation": SummarisationData(**SMALL_TOY),
+    "qa": QAData(**SMALL_TOY),
+    "lm": LMData(**SMALL_TOY, vocabulary_size=300, context=32, epoch_tokens=3200),
+}
+
+
+@pytest.mark.parametrize(("task", "config"), TOYS.items(), ids=TOYS)
+def test_a_toy_corpus_is_prepared_once_and_always_the_same(home, monkeypatch, task, config):
+    statistics = TASKS[task].load(config).statistics
+    folder = prepared_folder(config)
+    content = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert statistics == read_json(folder / "corpus.json")
+    with monkeypatch.context() as patch:
+        patch.setattr(sources, "replacing", None)  # nothing can be written
+        assert TASKS[task].load(config).statistics == statistics
+    monkeypatch.setenv("HEADDIV_HOME", str(home / "another"))
+    TASKS[task].load(config)
+    again = prepared_folder(config)
+    assert (again.name, again == folder) == (folder.name, False)
+    assert {path.relative_to(again): path.read_bytes() for path in again.rglob("*") if path.is_file()} == content

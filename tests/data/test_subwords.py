@@ -65,15 +65,6 @@ def test_every_merge_is_of_a_most_frequent_pair(sentences, merges):
         assert max(pairs_of(literal_state(sentences, found)).values(), default=0) < 2
 
 
-def test_merges_are_the_literal_ones():
-    sentences = [["ab"] * 9 + ["abc"] * 5 + ["xabc"] * 3]
-    # a b</w> 9; a b, b c</w> 8 each: one of them, then what is left of the other
-    assert train(sentences, 1).merges == [("a", "b</w>")]
-    found = train(sentences, 9).merges
-    assert set(found) in ({("a", "b</w>"), ("a", "b"), ("ab", "c</w>"), ("x", "abc</w>")},
-                          {("a", "b</w>"), ("b", "c</w>"), ("a", "bc</w>"), ("x", "abc</w>")})  # fmt: skip
-
-
 def test_as_many_merges_as_asked_or_as_there_are():
     for merges in (1, 5, 20):
         assert len(train(TEXT, merges).merges) == merges

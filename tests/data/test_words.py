@@ -2,8 +2,6 @@
 
 import math
 import os
-import subprocess
-import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -68,13 +66,6 @@ def test_case_may_be_folded_behind_the_rules():
 LINES = ["A well-known dog.", "Rock & roll <b>", "", "  ", *(f"The {n}-th man's hat, isn't it?" for n in range(40))]
 
 
-@pytest.mark.parametrize("lowercase", [False, True])
-def test_many_lines_are_the_words_of_each(lowercase, monkeypatch):
-    monkeypatch.setattr(module, "ProcessPoolExecutor", None)  # so few start no process
-    assert tokenize_all(LINES, "en", lowercase) == [tokenize(line, "en", lowercase) for line in LINES]
-    assert tokenize_all([], "en") == []
-
-
 def test_all_processors_find_what_one_finds(monkeypatch):
     monkeypatch.setattr(module, "PARALLEL", len(LINES))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
@@ -111,12 +102,6 @@ def test_a_language_that_spacy_does_not_know_is_named():
     with pytest.raises(DataError) as found:
         tokenize("a", "xyz", tokenizer="spacy")
     assert str(found.value) == "spaCy has no rules for the language 'xyz', expected a code such as 'en'"
-
-
-def test_spacy_is_imported_when_it_is_used():
-    code = "import sys, headdiv.tasks; from headdiv.data.tokenization.words import tokenize; tokenize('a', 'en')"
-    code += "; assert 'spacy' not in sys.modules"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_corpus_of_spacys_words_is_scored_in_them(project):
