@@ -21,7 +21,7 @@ def some_pairs(n=6, seed=0):
     return Pairs(*([rng.integers(4, 15, rng.integers(1, 7)) for _ in range(n)] for _ in range(2)))
 
 
-def told(architecture="direct", m=3, **options):
+def deacon(architecture="direct", m=3, **options):
     return {"name": "deacon", "architecture": architecture, "m": m, **options}
 
 
@@ -33,7 +33,7 @@ def combined(*methods):
 # By method: options that suit `CONFIG` and every larger model of an even number of heads.
 EXAMPLES = {
     "baseline": [{"name": "baseline"}],
-    "deacon": [told(name, gha_steps=5) for name in ARCHITECTURES],
+    "deacon": [deacon(name, gha_steps=5) for name in ARCHITECTURES],
     "rotation": [{"name": "rotation", "plan": [{"kind": "cross", "layers": [1, 1], "heads": [[1, 2]], "epochs": [2]}]}],
     "dynamic-rotation": [{"name": "dynamic-rotation", "choice": "hard", "swaps": 1, "every": 1}],
     "mixing": [{"name": "mixing", "start": 0.0}],
@@ -46,7 +46,7 @@ EXAMPLES = {
     ],
     "moa": [{"name": "moa", "experts": 4, "k": 2}, {"name": "moa", "experts": 5, "k": 3, "noisy": True}],
     "combined": [
-        combined(told(gha_steps=5), {"name": "disagreement", "term": "output"}),
+        combined(deacon(gha_steps=5), {"name": "disagreement", "term": "output"}),
         combined({"name": "mixing", "start": 0.0}, {"name": "homeostasis", "attention": "kwta", "s_att": 0.5}),
     ],
 }

@@ -1,11 +1,10 @@
 """Methods together: what goes together and what does not, and that each part does what it does alone."""
 
-import copy
 from dataclasses import dataclass
 
 import pytest
 import torch
-from examples import CONFIG, combined, some_pairs, tiny, told, trained_one_step, watched_pass
+from examples import CONFIG, combined, deacon, some_pairs, tiny, trained_one_step, watched_pass
 from small_runs import randomise
 from torch import nn
 
@@ -23,7 +22,7 @@ from headdiv.nn.batching import make_batch
 from headdiv.nn.config import ModelConfig
 
 BASELINE = {"name": "baseline"}
-DEACON = told(gha_steps=5)
+DEACON = deacon(gha_steps=5)
 MIXING = {"name": "mixing", "start": 0.0}
 KWTA = {"name": "homeostasis", "attention": "kwta", "s_att": 0.5}
 RFB = {"name": "homeostasis", "attention": "rfb-kwta", "s_att": 0.5, "q_att": 4}
@@ -191,21 +190,6 @@ def test_each_kind_of_attention_has_what_its_methods_give_it():
     assert type(plain.output) is nn.Linear
 
 
-def test_a_stage_with_inhibition_has_the_names_and_values_of_both_alone():
-    (both, _), (mixed, _), (inhibited, _) = (tiny(options) for options in (combined(MIXING, KWTA), MIXING, KWTA))
-    assert both.state_dict().keys() == mixed.state_dict().keys() | inhibited.state_dict().keys()
-    for alone in (mixed, inhibited):
-        assert all(torch.equal(value, both.state_dict()[name]) for name, value in alone.state_dict().items())
-
-
-def test_a_copy_of_a_model_counts_for_itself():
-    model, method = trained_one_step(combined(MIXING, KWTA))
-    other = copy.deepcopy(model)
-    method.after_backward(model, 0.0)
-    assert all(layer.total.any() for layer in inhibitions(model))
-    assert not any(layer.total.any() for layer in inhibitions(other))
-
-
 def test_masked_heads_stay_masked_behind_inhibition():
     model, _ = tiny(combined(DEACON, RFB))
     batch = make_batch(some_pairs(), range(6))
@@ -226,7 +210,7 @@ class Parts:
         part = type(self.name, (Method,), {})(Method.Options())
         part.block_output = lambda spec: nn.Linear(spec.d_model, spec.d_model)
         part.required_records = lambda: watched
-        part.aux_loss = lambda *told: loss
+        part.aux_loss = lambda *results: loss
         part.after_backward = lambda model, progress: self.log.append((self.name, progress))
 
         def after_epoch(end):
@@ -291,5 +275,5 @@ def test_a_step_is_deacons_and_homeostasis_own():
 def test_the_check_builds_nothing_large_and_leaves_chance_alone():
     large = ModelConfig(d_model=1 << 20, heads=8)  # of which one module would fill the memory
     before = torch.get_rng_state()
-    assert check_method({"name": "combined", "methods": [told(m=8), KWTA, APART]}, large)["methods"][0]["m"] == 8
+    assert check_method({"name": "combined", "methods": [deacon(m=8), KWTA, APART]}, large)["methods"][0]["m"] == 8
     assert torch.equal(torch.get_rng_state(), before)

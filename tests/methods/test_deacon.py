@@ -5,15 +5,14 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from examples import ARCHITECTURES, told, trained_one_step
+from examples import ARCHITECTURES, deacon, trained_one_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headdiv.experiments.running import load_run
 from headdiv.gha import deacon_update, gha_inner_loop
 from headdiv.methods.deacon import OUTPUTS, collected_moments, nonlinear_inputs, pca_layers, pca_weights
-from headdiv.nn.attention import AttentionLayout, AttentionSpec, MultiHeadAttention
-from headdiv.nn.packing import assign_windows, attention_mask, lay_out
+from headdiv.nn.attention import AttentionSpec
 
 SPEC = AttentionSpec("encoder", 0, d_model=12, heads=3)
 H, K = SPEC.heads, SPEC.d_head
@@ -174,42 +173,6 @@ def test_fresh_weights_have_orthonormal_columns():
         assert (module.b == 0).all()
 
 
-# ---- padding
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@settings(max_examples=8)
-@given(seed=seeds, lengths=st.lists(st.integers(1, 5), min_size=2, max_size=5))
-def test_layout_of_the_sentences_does_not_matter(architecture, seed, lengths):
-    sentences = [random(seed + i, n, SPEC.d_model) for i, n in enumerate(lengths)]
-
-    def run(width):
-        module = MultiHeadAttention(SPEC, output_stage(architecture, seed)).double()
-        with torch.no_grad():
-            module.in_projection.weight.copy_(random(seed + 70, *module.in_projection.weight.shape))
-        windows = assign_windows(lengths, width=width)
-        order = [i for window in windows for i in window]
-        side = lay_out(lengths, windows)
-        inputs = [x.clone().requires_grad_() for x in sentences]
-        layout = AttentionLayout(side, side, attention_mask(side, side))
-        parts = module(torch.cat([inputs[i] for i in order]), None, layout).split(side.lengths.tolist())
-        outputs = [parts[order.index(i)] for i in range(len(order))]
-        sum((random(i, *y.shape) * y).sum() for i, y in enumerate(outputs)).backward()
-        norm = module.output.norm
-        return [
-            *(y.detach() for y in outputs),
-            *(x.grad for x in inputs),
-            *(p.grad for p in module.parameters()),
-            norm.running_mean,
-            norm.running_var,
-            *module.output.moments[1:],
-        ]
-
-    padded = run(1)
-    for width in (6, 48):
-        torch.testing.assert_close(run(width), padded)
-
-
 # ---- the update
 
 
@@ -230,7 +193,7 @@ def literal_direction(direction, C, w, steps):
 @pytest.mark.parametrize("direction", ["gha", "sanger", "eigenvectors"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_w_moves_by_the_update_and_nothing_else_does(architecture, direction, dtype):
-    options = told(architecture, m=2, direction=direction, gha_steps=40, delta_p=0.3, xi=0.7)
+    options = deacon(architecture, m=2, direction=direction, gha_steps=40, delta_p=0.3, xi=0.7)
     model, method = trained_one_step(options, dtype)
     layers = pca_layers(model)
     assert len(layers) == 3
@@ -266,7 +229,7 @@ def test_every_w_moves_by_the_update_and_nothing_else_does(architecture, directi
     ],
 )
 def test_length_of_a_step_follows_its_schedule(schedule, progress, length):
-    model, method = trained_one_step(told(m=2, gha_steps=5, delta_p_schedule=schedule))
+    model, method = trained_one_step(deacon(m=2, gha_steps=5, delta_p_schedule=schedule))
     before = [layer.w.detach().clone() for layer in pca_layers(model).values()]
     method.after_backward(model, progress)
     for layer, w in zip(pca_layers(model).values(), before, strict=True):
@@ -278,14 +241,14 @@ def test_length_of_a_step_follows_its_schedule(schedule, progress, length):
 
 def test_pca_weights_of_every_module(finished):
     model = load_run(finished.config("direct-8")).model
-    told = pca_weights(model)
-    assert {name: module["place"] for name, module in told.items()} == {
+    results = pca_weights(model)
+    assert {name: module["place"] for name, module in results.items()} == {
         "encoder.0.attention.encoder": "encoder 1",
         "decoder.0.attention.decoder": "decoder 1",
         "decoder.0.attention.cross": "cross 1",
     }
     w = model.decoder[0].attention["cross"].output.w.detach().double().numpy()
-    module = told["decoder.0.attention.cross"]
+    module = results["decoder.0.attention.cross"]
     lengths = np.sqrt((w**2).sum(axis=0))
     cosines = w.T @ w / np.outer(lengths, lengths)
     off = ~np.eye(8, dtype=bool)

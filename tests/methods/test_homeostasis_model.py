@@ -15,17 +15,22 @@ from headdiv.nn.dropout import Dropout
 from headdiv.nn.transformer import Transformer, count_parameters, initialise
 
 
-def told(attention="none", block="none", **options):
+def sparse(attention="none", block="none", **options):
     return {"name": "homeostasis", "attention": attention, "block": block, **options}
 
 
 GROUPS = {
-    "B": told("rfb-kwta", "dropout"),
-    "C": told("dropout", "dropout"),
-    "D": told("smart", "smart"),
-    "E": told("rfb-kwta", "smart"),
+    "B": sparse("rfb-kwta", "dropout"),
+    "C": sparse("dropout", "dropout"),
+    "D": sparse("smart", "smart"),
+    "E": sparse("rfb-kwta", "smart"),
 }
-BOTH = [*GROUPS.values(), told("kwta"), told("none", "kwta"), told("kwta", "rfb-kwta", kinds=["cross"])]
+BOTH = [
+    *GROUPS.values(),
+    sparse("kwta"),
+    sparse("none", "kwta"),
+    sparse("kwta", "rfb-kwta", kinds=["cross"]),
+]
 
 
 def build(options, config=CONFIG):
@@ -40,11 +45,20 @@ def build(options, config=CONFIG):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (told(), "attention: 'none', and block is 'none' too; that is the method 'baseline'"),
-        (told("kwta", s_att=0.01), "s_att: 0.01 keeps no unit: a head has 32, and round(s·32) must be at least 1"),
-        (told("kwta", "rfb-kwta", s_bo=0.001), "s_bo: 0.001 keeps no unit: a block's output has 256, and round(s·256)"),
-        (told("smart", s_att=0.995), "s_att: 0.995 is no median that smart inhibition can have: from 0.01 to 0.99"),
-        (told("none", "smart", s_bo=0.001), "s_bo: 0.001 is no median that smart inhibition can have"),
+        (sparse(), "attention: 'none', and block is 'none' too; that is the method 'baseline'"),
+        (
+            sparse("kwta", s_att=0.01),
+            "s_att: 0.01 keeps no unit: a head has 32, and round(s·32) must be at least 1",
+        ),
+        (
+            sparse("kwta", "rfb-kwta", s_bo=0.001),
+            "s_bo: 0.001 keeps no unit: a block's output has 256, and round(s·256)",
+        ),
+        (
+            sparse("smart", s_att=0.995),
+            "s_att: 0.995 is no median that smart inhibition can have: from 0.01 to 0.99",
+        ),
+        (sparse("none", "smart", s_bo=0.001), "s_bo: 0.001 is no median that smart inhibition can have"),
     ],
 )
 def test_wrong_options_are_named(options, message):
@@ -54,17 +68,17 @@ def test_wrong_options_are_named(options, message):
 
 
 def test_an_s_that_nobody_uses_is_not_held_against_the_model():
-    assert check_method(told("dropout", "kwta", s_att=0.001), ModelConfig())["s_att"] == 0.001
-    assert check_method(told("none", "smart", s_att=0.001), LMConfig())["s_att"] == 0.001
+    assert check_method(sparse("dropout", "kwta", s_att=0.001), ModelConfig())["s_att"] == 0.001
+    assert check_method(sparse("none", "smart", s_att=0.001), LMConfig())["s_att"] == 0.001
     with pytest.raises(ConfigError, match=r"s_att: 0\.5 keeps no unit: a head has 1, and round"):
-        check_method(told("kwta", s_att=0.5), ModelConfig(heads=256))
+        check_method(sparse("kwta", s_att=0.5), ModelConfig(heads=256))
 
 
 # ---- places
 
 
 def test_mechanisms_stand_where_they_are_asked_for():
-    method = make_method(told("rfb-kwta", "smart", s_att=0.5, s_bo=0.8, q_att=7, q_bo=5))
+    method = make_method(sparse("rfb-kwta", "smart", s_att=0.5, s_bo=0.8, q_att=7, q_bo=5))
     for kind in ("encoder", "decoder"):
         found = method.attention(AttentionSpec(kind, 2, 12, 3)).output.inhibition
         assert repr(found) == "Inhibition(rfb-kwta, 3×4 units, s=0.5, Q=7)"
@@ -76,12 +90,12 @@ def test_mechanisms_stand_where_they_are_asked_for():
 
 
 def test_dropout_is_the_projects_own_and_keeps_nothing():
-    model = build(told("dropout", "dropout", dropout=0.3))
+    model = build(sparse("dropout", "dropout", dropout=0.3))
     encoder = model.encoder[0]
     for found in (encoder.attention["encoder"].output.inhibition, encoder.block_output):
         assert isinstance(found, Dropout)
         assert found.p == 0.3
-    assert make_method(told("dropout", "dropout")).artifacts(model) == {}
+    assert make_method(sparse("dropout", "dropout")).artifacts(model) == {}
 
 
 @pytest.mark.parametrize("options", BOTH, ids=lambda o: f"{o['attention']}-{o['block']}")
@@ -96,7 +110,7 @@ def test_a_fresh_model_is_number_by_number_its_baseline(options):
 
 
 def test_the_results_keep_how_often_each_unit_was_active():
-    model, method = trained_one_step(told("kwta", "smart", s_att=0.5, s_bo=0.7))
+    model, method = trained_one_step(sparse("kwta", "smart", s_att=0.5, s_bo=0.7))
     assert method.artifacts(model) == {}  # nothing is counted before the first step is done
     method.after_backward(model, 0.0)
     found = method.artifacts(model)["activations"]

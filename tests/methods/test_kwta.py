@@ -48,12 +48,6 @@ def test_halves_are_rounded_to_even():
     assert [survivors(n, 0.5) for n in (1, 2, 3, 5, 7)] == [0, 1, 2, 2, 4]
 
 
-def test_largest_is_by_value_and_not_by_magnitude():
-    x = torch.tensor([[-9.0, 1.0, 0.0, -0.5]])
-    assert winners(x, 2).tolist() == [[False, True, True, False]]
-    assert winners(torch.tensor([[0.0, -0.0, 0.0]]), 2).tolist() == [[True, True, False]]
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_way_for_a_gpu_gives_the_same(dtype, monkeypatch):
     """There the threshold comes from torch, and ties are never looked for."""
@@ -93,26 +87,6 @@ def test_the_boost_is_equation_6(seed, groups, n, most, data):
     assert (found >= 0).all()
 
 
-@given(st.integers(0, 10_000), st.integers(1, 6), st.integers(1, 9), st.data())
-def test_where_anything_was_counted_v_is_not_zero(seed, rows, n, data):
-    """In every row k units win, so at least k units have a count."""
-    k = data.draw(st.integers(1, n))
-    counts = winners(values(seed, (rows, 1, n), levels=1), k).sum(0)
-    assert sorted(counts[0].tolist())[-k] > 0
-
-
-def test_before_any_count_and_with_equal_counts_nothing_is_boosted():
-    assert boost(torch.zeros(2, 4, dtype=torch.int64), 2).tolist() == [[1.0] * 4] * 2
-    assert boost(torch.full((1, 4), 7), 3).tolist() == [[1.0] * 4]
-
-
-def test_rarer_units_are_boosted_more():
-    assert boost(torch.tensor([[1, 2, 5, 8]]), 3).tolist() == [[4.0, 3.5, 2.0, 0.5]]
-    assert boost(torch.tensor([[0, 6, 6, 6]]), 3).tolist() == [[1.0, 0.0, 0.0, 0.0]]
-    huge = torch.tensor([[2**40, 2**40 + 1]])
-    assert boost(huge, 1)[0, 0] > boost(huge, 1)[0, 1]
-
-
 # ---- "Smart" inhibition
 
 
@@ -133,28 +107,6 @@ def test_probabilities_are_equations_7_and_8(seed, groups, n, s, reading, delta)
     assert ((found >= 0.01) & (found <= 0.99)).all()
     if delta == 0:
         torch.testing.assert_close(found.median(-1).values, torch.full((groups,), s, dtype=torch.float64))
-
-
-@pytest.mark.parametrize(("reading", "rises"), [("inhibition", False), ("inverted", False), ("printed", True)])
-def test_which_units_are_kept_is_a_matter_of_reading(reading, rises):
-    keep = keep_probabilities(torch.tensor([[1, 2, 3, 4, 5]]), 0.5, reading)[0]
-    assert (keep.diff() > 0).all() if rises else (keep.diff() < 0).all()
-    assert keep[2] == 0.5
-
-
-def test_without_a_difference_every_unit_is_kept_with_s():
-    for counts in (torch.zeros(2, 3, dtype=torch.int64), torch.full((2, 3), 9)):
-        for reading in READINGS:
-            assert keep_probabilities(counts, 0.7, reading, 1.0).tolist() == [[0.7] * 3] * 2
-
-
-def test_delta_is_how_far_the_median_may_be_off():
-    counts = torch.tensor([[0, 1, 2]])
-    median = keep_probabilities(counts, 0.5, delta=1.0)[0, 1].item()
-    assert median == pytest.approx(1 - 0.5**0.83)
-    near = median + 0.05
-    assert keep_probabilities(counts, near, delta=0.06)[0, 1].item() == median
-    assert keep_probabilities(counts, near, delta=0.04)[0, 1].item() == pytest.approx(near)
 
 
 def test_masks_are_drawn_from_the_global_generator_with_these_probabilities():

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from examples import CONFIG, EXAMPLES, some_pairs, tiny, told, trained_one_step, watched_pass
+from examples import CONFIG, EXAMPLES, deacon, some_pairs, tiny, trained_one_step, watched_pass
 from torch import nn
 
 from headdiv.core.errors import ConfigError
@@ -35,12 +35,11 @@ def too_many(m, k, architecture):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (told("direct", 9), too_many(9, 8, "direct")),
-        (told("nonlinear", 45), too_many(45, 44, "nonlinear")),
-        (told("direct", 0), "method.m: input should be greater than or equal to 1, found 0"),
-        (told("indirect"), "method.architecture: input should be 'direct', 'average' or 'nonlinear', found 'indirect'"),
+        (deacon("direct", 9), too_many(9, 8, "direct")),
+        (deacon("nonlinear", 45), too_many(45, 44, "nonlinear")),
+        (deacon("direct", 0), "method.m: input should be greater than or equal to 1, found 0"),
         ({"name": "deacon", "m": 3}, "method.architecture: is missing"),
-        (told(gha_step=5), "method.gha_step: unknown key; did you mean 'gha_steps'?"),
+        (deacon(gha_step=5), "method.gha_step: unknown key; did you mean 'gha_steps'?"),
         ({"name": "baseline", "m": 3}, "method.m: unknown key; known here: none"),
         ({"name": "decon"}, "method.name: unknown method 'decon'; did you mean 'deacon'?"),
         ({}, "method.name: unknown method None; known here: " + KNOWN),
@@ -50,13 +49,8 @@ def test_wrong_options_are_named(options, message):
     assert refusal(options) == message
 
 
-def test_room_for_components_follows_the_heads():
-    assert refusal(told(m=5), ModelConfig(heads=4)).startswith("method.m: 5 is more than the k = 4 inputs")
-    assert check_method(told("nonlinear", 14), ModelConfig(heads=4))["m"] == 14
-
-
 def test_options_left_out_are_the_papers():
-    assert check_method(told(), ModelConfig()) == {
+    assert check_method(deacon(), ModelConfig()) == {
         "name": "deacon",
         "architecture": "direct",
         "m": 3,
@@ -98,9 +92,9 @@ def test_the_baseline_carries_no_trace_of_a_method():
 def test_every_methods_options_are_checked_and_complete():
     for examples in EXAMPLES.values():
         for options in examples:
-            told = check_method(options, CONFIG)
-            assert options.items() <= told.items()
-            assert check_method(told, CONFIG) == told
+            results = check_method(options, CONFIG)
+            assert options.items() <= results.items()
+            assert check_method(results, CONFIG) == results
 
 
 @pytest.mark.parametrize("options", EVERY)
@@ -131,13 +125,13 @@ def test_what_a_method_adds_is_a_number_that_can_be_learnt_from(options):
 def test_the_width_of_windows_is_without_effect(options, window):
     """In windows of width 1 every sentence is padded to the longest: padding is without effect too."""
     model, method = tiny(options)
-    pairs, told = some_pairs(7), []
+    pairs, results = some_pairs(7), []
     for width in (48, window):
         batch = make_batch(pairs, range(7), window=width)
         hidden, added = watched_pass(model, method, batch)
         by_number = dict(zip(batch.numbers.tolist(), hidden.split(batch.target_side.lengths.tolist()), strict=True))
-        told.append(([by_number[i] for i in range(7)], added))
-    torch.testing.assert_close(*told)
+        results.append(([by_number[i] for i in range(7)], added))
+    torch.testing.assert_close(*results)
 
 
 @pytest.mark.parametrize("options", EVERY)

@@ -68,30 +68,30 @@ def check_curve(name, curve):
 
 
 def test_the_auxiliary_loss_is_the_mean_over_the_steps_of_an_epoch(project, monkeypatch):
-    told, step = [], Learner.step
+    records, step = [], Learner.step
 
     def kept(self, *args):
-        told.append(step(self, *args))
-        return told[-1]
+        records.append(step(self, *args))
+        return records[-1]
 
     monkeypatch.setattr(Learner, "step", kept)
     curve = train(config_of(project, "dpp-1")).record["curve"]
     first = 0
     for point in curve:
-        sums = told[first : point["steps"]]
+        sums = records[first : point["steps"]]
         assert point["auxiliary_loss"] == pytest.approx(sum(s.auxiliary for s in sums) / len(sums))
         assert point["training_loss"] == pytest.approx(sum(s.loss for s in sums) / sum(s.count for s in sums))
         assert point["auxiliary_loss"] < 0  # λ·det L is taken off
         first = point["steps"]
-    assert first == len(told)
+    assert first == len(records)
 
 
 def test_a_penalty_on_equal_heads_parts_them(project):
     """What the method is for: by the end of a short training the heads' outputs agree less than the baseline's."""
-    told = {}
+    records = {}
     for name, options in (("plain", {"name": "baseline"}), ("apart", EVERY["disagreement-3"] | {"weight": 10.0})):
         config = project.config(name, define={name: options}, variants=[name], train={"epochs": 3})
         measures = evaluate(train(config))["heads"]["measures"]
         cosines = [torch.tensor(module["cosine"]) for module in measures.values()]
-        told[name] = torch.stack(cosines).mean().item()
-    assert told["apart"] < told["plain"] - 0.02
+        records[name] = torch.stack(cosines).mean().item()
+    assert records["apart"] < records["plain"] - 0.02

@@ -64,14 +64,14 @@ def test_the_mixture_is_the_literal_one(seed, H, K, T):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("heads", [1, 2, 3, 6])
 def test_a_fresh_model_is_its_baseline_to_the_last_bit(dtype, heads):
-    told = []
+    results = []
     for options in (mixing(), BASELINE):
         model, _ = tiny(options, dtype, heads=heads, dropout=0.0, encoder_layers=2)
         hidden = model.train()(batch())
         loss, _, _ = linear_cross_entropy(hidden, model.output_weight, batch().target_out)
         loss.backward()
-        told.append((hidden, {name: (p, p.grad) for name, p in model.named_parameters()}))
-    (mixed, ours), (plain, theirs) = told
+        results.append((hidden, {name: (p, p.grad) for name, p in model.named_parameters()}))
+    (mixed, ours), (plain, theirs) = results
     assert torch.equal(mixed, plain)
     assert {name for name in ours if not name.endswith(OWN)} == theirs.keys()
     for name, (value, grad) in theirs.items():
@@ -127,9 +127,9 @@ def test_alphas_rest_until_their_time_and_then_move(gamma):
     learn = learner(mixing(start=0.5, gamma=gamma), weight_decay=0.1)
     before = {name: p.detach().clone() for name, p in own(learn.model).items()}
     for number in range(1, 11):
-        told = learn.step(batch(number), number, 10)
+        results = learn.step(batch(number), number, 10)
         rests = (number - 1) / 10 < 0.5
-        assert (told.auxiliary == 0) == (rests or gamma == 0)
+        assert (results.auxiliary == 0) == (rests or gamma == 0)
         for name, p in own(learn.model).items():
             assert torch.equal(p, before[name]) == rests, (name, number)
             assert (p in learn.optimiser.state) != rests
@@ -140,8 +140,8 @@ def test_alphas_rest_until_their_time_and_then_move(gamma):
 def test_as_long_as_alphas_rest_the_model_learns_what_its_baseline_learns(clip):
     learners = [learner(options, weight_decay=0.1, clip_norm=clip) for options in (mixing(start=1.0), BASELINE)]
     for number in range(1, 6):
-        told = [learn.step(batch(number), number, 5) for learn in learners]
-        assert told[0] == told[1]
+        results = [learn.step(batch(number), number, 5) for learn in learners]
+        assert results[0] == results[1]
     ours, theirs = (dict(learn.model.named_parameters()) for learn in learners)
     for name, p in theirs.items():
         assert torch.equal(p, ours[name]), name
@@ -176,16 +176,16 @@ def test_the_loss_is_eq_7_and_8():
 
 
 def test_as_coded_the_loss_is_constant_with_the_same_gradient():
-    told = {}
+    results = {}
     for former in ("written", "coded"):
         model, method = tiny(mixing(gamma=3.0, growth=0.01, start=0.0, former=former))
         moved(model, 1)
         loss = method.aux_loss(model, [], 0.5, 50)
         loss.backward()
-        told[former] = loss.item(), [p.grad for name, p in own(model).items() if name.endswith("alphas")]
-    assert told["coded"][0] == pytest.approx(3.0 / 50 * 3 * 0.01)
-    assert abs(told["written"][0] - told["coded"][0]) > 1e-3
-    for one, other in zip(told["written"][1], told["coded"][1], strict=True):
+        results[former] = loss.item(), [p.grad for name, p in own(model).items() if name.endswith("alphas")]
+    assert results["coded"][0] == pytest.approx(3.0 / 50 * 3 * 0.01)
+    assert abs(results["written"][0] - results["coded"][0]) > 1e-3
+    for one, other in zip(results["written"][1], results["coded"][1], strict=True):
         assert torch.equal(one, other)
         assert one.any()
 
@@ -213,8 +213,8 @@ def test_what_is_not_finite_stays_so():
 def test_findings_are_every_matrix_by_its_place():
     model, method = tiny(mixing(), decoder_layers=2)
     moved(model, 3)
-    told = method.artifacts(model)["alphas"]
-    assert list(told) == ["encoder 1", "decoder 1", "cross 1", "decoder 2", "cross 2"]
+    results = method.artifacts(model)["alphas"]
+    assert list(results) == ["encoder 1", "decoder 1", "cross 1", "decoder 2", "cross 2"]
     alphas = model.decoder[1].attention["cross"].output.alphas
-    np.testing.assert_allclose(told["cross 2"]["alphas"], alphas.detach(), atol=1e-6)
-    assert told["cross 2"]["nuclear_norm"] == pytest.approx(literal_nuclear_norm(alphas))
+    np.testing.assert_allclose(results["cross 2"]["alphas"], alphas.detach(), atol=1e-6)
+    assert results["cross 2"]["nuclear_norm"] == pytest.approx(literal_nuclear_norm(alphas))

@@ -1,23 +1,29 @@
-"""Mixtures of attention heads against a dense loop over every expert and token; their options."""
+"""Mixtures of attention heads: against a loop over every expert and token, in records and decoding, and their cost."""
 
+import json
 import math
 
 import pytest
 import torch
+from examples import CONFIG, tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moa_parts import KINDS, MOA, TOP, E, both_sides, build
 from packed import D, K, pack, random, run_packed, sentences, with_gradients
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from headdiv.core.errors import ConfigError
+from headdiv.experiments.bench import measure_moa
 from headdiv.methods import check_method, make_method
-from headdiv.methods.moa import ExpertGroups, ExpertProduct
+from headdiv.methods.moa import ExpertGroups, ExpertProduct, MixtureAttention
+from headdiv.methods.routing import RoutedRecord
 from headdiv.nn import attention
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, MultiHeadAttention, record_heads
 from headdiv.nn.config import ModelConfig
-from headdiv.nn.packing import assign_windows, attention_mask, lay_out
+from headdiv.nn.packing import MASKED, assign_windows, attention_mask, lay_out, pad_rows
+from headdiv.nn.transformer import count_parameters, initialise
 
 seeds = st.integers(0, 2**31 - 1)
 pairs_of_lengths = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=4)
@@ -113,16 +119,6 @@ def test_even_gates_over_all_experts_are_multi_query_attention(kind):
     torch.testing.assert_close(mixed, plain(x, context, layout))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@given(seed=seeds, lengths=pairs_of_lengths)
-def test_layout_of_the_sentences_does_not_matter(kind, seed, lengths):
-    module = build(seed, kind)
-    queries, memory = both_sides(seed + 50, kind, lengths)
-    padded = with_gradients(module, queries, memory, run_packed(module, kind, 1))
-    for width in (5, 48):
-        torch.testing.assert_close(with_gradients(module, queries, memory, run_packed(module, kind, width)), padded)
-
-
 # ---- the products
 
 
@@ -201,6 +197,113 @@ def test_equal_logits_choose_the_first_experts_and_keep_gradients_finite(renorma
     (y.square().sum() + make_method({**MOA, "cv": 0.1}).aux_loss(module, records, 0.0, 5)).backward()
     assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
     assert (module.router.weight.grad != 0).any()
+
+
+# ---- records
+
+
+def test_records_hold_the_slots_and_which_expert_each_is():
+    modules = nn.ModuleList([build(12), build(13, "cross")])
+    queries, memory = both_sides(14, "cross")
+    (x, _, own, _), (y, context, cross, _) = pack(queries, [], "encoder", 6), pack(queries, memory, "cross", 6)
+    plain = modules[0](x, None, own), modules[1](y, context, cross)
+    with record_heads(modules) as records:
+        recorded = modules[0](x, None, own), modules[1](y, context, cross)
+    torch.testing.assert_close(recorded, plain)
+    for record, module, rows, output in zip(records, modules, (x, y), recorded, strict=True):
+        assert isinstance(record, RoutedRecord)
+        assert (record.spec.kind, record.spec.heads) == (module.spec.kind, TOP)
+        (R, N), S = record.layout.queries.sentences.shape, record.layout.keys.sentences.shape[1]
+        assert record.weights.shape == (R, TOP, N, S)
+        torch.testing.assert_close(record.weights.sum(-1), torch.ones(R, TOP, N, dtype=torch.float64))
+        assert record.values.shape == (record.layout.keys.tokens, TOP, K)
+        routing = record.routing
+        assert routing.experts.shape == routing.gates.shape == record.outputs.shape[:2] == (len(rows), TOP)
+        mixed = torch.einsum("tk,tki,tkid->td", routing.gates, record.outputs, module.output.weight[routing.experts])
+        torch.testing.assert_close(mixed + module.output_bias, output)
+        record.outputs.sum().backward(retain_graph=True)
+        assert (module.query.weight.grad != 0).any()
+    assert all(module.recorder is None for module in modules)
+    with record_heads(modules, weights=False) as records:
+        modules[0](x, None, own)
+    assert records[0].weights is None
+
+
+# ---- one token at a time
+
+
+def test_steps_over_memory_are_the_pass_over_memory():
+    module = build(19, "cross")
+    queries, keys = sentences(20, [2, 2, 2]), sentences(50, [4, 1, 3])
+    rows, memory, layout, _ = pack(queries, keys, "cross", 1)
+    expected = pad_rows(module(rows, memory, layout), layout.queries)
+    mask = torch.zeros(3, 4, dtype=torch.float64)
+    mask.masked_fill_(torch.arange(4) >= layout.keys.lengths[:, None], MASKED)
+    cache = module.cross_cache(pad_rows(memory, layout.keys, fill=9.0), mask)
+    torch.testing.assert_close(module.step(torch.stack(queries)[:, 0], cache), expected[:, 0])
+    cache.select(torch.tensor([2, 0]))
+    torch.testing.assert_close(module.step(torch.stack(queries)[[2, 0], 1], cache), expected[[2, 0], 1])
+
+
+# ---- parameters
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("noisy", [False, True])
+@pytest.mark.parametrize("d_head", [None, 7])
+def test_the_number_of_parameters_is_as_written(bias, noisy, d_head):
+    module = MixtureAttention(AttentionSpec("cross", 0, 24, 3, bias), 6, 2, d_head, noisy=noisy)
+    width = 8 if d_head is None else d_head
+    expected = 2 * 24 * width + 6 * 2 * 24 * width + 24 * 6 + 24
+    expected += 24 * 6 if noisy else 0
+    expected += (2 + 6) * width if bias else 0
+    assert count_parameters(module) == expected
+
+
+def test_parameters_follow_from_seed_and_name():
+    one, same, other = (dict(tiny({**MOA, "noisy": True}, seed=seed)[0].named_parameters()) for seed in (1, 1, 2))
+    for name, parameter in one.items():
+        assert torch.equal(parameter, same[name]), name
+        drawn = not name.endswith(("bias", "router.noise")) and "norm" not in name
+        assert torch.equal(parameter, other[name]) is not drawn, name
+    experts = one["encoder.0.attention.encoder.query.weight"]
+    assert not torch.equal(experts[0], experts[1])
+    bound = math.sqrt(6 / (CONFIG.d_model + CONFIG.d_model // CONFIG.heads))
+    assert 0.8 * bound < experts.abs().max().item() <= bound
+
+
+def test_autocast_stays_close_to_float32_and_chooses_the_same():
+    def run(enabled):
+        module = MixtureAttention(AttentionSpec("encoder", 0, 32, 4, bias=True), 6, 2)
+        initialise(module, 3)
+        side = lay_out([20, 20], [[0], [1]])
+        layout = AttentionLayout(side, side, attention_mask(side, side))
+        x = random(4, 40, 32, dtype=torch.float32)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled), record_heads(module, weights=False) as records:
+            y = module(x, None, layout)
+        y.float().square().sum().backward()
+        return records[0].routing, [y.float(), *(p.grad for p in module.parameters())]
+
+    (routing, found), (expected_routing, expected) = run(True), run(False)
+    assert routing.logits.dtype == torch.float32
+    assert torch.equal(routing.experts, expected_routing.experts)
+    for a, b in zip(found, expected, strict=True):
+        assert (a - b).norm() < 0.03 * b.norm() + 1e-6
+
+
+# ---- cost
+
+
+def test_the_cost_of_experts_is_measured():
+    results = measure_moa(rounds=1)
+    assert json.loads(json.dumps(results)) == results
+    assert set(results["moa_e32_over_e4"]) == {"median", "low", "high"}
+    assert all(value > 0 for value in (*results["moa_e32_over_e4"].values(), *results["moa_milliseconds"].values()))
+
+
+@pytest.mark.slow
+def test_eight_times_the_experts_cost_at_most_half_as_much_again():
+    assert measure_moa()["moa_e32_over_e4"]["median"] <= 1.5
 
 
 # ---- options

@@ -1,7 +1,7 @@
-"""The router of a mixture, its losses on one rank and on several, and what is told of it."""
+"""The router of a mixture, its losses on one rank and on several, and what the results keep of it."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,9 +10,14 @@ from hypothesis import strategies as st
 from moa_parts import MOA, TOP, E, build
 from packed import pack, random, sentences
 from safetensors.torch import load_file, save_file
+from small_runs import SMALL, enter, small_config, untrained
 from test_distributed import launch
 
-from headdiv.methods import make_method
+from headdiv.analysis.similarity import Observed
+from headdiv.data.config import MLMData
+from headdiv.experiments import evaluation
+from headdiv.experiments.running import train
+from headdiv.methods import check_method, make_method
 from headdiv.methods.routing import (
     RoutedRecord,
     Router,
@@ -23,7 +28,11 @@ from headdiv.methods.routing import (
     typical_words,
     words_by_expert,
 )
-from headdiv.nn.attention import HeadRecord, record_heads
+from headdiv.nn.attention import record_heads
+from headdiv.nn.batching import BEGIN, END
+from headdiv.tasks import TASKS
+from headdiv.tasks.base import observed_heads
+from headdiv.tasks.config import RunConfig
 
 T, WIDTH = 7, 4
 seeds = st.integers(0, 2**31 - 1)
@@ -142,10 +151,10 @@ def test_what_a_method_adds_is_the_weighted_sum_over_its_modules():
     modules, records = recorded([11, 12])
     each = [literal_losses(record.routing) for record in records]
     balance, z, cv = (sum(losses) for losses in zip(*each, strict=True))
-    told = {**MOA, "balance": 0.3, "z": 0.02, "cv": 0.5}
+    results = {**MOA, "balance": 0.3, "z": 0.02, "cv": 0.5}
     expected = 0.3 * balance + 0.02 * z + 0.5 * cv
-    torch.testing.assert_close(make_method(told).aux_loss(modules, records, 0.0, 90), expected)
-    as_coded = make_method({**told, "added": "sum"}).aux_loss(modules, records, 0.0, 90)
+    torch.testing.assert_close(make_method(results).aux_loss(modules, records, 0.0, 90), expected)
+    as_coded = make_method({**results, "added": "sum"}).aux_loss(modules, records, 0.0, 90)
     torch.testing.assert_close(as_coded, expected / 90)
     torch.testing.assert_close(make_method(MOA).aux_loss(modules, records, 0.0, 90), 0.01 * balance + 0.001 * z)
 
@@ -172,8 +181,8 @@ with distributed.process_group(torch.device("cpu")):
     record = RoutedRecord(AttentionSpec("encoder", 0, 4, 1), None, None, None, None, router(x))
     losses = torch.cat(pooled_losses([record]))
     (losses * given["factors"]).sum().backward()
-    told = {"losses": losses.detach(), "x": x.grad, "weight": router.weight.grad}
-    save_file(told, f"{sys.argv[2]}/{rank}.safetensors")
+    results = {"losses": losses.detach(), "x": x.grad, "weight": router.weight.grad}
+    save_file(results, f"{sys.argv[2]}/{rank}.safetensors")
 """
 
 
@@ -185,11 +194,11 @@ def test_several_ranks_have_the_losses_of_all_rows(tmp_path):
     ranks = [load_file(tmp_path / f"{rank}.safetensors") for rank in range(3)]
     expected = torch.stack(literal_losses(module(x)))
     (expected * factors).sum().backward()
-    for told in ranks:
-        torch.testing.assert_close(told["losses"], expected.detach())
+    for results in ranks:
+        torch.testing.assert_close(results["losses"], expected.detach())
     # What DistributedDataParallel makes of the parameters' gradients: their mean over the ranks.
-    torch.testing.assert_close(sum(told["weight"] for told in ranks) / 3, module.weight.grad)
-    torch.testing.assert_close(torch.cat([told["x"] for told in ranks]) / 3, x.grad)
+    torch.testing.assert_close(sum(results["weight"] for results in ranks) / 3, module.weight.grad)
+    torch.testing.assert_close(torch.cat([results["x"] for results in ranks]) / 3, x.grad)
 
 
 # ---- what it has learnt
@@ -229,12 +238,6 @@ def test_typical_words_are_those_an_expert_serves_more_than_the_others_do():
     assert typical_words(torch.zeros(2, 3, dtype=torch.int64)) == [[], []]
 
 
-@dataclass
-class Batch:
-    records: list[HeadRecord]
-    words: dict[str, torch.Tensor]
-
-
 def two_layers(records):
     return [replace(record, spec=replace(record.spec, layer=layer)) for layer, record in enumerate(records)]
 
@@ -242,12 +245,12 @@ def two_layers(records):
 def test_statistics_are_over_all_batches_and_by_place():
     first, second = (two_layers(recorded([15, 16], lengths)[1]) for lengths in ((3, 2, 4), (5,)))
     words = [torch.tensor([0, 1, 0, 2, 0, 1, 0, 0, 2]), torch.tensor([0, 0, 1, 2, 0])]
-    batches = [Batch(first, {"encoder": words[0]}), Batch(second, {"encoder": words[1]})]
-    told = router_statistics(batches, 4, lambda kind, word: f"{kind} {word}")
-    assert json.loads(json.dumps(told)) == told
-    assert list(told) == ["router"]
-    assert list(told["router"]) == ["encoder 1", "encoder 2"]
-    for number, place in enumerate(told["router"].values()):
+    batches = [Observed(first, {}, {"encoder": words[0]}), Observed(second, {}, {"encoder": words[1]})]
+    results = router_statistics(batches, 4, decode_token)
+    assert json.loads(json.dumps(results)) == results
+    assert list(results) == ["router"]
+    assert list(results["router"]) == ["encoder 1", "encoder 2"]
+    for number, place in enumerate(results["router"].values()):
         routings = [first[number].routing, second[number].routing]
         experts, gates, p = (
             torch.cat([getattr(r, name) for r in routings]) for name in ("experts", "gates", "probabilities")
@@ -269,9 +272,134 @@ def test_statistics_are_over_all_batches_and_by_place():
 
 def test_statistics_without_words_or_without_routers():
     _, records = recorded([17])
-    told = router_statistics([Batch(records, {})], 4, lambda kind, word: "")
-    assert told["router"]["encoder 1"]["words"] == [[]] * E
-    assert sum(told["router"]["encoder 1"]["load"]) == pytest.approx(1.0, abs=1e-5)
+    results = router_statistics([Observed(records, {}, {})], 4, decode_token)
+    assert results["router"]["encoder 1"]["words"] == [[]] * E
+    assert sum(results["router"]["encoder 1"]["load"]) == pytest.approx(1.0, abs=1e-5)
     assert isinstance(records[0], RoutedRecord)
-    assert router_statistics([Batch([], {})], 4, lambda kind, word: "") == {}
-    assert router_statistics([], 4, lambda kind, word: "") == {}
+    assert router_statistics([Observed([], {}, {})], 4, decode_token) == {}
+    assert router_statistics([], 4, decode_token) == {}
+
+
+# ---- from batches of every task to the results
+
+
+def decode_token(kind, index):
+    return f"{kind} {index}"
+
+
+def mixed(config, **options):
+    """The same run with a mixture of heads."""
+    return config.model_copy(update={"method": check_method({**MOA, **options}, config.model)})
+
+
+def masked_config():
+    results = small_config("lm").model_dump()
+    data = MLMData(**results["data"], mask_share=0.3)
+    return RunConfig.model_construct(**dict(small_config("lm")) | {"task": "mlm", "kind": "mlm", "data": data})
+
+
+CONFIGS = {**{task: lambda task=task: small_config(task) for task in SMALL}, "mlm": masked_config}
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def seen(request, tmp_path_factory):
+    """A task, its untrained run with a mixture of heads, and what is seen of its validation split."""
+    with pytest.MonkeyPatch.context() as patch:
+        enter(patch, tmp_path_factory.mktemp("home"))
+        run = untrained(mixed(CONFIGS[request.param]()))
+        task = TASKS[request.param]
+        yield task, run, list(observed_heads(task, run.model, run.corpus, "valid", run.config, "cpu", weights=False))
+
+
+def held_out(task, run):
+    return list(task.held_out(run.corpus, "valid", run.config))
+
+
+# ---- words of queries
+
+
+def test_every_query_has_the_word_that_stands_in_its_row(seen):
+    task, run, observed = seen
+    assert observed
+    for batch, one in zip(held_out(task, run), observed, strict=True):
+        assert one.records
+        for record in one.records:
+            assert record.weights is None
+            words = one.words[record.spec.kind]
+            assert len(words) == len(record.outputs) == record.layout.queries.tokens
+            read = batch.inputs if hasattr(batch, "inputs") else batch.source
+            assert torch.equal(words, read if record.spec.kind == "encoder" else getattr(batch, "target_in", read))
+
+
+def test_words_are_spelled_as_they_stand_in_the_text(seen):
+    task, run, observed = seen
+    kind = "encoder" if "encoder" in {record.spec.kind for record in observed[0].records} else "decoder"
+    results = [task.decode_token(run.corpus, kind, index) for index in observed[0].words[kind].tolist()]
+    assert all(isinstance(word, str) and word for word in results)
+    if hasattr(run.corpus, "bpe"):
+        assert any(word.startswith("␣") for word in results)
+        assert not any(" " in word or "\n" in word for word in results)
+        assert "<|endoftext|>" in results
+        assert ("[MASK]" in results) is (task is TASKS["mlm"])
+        text = "".join(results).replace("␣", " ").replace("↵", "\n")
+        if task is TASKS["lm"]:
+            assert text == run.corpus.bpe.decode(observed[0].words[kind].tolist())
+    else:
+        assert "the" in [word.lower() for word in results]
+        index = [task.decode_token(run.corpus, kind, i) for i in (BEGIN, END)]
+        assert index == ["<s>", "</s>"]
+
+
+# ---- what the results keep
+
+
+def test_every_index_is_below_what_the_method_is_told(seen):
+    _, run, observed = seen
+    found = evaluation._heads(run)["router"]
+    assert list(found) == [f"{record.spec.kind} {record.spec.layer + 1}" for record in observed[0].records]
+    for place, router in found.items():
+        kind = place.split()[0]
+        assert router["tokens"] == sum(len(one.words[kind]) for one in observed)
+        assert len(router["load"]) == len(router["gate"]) == len(router["words"]) == E
+        assert sum(router["load"]) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_run_s_results_hold_its_routers_and_measures_of_its_slots(project):
+    config = mixed(project.config())
+    metrics = evaluation.evaluate(train(config))
+    heads = metrics["heads"]
+    assert json.loads(json.dumps(heads)) == heads
+    assert list(heads["router"]) == list(heads["measures"]) == ["encoder 1", "decoder 1", "cross 1"]
+    vocabularies = TASKS["translation"].load(config.data)
+    for place, router in heads["router"].items():
+        known = vocabularies.source.words if place.startswith("encoder") else vocabularies.target.words
+        words = [word for expert in router["words"] for word in expert]
+        assert words
+        assert {word["word"] for word in words} <= set(known)
+        assert all(word["ratio"] > 1 and word["count"] >= 5 for word in words)
+        measures = heads["measures"][place]
+        assert len(measures["confidence"]) == len(measures["entropy"]) == TOP
+        assert [len(row) for row in measures["cosine"]] == [TOP] * TOP
+
+
+# ---- no more than is needed
+
+
+def batches(read, lengths=(3, 2, 4)):
+    """Endlessly the same batch of nine words; ``read`` takes down each."""
+    module = build(3)
+    x, _, layout, _ = pack(sentences(20, list(lengths)), [], "encoder", 6)
+    with record_heads(module, weights=False) as records:
+        module(x, None, layout)
+    while True:
+        read.append(len(x))
+        yield Observed(records, {}, {"encoder": torch.arange(len(x)) % 4})
+
+
+@pytest.mark.parametrize(("enough", "number"), [(1, 1), (9, 1), (10, 2), (27, 3)])
+def test_no_more_is_read_than_the_measures_of_heads_are_taken_over(monkeypatch, enough, number):
+    monkeypatch.setattr("headdiv.methods.routing.ENOUGH", enough)
+    read = []
+    results = router_statistics(batches(read), 4, decode_token)
+    assert len(read) == number
+    assert results["router"]["encoder 1"]["tokens"] == 9 * number

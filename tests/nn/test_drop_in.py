@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from examples import ARCHITECTURES, told
+from examples import ARCHITECTURES, deacon
 from torch import nn
 
 from headdiv.methods import make_method
@@ -84,7 +84,7 @@ def test_masks_are_torchs(kind):
         torch.testing.assert_close(ours(x, x, x, is_causal=True)[0], theirs(x, x, x, attn_mask=mask)[0])
 
 
-@pytest.mark.parametrize("options", [BASELINE, *(told(name, gha_steps=5) for name in ARCHITECTURES)], ids=str)
+@pytest.mark.parametrize("options", [BASELINE, *(deacon(name, gha_steps=5) for name in ARCHITECTURES)], ids=str)
 def test_it_trains_inside_torchs_encoder(options):
     torch.manual_seed(1)
     method = make_method(options)
