@@ -10,40 +10,32 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
+from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.results import RunResult
 from headdiv.report.groups import by_variant, labels_of, over_seeds
-from headdiv.report.plotting import MARKERS
+from headdiv.report.plotting import MARKERS, SMALL, add_legend, add_title, new_figure
 from headdiv.report.scale import training_size
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Panel
 
 
-def draw_curves(profile: str, experiment: str) -> Figure:
-    """Training loss and the task's measures of the validation split, by epoch; means over seeds.
-
-    Raises:
-        DataError: no stored results.
-    """
+def draw_curves(profile: str, figure: FigureEntry) -> Figure:
+    """Training loss and the task's measures of the validation split, by epoch; means over seeds."""
+    experiment = figure.experiment
     groups = by_variant(profile, experiment)
     labels = labels_of(experiment, groups)
     run = next(iter(groups.values()))[0]
     panels = TASKS[run.kind].curves
-    figure = Figure(figsize=(3.5 * len(panels), 3.7), layout="constrained")
-    axes = figure.subplots(1, len(panels))
-    looks = zip(sns.color_palette("colorblind", len(groups)), cycle(MARKERS), strict=False)
-    looks = dict(zip(groups, looks, strict=True))
-    entries = {}  # of the legend
+    drawn, (axes,) = new_figure(3.5 * len(panels), 3.7, 1, len(panels))
     for ax, panel in zip(axes, panels, strict=True):
-        for variant, (colour, mark) in looks.items():
-            epochs = [point.epoch for point in groups[variant][0].curve]
-            means = _means(panel, groups[variant])
-            ax.plot(epochs, means, color=colour, marker=mark, ms=3.5, lw=1.2, label=labels[variant])
+        looks = zip(groups.items(), sns.color_palette("colorblind", len(groups)), cycle(MARKERS), strict=False)
+        for (variant, runs), colour, mark in looks:
+            epochs = [point.epoch for point in runs[0].curve]
+            ax.plot(epochs, _means(panel, runs), color=colour, marker=mark, ms=3.5, lw=1.2, label=labels[variant])
         _finish(ax, panel, run)
-        entries |= {handle.get_label(): handle for handle in ax.get_legend_handles_labels()[0]}
-    figure.legend(handles=entries.values(), loc="outside lower center", ncols=4, frameon=False, fontsize=8)
-    over = over_seeds(groups)
-    figure.suptitle(f"{experiment}: {run.data_name}, {training_size(run)}, {over}", fontsize=10)
-    return figure
+    add_legend(drawn, axes, fontsize=SMALL)
+    add_title(drawn, f"{experiment}: {run.data_name}, {training_size(run)}, {over_seeds(groups)}")
+    return drawn
 
 
 def _means(panel: Panel, runs: list[RunResult]) -> np.ndarray:

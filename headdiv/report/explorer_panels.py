@@ -23,10 +23,9 @@ from headdiv.experiments.running import load_run
 from headdiv.methods import METHODS
 from headdiv.report import explorer_view as explorer
 from headdiv.report.explorer_view import MEASURES, View
-from headdiv.report.figures import STYLE
 from headdiv.report.formats import plural
 from headdiv.report.groups import KINDS
-from headdiv.report.plotting import BLUE, ORANGE, SMALL
+from headdiv.report.plotting import BLUE, ORANGE, SMALL, STYLE, add_grid, new_figure
 from headdiv.report.show import as_text
 from headdiv.tasks import TASKS
 
@@ -96,11 +95,6 @@ def _of_a_view(show: Callable[..., Shown]) -> Callable[..., Shown]:
     return shown
 
 
-def _head(view: View) -> str:
-    """ "encoder-decoder attention, layer 1, head 3"."""
-    return f"{_module(view)}, head {view.head}"
-
-
 def _module(view: View) -> str:
     kind, layer = view.place.split()
     return f"{KINDS[kind]}, layer {layer}"
@@ -125,11 +119,13 @@ def show_attention(view: View | Markdown) -> Shown:
     rows, columns = weights.shape
     cell = min(CELL, max(SMALLEST_CELL, 8 / max(rows, columns)), MOST_LABELS * SMALLEST_CELL / max(rows, columns))
     font = min(9.0, max(6.0, 0.7 * 72 * cell))
-    labels = [[_label(token) for token in side] for side in (found.queries, found.keys)]
+    labels = [
+        [token if len(token) <= LONGEST_LABEL else f"{token[: LONGEST_LABEL - 1]}…" for token in side]
+        for side in (found.queries, found.keys)
+    ]
     margins = [0.0085 * font * max(map(len, side)) + 0.5 for side in labels]  # inches
     size = columns * cell + margins[0] + 0.9, rows * cell + margins[1] + 0.6
-    drawn = Figure(figsize=(max(size[0], 4.2), max(size[1], 2.4)), layout="constrained")
-    ax = drawn.subplots()
+    drawn, ((ax,),) = new_figure(max(size[0], 4.2), max(size[1], 2.4))
     image = ax.imshow(weights, cmap=WEIGHTS, vmin=0, vmax=float(found.weights.max()), interpolation="nearest")
     kind, sides = view.place.split()[0], TASKS[view.run.config.kind].sides
     queries, keys = sides[kind != "encoder"], sides[kind == "decoder"]
@@ -144,12 +140,8 @@ def show_attention(view: View | Markdown) -> Shown:
         axis.set_label_text(f"{name}: token that {role}{every}", fontsize=SMALL)
     _plain(ax)
     _bar(ax, image, "attention weight")
-    ax.set_title(f"{_head(view)}\n{view.name}", loc="left")
+    ax.set_title(f"{_module(view)}, head {view.head}\n{view.name}", loc="left")
     return drawn
-
-
-def _label(token: str) -> str:
-    return token if len(token) <= LONGEST_LABEL else f"{token[: LONGEST_LABEL - 1]}…"
 
 
 def _plain(ax: Axes) -> None:
@@ -159,15 +151,11 @@ def _plain(ax: Axes) -> None:
 
 def _bar(ax: Axes, image: AxesImage, label: str) -> None:
     """A colour bar as high as the axes, whatever their shape."""
-    bar = ax.figure.colorbar(image, cax=ax.inset_axes((1.03, 0, 0.18 / _width(ax), 1)))
+    width = max(1.0, 0.7 * ax.figure.get_figwidth())  # inches, about
+    bar = ax.figure.colorbar(image, cax=ax.inset_axes((1.03, 0, 0.18 / width, 1)))
     bar.set_label(label, fontsize=SMALL)
     bar.ax.tick_params(labelsize=SMALL)
     bar.outline.set_visible(False)
-
-
-def _width(ax: Axes) -> float:
-    """Inches, about."""
-    return max(1.0, 0.7 * ax.figure.get_figwidth())
 
 
 # ---- similarity
@@ -196,8 +184,7 @@ def show_likeness(view: View | Markdown, measure: str = "cosine") -> Shown:
     tree = hierarchy.dendrogram(explorer.clustered(similarity), no_plot=True)
     order = tree["leaves"]
     side = _side(H)
-    drawn = Figure(figsize=(side + 2.4, side + 0.9), layout="constrained")
-    left, ax = drawn.subplots(1, 2, width_ratios=(1, side), sharey=True)
+    drawn, ((left, ax),) = new_figure(side + 2.4, side + 0.9, 1, 2, width_ratios=(1, side), sharey=True)
     # scipy's leaves lie at 5, 15, 25, …, a head each.
     links = [
         list(zip(depths, (np.array(heights) - 5) / 10, strict=True))
@@ -214,11 +201,10 @@ def show_likeness(view: View | Markdown, measure: str = "cosine") -> Shown:
     image = ax.imshow(similarity[np.ix_(order, order)], vmax=1, aspect="auto", interpolation="nearest", **look)
     if H <= MOST_NUMBERS:
         _numbers(ax, similarity[np.ix_(order, order)], image)
-    numbers = [head + 1 for head in order]
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_ticks(range(H), numbers)
-    ax.tick_params(labelleft=True, length=0)
-    ax.spines[:].set_visible(False)
+        axis.set_ticks(range(H), [head + 1 for head in order])
+    ax.tick_params(labelleft=True)
+    _plain(ax)
     at = order.index(view.head - 1)
     for label in (ax.get_xticklabels()[at], ax.get_yticklabels()[at]):
         label.set(color=ORANGE, fontweight="bold")
@@ -263,8 +249,7 @@ def show_components(view: View | Markdown) -> Shown:
         return Markdown(f"*{view.name}: {view.place} has no PCA layer; only DEACON puts one into attention.*")
     M, k = len(found.kept), len(found.best)
     side = _side(min(M, MOST_TICKS))
-    drawn = Figure(figsize=(side + 5.2, side + 0.9), layout="constrained")
-    left, right = drawn.subplots(1, 2, width_ratios=(side, 3.0))
+    drawn, ((left, right),) = new_figure(side + 5.2, side + 0.9, 1, 2, width_ratios=(side, 3.0))
     image = left.imshow(found.cosines, cmap=WEIGHTS, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     if M <= MOST_NUMBERS:
         _numbers(left, found.cosines, image)
@@ -274,14 +259,13 @@ def show_components(view: View | Markdown) -> Shown:
     _plain(left)
     left.set(xlabel="principal component of the inputs", ylabel="column of w")
     _bar(left, image, "|cosine|")
-    style = {"lw": 1.2} | ({"ms": 4} if k <= MOST_MARKERS else {"ms": 0})
+    style = {"lw": 1.2, "ms": 4 if k <= MOST_MARKERS else 0}
     right.plot(range(1, k + 1), found.best, color="0.45", marker="o", label="principal components", **style)
     right.plot(range(1, M + 1), found.kept, color=BLUE, marker="s", label="columns of w", **style)
     right.set(ylim=(0, 1.03), xlim=(0.5, k + 0.5), xlabel="how many, from the first", ylabel="variance in their span")
     right.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(8, integer=True))
     right.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    right.grid(color="0.92")
-    right.set_axisbelow(True)
+    add_grid(right)
     right.legend(frameon=False, fontsize=SMALL, loc="lower right")
     kept, best = (100 * values[M - 1] for values in (found.kept, found.best))
     of = f"{plural(M, 'column')} for {plural(k, 'input')}"

@@ -23,13 +23,9 @@ from headdiv.report.swaps import draw_swaps
 FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # and what would change their bytes
 
 
-def _curves(profile: str, figure: FigureEntry) -> Figure:
-    return draw_curves(profile, figure.experiment)
-
-
-# By `FigureEntry.kind`.
+# By `FigureEntry.kind`; each raises `DataError` where what it draws is not stored, or lacks what it needs.
 KINDS: dict[str, Callable[[str, FigureEntry], Figure]] = {
-    "curves": _curves,
+    "curves": draw_curves,
     "pca-weights": draw_pca_weights,
     "alphas": draw_alphas,
     "changes": draw_changes,

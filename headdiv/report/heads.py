@@ -69,9 +69,6 @@ def draw_pca_weights(profile: str, figure: FigureEntry) -> Figure:
     """Cosines between the columns of every PCA layer's weights, a row for each variant; first seeds.
 
     The paper shows one matrix an architecture and does not say of which attention module; here is every one.
-
-    Raises:
-        DataError: none of the variants is stored, or one of results without PCA weights.
     """
     groups = runs_of_figure(profile, figure, "pca_weights")
     labels = labels_of(figure.experiment, groups)
@@ -117,11 +114,7 @@ class Alphas(Record):
 
 
 def draw_alphas(profile: str, figure: FigureEntry) -> Figure:
-    """Every Alphas matrix of the variant's first seed, as its difference from the identity that it started from.
-
-    Raises:
-        DataError: no stored run of the variant, or one of results without Alphas.
-    """
+    """Every Alphas matrix of the variant's first seed, as its difference from the identity that it started from."""
     groups = runs_of_figure(profile, figure, "alphas")
     ((variant, runs),) = groups.items()
     found = by_module(runs[0].heads.artifact("alphas"))
@@ -167,9 +160,6 @@ def draw_confidence(profile: str, figure: FigureEntry) -> Figure:
     """Confidence of every head by kind and layer, and how unequal the heads of a layer are.
 
     Means over seeds: of heads with the same rank in their layer, and of the standard deviations over its heads.
-
-    Raises:
-        DataError: none of the variants is stored, or results without measures of the heads.
     """
     groups = runs_of_figure(profile, figure, "measures")
     heads = {variant: ranked(runs, "confidence") for variant, runs in groups.items()}
@@ -242,11 +232,7 @@ def changes(groups: Groups, base: str, distance: str) -> dict[str, dict[Module, 
 
 
 def draw_changes(profile: str, figure: FigureEntry) -> Figure:
-    """Change of the heads' total discrepancy against the baseline, by kind and layer.
-
-    Raises:
-        DataError: the baseline or all of the variants are not stored, or results without measures of the heads.
-    """
+    """Change of the heads' total discrepancy against the baseline, by kind and layer."""
     groups, (base,) = runs_of_figure(profile, figure, "measures"), figure.against
     if base not in groups or len(groups) == 1:
         names = ", ".join(figure.variants)
@@ -278,11 +264,7 @@ SEPARATION = {"cosine": "mean cosine of two heads' outputs", "entropy": "entropy
 
 
 def draw_separation(profile: str, figure: FigureEntry) -> Figure:
-    """How similar the heads of every variant are and how sharply they attend, by kind; means over seeds.
-
-    Raises:
-        DataError: no stored results, or results without measures of the heads, or a single head.
-    """
+    """How similar the heads of every variant are and how sharply they attend, by kind; means over seeds."""
     groups = runs_of_figure(profile, figure, "measures")
     labels, modules = (
         labels_of(figure.experiment, groups),

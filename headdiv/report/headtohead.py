@@ -26,9 +26,6 @@ from headdiv.tasks import TASKS
 PAPER, BASE, SCORE = "headtohead", "baseline", "bleu"
 ALPHA = 0.05
 
-NumberFormat = Callable[[float, int, float], str]
-
-
 # ---- what is measured of a run
 
 
@@ -49,34 +46,18 @@ def mean_measure(run: RunResult, measure: str) -> float:
     return float(np.mean(found)) if found else math.nan
 
 
-def sentences_per_second(run: RunResult) -> float:
-    """Of the search of the test set; NaN where its time was not kept."""
-    return run.cost.search.sentences_per_second if run.cost.search else math.nan
-
-
-COSTS: dict[str, Callable[[RunResult], float]] = {
-    "parameters": lambda run: run.parameters,
+COSTS: dict[str, Callable[[RunResult], float]] = {  # the time of a search is NaN where it was not kept
     "training_seconds": lambda run: run.cost.training_seconds,
-    "sentences_per_second": sentences_per_second,
+    "sentences_per_second": lambda run: run.cost.search.sentences_per_second if run.cost.search else math.nan,
     "peak_memory_mib": lambda run: run.cost.peak_memory_mib,
 }
-
-
-@dataclass(frozen=True)
-class MeasureColumn:
-    """A measure of `headdiv.analysis.similarity`, as it is shown."""
-
-    label: str
-    digits: int
-
-
-MEASURES = {
-    "cosine": MeasureColumn("cosine of outputs", 3),
-    "cka": MeasureColumn("CKA of outputs", 3),
-    "js": MeasureColumn("Jensen–Shannon distance of attention", 3),
-    "effective_rank": MeasureColumn("effective rank of outputs", 1),
-    "confidence": MeasureColumn("confidence (largest weight)", 3),
-    "entropy": MeasureColumn("entropy of attention (nats)", 2),
+MEASURES = {  # of `headdiv.analysis.similarity`: how each is labelled, and its decimals
+    "cosine": ("cosine of outputs", 3),
+    "cka": ("CKA of outputs", 3),
+    "js": ("Jensen–Shannon distance of attention", 3),
+    "effective_rank": ("effective rank of outputs", 1),
+    "confidence": ("confidence (largest weight)", 3),
+    "entropy": ("entropy of attention (nats)", 2),
 }
 
 
@@ -177,28 +158,28 @@ def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFr
     labels = labels_of(experiment, groups)
     base = groups[BASE][0].parameters if BASE in groups else math.nan
     rows = []
+
+    def ends(name: str, values: Sequence[float]) -> dict[str, float]:
+        found = interval(values)
+        return {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
+
     for variant, runs in groups.items():
         p = compared.p_values.get(variant, [])
         row: dict[str, Any] = {"variant": variant, "label": labels[variant], "seeds": len(runs)}
-        row |= {"epochs": runs[0].epochs} | _ends(SCORE, [_score(run) for run in runs])
-        row |= _ends(f"{SCORE}_difference", compared.differences.get(variant, []))
+        row |= {"epochs": runs[0].epochs} | ends(SCORE, [_score(run) for run in runs])
+        row |= ends(f"{SCORE}_difference", compared.differences.get(variant, []))
         row |= {"p_lowest": min(p, default=math.nan), "p_highest": max(p, default=math.nan)}
         row |= {"p_below_5_percent": sum(value < ALPHA for value in p), "p_seeds": len(p)}
         row |= {"parameters": runs[0].parameters, "parameters_of_base": 100 * runs[0].parameters / base}
-        for name, cost in list(COSTS.items())[1:]:
-            row |= _ends(name, [cost(run) for run in runs])
+        for name, cost in COSTS.items():
+            row |= ends(name, [cost(run) for run in runs])
         for name in MEASURES:
-            row |= _ends(name, [mean_measure(run, name) for run in runs])
+            row |= ends(name, [mean_measure(run, name) for run in runs])
         rows.append(row)
     table = pd.DataFrame(rows)
     for cost in ("parameters", "training_seconds"):
         table[f"front_{cost}"] = pareto_front(table[cost], table[SCORE])
     return table
-
-
-def _ends(name: str, values: Sequence[float]) -> dict[str, float]:
-    found = interval(values)
-    return {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
 def pareto_front(costs: Sequence[float], scores: Sequence[float]) -> list[bool]:
@@ -224,10 +205,11 @@ def comparison_data(profile: str, experiment: str) -> TableData:
     if searches:
         how = {_search(search) for search in searches}
         signatures["sentences/s"] = f"one pass over the test set, by the wall clock: {'; '.join(sorted(how))}"
-    shown = [_score_table(table), _cost_table(table), _heads_table(table)]
     notes = [*task.notes, *_notes(table, compared, bool(searches))]
     captions = ["the score, and its difference to the baseline", "what it costs", "what the heads are like"]
-    return TableData(task.table, task.title, scale(runs, profile), table, shown, captions, signatures, notes)
+    return TableData(
+        task.table, task.title, scale(runs, profile), table, _for_reading(table), captions, signatures, notes
+    )
 
 
 def _search(cost: SearchCost) -> str:
@@ -235,21 +217,32 @@ def _search(cost: SearchCost) -> str:
     return f"{how}, {cost.batch_sentences} sentences at a time, {cost.device}, {plural(cost.threads, 'thread')}"
 
 
-def _with_interval(table: pd.DataFrame, name: str, digits: int, printed: NumberFormat = as_printed) -> list[str]:
+def _with_interval(table: pd.DataFrame, name: str, digits: int, printed: Callable[..., str] = as_printed) -> list[str]:
     rows = zip(table[name], table[f"{name}_high"] - table[name], strict=True)
     return [printed(mean, digits, half) for mean, half in rows]
 
 
-def _score_table(table: pd.DataFrame) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "Method": table["label"],
-            "Seeds": table["seeds"].astype(str),
-            "BLEU": _with_interval(table, SCORE, 2),
-            "Against the baseline": _with_interval(table, f"{SCORE}_difference", 2, signed),
-            "p": [_p_values(row) for _, row in table.iterrows()],
-        }
-    )
+def _for_reading(table: pd.DataFrame) -> list[pd.DataFrame]:
+    """Scores, costs and heads, each a table of text."""
+    fronts = table[["front_parameters", "front_training_seconds"]].itertuples(index=False)
+    scores = {
+        "Seeds": table["seeds"].astype(str),
+        "BLEU": _with_interval(table, SCORE, 2),
+        "Against the baseline": _with_interval(table, f"{SCORE}_difference", 2, signed),
+        "p": [_p_values(row) for _, row in table.iterrows()],
+    }
+    costs = {
+        "Parameters": [f"{count:,}" for count in table["parameters"]],
+        "Of the baseline (%)": [as_printed(share, 2) for share in table["parameters_of_base"]],
+        "Training (s)": _with_interval(table, "training_seconds", enough(table["training_seconds"], 0)),
+        "Translating (sentences/s)": _with_interval(table, "sentences_per_second", 1),
+        "Peak memory (MiB)": [as_printed(value, 0) for value in table["peak_memory_mib"]],
+        "Pareto front": [", ".join(n for n, on in zip(("size", "time"), f, strict=True) if on) for f in fronts],
+    }
+    heads = {
+        label[0].upper() + label[1:]: _with_interval(table, name, digits) for name, (label, digits) in MEASURES.items()
+    }
+    return [pd.DataFrame({"Method": table["label"], **columns}) for columns in (scores, costs, heads)]
 
 
 def _p_values(row: pd.Series) -> str:
@@ -259,29 +252,6 @@ def _p_values(row: pd.Series) -> str:
     if row["p_seeds"] == 1:
         return next(iter(ends))
     return f"{' to '.join(ends)} (below {ALPHA}: {row['p_below_5_percent']} of {row['p_seeds']})"
-
-
-def _cost_table(table: pd.DataFrame) -> pd.DataFrame:
-    fronts = table[["front_parameters", "front_training_seconds"]].itertuples(index=False)
-    return pd.DataFrame(
-        {
-            "Method": table["label"],
-            "Parameters": [f"{count:,}" for count in table["parameters"]],
-            "Of the baseline (%)": [as_printed(share, 2) for share in table["parameters_of_base"]],
-            "Training (s)": _with_interval(table, "training_seconds", enough(table["training_seconds"], 0)),
-            "Translating (sentences/s)": _with_interval(table, "sentences_per_second", 1),
-            "Peak memory (MiB)": [as_printed(value, 0) for value in table["peak_memory_mib"]],
-            "Pareto front": [", ".join(n for n, on in zip(("size", "time"), f, strict=True) if on) for f in fronts],
-        }
-    )
-
-
-def _heads_table(table: pd.DataFrame) -> pd.DataFrame:
-    measured = {
-        measure.label[0].upper() + measure.label[1:]: _with_interval(table, name, measure.digits)
-        for name, measure in MEASURES.items()
-    }
-    return pd.DataFrame({"Method": table["label"], **measured})
 
 
 def _notes(table: pd.DataFrame, compared: Comparison, timed: bool) -> list[str]:

@@ -37,9 +37,6 @@ def draw_pareto(profile: str, figure: FigureEntry) -> Figure:
     Bars that are longer than the drawing is high or wide are cut off at its border.
 
     The names stand between the two, each joined to its points: many methods have one number of parameters.
-
-    Raises:
-        DataError: no stored results.
     """
     groups = runs_of_figure(profile, figure)
     table = table_of(figure.experiment, groups, Comparison())
@@ -105,12 +102,6 @@ def _time_unit(seconds: float) -> tuple[str, float]:
     return ("s", 1.0) if seconds < 600 else ("min", 60.0) if seconds < 3 * 3600 else ("h", 3600.0)
 
 
-def _half(table: pd.DataFrame, name: str) -> pd.Series:
-    """Half an interval's width; 0 where there is none."""
-    ends = table.get(f"{name}_high", table[name])
-    return (ends - table[name]).fillna(0)
-
-
 def _around(points: pd.Series, share: float) -> tuple[float, float]:
     """Limits that leave a share of the points' range on either side, however long the bars are: with two seeds an
     interval may be ten times as long."""
@@ -122,10 +113,14 @@ def _around(points: pd.Series, share: float) -> tuple[float, float]:
 def _draw_front(ax: Axes, table: pd.DataFrame, cost: str, per: float) -> None:
     on, x, y = table[f"front_{cost}"], table[cost] / per, table[SCORE]
     base = table["variant"] == BASE
+
+    def half(name: str) -> pd.Series:  # of an interval's width; 0 where there is none
+        return (table.get(f"{name}_high", table[name]) - table[name]).fillna(0)
+
     look = {"fmt": "none", "lw": 0.8, "capsize": 2, "alpha": 0.55, "zorder": 1}
     for mask, colour, name in ((on, BLUE, "on the Pareto front"), (~on, GREY, "off it")):
         if mask.any():
-            across, up = _half(table, cost)[mask] / per, _half(table, SCORE)[mask]
+            across, up = half(cost)[mask] / per, half(SCORE)[mask]
             ax.errorbar(x[mask], y[mask], yerr=up, xerr=across, color=colour, **look)
             ax.plot(x[mask], y[mask], "o", color=colour, ms=5, zorder=3, label=name)
     front = table[on].sort_values(cost)
@@ -137,15 +132,11 @@ def _draw_front(ax: Axes, table: pd.DataFrame, cost: str, per: float) -> None:
 
 
 def draw_measures(profile: str, figure: FigureEntry) -> Figure:
-    """Every head measure by method: each module, and their mean with its interval over seeds.
-
-    Raises:
-        DataError: no stored results, or results without measures of the heads.
-    """
+    """Every head measure by method: each module, and their mean with its interval over seeds."""
     groups = runs_of_figure(profile, figure, "measures")
     labels, y = labels_of(figure.experiment, groups), np.arange(len(groups))
     drawn, axes = new_figure(11.5, 2 * (0.24 * len(groups) + 0.9) + 0.3, 2, 3, sharey=True)
-    for ax, (name, measure) in zip(axes.flat, MEASURES.items(), strict=True):
+    for ax, (name, (label, _)) in zip(axes.flat, MEASURES.items(), strict=True):
         for line, runs in zip(y, groups.values(), strict=True):
             modules = np.array([measures_by_module(run, name) for run in runs])  # (seeds, modules)
             ax.plot(modules.mean(axis=0), np.full(modules.shape[1], line + 0.3), "o", color="0.75", ms=3, mew=0)
@@ -155,6 +146,6 @@ def draw_measures(profile: str, figure: FigureEntry) -> Figure:
         if BASE in groups:
             at = np.mean([mean_measure(run, name) for run in groups[BASE]])
             ax.axvline(at, color="0.35", lw=1, ls="--", zorder=0)
-        name_rows(ax, labels.values(), xlabel=measure.label)
+        name_rows(ax, labels.values(), xlabel=label)
     add_title(drawn, title("Heads, method by method", groups))
     return drawn

@@ -77,9 +77,6 @@ def draw_bleu(profile: str, figure: FigureEntry) -> Figure:
     """BLEU by epoch, one line a variant; means over seeds.
 
     Of further experiments (``figure.beside``) the baselines are shown, and every model's number of parameters.
-
-    Raises:
-        DataError: nothing of it is stored.
     """
     split, sizes = figure.options["split"], bool(figure.beside)
     key = f"{split}_bleu"
@@ -87,7 +84,9 @@ def draw_bleu(profile: str, figure: FigureEntry) -> Figure:
     found = _found(profile, shown, figure.label)
     groups = {name: runs for name, runs in found.items() if all(hasattr(run.curve[0], key) for run in runs)}
     if not groups:  # a choice of the profile: no reason for a pipeline to break
-        return _sentence(f"{figure.label}: in these runs no BLEU was taken after the epochs (train.epoch_scores is 0).")
+        drawn, text = Figure(figsize=(6.4, 0.6)), "in these runs no BLEU was taken after the epochs"
+        drawn.text(0.5, 0.5, f"{figure.label}: {text} (train.epoch_scores is 0).", ha="center", va="center")
+        return drawn
     labels = _labels(groups)
     drawn, ((ax,),) = new_figure(6.4, 4.0)
     styles = zip(groups.items(), sns.color_palette("colorblind", len(groups)), cycle(MARKERS), cycle(LINES))
@@ -105,12 +104,6 @@ def draw_bleu(profile: str, figure: FigureEntry) -> Figure:
     add_grid(ax, "y")
     add_legend(drawn, [ax], columns=1 if sizes else 3, fontsize=SMALL)
     add_title(drawn, title(f"{figure.label} · {split.capitalize()} BLEU of {pairs:,} pairs", groups))
-    return drawn
-
-
-def _sentence(text: str) -> Figure:
-    drawn = Figure(figsize=(6.4, 0.6))
-    drawn.text(0.5, 0.5, text, ha="center", va="center")
     return drawn
 
 
@@ -155,11 +148,7 @@ def activity_of(runs: list[RunResult], blocks: bool) -> Activity | None:
 
 
 def draw_activations(profile: str, figure: FigureEntry) -> Figure:
-    """How often units were active in the last Q training steps: a line a variant, all modules and seeds together.
-
-    Raises:
-        DataError: nothing of it is stored, or no run of it counts activations.
-    """
+    """How often units were active in the last Q training steps: a line a variant, all modules and seeds together."""
     tasks = (f"{figure.paper}/{task}" for task in load_paper(figure.paper).tasks)  # in the paper's order
     groups = _found(
         profile, [(task, ()) for task in tasks if task in (figure.experiment, *figure.beside)], figure.label

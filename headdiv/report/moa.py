@@ -104,11 +104,7 @@ def router_words(profile: str, experiment: str, variant: str, seed: int | None =
 
 
 def draw_routers(profile: str, figure: FigureEntry) -> Figure:
-    """Load and importance of every expert against an even share, and entropy of every router; each first seed.
-
-    Raises:
-        DataError: none of the variants is stored, or one of results without statistics of the routers.
-    """
+    """Load and importance of every expert against an even share, and entropy of every router; each first seed."""
     groups = runs_of_figure(profile, figure, "router")
     routers = {variant: routers_of(runs[0]) for variant, runs in groups.items()}
     labels = labels_of(figure.experiment, routers)
@@ -164,11 +160,7 @@ def _draw_entropies(ax: Axes, routers: list[RouterStatistics]) -> None:
 
 
 def draw_words(profile: str, figure: FigureEntry) -> Figure:
-    """The most typical words of the busiest experts of every module: first seed of the first variant that is stored.
-
-    Raises:
-        DataError: none of the variants is stored, or one of results without statistics of the routers.
-    """
+    """The most typical words of the busiest experts of every module: first seed of the first variant that is stored."""
     variant, runs = next(iter(runs_of_figure(profile, figure, "router").items()))
     modules = by_module(routers_of(runs[0]))
     kinds, layers = kinds_of(modules), sorted({layer for _, layer in modules})

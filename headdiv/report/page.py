@@ -25,9 +25,8 @@ from headdiv.experiments.papers import data_table_of, load_paper
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import with_results
 from headdiv.report.formats import NONE, plural
-from headdiv.report.ledger import run_pages, shown
 from headdiv.report.outcomes import outcomes
-from headdiv.report.provenance_pages import Grid, RunPage, grid_of
+from headdiv.report.provenance_pages import Grid, RunPage, grid_of, run_pages, shown
 from headdiv.report.table_data import TableData
 from headdiv.report.tables import table_data
 

@@ -11,6 +11,8 @@ from urllib.parse import quote
 import pandas as pd
 
 from headdiv.core import paths
+from headdiv.experiments.claims.files import RELATION
+from headdiv.experiments.claims.ledger import Judgement, readable
 from headdiv.experiments.papers import task_of
 from headdiv.experiments.results import RunResult, metrics_path
 from headdiv.report.formats import NONE, significant
@@ -130,3 +132,20 @@ def _flat(value: Any, at: str = "") -> Iterator[list[str]]:
             yield from _flat(inner, f"{at}.{key}" if at else str(key))
     else:
         yield [at, json.dumps(value, ensure_ascii=False)]
+
+
+# ---- the ledger of claims
+
+
+def run_pages(judgement: Judgement) -> list[RunPage]:
+    """The pages of the runs that a claim was measured by; [] where it was not."""
+    return [RunPage(judgement.profile, run) for run in judgement.runs] if judgement.profile else []
+
+
+def shown(value: float | bool | None, unit: str) -> str:
+    """A claim's number with its unit, or whether a relation holds."""
+    if value is None:
+        return NONE
+    if unit == RELATION or isinstance(value, bool):
+        return "holds" if value else "does not hold"
+    return f"{readable(value)} {unit}".rstrip()

@@ -28,10 +28,6 @@ def draw_pruning(profile: str, figure: FigureEntry) -> Figure:
     """Score against heads kept: a panel for each task with stored importance of heads, a line for each variant.
 
     Dashed are DEACON's runs by the number of components that they were trained with, from their metrics.
-
-    Raises:
-        ConfigError: no such profile.
-        DataError: nothing is stored, or a file that cannot be used.
     """
     paper = figure.paper
     experiments = [experiment for experiment in Runs(profile).experiments() if experiment.startswith(f"{paper}/")]

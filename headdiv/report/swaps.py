@@ -54,11 +54,7 @@ def swaps_of(run: RunResult) -> list[SwapEvent]:
 
 
 def draw_swaps(profile: str, figure: FigureEntry) -> Figure:
-    """Which heads were swapped before which epoch: the first seed of every variant that moves heads.
-
-    Raises:
-        DataError: no such run is stored, or one of results without measures of the heads, which have their number.
-    """
+    """Which heads were swapped before which epoch: the first seed of every variant that moves heads."""
     experiment = figure.experiment
     movers = {run.variant for run in stored(profile, experiment) if METHODS[run.config.method["name"]].swaps_heads}
     if not movers:

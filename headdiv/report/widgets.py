@@ -71,16 +71,13 @@ class Explorer(ipywidgets.VBox):
     """
 
     def __init__(self, profile: str, view: View) -> None:
-        configs = {config.label: config for config in trained_runs(profile)}
-        self._load: dict[str, Callable[[], Run]] = {
-            label: lambda config=config: load_run(config) for label, config in configs.items()
-        }
+        self._configs = {config.label: config for config in trained_runs(profile)}
         self._loaded: dict[str, Run] = {view.name: view.run}
         self._busy = False  # while one choice brings others along
         self._refused = False  # every panel says why there is no run
         wide = ipywidgets.Layout(width="98%")
         self.run = ipywidgets.Dropdown(
-            options=list(dict.fromkeys([*configs, view.name])), value=view.name, description="run", layout=wide
+            options=list(dict.fromkeys([*self._configs, view.name])), value=view.name, description="run", layout=wide
         )
         self.text = ipywidgets.Textarea(continuous_update=False, rows=3, layout=wide)
         self.other = ipywidgets.Textarea(continuous_update=False, rows=2, layout=wide)
@@ -146,18 +143,15 @@ class Explorer(ipywidgets.VBox):
             before
         )
         if not typed or before.config.kind != run.config.kind:
-            self._begin(view_of(run, place=self._kept_place(run)))
+            self._begin(view_of(run, place=self.place.value if self.place.value in heads_of(run.model) else None))
         else:
             self._follow(run, self.place.value, self.head.value)
-
-    def _kept_place(self, run: Run) -> str | None:
-        return self.place.value if self.place.value in heads_of(run.model) else None
 
     def _run(self) -> Run:
         """The chosen run, loaded when it is chosen first."""
         label = self.run.value
         if label not in self._loaded:
-            self._loaded[label] = self._load[label]()
+            self._loaded[label] = load_run(self._configs[label])
         return self._loaded[label]
 
     # ---- panels

@@ -11,8 +11,7 @@ from headdiv.experiments.claims import ledger as claims
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import RunResult
 from headdiv.report import page, tables
-from headdiv.report.ledger import run_pages, shown
-from headdiv.report.provenance_pages import RunPage
+from headdiv.report.provenance_pages import RunPage, run_pages, shown
 
 
 @pytest.fixture
