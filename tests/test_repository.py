@@ -158,12 +158,6 @@ def test_no_modules_import_each_other_in_a_circle():
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
-def test_no_public_name_is_a_module_too():
-    """Once imported, the module would stand where the function is looked for."""
-    modules = {top_name(path) for path in MODULES}
-    assert modules & set(headdiv.__all__) == set()
-
-
 # --- safe loading ---
 
 
@@ -187,10 +181,6 @@ def test_nothing_imports_pickle():
 
 
 # --- notebooks ---
-
-
-def test_there_are_notebooks():
-    assert NOTEBOOKS
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=relative)

@@ -79,9 +79,6 @@ def test_a_working_shows_numbers_and_what_else_explains_them(everything):
     assert everything["deacon", "§5.1, Average-3, BLEU below Average-8's"].working == (
         "100 * (1 - 26.8 / 28.1) = 4.62633, which is the claim within the rounding of the numbers it is made of"
     )
-    assert everything["homeostasis", "§2.5, Eq. 9, Table 2's IMI of Small is within reach"].working == (
-        "95.4 / 100 / (2 * (2 - 1)) = 0.477, not >= 0.705"
-    )
     assert everything["deacon", "§5.1, Direct-8, accuracy above the baseline's"].working.endswith(
         "100 * (69.75 / 68.63 - 1) = 1.63194 (the text says %)"
     )
@@ -100,10 +97,6 @@ RELATION = "a relation has the value true and a working that compares, and nothi
         (
             "1, unit: BLEU, working: ours.translation.direct_8.blue",
             "'ours.translation.direct_8.blue': no run measures this",
-        ),
-        (
-            "1, unit: x, working: ours.lm.baseline.config.train.epoch",
-            "'ours.lm.baseline.config.train.epoch': no run measures this",
         ),
         (
             "1, unit: x, working: params.qa.baseline",
@@ -151,26 +144,5 @@ def test_the_summary_counts_verdicts_by_paper_and_settings_apart():
         "a": dict.fromkeys(VERDICTS, 0) | {CONTRADICTED: 1, NOT_RUN: 1},
         "b": dict.fromkeys(VERDICTS, 0) | {REPRODUCED: 1},
     }
-    assert claims.summary_text(ROWS).splitlines() == [
-        "                     follows  contradicted  reproduced  not reproduced  not run here  all",
-        "a                          0             1           0               0             1    2",
-        "b                          0             0           1               0             0    1",
-        "all                        0             1           1               0             1    3",
-        "settings among them        0             0           1               0             0    1",
-    ]
-
-
-def test_the_ledger_reads_line_by_line_with_workings_below():
-    assert claims.as_text(ROWS).splitlines() == [
-        "contradicted    a            Table 1, A, Parameters: 5,370,112 parameters; here 5,039,104",
-        "                5039104",
-        "not run here    a            §1, B is better",
-        "reproduced      b            §2, s: 0.5; here 0.5",
-        "                0.5; profile full",
-    ]
-
-
-def test_filters_leave_the_claims_asked_for():
-    rows = ledger("mhr", CONTRADICTED)
-    assert {(row.paper, row.verdict) for row in rows} == {("mhr", CONTRADICTED)}
-    assert len(rows) == 4
+    rows = [line.split() for line in claims.summary_text(ROWS).splitlines()[-2:]]
+    assert rows == [["all", "0", "1", "1", "0", "1", "3"], ["settings", "among", "them", "0", "0", "1", "0", "0", "1"]]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headdiv.experiments.claims.arithmetic import Printed, Working, WorkingError, show
+from headdiv.experiments.claims.arithmetic import Printed, Working, WorkingError
 
 KNOWN = {
     "a.b": Printed(28.1, 0.1),
@@ -38,8 +38,8 @@ def test_arithmetic_is_pythons(text):
         with pytest.raises(WorkingError, match="has no result"):
             Working(text).value({})
         return
-    told = Working(text).value({})
-    assert told == expected or math.isclose(told, expected, rel_tol=1e-12)
+    value = Working(text).value({})
+    assert value == expected or math.isclose(value, expected, rel_tol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -65,27 +65,18 @@ def test_a_working_comes_to(text, value):
     [
         ("__import__('os')", "__import__('os')"),
         ("a.b()", "a.b()"),
-        ("a.__class__", "a.__class__"),
         ("_a", "_a"),
-        ("(1).real", "(1).real"),
         ("[1, 2]", "[1, 2]"),
         ("'x' + 1", "'x'"),
         ("True", "True"),
-        ("1j", "1j"),
         ("lambda: 1", "lambda: 1"),
         ("1 if 2 else 3", "1 if 2 else 3"),
-        ("max(x for x in t)", "(x for x in t)"),
         ("max(*t)", "*t"),
         ("round(1, ndigits=2)", "round(1, ndigits=2)"),
         ("sum()", "sum()"),
-        ("1 << 3", "1 << 3"),
         ("7 % 4", "7 % 4"),
-        ("not 1", "not 1"),
         ("1 < 2 or 2 < 1", "1 < 2 or 2 < 1"),
-        ("1 != 2", "1 != 2"),
         ("a := 1", None),
-        ("a = 1", None),
-        ("import os", None),
         ("", None),
     ],
 )
@@ -110,15 +101,9 @@ def test_a_working_is_plain_ascii():
     ("text", "message"),
     [
         ("1 / (c - c)", "'1 / (c - c)' has no result"),
-        ("10 ** 400", "'10 ** 400' has no result"),
-        ("(0 - 8) ** 0.5", "'(0 - 8) ** 0.5' has no result"),
         ("9 ** 9 ** 9 ** 9", "'9 ** 9 ** 9 ** 9' has no result"),
-        ("1e400 - 1", "'1e400 - 1' has no result"),
-        ("round(1, 0.5)", "'round(1, 0.5)' has no result"),
         ("t.all.x", "'t.all.x' has no result"),
         ("sum(2 * t.all.x)", "'sum(2 * t.all.x)' has no result"),
-        ("abs(t.all.x)", "'abs(t.all.x)' has no result"),
-        ("max + 1", "'max' is not known"),
         ("d + 1", "'d' is not known"),
         ("a + 1", "'a' is not known"),
     ],
@@ -127,10 +112,6 @@ def test_numbers_that_make_nothing_are_said(text, message):
     with pytest.raises(WorkingError) as error:
         Working(text).value(KNOWN)
     assert str(error.value) == message
-
-
-def test_names_are_told_once_each_and_functions_are_none():
-    assert Working("max(a.b, c) - a.b + sum(t.all.x)").names == ("a.b", "c", "t.all.x")
 
 
 def test_the_spread_is_how_far_half_a_digit_of_each_number_moves_the_result():
@@ -153,15 +134,7 @@ def test_filled_in_it_shows_its_numbers():
 def test_filled_in_it_comes_to_the_same(text):
     working = Working(f"({text}) + c")
     try:
-        told = working.value(KNOWN)
+        value = working.value(KNOWN)
     except WorkingError:
         return
-    assert Working(working.filled(KNOWN)).value({}) == told
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(5370112, "5370112"), (28.0, "28"), (20.41167, "20.4117"), (0.00923516, "0.00923516"), (True, "true")],
-)
-def test_numbers_are_shown_whole_or_with_six_digits(value, text):
-    assert show(value) == text
+    assert Working(working.filled(KNOWN)).value({}) == value

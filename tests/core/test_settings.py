@@ -3,7 +3,7 @@
 import pytest
 
 from headdiv.core.errors import ConfigError
-from headdiv.core.settings import Source, check, mistake, nearest
+from headdiv.core.settings import Source, check, mistake
 from headdiv.experiments.profiles import Runs
 from headdiv.training.config import TrainConfig
 
@@ -125,12 +125,6 @@ def test_lines_of_keys_and_list_entries(tmp_path):
         (): 1,
     }
     assert {keys: source.place(keys) for keys in lines} == {k: f"{path}, line {n}: " for k, n in lines.items()}
-
-
-def test_the_nearest_name_or_all_of_them():
-    assert nearest("heds", ["d_model", "heads"]) == "; did you mean 'heads'?"
-    assert nearest("x", ["b", "a"]) == "; known here: a, b"
-    assert nearest("x", []) == "; known here: none"
 
 
 def test_a_key_given_twice_is_refused_at_every_depth(tmp_path):

@@ -9,7 +9,7 @@ from sacrebleu import corpus_bleu
 
 from headdiv.core import paths
 from headdiv.core.files import canonical_json, read_json
-from headdiv.experiments.evaluation import FORMAT, apply, evaluate, examples
+from headdiv.experiments.evaluation import FORMAT, evaluate, examples
 from headdiv.experiments.results import metrics_path, record, score_table
 from headdiv.experiments.running import load_run, run_name
 from headdiv.nn.decoding import translate
@@ -114,9 +114,3 @@ def test_examples_are_the_first_sentences_of_the_test_set(run):
     assert list(zip(table["source"], table["reference"], strict=True)) == run.corpus.test.text[:3]
     assert list(table["translation"]) == TRANSLATION.outputs(run)[:3]
     assert len(examples(run, 100)) == 8
-
-
-def test_a_sentence_that_is_typed_in(run):
-    source, _ = run.corpus.test.text[0]
-    assert apply(run, source) == TRANSLATION.outputs(run)[0]
-    assert isinstance(apply(run, "Zzz qqq 5!"), str)  # words that nobody knows

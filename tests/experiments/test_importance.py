@@ -218,14 +218,14 @@ def test_a_curve_goes_from_all_heads_to_none(folder):
 
 def test_the_record_holds_all_of_it_as_json(folder):
     run = untrained(small_config("qa"))
-    told = importance_record(run, steps=2)
-    assert json.loads(json.dumps(told, allow_nan=False)) == told
-    assert told["modules"] == {"encoder 1": 4, "decoder 1": 4, "cross 1": 4}
-    assert len(told["heads"]) == len(told["order"]) == 12
-    assert [point["kept"] for point in told["curve"]] == [12, 6, 0]
-    assert told["loss"]["value"] == told["curve"][0]["loss"] == masked_loss(run)
-    assert told["loss"]["unit"] == "nats/answer"
-    assert told["score"]["name"] == "f1"
-    assert told["score"]["value"] == told["curve"][0]["score"]
-    assert told["hash"] == run.folder.name
-    assert math.isfinite(told["seconds"])
+    record = importance_record(run, steps=2)
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+    assert record["modules"] == {"encoder 1": 4, "decoder 1": 4, "cross 1": 4}
+    assert len(record["heads"]) == len(record["order"]) == 12
+    assert [point["kept"] for point in record["curve"]] == [12, 6, 0]
+    assert record["loss"]["value"] == record["curve"][0]["loss"] == masked_loss(run)
+    assert record["loss"]["unit"] == "nats/answer"
+    assert record["score"]["name"] == "f1"
+    assert record["score"]["value"] == record["curve"][0]["score"]
+    assert record["hash"] == run.folder.name
+    assert math.isfinite(record["seconds"])

@@ -12,7 +12,7 @@ import pytest
 from conftest import EXPERIMENT
 from reported import EXPERIMENTS, write_profile
 
-from headdiv.core.errors import ConfigError, DataError, HeaddivError
+from headdiv.core.errors import ConfigError, HeaddivError
 from headdiv.data.cache import prepared_folder
 from headdiv.experiments import pipeline
 from headdiv.experiments.pipeline import Plan, check_config, load_plan, make_plan, notebook_code
@@ -185,12 +185,6 @@ def test_prose_of_a_notebook_does_not_count_and_code_does(planned):
     assert changed("code", ["\n# a comment is code"]) != before
     content["cells"].insert(0, {"cell_type": "markdown", "metadata": {}, "source": "As one string."})
     assert changed("markdown", "") == before
-
-
-def test_a_missing_notebook_is_named(project, monkeypatch):
-    monkeypatch.setattr(pipeline, "_planned_elsewhere", lambda profile: json.loads(pipeline.plan_as_json(profile)))
-    with pytest.raises(DataError, match=f"^{NOTEBOOK}: no such notebook"):
-        load_plan("tiny")
 
 
 def test_a_data_set_that_is_not_there_is_named_before_anything_runs(planned):

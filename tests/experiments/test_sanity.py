@@ -1,4 +1,4 @@
-"""A run that has learnt nothing is told."""
+"""Runs that have learnt nothing are named."""
 
 import pytest
 from conftest import EXPERIMENT

@@ -30,8 +30,6 @@ MODEL = ModelConfig(d_model=12, heads=3, encoder_layers=1, decoder_layers=1, d_f
         ("inverse_sqrt", 4, [0.25, 0.5, 0.75, 1, *(2 / math.sqrt(n) for n in range(5, 11))]),
         ("constant", 0, [1] * 10),
         ("linear", 1, [1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]),
-        ("linear", 0, [1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]),
-        ("inverse_sqrt", 0, [1 / math.sqrt(n) for n in range(1, 11)]),
         ("linear", 100, [n / 100 for n in range(1, 11)]),
     ],
 )
@@ -152,10 +150,7 @@ def break_gradient(value, of=lambda model: model.encoder[0].feed_forward[0].weig
         (break_weight, "the loss is nan"),
         (break_gradient(math.nan), "the norm of the gradient is nan"),
         (break_gradient(math.inf), "the norm of the gradient is inf"),
-        (
-            break_gradient(math.nan, lambda model: next(iter(pca_layers(model).values())).w),
-            "the norm of the gradient is nan",
-        ),
+        (break_gradient(math.nan, pca_weight), "the norm of the gradient is nan"),
     ],
 )
 def test_what_is_not_finite_stops_the_step(damage, message):
@@ -168,10 +163,3 @@ def test_what_is_not_finite_stops_the_step(damage, message):
     assert str(found.value) == f"{message} {tail}"
     for name, p in learn.model.named_parameters():
         assert torch.equal(p.nan_to_num(-1), before[name].nan_to_num(-1)), name
-
-
-def test_bfloat16_stays_close_to_float32():
-    b = batch()
-    sums = [learner(DIRECT, precision=precision).step(b, 1, 10) for precision in ("float32", "bfloat16")]
-    assert sums[1].loss == pytest.approx(sums[0].loss, rel=0.02)
-    assert sums[1].loss != sums[0].loss

@@ -16,7 +16,7 @@ from headdiv.nn.losses import Losses
 from headdiv.tasks.config import first_difference
 from headdiv.training.config import TrainConfig, TrainerConfig
 from headdiv.training.optimiser import OPTIMISERS
-from headdiv.training.trainer import Trainer, on_device
+from headdiv.training.trainer import Trainer
 
 STEPS = 8  # 4 an epoch
 ELSEWHERE = sorted(OPTIMISERS.keys() - {"AdamW"})
@@ -178,8 +178,6 @@ def test_what_a_trainer_cannot_use_is_named():
         ({"optimiser": {"name": "SGD", "momentun": 1}}, "train.optimiser.momentun: unknown key; did you mean 'mom"),
         ({"optimiser": {"name": "SGD", "lr": 1}}, "train.optimiser.lr: unknown key; expected 'learning_rate' beside"),
         ({"optimiser": {"name": "SGD", "momentum": -1}}, "train.optimiser.SGD: Invalid momentum value"),
-        ({"optimiser": {"name": "SGD", "momentum": "much"}}, "train.optimiser.SGD: "),
-        ({"optimiser": "LBFGS"}, "train.optimiser.name: unknown optimiser 'LBFGS'"),
         ({"optimiser": 3}, "train.optimiser: input should be a valid dictionary, found 3"),
         ({"optimiser": "SGD", "weight_decay": 0.1}, "train.weight_decay: is an option of AdamW; expected"),
     ],
@@ -230,10 +228,3 @@ def test_swapped_heads_take_along_what_any_optimiser_remembers(name):
     swap_heads(run.model, swap, optimiser)
     for p, old in zip((one, other), before, strict=True):
         assert all(torch.equal(torch.as_tensor(optimiser.state[p][key]), torch.as_tensor(old[key])) for key in old)
-
-
-def test_batches_are_moved_however_they_are_nested():
-    x = torch.zeros(2)
-    moved = on_device({"a": [x, (x, "text")], "b": 3}, torch.device("meta"))
-    assert moved["a"][0].device.type == moved["a"][1][0].device.type == "meta"
-    assert (moved["a"][1][1], moved["b"]) == ("text", 3)
