@@ -184,12 +184,9 @@ class Mixture:
 
     def _neediest(self) -> _Source:
         """The source with the largest deficit; of equals the one with the largest share, then the first by name."""
-        total = sum(source.tokens for source in self._sources.values())
-
-        def need(name: str) -> tuple[float, float]:
-            return self._shares[name] * total - self._sources[name].tokens, self._shares[name]
-
-        return self._sources[max(self._sources, key=need)]
+        total = sum(self.tokens.values())
+        need = {name: (share * total - self._sources[name].tokens, share) for name, share in self._shares.items()}
+        return self._sources[max(need, key=need.__getitem__)]
 
 
 class _Place(NamedTuple):
@@ -270,11 +267,8 @@ def _encode_some(documents: Iterator[tuple[Label, str]], encode: Encode, end: in
 
 def _cut(row: np.ndarray, context: int) -> tuple[np.ndarray, np.ndarray]:
     """All whole windows (count, context + 1) of a row of tokens, as a view, and what the next one begins with."""
-    count = max(len(row) - 1, 0) // context
-    rest = row[count * context :].copy()
-    if not count:
-        return np.empty((0, context + 1), dtype=row.dtype), rest
-    return np.lib.stride_tricks.sliding_window_view(row, context + 1)[::context], rest
+    windows = np.lib.stride_tricks.sliding_window_view(row, context + 1)[::context]
+    return windows, row[len(windows) * context :].copy()
 
 
 @dataclass(frozen=True)
@@ -317,13 +311,8 @@ def held_out(
     first ``end`` is a target exactly once.
 
     Args:
-        paths: files (see `read_documents`).
-        encode: gives the tokens of each text.
-        end: the id between documents.
-        context: tokens that a model sees, at least 1.
-        bad_records: counts records that cannot be used.
-        document_start: see `read_documents`.
-        source: only the documents of this set of SlimPajama's.
+        paths: files, read with ``bad_records``, ``document_start`` and ``source`` as by `read_documents`.
+        encode: see `Mixture`, also for ``end`` and ``context``.
         limit: stop after the document that reaches this number of tokens.
 
     Raises:

@@ -118,9 +118,9 @@ def _prepare(config: QAData, folder: Path) -> dict[str, Any]:
         if name != "train":
             questions = [[q.id, q.question, [list(answer) for answer in q.answers]] for q in split.questions]
             write_json(folder / f"{name}.json", {"contexts": list(split.passages), "questions": questions})
-    statistics["valid"]["unigram_nll"] = position_nll(
-        train.answers, prepared["valid"].answers, prepared["valid"].lengths
-    )
+    valid = prepared["valid"]
+    lengths = np.array([len(valid.passages[question.context]) for question in valid.questions])
+    statistics["valid"]["unigram_nll"] = position_nll(train.answers, valid.answers, lengths)
     return statistics | {"refused": dict(bad_records.counts)}
 
 
@@ -169,11 +169,6 @@ class _Prepared:
         self.answers = np.array(answers, dtype=np.int32).reshape(-1, 2)
         self.offsets = list(offsets.values())
         self.truncated_share = float(np.mean(list(cut.values()))) if cut else 0.0
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """(n,) words of the passage of each question."""
-        return np.array([len(self.passages[question.context]) for question in self.questions])
 
     def arrays(self, vocabulary: Vocabulary) -> dict[str, np.ndarray]:
         """As they are stored; passages once each."""

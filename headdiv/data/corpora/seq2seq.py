@@ -275,8 +275,7 @@ def _store(
     statistics: dict[str, Any] = {"vocabulary": sizes}
     indices: dict[str, dict[str, list[np.ndarray]]] = {}
     for split, sides in words.items():
-        arrays = {}
-        indices[split] = {}
+        arrays, indices[split] = {}, {}
         statistics[split] = {"examples": len(texts[split])}
         for side, sentences in sides.items():
             vocabulary = vocabularies.get(side, vocabularies["source"])

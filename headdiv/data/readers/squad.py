@@ -33,15 +33,7 @@ class Question(NamedTuple):
 
 
 def read_squad(path: Path | str, bad_records: BadRecords) -> list[Question]:
-    """Read a file in SQuAD v1.1's form; see `questions_from_json`.
-
-    Args:
-        path: the file, UTF-8.
-        bad_records: what becomes of questions that cannot be used.
-
-    Raises:
-        DataError: the file is missing, unreadable, not UTF-8, not JSON or not of SQuAD's form.
-    """
+    """Read a UTF-8 file; see `questions_from_json`, whose errors those of reading JSON join."""
     return questions_from_json(read_json(path), str(path), bad_records)
 
 
@@ -86,10 +78,7 @@ def questions_from_json(value: Any, source: str, bad_records: BadRecords) -> lis
 
 
 def write_predictions(path: Path | str, predictions: Mapping[str, str]) -> None:
-    """Write answers as SQuAD's own scorer reads them: a JSON object from question id to answer text.
-
-    Written atomically, in the order of the mapping.
-    """
+    """Write answers as SQuAD's own scorer reads them: a JSON object from question id to answer text, in order."""
     write_json(path, dict(predictions))
 
 
@@ -136,8 +125,7 @@ def _records(articles: list[Any], source: str, bad_records: BadRecords) -> Itera
 def _question(record: Any, paragraph: dict[str, Any]) -> Question:
     identity, question = text_field(record, "id"), text_field(record, "question")
     context = text_field(paragraph, "context")
-    answers = tuple(_answer(answer, context) for answer in field(record, "answers", list))
-    if not answers:
+    if not (answers := tuple(_answer(answer, context) for answer in field(record, "answers", list))):
         raise BadRecordError("no answers", "expected at least one")
     return Question(identity, question, context, answers)
 

@@ -41,7 +41,7 @@ def read_side(path: Path | str) -> TextSide:
             (the message names file and place).
     """
     name = Path(path).name
-    if _is_xml(name) or name.startswith(f"{TAGS}."):
+    if name.endswith((".xml", ".xml.gz")) or name.startswith(f"{TAGS}."):
         return _parsed(read_lines(path), name, str(path))
     return TextSide.of_lines(path)
 
@@ -57,8 +57,7 @@ def read_archive(
 ) -> list[tuple[TextSide, TextSide]]:
     """Read the training text or the test sets of one pair of languages, without unpacking the archive to disk.
 
-    The archive of de-en serves both directions. Only regular members of the expected names are read; links,
-    folders and all others are passed over, and no member's name is used as a path.
+    The archive of de-en serves both directions; see `headdiv.data.readers.archives`.
 
     Args:
         archive: a tar packed with gzip, in WIT³'s layout.
@@ -121,15 +120,8 @@ def _members(
     return found
 
 
-# ---- forms
-
-
-def _is_xml(file_name: str) -> bool:
-    return file_name.removesuffix(".gz").endswith(".xml")
-
-
 def _parsed(lines: list[str], file_name: str, name: str) -> TextSide:
-    return _from_xml(lines, name) if _is_xml(file_name) else _from_tags(lines, name)
+    return _from_xml(lines, name) if file_name.removesuffix(".gz").endswith(".xml") else _from_tags(lines, name)
 
 
 def _from_tags(lines: list[str], name: str) -> TextSide:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 import tarfile
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -16,21 +16,18 @@ from headdiv.data.readers.records import BadRecordError, BadRecords, check_text,
 
 # Lines of the web page's buttons in many texts of the archive. XSum's widely used JSON form
 # is made without them, so the archive is read without them too.
-BUTTONS = frozenset(
-    {
-        "Share this with",
-        "Email",
-        "Facebook",
-        "Messenger",
-        "Twitter",
-        "Pinterest",
-        "WhatsApp",
-        "Linkedin",
-        "LinkedIn",
-        "Copy this link",
-        "These are external links and will open in a new window",
-    }
-)
+BUTTONS = {
+    "Share this with",
+    "Email",
+    "Facebook",
+    "Messenger",
+    "Twitter",
+    "Pinterest",
+    "WhatsApp",
+    "Linkedin",
+    "LinkedIn",
+}
+BUTTONS |= {"Linkedin", "LinkedIn", "Copy this link", "These are external links and will open in a new window"}
 SUFFIX = ".summary"
 LARGEST = 1 << 24  # bytes of an article in the archive; a larger one is not read into memory
 
@@ -77,8 +74,7 @@ def read_archive(archive: Path | str, split_file: Path | str, split: str, bad_re
     ``[SN]<name>[SN]``. The section FIRST-SENTENCE is the summary and RESTBODY the document; both are read
     without empty lines and without the lines in `BUTTONS`.
 
-    Only regular members with the base name of an id of the split are read, and no member's name is used as a path. At
-    any time one article and the split's ids are in memory.
+    At any time one article and the split's ids are in memory; see `headdiv.data.readers.archives`.
 
     Args:
         archive: the archive, a tar packed with gzip.
@@ -127,9 +123,13 @@ def _ids_of_split(split_file: Path, split: str, bad_records: BadRecords) -> dict
 
 
 def _archived_articles(archive: Path, ids: dict[str, None], split: str, bad_records: BadRecords) -> Iterator[Article]:
+    def id_of(member: tarfile.TarInfo) -> str | None:
+        path = PurePosixPath(member.name)
+        return path.stem if path.suffix == SUFFIX and path.stem in ids else None
+
     lacking = dict(ids)
-    for id, content in _members(archive, ids):
-        article = None
+    for member, content in archives.members(archive, lambda member: id_of(member) is not None, LARGEST):
+        id, article = id_of(member), None
         with bad_records.at(f"{archive}, {id}{SUFFIX}"):
             if id not in lacking:
                 raise BadRecordError("the article is in the archive twice")
@@ -140,17 +140,6 @@ def _archived_articles(archive: Path, ids: dict[str, None], split: str, bad_reco
     for id in lacking:
         found = f"split {split} lists {_clip(id)}; lacking in all: {len(lacking)}"
         bad_records.add(str(archive), "the archive lacks an article of the split", found)
-
-
-def _members(archive: Path, ids: Collection[str]) -> Iterator[tuple[str, bytes]]:
-    """The ids and contents (cut a byte past `LARGEST`) of the regular members that are called after an id."""
-
-    def wanted(member: tarfile.TarInfo) -> bool:
-        name = PurePosixPath(member.name).name
-        return name.endswith(SUFFIX) and name.removesuffix(SUFFIX) in ids
-
-    for member, content in archives.members(archive, wanted, LARGEST):
-        yield PurePosixPath(member.name).name.removesuffix(SUFFIX), content
 
 
 def _from_sections(id: str, content: bytes) -> Article:

@@ -137,15 +137,11 @@ def _vocabulary(content: Any, name: str) -> dict[str, int]:
         kind = model.get("type", "no type") if isinstance(model, dict) else "no model"
         raise DataError(f"{name}: found {kind}, expected a tokeniser whose model is of type BPE")
     vocabulary = model.get("vocab")
-    if not isinstance(vocabulary, dict) or not _counts_up(vocabulary.values()):
+    ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else [None]
+    if not all(isinstance(i, int) for i in ids) or sorted(ids) != list(range(len(ids))):
         raise DataError(f"{name}: the ids of the BPE model's vocabulary are not 0, 1, 2, … without a gap")
     if END_TEXT not in vocabulary:
         raise DataError(f"{name}: the BPE model's vocabulary of {len(vocabulary)} entries lacks {END_TEXT}")
     if model.get("dropout"):
         raise DataError(f"{name}: the BPE model has dropout {model['dropout']}, expected none: it encodes at random")
     return vocabulary
-
-
-def _counts_up(ids: Iterable[Any]) -> bool:
-    ids = list(ids)
-    return all(isinstance(i, int) for i in ids) and sorted(ids) == list(range(len(ids)))

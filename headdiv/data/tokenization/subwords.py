@@ -7,7 +7,7 @@ again. Pieces are written as in subword-nmt: every piece of a word but the last 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -107,18 +107,13 @@ def train(sentences: Iterable[Sequence[str]], merges: int) -> Subwords:
 
 def join(pieces: Iterable[str]) -> list[str]:
     """Words from pieces; what a last piece with ``@@`` begins is a word too."""
-    return list(_joined(pieces))
-
-
-def _joined(pieces: Iterable[str]) -> Iterator[str]:
-    begun = ""
+    words, begun = [], ""
     for piece in pieces:
         begun += piece.removesuffix(JOINER)
         if not piece.endswith(JOINER):
-            yield begun
+            words.append(begun)
             begun = ""
-    if begun:
-        yield begun
+    return [*words, begun] if begun else words
 
 
 def _alphabet(characters: Iterable[str], ends: Iterable[str]) -> list[str]:

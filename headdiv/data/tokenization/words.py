@@ -70,14 +70,7 @@ def tokenize(
 
 
 def tokenize_all(lines: Sequence[str], language: str, lowercase: bool = False, **rules: Any) -> list[list[str]]:
-    """`tokenize` for many lines; from twenty thousand on by all processors where Moses rules, which are slow, are used.
-
-    Args:
-        lines: the texts.
-        language: whose rules.
-        lowercase: fold case.
-        rules: the others that `tokenize` takes.
-    """
+    """`tokenize` for many lines; from `PARALLEL` on by all processors where Moses rules, which are slow, are used."""
     one = partial(tokenize, language=language, lowercase=lowercase, **rules)
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if len(lines) < PARALLEL or processors == 1 or rules.get("tokenizer") == "spacy":
