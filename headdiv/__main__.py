@@ -272,8 +272,7 @@ def claims(paper: str | None, verdict: str | None, summary: bool, as_json: bool)
 
     rows = ledger.ledger(paper, verdict)
     if as_json:
-        records = ledger.summary(rows) if summary else [row.record() for row in rows]
-        click.echo(json.dumps(records, indent=1, ensure_ascii=False))
+        print_json(ledger.summary(rows) if summary else [row.record() for row in rows])
     else:
         click.echo(ledger.summary_text(rows) if summary else ledger.as_text(rows))
 

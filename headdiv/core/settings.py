@@ -109,16 +109,13 @@ class Source:
 
     def _refuse_double_keys(self, node: yaml.Node | None) -> None:
         """PyYAML would let the last one win."""
-        children = [value for _, value in node.value] if isinstance(node, yaml.MappingNode) else []
-        if isinstance(node, yaml.SequenceNode):
-            children = node.value
+        children = node.value if isinstance(node, yaml.CollectionNode) else []
         if isinstance(node, yaml.MappingNode):
-            seen: set[str] = set()
-            for key, _ in node.value:
-                if key.value in seen:
+            keys, children = [key for key, _ in children], [value for _, value in children]
+            for number, key in enumerate(keys):
+                if key.value in [earlier.value for earlier in keys[:number]]:
                     line = key.start_mark.line + 1
                     raise ConfigError(f"{self.path}, line {line}: the key {key.value!r} is given twice")
-                seen.add(key.value)
         for child in children:
             self._refuse_double_keys(child)
 

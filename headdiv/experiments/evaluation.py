@@ -14,7 +14,6 @@ from headdiv.experiments.results import FORMAT
 from headdiv.methods import make_method
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Run, observed_heads, score, vocabulary_of
-from headdiv.tasks.config import RunConfig
 
 
 def evaluate(run: Run) -> dict[str, Any]:
@@ -32,7 +31,12 @@ def evaluate(run: Run) -> dict[str, Any]:
         **run.identity(),
         "parameters": record["parameters"],
         "scores": {
-            "training_loss": score(last["training_loss"], task.unit, _training_loss_definition(config)),
+            "training_loss": score(
+                last["training_loss"],
+                task.unit,
+                f"mean over the last epoch's steps, dropout {config.model.dropout}, "
+                f"label smoothing {config.train.label_smoothing}",
+            ),
             "validation_accuracy": score(last["validation_accuracy"], "%", task.accuracy),
             "validation_nll": score(last["validation_nll"], task.unit, "without label smoothing and dropout"),
             "unigram_nll": score(
@@ -90,8 +94,3 @@ def _heads(run: Run) -> dict[str, Any]:
     # The second pass is one only for a method that reads it, and far cheaper without attention weights.
     own = method.observed_artifacts(observe(weights=False), vocabulary, partial(task.decode_token, run.corpus))
     return {**method.artifacts(run.model), "measures": by_place(compare_heads(observe())), **own}
-
-
-def _training_loss_definition(config: RunConfig) -> str:
-    smoothing = config.train.label_smoothing
-    return f"mean over the last epoch's steps, dropout {config.model.dropout}, label smoothing {smoothing}"

@@ -94,24 +94,17 @@ def stored_importance(profile: str, experiment: str) -> dict[str, list[Importanc
 
 def _read(path: Path, profile: str) -> ImportanceResult:
     content = read_json(path)
-    found = content.get("format") if isinstance(content, dict) else None
-    if found != FORMAT:
-        command = _command(content if isinstance(content, dict) else {}, profile)
-        raise DataError(f"{path}: importance of format {found}, expected {FORMAT}; {command}")
+    content = content if isinstance(content, dict) else {}
+    known = {"paper", "task", "variant"} <= set(content)
+    run = f"{content['paper']}/{content['task']} {content['variant']}" if known else "PAPER/TASK VARIANT"
+    command = f"`headdiv importance {run} --profile {profile}` makes it anew"
+    if content.get("format") != FORMAT:
+        raise DataError(f"{path}: importance of format {content.get('format')}, expected {FORMAT}; {command}")
     try:
         result = check(ImportanceResult, content)
     except ConfigError as error:
-        raise DataError(f"{path}: {error}; {_command(content, profile)}") from None
+        raise DataError(f"{path}: {error}; {command}") from None
     metrics = path.with_name("metrics.json")
     if metrics.is_file() and (expected := read_json(metrics)["hash"]) != result.hash:
-        raise DataError(
-            f"{path}: of run {result.hash}, expected {expected} as in the metrics beside it; "
-            f"{_command(content, profile)}"
-        )
+        raise DataError(f"{path}: of run {result.hash}, expected {expected} as in the metrics beside it; {command}")
     return result
-
-
-def _command(content: Mapping[str, Any], profile: str) -> str:
-    known = {"paper", "task", "variant"} <= set(content)
-    run = f"{content['paper']}/{content['task']} {content['variant']}" if known else "PAPER/TASK VARIANT"
-    return f"`headdiv importance {run} --profile {profile}` makes it anew"

@@ -75,7 +75,10 @@ class Learner:
             if self.required != "nothing":
                 records = contexts.enter_context(record_heads(self.model, weights=self.required == "weights"))
             found = self.loss(self.forward, batch)
-        losses = _summed(found) if isinstance(found, Tensor) else found
+        losses = found
+        if isinstance(found, Tensor):  # the loss of each prediction, or a scalar: what was right is not known
+            total = found.sum()
+            losses = Losses(total, total.detach(), torch.zeros(()), count=found.numel(), tokens=0)
         count = int(distributed.total_numbers(losses.count)[0])
         added = self.method.aux_loss(self.model, records, progress, count)
         if added is not None and isinstance(found, Tensor) and not found.dim():
@@ -99,12 +102,6 @@ class Learner:
         self.method.after_backward(self.model, progress)
         self.optimiser.step()
         return sums
-
-
-def _summed(loss: Tensor) -> Losses:
-    """The loss of each prediction, or a scalar, as sums; what was right is not known."""
-    total = loss.sum()
-    return Losses(total, total.detach(), torch.zeros(()), count=loss.numel(), tokens=0)
 
 
 def _step_sums(losses: Losses, added: Tensor | None) -> StepSums:

@@ -16,7 +16,7 @@ from headdiv.nn.losses import Losses
 from headdiv.tasks.config import first_difference
 from headdiv.training.config import TrainConfig, TrainerConfig
 from headdiv.training.optimiser import OPTIMISERS
-from headdiv.training.trainer import Trainer
+from headdiv.training.trainer import Trainer, on_device
 
 STEPS = 8  # 4 an epoch
 ELSEWHERE = sorted(OPTIMISERS.keys() - {"AdamW"})
@@ -228,3 +228,10 @@ def test_swapped_heads_take_along_what_any_optimiser_remembers(name):
     swap_heads(run.model, swap, optimiser)
     for p, old in zip((one, other), before, strict=True):
         assert all(torch.equal(torch.as_tensor(optimiser.state[p][key]), torch.as_tensor(old[key])) for key in old)
+
+
+def test_batches_are_moved_however_they_are_nested():
+    x = torch.zeros(2)
+    moved = on_device({"a": [x, (x, "text")], "b": 3}, torch.device("meta"))
+    assert moved["a"][0].device.type == moved["a"][1][0].device.type == "meta"
+    assert (moved["a"][1][1], moved["b"]) == ("text", 3)

@@ -171,10 +171,12 @@ class _Judge:
         measured = self._measured(claim.working)
         evidence = self._evidence(claim, measured) if measured else None
         if measured and evidence is None:
-            return _judged(claim, NOT_RUN, None, [self._lacking({task for (task, _), _ in measured})])
+            there = self.results.describe({task for (task, _), _ in measured})
+            lacking = "nothing stored is near enough to the paper's data, sizes, method, length or machine"
+            return _judged(claim, NOT_RUN, None, [lacking + (f"; there is: {there}" if there else ", or at all")])
         known = self._numbers(claim.working, evidence)
-        ours = claim.working.value(known)
-        equation, also = _equation(claim.working, known, ours), self._also(claim, evidence)
+        ours, equation = _equation(claim.working, known)
+        also = [f"{what}: {_equation(one, self._numbers(one, evidence))[1]}" for what, one in claim.also.items()]
         if evidence is None:
             holds, remark = _follows(claim, ours, claim.working.spread(known))
             return _judged(claim, FOLLOWS if holds else CONTRADICTED, ours, [equation + remark, *also])
@@ -211,19 +213,6 @@ class _Judge:
             steps = zip(rooms.items(), signs, strict=True)
             found.add(working.value(known | {name: Printed(known[name].value + s * room) for (name, room), s in steps}))
         return len(found) > 1
-
-    def _lacking(self, tasks: set[str]) -> str:
-        there = self.results.describe(tasks)
-        return "nothing stored is near enough to the paper's data, sizes, method, length or machine" + (
-            f"; there is: {there}" if there else ", or at all"
-        )
-
-    def _also(self, claim: Claim, evidence: Evidence | None) -> list[str]:
-        equations = []
-        for what, working in claim.also.items():
-            known = self._numbers(working, evidence)
-            equations.append(f"{what}: {_equation(working, known, working.value(known))}")
-        return equations
 
     # ---- names
 
@@ -375,9 +364,11 @@ def _compares(claim: Claim, ours: float) -> tuple[bool, str]:
     return holds, f", {'' if holds else 'not '}{claim.sign} {show(claim.value)}"
 
 
-def _equation(working: Working, known: Any, value: float | bool) -> str:
-    filled = working.filled(known)
-    return filled if filled == show(value) else f"{filled} {'is' if isinstance(value, bool) else '='} {show(value)}"
+def _equation(working: Working, known: Known) -> tuple[float | bool, str]:
+    """The result of a working, and how it comes out, with numbers filled in."""
+    value, filled = working.value(known), working.filled(known)
+    equals = "is" if isinstance(value, bool) else "="
+    return value, filled if filled == show(value) else f"{filled} {equals} {show(value)}"
 
 
 def _plain(value: float | bool) -> float | int | bool:
