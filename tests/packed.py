@@ -60,8 +60,8 @@ def literal_attention(module, queries, keys, kind):
             scores = [torch.dot(q, wk[h] @ y + bk[h]) / math.sqrt(K) for y in visible]
             total = sum(score.exp() for score in scores)
             heads.append(sum(s.exp() / total * (wv[h] @ y + bv[h]) for s, y in zip(scores, visible, strict=True)))
-        lines.append(module.output.weight @ torch.cat(heads) + module.output.bias)
-    return torch.stack(lines)
+        lines.append(torch.cat(heads))
+    return module.output(torch.stack(lines))
 
 
 def with_gradients(module, x, memory, run):

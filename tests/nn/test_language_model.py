@@ -1,8 +1,9 @@
-"""The decoder-only model against one written out, what may see what, and texts continued a token at a time."""
+"""The models of one stack against one written out, what may see what, texts continued and blanks filled."""
 
 import math
 
 import numpy as np
+import packed
 import pytest
 import torch
 from hypothesis import given
@@ -13,29 +14,111 @@ from torch.nn import functional as F
 from headdiv.core.errors import DataError
 from headdiv.methods import make_method
 from headdiv.nn.config import LMConfig
-from headdiv.nn.language_model import IGNORED, LanguageModel, continue_text, make_windows
+from headdiv.nn.language_model import (
+    IGNORED,
+    LanguageModel,
+    MaskedModel,
+    continue_text,
+    fill_in,
+    make_masked_windows,
+    make_windows,
+)
 from headdiv.nn.losses import linear_cross_entropy
 from headdiv.nn.packing import MASKED
 from headdiv.nn.transformer import count_parameters, initialise
 
-SMALL = LMConfig(d_model=12, heads=3, d_ff=20, layers=2, dropout=0.3)
-VOCABULARY, CONTEXT, END = 9, 8, 2
-every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+V, CONTEXT, END = 9, 8, 2  # V is the mask token too
+SMALL = LMConfig(d_model=packed.D, heads=packed.H, d_ff=10, layers=2, dropout=0.3)
+SMALL_METHODS = {name: METHODS[name] for name in ("baseline", "direct-2", "nonlinear-3")}
+MODELS = [LanguageModel, MaskedModel]
+every_model = pytest.mark.parametrize("kind", MODELS)
+every_method = pytest.mark.parametrize("method", SMALL_METHODS.values(), ids=SMALL_METHODS)
 with_and_without = pytest.mark.parametrize("boundaries", [True, False], ids=["boundaries", "whole_windows"])
 
 
-def build(method=METHODS["baseline"], config=SMALL, vocabulary=VOCABULARY, context=CONTEXT):
+def build(kind, method=METHODS["baseline"], config=SMALL, vocabulary=V, context=CONTEXT):
     """In evaluation, in double precision, with no parameter at its neutral value."""
-    model = LanguageModel(config, vocabulary, context, make_method(method))
+    model = kind(config, vocabulary, context, make_method(method))
     initialise(model, 1)
     return randomise(model).double().eval()
 
 
-def some_tokens(R=3, N=CONTEXT, seed=0):
-    """Windows with documents that begin anywhere, also one behind the other and at the first token."""
-    tokens = np.random.default_rng(seed).integers(0, VOCABULARY, (R, N + 1)).astype(np.int32)
-    tokens[0, :5] = [END, 4, END, END, 5]
-    return tokens
+def lay_out(kind, read, targets, boundaries=True, end=END):
+    """A batch of (R, N) tokens that are read; the language model predicts the next one and not the ``targets``."""
+    if kind is MaskedModel:
+        return make_masked_windows(np.stack([read, targets], axis=1), end, boundaries)
+    return make_windows(np.concatenate([read, targets[:, -1:]], axis=1), end, boundaries)
+
+
+def some_windows(R=3, N=CONTEXT, seed=0):
+    """Tokens read and their targets, (R, N): documents begin anywhere, the last window lacks tokens."""
+    rng = np.random.default_rng(seed)
+    read = rng.integers(3, V, (R, N)).astype(np.int32)
+    read[0, :5] = [END, 4, END, END, 5]
+    read[1, -1] = END
+    targets = np.where(rng.random((R, N)) < 0.5, rng.integers(3, V, (R, N)), IGNORED).astype(np.int32)
+    targets[read == END] = IGNORED
+    targets[:, 1] = 5
+    read[-1, -3:] = targets[-1, -3:] = IGNORED
+    return read, targets
+
+
+def documents_of(read, boundaries, end=END):
+    """Tokens of one window, document by document."""
+    documents = [[]]
+    for i, token in enumerate(read):
+        if boundaries and token == end and i:
+            documents.append([])
+        documents[-1].append(token)
+    return documents
+
+
+# ---- the windows
+
+
+@given(st.sampled_from(MODELS), st.integers(1, 4), st.integers(1, 7), st.booleans(), st.data())
+def test_windows_are_laid_out_as_they_say(kind, R, N, boundaries, data):
+    read, targets = np.random.default_rng(data.draw(st.integers(0, 99))).integers(1, 4, (2, R, N)).astype(np.int32)
+    for r in range(R) if kind is MaskedModel else [R - 1]:
+        lacking = data.draw(st.integers(0, N - 1))
+        read[r, N - lacking :] = targets[r, N - lacking - (kind is LanguageModel and lacking > 0) :] = IGNORED
+    batch = lay_out(kind, read, targets, boundaries)
+    if kind is MaskedModel:
+        lines = [[token for token in line if token != IGNORED] for line in read.tolist()]
+        wanted = [token for token, there in zip(targets.ravel(), read.ravel(), strict=True) if there != IGNORED]
+    else:
+        lines = [[max(token, 0) for token in line] for line in read.tolist()]
+        wanted = np.concatenate([read[:, 1:], targets[:, -1:]], axis=1).ravel().tolist()
+    documents = [(r, document) for r, line in enumerate(lines) for document in documents_of(line, boundaries)]
+    assert batch.inputs.tolist() == [token for _, document in documents for token in document]
+    assert batch.targets.tolist() == wanted
+    assert batch.inputs.dtype == batch.targets.dtype == torch.int64
+    side = batch.layout.queries
+    assert batch.layout.keys is side
+    assert side.full or kind is MaskedModel
+    assert (batch.layout.mask is None) == (kind is LanguageModel and not boundaries)
+    assert side.lengths.tolist() == [len(document) for _, document in documents]
+    assert side.positions.tolist() == [p for _, document in documents for p in range(len(document))]
+    width, mask = side.sentences.shape[1], batch.layout.written_out()
+    for r in range(R):
+        own = [n for n, (window, document) in enumerate(documents) if window == r for _ in document]
+        assert side.sentences[r].tolist() == own + [-1] * (width - len(own))
+        for i in range(width):
+            for j in range(width):
+                seen = i < len(own) and j < len(own) and own[i] == own[j] and (j <= i or kind is MaskedModel)
+                assert mask[r, 0, i, j] == (0 if seen else MASKED)
+
+
+@every_model
+@with_and_without
+def test_windows_go_to_another_device_whole(kind, boundaries):
+    batch = lay_out(kind, *some_windows(), boundaries)
+    assert batch.to("cpu") is batch
+    moved = batch.to("meta")
+    assert {moved.inputs.device.type, moved.targets.device.type, moved.layout.queries.slots.device.type} == {"meta"}
+    assert moved.layout.keys is moved.layout.queries
+    assert (moved.layout.mask is None) == (batch.layout.mask is None)
+    assert moved.layout.mask is None or moved.layout.mask.device.type == "meta"
 
 
 # ---- sizes
@@ -43,210 +126,129 @@ def some_tokens(R=3, N=CONTEXT, seed=0):
 
 def test_the_default_sizes_have_the_paper_s_number_of_parameters():
     with torch.device("meta"):
-        model = LanguageModel(LMConfig(), 50_254, 1024, make_method({"name": "baseline"}))
-    assert count_parameters(model) == 354_818_048
+        plain, masked = (kind(LMConfig(), 50_254, 1024, make_method(METHODS["baseline"])) for kind in MODELS)
     D, inner = 1024, 4096
     layer = (3 * D + D) * D + 4 * D + 2 * D * inner + inner + D + 2 * 2 * D
-    assert count_parameters(model) == (50_254 + 1024) * D + 24 * layer
-    assert model.output_weight is model.embedding.weight
+    assert count_parameters(plain) == (50_254 + 1024) * D + 24 * layer == 354_818_048
+    assert plain.output_weight is plain.embedding.weight
+    # The mask token has a row of the embedding and none of the output.
+    assert count_parameters(masked) == count_parameters(plain) + 1024
+    assert (masked.embedding.weight.shape, masked.output_weight.shape) == ((50_255, 1024), (50_254, 1024))
+    names = [name.replace("decoder", "encoder") for name, _ in plain.named_parameters()]
+    assert [name for name, _ in masked.named_parameters()] == names
+    assert {layer.attention["encoder"].spec.kind for layer in masked.layers} == {"encoder"}
 
 
-# ---- the windows
-
-
-@st.composite
-def windows(draw):
-    R, N = draw(st.integers(1, 4)), draw(st.integers(1, 7))
-    tokens = np.array(draw(st.lists(st.integers(0, 3), min_size=R * (N + 1), max_size=R * (N + 1))))
-    tokens = tokens.reshape(R, N + 1)
-    lacking = draw(st.integers(0, N - 1))  # a last window has a target at least
-    tokens[-1, N + 1 - lacking :] = IGNORED
-    return tokens.astype(np.int32)
-
-
-@given(windows(), st.booleans())
-def test_windows_are_laid_out_as_they_say(tokens, boundaries):
-    R, N = tokens.shape[0], tokens.shape[1] - 1
-    batch = make_windows(tokens, 0, boundaries)
-    inputs, targets, positions, documents, number = [], [], [], [], -1
-    for window in tokens.tolist():
-        for i in range(N):
-            new = i == 0 or (boundaries and window[i] == 0)
-            number += new
-            positions.append(0 if new else positions[-1] + 1)
-            documents.append(number)
-            inputs.append(0 if window[i] == IGNORED else window[i])
-            targets.append(window[i + 1])
-    side = batch.layout.queries
-    assert batch.inputs.tolist() == inputs
-    assert batch.targets.tolist() == targets
-    assert batch.inputs.dtype == batch.targets.dtype == torch.int64
-    assert side.positions.tolist() == positions
-    assert side.sentences.tolist() == np.reshape(documents, (R, N)).tolist()
-    assert side.lengths.tolist() == np.bincount(documents).tolist()
-    assert side.full
-    assert batch.layout.keys is side
-    assert (batch.layout.mask is None) == (not boundaries)
-    mask = batch.layout.written_out()
-    for r in range(R):
-        for i in range(N):
-            for j in range(N):
-                seen = j <= i and documents[r * N + i] == documents[r * N + j]
-                assert mask[r, 0, i, j] == (0 if seen else MASKED)
-
-
-@with_and_without
-def test_windows_go_to_another_device_whole(boundaries):
-    batch = make_windows(some_tokens(), END, boundaries)
-    assert batch.to("cpu") is batch
-    moved = batch.to("meta")
-    assert {moved.inputs.device.type, moved.targets.device.type, moved.layout.queries.slots.device.type} == {"meta"}
-    assert moved.layout.keys is moved.layout.queries
-    assert moved.layout.mask.device.type == "meta" if boundaries else moved.layout.mask is None
+def test_the_mask_token_s_row_learns_where_it_is_read_only():
+    model = build(MaskedModel)
+    for read, learns in ((V, True), (4, False)):
+        model.zero_grad()
+        batch = lay_out(MaskedModel, np.array([[3, read, 5, 6]]), np.array([[IGNORED, 4, IGNORED, IGNORED]]))
+        hidden = model(batch)[batch.targets != IGNORED]
+        linear_cross_entropy(hidden, model.output_weight, torch.tensor([4]))[0].backward()
+        gradient = model.embedding.weight.grad
+        assert bool(gradient[V].any()) == learns
+        assert gradient[:V].any(dim=1).all()  # of the output
 
 
 # ---- the whole model, written out
 
 
-def literal_norm(x, norm):
-    mean, variance = sum(x) / len(x), sum((x - sum(x) / len(x)) ** 2) / len(x)
-    return (x - mean) / math.sqrt(variance + 1e-5) * norm.weight + norm.bias
-
-
-def literal_attention(rows, attention):
-    """One document; each row sees itself and those before it."""
-    D, H = attention.spec.d_model, attention.spec.heads
-    K = D // H
-    wq, wk, wv = attention.in_projection.weight.split(D)
-    bq, bk, bv = attention.in_projection.bias.split(D)
-    heads = []
-    for i in range(len(rows)):
-        parts = []
-        for h in range(H):
-            mine = slice(h * K, (h + 1) * K)
-            q = wq[mine] @ rows[i] + bq[mine]
-            scores = [q @ (wk[mine] @ rows[j] + bk[mine]) / math.sqrt(K) for j in range(i + 1)]
-            powers = [math.exp(score) for score in scores]
-            values = [wv[mine] @ rows[j] + bv[mine] for j in range(i + 1)]
-            parts.append(sum(p * value for p, value in zip(powers, values, strict=True)) / sum(powers))
-        heads.append(torch.cat(parts))
-    return attention.output(torch.stack(heads))
-
-
 def literal_document(model, tokens):
-    rows = [
-        (model.embedding.weight[token] + model.positions.weight[p]) * math.sqrt(model.embedding.embedding_dim)
-        for p, token in enumerate(tokens)
-    ]
-    for layer in model.decoder:
-        update = literal_attention(rows, layer.attention["decoder"])
-        rows = [literal_norm(x + u, layer.attention_norm["decoder"]) for x, u in zip(rows, update, strict=True)]
+    """One document alone: (N, D)."""
+    D = model.embedding.embedding_dim
+    x = torch.stack([model.embedding.weight[t] + model.positions.weight[p] for p, t in enumerate(tokens)])
+    x = x * math.sqrt(D)
+    for layer in model.layers:
+        update = packed.literal_attention(layer.attention[model.stack], x, x, model.stack)
+        norm, last = layer.attention_norm[model.stack], layer.feed_forward_norm
+        x = F.layer_norm(x + update, (D,), norm.weight, norm.bias)
         first, _, second = layer.feed_forward
-        for i, x in enumerate(rows):
-            inner = first.weight @ x + first.bias
-            inner = inner * (1 + torch.erf(inner / math.sqrt(2))) / 2  # GELU
-            rows[i] = literal_norm(x + second.weight @ inner + second.bias, layer.feed_forward_norm)
-    return torch.stack(rows)
+        inner = x @ first.weight.T + first.bias
+        inner = inner * (1 + torch.erf(inner / math.sqrt(2))) / 2  # GELU
+        x = F.layer_norm(x + inner @ second.weight.T + second.bias, (D,), last.weight, last.bias)
+    return x
 
 
-def literal_model(model, tokens, boundaries):
-    told = []
-    for window in tokens.tolist():
-        documents = [[]]
-        for i, token in enumerate(window[:-1]):
-            if boundaries and token == END and i:
-                documents.append([])
-            documents[-1].append(max(token, 0))
-        told += [literal_document(model, document) for document in documents]
-    return torch.cat(told)
-
-
+@every_model
 @with_and_without
 @every_method
 @torch.no_grad()
-def test_the_model_equals_the_one_written_out(method, boundaries):
-    model, tokens = build(method), some_tokens()
-    tokens[-1, 5:] = IGNORED
-    found = model(make_windows(tokens, END, boundaries))
-    torch.testing.assert_close(found, literal_model(model, tokens, boundaries), rtol=1e-10, atol=1e-10)
-    assert not torch.allclose(found, model(make_windows(tokens, END, not boundaries)))
+def test_the_model_equals_the_one_written_out(kind, method, boundaries):
+    model, (read, targets) = build(kind, method), some_windows()
+    batch = lay_out(kind, read, targets, boundaries)
+    documents = [
+        [max(token, 0) for token in document if kind is LanguageModel or token != IGNORED]
+        for line in read.tolist()
+        for document in documents_of(line, boundaries)
+    ]
+    expected = torch.cat([literal_document(model, document) for document in documents])
+    torch.testing.assert_close(model(batch), expected, rtol=1e-10, atol=1e-10)
+    assert not torch.allclose(expected, model(lay_out(kind, read, targets, not boundaries)))
 
 
+@every_model
 @with_and_without
-def test_gradients_are_those_of_the_loss(boundaries, monkeypatch):
+def test_gradients_are_those_of_the_loss(kind, boundaries, monkeypatch):
     config = LMConfig(d_model=4, heads=2, d_ff=3, layers=1, dropout=0.0)
-    tokens = np.array([[1, 3, 0, 4], [2, 1, 4, IGNORED]])
-    batch = make_windows(tokens, 1, boundaries)
-    model = build(config=config, vocabulary=5, context=3)
-    assert_gradients_of_the_loss(model, batch, 5, monkeypatch)
+    read = np.array([[1, 3, 0, 4], [2, 1, 4, IGNORED]])
+    targets = np.array([[IGNORED, 2, IGNORED, 3], [0, IGNORED, 3, IGNORED]])
+    batch = lay_out(kind, read, targets, boundaries, end=1)
+    assert_gradients_of_the_loss(build(kind, config=config, vocabulary=5, context=4), batch, 5, monkeypatch)
 
 
 # ---- who sees whom
 
 
+@every_model
 @with_and_without
 @every_method
 @torch.no_grad()
-def test_no_row_knows_what_comes_after_it(method, boundaries):
-    model, tokens = build(method), some_tokens()
-    before = model(make_windows(tokens, END, boundaries)).view(3, CONTEXT, -1)
-    for i in range(1, CONTEXT):
-        changed = tokens.copy()
-        changed[:, i] = np.where(tokens[:, i] == 5, 6, 5)
-        after = model(make_windows(changed, END, boundaries)).view(3, CONTEXT, -1)
-        assert torch.equal(after[:, :i], before[:, :i])
-        assert not torch.isclose(after[:, i], before[:, i]).all(dim=-1).any()
+def test_a_token_is_known_where_it_may_be_seen_and_nowhere_else(kind, method, boundaries):
+    """In its document, or its window; by the language model from its own position on."""
+    model = build(kind, method)
+    read, targets = np.array([[3, 4, 5, END, 6, 7, END, 8]]), np.full((1, CONTEXT), IGNORED)
+    document = np.array([0, 0, 0, 1, 1, 1, 2, 2]) * boundaries
+    before = model(lay_out(kind, read, targets, boundaries))
+    for i in np.flatnonzero(read[0] != END):
+        changed = np.where(np.arange(CONTEXT) == i, 1, read)
+        after = model(lay_out(kind, changed, targets, boundaries))
+        seen = torch.from_numpy((document == document[i]) & ((np.arange(CONTEXT) >= i) | (kind is MaskedModel)))
+        assert not torch.isclose(after[seen], before[seen]).all(dim=-1).any()
+        torch.testing.assert_close(after[~seen], before[~seen], rtol=1e-12, atol=1e-12)
 
 
-@every_method
-@torch.no_grad()
-def test_no_row_knows_the_documents_before_its_own(method):
-    model = build(method)
-    tokens = np.array([[3, 4, 5, END, 6, 7, END, 8, 1]])
-    changed = np.array([[7, 8, 3, END, 6, 7, END, 8, 1]])
-    before, after = (model(make_windows(each, END, True)) for each in (tokens, changed))
-    assert torch.equal(after[3:], before[3:])
-    before, after = (model(make_windows(each, END, False)) for each in (tokens, changed))
-    assert not torch.isclose(after[3:], before[3:]).all(dim=-1).any()
-
-
-@every_method
-@torch.no_grad()
-def test_what_fills_the_last_window_changes_nothing_before_it(method):
-    model, tokens = build(method), some_tokens()
-    whole = tokens[-1:, :6]
-    filled = np.concatenate([whole, np.full((1, CONTEXT - 5), IGNORED)], axis=1)
-    for boundaries in (True, False):
-        short, long = (make_windows(each, END, boundaries) for each in (whole, filled))
-        assert long.targets.tolist() == [*short.targets.tolist(), *[IGNORED] * (CONTEXT - 5)]
-        torch.testing.assert_close(model(long)[:5], model(short), rtol=1e-12, atol=1e-12)
-
-
-# ---- wide windows
-
-
+@every_model
 @with_and_without
 @every_method
-def test_wide_windows_give_what_narrow_ones_do(method, boundaries, monkeypatch):
+@torch.no_grad()
+def test_windows_beside_it_change_nothing_for_a_window(kind, method, boundaries):
+    """Nor what it lacks, which makes the others wider than it, or is filled up."""
+    model, (read, targets) = build(kind, method), some_windows()
+    together = model(lay_out(kind, read, targets, boundaries))
+    apart = [model(lay_out(kind, read[r : r + 1], targets[r : r + 1], boundaries)) for r in range(3)]
+    torch.testing.assert_close(together, torch.cat(apart), rtol=1e-12, atol=1e-12)
+    short = model(lay_out(kind, read[2:, :-3], targets[2:, :-3], boundaries))
+    assert len(apart[2]) == CONTEXT - 3 * (kind is MaskedModel)
+    torch.testing.assert_close(short, apart[2][: CONTEXT - 3], rtol=1e-12, atol=1e-12)
+
+
+@every_model
+@with_and_without
+@every_method
+def test_wide_windows_give_what_narrow_ones_do(kind, method, boundaries, monkeypatch):
     """Windows of 130 tokens are beyond the limit; moved up, they are within it."""
-    model = build(method, SMALL.model_copy(update={"dropout": 0.0}), context=130).train()
-    batch = make_windows(some_tokens(R=2, N=130), END, boundaries)
-    fused, told = [], []
-    real = F.scaled_dot_product_attention
-    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: fused.append(k) or real(*a, **k))
-    for wide in (True, False):
-        if not wide:
-            monkeypatch.setattr("headdiv.nn.attention.WIDE", 130 * 130)
-        assert batch.layout.wide == wide
-        for parameter in model.parameters():
-            parameter.grad = None
+    model = build(kind, method, SMALL.model_copy(update={"dropout": 0.0}), context=130).train()
+    batch = lay_out(kind, *some_windows(R=2, N=130), boundaries)
+    there, results = batch.targets != IGNORED, []
+    for limit in (64 * 64, 130 * 130):
+        monkeypatch.setattr("headdiv.nn.attention.WIDE", limit)
+        assert batch.layout.wide == (limit < 130 * 130)
+        model.zero_grad()
         hidden = model(batch)
-        loss, _, _ = linear_cross_entropy(hidden, model.output_weight, batch.targets)
-        loss.backward()
-        told.append([hidden.detach(), *(parameter.grad for parameter in model.parameters())])
-    assert [keywords["is_causal"] for keywords in fused] == [not boundaries] * SMALL.layers
-    for wide, narrow in zip(*told, strict=True):
-        torch.testing.assert_close(wide, narrow, rtol=1e-9, atol=1e-9)
+        linear_cross_entropy(hidden[there], model.output_weight, batch.targets[there])[0].backward()
+        results.append([hidden.detach(), *(parameter.grad for parameter in model.parameters())])
+    torch.testing.assert_close(*results, rtol=1e-9, atol=1e-9)
 
 
 # ---- one token at a time
@@ -255,11 +257,12 @@ def test_wide_windows_give_what_narrow_ones_do(method, boundaries, monkeypatch):
 @every_method
 @torch.no_grad()
 def test_a_step_equals_the_whole_forward_pass(method):
-    model, tokens = build(method), some_tokens()
-    logits = (model(make_windows(tokens, END, False)) @ model.output_weight.T).view(3, CONTEXT, -1)
+    model, (read, targets) = build(LanguageModel, method), some_windows()
+    read = np.maximum(read, 0)
+    logits = (model(lay_out(LanguageModel, read, targets, False)) @ model.output_weight.T).view(3, CONTEXT, -1)
     caches = model.start(3, CONTEXT)
     for position in range(CONTEXT):
-        found = model.step(torch.from_numpy(tokens[:, position]).long(), position, caches)
+        found = model.step(torch.from_numpy(read[:, position]).long(), position, caches)
         torch.testing.assert_close(found, logits[:, position], rtol=1e-10, atol=1e-10)
     assert all(cache.length == CONTEXT for layer in caches for cache in layer.values())
 
@@ -275,7 +278,7 @@ def literal_continuation(model, prompt, new):
 @every_method
 @torch.no_grad()
 def test_a_text_is_continued_with_the_likeliest_tokens(method):
-    model = build(method, context=12)
+    model = build(LanguageModel, method, context=12)
     found = set()
     for prompt in ([END], [3, 4], [5, END, 1, 8, 0, 7]):
         for new in (0, 1, 12 - len(prompt)):
@@ -289,7 +292,22 @@ def test_a_text_is_continued_with_the_likeliest_tokens(method):
 
 @pytest.mark.parametrize(("prompt", "new"), [([], 3), ([1] * 5, 4), ([1] * 9, 0)])
 def test_a_continuation_must_fit_into_the_context(prompt, new):
-    expected = f"a prompt of {len(prompt)} tokens and {new} new ones: expected 1 to {CONTEXT} in all"
-    with pytest.raises(DataError) as found:
-        continue_text(build(), prompt, new)
-    assert str(found.value) == expected
+    with pytest.raises(DataError, match=f"^a prompt of {len(prompt)} tokens and {new} new ones: expected 1 to 8 in"):
+        continue_text(build(LanguageModel), prompt, new)
+
+
+# ---- blanks filled
+
+
+@every_method
+@torch.no_grad()
+def test_blanks_are_filled_with_the_likeliest_tokens(method):
+    model, (read, targets) = build(MaskedModel, method), some_windows()
+    batch = lay_out(MaskedModel, np.where(targets == IGNORED, read, V), targets)
+    asked = model(batch)[batch.targets != IGNORED]
+    expected = [max(range(V), key=lambda entry: float(row @ model.embedding.weight[entry])) for row in asked]
+    model.train()  # nothing is dropped out all the same
+    assert fill_in(model, batch).tolist() == expected
+    assert not model.training
+    assert len(set(expected)) > 1
+    assert fill_in(model, lay_out(MaskedModel, read, np.full_like(targets, IGNORED))).tolist() == []
