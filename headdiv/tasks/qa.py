@@ -11,7 +11,7 @@ Letters: B questions, U rows of all passages, L words of the longest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from headdiv.core import distributed, progress
+from headdiv.core import progress
 from headdiv.core.errors import DataError
 from headdiv.core.settings import Settings, Source
 from headdiv.data import cache
@@ -31,26 +31,13 @@ from headdiv.data.readers import squad
 from headdiv.data.readers.squad import Question
 from headdiv.data.tokenization.spans import tokenise_with_offsets
 from headdiv.nn.batching import Batch, Pairs, batch_numbers
-from headdiv.nn.config import ModelConfig
 from headdiv.nn.losses import Losses
 from headdiv.nn.packing import MASKED, pad_rows
 from headdiv.nn.transformer import ModuleFactory, Transformer
-from headdiv.tasks.base import (
-    TRAINING_LOSS,
-    VALIDATION_LOSS,
-    Cut,
-    MainScore,
-    Panel,
-    Run,
-    Score,
-    Task,
-    outputs_path,
-)
+from headdiv.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, Cut, MainScore, Panel, Run, Score, outputs_path
 from headdiv.tasks.config import RunConfig
+from headdiv.tasks.seq2seq import PairTask
 from headdiv.tasks.squad_scores import squad_scores
-from headdiv.training.feeds import Feed, PlannedFeed
-
-EVALUATION_TOKENS = 8000  # of a batch without training
 
 
 class SpanConfig(Settings):
@@ -59,12 +46,11 @@ class SpanConfig(Settings):
     max_answer_words: int = Field(30, ge=1, description="longest answer")
 
 
-class QuestionAnswering(Task[QACorpus]):
+class QuestionAnswering(PairTask[QACorpus]):
     """Extractive question answering, scored by SQuAD's exact match and F1."""
 
     name = "qa"
     Data = QAData
-    Model = ModelConfig
     Decode = SpanConfig
     unit = "nats/answer"
     accuracy = "share of questions whose first gold answer's first and last word are both the likeliest"
@@ -98,21 +84,13 @@ class QuestionAnswering(Task[QACorpus]):
         (words,) = vocabulary
         return Transformer(config.model, words, words, parts, outputs=2)
 
-    def feed(self, corpus: QACorpus, config: RunConfig) -> Feed:
-        """See `Task`; questions whose answer was cut off are left out."""
-        split, train = corpus.train, config.train
+    def lay_out(self, split: QASplit, numbers: Sequence[int]) -> Batch:
+        """See `PairTask`."""
+        return make_qa_batch(split, numbers)
 
-        def plan(epoch: int) -> list[list[int]]:
-            bucketed = train.batching == "bucketed"
-            return _plan(split, train.tokens_per_batch, seed=config.seed, epoch=epoch, bucketed=bucketed)
-
-        return PlannedFeed(plan, lambda numbers: make_qa_batch(split, numbers))
-
-    def held_out(self, corpus: QACorpus, split: str, config: RunConfig) -> Iterator[Batch]:
-        """See `Task`; questions whose answer was cut off are left out."""
-        data = getattr(corpus, split)
-        for numbers in _plan(data, EVALUATION_TOKENS, seed=None)[distributed.rank() :: distributed.world()]:
-            yield make_qa_batch(data, numbers)
+    def scored(self, split: QASplit) -> np.ndarray:
+        """See `PairTask`; questions whose answer was cut off are left out."""
+        return split.answerable
 
     def loss(self, model: Callable[[Batch], Tensor], weight: Tensor, batch: Batch, smoothing: float = 0.0) -> Losses:
         """−log p(first word) − log p(last word), summed over the questions."""
@@ -126,10 +104,6 @@ class QuestionAnswering(Task[QACorpus]):
             loss = (1 - smoothing) * nll + smoothing * uniform
         correct = (log_p.argmax(1) == batch.target_out).all(1).sum()
         return Losses(loss, nll.detach(), correct, count=len(gold), tokens=batch.target_side.tokens)
-
-    def words(self, batch: Batch) -> dict[str, Tensor]:
-        """Of the question (encoder) and of the passage."""
-        return {"encoder": batch.source, "decoder": batch.target_in, "cross": batch.target_in}
 
     def decode_token(self, corpus: QACorpus, kind: str, index: int) -> str:
         """A word; both sides share their words."""
@@ -206,12 +180,6 @@ class QuestionAnswering(Task[QACorpus]):
         return pd.DataFrame(rows, columns=["passage", "question", "gold answers", "answer"])
 
 
-def _plan(split: QASplit, tokens: int, **order: int | bool | None) -> list[list[int]]:
-    numbers = split.answerable
-    plan = batch_numbers(split.pairs.sizes("target")[numbers], tokens, **order)
-    return [numbers[batch].tolist() for batch in plan]
-
-
 def span_log_probabilities(hidden: Tensor, weight: Tensor, batch: Batch) -> Tensor:
     """(U, D) -> (B, L, 2): log-probability of each word of a passage to be the answer's first, and its last."""
     scores = F.linear(hidden, weight).float()  # (U, 2)
@@ -233,7 +201,7 @@ def predict(
 ) -> dict[str, str]:
     """Question id -> answer: the text between the likeliest first and last word, as it stands in the passage."""
     model.eval()
-    plan = batch_numbers(split.pairs.sizes("target"), EVALUATION_TOKENS, seed=None)
+    plan = batch_numbers(split.pairs.sizes("target"), QuestionAnswering.evaluation_tokens, seed=None)
     found: dict[str, str] = {}
     with progress.bar(len(plan), "answering") as advance:
         for numbers in plan:

@@ -1,8 +1,9 @@
-"""What translation and summarisation share: from a source text to a target text, word by word."""
+"""What tasks on pairs of texts share, and translation and summarisation: from a source to a target, word by word."""
 
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,23 +22,61 @@ from headdiv.nn.config import DecodeConfig, ModelConfig
 from headdiv.nn.decoding import translate
 from headdiv.nn.losses import Losses, linear_cross_entropy
 from headdiv.nn.transformer import ModuleFactory, Transformer
-from headdiv.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, Panel, Run, Task, outputs_path
+from headdiv.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, CorpusT, Panel, Run, Task, outputs_path
 from headdiv.tasks.config import RunConfig
 from headdiv.training.feeds import Feed, PlannedFeed
 
-EVALUATION_TOKENS = 4000  # of a batch without training
 
-
-class Seq2Seq(Task[Corpus]):
-    """The encoder-decoder Transformer, teacher forcing, beam search."""
+class PairTask(Task[CorpusT]):
+    """Pairs of an encoder's and a decoder's text, in memory; each split of a corpus has ``pairs``."""
 
     Model = ModelConfig
+    evaluation_tokens: ClassVar[int] = 8000  # of a batch without training
+    budget: ClassVar[tuple[str, ...]] = ("target",)  # sides that a batch's budget of tokens counts
+
+    @abstractmethod
+    def lay_out(self, split: Any, numbers: Sequence[int]) -> Batch:
+        """A batch of these examples."""
+
+    def scored(self, split: Any) -> np.ndarray:
+        """Numbers of the examples that a loss can be taken of."""
+        return np.arange(len(split.pairs))
+
+    def feed(self, corpus: CorpusT, config: RunConfig) -> Feed:
+        """See `Task`."""
+        split, train = corpus.train, config.train
+
+        def plan(epoch: int) -> list[list[int]]:
+            bucketed = train.batching == "bucketed"
+            return self._plan(split, train.tokens_per_batch, seed=config.seed, epoch=epoch, bucketed=bucketed)
+
+        return PlannedFeed(plan, lambda numbers: self.lay_out(split, numbers))
+
+    def held_out(self, corpus: CorpusT, split: str, config: RunConfig) -> Iterator[Batch]:
+        """See `Task`."""
+        data = getattr(corpus, split)
+        for numbers in self._plan(data, self.evaluation_tokens, seed=None)[distributed.rank() :: distributed.world()]:
+            yield self.lay_out(data, numbers)
+
+    def _plan(self, split: Any, tokens: int, **order: int | bool | None) -> list[list[int]]:
+        numbers = self.scored(split)
+        plan = batch_numbers(split.pairs.sizes(*self.budget)[numbers], tokens, **order)
+        return [numbers[batch].tolist() for batch in plan]
+
+    def words(self, batch: Batch) -> dict[str, Tensor]:
+        """What is read on either side."""
+        return {"encoder": batch.source, "decoder": batch.target_in, "cross": batch.target_in}
+
+
+class Seq2Seq(PairTask[Corpus]):
+    """The encoder-decoder Transformer, teacher forcing, beam search."""
+
     Decode = DecodeConfig
     unit = "nats/token"
     accuracy = "share of target words (end mark included) that are likeliest, given the right ones before them"
     unigram = "every word by its frequency in the training targets"
     curves = (TRAINING_LOSS, VALIDATION_LOSS, Panel("validation_accuracy", "validation token accuracy"))
-    budget: ClassVar[tuple[str, ...]]  # sides that a batch's budget of tokens counts
+    evaluation_tokens = 4000
     source_limit: ClassVar[str | None] = None  # key of the data: how many words of a source are read …
     target_limit: ClassVar[str | None] = None  # … and of a target
 
@@ -45,23 +84,9 @@ class Seq2Seq(Task[Corpus]):
         """See `Task`."""
         return Transformer(config.model, *vocabulary, parts)
 
-    def feed(self, corpus: Corpus, config: RunConfig) -> Feed:
-        """See `Task`."""
-        pairs, train = corpus.train.pairs, config.train
-        sizes = pairs.sizes(*self.budget)
-
-        def plan(epoch: int) -> list[list[int]]:
-            bucketed = train.batching == "bucketed"
-            return batch_numbers(sizes, train.tokens_per_batch, seed=config.seed, epoch=epoch, bucketed=bucketed)
-
-        return PlannedFeed(plan, lambda numbers: make_batch(pairs, numbers))
-
-    def held_out(self, corpus: Corpus, split: str, config: RunConfig) -> Iterator[Batch]:
-        """See `Task`."""
-        pairs = getattr(corpus, split).pairs
-        plan = batch_numbers(pairs.sizes(*self.budget), EVALUATION_TOKENS, seed=None)
-        for numbers in plan[distributed.rank() :: distributed.world()]:
-            yield make_batch(pairs, numbers)
+    def lay_out(self, split: Any, numbers: Sequence[int]) -> Batch:
+        """See `PairTask`."""
+        return make_batch(split.pairs, numbers)
 
     def loss(self, model: Callable[[Batch], Tensor], weight: Tensor, batch: Batch, smoothing: float = 0.0) -> Losses:
         """Cross-entropy of every target word and END."""
@@ -73,10 +98,6 @@ class Seq2Seq(Task[Corpus]):
         """END after the source, BEGIN before the target."""
         source, target = batch.source == END, batch.target_in == BEGIN
         return {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
-
-    def words(self, batch: Batch) -> dict[str, Tensor]:
-        """What is read on either side."""
-        return {"encoder": batch.source, "decoder": batch.target_in, "cross": batch.target_in}
 
     def decode_token(self, corpus: Corpus, kind: str, index: int) -> str:
         """A word, or a piece of one, of the side that asks."""

@@ -38,7 +38,6 @@ class Translation(Seq2Seq):
     example_noun, batch_unit = "pairs", "target tokens"
     sides = texts = ("source", "target")
     output = "translation"
-    budget = ("target",)
 
     def check_data(
         self, config: TranslationData, at: tuple[str, ...] = ("data",), source: Source | None = None

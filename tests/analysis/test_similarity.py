@@ -63,14 +63,6 @@ def test_correlations_and_cosines_are_numpys(seed, k, m):
     np.testing.assert_allclose(column_cosines(w), w.T.numpy() @ w.numpy() / np.outer(lengths, lengths), atol=1e-12)
 
 
-def test_orthonormal_columns_have_the_identity_for_cosines_but_not_for_correlations():
-    w = torch.linalg.qr(random(1, 8, 5))[0]
-    torch.testing.assert_close(column_cosines(w), torch.eye(5, dtype=w.dtype))
-    torch.testing.assert_close(column_cosines(7 * w), torch.eye(5, dtype=w.dtype))
-    assert mean_off_diagonal(column_cosines(w)) == pytest.approx(0, abs=1e-12)
-    assert mean_off_diagonal(column_correlations(w)) > 0.01
-
-
 def test_columns_without_direction_give_zeros():
     w = random(2, 6, 3)
     w[:, 1] = 0
@@ -383,20 +375,6 @@ def test_packed_batches_of_a_task_are_those_of_single_examples(folder):
 
 
 # ---- as they are shown
-
-
-def test_measures_as_json():
-    model, _ = tiny({"name": "baseline"})
-    found = compare_heads(observe(model, some_pairs(), [range(6)]))
-    result = by_place(found)
-    assert list(result) == ["encoder 1", "decoder 1", "cross 1"]
-    first = result["encoder 1"]
-    assert list(first) == [
-        *("queries", "confidence", "entropy", "cosine", "l2", "correlation", "cka", "js", "effective_rank"),
-    ]
-    for name, value in first.items():
-        np.testing.assert_allclose(value, getattr(found[0][1], name), atol=1e-6)
-    json.dumps(result, allow_nan=False)
 
 
 def test_averages_are_over_heads_and_over_pairs_of_different_heads():

@@ -65,12 +65,6 @@ def test_the_budget_is_that_of_the_sides_that_are_asked_for():
     assert batch_numbers(np.array([3, 20, 3, 3]), 6, seed=None) == [[0], [1], [2, 3]]  # one that is too large
 
 
-@given(sizes=lengths, tokens=st.integers(1, 40))
-def test_without_a_seed_the_corpus_keeps_its_order(sizes, tokens):
-    found = batch_numbers(pairs_of(sizes).sizes("target"), tokens, seed=None)
-    assert [i for batch in found for i in batch] == list(range(len(sizes)))
-
-
 def test_seed_and_epoch_alone_decide_the_order():
     sizes = pairs_of([(i % 7, i % 5) for i in range(60)]).sizes("target")
     state = np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002

@@ -16,7 +16,7 @@ from headdiv.nn import decoding as decode
 from headdiv.nn.batching import BEGIN, END, PAD, Pairs, make_batch
 from headdiv.nn.config import DecodeConfig, ModelConfig
 from headdiv.nn.decoding import CachedDecoder, beam_search, translate
-from headdiv.nn.packing import assign_windows, lay_out, pad_rows
+from headdiv.nn.packing import pad_rows
 from headdiv.nn.transformer import Transformer, initialise
 
 METHODS = {"baseline": {"name": "baseline"}, "direct-8": {"name": "deacon", "architecture": "direct", "m": 8}}
@@ -302,10 +302,6 @@ def test_outputs_are_no_longer_than_the_model_has_positions(monkeypatch):
     assert max(map(len, outputs)) == 3
 
 
-def test_nothing_to_translate():
-    assert translate(build("baseline"), [], DecodeConfig()) == []
-
-
 def test_translating_leaves_no_gradient_and_the_model_in_evaluation():
     model = build("direct-8").train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -344,9 +340,3 @@ def test_cached_decoding_of_a_hundred_tokens_is_five_times_faster(count, width):
             spent.append(time.perf_counter() - began)
     fast, slow = (statistics.median(seconds[name]) for name in ("cached", "uncached"))
     assert 5 * fast < slow, seconds
-
-
-def test_layout_of_one_window_a_sentence_keeps_order():
-    """What `cached` above relies on."""
-    lengths = [3, 1, 2]
-    assert lay_out(lengths, assign_windows(lengths, width=1)).lengths.tolist() == lengths

@@ -85,7 +85,3 @@ def test_a_probability_just_below_one_is_taken(p):
 def test_values_out_of_range_are_named(p):
     with pytest.raises(ValueError, match=f"^p must be at least 0 and less than 1, found {p}$"):
         Dropout(p)
-
-
-def test_it_is_shown_with_its_rate():
-    assert repr(Dropout(0.25)) == "Dropout(p=0.25)"

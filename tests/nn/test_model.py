@@ -13,7 +13,7 @@ from headdiv.nn.batching import PAD, Pairs, make_batch
 from headdiv.nn.config import ModelConfig
 from headdiv.nn.losses import linear_cross_entropy
 from headdiv.nn.packing import pad_rows
-from headdiv.nn.transformer import MAX_POSITIONS, Transformer, count_parameters, initialise, sinusoids
+from headdiv.nn.transformer import MAX_POSITIONS, Transformer, count_parameters, initialise
 
 SMALL = ModelConfig(d_model=12, heads=3, encoder_layers=2, decoder_layers=2, d_ff=20, dropout=0.3)
 WORDS = 15
@@ -149,17 +149,6 @@ def test_an_empty_batch_has_gradients_of_zero(variant):
 # ---- positions
 
 
-@pytest.mark.parametrize("width", [1, 2, 7, 12])
-def test_sinusoids_are_the_formula(width):
-    table = sinusoids(20, width)
-    assert table.dtype == torch.float32
-    for p in range(20):
-        for i in range(width):
-            angle = p / 10000 ** (2 * (i // 2) / width)
-            expected = math.sin(angle) if i % 2 == 0 else math.cos(angle)
-            assert table[p, i].item() == pytest.approx(expected, abs=1e-6)
-
-
 def test_a_sentence_longer_than_the_positions_is_refused():
     model = build(SMALL.model_copy(update={"encoder_layers": 1, "decoder_layers": 1}))
     short = np.array([4])
@@ -203,14 +192,6 @@ def test_seeds_differ_and_repeat_themselves(variant):
                 assert not torch.equal(value, values(model)[name]), (seed, name)
 
 
-def test_modules_of_one_kind_start_from_different_values():
-    model = build(ModelConfig(d_model=16, d_ff=12), method=TABLE_3["direct-3"][0])
-    drawn = [p for p in model.parameters() if p.dim() == 2]
-    for i, one in enumerate(drawn):
-        for other in drawn[i + 1 :]:
-            assert one.shape != other.shape or not torch.equal(one, other)
-
-
 def test_scale_of_the_starting_values():
     model = build(ModelConfig(d_model=64, d_ff=128))
     assert model.source_embedding.weight.std().item() == pytest.approx(64**-0.5, rel=0.1)
@@ -250,13 +231,3 @@ def test_outputs_need_not_be_words():
     assert count_parameters(words) - count_parameters(spans) == (WORDS - 2) * 12
     for name, value in values(spans).items():
         assert name.startswith("output_embedding") or torch.equal(value, values(words)[name])
-
-
-def test_frozen_parameters_are_not_counted():
-    model = build()
-    before = count_parameters(model)
-    model.source_embedding.weight.requires_grad_(False)
-    assert count_parameters(model) == before - WORDS * SMALL.d_model
-
-
-# ---- training

@@ -70,10 +70,6 @@ def test_windows_hold_every_sentence_once_and_no_more_than_they_can(sides, width
     assert windows == literal_assign_windows(source, target, width=width)
 
 
-def test_width_one_gives_every_sentence_its_own_window_in_order():
-    assert assign_windows([3, 9, 1], [2, 2, 5], width=1) == [[0], [1], [2]]
-
-
 def test_a_longer_sentence_widens_all_windows_of_its_side():
     windows = assign_windows([60, 30, 30, 5], [4, 24, 24, 4], width=48)
     assert windows == [[0], [1, 2], [3]]  # 30 + 30 fits the widened source side, 24 + 24 the target side

@@ -11,13 +11,9 @@ from hypothesis import strategies as st
 from small_runs import as_rank, enter, small_config, untrained
 from torch import nn
 
-from headdiv.core.settings import Settings
-from headdiv.data.config import DataConfig
-from headdiv.nn.config import Sizes
 from headdiv.nn.losses import Losses
 from headdiv.tasks import TASKS
-from headdiv.tasks.base import Run, held_out_loss, score, vocabulary_of
-from headdiv.tasks.config import RunConfig
+from headdiv.tasks.base import held_out_loss
 from headdiv.training.feeds import PlannedFeed
 
 
@@ -29,23 +25,6 @@ def plan(epoch):
 
 def feed_of(batches=plan):
     return PlannedFeed(batches, tuple)
-
-
-# ---- the registry
-
-
-def test_the_tasks_are_known_by_name():
-    assert list(TASKS) == ["translation", "summarisation", "qa", "lm", "mlm"]
-
-
-@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_a_task_says_what_it_is_measured_in(task):
-    assert issubclass(task.Data, DataConfig)
-    assert issubclass(task.Model, Sizes)
-    assert issubclass(task.Decode, Settings)
-    assert task.unit.startswith("nats/")
-    assert task.accuracy
-    assert task.unigram
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
@@ -176,17 +155,3 @@ def test_the_loss_of_a_split_is_a_mean_over_all_ranks(monkeypatch):
     monkeypatch.setattr("headdiv.core.distributed.total_numbers", lambda *values: [value + 6 for value in values])
     told = held_out_loss(Costs([2.0, 2.0]), Weighted(1, 1), None, "test", None, "cpu")
     assert told == {"nll": pytest.approx(10 / 8), "accuracy": pytest.approx(100 * 6 / 8)}
-
-
-# ---- small things
-
-
-def test_scores_vocabularies_and_devices(tmp_path):
-    assert score(1.5, "%", "how") == {"value": 1.5, "unit": "%", "signature": "how"}
-
-    class Corpus:
-        statistics = {"vocabulary": {"source": 7, "target": 5}}  # noqa: RUF012
-
-    assert vocabulary_of(Corpus) == (7, 5)
-    config = RunConfig.model_construct()
-    assert Run(config, tmp_path, None, nn.Linear(1, 1), {}).device == torch.device("cpu")

@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -244,12 +243,6 @@ def test_the_time_of_inference_is_that_of_a_further_token(run, monkeypatch):
     assert TASK.scores(run)["inference_ms"]["value"] == pytest.approx(500.0)
 
 
-@pytest.mark.parametrize("context", [4, 16, 17])
-def test_a_short_context_can_be_timed(home, context):
-    config = small_config("lm", data={"context": context}, decode={"prompt_tokens": 16})
-    assert math.isfinite(TASK.scores(untrained(config))["inference_ms"]["value"])
-
-
 # ---- continuations
 
 
@@ -261,14 +254,6 @@ def test_examples_show_how_a_text_goes_on(run):
         written = lm.continue_text(run.model, window[:8].tolist(), 8)
         assert tuple(row) == (bpe.decode(window[:8]), bpe.decode(window[8:16]), bpe.decode(written))
     assert len(shown) == 3
-
-
-def test_a_window_with_nothing_to_go_on_with_is_no_example(run):
-    for left, found in ((8, 1), (9, 2)):  # a quarter of the context is read
-        windows = run.corpus.test.windows[:2].copy()
-        windows[1, left:] = IGNORED
-        corpus = replace(run.corpus, test=replace(run.corpus.test, windows=windows))
-        assert len(examples(replace(run, corpus=corpus), 5)) == found
 
 
 def test_a_text_typed_in_is_continued(run, monkeypatch):

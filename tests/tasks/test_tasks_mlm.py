@@ -61,18 +61,6 @@ def content(batch):
 # ---- batches
 
 
-def test_every_training_batch_is_masked(run):
-    feed = TASK.feed(run.corpus, run.config)
-    batches = [batch for number in range(3) for batch in feed.epoch(number)]
-    assert {len(batch.inputs) for batch in batches} == {256}
-    targets = torch.cat([batch.targets for batch in batches])
-    blanks = torch.cat([batch.inputs for batch in batches]) == run.corpus.bpe.size
-    assert (targets != IGNORED).float().mean().item() == pytest.approx(0.15, abs=0.02)
-    assert blanks.float().mean().item() == pytest.approx(0.12, abs=0.02)
-    assert (targets[blanks] != IGNORED).all()
-    assert not (targets == run.corpus.bpe.end).any()
-
-
 def test_held_out_text_is_the_same_for_all(run, monkeypatch):
     monkeypatch.setattr(lm, "EVALUATION_TOKENS", 100)  # three windows
     batches = [content(batch) for batch in TASK.held_out(run.corpus, "test", run.config)]
@@ -220,6 +208,3 @@ def test_a_text_that_cannot_be_filled_in(run):
         TASK.apply(run, "!" * 31 + "[MASK]")
     assert str(found.value) == "a text of 33 tokens, its beginning counted: expected at most 32"
     assert TASK.apply(run, "!" * 30 + "[MASK]").startswith("!" * 30)
-
-
-# ---- whole runs

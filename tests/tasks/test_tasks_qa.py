@@ -223,15 +223,6 @@ def test_a_batch_s_budget_counts_passages(run):
         assert batch.target_out.tolist() == run.corpus.train.answers[np.asarray(batch.numbers)].tolist()
 
 
-def test_bucketed_batches_hold_passages_of_similar_length(run):
-    config = run.config.model_copy(update={"train": run.config.train.model_copy(update={"batching": "bucketed"})})
-    spread = [
-        sum(int(b.target_side.lengths.max() - b.target_side.lengths.min()) for b in TASK.feed(run.corpus, c).epoch(0))
-        for c in (config, run.config)
-    ]
-    assert spread[0] < spread[1] / 3
-
-
 def test_answers_that_were_cut_off_are_scored_but_not_learnt(cut):
     assert cut.corpus.train.answers.tolist() == [[3, 4], [SKIP, SKIP], [10, 11]]
     trained = [number for batch in TASK.feed(cut.corpus, cut.config).epoch(0) for number in batch.numbers.tolist()]

@@ -89,7 +89,7 @@ def test_a_batch_s_budget_counts_documents_and_summaries(run):
 def test_ranks_share_what_is_held_out(home, monkeypatch, task):
     config = small_config(task)
     corpus = TASKS[task].load(config.data)
-    monkeypatch.setattr(f"headdiv.tasks.{'seq2seq' if task == 'summarisation' else 'qa'}.EVALUATION_TOKENS", 100)
+    monkeypatch.setattr(TASKS[task], "evaluation_tokens", 100)
     shares = []
     for rank in range(3):
         as_rank(monkeypatch, rank, 3)
@@ -145,6 +145,3 @@ def test_a_document_typed_in_is_read_as_far_as_in_training(run, monkeypatch):
     assert read[0].tolist() == run.corpus.source.encode(tokenize(document * 3, "en")[:limit]).tolist()
     assert len(read[0]) == limit
     assert isinstance(summary, str)
-
-
-# ---- from beginning to end
