@@ -37,10 +37,10 @@ class Browser:
     def call(self, method, **params):
         """Ask for something and wait for the answer."""
         self._count += 1
-        told = {"id": self._count, "method": method, "params": params}
+        message = {"id": self._count, "method": method, "params": params}
         if self._session:
-            told["sessionId"] = self._session
-        os.write(self._write, json.dumps(told).encode() + b"\0")
+            message["sessionId"] = self._session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
         while (answer := self._next()).get("id") != self._count:
             self._note(answer)
         if "error" in answer:
@@ -57,24 +57,24 @@ class Browser:
     def open(self, address):
         """Go to a page and wait until it has loaded."""
         self.complaints, self._loaded = [], False
-        told = self.call("Page.navigate", url=address)
-        if "errorText" in told:
-            raise RuntimeError(f"{address}: {told['errorText']}")
+        answer = self.call("Page.navigate", url=address)
+        if "errorText" in answer:
+            raise RuntimeError(f"{address}: {answer['errorText']}")
         while not self._loaded:
             self._note(self._next())
 
     def evaluate(self, expression):
         """The value of a JavaScript expression on the page, as JSON."""
-        told = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
-        if "exceptionDetails" in told:
-            raise RuntimeError(f"{expression}: {told['exceptionDetails']}")
-        return told["result"].get("value")
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
+        return answer["result"].get("value")
 
     def press(self, key, code, text=""):
         """Press a key and let it go."""
         for kind in ("keyDown", "keyUp"):
-            told = {"text": text} if text and kind == "keyDown" else {}
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **told)
+            typed = {"text": text} if text and kind == "keyDown" else {}
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **typed)
 
     def close(self):
         """End the browser."""
@@ -89,9 +89,9 @@ class Browser:
             os.close(self._write)
             os.close(self._read)
 
-    def _note(self, told):
-        params = told.get("params", {})
-        match told.get("method"):
+    def _note(self, event):
+        params = event.get("params", {})
+        match event.get("method"):
             case "Page.loadEventFired":
                 self._loaded = True
             case "Runtime.exceptionThrown":
@@ -107,9 +107,9 @@ class Browser:
         while b"\0" not in self._rest:
             if not select.select([self._read], [], [], max(0.0, end - time.monotonic()))[0]:
                 raise TimeoutError(f"Chromium has not answered for {PATIENCE} seconds")
-            told = os.read(self._read, 1 << 20)
-            if not told:
+            received = os.read(self._read, 1 << 20)
+            if not received:
                 raise RuntimeError("Chromium has ended")
-            self._rest += told
+            self._rest += received
         message, _, self._rest = self._rest.partition(b"\0")
         return json.loads(message)

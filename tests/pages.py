@@ -45,10 +45,10 @@ class Page(HTMLParser):
         return " ".join("".join(self.words).split())
 
     def handle_starttag(self, tag, attributes):
-        told = dict(attributes)
-        self.loads += [value for key, value in told.items() if (tag, key) in LOADS and not value.startswith("data:")]
-        self.links += [told["href"]] if tag == "a" else []
-        self.ids += [told["id"]] if "id" in told else []
+        values = dict(attributes)
+        self.loads += [value for key, value in values.items() if (tag, key) in LOADS and not value.startswith("data:")]
+        self.links += [values["href"]] if tag == "a" else []
+        self.ids += [values["id"]] if "id" in values else []
         if tag not in VOID:
             self.open.append(tag)
         if tag == "table":
@@ -77,7 +77,7 @@ def site(folder):
 
 def leads_to(page, address):
     """The file and the anchor of a relative address; None for one that leads out."""
-    told = urlsplit(address)
-    if told.scheme:
+    parts = urlsplit(address)
+    if parts.scheme:
         return None
-    return (page.path.parent / unquote(told.path)).resolve() if told.path else page.path.resolve(), told.fragment
+    return (page.path.parent / unquote(parts.path)).resolve() if parts.path else page.path.resolve(), parts.fragment

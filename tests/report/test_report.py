@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import EXPERIMENT
 from pages import leads_to, site, write_site
-from reported import metrics, write_profile
+from reported import metrics, put, write_profile
 
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
@@ -27,18 +27,12 @@ def profiles(project):
 
 
 def test_metrics_lie_where_the_pipeline_looks_for_them(project):
-    for variant, seed in (("own", 1), ("direct-8", 1), ("direct-8", 2), ("baseline", 1), ("baseline", 2)):
-        store.record(metrics(variant, seed), "p")
+    runs = [("baseline", 1), ("baseline", 2), ("direct-8", 1), ("direct-8", 2), ("own", 1)]
+    put(*(metrics(*run) for run in reversed(runs)))
     path = project.home / "results" / "p" / "deacon" / "translation" / "direct-8" / "seed2" / "metrics.json"
     assert store.metrics_path("p", EXPERIMENT, "direct-8", 2) == path
     assert path.is_file()
-    assert [(run.variant, run.seed) for run in store.stored("p", EXPERIMENT)] == [
-        ("baseline", 1),
-        ("baseline", 2),
-        ("direct-8", 1),
-        ("direct-8", 2),
-        ("own", 1),
-    ]
+    assert [(run.variant, run.seed) for run in store.stored("p", EXPERIMENT)] == runs
 
 
 @pytest.mark.parametrize(
@@ -70,8 +64,7 @@ def test_variants_may_differ_in_size_and_runs_in_when_they_are_saved(project):
     first, other = metrics("baseline", 1), metrics("direct-8", 1)
     first["config"]["model"], other["config"]["model"] = {"heads": 8}, {"heads": 4}
     first["config"]["train"]["checkpoint_seconds"], other["config"]["train"]["checkpoint_seconds"] = 60, 600
-    store.record(first, "p")
-    store.record(other, "p")
+    put(first, other)
     assert len(store.stored("p", EXPERIMENT)) == 2
 
 
@@ -85,10 +78,9 @@ def test_variants_may_differ_in_size_and_runs_in_when_they_are_saved(project):
     ],
 )
 def test_missing_results_say_how_to_make_them(project, call):
-    with pytest.raises(DataError) as found:
+    sentence = "results/empty/deacon/translation: no stored results; `snakemake reproduce-all --config profile=empty`"
+    with pytest.raises(DataError, match=sentence):
         call()
-    assert f"{project.home}/results/empty/deacon/translation: no stored results; " in str(found.value)
-    assert "`snakemake reproduce-all --config profile=empty`" in str(found.value)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
 """The pages of the report: tables with their runs, figures, the ledger, and what a run was made with."""
 
+import claimed
 import pytest
 from conftest import EXPERIMENT
 from pages import Page, site, write_site
-from reported import EXPERIMENTS, metrics, routed, store_all, write_profile
+from reported import EXPERIMENTS, metrics, put, routed, store_all, write_profile
 
 from headdiv.experiments import catalogue
 from headdiv.experiments import results as store
@@ -38,10 +39,12 @@ def test_a_paper_has_a_page_with_all_its_tables_and_figures(written):
 
 
 def test_a_row_leads_to_every_run_that_it_is_made_of(written):
-    table = written["deacon.html"].tables[0]
+    table, stored = written["deacon.html"].tables[0], tables.table_data("p", EXPERIMENT).tables[0]
     assert [row[0].split() for row in table] == [
         ["Architecture"], ["Baseline", "Transformer", "seed", "1"], ["Direct-8", "seed", "1", "seed", "2"]
     ]  # fmt: skip
+    assert [cell.strip() for cell in table[0]] == list(stored.columns)
+    assert [row[1:] for row in table[1:]] == stored.iloc[:, 1:].to_numpy().tolist()
     for seed in (1, 2):
         name = f"runs/p_deacon_translation_direct-8_seed{seed}.html"
         assert name in written["deacon.html"].links
@@ -100,11 +103,8 @@ def test_what_is_not_stored_is_named(project):
     store.record(metrics("baseline", 1), "some")
     pages = site(write_site(project, "some"))
     assert f"1 of its {len(Runs('some').all())} runs is stored" in pages["index.html"].text
-    for name, lacking in {
-        "index": "deacon/lm, moa/translation",
-        "deacon": "deacon/lm",
-        "moa": "moa/translation",
-    }.items():
+    missing = {"index": "deacon/lm, moa/translation", "deacon": "deacon/lm", "moa": "moa/translation"}
+    for name, lacking in missing.items():
         assert f"Not run: {lacking}." in pages[f"{name}.html"].text
     assert "The profile some runs nothing of this paper." in pages["mhr.html"].text
     assert [row[1] for row in pages["runs.html"].tables[0][1:]] == ["deacon/translation"]
@@ -112,8 +112,7 @@ def test_what_is_not_stored_is_named(project):
 
 def test_a_figure_drawn_on_request_is_shown_with_its_experiment(project):
     write_profile(project, "m", "moa/translation", variants=["baseline", "moa-8-8"])
-    for variant in ("baseline", "moa-8-8"):
-        store.record(routed(variant, 1), "m")
+    put(routed("baseline", 1), routed("moa-8-8", 1), profile="m")
     assert "moa_pruning" not in site(write_site(project, "m"))["moa.html"].ids
     (project.home / "results" / "m" / "figures" / "moa_pruning.svg").write_text("<svg></svg>", encoding="utf-8")
     assert "moa_pruning" in site(write_site(project, "m"))["moa.html"].ids
@@ -150,11 +149,7 @@ def test_every_contradicted_claim_shows_its_working(written):
 
 def test_a_measured_claim_leads_to_the_runs_that_decided_it(project):
     write_profile(project, "p", "translation", variants=["baseline", "direct-8"])
-    runs = [
-        _of_the_papers_scale(metrics(variant, 1, bleu=bleu)) for variant, bleu in (("baseline", 28), ("direct-8", 29))
-    ]
-    for run in runs:
-        store.record(run, "p")
+    put(*(claimed.translation(variant, bleu=bleu) for variant, bleu in (("baseline", 28), ("direct-8", 29))))
     rows = {row.place: row for row in claims.ledger()}
     row = rows["Table 3, Direct-8, BLEU"]
     assert (row.verdict, [run.name for run in run_pages(row)]) == (
@@ -172,24 +167,6 @@ def test_a_measured_claim_leads_to_the_runs_that_decided_it(project):
     name = "runs/p_deacon_translation_direct-8_seed1.html"
     assert name in pages["claims.html"].links
     assert "a run of the profile p that decides claims" in pages[name].text
-
-
-def _of_the_papers_scale(run):
-    """As if trained for a third of the paper's epochs on its data, with its sizes and options."""
-    from headdiv.experiments.claims.files import load_claims, sizes_of
-    from headdiv.experiments.papers import task_of
-    from headdiv.methods import check_method
-    from headdiv.tasks import TASKS
-
-    task, scale = task_of(EXPERIMENT), load_claims("deacon").scale["translation"]
-    row = task.variants[run["variant"]]
-    sizes = sizes_of(task, row, scale)
-    run["config"] |= {"data": dict(scale.data), "model": sizes}
-    run["config"]["method"] = check_method(row.method, TASKS["translation"].Model(**sizes))
-    run["config"]["train"] = {"tokens_per_batch": 1500, "epochs": scale.epochs}
-    run["data"]["train"]["examples"] = scale.examples
-    run["curve"] = [run["curve"][0] | {"epoch": n + 1} for n in range(scale.epochs)]
-    return run
 
 
 @pytest.mark.parametrize(
@@ -212,10 +189,3 @@ def test_bold_and_code_become_html_and_nothing_else_does():
     assert page.marked("**A toy.** `d_head` < 3 & <b>") == (
         "<strong>A toy.</strong> <code>d_head</code> &lt; 3 &amp; &lt;b&gt;"
     )
-
-
-def test_tables_of_the_report_have_the_numbers_of_the_stored_ones(written):
-    shown = tables.table_data("p", EXPERIMENT).tables[0]
-    table = written["deacon.html"].tables[0]
-    assert [cell.strip() for cell in table[0]] == list(shown.columns)
-    assert [row[1:] for row in table[1:]] == shown.iloc[:, 1:].to_numpy().tolist()

@@ -28,13 +28,11 @@ BASELINE, DEACON = (f"{EXPERIMENT} {variant} seed 1" for variant in ("baseline",
 
 def shown(explorer):
     """By panel, what stands there: a line of text, or the kind of what else it is."""
-    told = {}
-    for name, panel in explorer.panels.items():
-        (output,) = panel.outputs
-        ((kind, content),) = output["data"].items()
-        assert output["output_type"] == "display_data"
-        told[name] = content if kind == "text/markdown" else kind
-    return told
+    panels = {}
+    for name, data in contents(explorer).items():
+        ((kind, content),) = data.items()
+        panels[name] = content if kind == "text/markdown" else kind
+    return panels
 
 
 DRAWN = {"attention": "image/png", "similarity": "image/png", "masking": "text/html", "components": "image/png"}
@@ -136,8 +134,8 @@ def mixed(finished):
     """A profile of translation, question answering and language modelling, all trained."""
     experiments = {EXPERIMENT: TINY["experiments"][EXPERIMENT] | {"variants": ["direct-8"]}}
     for task in ("qa", "lm"):
-        told = SMALL[task] | {"variants": ["baseline"], "train": SMALL[task]["train"] | {"epochs": 1}}
-        experiments[f"deacon/{task}"] = told
+        train_once = {"variants": ["baseline"], "train": SMALL[task]["train"] | {"epochs": 1}}
+        experiments[f"deacon/{task}"] = SMALL[task] | train_once
     content = {"title": "mixed", "seeds": [1], "experiments": experiments}
     finished.write_config("mixed", yaml.safe_dump(content, sort_keys=False))
     for config in Runs("mixed").all():
@@ -186,18 +184,18 @@ def executed(home, monkeypatch, **parameters):
     monkeypatch.setenv("IPYTHONDIR", str(home / "ipython"))  # `execute` sets both; taken back at the end
     monkeypatch.setenv(progress.PLAIN, "")
     execute(NOTEBOOK, home / "out.ipynb", {"profile": "tiny", **parameters}, home / "scratch")
-    told = {}
+    found = {}
     for cell in json.loads((home / "out.ipynb").read_text())["cells"]:
         for output in cell.get("outputs", []):
             lines = "".join(output["data"].get("text/markdown", []))
-            told["".join(cell["source"])] = lines or set(output["data"]) - {"text/plain"}
-    return told
+            found["".join(cell["source"])] = lines or set(output["data"]) - {"text/plain"}
+    return found
 
 
 @pytest.mark.slow
 def test_executed_it_shows_all_four_panels(finished, monkeypatch):
-    told = executed(finished.home, monkeypatch, place="encoder 1", head=2, measure="cka")
-    assert told == {
+    found = executed(finished.home, monkeypatch, place="encoder 1", head=2, measure="cka")
+    assert found == {
         "headdiv.explore(profile, view)": ASIDE,
         "headdiv.show_attention(view)": {"image/png"},
         "headdiv.show_likeness(view, measure)": {"image/png"},
@@ -208,9 +206,9 @@ def test_executed_it_shows_all_four_panels(finished, monkeypatch):
 
 @pytest.mark.slow
 def test_executed_without_a_run_it_says_so(project, monkeypatch):
-    told = executed(project.home, monkeypatch)
-    assert len(told) == 5
-    (line,) = set(told.values())
+    found = executed(project.home, monkeypatch)
+    assert len(found) == 5
+    (line,) = set(found.values())
     assert line.startswith("*Profile tiny has no trained run on this machine;")
 
 
