@@ -68,9 +68,14 @@ def test_training_repeats_in_another_process():
         f"print(train_bpe(iter(json.load(sys.stdin)), {SIZE}))"
     )
     for seed in ("1", "2"):
-        told = os.environ | {"PYTHONHASHSEED": seed, "RAYON_NUM_THREADS": seed}
+        env = os.environ | {"PYTHONHASHSEED": seed, "RAYON_NUM_THREADS": seed}
         run = subprocess.run(
-            [sys.executable, "-c", code], input=json.dumps(TEXTS), env=told, capture_output=True, text=True, check=True
+            [sys.executable, "-c", code],
+            input=json.dumps(TEXTS),
+            env=env,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         assert run.stdout.rstrip("\n") == TRAINED
 
@@ -120,7 +125,7 @@ def without_end(content):
 
 
 def neox_like(**model):
-    """The shape of GPT-NeoX-20B's file: marks inside the model's vocabulary, runs of spaces behind it."""
+    """The shape of GPT-NeoX-20B's file: special tokens inside the model's vocabulary, runs of spaces after it."""
     content = json.loads(TRAINED)
     kept = len(content["model"]["merges"]) - 1  # the last merge's entry makes room for <|padding|>
     merges = content["model"]["merges"][:kept]

@@ -21,10 +21,10 @@ HELD_OUT = {"valid": ["A lobster sings.", "The old lobster of Crete sleeps."], "
 FILES = {"train": ["train*"], "valid": ["valid*"], "test": ["test*"]}
 
 
-def mine(**told):
+def mine(**options):
     """A corpus of one's own files."""
-    told = {"context": CONTEXT, "vocabulary_size": ENTRIES, "epoch_tokens": 100, "block": 4} | told
-    return LMData(**{"name": "mine", "files": FILES} | told)
+    options = {"context": CONTEXT, "vocabulary_size": ENTRIES, "epoch_tokens": 100, "block": 4} | options
+    return LMData(**{"name": "mine", "files": FILES} | options)
 
 
 def put_plain(folder):
@@ -49,7 +49,7 @@ def texts(bpe, row):
 
 
 def row_of(windows):
-    """Windows one behind the other, each token once."""
+    """Windows one after the other, each token once."""
     row = np.concatenate([windows[0, :1], windows[:, 1:].ravel()])
     return row[row >= 0]
 
@@ -66,16 +66,16 @@ def test_plain_text_of_one_s_own(folder):
     assert corpus.statistics["train"] == {"files": 1, "bytes": (folder / "train.txt").stat().st_size}
     assert corpus.statistics["refused"] == {}
     for name, documents in HELD_OUT.items():
-        held, told = getattr(corpus, name), corpus.statistics[name]
+        held, statistics = getattr(corpus, name), corpus.statistics[name]
         row = [bpe.end]
         for document in documents:
             row += [*bpe.encode_batch([document])[0], bpe.end]
         assert row_of(held.windows).tolist() == row
         assert held.windows.shape == (math.ceil((len(row) - 1) / CONTEXT), CONTEXT + 1)
-        assert held.documents == told["examples"] == len(documents)
-        assert held.words == told["words"] == sum(len(document.split()) for document in documents)
-        assert held.bytes == told["bytes"] == sum(len(document.encode()) for document in documents)
-        assert held.targets == told["tokens"] == len(row) - 1
+        assert held.documents == statistics["examples"] == len(documents)
+        assert held.words == statistics["words"] == sum(len(document.split()) for document in documents)
+        assert held.bytes == statistics["bytes"] == sum(len(document.encode()) for document in documents)
+        assert held.targets == statistics["tokens"] == len(row) - 1
 
 
 def test_the_unigram_loss_is_that_of_the_tokens_of_the_training_text(folder):
@@ -127,10 +127,10 @@ def test_shards_of_one_s_own_are_mixed(folder):
 def test_a_pattern_says_where_documents_begin(folder):
     config = put_plain(folder)
     (folder / "valid.txt").write_text(" = One = \n\nA lobster.\n\n = = Part = = \nIt sings.\n = Two = \nIt sleeps.\n")
-    told = load_lm(config).statistics["valid"]
-    assert told["examples"] == 3  # parted by empty lines, or else:
-    told = load_lm(mine(document_start=r"^ = [^=].* = $")).statistics["valid"]
-    assert (told["examples"], told["words"]) == (2, 3 + 2 + 5 + 2 + 3 + 2)
+    statistics = load_lm(config).statistics["valid"]
+    assert statistics["examples"] == 3  # parted by empty lines, or else:
+    statistics = load_lm(mine(document_start=r"^ = [^=].* = $")).statistics["valid"]
+    assert (statistics["examples"], statistics["words"]) == (2, 3 + 2 + 5 + 2 + 3 + 2)
 
 
 # ---- a tokeniser of one's own
@@ -152,16 +152,16 @@ def test_a_tokeniser_of_one_s_own_is_taken(folder):
 
 
 def test_refused_records_of_the_stream_are_counted_as_well(folder):
-    """Those behind the documents that the tokeniser was trained on."""
+    """Those after the documents that the tokeniser was trained on."""
     config = put_plain(folder)
     text = (folder / "train.txt").read_bytes()
     (folder / "train.txt").write_bytes(text + b"\n\xff is not UTF-8\n")
-    told = {"tokenizer_documents": 3}
-    strict = config.model_copy(update=told)
+    options = {"tokenizer_documents": 3}
+    strict = config.model_copy(update=options)
     stream = open_stream(load_lm(strict), strict, seed=1)
     with pytest.raises(DataError, match=r"train\.txt, document 4 \(from line 8\): not UTF-8 text"):
         stream.next(40)
-    lenient = mine(strict=False, **told)
+    lenient = mine(strict=False, **options)
     corpus = load_lm(lenient)
     assert corpus.statistics["refused"] == {}
     assert len(open_stream(corpus, lenient, seed=1).next(40)) == 40
@@ -185,12 +185,12 @@ def test_a_split_without_documents_is_named(folder, split):
 # ---- held-out text by weights
 
 
-def of_two_sources(folder, **told):
+def of_two_sources(folder, **options):
     sources = ["C4", "Books"]
     lines = [(f"Text {i} of {sources[i % 2]} sings.", sources[i % 2]) for i in range(40)]
     for name in FILES:
         put_shard(folder / f"{name}.jsonl.zst", *lines)
-    return load_lm(mine(mixture={"C4": 3.0, "Books": 1.0}, **told))
+    return load_lm(mine(mixture={"C4": 3.0, "Books": 1.0}, **options))
 
 
 def test_held_out_text_is_mixed_up_to_a_number_of_tokens(folder):
@@ -207,7 +207,7 @@ def test_held_out_text_is_mixed_up_to_a_number_of_tokens(folder):
     assert corpus.statistics["valid"]["tokens"] == corpus.valid.targets
 
 
-def test_held_out_text_without_a_mixture_stops_behind_a_document(folder):
+def test_held_out_text_without_a_mixture_stops_after_a_document(folder):
     put_plain(folder)
     corpus = load_lm(mine(held_out_tokens=1))
     assert corpus.valid.documents == 1

@@ -31,10 +31,10 @@ HELD_OUT = [(LINZ, {"v1": ("Which town?", "Linz"), "v2": ("What is the Danube?",
 def mine(folder):
     """Makes the configuration of a corpus of one's own files."""
 
-    def config(train=TRAIN, held_out=HELD_OUT, **told):
+    def config(train=TRAIN, held_out=HELD_OUT, **options):
         files = {"train": put_squad(folder / "train.json", *train)}
         files |= {split: put_squad(folder / f"{split}.json", *held_out) for split in ("valid", "test")}
-        return QAData(**{"name": "mine", "files": files, "min_frequency": 1} | told)
+        return QAData(**{"name": "mine", "files": files, "min_frequency": 1} | options)
 
     return config
 
@@ -78,10 +78,10 @@ def test_one_vocabulary_counts_each_passage_once(mine):
 def test_statistics(mine):
     inside = [(GRAZ, {"v1": ("How high?", "8"), "v2": ("Where?", "on the")})]
     corpus = load_qa(mine(held_out=inside, context_words=12, question_words=2))
-    told = corpus.statistics
-    assert told["vocabulary"] == {"words": len(corpus.vocabulary)}
-    assert told["refused"] == {}
-    assert told["train"] == {
+    statistics = corpus.statistics
+    assert statistics["vocabulary"] == {"words": len(corpus.vocabulary)}
+    assert statistics["refused"] == {}
+    assert statistics["train"] == {
         "examples": 4,
         "passages": 2,
         "source_words": 8,  # two of each question
@@ -92,13 +92,13 @@ def test_statistics(mine):
         "answers_cut_off": 1,
         "answers_not_on_word_borders": 0,
     }
-    held = told["test"]
+    held = statistics["test"]
     assert (held["examples"], held["passages"], held["answers_cut_off"]) == (2, 1, 1)
     assert (held["answers_not_on_word_borders"], held["target_truncated_share"]) == (1, 1.0)
     assert held["source_unknown_share"] == 0.25  # Where
 
 
-def test_answers_behind_the_cut(mine):
+def test_answers_after_the_cut(mine):
     held_out = [(GRAZ, {"v1": ("Where?", "the Mur"), "v2": ("How high?", "28"), "v3": ("What?", "Mur. Its")})]
     test = load_qa(mine(held_out=held_out, context_words=5)).test
     assert test.answers.tolist() == [[3, 4], [SKIP, SKIP], [SKIP, SKIP]]  # the last is cut through

@@ -180,10 +180,10 @@ def test_the_toy_corpus_is_the_language_model_s(folder):
         chosen = corpus.masked[split][:, 1] != IGNORED
         restored = np.where(chosen, corpus.masked[split][:, 1], corpus.masked[split][:, 0])
         assert (restored == windows[:, :-1]).all()
-        told, other = dict(corpus.statistics[split]), plain.statistics[split]
-        assert told.pop("predictions") == chosen.sum()
-        assert told.pop("unigram_nll") != other["unigram_nll"]
-        assert told == {key: value for key, value in other.items() if key != "unigram_nll"}
+        statistics, other = dict(corpus.statistics[split]), plain.statistics[split]
+        assert statistics.pop("predictions") == chosen.sum()
+        assert statistics.pop("unigram_nll") != other["unigram_nll"]
+        assert statistics == {key: value for key, value in other.items() if key != "unigram_nll"}
 
 
 def test_the_unigram_loss_is_that_of_the_masked_tokens(folder):
@@ -191,8 +191,8 @@ def test_the_unigram_loss_is_that_of_the_masked_tokens(folder):
     for split in ("train", "valid", "test"):
         (folder / f"{split}.txt").write_text("\n\n".join(texts), encoding="utf-8")
     files = {split: [f"{split}.txt"] for split in ("train", "valid", "test")}
-    told = {"name": "mine", "files": files, "vocabulary_size": 270, "context": 16, "epoch_tokens": 100}
-    corpus = load_mlm(MLMData(**told, mask_share=0.4))
+    options = {"name": "mine", "files": files, "vocabulary_size": 270, "context": 16, "epoch_tokens": 100}
+    corpus = load_mlm(MLMData(**options, mask_share=0.4))
     counts = dict.fromkeys(range(270), 1)
     for ids in corpus.bpe.encode_batch(texts):  # no ends of documents
         for i in ids:
@@ -206,7 +206,7 @@ def test_the_unigram_loss_is_that_of_the_masked_tokens(folder):
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("options", "message"),
     [
         ({"mask_share": 0}, "data.mask_share: input should be greater than 0, found 0"),
         ({"mask_share": 1.5}, "data.mask_share: input should be less than or equal to 1, found 1.5"),
@@ -215,9 +215,9 @@ def test_the_unigram_loss_is_that_of_the_masked_tokens(folder):
         ({"blank_shar": 0.3}, "data.blank_shar: unknown key; did you mean 'blank_share'?"),
     ],
 )
-def test_a_mistake_in_shares_is_named(told, message):
+def test_a_mistake_in_shares_is_named(options, message):
     with pytest.raises(ConfigError) as found:
-        check(MLMData, {"name": "toy", "epoch_tokens": 1} | told, ("data",))
+        check(MLMData, {"name": "toy", "epoch_tokens": 1} | options, ("data",))
     assert str(found.value) == message
 
 

@@ -42,9 +42,9 @@ def put(path, documents):
     return path
 
 
-def stream(sources, weights=None, **told):
-    told = {"end": END, "context": 4, "seed": 1, "bad_records": BadRecords(), "block": 3} | told
-    return Mixture(sources, weights or dict.fromkeys(sources, 1.0), told.pop("encode", encode), **told)
+def stream(sources, weights=None, **options):
+    options = {"end": END, "context": 4, "seed": 1, "bad_records": BadRecords(), "block": 3} | options
+    return Mixture(sources, weights or dict.fromkeys(sources, 1.0), options.pop("encode", encode), **options)
 
 
 @st.composite
@@ -99,11 +99,11 @@ def test_the_stream_as_its_literal_twin(tmp_path, corpus, power, context, block,
     # Weights whose shares are exact in binary, so that ties are the same in fractions and floats.
     weights = {1: [1], 2: [1, 2**power - 1 or 1], 3: [1, 1, 2**power * 2 - 2 or 2]}[len(corpus)]
     weights = dict(zip(corpus, weights, strict=True))
-    told = {"context": context, "block": block, "seed": seed}
-    found = stream(put_all(tmp_path, corpus), weights, **told).next(40)
+    options = {"context": context, "block": block, "seed": seed}
+    found = stream(put_all(tmp_path, corpus), weights, **options).next(40)
     assert found.dtype == np.int32
     assert found.shape == (40, context + 1)
-    np.testing.assert_array_equal(found, literal_stream(corpus, weights, windows=40, **told))
+    np.testing.assert_array_equal(found, literal_stream(corpus, weights, windows=40, **options))
 
 
 @in_folder
@@ -111,16 +111,16 @@ def test_the_stream_as_its_literal_twin(tmp_path, corpus, power, context, block,
 def test_a_restored_stream_goes_on_as_if_it_had_never_stopped(tmp_path, corpus, weights, before, context, block):
     sources = put_all(tmp_path, corpus)
     weights = dict(zip(corpus, weights, strict=False))
-    told = {"context": context, "block": block}
-    stopped = stream(sources, weights, **told)
+    options = {"context": context, "block": block}
+    stopped = stream(sources, weights, **options)
     stopped.next(before)
     state = json.loads(json.dumps(stopped.state()))
-    resumed = stream(sources, weights, **told)
+    resumed = stream(sources, weights, **options)
     resumed.next(5)  # where it stood does not matter
     resumed.restore(state)
     assert resumed.state() == stopped.state() == state
     assert (resumed.tokens, resumed.passes) == (stopped.tokens, stopped.passes)
-    uninterrupted = stream(sources, weights, **told).next(before + 30)
+    uninterrupted = stream(sources, weights, **options).next(before + 30)
     np.testing.assert_array_equal(resumed.next(30), uninterrupted[before:])
     np.testing.assert_array_equal(stopped.next(30), uninterrupted[before:])  # asking for the state changes nothing
 
@@ -252,14 +252,14 @@ def test_shards_that_have_changed(tmp_path):
     mixed.next(5)  # of the 6 windows of the first block, which is long
     short = mixed.state()
     mixed.next(3)
-    behind = mixed.state()
+    after = mixed.state()
     put(shard, [[1] * 9, *[[n] for n in range(1, 30)]])
     with fails("block 0 of the stream: found 2 windows, expected more than the 5 that were taken: a shard or the"):
         stream({"a": [shard]}, context=5, block=2).restore(short)
     put(shard, [[1]])
     resumed = stream({"a": [shard]}, context=5, block=2)
-    resumed.restore(behind)
-    with fails(f"{shard}: found 1 lines, expected to go on after {behind['sources']['a']['record']}: the file has"):
+    resumed.restore(after)
+    with fails(f"{shard}: found 1 lines, expected to go on after {after['sources']['a']['record']}: the file has"):
         resumed.next(1)
 
 
@@ -347,8 +347,8 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path):
     for shard in shards:
         Path(shard).write_bytes(frame * repeats)
     everything = 4 * repeats * tokens
-    told = json.dumps(shards), str(everything // 100)
-    run = subprocess.run([sys.executable, "-c", MEASURE, *told], capture_output=True, text=True)
+    arguments = json.dumps(shards), str(everything // 100)
+    run = subprocess.run([sys.executable, "-c", MEASURE, *arguments], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     early, late, streamed, passes = json.loads(run.stdout)
     print(f"{4 * repeats * size / 1e9:.2f} GB: peak {early:.0f} MiB after 1 %, {late:.0f} MiB at the end; {passes}")

@@ -50,21 +50,21 @@ def test_indices_say_what_the_text_says(project):
 
 def test_sizes_and_shares_are_counted(project):
     corpus, texts = load_translation(TOY), toy.translation(30, 5, 5, module.TOY_SEED)
-    told = corpus.statistics
-    assert set(told) == {"vocabulary", *SPLITS, "refused"}
-    assert told["vocabulary"] == {"source": len(corpus.source), "target": len(corpus.target)}
+    statistics = corpus.statistics
+    assert set(statistics) == {"vocabulary", *SPLITS, "refused"}
+    assert statistics["vocabulary"] == {"source": len(corpus.source), "target": len(corpus.target)}
     assert TASKS["translation"].vocabulary(TOY) == (len(corpus.source), len(corpus.target))
-    assert told["refused"] == {}
-    assert [told[name]["examples"] for name in SPLITS] == [30, 5, 5]
+    assert statistics["refused"] == {}
+    assert [statistics[name]["examples"] for name in SPLITS] == [30, 5, 5]
     for name, lines in texts.items():
         for side, language, at in SIDES:
             words = [word for line in lines for word in tokenize(line[at], language)]
             unknown = [word for word in words if word not in getattr(corpus, side).words]
-            assert told[name][f"{side}_words"] == len(words)
-            assert told[name][f"{side}_unknown_share"] == pytest.approx(len(unknown) / len(words))
-            assert bool(unknown) == (told[name][f"{side}_unknown_share"] > 0)
-    assert told["train"]["source_unknown_share"] == 0  # min_frequency is 1
-    assert told["test"]["source_unknown_share"] > 0
+            assert statistics[name][f"{side}_words"] == len(words)
+            assert statistics[name][f"{side}_unknown_share"] == pytest.approx(len(unknown) / len(words))
+            assert bool(unknown) == (statistics[name][f"{side}_unknown_share"] > 0)
+    assert statistics["train"]["source_unknown_share"] == 0  # min_frequency is 1
+    assert statistics["test"]["source_unknown_share"] > 0
 
 
 def test_rare_words_and_case(project):
@@ -97,7 +97,7 @@ LINES = {
 def mine(project):
     """Makes the configuration of one's own files: by split, the lines of both languages."""
 
-    def config(splits=LINES, **told):
+    def config(splits=LINES, **options):
         files = {}
         for split, pairs in splits.items():
             files[split] = {}
@@ -106,7 +106,7 @@ def mine(project):
                 path.parent.mkdir(exist_ok=True)
                 path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
                 files[split][language] = f"mine/{split}.{language}"
-        return TranslationData(**{"name": "mine", "files": files, "min_frequency": 1, "valid": "val"} | told)
+        return TranslationData(**{"name": "mine", "files": files, "min_frequency": 1, "valid": "val"} | options)
 
     return config
 

@@ -32,14 +32,14 @@ def home(tmp_path, monkeypatch):
 def mine(home):
     """Makes a configuration of one's own training and test pairs, in plain files."""
 
-    def config(train=PAIRS, test=PAIRS[:2], **told):
+    def config(train=PAIRS, test=PAIRS[:2], **options):
         files = {}
         for split, pairs in (("train", train), ("test", test)):
             files[split] = {}
             for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
                 (home / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
                 files[split][language] = f"{split}.{language}"
-        return TranslationData(**{"name": "mine", "files": files, "min_frequency": 1, "valid_every": 4} | told)
+        return TranslationData(**{"name": "mine", "files": files, "min_frequency": 1, "valid_every": 4} | options)
 
     return config
 
@@ -49,17 +49,6 @@ def sources_of(corpus, split):
 
 
 # ---- what is kept, and what is taken for validation
-
-
-def test_every_so_manieth_pair_is_validation_and_no_other(mine):
-    corpus = load_translation(mine())
-    assert corpus.valid.text == [PAIRS[3], PAIRS[7]]
-    kept = [n for n in range(10) if n not in (3, 7)]
-    assert sources_of(corpus, "train") == [f"w{n} is here ." for n in kept]
-    assert sources_of(corpus, "valid") == ["<unk> is here ."] * 2
-    assert "cleaned_away" not in corpus.statistics["train"]
-    assert list(corpus.statistics)[1:4] == ["train", "valid", "test"]
-    assert [corpus.statistics[split]["examples"] for split in ("train", "valid", "test")] == [8, 2, 2]
 
 
 def test_no_split_for_validation_is_needed_or_read(mine):
@@ -114,9 +103,9 @@ def test_what_is_kept_is_the_literal_choice(mine, lengths, most, ratio, every):
 
 
 def test_nothing_left_is_named(mine):
-    for told, split in (({"max_words": 1}, "train"), ({"valid_every": 11}, "valid")):
+    for options, split in (({"max_words": 1}, "train"), ({"valid_every": 11}, "valid")):
         with pytest.raises(DataError, match=rf"^data\.{split}: no pair is left$"):
-            load_translation(mine(**told))
+            load_translation(mine(**options))
 
 
 # ---- several files, and forms by name
@@ -131,7 +120,7 @@ def test_several_files_follow_each_other(mine, home):
     config = config.model_copy(update={"files": config.files | {"test": names}})
     TASK.check_data(config)
     assert load_translation(config).test.text == [*PAIRS[:2], ("It's en.", "It's de."), ("T", "T")]
-    swapped = {language: [told[1], told[0], told[2]] for language, told in names.items()}
+    swapped = {language: [listed[1], listed[0], listed[2]] for language, listed in names.items()}
     assert content_key(config.model_copy(update={"files": config.files | {"test": swapped}})) != content_key(config)
     uneven = config.model_copy(update={"files": config.files | {"test": names | {"de": "test.de"}}})
     with pytest.raises(DataError) as found:
@@ -159,16 +148,16 @@ def test_words_become_pieces_of_one_encoding(mine):
     assert corpus.encode(["w0", "is", "here", "."]).tolist() == corpus.test.pairs.source[0].tolist()
 
 
-def test_the_share_of_words_with_an_unknown_piece_is_told(mine):
+def test_the_share_of_words_with_an_unknown_piece_is_recorded(mine):
     corpus = load_translation(mine(test=[("w0 is Ωhere here.", "w0 ist Ω."), ("is Ω.", "ist.")], merges=12))
-    told = corpus.statistics["test"]
-    assert told["source_unknown_word_share"] == pytest.approx(2 / 8)
-    assert told["target_unknown_word_share"] == pytest.approx(1 / 6)
+    statistics = corpus.statistics["test"]
+    assert statistics["source_unknown_word_share"] == pytest.approx(2 / 8)
+    assert statistics["target_unknown_word_share"] == pytest.approx(1 / 6)
     found = np.concatenate(corpus.test.pairs.source)
-    assert told["source_unknown_share"] == pytest.approx((found == UNKNOWN).mean())
+    assert statistics["source_unknown_share"] == pytest.approx((found == UNKNOWN).mean())
 
 
-def test_case_is_folded_behind_the_rules_with_pieces_and_before_them_without(mine):
+def test_case_is_folded_after_the_rules_with_pieces_and_before_them_without(mine):
     pairs = [*PAIRS, ("It Sat. Then it ran.", "Es Sass. Dann lief es.")]
     last = {}
     for merges in (None, 500):
@@ -182,17 +171,17 @@ def test_case_is_folded_behind_the_rules_with_pieces_and_before_them_without(min
 
 
 def archive(home, counts=(6, 2)):
-    told = members(sets=SETS)
+    contents = members(sets=SETS)
     for language in ("en", "de"):
         lines = "".join(f"{language} {n}\n" for n in range(counts[0]))
-        told[f"de-en/train.tags.de-en.{language}"] = f"<url>u</url>\n{lines}".encode()
-    return pack(home / "de-en.tgz", told.items())
+        contents[f"de-en/train.tags.de-en.{language}"] = f"<url>u</url>\n{lines}".encode()
+    return pack(home / "de-en.tgz", contents.items())
 
 
-def archived(**told):
+def archived(**options):
     files = {"train": {"archive": "de-en.tgz"}, "test": {"archive": "de-en.tgz"}}
-    told = {"name": "mine", "files": files, "min_frequency": 1, "valid_every": 3} | told
-    return TranslationData(**told)
+    options = {"name": "mine", "files": files, "min_frequency": 1, "valid_every": 3} | options
+    return TranslationData(**options)
 
 
 @pytest.mark.parametrize(("source", "target"), [("de", "en"), ("en", "de")])
@@ -212,7 +201,7 @@ ARCHIVE = {"archive": "de-en.tgz"}
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("options", "message"),
     [
         ({"source": "fr"}, "data.source: 'fr' is not known; there are: de, en"),
         ({"valid_every": None, "files": dict.fromkeys(("train", "valid", "test"), ARCHIVE)},
@@ -228,8 +217,8 @@ ARCHIVE = {"archive": "de-en.tgz"}
          "data.source: 'es' is not known; there are: de, en"),
     ],
 )  # fmt: skip
-def test_what_an_archive_does_not_have_is_named(home, told, message):
-    config = archived(**told)
+def test_what_an_archive_does_not_have_is_named(home, options, message):
+    config = archived(**options)
     with pytest.raises(ConfigError) as found:
         TASK.check_data(config)
     assert str(found.value) == message
@@ -247,13 +236,13 @@ def talks(home, monkeypatch):
     """A data set of the registry without a published checksum, in a mirror; its entry, to be changed."""
     (home / "mirror" / "talks").mkdir(parents=True)
     archive(home / "mirror" / "talks")
-    told = data_sets.load_registry()["iwslt14"].model_dump()
-    told["files"]["de-en.tgz"]["url"] = "http://127.0.0.1:9/de-en.tgz"
+    entry = data_sets.load_registry()["iwslt14"].model_dump()
+    entry["files"]["de-en.tgz"]["url"] = "http://127.0.0.1:9/de-en.tgz"
     for split, count in (("train", 4), ("valid", 2), ("test", 15)):
-        told["splits"][split]["count"] = count
-    monkeypatch.setattr(data_sets, "load_registry", lambda: {"talks": data_sets.DataSet.model_validate(told)})
+        entry["splits"][split]["count"] = count
+    monkeypatch.setattr(data_sets, "load_registry", lambda: {"talks": data_sets.DataSet.model_validate(entry)})
     monkeypatch.setenv("HEADDIV_MIRROR", str(home / "mirror"))
-    return told
+    return entry
 
 
 TALKS = {"name": "talks", "files": None, "max_words": 175, "max_ratio": 1.5}

@@ -45,9 +45,9 @@ def mine(tmp_path, monkeypatch):
     monkeypatch.setenv("HEADDIV_HOME", str(tmp_path))
     monkeypatch.delenv("HEADDIV_MIRROR", raising=False)
 
-    def config(articles=ARTICLES, **told):
+    def config(articles=ARTICLES, **options):
         files = {split: put(tmp_path / f"{split}.jsonl", some) for split, some in articles.items()}
-        return SummarisationData(**{"name": "mine", "files": files, "min_frequency": 1} | told)
+        return SummarisationData(**{"name": "mine", "files": files, "min_frequency": 1} | options)
 
     return config
 
@@ -72,11 +72,11 @@ def test_text_stays_whole_and_indices_say_what_it_says(mine):
                 for article in articles
             ]
             assert read(corpus.source, getattr(split.pairs, side)) == expected
-    told = corpus.statistics
-    assert told["vocabulary"] == {"source": len(corpus.source), "target": len(corpus.source)}
+    statistics = corpus.statistics
+    assert statistics["vocabulary"] == {"source": len(corpus.source), "target": len(corpus.source)}
     assert TASKS["summarisation"].vocabulary(mine()) == (len(corpus.source), len(corpus.source))
-    assert [told[name]["examples"] for name in SPLITS] == [2, 1, 2]
-    assert told["refused"] == {}
+    assert [statistics[name]["examples"] for name in SPLITS] == [2, 1, 2]
+    assert statistics["refused"] == {}
 
 
 def test_one_vocabulary_counts_documents_and_summaries_of_the_training_text(mine):
@@ -95,15 +95,15 @@ def test_one_vocabulary_counts_documents_and_summaries_of_the_training_text(mine
 
 @pytest.mark.parametrize("documents", [1, 4, 5, 11, 12, 13, 14, 15, 400])
 @pytest.mark.parametrize("summaries", [1, 3, 4, 6, 60])
-def test_the_share_of_texts_that_were_cut_is_told(mine, documents, summaries):
+def test_the_share_of_texts_that_were_cut_is_recorded(mine, documents, summaries):
     corpus = load_summarisation(mine(document_words=documents, summary_words=summaries))
     for name, articles in ARTICLES.items():
-        pairs, told = getattr(corpus, name).pairs, corpus.statistics[name]
+        pairs, statistics = getattr(corpus, name).pairs, corpus.statistics[name]
         for side, at, limit in (("source", 1, documents), ("target", 2, summaries)):
             whole = [tokenize(article[at], "en") for article in articles]
-            assert told[f"{side}_truncated_share"] == np.mean([len(line) > limit for line in whole])
+            assert statistics[f"{side}_truncated_share"] == np.mean([len(line) > limit for line in whole])
             assert [len(words) for words in getattr(pairs, side)] == [min(len(line), limit) for line in whole]
-            assert told[f"{side}_words"] == sum(min(len(line), limit) for line in whole)
+            assert statistics[f"{side}_words"] == sum(min(len(line), limit) for line in whole)
 
 
 pieces = st.sampled_from(

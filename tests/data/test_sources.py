@@ -75,18 +75,18 @@ def pets(home, monkeypatch):
     return entry
 
 
-def own(home, names=("a", "b", "c"), **told):
+def own(home, names=("a", "b", "c"), **options):
     """One's own files, one a split, each with its name in it."""
     for name in names:
         (home / name).write_text(name)
-    return SummarisationData(**{"name": "mine", "files": dict(zip(SPLITS, names, strict=True))} | told)
+    return SummarisationData(**{"name": "mine", "files": dict(zip(SPLITS, names, strict=True))} | options)
 
 
 # ---- what is there
 
 
 @pytest.mark.parametrize(
-    ("told", "roles", "message"),
+    ("options", "roles", "message"),
     [
         ({"name": "pest"}, [], "data.name: 'pest' is not known; there are: pets, toy"),
         ({"valid": "valid"}, [], "data.valid: 'valid' is not known; there are: test, train, val"),
@@ -95,8 +95,8 @@ def own(home, names=("a", "b", "c"), **told):
         ({}, ["en", "x|y"], "data.name: 'pets' has no file for 'x|y' in split 'train'; there are: de, en"),
     ],
 )
-def test_what_a_data_set_does_not_have_is_named(pets, told, roles, message):
-    config = DataConfig(**{"name": "pets", "valid": "val"} | told)
+def test_what_a_data_set_does_not_have_is_named(pets, options, roles, message):
+    config = DataConfig(**{"name": "pets", "valid": "val"} | options)
     assert refusal(check_data, config, roles) == (ConfigError, message)
 
 
@@ -168,7 +168,7 @@ def test_patterns_are_expanded_in_the_order_of_names(home):
     found = {split: [path.name for path in files["examples"]] for split, files in locate(config).items()}
     assert found == {
         "train": ["s1.txt", "s10.txt", "s2.txt"],
-        "valid": ["other.txt", "s3.json", "s2.txt"],  # as they are told, patterns in their place
+        "valid": ["other.txt", "s3.json", "s2.txt"],  # as they are listed, patterns in their place
         "test": ["s1.txt", "s2.txt"],
     }
 
@@ -205,7 +205,7 @@ def test_a_file_that_is_not_there_is_named(home, path):
 
 def test_the_key_of_the_toy_changes_with_what_generates_it(home, monkeypatch):
     found = {content_key(TOY)}
-    assert content_key(TOY.model_copy(update={"examples": 5})) in found  # that is told by the configuration
+    assert content_key(TOY.model_copy(update={"examples": 5})) in found  # that is in the configuration
     for module, name in ((sources.toy, "VERSION"), (sources, "PREPARATION")):
         monkeypatch.setattr(module, name, 1000)
         found.add(content_key(TOY))
@@ -251,7 +251,7 @@ def test_the_key_knows_which_file_plays_which_part(home):
         for languages in ({"en": "a", "de": "b"}, {"en": "b", "de": "a"}, {"en": "a", "fr": "b"})
     }
     assert len(keys) == 3
-    lists = [LMData(name="mine", files=everywhere(told), epoch_tokens=1) for told in (["a", "b"], ["b", "a"])]
+    lists = [LMData(name="mine", files=everywhere(contents), epoch_tokens=1) for contents in (["a", "b"], ["b", "a"])]
     assert content_key(lists[0]) != content_key(lists[1])
 
 

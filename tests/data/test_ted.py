@@ -22,11 +22,11 @@ needs_data = pytest.mark.skipif(not MIRROR, reason="HEADDIV_MIRROR is not set")
 
 def xml(*docs):
     """A test set; a document is (its id, the texts of its segments)."""
-    told = []
+    documents = []
     for id, sentences in docs:
         segments = "\n".join(f'<seg id="{n}"> {text} </seg>' for n, text in enumerate(sentences, start=1))
-        told.append(f'<doc docid="{id}" genre="lectures">\n<title>Not &amp; read</title>\n{segments}\n</doc>')
-    body = "\n".join(told)
+        documents.append(f'<doc docid="{id}" genre="lectures">\n<title>Not &amp; read</title>\n{segments}\n</doc>')
+    body = "\n".join(documents)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<mteval>\n<srcset>\n{body}\n</srcset>\n</mteval>\n'
 
 
@@ -108,9 +108,9 @@ def test_what_is_no_test_set_is_named(tmp_path, content, message):
 
 def test_an_entity_of_another_file_is_not_resolved(tmp_path):
     (tmp_path / "secret").write_text("secret")
-    told = f'<!DOCTYPE a [<!ENTITY b SYSTEM "{tmp_path}/secret">]>\n<a><seg>&b;</seg></a>'
+    contents = f'<!DOCTYPE a [<!ENTITY b SYSTEM "{tmp_path}/secret">]>\n<a><seg>&b;</seg></a>'
     with fails("found <!DOCTYPE, expected XML that declares no entities"):
-        read_side(put(tmp_path / "a.xml", told))
+        read_side(put(tmp_path / "a.xml", contents))
 
 
 # ---- pairs
@@ -143,14 +143,14 @@ def test_unequal_numbers_of_segments_are_located(tmp_path):
 
 def members(pair="de-en", sets=SETS):
     """Names and contents of a small archive in the public layout, out of order and among others."""
-    told, languages = {f"{pair}/README": b"read me"}, pair.split("-")
+    contents, languages = {f"{pair}/README": b"read me"}, pair.split("-")
     for number, name in enumerate(reversed(sets)):
         for language in languages:
             text = xml((str(number), [f"{name} {language}"] * (number + 1)))
-            told[f"{pair}/IWSLT14.{name}.{pair}.{language}.xml"] = text.encode()
+            contents[f"{pair}/IWSLT14.{name}.{pair}.{language}.xml"] = text.encode()
     for language in languages:
-        told[f"{pair}/train.tags.{pair}.{language}"] = f"<url>u</url>\n<title>{language}</title>\n".encode()
-    return told
+        contents[f"{pair}/train.tags.{pair}.{language}"] = f"<url>u</url>\n<title>{language}</title>\n".encode()
+    return contents
 
 
 def pack(path, contents):
@@ -202,25 +202,25 @@ def test_one_set_is_of_german_and_english_only(tmp_path):
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE])
 def test_a_link_is_not_followed(tmp_path, kind):
     (tmp_path / "secret").write_text("secret")
-    told = dict(members())
-    told["de-en/train.tags.de-en.de"] = (kind, str(tmp_path / "secret"))
-    path = pack(tmp_path / "a.tgz", told.items())
+    contents = dict(members())
+    contents["de-en/train.tags.de-en.de"] = (kind, str(tmp_path / "secret"))
+    path = pack(tmp_path / "a.tgz", contents.items())
     with fails("there is no member de-en/train.tags.de-en.de"):
         read_archive(path, "de", "en", "train")
 
 
 @pytest.mark.parametrize("where", ["../", "/", "x/", "de-en/../"])
 def test_members_elsewhere_are_passed_over(tmp_path, where):
-    told = [(f"{where}de-en/train.tags.de-en.{language}", b"bad\n") for language in ("de", "en")]
-    path = pack(tmp_path / "a.tgz", [*told, *members().items()])
+    contents = [(f"{where}de-en/train.tags.de-en.{language}", b"bad\n") for language in ("de", "en")]
+    path = pack(tmp_path / "a.tgz", [*contents, *members().items()])
     assert texts(read_archive(path, "de", "en", "train")) == [("de", "en")]
     assert not (tmp_path.parent / "de-en").exists()
 
 
 def test_a_member_that_is_there_twice_or_too_large(tmp_path, monkeypatch):
-    told = [*members().items(), ("de-en/train.tags.de-en.de", b"again\n")]
+    contents = [*members().items(), ("de-en/train.tags.de-en.de", b"again\n")]
     with fails("the member de-en/train.tags.de-en.de is there twice, expected once"):
-        read_archive(pack(tmp_path / "a.tgz", told), "de", "en", "train")
+        read_archive(pack(tmp_path / "a.tgz", contents), "de", "en", "train")
     monkeypatch.setattr(ted, "LARGEST", 20)
     with fails("the member de-en/train.tags.de-en.de has 31 bytes, expected at most 20"):
         read_archive(pack(tmp_path / "a.tgz", members().items()), "de", "en", "train")
