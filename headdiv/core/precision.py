@@ -6,6 +6,12 @@ import torch
 from torch import Tensor
 
 
+def autocast(x: Tensor) -> Tensor:
+    """In autocast's number format where that is on, so that what follows needs no conversions; else as it is."""
+    kind = x.device.type
+    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+
+
 def at_least_float32(x: Tensor) -> Tensor:
     """Half precision is made float32, for sums over many numbers; all else stays as it is."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

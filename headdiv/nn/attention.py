@@ -297,7 +297,7 @@ class ScaledDotProduct(torch.autograd.Function):
         """q (R, H, N, K), k and v (R, H, S, K), mask (R, 1, N, S) -> (R, H, N, K) and weights (R, H, N, S)."""
         ctx.set_materialize_grads(False)
         scores = q @ k.transpose(-2, -1)
-        p = torch.softmax(scores.mul_(q.shape[-1] ** -0.5).add_(mask), dim=-1)
+        p = torch.softmax(scores.mul_(q.shape[-1] ** -0.5).add_(mask.to(scores.dtype)), dim=-1)
         p = p.to(v.dtype)  # on a GPU autocast makes it float32, which `backward` cannot multiply with bfloat16
         ctx.save_for_backward(q, k, v, p)
         return p @ v, p

@@ -27,7 +27,7 @@ class Dropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape, same shape."""
-        if not self.training or self.p == 0:
+        if not self.training or round(self.p * 2**16) == 0:
             return x
         if x.device.type != "cpu":
             return F.dropout(x, self.p)
@@ -43,12 +43,14 @@ class _Dropout(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
         dropped = min(round(p * 2**16), 2**16 - 1)
         draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-        kept = (draws.view(torch.int16)[: x.numel()] >= dropped - 2**15).view(x.shape)
+        # 1 where a draw is at least `bound`, else 0: as integers, since torch converts booleans ten times slower.
+        bound = dropped - 2**15
+        kept = draws.view(torch.int16)[: x.numel()].clamp_(bound - 1, bound).sub_(bound - 1).view(x.shape)
         ctx.scale = 2**16 / (2**16 - dropped)
         ctx.save_for_backward(kept)
-        return (x * kept).mul_(ctx.scale)
+        return kept.to(x.dtype).mul_(ctx.scale).mul_(x)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (kept,) = ctx.saved_tensors
-        return (grad * kept).mul_(ctx.scale), None
+        return kept.to(grad.dtype).mul_(ctx.scale).mul_(grad), None

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.core.errors import DataError
+from headdiv.core.precision import autocast
 from headdiv.nn.attention import AttentionLayout, Cache, Kind
 from headdiv.nn.batching import IGNORED
 from headdiv.nn.config import LMConfig
@@ -119,7 +120,7 @@ class WindowModel(nn.Module):
 
     def _embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         scale = math.sqrt(self.embedding.embedding_dim)  # to unit variance: both embeddings start with 1/√D
-        return self.dropout((self.embedding(tokens) + self.positions(positions)) * scale)
+        return self.dropout(autocast((self.embedding(tokens) + self.positions(positions)) * scale))
 
 
 class LanguageModel(WindowModel):

@@ -8,7 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headdiv.core.precision import autocast
+
 CHUNK_ELEMENTS = 1 << 20  # logits held at a time: 4 MiB in float32, which stay in the cache
+HELD_ELEMENTS = 1 << 26  # of the logits' gradient in half precision, until they meet the rows: 128 MiB
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,7 @@ def linear_cross_entropy(
         the number of tokens for which no word is likelier than the right one.
     """
     with_gradient = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
-    if torch.is_autocast_enabled(x.device.type):
-        dtype = torch.get_autocast_dtype(x.device.type)
-        x, weight = x.to(dtype), weight.to(dtype)
-    return _LinearCrossEntropy.apply(x, weight, targets, label_smoothing, with_gradient)
+    return _LinearCrossEntropy.apply(autocast(x), autocast(weight), targets, label_smoothing, with_gradient)
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -62,6 +62,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
         size = max(1, min(T, CHUNK_ELEMENTS // V))
         # Rows that begin on a cache line: matrix products run 15 % faster than with an odd V.
         buffer = x.new_empty(size, -(-V // 16) * 16)
+        # In half precision the gradient of many chunks is held and multiplied at once: a product for each chunk,
+        # added up in float32, would convert (V, D) numbers each time.
+        held = min(T, max(size, HELD_ELEMENTS // V // size * size)) if wide != x.dtype and with_gradient else 0
+        kept = x.new_empty(held, -(-V // 32) * 32)[:, :V]
         for start in range(0, T, size):
             rows, right = x[start : start + size], targets[start : start + size, None]
             logits = torch.mm(rows, weight.T, out=buffer[: len(rows), :V]).to(wide)  # (chunk, V)
@@ -77,12 +81,15 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 p.sub_(smoothing / V)
             if with_gradient:
                 p.scatter_add_(-1, right, torch.full_like(target_logits, smoothing - 1.0))
-                p = p.to(x.dtype)
-                torch.mm(p, weight, out=grad_x[start : start + size])
-                if wide == x.dtype:
+                end = start + len(rows)
+                if held:
+                    first = start // held * held  # of the rows that are held
+                    p = kept[start - first : end - first].copy_(p)
+                torch.mm(p, weight, out=grad_x[start:end])
+                if not held:
                     grad_weight.addmm_(p.T, rows)
-                else:
-                    grad_weight += p.T @ rows
+                elif end == min(first + held, T):
+                    grad_weight += kept[: end - first].T @ x[first:end]
         if not smoothing:
             loss = plain.clone()
         ctx.save_for_backward(grad_x, grad_weight)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.core.errors import DataError
+from headdiv.core.precision import autocast
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, BlockSpec, Cache, Kind
 from headdiv.nn.batching import Batch
 from headdiv.nn.config import ModelConfig, Sizes
@@ -172,7 +173,7 @@ class Transformer(nn.Module):
         if longest > MAX_POSITIONS:
             raise DataError(f"a sentence of {longest} tokens: the model has positions for {MAX_POSITIONS}")
         scale = math.sqrt(embedding.embedding_dim)
-        return self.dropout(embedding(words) * scale + self.position_table[positions])
+        return self.dropout(autocast(embedding(words) * scale + self.position_table[positions]))
 
 
 def sinusoids(positions: int, width: int) -> Tensor:
