@@ -208,7 +208,7 @@ def comparison_data(profile: str, experiment: str) -> TableData:
     notes = [*task.notes, *_notes(table, compared, bool(searches))]
     captions = ["the score, and its difference to the baseline", "what it costs", "what the heads are like"]
     return TableData(
-        task.table, task.title, scale(runs, profile), table, _for_reading(table), captions, signatures, notes
+        task.table, task.title, scale(runs, profile), table, _display_tables(table), captions, signatures, notes
     )
 
 
@@ -222,7 +222,7 @@ def _with_interval(table: pd.DataFrame, name: str, digits: int, printed: Callabl
     return [printed(mean, digits, half) for mean, half in rows]
 
 
-def _for_reading(table: pd.DataFrame) -> list[pd.DataFrame]:
+def _display_tables(table: pd.DataFrame) -> list[pd.DataFrame]:
     """Scores, costs and heads, each a table of text."""
     fronts = table[["front_parameters", "front_training_seconds"]].itertuples(index=False)
     scores = {
