@@ -116,15 +116,6 @@ def test_a_wide_beam_finds_the_best_of_all_outputs(seed, alpha):
     assert found == [exhaustive(seed, s, limit, alpha) for s, limit in enumerate(limits)]
 
 
-@given(seed=seeds, limits=many_limits, width=st.integers(1, 4), alpha=st.sampled_from([0.0, 1.0]))
-def test_sentences_do_not_depend_on_their_batch(seed, limits, width, alpha):
-    together = search(seed, range(len(limits)), limits, width, alpha)
-    alone = [search(seed, [s], [limit], width, alpha)[0] for s, limit in enumerate(limits)]
-    assert together == alone
-    backwards = search(seed, range(len(limits))[::-1], limits[::-1], width, alpha)
-    assert backwards[::-1] == together
-
-
 class Fixed(Table):
     """The same log-probabilities after every word."""
 

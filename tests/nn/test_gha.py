@@ -211,8 +211,8 @@ def test_values_out_of_range_are_named(call, message):
 @given(seed=seeds, sizes=st.lists(st.integers(0, 5), min_size=1, max_size=5), k=st.integers(1, 4))
 def test_joined_moments_are_those_of_all_rows(seed, sizes, k):
     parts = [random(seed + i, n, k) for i, n in enumerate(sizes)]
-    told = [(len(x), *(y.nan_to_num() for y in moments(x))) for x in parts]
-    number, mean, C = functools.reduce(joined_moments, told)
+    result = [(len(x), *(y.nan_to_num() for y in moments(x))) for x in parts]
+    number, mean, C = functools.reduce(joined_moments, result)
     rows = torch.cat(parts)
     assert number == len(rows)
     if number:

@@ -64,7 +64,9 @@ def test_scores_are_those_of_the_definitions(pairs):
         "rougeL": [lcs_twin(*pair) for pair in pairs],
         "rougeLsum": [lcs_twin(*pair) for pair in pairs],  # one sentence each: the same as ROUGE-L
     }
-    assert got == pytest.approx({name: 100 * float(sum(told) / len(told)) for name, told in want.items()}, abs=1e-9)
+    assert got == pytest.approx(
+        {name: 100 * float(sum(result) / len(result)) for name, result in want.items()}, abs=1e-9
+    )
 
 
 @pytest.mark.skipif(not MIRROR, reason="HEADDIV_MIRROR is not set")

@@ -145,13 +145,13 @@ class Weighted(nn.Linear):
 
 def test_the_loss_of_a_split_is_a_mean_over_predictions():
     task, model = Costs([0.5, 1.5, 1.0], [4.0]), Weighted(1, 1).train()
-    told = held_out_loss(task, model, "corpus", "valid", "config", "cpu")
-    assert told == {"nll": pytest.approx(7 / 4), "accuracy": pytest.approx(25.0)}
+    result = held_out_loss(task, model, "corpus", "valid", "config", "cpu")
+    assert result == {"nll": pytest.approx(7 / 4), "accuracy": pytest.approx(25.0)}
     assert task.splits == [("corpus", "valid", "config")]
-    assert all(isinstance(value, float) for value in told.values())
+    assert all(isinstance(value, float) for value in result.values())
 
 
 def test_the_loss_of_a_split_is_a_mean_over_all_ranks(monkeypatch):
     monkeypatch.setattr("headdiv.core.distributed.total_numbers", lambda *values: [value + 6 for value in values])
-    told = held_out_loss(Costs([2.0, 2.0]), Weighted(1, 1), None, "test", None, "cpu")
-    assert told == {"nll": pytest.approx(10 / 8), "accuracy": pytest.approx(100 * 6 / 8)}
+    result = held_out_loss(Costs([2.0, 2.0]), Weighted(1, 1), None, "test", None, "cpu")
+    assert result == {"nll": pytest.approx(10 / 8), "accuracy": pytest.approx(100 * 6 / 8)}

@@ -184,8 +184,8 @@ def test_the_loss_is_over_what_is_there(run, smoothing):
 def test_measures_of_a_text(nll, documents, words, size, targets):
     windows = np.full((3, 41), IGNORED, dtype=np.int32)
     windows[:, 1:].flat[:targets] = 5
-    told = text_measures(nll, HeldOut(windows, documents, words, size), "test_", "test")
-    values = {name: score["value"] for name, score in told.items()}
+    result = text_measures(nll, HeldOut(windows, documents, words, size), "test_", "test")
+    values = {name: score["value"] for name, score in result.items()}
     nats = 0.0
     for _ in range(targets):
         nats += nll
@@ -194,8 +194,8 @@ def test_measures_of_a_text(nll, documents, words, size, targets):
     assert values["test_word_perplexity"] == pytest.approx(math.exp(min(nats / words, 700)))
     assert len(values) == 3
     said = f"test split, {targets} tokens in {documents} documents, an end of each counted"
-    assert all(score["signature"].endswith(said) for score in told.values())
-    assert told["test_bits_per_byte"]["unit"] == "bits/byte"
+    assert all(score["signature"].endswith(said) for score in result.values())
+    assert result["test_bits_per_byte"]["unit"] == "bits/byte"
 
 
 @pytest.mark.parametrize(
@@ -219,15 +219,21 @@ KEYS = ["perplexity", "word_perplexity", "bits_per_byte"]
 
 
 def test_scores_have_their_signatures(run):
-    told = TASK.scores(run)
-    assert list(told) == [*KEYS, *(f"test_{key}" for key in KEYS), "training_days", "inference_ms", "convergence_epoch"]
-    assert told["perplexity"]["value"] == pytest.approx(math.exp(2.0))  # of the curve's last point
+    result = TASK.scores(run)
+    assert list(result) == [
+        *KEYS,
+        *(f"test_{key}" for key in KEYS),
+        "training_days",
+        "inference_ms",
+        "convergence_epoch",
+    ]
+    assert result["perplexity"]["value"] == pytest.approx(math.exp(2.0))  # of the curve's last point
     nll = held_out_loss(TASK, run.model, run.corpus, "test", run.config, "cpu")["nll"]
-    assert told["test_perplexity"]["value"] == pytest.approx(math.exp(nll))
-    assert (told["training_days"]["value"], told["training_days"]["unit"]) == (0.5, "days")
-    assert "8 tokens after 4, median of 5" in told["inference_ms"]["signature"]
-    assert told["convergence_epoch"]["signature"].endswith("first comes within 1% of its lowest")
-    assert all(score["signature"] for score in told.values())
+    assert result["test_perplexity"]["value"] == pytest.approx(math.exp(nll))
+    assert (result["training_days"]["value"], result["training_days"]["unit"]) == (0.5, "days")
+    assert "8 tokens after 4, median of 5" in result["inference_ms"]["signature"]
+    assert result["convergence_epoch"]["signature"].endswith("first comes within 1% of its lowest")
+    assert all(score["signature"] for score in result.values())
 
 
 def test_the_time_of_inference_is_that_of_a_further_token(run, monkeypatch):
@@ -262,8 +268,8 @@ def test_a_text_typed_in_is_continued(run, monkeypatch):
         model, prompt, new))  # fmt: skip
     bpe, text = run.corpus.bpe, "The dog"
     ids = [bpe.end, *bpe.encode_batch([text])[0]]
-    told = TASK.apply(run, text, new_tokens=10)
-    assert told == text + bpe.decode(real(run.model, ids, 10))
+    result = TASK.apply(run, text, new_tokens=10)
+    assert result == text + bpe.decode(real(run.model, ids, 10))
     long = "The dog sees the old cat. " * 9
     TASK.apply(run, long, new_tokens=20)
     assert asked == [ids, bpe.encode_batch([long])[0][-12:]]  # as much of its end as there is room for
@@ -284,9 +290,9 @@ def test_the_paper_s_model_has_the_paper_s_parameters():
 
 
 def test_a_source_that_slimpajama_does_not_have():
-    told = {"name": "toy", "epoch_tokens": 1}
-    TASK.check_data(LMData(**told, mixture={"C4": 1.0, "Books": 2.0}))
+    result = {"name": "toy", "epoch_tokens": 1}
+    TASK.check_data(LMData(**result, mixture={"C4": 1.0, "Books": 2.0}))
     with pytest.raises(ConfigError, match=r"^data\.mixture\.Book: unknown source; did you mean 'Books'\?$"):
-        TASK.check_data(LMData(**told, mixture={"C4": 1.0, "Book": 2.0}))
+        TASK.check_data(LMData(**result, mixture={"C4": 1.0, "Book": 2.0}))
     with pytest.raises(ConfigError, match=r"^data\.name: 'xsum' has no file for 'examples' in split|is not known"):
-        TASK.check_data(LMData(**told | {"name": "xsum"}))
+        TASK.check_data(LMData(**result | {"name": "xsum"}))

@@ -124,15 +124,15 @@ def test_a_window_has_the_same_loss_alone_and_with_others(home, variant):
 
 
 def test_scores_have_their_signatures(run):
-    told = TASK.scores(run)
-    assert list(told) == ["perplexity", "masked_accuracy", "test_perplexity", "test_masked_accuracy"]
-    assert told["perplexity"]["value"] == pytest.approx(math.exp(2.0))  # of the curve's last point
-    assert told["masked_accuracy"]["value"] == 12.5
+    result = TASK.scores(run)
+    assert list(result) == ["perplexity", "masked_accuracy", "test_perplexity", "test_masked_accuracy"]
+    assert result["perplexity"]["value"] == pytest.approx(math.exp(2.0))  # of the curve's last point
+    assert result["masked_accuracy"]["value"] == 12.5
     test = held_out_loss(TASK, run.model, run.corpus, "test", run.config, "cpu")
-    assert told["test_perplexity"]["value"] == pytest.approx(math.exp(test["nll"]))
-    assert told["test_masked_accuracy"]["value"] == pytest.approx(test["accuracy"])
+    assert result["test_perplexity"]["value"] == pytest.approx(math.exp(test["nll"]))
+    assert result["test_masked_accuracy"]["value"] == pytest.approx(test["accuracy"])
     counts = run.corpus.statistics["test"]
-    assert told["test_perplexity"]["signature"] == (
+    assert result["test_perplexity"]["signature"] == (
         f"exp(nats/masked token); test split, {counts['predictions']} predictions among {counts['tokens']:,} tokens; "
         "15 % chosen, document ends never; of these 80 % read as a blank, 10 % as a random token; "
         "one choice for all runs"

@@ -69,12 +69,12 @@ class Guessing(Perfect):
 
 def literal_log_p(hidden, weight, lengths):
     """By question: for each word of its passage, the logarithms of both probabilities."""
-    rows, told = (hidden @ weight.T).tolist(), []
+    rows, result = (hidden @ weight.T).tolist(), []
     for length in lengths:
         mine, rows = rows[:length], rows[length:]
         totals = [math.log(sum(math.exp(row[side]) for row in mine)) for side in (0, 1)]
-        told.append([[row[side] - totals[side] for side in (0, 1)] for row in mine])
-    return told
+        result.append([[row[side] - totals[side] for side in (0, 1)] for row in mine])
+    return result
 
 
 def some_hidden(batch, seed=0):
@@ -102,8 +102,8 @@ def test_the_loss_is_that_of_first_and_last_word(run, smoothing):
     losses = TASK.loss(lambda _: hidden, weight, batch, smoothing)
     nll = uniform = 0.0
     correct = 0
-    told = literal_log_p(hidden.detach(), weight, batch.target_side.lengths.tolist())
-    for log_p, gold in zip(told, batch.target_out.tolist(), strict=True):
+    result = literal_log_p(hidden.detach(), weight, batch.target_side.lengths.tolist())
+    for log_p, gold in zip(result, batch.target_out.tolist(), strict=True):
         likeliest = []
         for side in (0, 1):
             nll -= log_p[gold[side]][side]
@@ -170,10 +170,10 @@ def test_the_gold_answers_score_a_hundred(run):
     """From the batch to the characters, to the file, to the scores."""
     config = run.config.model_copy(update={"decode": SpanConfig()})  # of any length
     perfect = untrained(config, Perfect(run.corpus.test))
-    told = TASK.scores(perfect)
-    assert {name: told[name]["value"] for name in told} == {"em": 100.0, "f1": 100.0}
-    assert told["em"]["unit"] == told["f1"]["unit"] == "%"
-    assert told["em"]["signature"] == f"{SIGNATURE}; 20 questions"
+    result = TASK.scores(perfect)
+    assert {name: result[name]["value"] for name in result} == {"em": 100.0, "f1": 100.0}
+    assert result["em"]["unit"] == result["f1"]["unit"] == "%"
+    assert result["em"]["signature"] == f"{SIGNATURE}; 20 questions"
     found = held_out_loss(TASK, perfect.model, perfect.corpus, "test", config, "cpu")
     assert found == {"nll": pytest.approx(0.0, abs=1e-6), "accuracy": 100.0}
     (path,) = perfect.folder.glob("predictions-*.json")
@@ -230,9 +230,9 @@ def test_answers_that_were_cut_off_are_scored_but_not_learnt(cut):
     assert sorted(trained) == sorted(held_out) == [0, 2]
     perfect = untrained(cut.config, Perfect(cut.corpus.test))
     assert held_out_loss(TASK, perfect.model, cut.corpus, "valid", cut.config, "cpu")["accuracy"] == 100.0
-    told = TASK.scores(perfect)
-    assert (told["em"]["value"], told["f1"]["value"]) == (pytest.approx(200 / 3), pytest.approx(200 / 3))
-    assert told["em"]["signature"].endswith("; 3 questions")
+    result = TASK.scores(perfect)
+    assert (result["em"]["value"], result["f1"]["value"]) == (pytest.approx(200 / 3), pytest.approx(200 / 3))
+    assert result["em"]["signature"].endswith("; 3 questions")
 
 
 # ---- configuration, and from beginning to end

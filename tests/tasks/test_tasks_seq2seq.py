@@ -60,10 +60,13 @@ def test_documents_and_summaries_share_one_vocabulary(mine):
         assert corpus.source.decode(source) == tokenize(document, "en")[:8]
         assert corpus.source.decode(target) == tokenize(summary, "en")[:3]
     assert corpus.test.text == ARTICLES
-    told = corpus.statistics["valid"]
-    assert (told["source_truncated_share"], told["target_truncated_share"]) == (1.0, 1.0)
-    told = TASK.load(mine(document_words=12, summary_words=5).data).statistics["valid"]
-    assert (told["source_truncated_share"], told["target_truncated_share"]) == (0.5, 0.5)  # words: 12 and 16, 4 and 9
+    result = corpus.statistics["valid"]
+    assert (result["source_truncated_share"], result["target_truncated_share"]) == (1.0, 1.0)
+    result = TASK.load(mine(document_words=12, summary_words=5).data).statistics["valid"]
+    assert (result["source_truncated_share"], result["target_truncated_share"]) == (
+        0.5,
+        0.5,
+    )  # words: 12 and 16, 4 and 9
 
 
 def test_a_batch_s_budget_counts_documents_and_summaries(run):
@@ -117,10 +120,10 @@ def test_gold_summaries_score_a_hundred(mine):
         run = untrained(mine(lowercase=lowercase))
         references = TASK.references(run)
         assert references == [summary.lower() if lowercase else summary for _, summary in ARTICLES]
-        told = TASK.score_lines(run, references)
-        assert {name: told[name]["value"] for name in ROUGE} == dict.fromkeys(ROUGE, 100.0)
-        assert "stemming: yes" in told["rouge1"]["signature"]
-        assert "LCS of the whole texts" in told["rougeL"]["signature"]
+        result = TASK.score_lines(run, references)
+        assert {name: result[name]["value"] for name in ROUGE} == dict.fromkeys(ROUGE, 100.0)
+        assert "stemming: yes" in result["rouge1"]["signature"]
+        assert "LCS of the whole texts" in result["rougeL"]["signature"]
 
 
 def test_outputs_are_kept_beside_the_model(run, monkeypatch):

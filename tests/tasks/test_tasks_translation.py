@@ -12,9 +12,9 @@ TASK = TASKS["translation"]
 BOTH = [{"merges": None}, {"merges": 40}]
 
 
-@pytest.mark.parametrize("told", BOTH)
-def test_typed_text_is_read_as_the_corpus_was(project, monkeypatch, told):
-    run = untrained(project.config(data=told | {"lowercase": True}))
+@pytest.mark.parametrize("result", BOTH)
+def test_typed_text_is_read_as_the_corpus_was(project, monkeypatch, result):
+    run = untrained(project.config(data=result | {"lowercase": True}))
     asked = []
     monkeypatch.setattr(seq2seq, "translate", lambda model, sources, *_: asked.extend(sources) or [[]])
     (source, _), *_ = run.corpus.test.text
@@ -22,9 +22,9 @@ def test_typed_text_is_read_as_the_corpus_was(project, monkeypatch, told):
     assert [words.tolist() for words in asked] == [run.corpus.test.pairs.source[0].tolist()]
 
 
-@pytest.mark.parametrize("told", BOTH)
-def test_outputs_are_text(project, told):
-    run = untrained(project.config(data=told | {"examples": 400}))
+@pytest.mark.parametrize("result", BOTH)
+def test_outputs_are_text(project, result):
+    run = untrained(project.config(data=result | {"examples": 400}))
     texts = [TASK.as_text(run, words.tolist()) for words in run.corpus.test.pairs.target]
     known = [
         text
@@ -43,12 +43,12 @@ def test_case_is_folded_by_the_score_and_its_signature_says_so(project, lowercas
     assert references == [target for _, target in run.corpus.test.text]
     folded = [line.lower() for line in references]
     assert folded != references
-    told = TASK.score_lines(run, folded)
+    result = TASK.score_lines(run, folded)
     case = "lc" if lowercase else "mixed"
-    assert [f"case:{case}" in told[name]["signature"] for name in ("bleu", "chrf")] == [True, True]
-    values = [told[name]["value"] for name in ("bleu", "chrf", "bleu_tokens")]
+    assert [f"case:{case}" in result[name]["signature"] for name in ("bleu", "chrf")] == [True, True]
+    values = [result[name]["value"] for name in ("bleu", "chrf", "bleu_tokens")]
     assert (values == pytest.approx([100, 100, 100])) == lowercase
-    assert ("lower case" in told["bleu_tokens"]["signature"]) == lowercase
+    assert ("lower case" in result["bleu_tokens"]["signature"]) == lowercase
 
 
 @pytest.mark.parametrize("split_dashes", [False, True])
