@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -218,18 +218,10 @@ class Method:
         return []
 
 
-class HasSpec(Protocol):
-    """A record or a module: something with the specification of its attention module."""
-
-    @property
-    def spec(self) -> AttentionSpec:
-        """Of that attention."""
+WithSpec = TypeVar("WithSpec", bound=HeadRecord | AttentionModule)
 
 
-Some = TypeVar("Some", bound=HasSpec)
-
-
-def of_kinds(found: Iterable[Some], kinds: tuple[Kind, ...]) -> list[Some]:
+def of_kinds(found: Iterable[WithSpec], kinds: tuple[Kind, ...]) -> list[WithSpec]:
     """The records or modules of attention of these kinds.
 
     Raises:

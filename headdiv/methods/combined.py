@@ -64,11 +64,12 @@ class Combined(Method):
         """
         at, methods = (*at, "methods"), []
         for position, part in enumerate(options.methods):
-            if METHODS.get(str(part.get("name"))) is Method:
-                raise mistake((*at, position, "name"), f"{part['name']!r} changes nothing; leave it out", source)
-            if METHODS.get(str(part.get("name"))) is cls:
-                what = f"{part['name']!r} stands in the list of another; list its methods here instead"
-                raise mistake((*at, position, "name"), what, source)
+            refused = {
+                Method: "changes nothing; leave it out",
+                cls: "stands in the list of another; list its methods here instead",
+            }
+            if what := refused.get(METHODS.get(str(part.get("name")))):
+                raise mistake((*at, position, "name"), f"{part['name']!r} {what}", source)
             methods.append(check_method(part, model, (*at, position), source))
         _refuse_conflicts(_parts(methods), at, source)
         return {"methods": methods}

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from itertools import combinations
 from typing import Any, Literal
 
 import torch
@@ -101,8 +102,7 @@ class DirectOutput(PCAOutput):
     """Direct architecture. PCA layer and W^O are both linear, so they are multiplied first: T rows pay for one."""
 
     def __init__(self, spec: AttentionSpec, m: int) -> None:
-        width = spec.heads * spec.d_head
-        super().__init__(spec, m, inputs=spec.heads, normalised=width, projected=m * spec.d_head)
+        super().__init__(spec, m, inputs=spec.heads, normalised=spec.heads * spec.d_head, projected=m * spec.d_head)
 
     def forward(self, x: Tensor) -> Tensor:
         """(T, H·K) -> (T, D)."""
@@ -118,8 +118,7 @@ class AverageOutput(PCAOutput):
     """Average architecture: a head is one number for each token."""
 
     def __init__(self, spec: AttentionSpec, m: int) -> None:
-        width = spec.heads * spec.d_head
-        super().__init__(spec, m, inputs=spec.heads, normalised=width, projected=m)
+        super().__init__(spec, m, inputs=spec.heads, normalised=spec.heads * spec.d_head, projected=m)
 
     def forward(self, x: Tensor) -> Tensor:
         """(T, H·K) -> (T, D)."""
@@ -138,8 +137,7 @@ class NonLinearOutput(PCAOutput):
         k = nonlinear_inputs(spec.heads)
         super().__init__(spec, m, inputs=k, normalised=k, projected=m * spec.d_head)
         squares = [(i, i) for i in range(spec.heads)]
-        products = [(i, j) for i in range(spec.heads) for j in range(i + 1, spec.heads)]
-        first, second = torch.tensor(squares + products).T.contiguous()
+        first, second = torch.tensor([*squares, *combinations(range(spec.heads), 2)]).T.contiguous()
         self.register_buffer("first", first, persistent=False)
         self.register_buffer("second", second, persistent=False)
 
@@ -156,11 +154,7 @@ class NonLinearOutput(PCAOutput):
         return self.project(y.view(self.components, len(x), self.spec.d_head).transpose(0, 1).flatten(1))
 
 
-OUTPUTS: dict[str, type[PCAOutput]] = {
-    "direct": DirectOutput,
-    "average": AverageOutput,
-    "nonlinear": NonLinearOutput,
-}
+OUTPUTS: dict[str, type[PCAOutput]] = {"direct": DirectOutput, "average": AverageOutput, "nonlinear": NonLinearOutput}
 
 
 def nonlinear_inputs(heads: int) -> int:

@@ -27,19 +27,14 @@ from headdiv.nn.attention import HeadRecord
 from headdiv.nn.packing import Side
 
 
-def unit_heads(x: Tensor, side: Side) -> Tensor:
-    """Every head of every sentence divided by its norm over the whole sentence: (T, H, K) -> (T, H, K)."""
-    squares = by_sentence(x.square().sum(-1), side)  # (B, H)
-    return x * inverse_root(squares)[side.sentence_of_row()].unsqueeze(-1)
-
-
 def agreement(x: Tensor, side: Side) -> Tensor:
     """1/H² Σ_i Σ_j cos(x^i, x^j) of each sentence: (T, H, K) -> (B,).
 
     The double sum of products is the square of a sum, so no pair is ever formed.
     """
-    H = x.shape[1]
-    return by_sentence(unit_heads(x, side).sum(1).square().sum(-1), side) / H**2
+    inverse = inverse_root(by_sentence(x.square().sum(-1), side))  # (B, H), of norms over whole sentences
+    units = x * inverse[side.sentence_of_row()].unsqueeze(-1)
+    return by_sentence(units.sum(1).square().sum(-1), side) / x.shape[1] ** 2
 
 
 def overlap(weights: Tensor, side: Side) -> Tensor:

@@ -30,14 +30,8 @@ def winners(x: Tensor, k: int) -> Tensor:
     Largest is by value, as the paper has it, not by magnitude. A value that is not a number is never chosen.
 
     Args:
-        x: (…, n).
-        k: from 1 to n.
-
-    Returns:
-        Booleans, (…, n).
-
-    Raises:
-        ValueError: k is not in that range.
+        x: (…, n); so is the mask.
+        k: from 1 to n, or ValueError.
     """
     n = x.shape[-1]
     if not 1 <= k <= n:

@@ -104,17 +104,14 @@ class Experts(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(experts, inputs, outputs))
         self.bias = nn.Parameter(torch.zeros(experts, outputs)) if bias else None
-        self._draw(None)
+        self.initialise(None)
 
-    def initialise(self, generator: torch.Generator) -> None:
+    def initialise(self, generator: torch.Generator | None) -> None:
         """Xavier for each matrix, as in the authors' code; no bias."""
-        self._draw(generator)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
-
-    def _draw(self, generator: torch.Generator | None) -> None:
         bound = (6 / (self.weight.shape[1] + self.weight.shape[2])) ** 0.5
         nn.init.uniform_(self.weight, -bound, bound, generator=generator)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
 
 class MixtureAttention(AttentionModule):
@@ -125,8 +122,7 @@ class MixtureAttention(AttentionModule):
         experts: E.
         k: experts of a token.
         d_head: K.
-        noisy: see `Router`.
-        renormalise: see `Router`.
+        router: options of its `Router`.
     """
 
     def __init__(
@@ -135,15 +131,13 @@ class MixtureAttention(AttentionModule):
         experts: int,
         k: int,
         d_head: int | None = None,
-        *,
-        noisy: bool = False,
-        renormalise: bool = False,
+        **router: bool,
     ) -> None:
         super().__init__(spec)
         self.experts, self.k = experts, k
         self.d_head = spec.d_head if d_head is None else d_head
         D, K = spec.d_model, self.d_head
-        self.router = Router(D, experts, k, noisy=noisy, renormalise=renormalise)
+        self.router = Router(D, experts, k, **router)
         self.query = Experts(experts, D, K, spec.bias)
         self.key_value = nn.Linear(D, 2 * K, bias=spec.bias)
         self.output = Experts(experts, K, D, bias=False)
@@ -263,10 +257,8 @@ class Moa(Method):
         if options.k > options.experts:
             return "k", f"{options.k} is more than the {options.experts} experts to choose from"
         if options.renormalise and options.k == 1:
-            return (
-                "renormalise",
-                "with k = 1 every gate is 1 and the router learns nothing from the task; expected k ≥ 2",
-            )
+            what = "with k = 1 every gate is 1 and the router learns nothing from the task; expected k ≥ 2"
+            return "renormalise", what
         return None
 
     def attention(self, spec: AttentionSpec) -> MixtureAttention:

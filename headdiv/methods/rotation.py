@@ -12,7 +12,6 @@ Heads that are swapped when the training ends stay where they are: they have lea
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -182,12 +181,10 @@ class PlannedSwap(Settings):
         """The swap as results keep it: "cross layers 1 and 5, all heads, epochs 3 7 9 11"."""
         one, other = self.layers
         layers = f"layer {one}" if one == other else f"layers {one} and {other}"
-        heads = "all heads"
-        if self.heads != "all":
-            heads = " with ".join(["heads", *(" ".join(map(str, side)) for side in zip(*self.heads, strict=True))])
-            heads = heads.replace(" with ", " ", 1)
+        sides = () if self.heads == "all" else zip(*self.heads, strict=True)
+        heads = " with ".join(" ".join(map(str, side)) for side in sides)
         epochs = f"epoch{'s' if len(self.epochs) > 1 else ''} {' '.join(map(str, self.epochs))}"
-        return f"{self.kind} {layers}, {heads}, {epochs}"
+        return f"{self.kind} {layers}, {f'heads {heads}' if heads else 'all heads'}, {epochs}"
 
 
 class Rotation(SwappingMethod):
@@ -237,21 +234,13 @@ class Rotation(SwappingMethod):
         return self._swap(end, swaps)
 
 
-@dataclass(frozen=True)
-class Held:
-    """What dynamic rotation has done so far: the epoch of its last choice, and swaps not yet swapped back."""
-
-    epoch: int | None
-    swaps: list[Swap]
-
-    @classmethod
-    def after(cls, history: list[dict[str, Any]]) -> Held:
-        """Read it from what was recorded after epochs 1, 2, …"""
-        epoch, swaps = None, list[Swap]()
-        for number, record in enumerate(history, start=2):  # what was done after epoch 1 belongs to epoch 2
-            if record.get("swaps"):
-                epoch, swaps = (epoch, []) if record["back"] else (number, _swaps_of(record))
-        return cls(epoch, swaps)
+def _held(history: list[dict[str, Any]]) -> tuple[int | None, list[Swap]]:
+    """The epoch of the last choice, and the swaps not yet swapped back, by what was recorded after epochs 1, 2, …"""
+    epoch, swaps = None, list[Swap]()
+    for number, record in enumerate(history, start=2):  # what was done after epoch 1 belongs to epoch 2
+        if record.get("swaps"):
+            epoch, swaps = (epoch, []) if record["back"] else (number, _swaps_of(record))
+    return epoch, swaps
 
 
 class DynamicRotation(SwappingMethod):
@@ -302,10 +291,10 @@ class DynamicRotation(SwappingMethod):
         Raises:
             TrainingError: the model has no attention of these kinds.
         """
-        options, coming, held = self.options, end.epoch + 1, Held.after(end.history)
-        stood = None if held.epoch is None else coming - held.epoch  # epochs since the last choice
-        if held.swaps and options.swap_back and (stood >= options.every or coming > options.last):
-            return self._swap(end, held.swaps[::-1], back=True)
+        options, coming, (chosen, held) = self.options, end.epoch + 1, _held(end.history)
+        stood = None if chosen is None else coming - chosen  # epochs since the last choice
+        if held and options.swap_back and (stood >= options.every or coming > options.last):
+            return self._swap(end, held[::-1], back=True)
         rest = options.rest if options.swap_back else 0
         due = coming == options.first if stood is None else stood >= options.every + rest
         return self._swap(end, self.choose(end)) if due and coming <= options.last else {}

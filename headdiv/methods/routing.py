@@ -196,7 +196,8 @@ def router_statistics(observed: Iterable[Observed], vocabulary: int, decode_toke
     result = {}
     for (kind, layer), (numbers, words) in sums.items():
         counts = distributed.total(words)
-        tokens, entropy, choices, gates = _numbers(distributed.total(numbers), len(words))
+        E = len(words)
+        tokens, entropy, choices, gates = distributed.total(numbers).cpu().split([1, 1, E, E])
         result[f"{kind} {layer + 1}"] = {
             "tokens": int(tokens),
             "load": _rounded(choices / choices.sum().clamp_min(1)),
@@ -224,11 +225,6 @@ def _statistics(routing: Routing, words: Tensor | None, V: int) -> list[Tensor]:
     if words is None:
         return [numbers, torch.zeros(E, V, dtype=torch.int64, device=p.device)]
     return [numbers, words_by_expert(experts, words, E, V)]
-
-
-def _numbers(sums: Tensor, E: int) -> tuple[Tensor, ...]:
-    tokens, entropy, choices, gates = sums.cpu().split([1, 1, E, E])
-    return tokens[0], entropy[0], choices, gates
 
 
 def _rounded(values: Tensor) -> list[float]:

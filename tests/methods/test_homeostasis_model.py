@@ -25,12 +25,7 @@ GROUPS = {
     "D": sparse("smart", "smart"),
     "E": sparse("rfb-kwta", "smart"),
 }
-BOTH = [
-    *GROUPS.values(),
-    sparse("kwta"),
-    sparse("none", "kwta"),
-    sparse("kwta", "rfb-kwta", kinds=["cross"]),
-]
+BOTH = [*GROUPS.values(), sparse("kwta"), sparse("none", "kwta"), sparse("kwta", "rfb-kwta", kinds=["cross"])]
 
 
 def build(options, config=CONFIG):
@@ -46,18 +41,12 @@ def build(options, config=CONFIG):
     ("options", "message"),
     [
         (sparse(), "attention: 'none', and block is 'none' too; that is the method 'baseline'"),
-        (
-            sparse("kwta", s_att=0.01),
-            "s_att: 0.01 keeps no unit: a head has 32, and round(s·32) must be at least 1",
-        ),
+        (sparse("kwta", s_att=0.01), "s_att: 0.01 keeps no unit: a head has 32, and round(s·32) must be at least 1"),
         (
             sparse("kwta", "rfb-kwta", s_bo=0.001),
             "s_bo: 0.001 keeps no unit: a block's output has 256, and round(s·256)",
         ),
-        (
-            sparse("smart", s_att=0.995),
-            "s_att: 0.995 is no median that smart inhibition can have: from 0.01 to 0.99",
-        ),
+        (sparse("smart", s_att=0.995), "s_att: 0.995 is no median that smart inhibition can have: from 0.01 to 0.99"),
         (sparse("none", "smart", s_bo=0.001), "s_bo: 0.001 is no median that smart inhibition can have"),
     ],
 )
