@@ -33,7 +33,7 @@ class Question(NamedTuple):
 
 
 def read_squad(path: Path | str, bad_records: BadRecords) -> list[Question]:
-    """Read a UTF-8 file; see `questions_from_json`, whose errors those of reading JSON join."""
+    """Read a UTF-8 file; see `questions_from_json`. Raises DataError, also where it is missing or not JSON."""
     return questions_from_json(read_json(path), str(path), bad_records)
 
 
