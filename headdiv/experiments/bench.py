@@ -34,6 +34,7 @@ METHODS: dict[str, dict[str, Any]] = {  # of each, what costs most
     "mixing": {"name": "mixing", "start": 0.0},
     "moa": {"name": "moa", "experts": 32, "k": 4},
 }
+NARROW = {"baseline_bf16": {"name": "baseline"}, "deacon_bf16": METHODS["deacon"]}  # timed in bfloat16 too
 MOA_WIDTH, MOA_HEADS, MOA_K, MOA_ROWS = 256, 4, 4, 1800
 MOA_LENGTHS = (8, 22)  # of the sentences, as in Multi30k
 
@@ -50,6 +51,8 @@ def measure(profile: str, rounds: int = 15) -> dict[str, Any]:
         <method>_step_over_baseline: duration of its step over a baseline step; DEACON is Direct-8, its inner loop
             included, disagreement and DPP are taken on the attention weights, mixing after its frozen time, a
             mixture of heads with 4 of 32 experts.
+        bf16_over_fp32: tokens/s of the baseline in bfloat16 over those in float32.
+        deacon_bf16_step_over_baseline: as above, both in bfloat16.
         moa_e32_over_e4: of one layer alone, see `measure_moa`.
         baseline_over_nn_transformer: our baseline's tokens/s over those of `torch.nn.Transformer` with the
             same sizes, padded batches, and the same optimiser.
@@ -65,24 +68,27 @@ def measure(profile: str, rounds: int = 15) -> dict[str, Any]:
     batches = [make_batch(pairs, batch) for batch in numbers]
     a, b = (torch.randn(GEMM[i], GEMM[i + 1]) for i in range(2))
 
-    def training(method: dict[str, Any]) -> tuple[Step, Transformer]:
+    def training(method: dict[str, Any], precision: str = "float32") -> tuple[Step, Transformer]:
         """A step with the laying out of its batch, which training pays for too."""
         changed = config.model_copy(update={"method": check_method(method, config.model)})
         model, made = build_model(changed, vocabulary_of(corpus))
         loss = task_loss(TASKS[config.kind], model, config.train.label_smoothing)
-        learner = Learner(model.train(), loss, made, config.train)
+        learner = Learner(model.train(), loss, made, config.train.model_copy(update={"precision": precision}))
         return lambda round_: learner.step(make_batch(pairs, batches[round_].numbers.tolist()), 1, 1000), model
 
     baseline, model = training({"name": "baseline"})
     plain = plain_torch(config, corpus)
     steps = {"baseline": baseline, **{name: training(method)[0] for name, method in METHODS.items()}}
     others: dict[str, Step] = {"nn_transformer": lambda round_: plain(batches[round_]), "gemm": lambda round_: a @ b}
-    seconds = interleaved(steps | others, len(batches))
+    narrow = {name: training(method, "bfloat16")[0] for name, method in NARROW.items()}
+    seconds = interleaved(steps | others | narrow, len(batches))
     flops = np.array([matrix_flops(model, batch) for batch in batches[WARM_UP:]])
     tokens = np.array([len(batch.target_out) for batch in batches[WARM_UP:]])
     gemm_rate = 2 * float(np.prod(GEMM)) / float(np.median(seconds["gemm"]))
     return {
         **{f"{name}_step_over_baseline": _spread(seconds[name] / seconds["baseline"]) for name in METHODS},
+        "bf16_over_fp32": _spread(seconds["baseline"] / seconds["baseline_bf16"]),
+        "deacon_bf16_step_over_baseline": _spread(seconds["deacon_bf16"] / seconds["baseline_bf16"]),
         "moa_e32_over_e4": measure_moa(rounds, config.threads)["moa_e32_over_e4"],
         "baseline_over_nn_transformer": _spread(seconds["nn_transformer"] / seconds["baseline"]),
         "gemm_share": _spread(flops / gemm_rate / seconds["baseline"]),
