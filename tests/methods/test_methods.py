@@ -178,3 +178,19 @@ def test_every_model_decodes_as_it_is_trained(options):
     for position, word in enumerate(batch.target_in):
         torch.testing.assert_close(model.step(word[None], position, caches)[0], expected[position])
     assert math.isfinite(expected.sum().item())
+
+
+@pytest.mark.parametrize("options", EVERY)
+def test_in_bfloat16_activations_stay_narrow_and_gradients_are_finite_and_float32(options):
+    """Hidden states near those of float32: choices (of units, of experts) may differ where two are almost equal."""
+    batch = make_batch(some_pairs(), range(6))
+    model, method = tiny(options, torch.float32)
+    expected, _ = watched_pass(model, method, batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden, added = watched_pass(model, method, batch)
+    assert hidden.dtype == torch.bfloat16
+    assert (hidden.float() - expected).norm() < 0.2 * expected.norm()
+    (hidden.float().square().mean() + added).backward()
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    assert {g.dtype for g in gradients} == {torch.float32}
+    assert all(g.isfinite().all() for g in gradients)
