@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -32,6 +33,7 @@ def process_group(device: torch.device) -> Iterator[None]:
     try:
         yield
     finally:
+        gc.collect()  # a DistributedDataParallel that outlives its group aborts the process at its end
         distributed.destroy_process_group()
 
 
