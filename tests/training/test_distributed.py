@@ -165,7 +165,7 @@ def test_two_ranks_train_what_one_trains(home, experiment, variant):
     assert record["provenance"]["ranks"] == 2
     for mine, theirs in zip(alone.record["curve"], record["curve"], strict=True):
         assert mine.pop("method", None) == theirs.pop("method", None)  # swaps, which are nested
-        assert mine == pytest.approx(theirs, rel=1e-4)
+        assert mine == pytest.approx(theirs, rel=1e-4, abs=2e-6)  # a norm of about 8, in float32, less its start
     assert "perplexity" in first or "bleu" in first
     assert second == ""  # one of them speaks
     metrics = home / "many" / "results" / "ranks" / experiment / variant / "seed1" / "metrics.json"
