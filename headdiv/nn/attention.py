@@ -228,7 +228,11 @@ class MultiHeadAttention(AttentionModule):
     def mask_heads(self, mask: Tensor) -> torch.utils.hooks.RemovableHandle:
         """See `AttentionModule`."""
         wide = mask.repeat_interleave(self.spec.d_head)  # (H·K,)
-        return self.output.register_forward_pre_hook(lambda _, inputs: (inputs[0] * wide.to(inputs[0].dtype),))
+
+        def multiply(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+            return (inputs[0] * wide.to(inputs[0].dtype),)
+
+        return self.output.register_forward_pre_hook(multiply, prepend=True)  # what inhibits sees masked heads
 
     def attend(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
         """The heads side by side, M of Eq. 6: (T, H·K)."""

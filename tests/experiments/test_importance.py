@@ -57,6 +57,19 @@ def test_masks_reach_every_methods_heads_and_leave_nothing_behind(options):
     assert hooks(model) == own
 
 
+def test_what_inhibits_units_sees_masked_heads():
+    """So that in training no unit of a masked head is counted as active."""
+    model, _ = tiny({"name": "homeostasis", "attention": "kwta", "s_att": 0.5})
+    module = model.encoder[0].attention["encoder"]
+    seen = []
+    module.output.inhibition.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    with torch.no_grad(), masked_heads(model, {"encoder 1": [0, 1, 1]}):
+        model(make_batch(some_pairs(), range(6)))
+    masked, kept = seen[0].split([module.head_width, 2 * module.head_width], dim=1)
+    assert not masked.any()
+    assert kept.any(dim=0).all()
+
+
 def test_a_masked_slot_is_one_without_its_gate():
     model, _ = tiny({"name": "moa", "experts": 5, "k": 3})
     batch = make_batch(some_pairs(), range(6))
