@@ -78,7 +78,7 @@ def head_measures(run: Run) -> pd.DataFrame:
     """Measures of the heads on the validation split by place ("encoder 1"), one number each.
 
     Means over the heads of a module (confidence, entropy) and over its pairs of different heads (cosine, l2,
-    correlation, cka, js; NaN where there is one head): see `headdiv.analysis.similarity.Compared`.
+    correlation, cka, js; NaN where there is one head): see `headdiv.analysis.similarity.HeadComparison`.
     """
     task = TASKS[run.config.kind]
     found = compare_heads(observed_heads(task, run.model, run.corpus, "valid", run.config, run.device))

@@ -13,16 +13,16 @@ from headdiv.core.files import read_json, write_json
 from headdiv.core.settings import check
 from headdiv.experiments.importance import FORMAT, HeadChange, Kept
 from headdiv.experiments.profiles import Runs
-from headdiv.experiments.results import Configuration, Record, Score, metrics_path
+from headdiv.experiments.results import RunIdentity, StoredScore, metrics_path
 
 
-class NamedScore(Score):
+class NamedScore(StoredScore):
     """A score and its name."""
 
     name: str
 
 
-class ImportanceResult(Record):
+class ImportanceResult(RunIdentity):
     """Importance of every head of a run, and the pruning curve, as `importance_record` measures them.
 
     Attributes:
@@ -31,14 +31,8 @@ class ImportanceResult(Record):
         score: on the test set with all heads.
     """
 
-    paper: str
-    task: str
-    variant: str
-    seed: int
-    hash: str
-    config: Configuration
     modules: dict[str, int]
-    loss: Score
+    loss: StoredScore
     score: NamedScore
     heads: list[HeadChange]
     curve: list[Kept]
@@ -72,7 +66,7 @@ def record_importance(importance: Mapping[str, Any], profile: str) -> Path:
         profile: name or path of a profile.
     """
     run = check(ImportanceResult, importance)
-    path = importance_path(profile, f"{run.paper}/{run.task}", run.variant, run.seed)
+    path = importance_path(profile, run.experiment, run.variant, run.seed)
     write_json(path, importance)
     return path
 

@@ -28,7 +28,7 @@ class Record(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
 
-class Score(Record):
+class StoredScore(Record):
     """A number with its unit ("" for none) and its metric's signature."""
 
     value: float
@@ -152,19 +152,29 @@ class Provenance(Record):
     packages: dict[str, str] = Field(default_factory=dict)
 
 
-class RunResult(Record):
-    """The stored result of one run: the content of ``metrics.json``."""
+class RunIdentity(Record):
+    """Which run something stored belongs to, as `headdiv.tasks.base.Run.identity` writes it."""
 
-    format: int
     paper: str
     task: str
-    kind: str
     variant: str
     seed: int
     hash: str
     config: Configuration
+
+    @property
+    def experiment(self) -> str:
+        """``<paper>/<task>``."""
+        return f"{self.paper}/{self.task}"
+
+
+class RunResult(RunIdentity):
+    """The stored result of one run: the content of ``metrics.json``."""
+
+    format: int
+    kind: str
     parameters: int
-    scores: dict[str, Score]
+    scores: dict[str, StoredScore]
     curve: list[CurvePoint] = Field(min_length=1)
     heads: Heads
     outputs: str | None = None
@@ -180,11 +190,6 @@ class RunResult(Record):
             ConfigError: a key is missing or has another type: key, what was found, what is expected.
         """
         return metrics if isinstance(metrics, RunResult) else check(cls, metrics)
-
-    @property
-    def experiment(self) -> str:
-        """``<paper>/<task>``."""
-        return f"{self.paper}/{self.task}"
 
     @property
     def data_name(self) -> str:

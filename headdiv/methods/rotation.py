@@ -27,14 +27,14 @@ from headdiv.nn.attention import KINDS, AttentionSpec, Kind, MultiHeadAttention
 from headdiv.nn.config import ModelConfig, Sizes
 
 
-class Head(NamedTuple):
+class HeadIndex(NamedTuple):
     """A head of some kind of attention, counted from 0."""
 
     layer: int
     head: int
 
 
-Swap = tuple[Kind, Head, Head]
+Swap = tuple[Kind, HeadIndex, HeadIndex]
 From1 = Annotated[int, Field(ge=1)]
 
 
@@ -111,7 +111,7 @@ def _record(swaps: Sequence[Swap], back: bool = False) -> dict[str, Any]:
 
 def _swaps_of(record: dict[str, Any]) -> list[Swap]:
     return [
-        (pair["kind"], *(Head(layer - 1, head - 1) for layer, head in (pair["one"], pair["other"])))
+        (pair["kind"], *(HeadIndex(layer - 1, head - 1) for layer, head in (pair["one"], pair["other"])))
         for pair in record["swaps"]
     ]
 
@@ -172,7 +172,7 @@ class PlannedSwap(Settings):
             if largest > most:
                 raise ValueError(f"{self.kind} attention has {what}s 1 to {most}, found {largest}")
         first, second = self.layers
-        swaps = [(self.kind, Head(first - 1, one - 1), Head(second - 1, other - 1)) for one, other in pairs]
+        swaps = [(self.kind, HeadIndex(first - 1, one - 1), HeadIndex(second - 1, other - 1)) for one, other in pairs]
         if len({head for _, *pair in swaps for head in pair}) < 2 * len(swaps):
             raise ValueError("a head is swapped with itself, or twice at once")
         return swaps
@@ -322,11 +322,11 @@ class DynamicRotation(SwappingMethod):
         if self.options.choice == "soft":
             least = importance.argsort(axis=1, kind="stable")[:, :k]
             return [
-                (kind, Head(low, int(one)), Head(layers - 1 - low, int(other)))
+                (kind, HeadIndex(low, int(one)), HeadIndex(layers - 1 - low, int(other)))
                 for low in range(self.options.layers)
                 for one, other in zip(least[low], least[layers - 1 - low], strict=True)
             ]
         hard = self.options.choice == "hard"
         order = importance.argsort(axis=None, kind="stable") if hard else rng.permutation(importance.size)
-        heads = [Head(*divmod(int(i), H)) for i in order]
+        heads = [HeadIndex(*divmod(int(i), H)) for i in order]
         return [(kind, heads[i], heads[-1 - i]) for i in range(k)]

@@ -123,7 +123,7 @@ def view_of(
 
 @dataclass(frozen=True)
 class SimilarityMeasure:
-    """How similarity is measured and shown: see `headdiv.analysis.similarity.Compared`."""
+    """How similarity is measured and shown: see `headdiv.analysis.similarity.HeadComparison`."""
 
     label: str
     low: float  # the least it can be; 1 is the most

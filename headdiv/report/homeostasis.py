@@ -35,10 +35,10 @@ LOCATIONS = {False: "the heads, before $W^O$", True: "the blocks' outputs"}  # b
 MECHANISMS = ("kwta", "rfb-kwta", "smart")
 SPANS = ((0, 100, 1.0), (5, 95, 3.0), (25, 75, 7.0))  # percentiles, and the width of their bar
 
-Shown = Sequence[tuple[str, Sequence[str]]]  # experiments, each with its variants; none: all
+Selection = Sequence[tuple[str, Sequence[str]]]  # experiments, each with its variants; none: all
 
 
-def _found(profile: str, shown: Shown, figure: str) -> Groups:
+def _found(profile: str, shown: Selection, figure: str) -> Groups:
     """The stored runs of these experiments' variants, by "experiment variant".
 
     An experiment that the profile lacks, or that has none of the variants, is left out.

@@ -21,7 +21,7 @@ from headdiv.report.plotting import MARKERS, SMALL, add_grid, add_title, new_fig
 
 ARCHITECTURE_MARKERS = {"direct": "o", "average": "s", "nonlinear": "D"}  # of DEACON
 
-Groups = dict[str, list[ImportanceResult]]  # by variant
+ImportanceGroups = dict[str, list[ImportanceResult]]  # by variant
 
 
 def draw_pruning(profile: str, figure: FigureEntry) -> Figure:
@@ -47,7 +47,7 @@ def draw_pruning(profile: str, figure: FigureEntry) -> Figure:
     return drawn
 
 
-def _draw_masked(ax: Axes, experiment: str, groups: Groups) -> None:
+def _draw_masked(ax: Axes, experiment: str, groups: ImportanceGroups) -> None:
     """Means over seeds, at the numbers of heads that all of them have."""
     labels = labels_of(experiment, groups)
     styles = zip(groups.items(), sns.color_palette("colorblind", len(groups)), cycle(MARKERS), strict=False)
@@ -74,7 +74,7 @@ def _draw_trained(ax: Axes, profile: str, experiment: str, score: str) -> None:
         ax.plot(sorted(by_m), values, ms=5, lw=0.8, label=f"DEACON {architecture}, trained with m", **look)
 
 
-def _name_axes(ax: Axes, experiment: str, run: ImportanceResult, groups: Groups) -> None:
+def _name_axes(ax: Axes, experiment: str, run: ImportanceResult, groups: ImportanceGroups) -> None:
     score, column = run.score, task_of(experiment).columns.get(run.score.name)
     label = column.label if column else score.name.replace("_", " ")
     unit = f" ({score.unit})" if score.unit else ""

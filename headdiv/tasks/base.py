@@ -42,7 +42,7 @@ from headdiv.nn.transformer import ModuleFactory
 from headdiv.tasks.config import RunConfig
 from headdiv.training.feeds import Feed
 
-CorpusT = TypeVar("Corpus")
+CorpusT = TypeVar("CorpusT")
 Score = dict[str, Any]  # value, unit, signature
 
 

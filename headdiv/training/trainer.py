@@ -21,15 +21,14 @@ from headdiv.training.config import TrainerConfig
 from headdiv.training.feeds import Batches, Feed, IterableFeed
 from headdiv.training.learner import Learner, Loss, StepSums, must_be_finite
 
-CurvePoint = dict[str, Any]  # of one epoch: "epoch", "steps", "training_loss", …, "method": what its hook returned
-
 
 @dataclass
 class TrainerState:
     """How far a training is, and what it has measured; JSON in checkpoints."""
 
     step: int = 0  # optimiser steps done
-    curve: list[CurvePoint] = field(default_factory=list)  # one point for each finished epoch
+    # One point for each finished epoch: "epoch", "steps", "training_loss", …, "method": what its hook returned.
+    curve: list[dict[str, Any]] = field(default_factory=list)
     epoch: StepSums = field(default_factory=StepSums)  # of the running epoch
     seconds: float = 0.0  # of training proper, earlier tries included
     tokens: int = 0  # that went through the decoder; 0 where the loss is a plain tensor
@@ -132,7 +131,7 @@ class Trainer:
     def _finish_epoch(self, number: int, name: str) -> None:
         """Validate, let the method act between two epochs, and add a point to the curve."""
         state, sums = self.state, self.state.epoch
-        point: CurvePoint = {"epoch": number + 1, "steps": state.step, "training_loss": sums.loss / sums.count}
+        point: dict[str, Any] = {"epoch": number + 1, "steps": state.step, "training_loss": sums.loss / sums.count}
         if sums.tokens:  # a plain tensor does not say what was right
             point |= {"training_nll": sums.nll / sums.count, "training_accuracy": 100 * sums.correct / sums.count}
         if sums.auxiliary:

@@ -15,7 +15,7 @@ from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import stored
 from headdiv.methods import check_method, make_method, rotation, stored_method
 from headdiv.methods.base import EpochEnd
-from headdiv.methods.rotation import Head, swap_heads
+from headdiv.methods.rotation import HeadIndex, swap_heads
 from headdiv.nn.attention import attention_modules, record_heads
 from headdiv.nn.batching import make_batch
 from headdiv.nn.config import LMConfig, ModelConfig
@@ -69,7 +69,7 @@ def name_of(kind, layer):
 def test_a_swap_exchanges_these_rows_and_nothing_else(optimiser_state, kind, one, other):
     model, _, optimiser = learnt()
     before = everything(model, optimiser)
-    swap_heads(model, [(kind, Head(*one), Head(*other))], optimiser if optimiser_state else None)
+    swap_heads(model, [(kind, HeadIndex(*one), HeadIndex(*other))], optimiser if optimiser_state else None)
     after = everything(model, optimiser)
     expected = dict(before)
     for part in ("weight", "bias"):
@@ -89,7 +89,7 @@ def test_a_swap_exchanges_these_rows_and_nothing_else(optimiser_state, kind, one
 
 
 def heads_of(kind):
-    return st.tuples(st.integers(0, LAYERS[kind] - 1), st.integers(0, H - 1)).map(lambda results: Head(*results))
+    return st.tuples(st.integers(0, LAYERS[kind] - 1), st.integers(0, H - 1)).map(lambda results: HeadIndex(*results))
 
 
 swaps = st.sampled_from(list(LAYERS)).flatmap(lambda kind: st.tuples(st.just(kind), heads_of(kind), heads_of(kind)))
@@ -111,7 +111,7 @@ def test_swaps_and_then_their_reverse_restore_everything(results, optimiser_stat
 def test_without_an_optimisers_memory_there_is_nothing_to_move():
     model, _, _ = learnt()
     fresh = torch.optim.AdamW(model.parameters())
-    swap_heads(model, [("cross", Head(0, 0), Head(1, 1))], fresh)
+    swap_heads(model, [("cross", HeadIndex(0, 0), HeadIndex(1, 1))], fresh)
     assert not fresh.state
 
 
@@ -302,7 +302,7 @@ def test_soft_swaps_the_least_important_of_low_and_high_layers(importance, k):
 def test_soft_takes_as_many_layers_as_are_named():
     grid = np.arange(18).reshape(6, 3)[:, ::-1]
     results = make_method(dynamic("soft", swaps=1, layers=3))._choose("cross", grid, np.random.default_rng(0))
-    assert results == [("cross", Head(i, 2), Head(5 - i, 2)) for i in range(3)]
+    assert results == [("cross", HeadIndex(i, 2), HeadIndex(5 - i, 2)) for i in range(3)]
 
 
 def test_random_swaps_are_of_different_heads_and_follow_the_seed():

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from headdiv.core.errors import ConfigError, TrainingError
 from headdiv.methods import make_method
-from headdiv.methods.rotation import Head, swap_heads
+from headdiv.methods.rotation import HeadIndex, swap_heads
 from headdiv.nn.drop_in import MultiheadAttention
 from headdiv.nn.losses import Losses
 from headdiv.tasks.config import first_difference
@@ -215,7 +215,7 @@ def test_adamw_has_todays_arguments():
 def test_swapped_heads_take_along_what_any_optimiser_remembers(name):
     run = trainer_of(optimiser={"name": name} | ({"momentum": 0.9} if name == "SGD" else {}))
     run.run()
-    swap = [("encoder", Head(0, 1), Head(1, 0))]
+    swap = [("encoder", HeadIndex(0, 1), HeadIndex(1, 0))]
     one, other = (layer.attention.in_projection.weight for layer in run.model.layers)
     optimiser = run.learner.optimiser
     before = [copy.deepcopy(optimiser.state[p]) for p in (one, other)]
