@@ -153,7 +153,7 @@ def make_plan(profile: str) -> Plan:
     runs: dict[str, list[PlannedRun]] = {name: [] for name in known.experiments()}
     for config in configs:
         decisive = short_hash([run_name(config), config.decode.model_dump(mode="json")])
-        runs[f"{config.paper}/{config.task}"].append(PlannedRun(config.variant, config.seed, decisive))
+        runs[config.experiment].append(PlannedRun(config.variant, config.seed, decisive))
     tables = {}
     for table, experiment in tables_of(runs).items():
         task, about = task_of(experiment), data_table_of(table)

@@ -161,7 +161,7 @@ def _trainer(config: RunConfig, folder: Path, corpus: Any, device: torch.device)
         validate=validate,
         observe=lambda: observed_heads(task, model, corpus, "valid", config, device),
         seed=config.seed,
-        name=f"{config.paper}/{config.task} {config.variant} seed {config.seed}",
+        name=config.label,
     )
 
 

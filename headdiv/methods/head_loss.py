@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Literal
 
 import torch
@@ -32,7 +33,7 @@ def inverse_root(squares: Tensor) -> Tensor:
     return torch.where(squares > least, squares.clamp_min(least).rsqrt(), 0.0)
 
 
-class HeadLoss(Method):
+class HeadLoss(Method, ABC):
     """λ times how different the heads of a module are is taken off the loss."""
 
     repeatable = True
@@ -53,9 +54,9 @@ class HeadLoss(Method):
             return f"{name!r} compares {values}; expected another term"
         return None
 
+    @abstractmethod
     def differences(self, records: list[HeadRecord]) -> Tensor:
         """How different the heads of each module are in each sentence: (modules, B)."""
-        raise NotImplementedError
 
     def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
         """−λ times `differences` for each prediction: sum over sentences, as of log-likelihoods, and mean over modules.

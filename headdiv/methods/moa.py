@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headdiv.analysis.similarity import Observed
+from headdiv.core.precision import autocast
 from headdiv.core.settings import Settings
 from headdiv.methods.base import DecodeToken, Method, Picture, RequiredRecords
 from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
@@ -221,9 +222,8 @@ class MixtureAttention(AttentionModule):
 
 def _one_type(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Both in autocast's number format where it is on, which does not reach into the functions above."""
-    kind = x.device.type
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
-    return x.to(dtype), weight.to(dtype)
+    weight = autocast(weight)
+    return x.to(weight.dtype), weight
 
 
 # ---- the method

@@ -40,7 +40,7 @@ WITHIN = 0.01  # of the best perplexity: where a run counts as converged
 EXAMPLE_TOKENS = 24  # of the explorer's example text
 RESPONSE_TOKENS = 20  # of a continuation in the explorer
 
-StreamCorpus = TypeVar("Text", bound=LMCorpus)
+StreamCorpus = TypeVar("StreamCorpus", bound=LMCorpus)
 
 
 class TimingConfig(Settings):
@@ -48,6 +48,15 @@ class TimingConfig(Settings):
 
     prompt_tokens: int = Field(16, ge=1, description="tokens read before the clock starts")
     new_tokens: int = Field(64, ge=1, description="tokens written and timed")
+
+
+def perplexity_curves(predicted: str) -> tuple[tuple[Panel, ...], str]:
+    """`Task.curves` and `Task.curves_caption` of a task that predicts such tokens."""
+    panel = Panel("validation_nll", "validation perplexity", f"by {predicted}", perplexity=True, unigram=True)
+    return (TRAINING_LOSS, panel), (
+        f"Training loss (mean over an epoch, dropout on) and validation perplexity by {predicted}, on a logarithmic "
+        "axis, after each epoch; dashed: what the tokens' frequencies alone give."
+    )
 
 
 class StreamTask(Task[StreamCorpus]):
@@ -163,14 +172,7 @@ class LanguageModelling(StreamTask[LMCorpus]):
     unit = "nats/token"
     accuracy = "share of tokens that are the likeliest, given those before them"
     unigram = "every token by its frequency in the documents that the tokeniser is trained on"
-    curves = (
-        TRAINING_LOSS,
-        Panel("validation_nll", "validation perplexity", "by token", perplexity=True, unigram=True),
-    )
-    curves_caption = (
-        "Training loss (mean over an epoch, dropout on) and validation perplexity by token, on a logarithmic axis, "
-        "after each epoch; dashed: what the tokens' frequencies alone give."
-    )
+    curves, curves_caption = perplexity_curves("token")
     output, predicts_text = "goes on", True
     nothing_to_predict = "token"
 

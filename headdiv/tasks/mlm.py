@@ -19,14 +19,13 @@ from headdiv.data.tokenization.bpe import Bpe
 from headdiv.nn.language_model import IGNORED, MaskedModel, Windows, fill_in, make_masked_windows
 from headdiv.nn.losses import Losses
 from headdiv.nn.transformer import ModuleFactory
-from headdiv.tasks.base import TRAINING_LOSS, Panel, Run, Score, held_out_loss, score
+from headdiv.tasks.base import Run, Score, held_out_loss, score
 from headdiv.tasks.config import RunConfig
-from headdiv.tasks.lm import StreamTask
+from headdiv.tasks.lm import StreamTask, perplexity_curves
 
 MASK_TOKEN = "[MASK]"
-MASK_TOKENS = re.compile(
-    rf" ?{re.escape(MASK_TOKEN)}"
-)  # an entry of the encoding begins with the space before its word
+# With the space before it: an entry of the encoding begins with the space before its word.
+MASK_TOKENS = re.compile(rf" ?{re.escape(MASK_TOKEN)}")
 SHOWN_TOKENS = 48  # of a window, as an example
 
 
@@ -39,14 +38,7 @@ class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
     unit = "nats/masked token"
     accuracy = "share of masked tokens that are the likeliest, given all around them"
     unigram = "every masked token by its frequency in the documents that the tokeniser is trained on"
-    curves = (
-        TRAINING_LOSS,
-        Panel("validation_nll", "validation perplexity", "by masked token", perplexity=True, unigram=True),
-    )
-    curves_caption = (
-        "Training loss (mean over an epoch, dropout on) and validation perplexity by masked token, on a logarithmic "
-        "axis, after each epoch; dashed: what the tokens' frequencies alone give."
-    )
+    curves, curves_caption = perplexity_curves("masked token")
     output = "filled-in text"
     nothing_to_predict = MASK_TOKEN
 

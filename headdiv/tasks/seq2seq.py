@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -45,23 +46,23 @@ class PairTask(Task[CorpusT]):
     def feed(self, corpus: CorpusT, config: RunConfig) -> Feed:
         """See `Task`."""
         split, train = corpus.train, config.train
-
-        def plan(epoch: int) -> list[list[int]]:
-            bucketed = train.batching == "bucketed"
-            return self._plan(split, train.tokens_per_batch, seed=config.seed, epoch=epoch, bucketed=bucketed)
-
-        return PlannedFeed(plan, lambda numbers: self.lay_out(split, numbers))
+        plan = partial(
+            self._planner(split), train.tokens_per_batch, seed=config.seed, bucketed=train.batching == "bucketed"
+        )
+        return PlannedFeed(lambda epoch: plan(epoch=epoch), lambda numbers: self.lay_out(split, numbers))
 
     def held_out(self, corpus: CorpusT, split: str, config: RunConfig) -> Iterator[Batch]:
         """See `Task`."""
         data = getattr(corpus, split)
-        for numbers in self._plan(data, self.evaluation_tokens, seed=None)[distributed.rank() :: distributed.world()]:
+        plan = self._planner(data)(self.evaluation_tokens, seed=None)
+        for numbers in plan[distributed.rank() :: distributed.world()]:
             yield self.lay_out(data, numbers)
 
-    def _plan(self, split: Any, tokens: int, **order: int | bool | None) -> list[list[int]]:
+    def _planner(self, split: Any) -> Callable[..., list[list[int]]]:
+        """`batch_numbers` of the split's examples, which are counted once for all epochs."""
         numbers = self.scored(split)
-        plan = batch_numbers(split.pairs.sizes(*self.budget)[numbers], tokens, **order)
-        return [numbers[batch].tolist() for batch in plan]
+        sizes = split.pairs.sizes(*self.budget)[numbers]
+        return lambda tokens, **order: [numbers[batch].tolist() for batch in batch_numbers(sizes, tokens, **order)]
 
     def words(self, batch: Batch) -> dict[str, Tensor]:
         """What is read on either side."""

@@ -29,7 +29,9 @@ class TrainerConfig(Settings):
     epsilon: float = Field(1e-9, gt=0, description="AdamW's ε")
     weight_decay: float = Field(0.0, ge=0, description="AdamW's decoupled weight decay")
     clip_norm: float | None = Field(1.0, gt=0, description="largest norm of the gradient; null: no clipping")
-    precision: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16: matrix products only")
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="bfloat16: activations and matrix products; parameters and their updates stay float32"
+    )
     checkpoint_seconds: float = Field(120.0, gt=0, description="longest work lost when a run is killed")
 
     @field_validator("optimiser", mode="before")

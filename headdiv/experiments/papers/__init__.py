@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -50,7 +51,7 @@ class PaperSizes(Settings):
     data: dict[str, Any] = Field(default_factory=dict, description="of the data, what the model's size depends on")
 
 
-class Table(Settings):
+class Table(Settings, ABC):
     """A table of a paper."""
 
     measured: ClassVar[bool]  # whether runs measure its numbers
@@ -59,9 +60,9 @@ class Table(Settings):
     columns: dict[str, Column]
     notes: list[str] = Field(default_factory=list)
 
+    @abstractmethod
     def numbers(self) -> dict[str, dict[str, float]]:
         """What the paper reports, by row, by column."""
-        raise NotImplementedError
 
     def label(self, row: str) -> str:
         """What the paper calls a row; one that it does not have goes by its own name."""
