@@ -9,8 +9,9 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+os.environ["OMP_NUM_THREADS"] = "1"  # of processes that tests start too: several threads wait more than they compute
+
 import pytest
-import torch
 import yaml
 from hypothesis import settings
 from small_runs import enter
@@ -125,12 +126,3 @@ def home(tmp_path_factory):
     """An empty project's folder that the tests of one file share."""
     with pytest.MonkeyPatch.context() as patch:
         yield enter(patch, tmp_path_factory.mktemp("home"))
-
-
-@pytest.fixture(scope="module")
-def one_thread():
-    """Models as small as tests' own are many times slower with several threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 def run(*command, cwd, status=0, **environment):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HEADDIV_DEVICE": "cpu", **environment}
+    environment = {**os.environ, "HEADDIV_DEVICE": "cpu", **environment}
     environment.pop("PYTHONPATH", None)
     environment.pop("HEADDIV_HOME", None)
     command = [str(part) for part in command]

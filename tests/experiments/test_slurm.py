@@ -132,7 +132,7 @@ def test_a_killed_job_is_submitted_again_and_all_metrics_are_those_of_one_machin
     project = Project(home)
     long = {"epochs": 40, "checkpoint_seconds": 0.2}
     project.write_profile("tiny", train=long, variants=["direct-8"])
-    environment = os.environ | {"HEADDIV_HOME": str(home), "HEADDIV_DEVICE": "cpu", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"HEADDIV_HOME": str(home), "HEADDIV_DEVICE": "cpu"}
     command = [sys.executable, "-m", "snakemake", "tables", "--workflow-profile", "profiles/slurm"]
     quick = ["--slurm-init-seconds-before-status-checks", "3", "--latency-wait", "5"]
     quick += ["--default-resources", "runtime=10", "mem_mb=2000", "--config", "profile=tiny"]

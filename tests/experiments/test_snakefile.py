@@ -28,7 +28,7 @@ RUN_FILES = ("metrics.json", "outputs.json", "examples.json", "model.json", "hea
 
 def snakemake(home, *arguments, profile="tiny", config=()):
     command = [sys.executable, "-m", "snakemake", *arguments, "--cores", "1", "--config", f"profile={profile}", *config]
-    environment = os.environ | {"HEADDIV_HOME": str(home), "HEADDIV_DEVICE": "cpu", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"HEADDIV_HOME": str(home), "HEADDIV_DEVICE": "cpu"}
     done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=600)
     return done.returncode, done.stdout + done.stderr
 

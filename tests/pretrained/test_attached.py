@@ -12,8 +12,6 @@ from headdiv.core.errors import ConfigError, DataError
 from headdiv.nn import attached
 from headdiv.nn.attached import attachment_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 every_architecture = pytest.mark.parametrize("kind", ARCHITECTURES)
 
 

@@ -11,8 +11,6 @@ from attachable import logits
 
 import headdiv
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 MIRROR = os.environ.get("HEADDIV_MIRROR")
 DOCUMENTS, WORDS = 256, 2000
 DISAGREEMENT = {"name": "disagreement", "term": "output", "weight": 10.0}

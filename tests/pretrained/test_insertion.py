@@ -13,8 +13,6 @@ from headdiv.methods.deacon import pca_layers
 from headdiv.nn.attached import attachment_of
 from headdiv.nn.attention import attention_modules
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 DEACON = {"name": "deacon", "architecture": "direct", "m": 3, "gha_steps": 5}
 MIXING = {"name": "mixing", "start": 0.0}
 KWTA = {"name": "homeostasis", "attention": "kwta", "s_att": 0.5, "kinds": ["encoder", "decoder", "cross"]}

@@ -14,8 +14,6 @@ from headdiv.__main__ import cli
 from headdiv.core.errors import DataError
 from headdiv.report.model_heads import MEASURES
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 TEXTS = [
     "The old dog sees a small cat.",
     "Two men look at a red house.",

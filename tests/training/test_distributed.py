@@ -53,7 +53,7 @@ def launch(ranks, *arguments, home):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     shared = os.environ | {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    shared |= {"HEADDIV_HOME": str(home), "HEADDIV_DEVICE": "cpu", "OMP_NUM_THREADS": "1"}
+    shared |= {"HEADDIV_HOME": str(home), "HEADDIV_DEVICE": "cpu"}
     started = []
     for rank in range(ranks):
         environment = shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
