@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import json
 import re
 import shutil
 from collections.abc import Iterable
@@ -19,7 +20,6 @@ from typing import Any
 import jinja2
 import pandas as pd
 from markupsafe import Markup, escape
-from pandas.io.formats.style import Styler
 
 from headdiv.core import paths
 from headdiv.core.errors import DataError, HeaddivError
@@ -296,36 +296,22 @@ def _cells(frame: pd.DataFrame) -> pd.DataFrame:
 
 def plain(frame: pd.DataFrame) -> Markup:
     """A small table."""
-    table = _cells(frame).to_html(index=False, escape=False, border=0, classes="small", justify="left")
-    return Markup(f'<div class="wide">{re.sub(chr(10) + " *", "", table)}</div>')
+    return Markup('<div class="wide">{}</div>').format(_html(frame, classes="small"))
 
 
 def interactive(frame: pd.DataFrame, name: str, choices: Iterable[str] = ()) -> Markup:
-    """A table that sorts; with ``choices`` one that is searched, and filtered by these columns' values too.
+    """A table that ``headdiv.js`` makes sortable; with ``choices`` searchable, and filtered by these columns' values.
 
     The rows stand in the page itself, so that they are there without scripts and for the site's search.
     """
-    from itables import JavascriptCode, to_html_datatable
+    lists = json.dumps([list(frame.columns).index(choice) for choice in choices])
+    html = _html(frame, classes="display compact", table_id=name)
+    return html.replace(Markup('class="dataframe '), Markup(f'style="width:100%" data-choices="{lists}" class="'), 1)
 
-    options: dict[str, Any] = {"layout": dict.fromkeys(("topStart", "topEnd", "bottomStart", "bottomEnd"))}
-    if choices:
-        lists = [list(frame.columns).index(choice) for choice in choices]
-        options = {"layout": {"topStart": "info", "topEnd": "search", "bottomStart": None, "bottomEnd": None}}
-        options["columnDefs"] = [{"targets": lists, "columnControl": ["order", ["searchList"]]}]
-        # What stands after "?" in the page's address is searched for from the start.
-        options["search"] = {"search": JavascriptCode("decodeURIComponent(location.search.slice(1))")}
-    table = to_html_datatable(
-        Styler(_cells(frame), uuid=name, cell_ids=False).hide(axis="index"),
-        connected=False,
-        allow_html=True,
-        paging=False,
-        order=[],
-        classes="display compact",
-        style="width:100%; margin:0",
-        scrollX=True,
-        **options,
-    )
-    return Markup(table)
+
+def _html(frame: pd.DataFrame, **options: str) -> Markup:
+    table = _cells(frame).to_html(index=False, escape=False, border=0, justify="left", **options)
+    return Markup(re.sub(r"\n *", "", table))
 
 
 def slug(table: str) -> str:
@@ -349,7 +335,8 @@ def libraries() -> dict[str, str]:
     bundle = Path(str(distribution("itables").locate_file("itables/html/dt_bundle.js")))
     found = re.search(r"<script>(.*?)</script>", generate_init_offline_itables_html(bundle), re.DOTALL)
     plotly = Path(str(distribution("plotly").locate_file("plotly/package_data/plotly.min.js")))
-    return {"itables.js": found[1] if found else "", "plotly.js": plotly.read_text(encoding="utf-8")}
+    tables = re.sub(r"_itables_\d\w*", "_itables", found[1] if found else "")  # whatever its version
+    return {"itables.js": tables, "plotly.js": plotly.read_text(encoding="utf-8")}
 
 
 def documents() -> dict[str, Path]:

@@ -1,4 +1,4 @@
-// The theme's choice of light or dark for tables (class "dark"); curves, heads, outputs and differing settings of one run or of two.
+// The theme's choice of light or dark for tables (class "dark"); tables that sort; curves, heads, outputs and differing settings of one run or of two.
 "use strict";
 
 const light = { dark: "dark", light: "light" };
@@ -117,6 +117,19 @@ function show(place, runs) {
   }
 }
 
+// Every table with "data-choices" sorts; one with such columns is filtered by their values, and searched: from the start for what stands after "?" in the page's address.
+async function startTables() {
+  for (const element of document.querySelectorAll("table[data-choices]")) {
+    const { default: DataTable } = await window._itables, targets = JSON.parse(element.dataset.choices), filtered = targets.length > 0;
+    new DataTable(element, {
+      paging: false, order: [], scrollX: true,
+      layout: { topStart: filtered ? "info" : null, topEnd: filtered ? "search" : null, bottomStart: null, bottomEnd: null },
+      columnDefs: filtered ? [{ targets, columnControl: [["searchList"]] }] : [],
+      search: { search: filtered ? decodeURIComponent(location.search.slice(1)) : "" },
+    });
+  }
+}
+
 function start() {
   const place = document.getElementById("run-data"), form = document.getElementById("choose");
   if (!place) return;
@@ -136,5 +149,6 @@ document.addEventListener("DOMContentLoaded", () => {
   const follow = () => { document.documentElement.classList.toggle("dark", isDark()); };
   follow();
   new MutationObserver(follow).observe(document.body, { attributeFilter: ["data-theme"] });
+  startTables();
   start();
 });
