@@ -305,7 +305,7 @@ def summary(profile: str) -> None:
 @profile_option()
 def check(profile: str) -> None:
     """Hold the profile's stored runs against the least that may be expected: that something was learnt."""
-    from headdiv.experiments.sanity import failures
+    from headdiv.experiments.results import failures
 
     if found := failures(profile):
         raise HeaddivError("\n".join(found))

@@ -4,7 +4,7 @@ import reported
 
 from headdiv.core.files import write_json
 from headdiv.experiments.claims.ledger import ledger
-from headdiv.experiments.papers import load_task
+from headdiv.experiments.papers import task_of
 from headdiv.methods import check_method
 from headdiv.tasks import TASKS
 from headdiv.training.config import TrainConfig
@@ -18,7 +18,7 @@ def at(place, paper="deacon"):
 
 def translation(variant, seed=1, *, epochs=30, data="multi30k", examples=29000, method=None, device="a CPU", **values):
     """Metrics of DEACON's translation as the paper has it, but for what is said otherwise; ``values``: scores."""
-    task = load_task("deacon", "translation")
+    task = task_of("deacon/translation")
     sizes = task.sizes.model | {key: values.pop(key) for key in ("d_model", "encoder_layers") if key in values}
     run = reported.metrics(variant, seed, epochs=epochs, data=data, **values)
     model = TASKS["translation"].Model(**sizes)
@@ -41,7 +41,7 @@ def store(home, *runs, profile="full"):
 
 def hours(variant, count, device="a GPU"):
     """Metrics of the poster's translation."""
-    task = load_task("dpp", "translation")
+    task = task_of("dpp/translation")
     sizes = {"d_model": 512, "heads": 4, "d_ff": 1024, "encoder_layers": 6, "decoder_layers": 6}
     run = translation("baseline", epochs=300, data="iwslt14", examples=160239, device=device)
     model = TASKS["translation"].Model(**sizes)

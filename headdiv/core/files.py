@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -142,18 +142,22 @@ def short_hash(value: Any) -> str:
 WHOLE = 1 << 26  # bytes up to which a whole file enters its fingerprint
 
 
-def fingerprint(path: Path | str) -> str:
-    """Changes when a file does: its SHA-256; above 64 MiB, that of its size, first and last MiB.
+def once_a_version(digest: Callable[[Path], str]) -> Callable[[Path | str], str]:
+    """A digest that is taken once a process, and again where a file's size or time of modification has changed."""
+    cached = functools.cache(lambda path, size, modified: digest(path))
 
-    It is taken once a process, and again where the file's size or time of modification has changed.
-    """
-    status = os.stat(path)
-    return _fingerprint(Path(path).absolute(), status.st_size, status.st_mtime_ns)
+    @functools.wraps(digest)
+    def found(path: Path | str) -> str:
+        status = os.stat(path)
+        return cached(Path(path).absolute(), status.st_size, status.st_mtime_ns)
+
+    return found
 
 
-@functools.cache
-def _fingerprint(path: Path, size: int, modified: int) -> str:
-    if size <= WHOLE:
+@once_a_version
+def fingerprint(path: Path) -> str:
+    """Changes when a file does: its SHA-256; above 64 MiB, that of its size, first and last MiB."""
+    if (size := path.stat().st_size) <= WHOLE:
         return checksum(path)
     with path.open("rb") as file:
         first = file.read(1 << 20)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import re
 from pathlib import Path
@@ -11,10 +10,11 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from headdiv.core.errors import DamageError, DataError
-from headdiv.core.files import checksum, read_json, write_text
+from headdiv.core.files import checksum, once_a_version, read_json, write_text
 
 MANIFEST = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+_checksum = once_a_version(checksum)
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +47,9 @@ def check(folder: Path, *names: str) -> None:
                 raise DamageError(f"{path}: damaged, its sha256 is {found[:12]}…, expected {known[name][:12]}…")
         except FileNotFoundError:
             raise DamageError(f"{path}: missing") from None
-        except PermissionError:  # no damage
-            raise
         except OSError as error:
+            if isinstance(error, PermissionError):  # no damage
+                raise
             raise DamageError(f"{path}: cannot be read ({error.strerror or error})") from None
     if new := [name for name in names if name not in known]:
         with contextlib.suppress(OSError, DataError):  # a folder that may only be read stays as it is
@@ -77,10 +77,8 @@ def _readable(path: Path) -> None:
                 pass
         elif not path.is_file():
             raise FileNotFoundError
-    except SafetensorError as error:
-        raise DamageError(f"{path}: damaged ({error})") from None
-    except DataError as error:
-        raise DamageError(f"{error}") from None
+    except (SafetensorError, DataError) as error:
+        raise DamageError(f"{error}" if isinstance(error, DataError) else f"{path}: damaged ({error})") from None
 
 
 def _read(folder: Path) -> dict[str, str]:
@@ -95,13 +93,3 @@ def _read(folder: Path) -> dict[str, str]:
 def _all(folder: Path) -> list[str]:
     paths = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     return sorted(path.relative_to(folder).as_posix() for path in paths if path.name != MANIFEST)
-
-
-def _checksum(path: Path) -> str:
-    status = path.stat()
-    return _checksum_of(path.absolute(), status.st_size, status.st_mtime_ns)
-
-
-@functools.lru_cache(maxsize=1000)
-def _checksum_of(path: Path, size: int, modified: int) -> str:
-    return checksum(path)

@@ -34,15 +34,12 @@ def write_project(folder: Path) -> list[Path]:
     """
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder}: expected a folder, found a file")
-    source, written = paths.shipped(), []
-    contents = {Path("environment.yml"): ENVIRONMENT.encode()}
-    for part in PARTS:
-        for file in (source / part, *(source / part).rglob("*")):
-            if file.is_file():
-                contents[file.relative_to(source)] = file.read_bytes()
-    for name, content in contents.items():
-        if not (folder / name).exists():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(content)
-            written.append(folder / name)
-    return written
+    source = paths.shipped()
+    contents = {folder / "environment.yml": ENVIRONMENT.encode()}
+    files = (file for part in PARTS for file in (source / part, *(source / part).rglob("*")) if file.is_file())
+    contents |= {folder / file.relative_to(source): file.read_bytes() for file in files}
+    missing = [path for path in contents if not path.exists()]
+    for path in missing:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(contents[path])
+    return missing

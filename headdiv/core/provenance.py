@@ -38,9 +38,7 @@ def provenance(threads: int, device: torch.device) -> dict[str, Any]:
 def commit() -> str | None:
     """The checked-out commit, with "+changes" where code or profiles differ from it; None outside git."""
     head, changes = _git("rev-parse", "--short=12", "HEAD"), _git("status", "--porcelain", "--", "headdiv", "config")
-    if head is None:
-        return None
-    return f"{head}+changes" if changes else head
+    return f"{head}+changes" if head and changes else head
 
 
 def _git(*arguments: str) -> str | None:

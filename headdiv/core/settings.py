@@ -133,7 +133,10 @@ class Source:
         except OSError as error:
             raise ConfigError(f"{self.path}: cannot be read ({error.strerror})") from None
         try:
-            self._refuse_deep(text)
+            depth = 0
+            for event in yaml.parse(text, Loader=YAML):  # without recursion, which composing has
+                depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+                self._refuse_deep(depth)
             self.node, self._count = yaml.compose(text, Loader=YAML), 0
             self._check(self.node)
             self.data: Any = yaml.load(text, Loader=YAML)
@@ -143,23 +146,16 @@ class Source:
             problem = " ".join(str(getattr(error, "problem", error)).split())
             raise ConfigError(f"{self.path}{line}: not valid YAML ({problem})") from None
 
-    def _too_deep(self) -> ConfigError:
-        return ConfigError(f"{self.path}: found values nested more than {DEEPEST} deep, expected a profile's few")
-
-    def _refuse_deep(self, text: str) -> None:
-        depth = 0
-        for event in yaml.parse(text, Loader=YAML):  # without recursion, which composing has
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEEPEST:
-                raise self._too_deep()
+    def _refuse_deep(self, depth: int) -> None:
+        if depth > DEEPEST:
+            raise ConfigError(f"{self.path}: found values nested more than {DEEPEST} deep, expected a profile's few")
 
     def _check(self, node: yaml.Node | None, depth: int = 0) -> None:
         """Refuse double keys, of which PyYAML would take the last, and aliases that grow without bound."""
         self._count += 1
         if self._count > LARGEST:
             raise ConfigError(f"{self.path}: found more than {LARGEST:,} values, with aliases written out")
-        if depth > DEEPEST:
-            raise self._too_deep()
+        self._refuse_deep(depth)
         children = node.value if isinstance(node, yaml.CollectionNode) else []
         if isinstance(node, yaml.MappingNode):
             keys, children = [key for key, _ in children], [value for _, value in children]

@@ -21,7 +21,7 @@ from headdiv.core.errors import ConfigError, DamageError, DataError
 from headdiv.core.files import fingerprint, read_json, remove_leftovers, replacing, short_hash, write_json
 from headdiv.core.settings import Source, mistake, nearest
 from headdiv.data import download, registry, toy
-from headdiv.data.config import DataConfig, LMData, TranslationData
+from headdiv.data.config import DataConfig
 
 PREPARATION = 2  # raised whenever the same text is turned into other indices
 
@@ -30,19 +30,6 @@ log = logging.getLogger(__name__)
 _LEFTOVER = re.compile(r"\.(.+)\.[0-9a-f]{8}\.(tmp|old)")
 
 Files = dict[str, list[Path]]  # by their role: a language, "examples", "archive", …
-
-
-def split_names(config: DataConfig) -> dict[str, str]:
-    """What the three splits of a run are called in the data set."""
-    return {"train": "train", "valid": config.valid, "test": config.test}
-
-
-def read_splits(config: DataConfig) -> dict[str, str]:
-    """The same without validation where `valid_every` takes it from the training pairs."""
-    names = split_names(config)
-    if isinstance(config, TranslationData) and config.valid_every is not None:
-        del names["valid"]
-    return names
 
 
 def roles_of_splits(config: DataConfig) -> dict[str, list[str]]:
@@ -71,12 +58,10 @@ def check_data(
             raise mistake((*at, "name"), "'toy' is generated; with 'files' give another name", source)
     elif config.name == "toy":
         return
-    else:
-        known = registry.load_registry()
-        if config.name not in known:
-            raise mistake((*at, "name"), f"{config.name!r} is not known{nearest(config.name, [*known, 'toy'])}", source)
+    elif config.name not in (known := registry.load_registry()):
+        raise mistake((*at, "name"), f"{config.name!r} is not known{nearest(config.name, [*known, 'toy'])}", source)
     splits = roles_of_splits(config)
-    for key, name in read_splits(config).items():
+    for key, name in config.read_splits.items():
         if name not in splits:
             where = ("files",) if key == "train" else (key,)
             raise mistake((*at, *where), f"{name!r} is not known; {_known(splits)}", source)
@@ -105,10 +90,10 @@ def locate(config: DataConfig) -> dict[str, Files]:
         splits = registry.load_registry()[config.name].splits
         return {
             key: {role: [folder / file] for role, file in splits[name].files.items()}
-            for key, name in read_splits(config).items()
+            for key, name in config.read_splits.items()
         }
     located: dict[str, Files] = {}
-    for key, name in read_splits(config).items():
+    for key, name in config.read_splits.items():
         files = config.files[name]
         roles = files if isinstance(files, dict) else {"examples": files}
         located[key] = {role: _paths(listed, f"data.files.{name}") for role, listed in roles.items()}
@@ -133,16 +118,17 @@ def _paths(listed: str | list[str], key: str) -> list[Path]:
     return found
 
 
-def tokenizer_file(config: LMData) -> Path | None:
+def tokenizer_file(config: DataConfig) -> Path | None:
     """The file of the byte-pair encoding, where the configuration names one; errors as those of `locate`."""
-    return None if config.tokenizer_file is None else _paths(config.tokenizer_file, "data.tokenizer_file")[0]
+    named = getattr(config, "tokenizer_file", None)
+    return None if named is None else _paths(named, "data.tokenizer_file")[0]
 
 
 def expected_count(config: DataConfig, split: str) -> int | None:
     """How many examples the registry says that a split holds; None for a user's own files."""
     if config.files is not None:
         return None
-    return registry.load_registry()[config.name].splits[split_names(config)[split]].count
+    return registry.load_registry()[config.name].splits[config.splits[split]].count
 
 
 def content_key(config: DataConfig) -> str:
@@ -156,8 +142,7 @@ def content_key(config: DataConfig) -> str:
             split: {role: [fingerprint(path) for path in listed] for role, listed in files.items()}
             for split, files in locate(config).items()
         }
-    tokenizer = tokenizer_file(config) if isinstance(config, LMData) else None
-    if tokenizer:
+    if tokenizer := tokenizer_file(config):
         content = [content, fingerprint(tokenizer)]
     return short_hash({"preparation": PREPARATION, "content": content})
 

@@ -29,6 +29,16 @@ class DataConfig(Settings):
         """Whether the corpus is generated."""
         return self.files is None and self.name == "toy"
 
+    @property
+    def splits(self) -> dict[str, str]:
+        """What the three splits of a run are called in the data set."""
+        return {"train": "train", "valid": self.valid, "test": self.test}
+
+    @property
+    def read_splits(self) -> dict[str, str]:
+        """Those of `splits` that are read from files."""
+        return self.splits
+
 
 class WordsConfig(DataConfig):
     """Text as words by the rules of a tokeniser, with an index each."""
@@ -79,6 +89,11 @@ class TranslationData(WordsConfig):
     def cleans(self) -> bool:
         """Whether training pairs are left out."""
         return self.max_words is not None or self.max_ratio is not None
+
+    @property
+    def read_splits(self) -> dict[str, str]:
+        """Without validation where `valid_every` takes it from the training pairs."""
+        return {key: name for key, name in self.splits.items() if key != "valid" or self.valid_every is None}
 
     @property
     def selects(self) -> bool:

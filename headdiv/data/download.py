@@ -6,7 +6,6 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,26 +17,19 @@ from tqdm.auto import tqdm
 from headdiv.core.errors import DataError
 from headdiv.core.files import checksum, replacing, write_text
 from headdiv.data import registry as public
-from headdiv.data.registry import DataSet, RemoteFile
+from headdiv.data.registry import RemoteFile
 
 log = logging.getLogger(__name__)
 
 MIRROR = "HEADDIV_MIRROR"
 CHUNK = 1 << 16  # bytes
+TIMEOUT = 30.0  # seconds to wait for a connection, and then for each next piece of data
+ATTEMPTS = 4  # how often an address is asked before giving up
+PAUSE = 1.0  # seconds before the second attempt; doubled before each further one
 
 
-def fetch(
-    name: str,
-    folder: Path | str,
-    *,
-    registry: Mapping[str, DataSet] | None = None,
-    progress: bool | None = None,
-    timeout: float = 30.0,
-    attempts: int = 4,
-    pause: float = 1.0,
-    unverified: bool = False,
-) -> Path:
-    """Bring every file of a data set into ``<folder>/<name>``, each with its right checksum.
+def fetch(name: str, folder: Path | str, unverified: bool = False) -> Path:
+    """Bring every file of a data set into ``<folder>/<name>``, each with its right checksum; returns that folder.
 
     A file that is there and right is left alone; one that is there and wrong is deleted and fetched
     again. Files are looked for in ``$HEADDIV_MIRROR/<name>/`` first, then at their public address. An
@@ -47,21 +39,13 @@ def fetch(
     Args:
         name: the set's name in the registry.
         folder: the folder of raw data sets.
-        registry: the known sets; None reads ``sets.yaml``.
-        progress: whether to show a bar for each download; None shows it if stderr is a terminal.
-        timeout: the seconds to wait for a connection, and then for each next piece of data.
-        attempts: how often an address is asked before giving up.
-        pause: the seconds to wait before the second attempt; doubled before each further one.
         unverified: take a file that neither a sha256 nor a secured connection shows to be its owner's.
-
-    Returns:
-        The folder ``<folder>/<name>``.
 
     Raises:
         DataError: the set is unknown, HEADDIV_MIRROR names no folder, a file cannot be fetched or has
             another checksum than expected or could be anybody's, or the folder cannot be written.
     """
-    known = public.load_registry() if registry is None else registry
+    known = public.load_registry()
     if name not in known:
         raise DataError(f"no data set is called {name!r}, expected one of: {', '.join(sorted(known))}")
     mirror = _mirror()
@@ -73,7 +57,7 @@ def fetch(
             remote = _with_pin(target, remote)
             if not _in_place(target, remote):
                 if not (mirror and _copy(mirror / name / file, target, remote)):
-                    _Download(remote, target, progress, timeout, attempts, pause, unverified).run()
+                    _Download(remote, target, unverified).run()
                 target.with_name(f"{file}.part").unlink(missing_ok=True)
             if not remote.digest:
                 digest = checksum(target)
@@ -151,19 +135,14 @@ def _copy(source: Path, target: Path, remote: RemoteFile) -> bool:
 
 @dataclass
 class _Download:
-    """The download of one file; see `fetch` for the options."""
+    """The download of one file; see `fetch`."""
 
     remote: RemoteFile
     target: Path
-    progress: bool | None
-    timeout: float
-    attempts: int
-    pause: float
     unverified: bool
 
-    @property
-    def part(self) -> Path:
-        return self.target.with_name(f"{self.target.name}.part")
+    def __post_init__(self) -> None:
+        self.part = self.target.with_name(f"{self.target.name}.part")
 
     def run(self) -> None:
         """Download to ``<target>.part``, and rename it once its checksum is right."""
@@ -172,7 +151,6 @@ class _Download:
             self.refuse(remote.url)
         if not remote.digest:  # nothing would tell that the two halves of a resumed file belong to two versions
             part.unlink(missing_ok=True)
-        found = ""
         for last in (False, True):
             # An earlier run may have been stopped between the last byte and the renaming.
             if not part.exists() or checksum(part, remote.algorithm) != remote.digest:
@@ -198,24 +176,22 @@ class _Download:
         )
 
     def receive(self) -> None:
-        """Ask the address until all of ``part`` is there, at most ``attempts`` times."""
+        """Ask the address until all of ``part`` is there, at most `ATTEMPTS` times."""
         url, name = self.remote.url, self.target.name
-        for attempt in range(1, self.attempts + 1):
+        for attempt in range(1, ATTEMPTS + 1):
             try:
-                self._receive_once()
-                return
+                return self._receive_once()
             except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
                 log.debug("%s: %r", url, error)
-                cause = _in_words(error, self.timeout)
-                if _is_final(error) or attempt == self.attempts:
-                    break
-            wait = self.pause * 2 ** (attempt - 1)
+                cause = _in_words(error)
+                if _is_final(error) or attempt == ATTEMPTS:
+                    raise DataError(
+                        f"{name}: could not be fetched from {url} ({cause}; attempts made: {attempt}); "
+                        f"try again later, or set {MIRROR} to a folder that holds {self.target.parent.name}/{name}"
+                    ) from None
+            wait = PAUSE * 2 ** (attempt - 1)
             log.warning("%s: %s; next attempt at %s in %g s", name, cause, url, wait)
             time.sleep(wait)
-        raise DataError(
-            f"{name}: could not be fetched from {url} ({cause}; attempts made: {attempt}); "
-            f"try again later, or set {MIRROR} to a folder that holds {self.target.parent.name}/{name}"
-        )
 
     def _receive_once(self) -> None:
         offset = self.part.stat().st_size if self.part.exists() else 0
@@ -238,7 +214,7 @@ class _Download:
                 initial=offset,
                 unit="B",
                 unit_scale=True,
-                disable=None if self.progress is None else not self.progress,  # None: off unless it is a terminal
+                disable=None,  # off unless it is a terminal
             )
             with bar, self.part.open("ab" if offset else "wb") as file:
                 # Not iter_content: some servers label a .gz file as gzip-encoded, and it would be unpacked.
@@ -248,7 +224,7 @@ class _Download:
 
     def _ask(self, offset: int) -> requests.Response:
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={offset}-"} if offset else {})
-        response = requests.get(self.remote.url, headers=headers, stream=True, timeout=self.timeout)
+        response = requests.get(self.remote.url, headers=headers, stream=True, timeout=TIMEOUT)
         if self.remote.sha256 is None and not response.url.startswith("https://"):  # it was sent on
             self.refuse(response.url)
         return response
@@ -271,12 +247,12 @@ def _is_final(error: Exception) -> bool:
     return error.response.status_code < 500 and error.response.status_code not in (408, 425, 429)
 
 
-def _in_words(error: Exception, timeout: float) -> str:
+def _in_words(error: Exception) -> str:
     match error:
         case requests.HTTPError(response=requests.Response() as response):
             return f"the server answered {response.status_code} {response.reason}"
         case requests.Timeout() | urllib3.exceptions.TimeoutError():
-            return f"no answer within {timeout:g} s"
+            return f"no answer within {TIMEOUT:g} s"
         case requests.exceptions.SSLError():
             return "no secure connection could be made"
         case requests.ConnectionError():

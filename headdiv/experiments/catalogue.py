@@ -94,31 +94,18 @@ def _entry(paper: str, name: str, figure: PaperFigure) -> FigureEntry:
     name, beside = f"{paper}_{name}", tuple(f"{paper}/{task}" for task in figure.beside)
     larger = f"; {' and '.join(beside)} where the profile has them" if beside else ""
     caption = figure.caption or CAPTIONS[figure.kind].format(label=figure.label, and_larger=larger, **figure.options)
-    return FigureEntry(
-        name,
-        figure.kind,
-        f"{paper}/{figure.task}",
-        caption,
-        figure.label or name,
-        figure.variants,
-        figure.against,
-        beside,
-        figure.options,
-    )
+    needs = (figure.variants, figure.against, beside, figure.options)
+    return FigureEntry(name, figure.kind, f"{paper}/{figure.task}", caption, figure.label or name, *needs)
 
 
 def known_figures(on_request: bool = False) -> dict[str, FigureEntry]:
     """The figures of all papers by name: those drawn from a profile's runs, or those drawn on request."""
-    entries = (entry for paper in paper_names() for entry in figures_of_paper(paper).values())
-    return {entry.name: entry for entry in entries if entry.on_request == on_request}
+    known = {name: entry for paper in paper_names() for name, entry in figures_of_paper(paper).items()}
+    return {name: entry for name, entry in known.items() if entry.on_request == on_request}
 
 
 def figure_entry(name: str) -> FigureEntry:
-    """The figure of this name.
-
-    Raises:
-        DataError: there is none.
-    """
+    """The figure of this name. Raises DataError: there is none."""
     known = known_figures() | known_figures(on_request=True)
     if name not in known:
         raise DataError(f"figure {name!r} is not known{nearest(name, list(known))}")

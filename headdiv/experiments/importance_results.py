@@ -8,7 +8,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
 from headdiv.core.settings import check
 from headdiv.experiments.importance import FORMAT, HeadChange, Kept
@@ -30,6 +30,8 @@ class ImportanceResult(RunIdentity):
         loss: on the validation split with all heads.
         score: on the test set with all heads.
     """
+
+    stored_format, noun, command = FORMAT, "importance", "importance"
 
     modules: dict[str, int]
     loss: StoredScore
@@ -81,25 +83,13 @@ def stored_importance(profile: str, experiment: str) -> dict[str, list[Importanc
     groups: dict[str, list[ImportanceResult]] = {}
     for config in Runs(profile).of(experiment):
         path = importance_path(profile, experiment, config.variant, config.seed)
-        if path.is_file():
-            groups.setdefault(config.variant, []).append(_read(path, profile))
+        if not path.is_file():
+            continue
+        result, metrics = ImportanceResult.read(path, profile), path.with_name("metrics.json")
+        if metrics.is_file() and (expected := read_json(metrics)["hash"]) != result.hash:
+            raise DataError(
+                f"{path}: of run {result.hash}, expected {expected} as in the metrics beside it; "
+                + remedy(path, profile, result.command)
+            )
+        groups.setdefault(config.variant, []).append(result)
     return groups
-
-
-def _read(path: Path, profile: str) -> ImportanceResult:
-    command = remedy(path, profile, "importance")
-    try:
-        content = read_json(path)
-    except DataError as error:
-        raise DataError(f"{error}; {command}") from None
-    content = content if isinstance(content, dict) else {}
-    if content.get("format") != FORMAT:
-        raise DataError(f"{path}: importance of format {content.get('format')}, expected {FORMAT}; {command}")
-    try:
-        result = check(ImportanceResult, content)
-    except ConfigError as error:
-        raise DataError(f"{path}: {error}; {command}") from None
-    metrics = path.with_name("metrics.json")
-    if metrics.is_file() and (expected := read_json(metrics)["hash"]) != result.hash:
-        raise DataError(f"{path}: of run {result.hash}, expected {expected} as in the metrics beside it; {command}")
-    return result

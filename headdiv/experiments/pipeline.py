@@ -15,7 +15,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -186,10 +185,7 @@ def make_plan(profile: str) -> Plan:
     return Plan(
         profile=profile,
         name=known.name,
-        threads=known.profile.threads,
-        gpu=known.profile.gpu,
-        ranks=known.profile.ranks,
-        title=known.profile.title,
+        **{key: getattr(known.profile, key) for key in ("threads", "gpu", "ranks", "title")},
         runs=runs,
         corpora={name: prepared_folder(known.of(name)[0].data).name for name in runs},
         tables=tables,
@@ -255,11 +251,7 @@ def run_notebook(experiment: str) -> str:
 
 
 def notebook_code(notebook: str) -> str:
-    """Hash of a notebook's code; its prose does not enter.
-
-    Raises:
-        DataError: there is no such notebook.
-    """
+    """Hash of a notebook's code; its prose does not enter. Raises DataError: there is no such notebook."""
     path = paths.home() / notebook
     if not path.is_file():
         raise DataError(f"{notebook}: no such notebook; every experiment of a profile needs one")
@@ -275,9 +267,9 @@ def check_config(config: Mapping[str, Any]) -> None:
     """
     for key in config:
         if key not in CONFIG:
-            near = get_close_matches(key, CONFIG, n=1, cutoff=0.5)
-            hint = f"did you mean '{near[0]}'?" if near else f"known here: {', '.join(CONFIG)}"
-            raise ConfigError(f"--config {key}: unknown key; {hint}")
+            from headdiv.core.settings import nearest  # here, for the time that pydantic takes
+
+            raise ConfigError(f"--config {key}: unknown key{nearest(key, list(CONFIG))}")
     gpu = config.get("gpu", 0)
     if not isinstance(gpu, int) or gpu < 0:
         raise ConfigError(f"--config gpu: expected a number of GPUs, found {gpu!r}")

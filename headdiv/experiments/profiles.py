@@ -27,7 +27,7 @@ from pydantic import Field, model_validator
 from headdiv.core import paths
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import Distinct, Settings, Source, check, mistake, nearest
-from headdiv.experiments.papers import load_plugins, load_task
+from headdiv.experiments.papers import load_plugins, task_of
 from headdiv.methods import METHODS, check_method
 from headdiv.nn.config import Sizes
 from headdiv.tasks import TASKS
@@ -84,7 +84,7 @@ class Runs:
         self.name = source.path.stem
         self.profile = check(Profile, source.data, source=source)
         load_plugins(self.profile.plugins, source)
-        self._all: dict[tuple[str, str, int], RunConfig] = {}
+        self._all: list[RunConfig] = []
         for name, experiment in self.profile.experiments.items():
             self._expand(name, experiment, source)
 
@@ -92,7 +92,7 @@ class Runs:
         at = ("experiments", name)
         paper, _, task = name.partition("/")
         try:
-            listed = load_task(paper, task)
+            listed = task_of(name)
             rows, kind = listed.variants, listed.kind or task
         except ConfigError as error:
             raise mistake(at, str(error), source) from None
@@ -121,20 +121,9 @@ class Runs:
             own = rows[variant].model if variant in rows and variant not in experiment.define else {}
             model = check(kinds.Model, experiment.model | own, (*at, "model"), source)
             method = self._method(variant, known[variant], experiment, model, at, source)
-            for seed in self.profile.seeds:
-                self._all[name, variant, seed] = RunConfig(
-                    paper=paper,
-                    task=task,
-                    kind=kind,
-                    variant=variant,
-                    data=data,
-                    model=model,
-                    method=method,
-                    train=experiment.train,
-                    decode=decode,
-                    seed=seed,
-                    threads=self.profile.threads,
-                )
+            given = {"paper": paper, "task": task, "kind": kind, "variant": variant, "data": data, "model": model}
+            given |= {"method": method, "train": experiment.train, "decode": decode, "threads": self.profile.threads}
+            self._all += [RunConfig(**given, seed=seed) for seed in self.profile.seeds]
 
     @staticmethod
     def _method(
@@ -150,31 +139,14 @@ class Runs:
 
     def all(self) -> list[RunConfig]:
         """Every run, in the profile's order."""
-        return list(self._all.values())
+        return list(self._all)
 
     def experiments(self) -> list[str]:
         """<paper>/<task> of each experiment."""
         return list(self.profile.experiments)
 
-    def of(self, experiment: str) -> list[RunConfig]:
-        """The runs of one experiment.
-
-        Raises:
-            ConfigError: the profile has no such experiment.
-        """
-        if experiment not in self.profile.experiments:
-            known = list(self.profile.experiments)
-            raise ConfigError(f"profile {self.name}: no experiment {experiment!r}{nearest(experiment, known)}")
-        return [config for (name, _, _), config in self._all.items() if name == experiment]
-
-    def matching(
-        self, experiment: str | None = None, variant: str | None = None, seed: int | None = None
-    ) -> list[RunConfig]:
-        """The runs with these names, any where one is left out; one at least.
-
-        Raises:
-            ConfigError: the profile has no such run.
-        """
+    def of(self, experiment: str | None = None, variant: str | None = None, seed: int | None = None) -> list[RunConfig]:
+        """The runs with these names, any where one is left out. Raises ConfigError: the profile has no such run."""
         found = self.all()
         for key, value in (("experiment", experiment), ("variant", variant), ("seed", seed)):
             known = [str(one) for one in dict.fromkeys(getattr(config, key) for config in found)]
@@ -189,12 +161,10 @@ class Runs:
         Raises:
             ConfigError: the profile has no such experiment or variant, or the seed is below 0.
         """
-        runs = {config.variant: config for config in self.of(experiment)}
-        if variant not in runs:
-            raise ConfigError(f"profile {self.name}: no variant {variant!r}{nearest(variant, sorted(runs))}")
+        config = self.of(experiment, variant)[0]
         if seed < 0:
             raise ConfigError(f"seed: expected 0 or more, found {seed}")
-        return runs[variant].model_copy(update={"seed": seed})
+        return config.model_copy(update={"seed": seed})
 
 
 def with_shared(own: dict[str, Any], methods: dict[str, dict[str, Any]], own_first: bool) -> dict[str, Any]:

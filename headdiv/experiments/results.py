@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
@@ -180,14 +180,42 @@ class RunIdentity(Record):
     hash: str
     config: Configuration
 
+    stored_format: ClassVar[int]
+    noun: ClassVar[str]  # what is stored
+    command: ClassVar[str]  # that stores it
+
     @property
     def experiment(self) -> str:
         """``<paper>/<task>``."""
         return f"{self.paper}/{self.task}"
 
+    @classmethod
+    def read(cls, path: Path, profile: str | None = None) -> Self:
+        """What is stored in this file.
+
+        Args:
+            path: of the file.
+            profile: that it belongs to, for the message about a file that cannot be used; its folder's name where
+                left out.
+
+        Raises:
+            DataError: no such file, no JSON, another format, or a key that is missing or wrong.
+        """
+        try:
+            content = read_json(path)
+            found = content.get("format") if isinstance(content, dict) else None
+            if found != cls.stored_format:
+                raise DataError(f"{path}: {cls.noun} of format {found}, expected {cls.stored_format}")
+            return check(cls, content)
+        except (ConfigError, DataError) as error:
+            place = "" if str(path) in str(error) else f"{path}: "
+            raise DataError(f"{place}{error}; {remedy(path, profile, cls.command)}") from None
+
 
 class RunResult(RunIdentity):
     """The stored result of one run: the content of ``metrics.json``."""
+
+    stored_format, noun, command = FORMAT, "metrics", "train"
 
     format: int
     kind: str
@@ -281,27 +309,6 @@ def record(metrics: Mapping[str, Any], profile: str) -> Path:
     return path
 
 
-def read_result(path: Path, profile: str | None = None) -> RunResult:
-    """A stored result.
-
-    Args:
-        path: of a metrics.json.
-        profile: that it belongs to, for the message about a file that cannot be used; its folder's name where left out.
-
-    Raises:
-        DataError: no such file, no JSON, another format, or a key that is missing or wrong.
-    """
-    try:
-        metrics = read_json(path)
-        found = metrics.get("format") if isinstance(metrics, dict) else None
-        if found != FORMAT:
-            raise DataError(f"{path}: metrics of format {found}, expected {FORMAT}")
-        return RunResult.parse(metrics)
-    except (ConfigError, DataError) as error:
-        place = "" if str(path) in str(error) else f"{path}: "
-        raise DataError(f"{place}{error}; {remedy(path, profile)}") from None
-
-
 def remedy(path: Path, profile: str | None = None, command: str = "train") -> str:
     """The end of a sentence about a file among a run's results that cannot be used: what makes it anew."""
     *_, name, paper, task, variant, seed, _ = path.parts
@@ -321,7 +328,7 @@ def stored(profile: str, experiment: str) -> list[RunResult]:
     """
     configs = Runs(profile).of(experiment)
     files = [metrics_path(profile, experiment, config.variant, config.seed) for config in configs]
-    found = {path: read_result(path, profile) for path in files if path.is_file()}
+    found = {path: RunResult.read(path, profile) for path in files if path.is_file()}
     if not found:
         folder = paths.results(profile) / experiment
         raise DataError(f"{folder}: no stored results; {_command(profile)} makes them")
@@ -365,6 +372,17 @@ def with_results(profile: str) -> dict[str, list[RunResult]]:
     return {experiment: stored(profile, experiment) for experiment in there or runs.experiments()[:1]}
 
 
+def failures(profile: str) -> list[str]:
+    """One sentence for each stored run of a profile that diverged or learnt nothing (`RunResult.failures`).
+
+    Raises:
+        ConfigError: no such profile.
+        DataError: an experiment has no stored run.
+    """
+    runs = (run for experiment in Runs(profile).experiments() for run in stored(profile, experiment))
+    return [f"{run.name}: {sentence}" for run in runs for sentence in run.failures()]
+
+
 def runs_frame(profile: str) -> pd.DataFrame:
     """All stored runs of a profile as a tidy table: one line a run and score.
 
@@ -375,11 +393,6 @@ def runs_frame(profile: str) -> pd.DataFrame:
         ConfigError: no such profile.
         DataError: nothing is stored, or results that contradict each other.
     """
-    return frame_of([run for runs in with_results(profile).values() for run in runs])
-
-
-def frame_of(runs: Sequence[RunResult]) -> pd.DataFrame:
-    """`runs_frame` of these runs."""
     identity = ("paper", "task", "kind", "variant", "seed", "hash")
     return pd.DataFrame(
         {name: getattr(run, name) for name in identity}
@@ -387,6 +400,7 @@ def frame_of(runs: Sequence[RunResult]) -> pd.DataFrame:
         | {name: getattr(run.cost, name) for name in COSTS}
         | {"device": run.provenance.device, "score": name}
         | {"value": score.value, "unit": score.unit, "signature": score.signature}
+        for runs in with_results(profile).values()
         for run in runs
         for name, score in run.scores.items()
     )

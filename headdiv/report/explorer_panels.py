@@ -73,7 +73,7 @@ def untrained(
     profile: str, experiment: str | None = None, variant: str | None = None, seed: int | None = None
 ) -> Markdown:
     """The line about a profile of whose runs, of those asked for, none is trained."""
-    config = Runs(profile).matching(experiment, variant, seed)[0]
+    config = Runs(profile).of(experiment, variant, seed)[0]
     of = "".join(f" {part}" for part in (experiment, variant) if part) + ("" if seed is None else f" seed {seed}")
     command = f"{config.experiment} {config.variant} --seed {config.seed} --profile {profile}"
     return Markdown(

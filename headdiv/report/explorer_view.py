@@ -50,7 +50,7 @@ def trained_runs(
     Raises:
         ConfigError: no such profile, or it has no such run.
     """
-    return [config for config in Runs(profile).matching(experiment, variant, seed) if _is_trained(config)]
+    return [config for config in Runs(profile).of(experiment, variant, seed) if _is_trained(config)]
 
 
 def _is_trained(config: RunConfig) -> bool:

@@ -124,7 +124,7 @@ def _languages(config: TranslationData, at: tuple[str, ...], source: Source | No
     """The languages of which every split that is read has files; None where an archive's name does not say."""
     known: set[str] | None = None
     roles = cache.roles_of_splits(config)
-    for key, name in cache.read_splits(config).items():
+    for key, name in config.read_splits.items():
         archived = "archive" in roles[name]
         found = _archived(config, key, name, at, source) if archived else set(roles[name])
         if found is not None:

@@ -143,15 +143,7 @@ def test_lines_of_keys_and_list_entries(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("a:\n  - x\n  -\n    b: 1\n    c: 2\n")
     source = Source(path)
-    lines = {
-        ("a",): 1,
-        ("a", 0): 2,
-        ("a", 1, "c"): 5,
-        ("a", 1, "zzz"): 4,
-        ("a", 7): 1,
-        ("zzz", "a"): 1,
-        (): 1,
-    }
+    lines = {("a",): 1, ("a", 0): 2, ("a", 1, "c"): 5, ("a", 1, "zzz"): 4, ("a", 7): 1, ("zzz", "a"): 1, (): 1}
     assert {keys: source.place(keys) for keys in lines} == {k: f"{path}, line {n}: " for k, n in lines.items()}
 
 

@@ -70,12 +70,7 @@ def test_training_repeats_in_another_process():
     for seed in ("1", "2"):
         env = os.environ | {"PYTHONHASHSEED": seed, "RAYON_NUM_THREADS": seed}
         run = subprocess.run(
-            [sys.executable, "-c", code],
-            input=json.dumps(TEXTS),
-            env=env,
-            capture_output=True,
-            text=True,
-            check=True,
+            [sys.executable, "-c", code], input=json.dumps(TEXTS), env=env, capture_output=True, text=True, check=True
         )
         assert run.stdout.rstrip("\n") == TRAINED
 

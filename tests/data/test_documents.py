@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headdiv.data.readers import lines
-from headdiv.data.readers.documents import SLIMPAJAMA, TABLE_2, read_documents
+from headdiv.data.readers.documents import SLIMPAJAMA, read_documents
 from headdiv.data.readers.records import BadRecords, is_empty
 
 in_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -25,11 +25,6 @@ def read(path, **options):
 def read_leniently(path, **options):
     bad_records = BadRecords(strict=False)
     return list(read_documents(path, bad_records, **options)), dict(bad_records.counts)
-
-
-def test_table_2_names_the_seven_sources_of_slimpajama():
-    assert list(TABLE_2) == list(SLIMPAJAMA)
-    assert sum(TABLE_2.values()) == 100
 
 
 # --- forms ---
@@ -113,8 +108,7 @@ def test_spaces_and_escapes_in_the_key_do_not_matter(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("meta", "found"),
-    [(None, "None"), ({}, "None"), ({"redpajama_set_name": "RedPajamaNews"}, "'RedPajamaNews'")],
+    ("meta", "found"), [(None, "None"), ({}, "None"), ({"redpajama_set_name": "RedPajamaNews"}, "'RedPajamaNews'")]
 )
 def test_a_set_that_is_not_named_is_an_error(tmp_path, meta, found):
     path = put(tmp_path / "a.jsonl", line("a", "C4") + json.dumps({"text": "b", "meta": meta}) + "\n")

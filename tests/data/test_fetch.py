@@ -13,6 +13,7 @@ import pytest
 from faulty import data_set, fails
 
 from headdiv.data import download as module
+from headdiv.data import registry
 from headdiv.data.download import fetch
 from headdiv.data.registry import DataSet
 
@@ -75,6 +76,7 @@ def handler(state):
 def server(monkeypatch):
     monkeypatch.delenv("HEADDIV_MIRROR", raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(module, "PAUSE", 0)
     state = SimpleNamespace(plan=["ok"], ranges=[], headers=[], sent=[], release=threading.Event())
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler(state)) as running:
         state.url = f"http://127.0.0.1:{running.server_port}/a.gz"
@@ -86,14 +88,13 @@ def server(monkeypatch):
         thread.join()
 
 
-def registry(url, **checks):
-    file = {"url": url, **(checks or {"sha256": GOOD})}
-    return {"toy": DataSet.model_validate(data_set({"a.gz": file}, {"train": (2, {"en": "a.gz"})}))}
-
-
-def get(server, folder, **options):
-    options = {"pause": 0, "timeout": 5, "registry": registry(server.url), "unverified": True, **options}
-    return fetch("toy", folder, **options)
+def get(server, folder, unverified=True, url=None, **checks):
+    """Fetch the set "toy" of one file; its checksum is known unless ``checks`` says otherwise."""
+    file = {"url": url or server.url, **(checks or {"sha256": GOOD})}
+    known = {"toy": DataSet.model_validate(data_set({"a.gz": file}, {"train": (2, {"en": "a.gz"})}))}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "load_registry", lambda: known)
+        return fetch("toy", folder, unverified)
 
 
 def names(folder):
@@ -161,7 +162,7 @@ def leave_part(tmp_path, content):
 def test_a_part_is_resumed_or_dropped(server, tmp_path, plan, part, asked_again):
     server.plan = plan
     leave_part(tmp_path, part)
-    assert (get(server, tmp_path, attempts=1) / "a.gz").read_bytes() == BODY
+    assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
     assert server.ranges == [f"bytes={len(part)}-" if part else None] + [None] * asked_again
 
 
@@ -186,9 +187,10 @@ def test_failures_of_the_server_are_tried_again_after_doubled_pauses(server, tmp
     assert (get(server, tmp_path / "a") / "a.gz").read_bytes() == BODY
     assert "the server answered 500 Internal Server Error" in caplog.messages[0]
     pauses.clear()
+    monkeypatch.setattr(module, "PAUSE", 1.0)
     server.plan = [503]
     with fails("the server answered 503 Service Unavailable; attempts made: 4"):
-        get(server, tmp_path, pause=1.0)
+        get(server, tmp_path)
     assert pauses == [1.0, 2.0, 4.0]
 
 
@@ -200,10 +202,12 @@ def test_a_refusal_is_final(server, tmp_path):
     assert names(tmp_path / "toy") == []
 
 
-def test_a_stalled_server(server, tmp_path):
+def test_a_stalled_server(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "TIMEOUT", 0.2)
+    monkeypatch.setattr(module, "ATTEMPTS", 1)
     server.plan = ["stalls"]
     with fails("no answer within 0.2 s; attempts made: 1"):
-        get(server, tmp_path, timeout=0.2, attempts=1)
+        get(server, tmp_path)
     assert (tmp_path / "toy" / "a.gz.part").stat().st_size > 0
 
 
@@ -212,10 +216,10 @@ def test_no_connection_says_how_to_go_on(server, tmp_path):
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/a.gz"
     with fails(
-        f"a.gz: could not be fetched from {url} (no connection; attempts made: 3); try again later, "
+        f"a.gz: could not be fetched from {url} (no connection; attempts made: 4); try again later, "
         "or set HEADDIV_MIRROR to a folder that holds toy/a.gz"
     ):
-        get(server, tmp_path, registry=registry(url), attempts=3)
+        get(server, tmp_path, url=url)
 
 
 def test_a_folder_that_cannot_be_written(server, tmp_path):
@@ -264,18 +268,13 @@ def test_the_mirror_must_be_a_folder(server, tmp_path, monkeypatch):
 # ---- without a published checksum
 
 
-def unpublished(server):
-    return registry(server.url, pin=True)
-
-
 @pytest.mark.parametrize("checks", [{"pin": True}, {"md5": "0" * 32}])
 def test_a_first_download_that_may_be_anybodys_is_refused(server, tmp_path, monkeypatch, checks):
     with fails(f"a.gz: the connection to {server.url} is not secured and no sha256 is known, so what comes may"):
-        get(server, tmp_path, registry=registry(server.url, **checks), unverified=False)
-    secured = registry("https://example.org/a.gz", **checks)
+        get(server, tmp_path, unverified=False, **checks)
     monkeypatch.setattr(module.requests, "get", lambda *_, **__: SimpleNamespace(url=server.url))  # sent on
     with fails(f"a.gz: the connection to {server.url} is not secured"):
-        get(server, tmp_path, registry=secured, unverified=False)
+        get(server, tmp_path, unverified=False, url="https://example.org/a.gz", **checks)
     assert server.ranges == []
 
 
@@ -284,40 +283,40 @@ def pin_of(folder):
 
 
 def test_the_first_download_is_pinned_and_later_ones_must_match(server, tmp_path, caplog):
-    path = get(server, tmp_path, registry=unpublished(server)) / "a.gz"
+    path = get(server, tmp_path, pin=True) / "a.gz"
     assert (path.read_bytes(), pin_of(tmp_path).read_text()) == (BODY, f"{GOOD}  a.gz\n")
-    get(server, tmp_path, registry=unpublished(server))
+    get(server, tmp_path, pin=True)
     assert len(server.ranges) == 1
     path.write_bytes(BODY[:-1])
-    get(server, tmp_path, registry=unpublished(server))
+    get(server, tmp_path, pin=True)
     assert path.read_bytes() == BODY
     path.unlink()
     server.plan = ["corrupted"]
     with fails(f"; {pin_of(tmp_path)} keeps the checksum of the first download, delete it to take another file"):
-        get(server, tmp_path, registry=unpublished(server))
+        get(server, tmp_path, pin=True)
     pin_of(tmp_path).unlink()
-    assert (get(server, tmp_path, registry=unpublished(server)) / "a.gz").read_bytes() == OTHER
+    assert (get(server, tmp_path, pin=True) / "a.gz").read_bytes() == OTHER
 
 
 def test_the_mirrors_copy_is_pinned_and_must_match_too(server, mirror, tmp_path, caplog):
     (mirror / "toy" / "a.gz").write_bytes(BODY)
-    path = get(server, tmp_path, registry=unpublished(server)) / "a.gz"
+    path = get(server, tmp_path, pin=True) / "a.gz"
     assert (server.ranges, pin_of(tmp_path).read_text()) == ([], f"{GOOD}  a.gz\n")
     path.unlink()
     (mirror / "toy" / "a.gz").write_bytes(OTHER)
-    assert (get(server, tmp_path, registry=unpublished(server)) / "a.gz").read_bytes() == BODY
+    assert (get(server, tmp_path, pin=True) / "a.gz").read_bytes() == BODY
     assert "the mirror's file is damaged" in caplog.text
 
 
 def test_halves_of_unknown_files_are_not_put_together(server, tmp_path):
     leave_part(tmp_path, OTHER[:1000])
-    assert (get(server, tmp_path, registry=unpublished(server)) / "a.gz").read_bytes() == BODY
+    assert (get(server, tmp_path, pin=True) / "a.gz").read_bytes() == BODY
     assert server.ranges == [None]
 
 
 @pytest.mark.parametrize("content", ["", "what?", "0" * 63])
 def test_a_damaged_pin_is_named(server, tmp_path, content):
-    get(server, tmp_path, registry=unpublished(server))
+    get(server, tmp_path, pin=True)
     pin_of(tmp_path).write_text(content)
     with fails(f"{pin_of(tmp_path)}: found {content!r}, expected the sha256 of a.gz; delete it to take the file as"):
-        get(server, tmp_path, registry=unpublished(server))
+        get(server, tmp_path, pin=True)

@@ -15,14 +15,7 @@ from headdiv.core.files import read_json, write_json
 from headdiv.core.settings import Source
 from headdiv.data import cache as sources
 from headdiv.data import registry as data_sets
-from headdiv.data.cache import (
-    check_data,
-    content_key,
-    locate,
-    prepared,
-    prepared_folder,
-    read_statistics,
-)
+from headdiv.data.cache import check_data, content_key, locate, prepared, prepared_folder, read_statistics
 from headdiv.data.config import DataConfig, LMData, QAData, SummarisationData, TranslationData
 from headdiv.tasks import TASKS
 

@@ -14,13 +14,18 @@ from hypothesis import strategies as st
 from headdiv.core.errors import DataError
 from headdiv.data.readers.records import BadRecords
 from headdiv.data.readers.squad import Answer, read_squad
-from headdiv.data.tokenization.spans import answer_to_tokens, tokenise_with_offsets, tokens_to_text
+from headdiv.data.tokenization.spans import answer_to_tokens, tokenise_with_offsets
 from headdiv.data.tokenization.words import tokenize
 from headdiv.tasks.squad_scores import squad_scores
 
 MIRROR = os.environ.get("HEADDIV_MIRROR")
 ODD = "aAbZ019 .,-'\"@&`$%_/|\\#\t\n\r\x00\x07\x1c\x1f\x7f\x85\xa0\u2028…–€ßİΣσςé\u0301漢\U0001f600"
 TEXTS = st.one_of(st.text(ODD, max_size=40), st.text(st.characters(codec="utf-8"), max_size=40))
+
+
+def between(text, tokens, first, last):
+    """The characters from the start of word ``first`` to the end of word ``last``."""
+    return text[tokens.starts[first] : tokens.ends[last]]
 
 
 def pieces(text, lowercase=False):
@@ -112,7 +117,7 @@ def test_the_smallest_range_that_covers_an_answer(text, data):
         return
     first, last, exact = answer_to_tokens(tokens, answer)
     assert (first, last) == expected
-    assert exact == (tokens_to_text(text, tokens, first, last) == answer.text)
+    assert exact == (between(text, tokens, first, last) == answer.text)
 
 
 @given(TEXTS, st.data())
@@ -121,7 +126,7 @@ def test_every_range_of_words_comes_back_from_its_text(text, data):
     if tokens.words:
         first = data.draw(st.integers(0, len(tokens.words) - 1))
         last = data.draw(st.integers(first, len(tokens.words) - 1))
-        answer = Answer(tokens_to_text(text, tokens, first, last), int(tokens.starts[first]))
+        answer = Answer(between(text, tokens, first, last), int(tokens.starts[first]))
         assert answer_to_tokens(tokens, answer) == (first, last, True)
 
 
@@ -144,7 +149,7 @@ def test_gold_answers_come_back_from_their_words(name, inexact, answers, em):
     for question in questions:
         for answer in question.answers:
             first, last, exact = answer_to_tokens(tokens(question.context), answer)
-            text = tokens_to_text(question.context, tokens(question.context), first, last)
+            text = between(question.context, tokens(question.context), first, last)
             assert exact == (text == answer.text)
             assert answer.text.strip() in text
             counts[exact] += 1

@@ -3,7 +3,8 @@
 import pytest
 
 from headdiv.core.errors import ConfigError
-from headdiv.experiments.papers import FOLDER, data_table_of, load_paper, load_task, task_of
+from headdiv.data.readers.documents import SLIMPAJAMA
+from headdiv.experiments.papers import FOLDER, data_table_of, load_paper, task_of
 from headdiv.methods import METHODS, check_method
 from headdiv.nn.config import LMConfig, ModelConfig
 
@@ -97,7 +98,7 @@ def test_every_paper_loads(name):
 
 
 def test_the_projects_own_comparison_reports_nothing_and_has_every_method():
-    rows = load_task("headtohead", "translation").variants
+    rows = task_of("headtohead/translation").variants
     assert all(row.reported == row.model == {} for row in rows.values())
     assert {row.method["name"] for row in rows.values()} == set(METHODS) - NO_PAPERS
     labels = [row.label for row in rows.values()]
@@ -107,7 +108,7 @@ def test_the_projects_own_comparison_reports_nothing_and_has_every_method():
 @pytest.mark.parametrize("name", PRINTED)
 def test_a_table_of_deacon(name):
     table, columns, rows = PRINTED[name]
-    task = load_task("deacon", name)
+    task = task_of(f"deacon/{name}")
     assert task.table == table
     assert list(task.columns) == columns
     assert all(list(row.reported) == columns for row in task.variants.values())
@@ -123,6 +124,7 @@ def test_table_2_of_deacon():
     table = data_table_of("deacon/sources")
     assert (table.table, table.task) == ("Table 2", "lm")
     assert {source: tuple(row.values()) for source, row in table.rows.items()} == TABLE_2
+    assert list(table.rows) == list(SLIMPAJAMA)
     assert all(list(row) == list(table.columns) for row in table.rows.values())
     sums = [round(sum(column), 2) for column in zip(*TABLE_2.values(), strict=True)]
     assert sums == [100.0, 299.78, 100.0, 320.42]  # the last line of the paper's table
@@ -130,7 +132,7 @@ def test_table_2_of_deacon():
 
 
 def test_what_the_notes_say_of_table_6_is_so():
-    counts = {variant: int(row.reported["parameters"]) for variant, row in load_task("deacon", "lm").variants.items()}
+    counts = {variant: int(row.reported["parameters"]) for variant, row in task_of("deacon/lm").variants.items()}
     base = counts.pop("baseline")
     assert sum((count - base) % 24 != 0 for count in counts.values()) == 5
     for architecture in ("direct", "average", "nonlinear"):

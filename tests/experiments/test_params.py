@@ -10,7 +10,7 @@ from headdiv.__main__ import cli
 from headdiv.data.corpora.seq2seq import load_translation
 from headdiv.experiments import parameters as params
 from headdiv.experiments import running as training
-from headdiv.experiments.papers import load_task
+from headdiv.experiments.papers import task_of
 from headdiv.report.tables import parameter_table
 from headdiv.tasks import TASKS
 
@@ -105,7 +105,7 @@ def test_every_count_of_table_3_comes_out_exactly(papers_sizes, monkeypatch):
     result = CliRunner().invoke(cli, ["params", EXPERIMENT, "--profile", papers_sizes, "--json"])
     assert result.exit_code == 0, result.output
     audit = json.loads(result.output)
-    reported = {name: row.reported["parameters"] for name, row in load_task("deacon", "translation").variants.items()}
+    reported = {name: row.reported["parameters"] for name, row in task_of("deacon/translation").variants.items()}
     assert list(audit) == VARIANTS
     assert {name: row["parameters"] for name, row in audit.items()} == reported
     assert {name: row["paper"] for name, row in audit.items()} == reported
@@ -140,7 +140,7 @@ def test_of_table_6_the_baseline_alone_follows(papers_sizes, monkeypatch):
 
 
 def test_counts_that_are_printed_rounded_follow_when_they_round_to_them(project, monkeypatch):
-    task = load_task("deacon", "translation")
+    task = task_of("deacon/translation")
     rough = task.variants["baseline"].model_copy(update={"reported": {"parameters": 5_400_000}})
     sizes = task.sizes.model_copy(update={"printed_to": 100_000})
     rounded = task.model_copy(update={"variants": {"baseline": rough}, "sizes": sizes})

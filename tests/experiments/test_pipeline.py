@@ -209,7 +209,7 @@ def test_a_data_set_that_is_not_there_is_named_before_anything_runs(planned):
     ("config", "sentence"),
     [
         ({"profle": "multi30k"}, "--config profle: unknown key; did you mean 'profile'?"),
-        ({"x": 1}, "--config x: unknown key; known here: profile, gpu"),
+        ({"x": 1}, "--config x: unknown key; known here: gpu, profile"),
         ({"gpu": "two"}, "--config gpu: expected a number of GPUs, found 'two'"),
     ],
 )

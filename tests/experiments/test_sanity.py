@@ -9,9 +9,8 @@ from headdiv.core.errors import DataError, HeaddivError
 from headdiv.core.files import read_json, write_json
 from headdiv.experiments.evaluation import evaluate
 from headdiv.experiments.profiles import Runs
-from headdiv.experiments.results import RunResult, metrics_path, record
+from headdiv.experiments.results import RunResult, failures, metrics_path, record
 from headdiv.experiments.running import train
-from headdiv.experiments.sanity import failures
 from headdiv.report.tables import as_markdown
 
 

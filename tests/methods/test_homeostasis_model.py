@@ -7,7 +7,7 @@ import torch
 from examples import CONFIG, trained_one_step
 
 from headdiv.core.errors import ConfigError
-from headdiv.experiments.papers import load_paper, load_task
+from headdiv.experiments.papers import load_paper, task_of
 from headdiv.methods import check_method, make_method
 from headdiv.nn.attention import AttentionSpec, BlockSpec
 from headdiv.nn.config import LMConfig, ModelConfig
@@ -122,7 +122,7 @@ def test_the_results_keep_how_often_each_unit_was_active():
 )
 def test_the_counts_of_table_1(size, count, millions):
     """They follow from vocabularies that keep every word, and biases everywhere; no mechanism has parameters."""
-    task = load_task("homeostasis", size)
+    task = task_of(f"homeostasis/{size}")
     config = ModelConfig(**task.sizes.model)
     for variant in task.variants.values():
         with torch.device("meta"):
@@ -154,7 +154,7 @@ TABLE_3 = {
 @pytest.mark.parametrize("size", TABLE_3)
 def test_table_3(size):
     found = {}
-    for row in load_task("homeostasis", size).variants.values():
+    for row in task_of(f"homeostasis/{size}").variants.values():
         group, method = row.label[1], row.method
         expected = GROUPS[group] if group != "A" else {"name": "baseline", "attention": "none", "block": "none"}
         assert method.get("attention", "none") == expected["attention"]
@@ -167,7 +167,7 @@ def test_table_3(size):
 
 
 def test_tables_1_and_2():
-    rows = load_task("homeostasis", "memorisation").variants
+    rows = task_of("homeostasis/memorisation").variants
     assert {name: tuple(row.reported.values()) for name, row in rows.items()} == {
         "baseline": (95.4, 32.5, 0.705),
         "kwta-20": (96.5, 28.4, 0.728),

@@ -20,7 +20,7 @@ from headdiv.data.corpora.seq2seq import load_translation
 from headdiv.experiments import results as store
 from headdiv.experiments.evaluation import evaluate
 from headdiv.experiments.profiles import Runs
-from headdiv.experiments.results import RunResult, metrics_path, read_result
+from headdiv.experiments.results import RunResult, metrics_path
 from headdiv.experiments.running import load_run
 from headdiv.report import figures, tables
 from headdiv.report.headtohead import comparison_table, pareto_front
@@ -105,7 +105,7 @@ def test_measures_agree_with_those_of_a_run(finished):
     run = load_run(config)
     seen = observed_heads(TASKS["translation"], run.model, run.corpus, "valid", config, "cpu")
     whole = [averages(measured) for _, measured in compare_heads(seen)]
-    stored = read_result(metrics_path("tiny", EXPERIMENT, "direct-8", 1))
+    stored = RunResult.read(metrics_path("tiny", EXPERIMENT, "direct-8", 1))
     assert {*MEASURES} <= {*BY_HEAD, *BY_PAIR, "effective_rank"}
     for name in MEASURES:
         assert measures_by_module(stored, name) == pytest.approx([each[name] for each in whole], abs=1e-5)

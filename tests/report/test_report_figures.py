@@ -20,7 +20,7 @@ from reported import (
 
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.experiments import catalogue
-from headdiv.experiments.papers import load_task
+from headdiv.experiments.papers import task_of
 from headdiv.methods.kwta import boost, keep_probabilities
 from headdiv.report import figures, illustrations
 
@@ -107,7 +107,7 @@ def test_figures_are_those_that_the_profiles_runs_allow(runs, names):
 
 def test_the_variants_of_a_figure_are_rows_of_its_table_and_every_kind_can_be_drawn():
     for name, entry in (catalogue.known_figures() | catalogue.known_figures(on_request=True)).items():
-        rows = load_task(*entry.experiment.split("/")).variants
+        rows = task_of(entry.experiment).variants
         assert set(entry.variants) | set(entry.against) <= set(rows), name
         assert entry.kind in figures.KINDS
 

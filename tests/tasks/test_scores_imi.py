@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headdiv.experiments.papers import load_task
+from headdiv.experiments.papers import task_of
 from headdiv.tasks.imi import imi
 
 CURVES = st.lists(st.floats(0, 1), min_size=2, max_size=30)
@@ -30,7 +30,7 @@ def test_equation_9_as_printed_cannot_give_table_2(curve):
     """It telescopes, so no curve of shares reaches what the paper reports."""
     printed = sum(curve[i + 1] - curve[i] for i in range(len(curve) - 1)) / (2 * (len(curve) - 1))
     assert printed == pytest.approx((curve[-1] - curve[0]) / (2 * (len(curve) - 1)), abs=1e-12)
-    reported = [row.reported["training_imi"] for row in load_task("homeostasis", "memorisation").variants.values()]
+    reported = [row.reported["training_imi"] for row in task_of("homeostasis/memorisation").variants.values()]
     assert printed <= 0.5 + 1e-12 < min(reported)
 
 

@@ -132,7 +132,7 @@ def _questions(config: QAData, bad_records: BadRecords) -> dict[str, list[Questi
     for name, files in cache.locate(config).items():
         (path,) = files["examples"]
         found[name] = squad.read_squad(path, bad_records)
-    check_examples(config, {name: len(questions) for name, questions in found.items()}, "question")
+    check_examples(config, found, "question")
     found["train"] = found["train"][: config.examples]
     return found
 

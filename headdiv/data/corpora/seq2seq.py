@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -36,6 +36,7 @@ SUBWORDS = "subwords.json"
 
 Text = list[tuple[str, str]]
 Sides = dict[str, list[list[str]]]  # the words, or pieces, of every text, by side
+SIDES = ("source", "target")
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def _load(folder: Path) -> Corpus:
     splits = {}
     for name in ("train", "valid", "test"):
         arrays = load_file(folder / f"{name}.safetensors")
-        sides = [unflatten(arrays[f"{side}.words"], arrays[f"{side}.lengths"]) for side in ("source", "target")]
+        sides = [unflatten(arrays[f"{side}.words"], arrays[f"{side}.lengths"]) for side in SIDES]
         lines = [] if name == "train" else [tuple(pair) for pair in read_json(folder / f"{name}.json")]
         splits[name] = TextSplit(lines, Pairs(*sides))
     target = vocabularies.get("target", vocabularies["source"])
@@ -102,14 +103,14 @@ def _load(folder: Path) -> Corpus:
 def _prepare_translation(config: TranslationData, folder: Path) -> dict[str, Any]:
     bad_records = BadRecords(config.strict)
     texts = _parallel(config, bad_records)
-    more: dict[str, dict[str, float]] = {split: {} for split in cache.split_names(config)}
+    more: dict[str, dict[str, float]] = {split: {} for split in config.splits}
     if not config.selects:
-        check_examples(config, {split: len(pairs) for split, pairs in texts.items()}, "pair")
+        check_examples(config, texts, "pair")
         texts["train"] = texts["train"][: config.examples]
     words = {
         split: {
-            side: tokenize_all([pair[at] for pair in pairs], language, **word_rules(config))
-            for at, (side, language) in enumerate((("source", config.source), ("target", config.target)))
+            side: tokenize_all([pair[at] for pair in pairs], getattr(config, side), **word_rules(config))
+            for at, side in enumerate(SIDES)
         }
         for split, pairs in texts.items()
     }
@@ -145,24 +146,21 @@ def word_rules(config: WordsConfig) -> dict[str, Any]:
     return rules | {"split_dashes": config.split_dashes, "fold_late": config.merges is not None}
 
 
-def check_examples(config: DataConfig, found: dict[str, int], noun: str) -> None:
-    """Refuse splits without examples, a training of one, and more asked for than there are.
+def check_examples(config: DataConfig, found: Mapping[str, Sized], noun: str) -> None:
+    """Refuse, with a DataError, splits without examples, a training of one, and more asked for than there are.
 
     Args:
         config: of the data.
         found: examples of each split, before ``examples`` of the training split are taken.
         noun: what an example is.
-
-    Raises:
-        DataError: see above.
     """
-    for split, count in found.items():
-        if count == 0:
+    for split, examples in found.items():
+        if not len(examples):
             raise DataError(f"data.{split}: no {noun} is left")
-    if found["train"] == 1:
+    if (count := len(found["train"])) == 1:
         raise DataError(f"data.train: one {noun} is left, expected more")
-    if (asked := config.examples or 0) > found["train"]:
-        raise DataError(f"data.examples: {asked:,} asked for, but the training text has {found['train']:,}")
+    if (asked := config.examples or 0) > count:
+        raise DataError(f"data.examples: {asked:,} asked for, but the training text has {count:,}")
 
 
 def _leave_out_long(
@@ -185,7 +183,7 @@ def _parallel(config: TranslationData, bad_records: BadRecords) -> dict[str, Tex
     """The pairs of every split that is read; empty training pairs too where cleaning removes them."""
     if config.is_toy:
         texts = toy.translation(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
-        return {split: texts[split] for split in cache.read_splits(config)}
+        return {split: texts[split] for split in config.read_splits}
     texts = {}
     for split, files in cache.locate(config).items():
         keep_empty = split == "train" and config.cleans
@@ -207,7 +205,7 @@ def _sides(config: TranslationData, split: str, files: cache.Files) -> list[tupl
     found = [files[language] for language in (config.source, config.target)]
     if len(found[0]) != len(found[1]):
         counts = f"{len(found[0])} files of {config.source!r} but {len(found[1])} of {config.target!r}"
-        raise DataError(f"data.files.{cache.split_names(config)[split]}: found {counts}, expected equally many")
+        raise DataError(f"data.files.{config.splits[split]}: found {counts}, expected equally many")
     return [(ted.read_side(source), ted.read_side(target)) for source, target in zip(*found, strict=True)]
 
 
@@ -229,8 +227,8 @@ def _select(
     if config.valid_every is not None:
         taken = np.arange(1, len(left) + 1) % config.valid_every == 0
         chosen = {"train": left[~taken], "valid": left[taken]}
-    _check_counts(config, {split: len(pairs) for split, pairs in (texts | chosen).items()})
-    check_examples(config, {split: len(pairs) for split, pairs in (texts | chosen).items()}, "pair")
+    _check_counts(config, texts | chosen)
+    check_examples(config, texts | chosen, "pair")
     chosen["train"] = chosen["train"][: config.examples]
     some = {split: [texts["train"][i] for i in numbers] for split, numbers in chosen.items()}
     of_these = {
@@ -239,21 +237,21 @@ def _select(
     }
     statistics = {"cleaned_away": len(keep) - len(left)} if config.cleans else {}
     texts, words = texts | some, words | of_these
-    order = cache.split_names(config)  # as without a selection
+    order = config.splits  # as without a selection
     return {split: texts[split] for split in order}, {split: words[split] for split in order}, statistics
 
 
-def _check_counts(config: TranslationData, found: dict[str, int]) -> None:
+def _check_counts(config: TranslationData, found: Mapping[str, Sized]) -> None:
     """The archive of a public data set must yield as many pairs as the registry says."""
     if config.files is not None or config.name == "toy":
         return
     roles = cache.roles_of_splits(config)
-    for split, name in cache.split_names(config).items():
+    for split, name in config.splits.items():
         expected = cache.expected_count(config, split) if "archive" in roles.get(name, []) else None
-        if expected is not None and found[split] != expected:
+        if expected is not None and len(found[split]) != expected:
             raise DataError(
-                f"data.{split}: found {found[split]} pairs of {config.name}, expected {expected} as published; for "
-                "another selection give data another name and the archive in data.files"
+                f"data.{split}: found {len(found[split])} pairs of {config.name}, expected {expected} as published; "
+                "for another selection give data another name and the archive in data.files"
             )
 
 
@@ -268,10 +266,10 @@ def _prepare_summarisation(config: SummarisationData, folder: Path) -> dict[str,
         whole = [tokenize_all(lines, "en", **word_rules(config)) for lines in shortened]
         cut[split] = {
             f"{side}_truncated_share": float(np.mean([len(line) > limit for line in lines]))
-            for side, limit, lines in zip(("source", "target"), limits, whole, strict=True)
+            for side, limit, lines in zip(SIDES, limits, whole, strict=True)
         }
         sides = ([line[:limit] for line in lines] for limit, lines in zip(limits, whole, strict=True))
-        words[split] = dict(zip(("source", "target"), sides, strict=True))
+        words[split] = dict(zip(SIDES, sides, strict=True))
     both = Vocabulary.build([*words["train"]["source"], *words["train"]["target"]], config.min_frequency)
     return _store(config, folder, texts, words, {"source": both}, bad_records, cut)
 
@@ -283,12 +281,11 @@ def _articles(config: SummarisationData, bad_records: BadRecords) -> dict[str, l
     for split, files in cache.locate(config).items():
         if "archive" in files:
             (archive,), (split_file,) = files["archive"], files["splits"]
-            name = cache.split_names(config)[split]
-            found[split] = sorted(xsum.read_archive(archive, split_file, name, bad_records))
+            found[split] = sorted(xsum.read_archive(archive, split_file, config.splits[split], bad_records))
         else:
             (path,) = files["examples"]
             found[split] = xsum.read_articles(path, bad_records)
-    check_examples(config, {split: len(articles) for split, articles in found.items()}, "article")
+    check_examples(config, found, "article")
     found["train"] = found["train"][: config.examples]
     return found
 
@@ -305,7 +302,7 @@ def _store(
     """Write everything; return its statistics."""
     log.info("preparing %s: %s examples", config.name, " + ".join(str(len(lines)) for lines in texts.values()))
     write_json(folder / "vocabulary.json", {side: v.words for side, v in vocabularies.items()})
-    sizes = {side: len(vocabularies.get(side, vocabularies["source"])) for side in ("source", "target")}
+    sizes = {side: len(vocabularies.get(side, vocabularies["source"])) for side in SIDES}
     statistics: dict[str, Any] = {"vocabulary": sizes}
     indices: dict[str, dict[str, list[np.ndarray]]] = {}
     for split, sides in words.items():

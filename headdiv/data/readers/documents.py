@@ -14,15 +14,7 @@ import regex
 
 from headdiv.core.errors import DataError
 from headdiv.data.readers import lines
-from headdiv.data.readers.records import (
-    BadRecordError,
-    BadRecords,
-    check_text,
-    decode,
-    field,
-    parse_json,
-    text_field,
-)
+from headdiv.data.readers.records import BadRecordError, BadRecords, check_text, decode, field, parse_json, text_field
 
 # Sources by the names of DEACON's Table 2, and what SlimPajama calls them in meta.redpajama_set_name.
 SLIMPAJAMA = {
@@ -33,17 +25,6 @@ SLIMPAJAMA = {
     "Wikipedia": "RedPajamaWikipedia",
     "ArXiv": "RedPajamaArXiv",
     "StackExchange": "RedPajamaStackExchange",
-}
-
-# DEACON, Table 2: percent of the training tokens.
-TABLE_2 = {
-    "CommonCrawl": 67.0,
-    "C4": 15.0,
-    "GitHub": 4.5,
-    "Books": 4.5,
-    "Wikipedia": 4.5,
-    "ArXiv": 2.5,
-    "StackExchange": 2.0,
 }
 
 SECONDS = 1  # for which document_start may search a line; some patterns take longer than anybody can wait

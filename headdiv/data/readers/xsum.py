@@ -17,17 +17,9 @@ from headdiv.data.readers.records import BadRecordError, BadRecords, check_text,
 # Lines of the web page's buttons in many texts of the archive. XSum's widely used JSON form
 # is made without them, so the archive is read without them too.
 BUTTONS = {
-    "Share this with",
-    "Email",
-    "Facebook",
-    "Messenger",
-    "Twitter",
-    "Pinterest",
-    "WhatsApp",
-    "Linkedin",
-    "LinkedIn",
+    *("Share this with", "Email", "Facebook", "Messenger", "Twitter", "Pinterest", "WhatsApp", "Linkedin", "LinkedIn"),
+    *("Copy this link", "These are external links and will open in a new window"),
 }
-BUTTONS |= {"Linkedin", "LinkedIn", "Copy this link", "These are external links and will open in a new window"}
 SUFFIX = ".summary"
 LARGEST = 1 << 24  # bytes of an article in the archive; a larger one is not read into memory
 

@@ -103,14 +103,3 @@ def answer_to_tokens(tokens: Tokens, answer: Answer) -> tuple[int, int, bool]:
     # the answer is in the context at its offset, so equal offsets are equal texts
     exact = bool(tokens.starts[first] == answer.start and tokens.ends[last] == stop)
     return first, last, exact
-
-
-def tokens_to_text(text: str, tokens: Tokens, first: int, last: int) -> str:
-    """The characters of ``text`` from the start of word ``first`` to the end of word ``last``.
-
-    Raises:
-        ValueError: unless 0 <= first <= last < number of words.
-    """
-    if not 0 <= first <= last < len(tokens.words):
-        raise ValueError(f"words {first} to {last} are no range of {len(tokens.words)} words")
-    return text[tokens.starts[first] : tokens.ends[last]]

@@ -66,11 +66,7 @@ class Subwords:
 
     @classmethod
     def load(cls, path: Path | str) -> Subwords:
-        """Read what `save` wrote.
-
-        Raises:
-            DataError: the file is missing, or not in that form.
-        """
+        """Read what `save` wrote. Raises DataError: the file is missing, or not in that form."""
         content = read_json(path)
         try:
             merges = [(left, right) for left, right in (merge.split(" ") for merge in content["merges"])]

@@ -15,7 +15,7 @@ from typing import Any
 from headdiv.core import paths
 from headdiv.experiments.claims.files import load_claims, sizes_of, walk
 from headdiv.experiments.papers import PaperTask, load_paper
-from headdiv.experiments.results import RunResult, read_result
+from headdiv.experiments.results import RunResult
 from headdiv.methods import METHODS, check_method, stored_method
 from headdiv.tasks import TASKS
 from headdiv.tasks.config import first_difference
@@ -84,7 +84,7 @@ class Results:
         """By profile."""
         found: dict[str, list[RunResult]] = {}
         for path in sorted((paths.home() / "results").glob(f"*/{self.paper}/*/*/seed*/metrics.json")):
-            found.setdefault(path.parents[4].name, []).append(read_result(path))
+            found.setdefault(path.parents[4].name, []).append(RunResult.read(path))
         return found
 
     def evidence(self, rows: Iterable[Row], one_machine: bool = False, papers_machine: bool = False) -> Evidence | None:

@@ -218,33 +218,16 @@ def load_plugins(plugins: Sequence[str], source: Source) -> None:
             raise mistake(("plugins", position), str(error), source) from None
 
 
-def load_task(paper: str, task: str) -> PaperTask:
-    """One task of a paper.
-
-    Raises:
-        ConfigError: there is no such paper or task.
-    """
+def task_of(experiment: str) -> PaperTask:
+    """The task of ``<paper>/<task>``. Raises ConfigError: there is no such paper or task."""
+    paper, _, task = experiment.partition("/")
     tasks = load_paper(paper).tasks
     if task not in tasks:
         raise ConfigError(f"task {task!r} of {paper} is not known{nearest(task, list(tasks))}")
     return tasks[task]
 
 
-def task_of(experiment: str) -> PaperTask:
-    """The task of ``<paper>/<task>``.
-
-    Raises:
-        ConfigError: there is no such paper or task.
-    """
-    paper, _, task = experiment.partition("/")
-    return load_task(paper, task)
-
-
 def data_table_of(name: str) -> DataTable | None:
-    """The table ``<paper>/<table>`` about data; None where the paper has none of this name.
-
-    Raises:
-        ConfigError: there is no such paper.
-    """
+    """The table ``<paper>/<table>`` about data; None where the paper, which must be known, has none of this name."""
     paper, _, table = name.partition("/")
     return load_paper(paper).tables.get(table)
