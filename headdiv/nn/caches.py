@@ -34,6 +34,7 @@ class Lines:
     def __init__(self, texts: int, width: int, length: int, like: Tensor) -> None:
         self.texts, self.width, self.position = texts, width, -1
         self.slots = torch.arange(texts, device=like.device) * width  # (N,) of each line, rising
+        self.of_slot = self._of_slot()  # (n·W,) a line for each slot: the one there, or the first
         self.mask = like.new_full((texts, width, length * width), MASKED)  # 0 where a slot is of a line's own past
 
     @property
@@ -60,18 +61,22 @@ class Lines:
         seen = self.mask.view(count, -1)[:, : self.keys]
         seen[self.slots] = seen[former]
         alive = of_text > 0
-        if int(alive.sum()) > CROWDED * self.texts:
-            return None
-        kept = alive.nonzero().flatten()
-        self.slots -= ((~alive).cumsum(0)[text]) * self.width
-        self.mask, self.texts = self.mask[kept], len(kept)
+        kept = None
+        if int(alive.sum()) <= CROWDED * self.texts:
+            kept = alive.nonzero().flatten()
+            self.slots -= ((~alive).cumsum(0)[text]) * self.width
+            self.mask, self.texts = self.mask[kept], len(kept)
+        self.of_slot = self._of_slot()
         return kept
 
+    def _of_slot(self) -> Tensor:
+        lines = torch.arange(len(self.slots), device=self.slots.device)
+        return self.slots.new_zeros(self.texts * self.width).scatter(0, self.slots, lines)
+
     def spread(self, x: Tensor) -> Tensor:
-        """(N, …) -> (n, W, …); zeros where no line stands."""
-        count = self.texts * self.width
-        if len(self.slots) < count:
-            x = x.new_zeros(count, *x.shape[1:]).index_copy_(0, self.slots, x)
+        """(N, …) -> (n, W, …); where no line stands, some line's."""
+        if len(self.slots) < self.texts * self.width:
+            x = x.index_select(0, self.of_slot)
         return x.view(self.texts, self.width, *x.shape[1:])
 
     def collect(self, x: Tensor) -> Tensor:
@@ -106,8 +111,7 @@ class Cache:
     def windows(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of each line, (N, G, Q, K), by text, (n, G, W·Q, K), and the keys and values that they meet."""
         q = self.lines.spread(q).transpose(1, 2).flatten(2, 3)
-        there = self.lines.keys if self.mask is None else self.keys.shape[2]
-        return q, self.keys[:, :, :there], self.values[:, :, :there]
+        return q, self.keys[:, :, : self._there], self.values[:, :, : self._there]
 
     def written_out(self, queries: int = 1) -> Tensor:
         """What is added to the scores of so many queries of each line: (n, 1, W·Q, S)."""
@@ -126,8 +130,19 @@ class Cache:
 
     def keep(self, texts: Tensor) -> None:
         """Give up the slots of all other texts."""
-        self.keys, self.values = self.keys[texts], self.values[texts]
+        self.keys, self.values = (self._of_texts(x, texts) for x in (self.keys, self.values))
         self.mask = self.mask if self.mask is None else self.mask[texts]
+
+    def _of_texts(self, x: Tensor, texts: Tensor) -> Tensor:
+        """(n, G, S, K) of fewer texts; what is not written yet is not copied."""
+        kept = x.new_empty(len(texts), *x.shape[1:])
+        kept[:, :, : self._there] = x[:, :, : self._there].index_select(0, texts)
+        return kept
+
+    @property
+    def _there(self) -> int:
+        """Keys that are written."""
+        return self.lines.keys if self.mask is None else self.keys.shape[2]
 
 
 @dataclass
