@@ -188,8 +188,7 @@ def importance(experiment: str, variant: str, seed: int, profile: str, steps: in
 
     The result lies beside the run's metrics as importance.json, from which the figure <paper>_pruning is drawn.
     """
-    from headdiv.experiments.importance import importance_record
-    from headdiv.experiments.importance_results import importance_table, record_importance
+    from headdiv.experiments.importance import importance_record, importance_table, record_importance
     from headdiv.experiments.profiles import run_config
     from headdiv.experiments.running import load_run
 

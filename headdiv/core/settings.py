@@ -61,13 +61,12 @@ Checked = TypeVar("Checked", bound=BaseModel)
 
 
 def check(model: type[Checked], value: Any, at: tuple[str | int, ...] = (), source: Source | None = None) -> Checked:
-    """Validate ``value`` as ``model``.
+    """Validate plain data as ``model``.
 
     Args:
         model: the pydantic model.
         value: plain data.
-        at: keys that lead to ``value`` in its file.
-        source: the file, if there is one.
+        at: keys that lead to ``value`` in its file, ``source``, if there is one.
 
     Raises:
         ConfigError: one sentence about the first mistake: place, key, what was found, what is expected.

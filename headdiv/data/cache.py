@@ -45,10 +45,8 @@ def check_data(
     """Check that the configured data set, its splits and its files exist, before anything runs.
 
     Args:
-        config: the data's part of a configuration.
+        config: the data's part of a configuration, which ``at`` leads to in ``source``, if there is one.
         roles: roles that must have files; one of a group "a|b" is enough.
-        at: keys that lead to ``config`` in its file.
-        source: the file, if there is one.
 
     Raises:
         ConfigError: no such data set or split, or one without the files that the task needs.

@@ -37,10 +37,9 @@ SMALL: dict[str, tuple[str, dict[str, Any]]] = {  # model class, and sizes of it
 
 
 def small_model(kind: str, words: int = 100, seed: int = 1, **settings: Any) -> nn.Module:
-    """A small random model of an architecture, from its configuration alone: nothing is downloaded.
+    """A small random model of an architecture (a key of `SMALL`), from its configuration alone: nothing is downloaded.
 
     Args:
-        kind: a key of `SMALL`: "bert", "gpt2", "llama", "t5", …
         words: of its vocabulary. 0 is padding, 1 begins, 2 ends a text, 3 is the mask token.
         seed: of its parameters.
         settings: of its configuration, over those of `SMALL`.

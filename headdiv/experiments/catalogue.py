@@ -113,11 +113,7 @@ def figure_entry(name: str) -> FigureEntry:
 
 
 def figures_of(configured: Iterable[tuple[str, str]]) -> dict[str, FigureEntry]:
-    """The figures that a profile's runs allow, without those that are drawn on request alone.
-
-    Args:
-        configured: (experiment, variant) of every run.
-    """
+    """The figures that runs, (experiment, variant) each, allow, without those that are drawn on request alone."""
     variants: dict[str, set[str]] = {}
     for experiment, variant in configured:
         variants.setdefault(experiment, set()).add(variant)

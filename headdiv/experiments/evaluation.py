@@ -30,22 +30,17 @@ def evaluate(run: Run) -> dict[str, Any]:
     task, last = TASKS[config.kind], record["curve"][-1]
     search = task.search_time(run)
     scores, outputs = task.scores(run), task.outputs_file(run)
+    smoothing, simplest = config.train.label_smoothing, record["data"]["valid"]["unigram_nll"]
+    noisy = f"mean over the last epoch's steps, dropout {config.model.dropout}, label smoothing {smoothing}"
     metrics = {
         "format": FORMAT,
         **run.identity(),
         "parameters": record["parameters"],
         "scores": {
-            "training_loss": score(
-                last["training_loss"],
-                task.unit,
-                f"mean over the last epoch's steps, dropout {config.model.dropout}, "
-                f"label smoothing {config.train.label_smoothing}",
-            ),
+            "training_loss": score(last["training_loss"], task.unit, noisy),
             "validation_accuracy": score(last["validation_accuracy"], "%", task.accuracy),
             "validation_nll": score(last["validation_nll"], task.unit, "without label smoothing and dropout"),
-            "unigram_nll": score(
-                record["data"]["valid"]["unigram_nll"], task.unit, f"validation split: {task.unigram}"
-            ),
+            "unigram_nll": score(simplest, task.unit, f"validation split: {task.unigram}"),
             **scores,
         },
         "curve": record["curve"],
@@ -70,10 +65,7 @@ def examples(run: Run, count: int) -> pd.DataFrame:
 def apply(run: Run, text: str, other: str | None = None) -> str:
     """The model's output for a text that is typed in: a translation, a summary, a continuation, an answer.
 
-    Args:
-        run: a finished run.
-        text: what the model reads; in question answering the passage.
-        other: question answering: the question.
+    In question answering ``text`` is the passage, ``other`` the question.
     """
     return TASKS[run.config.kind].apply(run, text, other)
 

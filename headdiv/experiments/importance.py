@@ -1,10 +1,13 @@
-"""How much each head of a run matters: the loss and the task's score with heads masked."""
+"""How much each head of a run matters, the loss and the task's score with heads masked, and what is stored of it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
+
+from tabulate import tabulate
 
 from headdiv.analysis.masking import (
     Head,
@@ -17,7 +20,12 @@ from headdiv.analysis.masking import (
     pruning_steps,
 )
 from headdiv.core import progress
+from headdiv.core.errors import DataError
+from headdiv.core.files import read_json, write_json
 from headdiv.core.provenance import commit
+from headdiv.core.settings import check
+from headdiv.experiments.profiles import Runs
+from headdiv.experiments.results import RunIdentity, StoredScore, metrics_path, remedy
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Run, Score, held_out_loss, score
 
@@ -30,6 +38,30 @@ class Kept(NamedTuple):
     kept: int  # heads of all modules
     loss: float  # on the validation split, nats for each prediction
     score: float  # on the test set
+
+
+class NamedScore(StoredScore):
+    """A score and its name."""
+
+    name: str
+
+
+class ImportanceResult(RunIdentity):
+    """Importance of every head of a run, and the pruning curve, as `importance_record` measures them.
+
+    Attributes:
+        modules: number of heads by attention module ("encoder 1").
+        loss: on the validation split with all heads.
+        score: on the test set with all heads.
+    """
+
+    stored_format, noun, command = FORMAT, "importance", "importance"
+
+    modules: dict[str, int]
+    loss: StoredScore
+    score: NamedScore
+    heads: list[HeadChange]
+    curve: list[Kept]
 
 
 def masked_loss(run: Run, masks: Masks | None = None) -> float:
@@ -49,24 +81,17 @@ def head_importance(run: Run, gone: Sequence[Head] = (), with_score: bool = Fals
 
     Args:
         run: a finished run.
-        gone: heads (attention module, number from 1) that are masked in any case; they are not in the result.
+        gone: heads (attention module, number from 1) that are masked in any case, and are not in the result.
         with_score: measure the task's score as well, which takes a search of the whole test set for each head.
-
-    Raises:
-        DataError: one of ``gone`` is not there.
     """
     measures = [lambda masks: masked_loss(run, masks), lambda masks: masked_score(run, masks)["value"]]
     return masking_changes(run.model, measures[: 1 + with_score], gone)
 
 
 def pruning_order(run: Run, importance: Sequence[HeadChange] | None = None) -> list[Head]:
-    """All heads (attention module, number from 1), the least important first.
+    """All heads (attention module, number from 1) of a finished run, the least important first.
 
-    Importance is measured once more when half of the heads are masked: it depends on which others are left.
-
-    Args:
-        run: a finished run.
-        importance: of all heads, if it is known already.
+    It is measured, where it is not given; and once more when half of the heads are masked: it depends on the others.
     """
     importance = head_importance(run) if importance is None else importance
     gone = least_important_first(importance)[: len(importance) // 2]
@@ -100,13 +125,7 @@ def _points(run: Run, steps: int, order: Sequence[Head]) -> list[tuple[int, floa
 
 
 def importance_record(run: Run, steps: int = 10, with_score: bool = False) -> dict[str, Any]:
-    """Importance of every head and the pruning curve: importance.json as a dictionary.
-
-    Args:
-        run: a finished run.
-        steps: of the curve.
-        with_score: see `head_importance`.
-    """
+    """Importance of every head and the pruning curve, in so many steps: importance.json as a dictionary."""
     task, began = TASKS[run.config.kind], time.perf_counter()
     heads = head_importance(run, with_score=with_score)
     order = pruning_order(run, heads)
@@ -124,3 +143,53 @@ def importance_record(run: Run, steps: int = 10, with_score: bool = False) -> di
         "seconds": time.perf_counter() - began,
         "provenance": {**run.record["provenance"], "evaluated_at_commit": commit()},
     }
+
+
+def importance_table(importance: Mapping[str, Any]) -> str:
+    """Every head, the most important first, and the pruning curve: text for a terminal."""
+    run = check(ImportanceResult, importance)
+    heads = [
+        (head.place, str(head.head), f"{head.change:+.4f}", "–" if head.score is None else f"{head.score:+.2f}")
+        for head in sorted(run.heads, key=lambda head: -head.change)
+    ]
+    curve = [(str(point.kept), f"{point.loss:.4f}", f"{point.score:.2f}") for point in run.curve]
+    names = ("module", "head", f"change of validation loss ({run.loss.unit})", run.score.name)
+    return "\n\n".join(
+        tabulate(rows, headers, "plain", disable_numparse=True, colalign=["left"] + ["right"] * (len(headers) - 1))
+        for rows, headers in ((heads, names), (curve, ("heads kept", "validation loss", run.score.name)))
+    )
+
+
+def importance_path(profile: str, experiment: str, variant: str, seed: int) -> Path:
+    """``importance.json`` beside the run's metrics."""
+    return metrics_path(profile, experiment, variant, seed).with_name("importance.json")
+
+
+def record_importance(importance: Mapping[str, Any], profile: str) -> Path:
+    """Write the importance of a run's heads, as `importance_record` gives it, to its path in the profile's results."""
+    run = check(ImportanceResult, importance)
+    path = importance_path(profile, run.experiment, run.variant, run.seed)
+    write_json(path, importance)
+    return path
+
+
+def stored_importance(profile: str, experiment: str) -> dict[str, list[ImportanceResult]]:
+    """The stored importance of a profile's runs of an experiment, by variant, in the profile's order; {} for none.
+
+    Raises:
+        ConfigError: no such profile or experiment.
+        DataError: a file of another format, or of another run than the metrics beside it.
+    """
+    groups: dict[str, list[ImportanceResult]] = {}
+    for config in Runs(profile).of(experiment):
+        path = importance_path(profile, experiment, config.variant, config.seed)
+        if not path.is_file():
+            continue
+        result, metrics = ImportanceResult.read(path, profile), path.with_name("metrics.json")
+        if metrics.is_file() and (expected := read_json(metrics)["hash"]) != result.hash:
+            raise DataError(
+                f"{path}: of run {result.hash}, expected {expected} as in the metrics beside it; "
+                + remedy(path, profile, result.command)
+            )
+        groups.setdefault(config.variant, []).append(result)
+    return groups

@@ -36,9 +36,6 @@ def count(
         sizes: of the model.
         vocabulary: sizes, as `Task.vocabulary` gives them.
         data: the keys of the data's configuration that the model's size depends on.
-
-    Raises:
-        ConfigError: the kind of task has no such size, or the method no such option.
     """
     return _count(canonical_json([kind, method, sizes, list(vocabulary), data or {}]))
 
@@ -49,16 +46,8 @@ def _count(arguments: str) -> int:
     task = TASKS[kind]
     needed = {"epoch_tokens": 1} if "epoch_tokens" in task.Data.model_fields else {}
     model = check(task.Model, sizes)
-    config = RunConfig(
-        paper="",
-        task="",
-        kind=kind,
-        variant="",
-        data=check(task.Data, {"name": "toy", **needed, **data}),
-        model=model,
-        method=check_method(method, model),
-        seed=0,
-    )
+    data, method = check(task.Data, {"name": "toy", **needed, **data}), check_method(method, model)
+    config = RunConfig(paper="", task="", kind=kind, variant="", data=data, model=model, method=method, seed=0)
     return parameters_of(config, tuple(vocabulary))
 
 

@@ -191,12 +191,7 @@ class RunIdentity(Record):
 
     @classmethod
     def read(cls, path: Path, profile: str | None = None) -> Self:
-        """What is stored in this file.
-
-        Args:
-            path: of the file.
-            profile: that it belongs to, for the message about a file that cannot be used; its folder's name where
-                left out.
+        """What is stored in this file of a profile's, by default that of its folder's name.
 
         Raises:
             DataError: no such file, no JSON, another format, or a key that is missing or wrong.
@@ -230,11 +225,7 @@ class RunResult(RunIdentity):
 
     @classmethod
     def parse(cls, metrics: Mapping[str, Any] | RunResult) -> RunResult:
-        """The result of this content of metrics.json.
-
-        Raises:
-            ConfigError: a key is missing or has another type: key, what was found, what is expected.
-        """
+        """The result of this content of metrics.json. Raises ConfigError: a key is missing or has another type."""
         return metrics if isinstance(metrics, RunResult) else check(cls, metrics)
 
     @property
@@ -373,25 +364,16 @@ def with_results(profile: str) -> dict[str, list[RunResult]]:
 
 
 def failures(profile: str) -> list[str]:
-    """One sentence for each stored run of a profile that diverged or learnt nothing (`RunResult.failures`).
-
-    Raises:
-        ConfigError: no such profile.
-        DataError: an experiment has no stored run.
-    """
+    """One sentence for each stored run of a profile that diverged or learnt nothing (`RunResult.failures`)."""
     runs = (run for experiment in Runs(profile).experiments() for run in stored(profile, experiment))
     return [f"{run.name}: {sentence}" for run in runs for sentence in run.failures()]
 
 
 def runs_frame(profile: str) -> pd.DataFrame:
-    """All stored runs of a profile as a tidy table: one line a run and score.
+    """All stored runs of a profile as a tidy table: one line a run and score; errors as those of `with_results`.
 
     Columns: paper, task, kind, variant, seed, hash, data (its name), epochs, parameters, training_seconds,
     target_tokens_per_second, peak_memory_mib, device; score, value, unit, signature.
-
-    Raises:
-        ConfigError: no such profile.
-        DataError: nothing is stored, or results that contradict each other.
     """
     identity = ("paper", "task", "kind", "variant", "seed", "hash")
     return pd.DataFrame(

@@ -38,10 +38,7 @@ def build_model(
 ) -> tuple[nn.Module, Method]:
     """A fresh model, its parameters drawn from the run's seed, and the method that trains it.
 
-    Args:
-        config: of the run.
-        vocabulary: sizes, as `Task.vocabulary` gives them.
-        device: where the model goes; "meta" allocates and draws nothing.
+    ``vocabulary``: sizes, as `Task.vocabulary` gives them. The device "meta" allocates and draws nothing.
     """
     method = make_method(config.method)
     with torch.device("meta" if str(device) == "meta" else "cpu"):

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from headdiv.core.errors import DataError
 from headdiv.experiments.catalogue import FigureEntry
-from headdiv.experiments.importance_results import ImportanceResult, stored_importance
+from headdiv.experiments.importance import ImportanceResult, stored_importance
 from headdiv.experiments.papers import task_of
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import metrics_path, stored

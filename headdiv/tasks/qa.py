@@ -23,6 +23,7 @@ from torch.nn import functional as F
 
 from headdiv.core import manifest, progress
 from headdiv.core.errors import DataError
+from headdiv.core.files import write_json
 from headdiv.core.settings import Settings, Source
 from headdiv.data import cache
 from headdiv.data.config import QAData
@@ -129,7 +130,7 @@ class QuestionAnswering(PairTask[QACorpus]):
         """Question id -> answer, for the test set; kept beside the model in SQuAD's own form."""
         path = self.outputs_file(run)
         if not manifest.whole(path, "the questions are answered again"):
-            squad.write_predictions(path, predict(run.model, run.corpus.test, run.config.decode, run.device))
+            write_json(path, predict(run.model, run.corpus.test, run.config.decode, run.device))
             manifest.note(path.parent, path.name)
         return squad.read_predictions(path)
 

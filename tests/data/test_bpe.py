@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
-from faulty import fails
+from faulty import fails, put
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
@@ -19,7 +21,15 @@ TEXTS = [f"The {size} lobster of {place} läuft — {n} times.\n" for n, size in
          for place in ("Crete", "the Black Sea", "Norway", "Ostend")]  # fmt: skip
 SIZE = 300
 TRAINED = train_bpe(TEXTS, SIZE)
-BPE = load_bpe(TRAINED)
+
+
+def loaded(content):
+    """The tokeniser of a JSON text, or of a value."""
+    with tempfile.TemporaryDirectory() as folder:
+        return load_bpe(put(Path(folder) / "own.json", content))
+
+
+BPE = loaded(TRAINED)
 
 
 # --- training ---
@@ -69,18 +79,17 @@ def test_training_repeats_in_another_process():
     )
     for seed in ("1", "2"):
         env = os.environ | {"PYTHONHASHSEED": seed, "RAYON_NUM_THREADS": seed}
-        run = subprocess.run(
-            [sys.executable, "-c", code], input=json.dumps(TEXTS), env=env, capture_output=True, text=True, check=True
-        )
+        options = {"env": env, "capture_output": True, "text": True, "check": True}
+        run = subprocess.run([sys.executable, "-c", code], input=json.dumps(TEXTS), **options)
         assert run.stdout.rstrip("\n") == TRAINED
 
 
 def test_too_little_text_for_the_size():
-    found = load_bpe(train_bpe(["ab ab"], SMALLEST + 1)).size
+    found = loaded(train_bpe(["ab ab"], SMALLEST + 1)).size
     assert found == 258  # the pair ab, seen twice
     with fails("the training text yields a vocabulary of 258 entries, expected 259; give more text or ask for a"):
         train_bpe(["ab ab cd"], 259)
-    assert load_bpe(train_bpe([], SMALLEST)).size == SMALLEST
+    assert loaded(train_bpe([], SMALLEST)).size == SMALLEST
     with fails("a vocabulary of 256 entries is too small, expected at least 257: the 256 bytes and <|endoftext|>"):
         train_bpe(TEXTS, 256)
 
@@ -116,7 +125,7 @@ def test_decoding_shows_the_mark_and_refuses_what_is_no_id():
 def without_end(content):
     """The content with another name for the end of a document."""
     content["model"]["vocab"]["<|end|>"] = content["model"]["vocab"].pop(END_TEXT)
-    return json.dumps(content)
+    return content
 
 
 def neox_like(**model):
@@ -135,24 +144,21 @@ def neox_like(**model):
     return content
 
 
-def test_added_tokens_are_dropped(tmp_path):
-    path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps(neox_like()), encoding="utf-8")
-    bpe = load_bpe(path)
+def test_added_tokens_are_dropped():
+    bpe = loaded(neox_like())
     assert (bpe.size, bpe.end) == (SIZE, 0)
     text = f"{' ' * 24}Crete{' ' * 7}<|padding|> {END_TEXT}"
     (ids,) = bpe.encode_batch([text])
     assert max(ids) < SIZE
     assert not {0, 1} & set(ids)
     assert bpe.decode(ids) == text
-    assert load_bpe(str(path)).encode_batch([text]) == load_bpe(path.read_text()).encode_batch([text]) == [ids]
 
 
 def test_merges_and_type_as_older_files_write_them():
     content = neox_like()
     del content["model"]["type"]
     content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
-    assert load_bpe(json.dumps(content)).encode_batch(TEXTS) == load_bpe(json.dumps(neox_like())).encode_batch(TEXTS)
+    assert loaded(content).encode_batch(TEXTS) == loaded(neox_like()).encode_batch(TEXTS)
 
 
 def test_nothing_is_cut_filled_up_or_put_around():
@@ -166,36 +172,28 @@ def test_nothing_is_cut_filled_up_or_put_around():
         "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
         "special_tokens": {END_TEXT: {"id": END_TEXT, "ids": [0], "tokens": [END_TEXT]}},
     }
-    assert load_bpe(json.dumps(content)).encode_batch(TEXTS) == load_bpe(json.dumps(neox_like())).encode_batch(TEXTS)
+    assert loaded(content).encode_batch(TEXTS) == loaded(neox_like()).encode_batch(TEXTS)
+
+
+GAP = "the ids of the BPE model's vocabulary are not 0, 1, 2, … without a gap"
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "tokeniser, line 1: not valid JSON (Expecting property name"),
-        ("{}", "tokeniser: found no model, expected a tokeniser whose model is of type BPE"),
-        ('{"model": {"type": "Unigram", "vocab": []}}', "tokeniser: found Unigram, expected a tokeniser whose"),
-        ('{"model": {"vocab": {}}}', "tokeniser: found no type, expected a tokeniser whose model is of type BPE"),
-        (
-            '{"model": {"type": "BPE", "merges": [], "vocab": {"a": 0, "b": 2}}}',
-            "tokeniser: the ids of the BPE model's vocabulary are not 0, 1, 2, … without a gap",
-        ),
-        (
-            '{"model": {"type": "BPE", "merges": [], "vocab": {"a": [0]}}}',
-            "tokeniser: the ids of the BPE model's vocabulary are not 0, 1, 2, … without a gap",
-        ),
-        (without_end(neox_like()), f"tokeniser: the BPE model's vocabulary of {SIZE} entries lacks <|endoftext|>"),
-        (
-            json.dumps(neox_like(ignore_merges=True) | {"pre_tokenizer": None}),
-            "tokeniser: <|endoftext|> in a text is encoded as the special token",
-        ),
-        (json.dumps(neox_like(dropout=0.1)), "tokeniser: the BPE model has dropout 0.1, expected none: it encodes at"),
-        (
-            json.dumps(neox_like(merges=[["no", "such"]])),
-            "tokeniser: not a tokeniser in the form of Hugging Face tokenizers (",
-        ),
+        ("{", "line 1: not valid JSON (Expecting property name"),
+        ({}, "found no model, expected a tokeniser whose model is of type BPE"),
+        ({"model": {"type": "Unigram", "vocab": []}}, "found Unigram, expected a tokeniser whose"),
+        ({"model": {"vocab": {}}}, "found no type, expected a tokeniser whose model is of type BPE"),
+        ({"model": {"type": "BPE", "merges": [], "vocab": {"a": 0, "b": 2}}}, GAP),
+        ({"model": {"type": "BPE", "merges": [], "vocab": {"a": [0]}}}, GAP),
+        (without_end(neox_like()), f"the BPE model's vocabulary of {SIZE} entries lacks <|endoftext|>"),
+        (neox_like(ignore_merges=True) | {"pre_tokenizer": None},
+         "<|endoftext|> in a text is encoded as the special token, expected as ordinary characters"),
+        (neox_like(dropout=0.1), "the BPE model has dropout 0.1, expected none: it encodes at"),
+        (neox_like(merges=[["no", "such"]]), "not a tokeniser in the form of Hugging Face tokenizers ("),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_usable_tokeniser(content, message):
     with fails(message):
-        load_bpe(content)
+        loaded(content)

@@ -49,9 +49,7 @@ def next_tokens(config: LMData, bpe: Bpe, seen: np.ndarray, text: HeldOut) -> di
 def load_lm(config: LMData, measure: TextMeasure = next_tokens) -> LMCorpus:
     """Read what is prepared; train the tokeniser and encode the held-out text where that has not been done.
 
-    Args:
-        config: which text, and how it is prepared.
-        measure: statistics of a held-out text, given the tokens from which frequencies are taken.
+    ``measure`` gives statistics of a held-out text, given the tokens from which frequencies are taken.
 
     Raises:
         DataError: a file is missing or damaged, or a record cannot be used (`data.strict`).

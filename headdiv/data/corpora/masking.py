@@ -34,13 +34,9 @@ class MaskedCorpus(LMCorpus):
 
 
 class MaskedStream:
-    """A stream of masked windows; the choice depends on the seed and the position in the stream.
+    """A stream of windows, masked; the choice depends on the seed and the position in the stream.
 
-    Args:
-        stream: of windows; the last token of each, which begins the next one, is left out.
-        seed: of the draws.
-        bpe: of the stream's tokens.
-        config: the shares.
+    The last token of each window, which begins the next one, is left out.
     """
 
     def __init__(self, stream: Mixture, seed: int, bpe: Bpe, config: MLMData) -> None:

@@ -54,11 +54,7 @@ class QACorpus:
 
 
 def load_qa(config: QAData) -> QACorpus:
-    """Read the prepared corpus; fetch and prepare it first where that has not been done.
-
-    Raises:
-        DataError: a file is missing or damaged, or could not be fetched.
-    """
+    """Read the prepared corpus; fetch and prepare it first if need be. Raises DataError: a file cannot be used."""
     folder = cache.prepared(config, _prepare)
     splits = {name: _load_split(folder, name) for name in ("train", "valid", "test")}
     vocabulary = Vocabulary(read_json(folder / "vocabulary.json"))

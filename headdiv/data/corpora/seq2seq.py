@@ -70,11 +70,7 @@ class Corpus:
 
 
 def load_translation(config: TranslationData) -> Corpus:
-    """Read the prepared corpus; fetch and prepare it first where that has not been done.
-
-    Raises:
-        DataError: a file is missing or damaged, or could not be fetched.
-    """
+    """Read the prepared corpus; fetch and prepare it first if need be. Raises DataError: a file cannot be used."""
     return _load(cache.prepared(config, _prepare_translation))
 
 
@@ -149,10 +145,7 @@ def word_rules(config: WordsConfig) -> dict[str, Any]:
 def check_examples(config: DataConfig, found: Mapping[str, Sized], noun: str) -> None:
     """Refuse, with a DataError, splits without examples, a training of one, and more asked for than there are.
 
-    Args:
-        config: of the data.
-        found: examples of each split, before ``examples`` of the training split are taken.
-        noun: what an example is.
+    ``found``: each split, before ``examples`` of the training split are taken; ``noun``: what an example is.
     """
     for split, examples in found.items():
         if not len(examples):
@@ -328,10 +321,7 @@ def _ended(sentences: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def unigram_nll(train: np.ndarray, held_out: np.ndarray, size: int) -> float:
-    """Cross-entropy of a unigram model over ``size`` words, in nats a word.
-
-    Frequencies are the training text's, with one added to each.
-    """
+    """Cross-entropy of a unigram model over ``size`` words, in nats a word: training counts with one added to each."""
     counts = np.bincount(train, minlength=size) + 1.0
     return float(-np.log(counts / counts.sum())[held_out].mean())
 

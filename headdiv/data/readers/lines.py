@@ -26,13 +26,7 @@ PACKED_PIECE = 4096  # bytes given to zstandard at once: what they unpack to has
 
 
 class DamagedStreamError(DataError):
-    """A packed file is cut off or damaged.
-
-    Args:
-        path: the file.
-        line: the last line that could be read, from 1.
-        detail: what the unpacking library says.
-    """
+    """A packed file is cut off or damaged after ``line`` lines; ``detail`` is what the unpacking library says."""
 
     def __init__(self, path: Path, line: int, detail: str) -> None:
         super().__init__(
@@ -74,11 +68,7 @@ def read_lines(path: Path | str, expected: str = "one sentence a line") -> list[
 
 
 def decode_lines(lines: Iterable[bytes | None], name: str) -> list[str]:
-    """Lines as text.
-
-    Args:
-        lines: as `raw_lines` and `split_lines` give them.
-        name: of the file, for messages.
+    """Lines, as `raw_lines` and `split_lines` give them, as text; ``name`` is the file's, for messages.
 
     Raises:
         DataError: a line is not UTF-8 or too long.

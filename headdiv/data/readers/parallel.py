@@ -58,8 +58,7 @@ def pair_sides(
         keep_empty: keep them instead.
 
     Raises:
-        DataError: the sides have unequal numbers of sentences or not the expected number, or a sentence is
-            empty or only white space and control characters.
+        DataError: the sides have unequal numbers of sentences or not the expected number, or a sentence has no letter.
     """
     bad_records = bad_records or BadRecords()
     if len(source.sentences) != len(target.sentences):

@@ -17,12 +17,7 @@ _LETTER = re.compile(r"[^\s\x00-\x1f\x7f-\x9f]")
 
 
 class BadRecordError(Exception):
-    """Why a record cannot be used.
-
-    Args:
-        reason: in words that are the same for all records of this fault.
-        found: what was found, for the message.
-    """
+    """Why a record cannot be used: in words that are the same for all records of this fault; and what was found."""
 
     def __init__(self, reason: str, found: str = "") -> None:
         super().__init__(reason, found)
@@ -36,10 +31,7 @@ class BadRecords:
     """Handed to every reader of records.
 
     Args:
-        strict: raise at the first record that cannot be used; otherwise it is left out and counted.
-
-    Attributes:
-        counts: how many records were left out, by reason.
+        strict: raise at the first record that cannot be used; else it is left out and counted in ``counts``, by reason.
     """
 
     def __init__(self, strict: bool = True) -> None:
@@ -47,16 +39,7 @@ class BadRecords:
         self.counts: Counter[str] = Counter()
 
     def add(self, where: str, reason: str, found: str = "") -> None:
-        """Report a record that cannot be used.
-
-        Args:
-            where: file and record, e.g. "train.jsonl, line 3".
-            reason: see `BadRecordError`.
-            found: see `BadRecordError`.
-
-        Raises:
-            DataError: records are read strictly.
-        """
+        """Report a record that cannot be used ("train.jsonl, line 3"): a DataError where records are read strictly."""
         if self.strict:
             fault = BadRecordError(reason, found)
             raise DataError(f"{where}: {fault}; data.strict: false leaves such records out and counts them")

@@ -7,12 +7,12 @@ paragraph with its "context" and its questions "qas" {id, question, answers}, ea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from headdiv.core.errors import DataError
-from headdiv.core.files import read_json, write_json
+from headdiv.core.files import read_json
 from headdiv.data.readers.records import BadRecordError, BadRecords, field, kind_of, text_field
 
 
@@ -77,17 +77,8 @@ def questions_from_json(value: Any, source: str, bad_records: BadRecords) -> lis
     return list(questions.values())
 
 
-def write_predictions(path: Path | str, predictions: Mapping[str, str]) -> None:
-    """Write answers as SQuAD's own scorer reads them: a JSON object from question id to answer text, in order."""
-    write_json(path, dict(predictions))
-
-
 def read_predictions(path: Path | str) -> dict[str, str]:
-    """Read answers from a JSON object from question id to answer text.
-
-    Raises:
-        DataError: the file is missing, unreadable, not UTF-8, not JSON or not such an object.
-    """
+    """Answers, as SQuAD's own scorer reads them: a JSON object from question id to text; a DataError for any other."""
     value = read_json(path)
     if not isinstance(value, dict):
         raise DataError(f"{path}: found {kind_of(value)}, expected an object from question id to answer text")

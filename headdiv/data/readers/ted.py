@@ -69,8 +69,7 @@ def read_archive(
         (source side, target side) of every file, in order.
 
     Raises:
-        DataError: the archive is missing, unreadable, cut off or damaged; a member is missing, there twice,
-            over 256 MiB, or not in its form.
+        DataError: the archive is missing or damaged; a member is missing, there twice, too large, or not in its form.
     """
     archive = Path(archive)
     parts = (

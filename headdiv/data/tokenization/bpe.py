@@ -42,10 +42,8 @@ class Bpe:
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; ``end`` becomes ``<|endoftext|>``, and ids cut inside a character U+FFFD.
 
-        A text comes back as it was, or normalised by a loaded tokeniser that does so (GPT-NeoX: NFC).
-
-        Raises:
-            ValueError: an id is not in the vocabulary (the library would leave it out).
+        A text comes back as it was, or normalised by a loaded tokeniser that does so (GPT-NeoX: NFC). An id that is not
+        in the vocabulary, which the library would leave out, is a ValueError.
         """
         ids = [int(i) for i in ids]
         for i in ids:
@@ -55,15 +53,9 @@ class Bpe:
 
 
 def train_bpe(texts: Iterable[str], vocabulary_size: int) -> str:
-    """Train on ``texts``; the same texts in the same order always give the same tokeniser.
+    """A tokeniser of ``texts``, as JSON for `load_bpe`; the same texts in the same order always give the same one.
 
-    Args:
-        texts: read once, one after the other.
-        vocabulary_size: entries, at least 257: ``<|endoftext|>`` with id 0, the 256 bytes, and merges of
-            pairs that occur at least twice.
-
-    Returns:
-        The tokeniser as JSON, for `load_bpe`.
+    Its entries are ``<|endoftext|>`` with id 0, the 256 bytes, and merges of pairs that occur at least twice.
 
     Raises:
         DataError: the size is below 257, or the texts have too few pairs to reach it.
@@ -95,11 +87,7 @@ def train_bpe(texts: Iterable[str], vocabulary_size: int) -> str:
 
 
 def check_words(text: str, splitter: pre_tokenizers.PreTokenizer) -> str:
-    """The text, unless a word of it is so long that an encoding could not be learnt in a reasonable time.
-
-    Raises:
-        DataError: a word, as ``splitter`` finds it, has more than `LONGEST_WORD` characters.
-    """
+    """The text; a DataError where learning from a word, as ``splitter`` finds it, would take too long."""
     if SUSPECT.search(text):
         longest = max(end - start for _, (start, end) in splitter.pre_tokenize_str(text))
         if longest > LONGEST_WORD:
@@ -110,47 +98,35 @@ def check_words(text: str, splitter: pre_tokenizers.PreTokenizer) -> str:
     return text
 
 
-def load_bpe(source: Path | str) -> Bpe:
-    """Load a tokeniser in the JSON form of ``tokenizers``: `train_bpe`'s, or a file such as GPT-NeoX-20B's.
+def load_bpe(path: Path | str) -> Bpe:
+    """Load a tokeniser in the JSON form of ``tokenizers``: `train_bpe`'s, or one such as GPT-NeoX-20B's.
 
     The vocabulary is that of the file's BPE model. The tokens that the file adds to it are dropped: those
     with ids of their own (GPT-NeoX's 23 runs of spaces, from id 50,254 on) since without them V = 50,254,
     which the DEACON paper's 354,818,048 parameters need; the others so that ``<|endoftext|>`` in a text is
     encoded as ordinary characters.
 
-    Args:
-        source: a file, or the JSON itself (a text that begins with a brace).
-
     Raises:
         DataError: the file is missing, not JSON or no BPE tokeniser; it encodes at random (dropout); the ids
             of its vocabulary are not 0, 1, 2, …; or ``<|endoftext|>`` is missing there, or can be
             encoded from a text.
     """
-    if isinstance(source, str) and source.lstrip().startswith("{"):
-        name = "tokeniser"
-        try:
-            content = json.loads(source)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{name}, line {error.lineno}: not valid JSON ({error.msg})") from None
-    else:
-        name = str(source)
-        content = read_json(source)
-    vocabulary = _vocabulary(content, name)
+    content = read_json(path)
+    vocabulary = _vocabulary(content, path)
     # A batch must not be cut or filled up: windows are cut later.
     content = content | {"added_tokens": [], "truncation": None, "padding": None}
     try:
         tokenizer = Tokenizer.from_str(json.dumps(content))
     except Exception as error:  # the library raises nothing narrower
-        raise DataError(f"{name}: not a tokeniser in the form of Hugging Face tokenizers ({error})") from None
+        raise DataError(f"{path}: not a tokeniser in the form of Hugging Face tokenizers ({error})") from None
     bpe = Bpe(tokenizer, len(vocabulary), vocabulary[END_TEXT])
     if any(bpe.end in ids for ids in bpe.encode_batch([END_TEXT, f"a{END_TEXT}b", f"a {END_TEXT} b"])):
-        raise DataError(
-            f"{name}: {END_TEXT} in a text is encoded as the special token, expected as ordinary characters"
-        )
+        what = f"{END_TEXT} in a text is encoded as the special token, expected as ordinary characters"
+        raise DataError(f"{path}: {what}")
     return bpe
 
 
-def _vocabulary(content: Any, name: str) -> dict[str, int]:
+def _vocabulary(content: Any, name: Path | str) -> dict[str, int]:
     model = content.get("model") if isinstance(content, dict) else None
     # Files from before the library's release 0.11 do not name the model's type, but BPE alone has merges.
     if not isinstance(model, dict) or model.get("type", "BPE") != "BPE" or "merges" not in model:

@@ -24,12 +24,7 @@ UNKNOWN_PIECE = SPECIALS[UNKNOWN]
 
 
 class Subwords:
-    """An encoding of words, as `train` finds it.
-
-    Args:
-        characters: all that the training text has.
-        merges: pairs of symbols, in the order in which they are merged.
-    """
+    """An encoding of words: the training text's characters, and pairs of symbols in the order in which they merge."""
 
     def __init__(self, characters: Sequence[str], merges: Sequence[tuple[str, str]]) -> None:
         self.characters = list(characters)
@@ -76,11 +71,9 @@ class Subwords:
 
 
 def train(sentences: Iterable[Sequence[str]], merges: int) -> Subwords:
-    """Learn merges from the words of ``sentences``; the same text always gives the same ones.
+    """Learn merges from the words of sentences; the same text always gives the same ones.
 
-    Args:
-        sentences: lists of words; no word holds white space.
-        merges: how many are learnt, at least 1; fewer where no pair is left that occurs twice.
+    ``merges``: how many are learnt, at least 1; fewer where no pair is left that occurs twice.
     """
     words = [sentence for sentence in sentences if sentence]
     characters = sorted({character for sentence in words for word in sentence for character in word})

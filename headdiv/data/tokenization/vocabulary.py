@@ -24,11 +24,7 @@ class Vocabulary:
 
     @classmethod
     def build(cls, sentences: Iterable[Sequence[str]], min_frequency: int) -> Vocabulary:
-        """Count words; those seen at least ``min_frequency`` times get an index.
-
-        Raises:
-            DataError: no word is seen that often, so that every word would be ``<unk>``.
-        """
+        """Count words; those seen at least ``min_frequency`` times get an index. Raises DataError: no word is."""
         counts = Counter(word for sentence in sentences for word in sentence)
         if max(counts.values(), default=0) < min_frequency:
             often = f"occurs {min_frequency} times" if counts else "is there at all"

@@ -234,10 +234,8 @@ def _gold(context: str, answer: NounPhrase) -> list[dict[str, Any]]:
 def write_shards(folder: Path | str, documents: int, seed: int) -> None:
     """Write `SHARDS` of JSON lines in SlimPajama's form; test and validation have a tenth of the documents each.
 
-    Every shard has all seven sources, in the proportions of `SHARES`; each source has a style of its own.
-
-    Raises:
-        ConfigError: there are fewer than `FEWEST_DOCUMENTS`.
+    Every shard has all seven sources, in the proportions of `SHARES`; each source has a style of its own. Fewer
+    documents than `FEWEST_DOCUMENTS` are a ConfigError.
     """
     if documents < FEWEST_DOCUMENTS:
         raise ConfigError(f"toy shards: the number of documents is {documents}, expected {FEWEST_DOCUMENTS} or more")

@@ -79,10 +79,7 @@ Known = Mapping[str, Printed | tuple[Printed, ...]]
 
 
 class Working:
-    """An expression that has been checked.
-
-    Args:
-        text: the expression; line breaks and runs of spaces count as one space.
+    """An expression that has been checked; line breaks and runs of spaces count as one space.
 
     Raises:
         WorkingError: it holds anything but what is allowed, or is no expression.

@@ -53,12 +53,9 @@ class Evidence:
         return self.share >= 1
 
     def quantity(self, row: Row, name: str, position: int | None = None) -> float | None:
-        """A score, a cost or a number of the configuration; None where a run has none.
+        """A score, a cost or a number of a row's configuration; None where a run has none.
 
-        Args:
-            row: whose.
-            name: of the quantity.
-            position: of the seed among the seeds; their mean where left out.
+        ``position`` is that of the seed among the seeds; their mean where left out.
         """
         values = [_quantity(run, name) for run in self.by_row[row]]
         if None in values:
@@ -67,14 +64,7 @@ class Evidence:
 
 
 class Results:
-    """The stored runs of a paper, of all profiles.
-
-    Args:
-        paper: its name.
-
-    Raises:
-        DataError: metrics of another format.
-    """
+    """The stored runs of a paper, of all profiles. Raises DataError: metrics of another format."""
 
     def __init__(self, paper: str) -> None:
         self.paper, self.tasks, self.scales = paper, load_paper(paper).tasks, load_claims(paper).scale
@@ -172,13 +162,9 @@ def _within(part: Any, whole: Any) -> bool:
 
 
 def is_quantity(task: PaperTask, name: str, variant: str, quantity: str) -> bool:
-    """Whether the runs of a row measure this: a column of its task, of PCA layers, or a key of the configuration.
+    """Whether the runs of a row of a task (its name is its kind unless it says otherwise) measure this.
 
-    Args:
-        task: the paper's task.
-        name: its name there, which is its kind too unless it says otherwise.
-        variant: of the row.
-        quantity: ``bleu``, ``config.train.epochs``.
+    A quantity is a column of the task, a measure of PCA layers, or a key of the configuration (``config.data.name``).
     """
     section, _, path = quantity.partition(".")
     if section != "config":

@@ -162,11 +162,7 @@ def papers_with_claims() -> list[str]:
 
 
 def claims_source(paper: str) -> Source:
-    """The file of claims, which knows its lines.
-
-    Raises:
-        ConfigError: there is none for this paper, or it is not YAML.
-    """
+    """A paper's file of claims, which knows its lines. Raises ConfigError: there is none, or it is not YAML."""
     known = papers_with_claims()
     if paper not in known:
         raise ConfigError(f"claims of {paper!r} are not known{nearest(paper, known)}")
@@ -175,11 +171,7 @@ def claims_source(paper: str) -> Source:
 
 @cache
 def load_claims(paper: str) -> ClaimsFile:
-    """A paper's file of claims.
-
-    Raises:
-        ConfigError: there is none, or it has a mistake: file, line, key, what was found, what is expected.
-    """
+    """A paper's file of claims. Raises ConfigError: there is none, or it has a mistake (file, line, key)."""
     source, known = claims_source(paper), load_paper(paper)
     file = check(ClaimsFile, source.data, source=source)
     tables: dict[str, Table] = {**known.tasks, **known.tables}
@@ -207,11 +199,7 @@ def load_claims(paper: str) -> ClaimsFile:
 
 
 def claims_of(paper: str) -> list[Claim]:
-    """All claims of a paper: its tables' numbers, then its sentences.
-
-    Raises:
-        ConfigError: the file of claims has a mistake.
-    """
+    """All claims of a paper: its tables' numbers, then its sentences; errors as those of `load_claims`."""
     file, known = load_claims(paper), load_paper(paper)
     claims = []
     for name, task in known.tasks.items():

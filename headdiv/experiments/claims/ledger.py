@@ -73,11 +73,7 @@ class Judgement:
 
 
 def ledger(paper: str | None = None, verdict: str | None = None) -> list[Judgement]:
-    """Every claim with its verdict.
-
-    Args:
-        paper: of this paper alone; of all that have claims where left out.
-        verdict: with this verdict alone.
+    """Every claim with its verdict; of all papers that have claims and of all verdicts where none is named.
 
     Raises:
         ConfigError: no such paper or verdict, or a working names what is not there.

@@ -30,10 +30,8 @@ def summary_text(rows: Iterable[Judgement]) -> str:
 def as_text(rows: Sequence[Judgement], verbose: bool = False) -> str:
     """The ledger by paper, verdict and cause, in lines of the terminal's width.
 
-    Args:
-        rows: in the ledger's order.
-        verbose: with workings, and with the claims of every verdict; else those that need no look are only counted,
-            unless all rows have one verdict.
+    ``verbose``: with workings, and with the claims of every verdict; else those that need no look are only counted,
+    unless all rows have one verdict.
     """
     several, lines = len({row.verdict for row in rows}) > 1, []
     for paper, of_paper in groupby(rows, lambda row: row.paper):

@@ -54,10 +54,8 @@ Direction = Literal["higher", "lower"]
 def computed(claim: Claim, ours: float | bool, spread: float) -> tuple[str, str]:
     """The verdict on what was worked out again, and a remark on it.
 
-    Args:
-        claim: what the paper says.
-        ours: the same worked out here; a truth value for a relation.
-        spread: how far `ours` may be off because its numbers were rounded when they were printed.
+    ``ours`` is a truth value for a relation; ``spread`` says how far it may be off because its numbers were rounded
+    when they were printed.
     """
     if _is_relation(claim, ours):
         return (FOLLOWS if ours else CONTRADICTED), ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -51,7 +50,7 @@ class PaperSizes(Settings):
     data: dict[str, Any] = Field(default_factory=dict, description="of the data, what the model's size depends on")
 
 
-class Table(Settings, ABC):
+class Table(Settings):
     """A table of a paper."""
 
     measured: ClassVar[bool]  # whether runs measure its numbers
@@ -60,9 +59,9 @@ class Table(Settings, ABC):
     columns: dict[str, Column]
     notes: list[str] = Field(default_factory=list)
 
-    @abstractmethod
     def numbers(self) -> dict[str, dict[str, float]]:
-        """What the paper reports, by row, by column."""
+        """What the paper reports, by row (a variant, a source of text), by column."""
+        raise NotImplementedError
 
     def label(self, row: str) -> str:
         """What the paper calls a row; one that it does not have goes by its own name."""
@@ -92,11 +91,11 @@ class PaperTask(Table):
     contrasts: list[Contrast] = Field(default_factory=list, description="pairs of variants that differ in one thing")
 
     def numbers(self) -> dict[str, dict[str, float]]:
-        """What the paper reports, by variant, by column."""
+        """See `Table`."""
         return {variant: row.reported for variant, row in self.variants.items()}
 
     def label(self, row: str) -> str:
-        """What the paper calls a variant; one that it does not have goes by its own name."""
+        """See `Table`."""
         return self.variants[row].label if row in self.variants else row
 
     def step(self, column: str) -> float:
@@ -114,7 +113,7 @@ class DataTable(Table):
     rows: dict[str, dict[str, float]]
 
     def numbers(self) -> dict[str, dict[str, float]]:
-        """What the paper reports, by source, by column."""
+        """See `Table`."""
         return self.rows
 
 
@@ -182,10 +181,7 @@ def _files() -> dict[str, Path]:
 def load_paper(name: str) -> Paper:
     """The paper of this name (``deacon``): one of headdiv's own, or ``papers/<name>.yaml`` in the project's folder.
 
-    Its plugins are loaded with it.
-
-    Raises:
-        ConfigError: there is no such paper, or its file is wrong.
+    Its plugins are loaded with it. Raises ConfigError: there is no such paper, or its file is wrong.
     """
     files = _files()
     if name not in files:
@@ -204,12 +200,8 @@ def _read(path: Path) -> Paper:
 def load_plugins(plugins: Sequence[str], source: Source) -> None:
     """Run Python files that register tasks and methods (`headdiv.register`), each once.
 
-    Args:
-        plugins: paths, relative to the project's folder.
-        source: the file that names them under ``plugins``.
-
-    Raises:
-        ConfigError: there is no such file.
+    Their paths are relative to the project's folder; ``source``, for the ConfigError where one is missing, is the file
+    that names them under ``plugins``.
     """
     for position, plugin in enumerate(plugins):
         try:
