@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import jinja2
 import matplotlib.style
 import numpy as np
 import pandas as pd
@@ -17,13 +16,13 @@ from matplotlib.figure import Figure
 
 from headdiv.analysis.pretrained import Arguments, attach, head_table
 from headdiv.core.errors import DataError
-from headdiv.core.files import replacing
 from headdiv.data.pretrained import text_batches
 from headdiv.data.readers.lines import read_lines
 from headdiv.methods.insertion import load
 from headdiv.nn.attached import transformers
-from headdiv.report.formats import plural
 from headdiv.report.plotting import SMALL, STYLE, add_colour_bar, add_title, new_figure
+from headdiv.report.site.build import build_site
+from headdiv.report.site.pages import interactive, templates
 
 MEASURES = {  # by column: heading with unit, and what it means
     "importance": ("importance (nats)", "how much, to first order, an example's loss changes when the head is masked"),
@@ -166,27 +165,29 @@ def _write_numbers(ax: Axes, cells: np.ndarray, low: float, high: float, divergi
 
 
 def write_model_heads(report: HeadReport, folder: Path) -> Path:
-    """Write ``heads.csv``, a drawing of each measure and ``index.html``; an earlier folder of them is replaced whole.
+    """Write a site of one page: ``index.html``, and beside it ``heads.csv`` and a drawing of each measure.
 
     Returns:
         The page.
 
     Raises:
-        DataError: ``folder`` holds something else.
+        DataError: ``folder`` holds something else than an earlier one, which would be replaced.
     """
-    if folder.exists() and any(folder.iterdir()) and not (folder / "heads.csv").is_file():
-        raise DataError(f"{folder}: holds something else than heads of a model; expected an empty folder, or none")
+    return build_site(folder, lambda source: _write_sources(report, source))
+
+
+def _write_sources(report: HeadReport, source: Path) -> str:
     measures = {name: MEASURES[name] for name in report.table}
-    shown = report.table.reset_index().rename(columns={name: heading for name, (heading, _) in measures.items()})
-    loader = jinja2.FileSystemLoader(Path(__file__).parent / "site" / "templates")
-    page = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    page.filters["plural"] = plural
-    with replacing(folder) as temporary:
-        temporary.mkdir(exist_ok=True)
-        report.table.to_csv(temporary / "heads.csv", float_format="%.6g")
-        for name in measures:
-            draw_map(report, name).savefig(temporary / f"{name}.svg", metadata={"Date": None})
-        table = shown.to_html(index=False, float_format=lambda value: f"{value:.4g}", border=0)
-        text = page.get_template("model_heads.html").render(report=report, measures=measures, table=table)
-        (temporary / "index.html").write_text(text, encoding="utf-8")
-    return folder / "index.html"
+    report.table.to_csv(source / "extra" / "heads.csv", float_format="%.6g")
+    for name in measures:
+        draw_map(report, name).savefig(source / "extra" / f"{name}.svg", metadata={"Date": None})
+    shown = report.table.map("{:.4g}".format).reset_index()
+    modules = pd.DataFrame(
+        [[place, f"{words:,}", f"{report.effective_rank[place]:.2f}"] for place, words in report.words.items()],
+        columns=["module", "words", "effective rank of all heads' outputs"],
+    )
+    every = interactive(shown.rename(columns={name: heading for name, (heading, _) in measures.items()}), "heads")
+    page = templates().get_template("model_heads.md")
+    text = page.render(root="", report=report, measures=measures, modules=modules, table=every)
+    (source / "index.md").write_text(text, encoding="utf-8")
+    return f"Heads of {report.model}"

@@ -7,17 +7,19 @@ import logging
 import re
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from headdiv.core import paths
 from headdiv.core.errors import DataError, HeaddivError
 from headdiv.core.files import replacing
-from headdiv.report.site.pages import Site
+from headdiv.report.site.pages import HERE, Site, table_script
 
 log = logging.getLogger(__name__)
 
-SIGNS = ("_static/headdiv.css", "headdiv.css")  # a folder with one of these is a report; the second, of the first form
+# One of these is in every report; the last two in those from before the site.
+SIGNS = ("_static/headdiv.css", "headdiv.css", "heads.csv")
 
 CONFIGURATION: dict[str, Any] = {
     "project": "headdiv",
@@ -31,6 +33,7 @@ CONFIGURATION: dict[str, Any] = {
     "myst_footnote_transition": False,
     "html_theme": "furo",
     "html_static_path": ["_static"],
+    "html_extra_path": ["extra"],
     "html_css_files": ["headdiv.css"],
     "html_js_files": ["headdiv.js"],
     "html_math_renderer": "mathml",
@@ -70,13 +73,28 @@ def write_report(profile: str, folder: Path) -> Path:
         ConfigError: no such profile.
         DataError: nothing is stored, a figure is missing, or ``folder`` holds something that is no report.
     """
+    return build_site(folder, lambda source: Site(profile).write(source))
+
+
+def build_site(folder: Path, write: Callable[[Path], str]) -> Path:
+    """Let Sphinx make a site of what ``write`` puts into a folder for it: the first page.
+
+    Args:
+        folder: an earlier site there is replaced whole.
+        write: writes the pages as Markdown, and into ``extra`` what stands beside ``index.html``; gives the title.
+
+    Raises:
+        DataError: ``folder`` holds something that is no such site.
+    """
     if folder.exists() and not _may_be_replaced(folder):
         raise DataError(f"{folder}: holds something that is no report; expected an empty folder, a report, or none")
-    site = Site(profile)
     with tempfile.TemporaryDirectory() as scratch, replacing(folder) as temporary:
         source, built = Path(scratch) / "source", Path(scratch) / "built" / "html"  # myst-nb writes beside the site too
-        site.write(source)
-        _build(source, built, Path(scratch) / "doctrees", site.title)
+        (source / "extra").mkdir(parents=True)
+        shutil.copytree(HERE / "static", source / "_static")
+        (source / "_static" / "itables.js").write_text(table_script(), encoding="utf-8")
+        title = write(source)
+        _build(source, built, Path(scratch) / "doctrees", title)
         shutil.copytree(built, temporary, dirs_exist_ok=True)
     return folder / "index.html"
 

@@ -23,6 +23,7 @@ from markupsafe import Markup, escape
 
 from headdiv.core import paths
 from headdiv.core.errors import DataError, HeaddivError
+from headdiv.core.files import write_text
 from headdiv.experiments.catalogue import FigureEntry, figures_of, known_figures, tables_of
 from headdiv.experiments.claims import ledger as claims
 from headdiv.experiments.claims.files import RELATION, papers_with_claims
@@ -63,22 +64,13 @@ class Site:
         self.figures = self._figures()
         self.documents = documents()
         self.companions = [name for name in [*self.papers, EXPLORER] if self._companion(name).is_file()]
-        self.templates = jinja2.Environment(
-            loader=jinja2.FileSystemLoader(HERE / "templates"),
-            autoescape=True,
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self.templates.filters |= {"marked": marked, "plural": plural, "slug": slug}
-        self.templates.globals |= {"site": self, "plain": plain}
+        self.templates = templates()
+        self.templates.globals |= {"site": self}
 
-    def write(self, source: Path) -> None:
-        """Every page, and the files that pages show, into a folder for Sphinx."""
-        shutil.copytree(HERE / "static", source / "_static")
-        (source / "_static" / "runs").mkdir()
-        for name, text in libraries().items():
-            (source / "_static" / name).write_text(text, encoding="utf-8")
+    def write(self, source: Path) -> str:
+        """Every page, and the files that pages show, into a folder for Sphinx: the site's title."""
+        plotly = Path(str(distribution("plotly").locate_file("plotly/package_data/plotly.min.js")))
+        _copy(plotly, source / "_static" / "plotly.js")
         files = [(self._figure(name), f"figures/{name}.svg") for name in self.figures]
         files += [(self._companion(name), f"companions/{name}.ipynb") for name in self.companions]
         for path, name in [*files, *((path, name) for name, path in self.documents.items())]:
@@ -94,7 +86,8 @@ class Site:
         self._page(source, "api", groups=public_names())
         for page in self.all_pages.values():
             self._page(source, f"runs/{page.name}", "run", page=page, own=page.profile == self.profile)
-            (source / "_static" / "runs" / f"{page.name}.js").write_text(page.script(), encoding="utf-8")
+            write_text(source / "_static" / "runs" / f"{page.name}.js", page.script())
+        return self.title
 
     def _page(self, source: Path, name: str, template: str | None = None, **values: Any) -> None:
         path = source / f"{name}.md"
@@ -328,15 +321,13 @@ def marked(text: str) -> Markup:
 # ---- what comes from elsewhere
 
 
-def libraries() -> dict[str, str]:
-    """The scripts of DataTables (itables) and plotly, once for the whole site, by file name."""
+def table_script() -> str:
+    """DataTables, from itables, as a script that pages from disk can load: ``window._itables`` is its module."""
     from itables.javascript import generate_init_offline_itables_html
 
     bundle = Path(str(distribution("itables").locate_file("itables/html/dt_bundle.js")))
-    found = re.search(r"<script>(.*?)</script>", generate_init_offline_itables_html(bundle), re.DOTALL)
-    plotly = Path(str(distribution("plotly").locate_file("plotly/package_data/plotly.min.js")))
-    tables = re.sub(r"_itables_\d\w*", "_itables", found[1] if found else "")  # whatever its version
-    return {"itables.js": tables, "plotly.js": plotly.read_text(encoding="utf-8")}
+    script = generate_init_offline_itables_html(bundle).partition("<script>")[2].partition("</script>")[0]
+    return re.sub(r"_itables_\d\w*", "_itables", script)  # whatever its version
 
 
 def documents() -> dict[str, Path]:
@@ -349,6 +340,17 @@ def documents() -> dict[str, Path]:
     ]
     files = [*texts, *pictures, *REPOSITORY.glob("docs/diagrams/*.svg")]
     return {path.relative_to(REPOSITORY).as_posix(): path for path in files if path.is_file()}
+
+
+def templates() -> jinja2.Environment:
+    """The templates of pages."""
+    loader = jinja2.FileSystemLoader(HERE / "templates")
+    found = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    found.filters |= {"marked": marked, "plural": plural, "slug": slug}
+    found.globals |= {"plain": plain}
+    return found
 
 
 def _copy(path: Path, target: Path) -> None:
