@@ -69,11 +69,11 @@ def _shown(task: PaperTask, groups: Groups, variant: str, against: str) -> str:
 
 
 def draw_contrasts(profile: str, figure: FigureEntry) -> Figure:
-    """Every row against the Transformer, and below every question's two rows: a panel for each score."""
+    """Every row against the Transformer, and below it what one change does to two rows: a panel for each score."""
     groups, task = runs_of_figure(profile, figure), task_of(figure.experiment)
     scores = compared_scores(task)
     rows = [(task.label(name), name, BASE) for name in groups if name != BASE and BASE in groups]
-    asked = [(one.what, one.variant, one.against) for one in stored_contrasts(task, groups)]
+    asked = [(one.what, one.variant, one.against) for one in stored_contrasts(task, groups) if one.against != BASE]
     parts = [part for part in (rows, asked) if part]
     if not parts:
         raise DataError(f"{figure.label} needs two variants to compare among the stored runs of profile {profile}")

@@ -13,7 +13,7 @@ from headdiv.experiments.results import RunResult
 from headdiv.report.groups import Groups, by_variant, labels_of, over_seeds
 from headdiv.report.headtohead import BASE
 from headdiv.report.plotting import BLUE, ORANGE, SMALL, add_title, name_row, new_figure
-from headdiv.report.scale import training_size
+from headdiv.report.scale import data_title, training_size
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Panel
 
@@ -53,7 +53,7 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
         column[-1].xaxis.set_major_locator(MaxNLocator(6, integer=True))
     for ax, variant in zip(axes[:, 0], [BASE] * bool(base) + list(rows), strict=True):
         name_row(ax, labels[variant])
-    what = f"{run.data_name}, {training_size(run)}, {over_seeds(groups)}"
+    what = f"{data_title(run.data_name)}, {training_size(run)}, {over_seeds(groups)}"
     add_title(drawn, f"{task_of(figure.experiment).title}: {what}" + _key(base, groups))
     return drawn
 

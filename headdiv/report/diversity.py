@@ -15,6 +15,7 @@ from headdiv.report.formats import as_printed, plural, signed
 from headdiv.report.groups import Groups
 from headdiv.report.measures import MEASURES, SCORE, mean_measure
 from headdiv.report.plotting import MARKERS, SMALL, add_grid, add_legend, add_title, new_figure, runs_of_figure
+from headdiv.report.scale import data_title
 
 SHOWN = ("cka", "cosine", "effective_rank")
 FEWEST = 5  # variants; of fewer a curve says nothing
@@ -142,6 +143,6 @@ def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
     axes[0, 0].set_ylabel("BLEU (0 to 100), test set")
     add_legend(drawn, axes.flat, columns=7, fontsize=SMALL)
     run = next(iter(groups.values()))[0]
-    runs = f"{run.data_name}, {plural(run.epochs, 'epoch')}, {plural(len(table), 'run')}"
+    runs = f"{data_title(run.data_name)}, {plural(run.epochs, 'epoch')}, {plural(len(table), 'run')}"
     add_title(drawn, f"Diversity and score: {runs} of {plural(len(groups), 'variant')}")
     return drawn

@@ -9,6 +9,7 @@ from headdiv.core.errors import DataError
 from headdiv.experiments.papers import load_paper, task_of
 from headdiv.experiments.results import RunResult, stored
 from headdiv.report.formats import plural
+from headdiv.report.scale import data_title
 
 KINDS = {
     "encoder": "encoder self-attention",
@@ -65,6 +66,12 @@ def chosen(profile: str, experiment: str, figure: str, variants: Sequence[str] =
     return shown
 
 
+def place_name(place: str) -> str:
+    """ "cross 1" is "encoder-decoder, layer 1"."""
+    kind, layer = place.split()
+    return f"{KINDS[kind].split()[0]}, layer {layer}"
+
+
 def by_module(values: dict[str, Any]) -> Modules:
     """Values by attention module ("encoder 1", "cross 2") as values by kind and layer."""
     modules = ((*name.rsplit(" ", 1), value) for name, value in values.items())
@@ -88,7 +95,7 @@ def title(what: str, groups: Groups, first: bool = False) -> str:
     """ "What: data, 2 epochs, mean over 2 seeds"; ``first``: one run of each variant is shown."""
     run = next(iter(groups.values()))[0]
     over = f"seed {run.seed}" if first else over_seeds(groups)
-    return f"{what}: {run.data_name}, {plural(run.epochs, 'epoch')}, {over}"
+    return f"{what}: {data_title(run.data_name)}, {plural(run.epochs, 'epoch')}, {over}"
 
 
 def over_seeds(groups: Groups) -> str:

@@ -13,7 +13,7 @@ from headdiv.core.errors import DataError
 from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.results import Record, RunResult
 from headdiv.report.formats import as_printed
-from headdiv.report.groups import KINDS, Groups, by_module, kinds_of, labels_of, title
+from headdiv.report.groups import KINDS, Groups, by_module, kinds_of, labels_of, place_name, title
 from headdiv.report.measures import measures_by_module
 from headdiv.report.plotting import (
     BLUE,
@@ -90,7 +90,7 @@ def draw_pca_weights(profile: str, figure: FigureEntry) -> Figure:
                 xticklabels=False, yticklabels=False, annot=beyond, fmt="", annot_kws={"size": 4.5, "color": "white"},
             )  # fmt: skip
             ax.set_facecolor("0.85")  # the diagonal's
-            ax.set_title(f"{module.place}\nmean |cos| {module.mean_absolute_cosine:.2f}", fontsize=SMALL)
+            ax.set_title(f"{place_name(module.place)}\nmean |cos| {module.mean_absolute_cosine:.2f}", fontsize=SMALL)
         row[0].set_ylabel(f"{labels[variant]}\ncomponent", fontsize=MEDIUM)
     for ax in axes[-1]:
         ax.set_xlabel("component", fontsize=SMALL)

@@ -119,5 +119,6 @@ def draw_measures(profile: str, figure: FigureEntry) -> Figure:
             at = np.mean([mean_measure(run, name) for run in groups[BASE]])
             ax.axvline(at, color="0.35", lw=1, ls="--", zorder=0)
         name_rows(ax, labels.values(), xlabel=label)
+        ax.xaxis.set_major_locator(MaxNLocator(4))
     add_title(drawn, title("Heads, method by method", groups))
     return drawn

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from headdiv.core.errors import DataError
 from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.results import Record, RunResult
-from headdiv.report.groups import KINDS, by_module, chosen, kinds_of, labels_of, title
+from headdiv.report.groups import KINDS, by_module, chosen, kinds_of, labels_of, place_name, title
 from headdiv.report.plotting import BLUE, MEDIUM, SMALL, add_colour_bar, add_title, new_figure, runs_of_figure
 
 EXPERTS = 3  # of a module whose words are drawn
@@ -125,7 +125,9 @@ def draw_routers(profile: str, figure: FigureEntry) -> Figure:
             sns.heatmap(matrix, ax=ax, norm=norm, cmap="vlag", cbar=False, linewidths=0.3, yticklabels=False)
             ax.set_xticks([0.5, matrix.shape[1] - 0.5], [1, matrix.shape[1]], rotation=0)
             ax.tick_params(length=0, labelsize=SMALL)
-        row[0].set_yticks(np.arange(len(modules)) + 0.5, list(modules), rotation=0, fontsize=SMALL)
+        row[0].set_yticks(
+            np.arange(len(modules)) + 0.5, [place_name(place) for place in modules], rotation=0, fontsize=SMALL
+        )
         row[0].set_title(labels[variant], loc="left", fontsize=MEDIUM, fontweight="bold")
         _draw_entropies(row[2], list(modules.values()))
     names = ("experts, by their load", "experts, by their importance", "entropy of the router (nats)")

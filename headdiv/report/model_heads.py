@@ -20,6 +20,7 @@ from headdiv.data.pretrained import text_batches
 from headdiv.data.readers.lines import read_lines
 from headdiv.methods.insertion import load
 from headdiv.nn.attached import transformers
+from headdiv.report.groups import KINDS
 from headdiv.report.plotting import SMALL, STYLE, add_colour_bar, add_title, new_figure
 from headdiv.report.site.build import build_site
 from headdiv.report.site.pages import interactive, templates
@@ -34,7 +35,6 @@ MEASURES = {  # by column: heading with unit, and what it means
     "cka": ("CKA (0 to 1)", "linear centred kernel alignment of two heads' outputs: 1 is the same information"),
     "js": ("JS distance (0 to 1)", "Jensen–Shannon distance of two heads' attention weights: 0 is the same weights"),
 }
-KINDS = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "encoder-decoder attention"}
 MOST = 16  # heads up to which a map's cells have their numbers in them
 DIVERGING = ("cosine", "correlation")
 

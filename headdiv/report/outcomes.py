@@ -12,7 +12,7 @@ from headdiv.experiments.claims.ledger import ledger, verdict_counts
 from headdiv.experiments.papers import task_of
 from headdiv.experiments.results import RunResult, with_results
 from headdiv.report.formats import NONE, as_printed, enough, plural
-from headdiv.report.scale import TOY, scale, toy
+from headdiv.report.scale import TOY, data_title, scale, toy
 from headdiv.tasks import TASKS
 
 BASELINE = "baseline"
@@ -196,7 +196,7 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
         seeds=tuple(sorted({run.seed for run in runs})),
         runs=len(runs),
         steps=max(run.curve[-1].steps for run in runs),
-        data_name=runs[0].data_name,
+        data_name=data_title(runs[0].data_name),
         scale=scale(runs, profile),
         toy=bool(toy(runs[0])),
     )

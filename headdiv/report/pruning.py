@@ -20,6 +20,7 @@ from headdiv.report.formats import plural
 from headdiv.report.groups import labels_of, over_seeds
 from headdiv.report.headtohead import BASE
 from headdiv.report.plotting import MARKERS, SMALL, add_grid, add_legend, add_title, new_figure
+from headdiv.report.scale import data_title
 
 ImportanceGroups = dict[str, list[ImportanceResult]]  # by variant
 
@@ -93,5 +94,5 @@ def _name_axes(ax: Axes, experiment: str, run: ImportanceResult, groups: Importa
     if score.name.endswith("perplexity"):
         ax.set_yscale("log")
     modules = plural(len(run.modules), "module")
-    ax.set_title(f"{task_of(experiment).title}\n{run.config.data['name']}, {modules}, {over_seeds(groups)}")
+    ax.set_title(f"{task_of(experiment).title}\n{data_title(run.config.data['name'])}, {modules}, {over_seeds(groups)}")
     add_grid(ax)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import re
+
 from headdiv.core import paths
+from headdiv.data.registry import load_registry
 from headdiv.experiments.results import RunResult
 from headdiv.report.formats import as_printed, plural
 from headdiv.tasks import TASKS
@@ -11,6 +15,14 @@ SPLITS = {"train": "training", "valid": "validation", "test": "test"}
 
 
 TOY = "**A toy corpus: this shows that the pipeline works and reproduces nothing of the paper.**"
+
+
+@functools.cache
+def data_title(name: str) -> str:
+    """A public data set by its title, "Multi30k English-German"; of a part of it that too; others by their names."""
+    whole, part = re.fullmatch(r"(.+?)(-sample)?", name).groups()
+    known = load_registry().get(whole)
+    return (known.title.partition(",")[0] if known else whole) + (" (sample)" if part else "")
 
 
 def training_size(run: RunResult) -> str:
@@ -25,7 +37,7 @@ def scale(runs: list[RunResult], profile: str) -> str:
     seeds = sorted({run.seed for run in runs})
     *fewer, epochs = sorted({run.epochs for run in runs})
     parts = [
-        first.data_name,
+        data_title(first.data_name),
         training_size(first),
         f"{test['examples']:,} test {task.example_noun}"
         + (f" of {test['tokens']:,} tokens" if "tokens" in test else ""),

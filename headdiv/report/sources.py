@@ -10,7 +10,7 @@ from headdiv.core import paths
 from headdiv.experiments.papers import DataTable
 from headdiv.experiments.results import RunResult, stored
 from headdiv.report.formats import as_printed, plural
-from headdiv.report.scale import toy
+from headdiv.report.scale import data_title, toy
 from headdiv.report.table_data import TableData
 
 TOTAL = "Total"
@@ -60,7 +60,7 @@ def sources_data(profile: str, experiment: str, table: DataTable) -> TableData:
 
 
 def _begin(runs: list[RunResult], profile: str) -> str:
-    return f"Profile {paths.profile_file(profile).stem}: {runs[0].data_name}"
+    return f"Profile {paths.profile_file(profile).stem}: {data_title(runs[0].data_name)}"
 
 
 def _cells(row: dict[str, Any], table: DataTable) -> dict[str, str]:

@@ -53,7 +53,7 @@ def test_the_figure_has_a_panel_for_each_score_and_a_line_for_each_pair(recorded
     assert [label.get_text() for label in above[0].get_yticklabels()] == [
         "DEACON, as in the paper (Direct-8)", "γ starts at 0.3", "PCA layer trained by Adam", "PCA layer frozen"
     ]  # fmt: skip
-    assert len(below[0].get_yticklabels()) == 4
+    assert len(below[0].get_yticklabels()) == 3
     write_profile(project, "q", EXPERIMENT, variants=["direct-8"])
     put(headed("direct-8", 1, experiment=EXPERIMENT), profile="q")
     with pytest.raises(DataError, match="deacon_dissection needs two variants to compare"):

@@ -83,7 +83,8 @@ def test_pca_weights_of_the_stored_variants_are_drawn_with_their_first_seed():
     labels = [ax.get_ylabel() for ax in figure.axes]
     assert "Direct-8\ncomponent" in labels
     assert not any("Average" in label for label in labels)
-    assert [ax.get_title() for ax in figure.axes[:2]] == ["encoder 1\nmean |cos| 0.50", "cross 1\nmean |cos| 0.50"]
+    titles = [ax.get_title().split("\n") for ax in figure.axes[:2]]
+    assert titles == [[place, "mean |cos| 0.50"] for place in ("encoder, layer 1", "encoder-decoder, layer 1")]
     assert figure.get_suptitle().endswith("toy, 2 epochs, seed 1")
 
 
@@ -333,7 +334,7 @@ def test_load_importance_and_entropy_of_every_router_are_drawn():
     put(routed("baseline", 1), run)
     load, weight, entropy = figures.draw("moa_translation_routers", "p").axes[:3]
     modules = run["heads"]["router"]
-    assert [label.get_text() for label in load.get_yticklabels()] == list(modules)
+    assert [label.get_text() for label in load.get_yticklabels()] == [groups.place_name(place) for place in modules]
     for row, stored in enumerate(modules.values()):
         assert heat(load)[row] == pytest.approx(sorted(np.array(stored["load"]) * 8, reverse=True))
         importance = moa.RouterStatistics.model_validate(stored).importance

@@ -19,6 +19,7 @@ from headdiv.core.files import read_json
 from headdiv.experiments.papers import task_of
 from headdiv.experiments.results import RunResult, metrics_path
 from headdiv.report.formats import NONE, significant
+from headdiv.report.groups import place_name
 from headdiv.report.scale import machine
 from headdiv.tasks import TASKS
 
@@ -160,10 +161,10 @@ class RunPage:
             panels = {f"head {number}": z for number, z in enumerate(found["weights"], start=1)}
             names = {"x": found["keys"], "y": found["queries"]}
             largest = max(weight for head in found["weights"] for row in head for weight in row)
-            maps[f"attention, {place}"] = {"low": 0, "high": largest, "panels": panels, **names}
+            maps[f"attention: {place_name(place)}"] = {"low": 0, "high": largest, "panels": panels, **names}
         measures = self.run.heads.measures
         for key, (label, low, high) in PAIRS.items():
-            panels = {place: _rounded(found[key]) for place, found in measures.items() if key in found}
+            panels = {place_name(place): _rounded(found[key]) for place, found in measures.items() if key in found}
             if panels:
                 maps[label] = {"low": low, "high": high, "panels": panels}
         return maps
