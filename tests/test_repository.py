@@ -4,6 +4,7 @@ import ast
 import json
 import re
 import subprocess
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -68,10 +69,16 @@ def code_cells(notebook):
     ]
 
 
+@cache
+def tree_of(path):
+    """A file's syntax tree."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def trees():
     """Every piece of Python in the repository as (where, syntax tree)."""
     for path in PYTHON_FILES:
-        yield relative(path), ast.parse(path.read_text(encoding="utf-8"))
+        yield relative(path), tree_of(path)
     for path in NOTEBOOKS:
         for number, source in enumerate(code_cells(path), start=1):
             yield f"{relative(path)}, code cell {number}", ast.parse(source)
@@ -126,7 +133,7 @@ def test_imports_run_one_way(path):
     importer = top_name(path)
     if not importer:
         return  # headdiv/__init__.py gathers the public names of every layer
-    for name, line in imported_names(path, ast.parse(path.read_text(encoding="utf-8"))):
+    for name, line in imported_names(path, tree_of(path)):
         where = f"{relative(path)}, line {line}"
         assert name in LAYER_OF, (
             f"{where}: imports {f'headdiv.{name}' if name else 'headdiv itself'}, which is not in LAYERS; "
@@ -145,7 +152,7 @@ def test_the_top_of_the_package_is_small_and_every_layer_is_there():
 
 def imported_modules(path):
     """The files in headdiv/ that a module needs when it is imported: what its functions import comes later."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in tree_of(path).body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("headdiv"):
             for alias in node.names:
                 module = ROOT / node.module.replace(".", "/")
@@ -157,7 +164,7 @@ def test_a_type_name_is_defined_once():
     """Classes, and aliases such as ``Score = dict[str, Any]``: one meaning a name."""
     places = {}
     for path in MODULES:
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in tree_of(path).body:
             names = [node.name] if isinstance(node, ast.ClassDef) else []
             if isinstance(node, ast.Assign):
                 targets = (target.id for target in node.targets if isinstance(target, ast.Name))

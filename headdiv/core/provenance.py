@@ -8,6 +8,7 @@ import platform
 import resource
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,7 @@ def other_load(seconds: float, own: int) -> float | None:
     return max(0.0, averages[which] - own * seen)
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return version(package)

@@ -131,9 +131,10 @@ def _fits(value: Any, parameter: torch.Tensor) -> bool:
 def save_model(model: nn.Module, path: Path) -> None:
     """Parameters and buffers as safetensors; a tied parameter is written under each of its names."""
     tensors: dict[str, torch.Tensor] = {}
+    written: set[int] = set()
     for name, tensor in model.state_dict().items():
-        tied = any(tensor.data_ptr() == other.data_ptr() for other in tensors.values() if other.numel())
-        tensors[name] = tensor.clone() if tied else tensor.contiguous()
+        tensors[name] = tensor.clone() if tensor.data_ptr() in written else tensor.contiguous()
+        written |= {tensors[name].data_ptr()} if tensor.numel() else set()
     save_file(tensors, path)
 
 

@@ -2,9 +2,7 @@
 
 import json
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from headdiv.core import progress
 from headdiv.core.errors import DataError, HeaddivError
@@ -20,12 +18,13 @@ def folder(tmp_path, monkeypatch):
 
 
 def write(folder, *cells):
-    """A notebook of a cell with parameters and these cells of code or, if they begin with #, of text."""
-    parameters = new_code_cell("a = 1", metadata={"tags": ["parameters"]})
-    others = [new_markdown_cell(c) if c.startswith("#") else new_code_cell(c) for c in cells]
+    """A notebook of a cell with parameters and these cells of code."""
+    code = {"cell_type": "code", "execution_count": None, "outputs": []}
+    tags = [{"tags": ["parameters"]}, *({} for _ in cells)]
+    cells = [code | {"metadata": tag, "source": text} for tag, text in zip(tags, ["a = 1", *cells], strict=True)]
     path = folder / "some.ipynb"
     metadata = {"kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}}
-    nbformat.write(new_notebook(cells=[parameters, *others], metadata=metadata), path)
+    path.write_text(json.dumps({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 4}))
     return path
 
 

@@ -10,6 +10,7 @@ from headdiv.experiments.running import run_folder, train
 from headdiv.training.learner import Learner
 
 EVERY = {f"{name}-{i}": options for name, examples in EXAMPLES.items() for i, options in enumerate(examples, start=1)}
+ONE_EACH = [f"{name}-{len(examples)}" for name, examples in EXAMPLES.items()]
 EVERY["mixing-late"] = {"name": "mixing", "start": 0.65}  # interrupted while the optimiser knows nothing of A
 ADDS = {"mixing", "disagreement", "dpp", "orthogonality", "hsic"}
 SWAPS = {"rotation", "dynamic-rotation"}
@@ -26,24 +27,19 @@ def config_of(project, name, seconds=1e6):
     )
 
 
-def finished(config):
-    """Model, curve and scores of a finished run, without what clocks say."""
-    run = train(config)
-    metrics = evaluate(run)
-    return *result(run.folder), metrics["scores"], metrics["heads"]
-
-
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", [*ONE_EACH, "combined-1", "mixing-late"])
 def test_an_interruption_changes_nothing(project, name):
     """Once just behind the end of an epoch, then in the middle of the next."""
     config = config_of(project, name)
-    tensors, curve, scores, heads = finished(config)
+    run = train(config)
+    assert evaluate(run)["heads"].keys() >= {"measures"}
+    tensors, curve = result(run.folder)
     run_folder(config).rename(project.home / "straight")
     again = config_of(project, name, seconds=1e-9)
     assert run_folder(again) == run_folder(config)
     interrupt(again, 5, 2)
     assert sorted(path.name for path in (run_folder(again) / "checkpoints").iterdir()) == ["step6", "step7"]
-    assert finished(again) == (tensors, curve, scores, heads)
+    assert result(train(again).folder) == (tensors, curve)
     check_curve(name, curve)
 
 

@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 
 import ipywidgets
-import papermill
 import pytest
 import yaml
 from conftest import EXPERIMENT, TINY
@@ -214,6 +213,8 @@ def test_executed_without_a_run_it_says_so(project, monkeypatch):
 
 @pytest.mark.slow
 def test_executed_by_papermill_alone_it_has_controls_and_panels(finished, monkeypatch):
+    import papermill  # seconds, which the other tests need not wait
+
     monkeypatch.setenv("IPYTHONDIR", str(finished.home / "ipython"))
     monkeypatch.delenv(progress.PLAIN, raising=False)
     out = papermill.execute_notebook(

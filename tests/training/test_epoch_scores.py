@@ -8,7 +8,6 @@ from small_runs import as_rank, enter, interrupt, result, small_config
 
 from headdiv.core.errors import ConfigError
 from headdiv.data.tokenization.torchtext06 import token_bleu
-from headdiv.experiments.evaluation import evaluate
 from headdiv.experiments.profiles import run_config
 from headdiv.experiments.running import run_folder, train
 from headdiv.nn.config import DecodeConfig
@@ -71,29 +70,24 @@ def test_every_epoch_has_the_bleu_of_the_first_pairs_of_both_splits(learnt, monk
         assert found(learnt) == alone
 
 
-@pytest.mark.parametrize("method", [{"name": "baseline"}, SMART, DEACON], ids=lambda options: options["name"])
-def test_training_goes_on_as_without(project, method):
-    tensors, curve = result(train(configured(project, method)).folder)
-    plain, expected = result(train(configured(project, method, epoch_scores=0)).folder)
+@pytest.mark.parametrize("method", [SMART, DEACON], ids=lambda options: options["name"])
+def test_training_goes_on_as_without_and_after_an_interruption(project, method):
+    config = configured(project, method)
+    tensors, curve = result(train(config).folder)
+    run = train(configured(project, method, epoch_scores=0))
+    plain, expected = result(run.folder)
     assert tensors == plain
     assert [{key: value for key, value in point.items() if key not in NAMES} for point in curve] == expected
-
-
-@pytest.mark.parametrize("steps", [5, 7])  # five an epoch: between two epochs, and within one
-def test_an_interrupted_run_has_the_curve_of_a_whole_one(project, steps):
-    config = configured(project, SMART)
-    expected = result(train(config).folder)
-    again = configured(project, SMART, checkpoint_seconds=1e-9)
+    assert all(not point.keys() & NAMES for point in expected)
+    assert not TASK.scores(run).keys() & {*NAMES, "training_imi"}
+    again = configured(project, method, checkpoint_seconds=1e-9)
     folder = run_folder(config)
     folder.rename(folder.with_name("before"))
-    interrupt(again, steps)
-    assert result(train(again).folder) == expected
+    interrupt(again, 5, 2)  # five an epoch: between two epochs, and within one
+    assert result(train(again).folder) == (tensors, curve)
 
 
-def test_nothing_is_scored_where_nothing_is_asked(project, tmp_path, monkeypatch):
-    run = train(configured(project, epoch_scores=0))
-    assert all(not point.keys() & NAMES for point in run.record["curve"])
-    assert not TASK.scores(run).keys() & {*NAMES, "training_imi"}
+def test_a_language_model_has_no_such_scores(tmp_path, monkeypatch):
     enter(monkeypatch, tmp_path)
     config = small_config("lm", train={"epoch_scores": 5})
     assert TASKS["lm"].epoch_scores(None, None, config, "cpu") == {}
@@ -107,7 +101,8 @@ def test_scores_are_the_best_of_the_run_and_the_area_under_its_curve(project):
     assert [scores[name]["value"] for name in ("training_bleu", "validation_bleu")] == [80, 9]
     assert scores["training_imi"]["value"] == pytest.approx((60 + 70) / 200)
     assert "the first 10 pairs of validation, after the best of 3 epochs" in scores["validation_bleu"]["signature"]
-    once = evaluate(train(configured(project, epochs=1)))["scores"]
+    del run.record["curve"][1:]
+    once = TASK.scores(run)
     assert once.keys() >= NAMES
     assert "training_imi" not in once  # one epoch has no area
     with pytest.raises(ConfigError, match=r"train\.epoch_scores: .* greater than or equal to 0, found -1$"):
