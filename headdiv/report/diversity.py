@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.figure import Figure
 
 from headdiv.analysis.statistics import SAMPLES, SEED
@@ -14,7 +13,7 @@ from headdiv.experiments.catalogue import FigureEntry
 from headdiv.report.formats import as_printed, plural, signed
 from headdiv.report.groups import Groups
 from headdiv.report.measures import MEASURES, SCORE, mean_measure
-from headdiv.report.plotting import MARKERS, SMALL, add_grid, add_legend, add_title, new_figure, runs_of_figure
+from headdiv.report.plotting import MARKERS, PALETTE, SMALL, add_grid, add_legend, add_title, new_figure, runs_of_figure
 from headdiv.report.scale import data_title
 
 SHOWN = ("cka", "cosine", "effective_rank")
@@ -125,7 +124,7 @@ def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
     """BLEU of every run against each measure, by method; lines join the strengths of one method's loss."""
     groups = runs_of_figure(profile, figure, "measures")
     table = runs_table(groups)
-    found, palette = relations(table), sns.color_palette("colorblind")
+    found, palette = relations(table), PALETTE
     drawn, axes = new_figure(11.5, 4.6, 1, len(SHOWN), sharey=True)
     for ax, name in zip(axes.flat, SHOWN, strict=True):
         for number, (method, runs) in enumerate(table.groupby("method", sort=False)):

@@ -25,7 +25,7 @@ from headdiv.report import explorer_view as explorer
 from headdiv.report.explorer_view import MEASURES, View
 from headdiv.report.formats import plural
 from headdiv.report.groups import KINDS
-from headdiv.report.plotting import BLUE, ORANGE, SMALL, STYLE, add_grid, new_figure
+from headdiv.report.plotting import BLUE, DIVERGING, ORANGE, SMALL, STYLE, add_grid, new_figure
 from headdiv.report.show import as_text
 from headdiv.tasks import TASKS
 
@@ -197,7 +197,7 @@ def show_likeness(view: View | Markdown, measure: str = "cosine") -> Shown:
     left.tick_params(labelleft=False, left=False, labelsize=SMALL - 1)
     left.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(2))
     left.xaxis.label.set_fontsize(SMALL)
-    look = {"cmap": "vlag", "vmin": -1} if scale.low < 0 else {"cmap": WEIGHTS, "vmin": 0}
+    look = {"cmap": DIVERGING, "vmin": -1} if scale.low < 0 else {"cmap": WEIGHTS, "vmin": 0}
     image = ax.imshow(similarity[np.ix_(order, order)], vmax=1, aspect="auto", interpolation="nearest", **look)
     if H <= MOST_NUMBERS:
         _numbers(ax, similarity[np.ix_(order, order)], image)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from headdiv.core.errors import DataError
@@ -17,6 +17,7 @@ from headdiv.report.groups import KINDS, Groups, by_module, kinds_of, labels_of,
 from headdiv.report.measures import measures_by_module
 from headdiv.report.plotting import (
     BLUE,
+    DIVERGING,
     MARKERS,
     MEDIUM,
     SMALL,
@@ -25,6 +26,7 @@ from headdiv.report.plotting import (
     add_legend,
     add_title,
     colours_of,
+    draw_matrix,
     name_rows,
     new_figure,
     number_layers,
@@ -84,12 +86,10 @@ def draw_pca_weights(profile: str, figure: FigureEntry) -> Figure:
         for ax, module in zip(row, modules, strict=True):
             cosines = np.array(module.cosines)
             hidden = np.eye(len(cosines), dtype=bool) & (limit < 1)
-            beyond = np.where(~hidden & (abs(cosines) > limit + 1e-6), np.char.mod("%.2f", cosines), "")
-            sns.heatmap(
-                cosines, ax=ax, vmin=-limit, vmax=limit, center=0, cmap="vlag", square=True, cbar=False, mask=hidden,
-                xticklabels=False, yticklabels=False, annot=beyond, fmt="", annot_kws={"size": 4.5, "color": "white"},
-            )  # fmt: skip
-            ax.set_facecolor("0.85")  # the diagonal's
+            draw_matrix(ax, np.ma.masked_array(cosines, hidden), Normalize(-limit, limit))
+            for i, j in np.argwhere(~hidden & (abs(cosines) > limit + 1e-6)):
+                ax.text(j + 0.5, i + 0.5, f"{cosines[i, j]:.2f}", size=4.5, color="white", ha="center", va="center")
+            ax.set(aspect="equal", facecolor="0.85")  # the diagonal's
             ax.set_title(f"{place_name(module.place)}\nmean |cos| {module.mean_absolute_cosine:.2f}", fontsize=SMALL)
         row[0].set_ylabel(f"{labels[variant]}\ncomponent", fontsize=MEDIUM)
     for ax in axes[-1]:
@@ -136,7 +136,7 @@ def draw_alphas(profile: str, figure: FigureEntry) -> Figure:
                 ax.set_axis_off()
                 continue
             change = changes[kind, layer]
-            image = ax.imshow(change, cmap="vlag", vmin=-limit, vmax=limit)
+            image = ax.imshow(change, cmap=DIVERGING, vmin=-limit, vmax=limit)
             ends = [0, len(change) - 1]
             ax.set(xticks=ends, yticks=ends, xticklabels=[end + 1 for end in ends], yticklabels=[e + 1 for e in ends])
             ax.tick_params(length=0, labelsize=SMALL)

@@ -7,7 +7,6 @@ from itertools import cycle
 from typing import NamedTuple
 
 import numpy as np
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -20,6 +19,7 @@ from headdiv.experiments.results import Record, RunResult, metrics_path
 from headdiv.report.groups import Groups, chosen, labels_of, title
 from headdiv.report.plotting import (
     MARKERS,
+    PALETTE,
     SMALL,
     add_grid,
     add_handles,
@@ -96,7 +96,7 @@ def draw_bleu(profile: str, figure: FigureEntry) -> Figure:
         return drawn
     labels = _labels(groups)
     drawn, ((ax,),) = new_figure(6.4, 4.0)
-    styles = zip(groups.items(), sns.color_palette("colorblind", len(groups)), cycle(MARKERS), cycle(LINES))
+    styles = zip(groups.items(), cycle(PALETTE), cycle(MARKERS), cycle(LINES))
     for (name, runs), colour, marker, line in styles:
         values = np.array([[getattr(point, key) for point in run.curve] for run in runs]).mean(axis=0)  # (epochs,)
         label = labels[name] + (f", {runs[0].parameters / 1e6:.1f} M parameters" if sizes else "")
@@ -170,7 +170,7 @@ def draw_activations(profile: str, figure: FigureEntry) -> Figure:
     names = sorted(order, key=order.__getitem__)
     locations = [blocks for blocks in LOCATIONS if any(counted[name][blocks] for name in names)]
     drawn, axes = new_figure(3.3 * len(locations) + 2.6, 0.42 * len(names) + 1.5, 1, len(locations), sharey=True)
-    colours = dict(zip(MECHANISMS, sns.color_palette("colorblind"), strict=False))
+    colours = dict(zip(MECHANISMS, PALETTE, strict=False))
     for ax, blocks in zip(axes[0], locations, strict=True):
         at = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": SMALL}
         for y, name in enumerate(names):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import matplotlib
 import numpy as np
-import seaborn as sns
 import torch
 from matplotlib.figure import Figure
 
@@ -29,7 +28,7 @@ def gha_convergence(k: int = 8, m: int = 8, seed: int = 1) -> Figure:
     found = torch.stack([gha_inner_loop(C, start, i) for i in steps])  # (points, k, m)
     cosines = ((found * target).sum(dim=1) / found.norm(dim=1)).abs()
     figure, ((ax,),) = new_figure(5.6, 3.2)
-    for component, colour in enumerate(sns.color_palette("viridis", m)):
+    for component, colour in enumerate(matplotlib.colormaps["viridis"](np.linspace(0, 1, m + 2)[1:-1])):
         ax.plot(steps, cosines[:, component], color=colour, marker="o", ms=3, label=f"{component + 1}")
     ax.axvline(500, color="0.5", lw=1, ls="--")
     ax.annotate("the paper's i = 500", (500, 0.04), xytext=(4, 0), textcoords="offset points", fontsize=SMALL)
@@ -132,7 +131,7 @@ def determinant_volume() -> Figure:
         ax.set(xlim=(-0.05, 1.7), ylim=(-0.05, 0.9), aspect="equal", xticks=[], yticks=[])
         ax.spines[:].set_visible(False)
         ax.set_title(f"{label}\n{angle}°, {entropy} nats\ndet L = {np.linalg.det(B.T @ B):.2f}", fontsize=SMALL)
-    for entropy, colour in zip((0, 0.5, 1), sns.color_palette("viridis", 3), strict=True):
+    for entropy, colour in zip((0, 0.5, 1), matplotlib.colormaps["viridis"]((0.25, 0.5, 0.75)), strict=True):
         B = _two_heads(degrees, entropy)  # (181, 2, 2)
         curves.plot(degrees, np.linalg.det(B.transpose(0, 2, 1) @ B), color=colour, label=f"det L, {entropy} nats")
     disagreement = -(1 + np.cos(np.radians(degrees))) / 2

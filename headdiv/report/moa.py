@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
@@ -15,7 +14,16 @@ from headdiv.core.errors import DataError
 from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.results import Record, RunResult
 from headdiv.report.groups import KINDS, by_module, chosen, kinds_of, labels_of, place_name, title
-from headdiv.report.plotting import BLUE, MEDIUM, SMALL, add_colour_bar, add_title, new_figure, runs_of_figure
+from headdiv.report.plotting import (
+    BLUE,
+    MEDIUM,
+    SMALL,
+    add_colour_bar,
+    add_title,
+    draw_matrix,
+    new_figure,
+    runs_of_figure,
+)
 
 EXPERTS = 3  # of a module whose words are drawn
 COLUMNS = 3  # of modules, where all are of one kind
@@ -122,7 +130,7 @@ def draw_routers(profile: str, figure: FigureEntry) -> Figure:
     norm = TwoSlopeNorm(1.0, LEAST, top)
     for row, (variant, modules) in zip(axes, routers.items(), strict=True):
         for ax, matrix in zip(row, shares[variant], strict=False):
-            sns.heatmap(matrix, ax=ax, norm=norm, cmap="vlag", cbar=False, linewidths=0.3, yticklabels=False)
+            draw_matrix(ax, matrix, norm, edgecolors="white", linewidth=0.3)
             ax.set_xticks([0.5, matrix.shape[1] - 0.5], [1, matrix.shape[1]], rotation=0)
             ax.tick_params(length=0, labelsize=SMALL)
         row[0].set_yticks(

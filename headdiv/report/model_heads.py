@@ -21,7 +21,7 @@ from headdiv.data.readers.lines import read_lines
 from headdiv.methods.insertion import load
 from headdiv.nn.attached import transformers
 from headdiv.report.groups import KINDS
-from headdiv.report.plotting import SMALL, STYLE, add_colour_bar, add_title, new_figure
+from headdiv.report.plotting import DIVERGING, SMALL, STYLE, add_colour_bar, add_title, new_figure
 from headdiv.report.site.build import build_site
 from headdiv.report.site.pages import interactive, templates
 
@@ -36,7 +36,7 @@ MEASURES = {  # by column: heading with unit, and what it means
     "js": ("JS distance (0 to 1)", "Jensen–Shannon distance of two heads' attention weights: 0 is the same weights"),
 }
 MOST = 16  # heads up to which a map's cells have their numbers in them
-DIVERGING = ("cosine", "correlation")
+SIGNED = ("cosine", "correlation")
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def draw_map(report: HeadReport, measure: str) -> Figure:
         low, high = float(column.min()), float(column.max())
         largest = max(abs(low), abs(high)) or 1.0
         unit = 1 if largest >= 0.1 else 10.0 ** math.floor(math.log10(largest))  # of the numbers in cells
-        if measure in DIVERGING:
+        if measure in SIGNED:
             low, high = -largest, largest
         for ax, kind in zip(axes[0], kinds, strict=True):
             cells = np.full((layers, heads), np.nan)
@@ -139,10 +139,10 @@ def draw_map(report: HeadReport, measure: str) -> Figure:
                 if place.startswith(kind):
                     cells[int(place.rpartition(" ")[2]) - 1, head - 1] = value
             image = ax.imshow(
-                cells, cmap="vlag" if measure in DIVERGING else "viridis", vmin=low, vmax=high, aspect="auto"
+                cells, cmap=DIVERGING if measure in SIGNED else "viridis", vmin=low, vmax=high, aspect="auto"
             )
             if heads <= MOST:
-                _write_numbers(ax, cells, low, high, measure in DIVERGING, unit)
+                _write_numbers(ax, cells, low, high, measure in SIGNED, unit)
             ax.set(xticks=range(heads), xticklabels=range(1, heads + 1), yticks=range(layers), title=KINDS[kind])
             ax.set(yticklabels=range(1, layers + 1), xlabel="head")
             ax.tick_params(length=0, labelsize=SMALL)

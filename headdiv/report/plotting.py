@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import seaborn as sns
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
+from matplotlib.collections import QuadMesh
 from matplotlib.colorbar import Colorbar
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from headdiv.experiments.catalogue import FigureEntry
@@ -18,7 +19,14 @@ from headdiv.experiments.papers import task_of
 from headdiv.report.groups import Groups, chosen
 
 SMALL, MEDIUM, LARGE = 8, 9, 10  # points; MEDIUM is the style's
-BLUE, ORANGE, GREEN = sns.color_palette("colorblind").as_hex()[:3]
+PALETTE = (  # seaborn's "colorblind"
+    "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#fbafe4", "#949494", "#ece133", "#56b4e9",
+)  # fmt: skip
+DARK = (  # and its "dark"
+    "#001c7f", "#b1400d", "#12711c", "#8c0800", "#591e71", "#592f0d", "#a23582", "#3c3c3c", "#b8850a", "#006374",
+)  # fmt: skip
+BLUE, ORANGE, GREEN = PALETTE[:3]
+DIVERGING = "RdBu_r"  # colours of what has a middle
 GREY = "0.45"
 MARKERS = "osD^vP*Xdp<>"
 
@@ -79,6 +87,16 @@ def add_colour_bar(figure: Figure, image: ScalarMappable, axes: np.ndarray, labe
     return bar
 
 
+def draw_matrix(ax: Axes, matrix: np.ndarray, norm: Normalize, **options: Any) -> QuadMesh:
+    """A heat map of (rows, columns) with the first row at the top; ``norm`` has its middle where nothing is to see.
+
+    Cell (i, j) spans j to j + 1 and i to i + 1; ``options`` of `Axes.pcolormesh`.
+    """
+    ax.spines[:].set_visible(False)
+    ax.set(xticks=[], yticks=[], ylim=(len(matrix), 0))
+    return ax.pcolormesh(matrix, norm=norm, cmap=DIVERGING, **options)
+
+
 def add_grid(ax: Axes, axis: str = "both") -> None:
     """Light lines below the data."""
     ax.grid(axis=axis, color="0.92")
@@ -109,5 +127,5 @@ def side_by_side(count: int, width: float) -> np.ndarray:
 
 def colours_of(experiment: str, variants: Iterable[str]) -> dict[str, Any]:
     """A variant has the same colour in all figures of an experiment: that of its row in the paper's table."""
-    rows, palette = list(task_of(experiment).variants), sns.color_palette("colorblind")
-    return {variant: palette[rows.index(variant) % len(palette)] for variant in variants}
+    rows = list(task_of(experiment).variants)
+    return {variant: PALETTE[rows.index(variant) % len(PALETTE)] for variant in variants}

@@ -6,7 +6,6 @@ from itertools import cycle
 from typing import Any
 
 import numpy as np
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -19,7 +18,7 @@ from headdiv.experiments.results import metrics_path, stored
 from headdiv.report.formats import plural
 from headdiv.report.groups import labels_of, over_seeds
 from headdiv.report.headtohead import BASE
-from headdiv.report.plotting import MARKERS, SMALL, add_grid, add_legend, add_title, new_figure
+from headdiv.report.plotting import DARK, MARKERS, PALETTE, SMALL, add_grid, add_legend, add_title, new_figure
 from headdiv.report.scale import data_title
 
 ImportanceGroups = dict[str, list[ImportanceResult]]  # by variant
@@ -54,7 +53,7 @@ def draw_pruning(profile: str, figure: FigureEntry) -> Figure:
 def _draw_masked(ax: Axes, experiment: str, groups: ImportanceGroups) -> dict[str, Any]:
     """Means over seeds, at the numbers of heads that all of them have. Returns colours by DEACON's architectures."""
     labels, colours = labels_of(experiment, groups), {}
-    others = iter(sns.color_palette("colorblind", len(groups)))
+    others = cycle(PALETTE)
     for (variant, runs), marker in zip(groups.items(), cycle(MARKERS), strict=False):
         curves = [{point.kept: point.score for point in run.curve} for run in runs]
         kept = sorted(set.intersection(*(set(curve) for curve in curves)))
@@ -78,7 +77,7 @@ def _draw_trained(ax: Axes, profile: str, experiment: str, score: str, colours: 
         if method.get("name") == "deacon" and value is not None:
             found.setdefault(method["architecture"], {}).setdefault(method["m"], []).append(value)
             variants.setdefault(method["architecture"], {})[run.variant] = None
-    spare = iter(sns.color_palette("dark", len(found)))
+    spare = cycle(DARK)
     for architecture, by_m in found.items():
         values = [np.mean(by_m[m]) for m in sorted(by_m)]
         colour = colours.get(architecture) or next(spare)
