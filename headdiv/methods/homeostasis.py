@@ -136,7 +136,7 @@ class Inhibition(nn.Module):
     def _counted(self, mask: Tensor) -> Tensor:
         """The same mask (T, G, n); while training its activations are counted (Eq. 4)."""
         if self.training:
-            counts = torch.cat([mask.sum(0).flatten(), self.total.new_tensor([len(mask)])])
+            counts = torch.cat([mask.sum(0).flatten(), self.total.new_full((1,), len(mask))])
             self.pending = counts if self.pending is None else self.pending + counts
         return mask
 

@@ -27,7 +27,7 @@ def linear_cka(x: Tensor) -> Tensor:
     """CKA of every two heads of rows x (T, H, K), all ranks' together: (H, H); 0 with a head that is constant."""
     _, H, K = x.shape
     rows = x.flatten(1)
-    n = distributed.total(rows.new_tensor([len(rows)])).clamp_min(1)
+    n = distributed.total(rows.new_full((1,), len(rows))).clamp_min(1)
     centred = rows - distributed.total(rows.sum(0)) / n
     C = distributed.total(centred.T @ centred) / n
     dependence = C.view(H, K, H, K).square().sum((1, 3))  # (H, H)

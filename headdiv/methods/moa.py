@@ -62,8 +62,10 @@ class ExpertGroups:
         """Of chosen experts (T, k) among so many."""
         flat = experts.flatten()
         order = torch.argsort(flat, stable=True)
-        sizes = torch.bincount(flat, minlength=number).tolist()
-        return cls(order.split(sizes), order.div(experts.shape[1], rounding_mode="floor").split(sizes))
+        sizes = flat.new_zeros(number).index_add(0, flat, torch.ones_like(flat))
+        ends = sizes.cumsum(0)[:-1].tolist()
+        rows = order.div(experts.shape[1], rounding_mode="floor")
+        return cls(order.tensor_split(ends), rows.tensor_split(ends))
 
 
 class ExpertProduct(torch.autograd.Function):

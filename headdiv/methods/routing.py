@@ -113,9 +113,9 @@ def routing_sums(routing: Routing) -> Tensor:
     p, E = routing.probabilities, routing.probabilities.shape[1]
     experts = routing.experts.flatten()
     importance = p.new_zeros(E).index_add(0, experts, routing.gates.flatten())
-    choices = torch.bincount(experts, minlength=E).to(p.dtype)
+    choices = p.new_zeros(E).index_add(0, experts, p.new_ones(len(experts)))  # bincount makes a GPU wait
     squares = routing.logits.logsumexp(dim=-1).square().sum()
-    return torch.cat([p.sum(0), importance, choices, squares[None], p.new_tensor([len(p)])])
+    return torch.cat([p.sum(0), importance, choices, squares[None], p.new_full((1,), len(p))])
 
 
 def routing_losses(sums: Tensor) -> tuple[Tensor, Tensor, Tensor]:

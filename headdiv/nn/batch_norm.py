@@ -56,7 +56,7 @@ class BatchNorm(nn.BatchNorm1d):
 
     def _statistics(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of each of the rows (C, N), all ranks' together."""
-        n = distributed.total(rows.new_tensor([rows.shape[1]])).detach()
+        n = distributed.total(rows.new_full((1,), rows.shape[1])).detach()
         mean = distributed.total(rows.sum(dim=1)) / n
         centred = rows - mean.detach()[:, None]  # deviations add up to 0: the variance has no gradient by the mean
         variance = distributed.total(torch.linalg.vecdot(centred, centred)) / n

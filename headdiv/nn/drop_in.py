@@ -226,4 +226,4 @@ def _full(B: int, N: int, device: torch.device) -> Side:
     """The layout of B lines without padding, each a window of its own."""
     each, slots = torch.arange(N, device=device), torch.arange(B * N, device=device)
     sentences = torch.arange(B, device=device)[:, None].expand(B, N)
-    return Side(torch.full((B,), N, device=device), each.repeat(B), slots, slots, sentences, full=True)
+    return Side(torch.full((B,), N, device=device), each.repeat(B), slots, slots, sentences, full=True, longest=N)

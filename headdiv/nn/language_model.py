@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ class Windows:
     inputs: Tensor  # (T,)
     targets: Tensor  # (T,) what is to be predicted at each; IGNORED where nothing is
     layout: AttentionLayout
+    predicted: Tensor  # (P,) the rows with a target, found where it is laid out: on a GPU looking would be waiting
 
     def to(self, device: torch.device | str) -> Windows:
         """The same on another device."""
@@ -42,7 +43,11 @@ class Windows:
             return self
         side, mask = self.layout.queries.to(device), self.layout.mask
         layout = AttentionLayout(side, side, mask if mask is None else mask.to(device))
-        return Windows(self.inputs.to(device), self.targets.to(device), layout)
+        return Windows(self.inputs.to(device), self.targets.to(device), layout, self.predicted.to(device))
+
+    def with_targets(self, targets: Tensor) -> Windows:
+        """The same with something else to be predicted."""
+        return replace(self, targets=targets, predicted=_predicted(targets))
 
 
 def make_windows(tokens: np.ndarray, end: int, boundaries: bool) -> Windows:
@@ -56,7 +61,7 @@ def make_windows(tokens: np.ndarray, end: int, boundaries: bool) -> Windows:
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     side = _lay_out_documents(inputs, end, boundaries, np.ones_like(inputs, dtype=bool))
     mask = attention_mask(side, side, causal=True) if boundaries else None
-    return Windows(_row(np.maximum(inputs, 0)), _row(targets), AttentionLayout(side, side, mask))
+    return _windows(np.maximum(inputs, 0), targets, AttentionLayout(side, side, mask))
 
 
 def make_masked_windows(masked: np.ndarray, end: int, boundaries: bool) -> Windows:
@@ -70,7 +75,7 @@ def make_masked_windows(masked: np.ndarray, end: int, boundaries: bool) -> Windo
     inputs, targets = masked[:, 0], masked[:, 1]
     there = inputs != IGNORED
     side = _lay_out_documents(inputs, end, boundaries, there)
-    return Windows(_row(inputs[there]), _row(targets[there]), AttentionLayout(side, side, attention_mask(side, side)))
+    return _windows(inputs[there], targets[there], AttentionLayout(side, side, attention_mask(side, side)))
 
 
 def _lay_out_documents(inputs: np.ndarray, end: int, boundaries: bool, there: np.ndarray) -> Side:
@@ -86,8 +91,13 @@ def _lay_out_documents(inputs: np.ndarray, end: int, boundaries: bool, there: np
     return lay_out(lengths.tolist(), [part.tolist() for part in of_window])
 
 
-def _row(tokens: np.ndarray) -> Tensor:
-    return torch.from_numpy(tokens.reshape(-1).astype(np.int64))
+def _windows(inputs: np.ndarray, targets: np.ndarray, layout: AttentionLayout) -> Windows:
+    read, predicted = (torch.from_numpy(tokens.reshape(-1).astype(np.int64)) for tokens in (inputs, targets))
+    return Windows(read, predicted, layout, _predicted(predicted))
+
+
+def _predicted(targets: Tensor) -> Tensor:
+    return (targets != IGNORED).nonzero().flatten()
 
 
 class WindowModel(nn.Module):
@@ -171,7 +181,7 @@ def fill_in(model: MaskedModel, batch: Windows) -> Tensor:
     """The likeliest token wherever the batch asks for one, each on its own: (predictions,)."""
     model.eval()
     batch = batch.to(model.embedding.weight.device)
-    hidden = model(batch)[batch.targets != IGNORED]  # (predictions, D)
+    hidden = model(batch)[batch.predicted]  # (predictions, D)
     return (hidden @ model.output_weight.T).argmax(dim=-1)
 
 

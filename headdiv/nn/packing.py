@@ -33,6 +33,7 @@ class Side:
     rows: Tensor  # (R·N,) row of each slot; 0 where the slot is empty
     sentences: Tensor  # (R, N) number of the slot's sentence; −1 where it is empty
     full: bool  # no slot is empty and slots are in row order: windows are a view of the rows
+    longest: int  # tokens of the longest sentence, here because asking a GPU for it would be waiting
 
     @property
     def tokens(self) -> int:
@@ -45,7 +46,8 @@ class Side:
 
     def sentence_of_row(self) -> Tensor:
         """(T,) number of each row's sentence."""
-        return torch.repeat_interleave(torch.arange(len(self.lengths), device=self.lengths.device), self.lengths)
+        numbers = torch.arange(len(self.lengths), device=self.lengths.device)
+        return torch.repeat_interleave(numbers, self.lengths, output_size=self.tokens)
 
     def offsets(self) -> Tensor:
         """(B,) the row at which each sentence begins."""
@@ -122,6 +124,7 @@ def lay_out(lengths: Sequence[int], windows: Sequence[Sequence[int]]) -> Side:
         rows=torch.from_numpy(rows),
         sentences=torch.from_numpy(sentences.reshape(slot_is_filled.shape)),
         full=total == slot_is_filled.size,
+        longest=int(lengths_in_order.max(initial=0)),
     )
 
 
@@ -133,12 +136,12 @@ def padded_side(real: Tensor) -> Side:
     rows[slots] = torch.arange(len(slots), device=real.device)
     sentences = torch.arange(B, device=real.device)[:, None].expand(B, N).masked_fill(~real, -1)
     positions = (real.cumsum(1) - 1).flatten()[slots]
-    return Side(real.sum(1), positions, slots, rows, sentences, full=bool(real.all()))
+    return Side(real.sum(1), positions, slots, rows, sentences, full=bool(real.all()), longest=N)
 
 
 def pad_rows(rows: Tensor, side: Side, fill: float = 0.0) -> Tensor:
     """(T, …) -> (B, longest, …): one sentence a line, ``fill`` after its end."""
-    longest = int(side.lengths.max()) if len(side.lengths) else 1  # softmax and argmax need a column
-    padded = rows.new_full((len(side.lengths), longest, *rows.shape[1:]), fill)
+    width = side.longest if len(side.lengths) else 1  # softmax and argmax need a column
+    padded = rows.new_full((len(side.lengths), width, *rows.shape[1:]), fill)
     padded[side.sentence_of_row(), side.positions] = rows
     return padded

@@ -132,9 +132,8 @@ class StreamTask(Task[StreamCorpus]):
     ) -> Losses:
         """Cross-entropy of everything that is to be predicted; only its rows meet the output weight."""
         hidden, targets = model(batch), batch.targets
-        there = targets != IGNORED
-        if not bool(there.all()):
-            hidden, targets = hidden[there], targets[there]
+        if len(batch.predicted) < len(targets):
+            hidden, targets = hidden[batch.predicted], targets[batch.predicted]
         sums = linear_cross_entropy(hidden, weight, targets, smoothing)
         return Losses(*sums, count=len(targets), tokens=len(targets))
 
@@ -159,7 +158,7 @@ class StreamTask(Task[StreamCorpus]):
 
     def expect_output(self, run: Run, batch: Windows) -> Windows:
         """See `Task`: the targets are there already."""
-        if not (batch.targets != IGNORED).any():
+        if not len(batch.predicted):
             raise DataError(f"a text without anything to predict: expected one {self.nothing_to_predict} at least")
         return batch
 

@@ -111,8 +111,8 @@ class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
         """See `Task`: the likeliest token of each mask token."""
         masked = batch.inputs == run.corpus.bpe.size
         filled = batch.targets.clone()
-        filled[masked] = fill_in(run.model, replace(batch, targets=batch.targets.masked_fill(masked, 0)))
-        return super().expect_output(run, replace(batch, targets=filled))
+        filled[masked] = fill_in(run.model, batch.with_targets(batch.targets.masked_fill(masked, 0)))
+        return super().expect_output(run, batch.with_targets(filled))
 
     def examples(self, run: Run, count: int) -> pd.DataFrame:
         """Beginnings of test windows with a mask token for each masked token, these tokens, and the likeliest ones."""

@@ -73,27 +73,37 @@ class Learner:
         config = self.config
         for group in self.optimiser.param_groups:
             group["lr"] = config.learning_rate * rate_factor(config, number, steps)
-        progress, sums, batches = (number - 1) / steps, StepSums(), [batch, *more]
+        progress, batches, measured = (number - 1) / steps, [batch, *more], []
         for parameter in self.model.parameters():
             parameter.grad = None
         for at, one in enumerate(batches, start=1):
             later = at < len(batches) and isinstance(self.forward, DistributedDataParallel)
             with self.forward.no_sync() if later else contextlib.nullcontext():  # ranks meet once a step
-                sums += self._backward(one, progress, number, summed=bool(more))
+                measured.append(self._backward(one, progress, summed=bool(more)))
+        counts, tokens, values = zip(*measured, strict=True)
         gradients = [p.grad for p in self.model.parameters() if more and p.grad is not None]
         for gradient in gradients:
-            gradient /= sums.count
+            gradient /= sum(counts)
         for parameter in self.method.frozen_parameters(self.model, progress):
             parameter.grad = None
         norm = nn.utils.clip_grad_norm_(self.parameters, config.clip_norm or math.inf)
         norm = norm + nn.utils.get_total_norm([parameter.grad for parameter in self.own])
-        must_be_finite("norm of the gradient", norm.item(), number)
+        # A GPU is waited for here, once a step, and nowhere else.
+        *found, size = torch.cat([torch.stack(values).sum(0), norm[None]]).tolist()
+        sums = _step_sums(len(batches), sum(counts), sum(tokens), *found)
+        must_be_finite("loss", sums.loss, number)
+        must_be_finite("loss that the method adds", sums.auxiliary, number)
+        must_be_finite("norm of the gradient", size, number)
         self.method.after_backward(self.model, progress)
         self.optimiser.step()
         return sums
 
-    def _backward(self, batch: Any, progress: float, number: int, summed: bool) -> StepSums:
-        """Add a batch's gradient: of the mean over its predictions, or ``summed`` over them."""
+    def _backward(self, batch: Any, progress: float, summed: bool) -> tuple[int, int, Tensor]:
+        """Add a batch's gradient: of the mean over its predictions, or ``summed`` over them.
+
+        Returns:
+            Predictions on all ranks, tokens on this one, and (4,) of it: loss, nll, correct and what the method adds.
+        """
         config, device, records = self.config, self.device.type, list[HeadRecord]()
         with contextlib.ExitStack() as contexts:
             contexts.enter_context(torch.autocast(device, torch.bfloat16, enabled=config.precision == "bfloat16"))
@@ -103,7 +113,7 @@ class Learner:
         losses = found
         if isinstance(found, Tensor):  # the loss of each prediction, or a scalar: what was right is not known
             total = found.sum()
-            losses = Losses(total, total.detach(), torch.zeros(()), count=found.numel(), tokens=0)
+            losses = Losses(total, total.detach(), total.new_zeros(()), count=found.numel(), tokens=0)
         count = int(distributed.total_numbers(losses.count)[0])
         added = self.method.aux_loss(self.model, records, progress, count)
         if added is not None and isinstance(found, Tensor) and not found.dim():
@@ -111,21 +121,18 @@ class Learner:
                 "the loss is a scalar, and the method weighs a loss of its own by the number of predictions; "
                 "expected the loss of each prediction (reduction='none')"
             )
-        sums = _step_sums(losses, added)
-        must_be_finite("loss", sums.loss, number)
-        must_be_finite("loss that the method adds", sums.auxiliary, number)
         # DistributedDataParallel takes the mean over the ranks, and this is the mean over all predictions.
         loss = losses.loss * (distributed.world() / count)
         loss = loss if added is None else loss + added
         (loss * count if summed else loss).backward()
-        return sums
+        own = losses.nll.new_zeros(()) if added is None else added
+        return count, losses.tokens, torch.stack([losses.loss, losses.nll, losses.correct, own]).detach()
 
 
-def _step_sums(losses: Losses, added: Tensor | None) -> StepSums:
-    numbers = (losses.count, losses.tokens, losses.loss.item(), losses.nll.item(), int(losses.correct))
-    own = 0.0 if added is None else added.item() / distributed.world()
-    count, tokens, loss, nll, correct, auxiliary = distributed.total_numbers(*numbers, own)
-    return StepSums(1, int(count), int(tokens), loss, nll, int(correct), auxiliary)
+def _step_sums(batches: int, count: int, *own: float) -> StepSums:
+    """Of the batches of a step, from this rank's tokens, loss, nll, correct and auxiliary loss."""
+    tokens, loss, nll, correct, auxiliary = distributed.total_numbers(*own)
+    return StepSums(batches, count, int(tokens), loss, nll, int(correct), auxiliary / distributed.world())
 
 
 def rate_factor(config: TrainerConfig, step: int, steps: int) -> float:

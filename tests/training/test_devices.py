@@ -1,0 +1,247 @@
+"""Neither mixed devices nor hidden waiting, as far as a build of torch without CUDA can tell: see docs/gpu.md.
+
+A training step runs on the meta device, where everything but values is computed; inference on fake CUDA tensors.
+"""
+
+import dataclasses
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from examples import EXAMPLES, some_pairs
+from torch import Tensor
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from headdiv.experiments.running import build_model, task_loss
+from headdiv.methods import check_method
+from headdiv.nn.batching import make_batch
+from headdiv.nn.language_model import make_masked_windows, make_windows
+from headdiv.tasks import TASKS
+from headdiv.tasks.config import RunConfig
+from headdiv.training.config import TrainConfig
+from headdiv.training.learner import Learner
+
+WAITS = {  # where a step waits for the device: function, how often in a step, why it must be (the table of docs/gpu.md)
+    "training/learner.py step": (1, "loss and gradient must be finite before parameters change; the loss is shown"),
+    "methods/deacon.py after_backward": (1, "update_every alone: whether w moves at this step"),
+    "methods/moa.py of": (3, "an expert's product has as many rows as tokens chose it: once a module"),
+}
+TRAIN = TrainConfig(label_smoothing=0.1, optimiser={"name": "AdamW", "fused": False})  # fused: not on meta
+WIDTH = 12
+aten = torch.ops.aten
+
+
+def windows():
+    return np.random.default_rng(0).integers(1, 15, (3, 9))
+
+
+def masked():
+    return np.stack([windows(), np.where(windows() % 3, -1, windows())], axis=1)
+
+
+BATCHES = {
+    "translation": lambda: make_batch(some_pairs(), range(6)),
+    "summarisation": lambda: make_batch(some_pairs(), range(6)),
+    "qa": lambda: make_batch(some_pairs(), range(6)).with_target(torch.zeros(6, 2, dtype=torch.int64)),
+    "lm": lambda: make_windows(windows(), 3, boundaries=True),
+    "mlm": lambda: make_masked_windows(masked(), 3, boundaries=False),
+}
+# Every method's first example is tried with one of the tasks in the fast suite, all with all in the slow one.
+CASES = [
+    pytest.param(task, options, id=f"{task}-{name}-{number}", marks=() if fast else pytest.mark.slow)
+    for at, (name, examples) in enumerate(EXAMPLES.items())
+    for number, options in enumerate(examples)
+    for task_at, task in enumerate(BATCHES)
+    for fast in [number == 0 and at % len(BATCHES) == task_at]
+]
+
+
+def model_on_meta(task, options):
+    kind, stack = TASKS[task], {"lm": "decoder", "mlm": "encoder"}.get(task)
+    sizes = {"layers": 1} if stack else {"encoder_layers": 1, "decoder_layers": 1}
+    model = kind.Model(d_model=WIDTH, heads=3, d_ff=10, dropout=0.1, **sizes)
+    data = kind.Data(name="toy", **({"epoch_tokens": 1, "context": 9} if stack else {}))
+    if stack and options["name"] == "rotation":
+        options = options | {"plan": [options["plan"][0] | {"kind": stack}]}
+    names = {"paper": "", "task": task, "kind": task, "variant": "", "seed": 1}
+    config = RunConfig(**names, data=data, model=model, method=check_method(options, model), train=TRAIN)
+    return build_model(config, (15,) * (2 if task in ("translation", "summarisation") else 1), "meta")
+
+
+class Waits(TorchDispatchMode):
+    """Counts by function of headdiv where the host asks for a value of the meta device, or gives it one."""
+
+    def __init__(self):
+        super().__init__()
+        self.found, self.asked = Counter(), Asked(self)
+
+    def __enter__(self):
+        self.asked.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        self.asked.__exit__(*error)
+
+    def note(self):
+        frame = sys._getframe(1)
+        while frame.f_back and "/headdiv/" not in frame.f_code.co_filename:
+            frame = frame.f_back
+        self.found[f"{frame.f_code.co_filename.split('/headdiv/')[-1]} {frame.f_code.co_name}"] += 1
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+        if {x.device.type for x in tensors if x.dim() or x.device.type == "meta"} == {"meta", "cpu"}:
+            self.note()  # indices that lie on the host; all else raises
+        if func is aten._local_scalar_dense.default and tensors[0].device.type == "meta":
+            self.note()
+            return 0
+        return func(*args, **(kwargs or {}))
+
+
+class Asked(TorchFunctionMode):
+    """What the dispatcher does not see."""
+
+    def __init__(self, waits):
+        super().__init__()
+        self.waits = waits
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name = getattr(func, "__name__", "")
+        if name in ("tolist", "cpu", "numpy") and args[0].device.type == "meta":
+            self.waits.note()
+            return getattr(torch.zeros(args[0].shape, dtype=args[0].dtype), name)()
+        made = func(*args, **(kwargs or {}))
+        if name in ("tensor", "new_tensor", "as_tensor") and made.device.type == "meta":
+            self.waits.note()
+        return made
+
+
+@pytest.fixture
+def autocast_on_meta(monkeypatch):
+    """Which torch refuses, switched off too."""
+    real, enabled = torch.autocast, torch.is_autocast_enabled
+    monkeypatch.setattr(torch, "autocast", lambda kind, *more, **keys: real(kind.replace("meta", "cpu"), *more, **keys))
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind="cpu": enabled(kind.replace("meta", "cpu")))
+
+
+@pytest.mark.parametrize(("task", "options"), CASES)
+def test_a_training_step_stays_on_its_device_and_waits_where_it_must(task, options, autocast_on_meta):
+    model, method = model_on_meta(task, options)
+    learner = Learner(model.train(), task_loss(TASKS[task], model, 0.1), method, TRAIN)
+    batch = BATCHES[task]().to("meta")
+    with Waits() as waits:
+        learner.step(batch, 3, 10)
+    assert waits.found.keys() <= WAITS.keys()
+    assert all(count <= WAITS[place][0] for place, count in waits.found.items())
+
+
+MISTAKES = {
+    "item": lambda x: x.sum().item(),
+    "bool": lambda x: bool(x.any()),
+    "int": lambda x: int(x.max()),
+    "tolist": lambda x: x.tolist(),
+    "cpu": lambda x: x.cpu(),
+    "new_tensor": lambda x: x.new_tensor([1.0]),
+    "tensor": lambda x: torch.tensor([1.0], device=x.device),
+    "sum of two devices": lambda x: x + torch.ones(3),
+    "product of two devices": lambda x: x @ torch.ones(3),
+    "mask": lambda x: x[x > 0],
+    "nonzero": lambda x: x.nonzero(),
+    "index on the host": lambda x: x[torch.tensor([0])],
+    "bincount": lambda x: torch.bincount(x.long()),
+    "repeat_interleave": lambda x: torch.repeat_interleave(x, x.long()),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_mistakes_are_noticed(mistake):
+    x, raised = torch.zeros(3, device="meta"), False
+    with Waits() as waits:
+        try:
+            mistake(x)
+        except (RuntimeError, NotImplementedError):
+            raised = True
+    assert raised or waits.found
+
+
+# ---- inference
+
+
+class WithoutGuard(TorchFunctionMode):
+    """Python's own operators want CUDA's device guard, which a CPU build lacks: the same by the dispatcher."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name, x = getattr(func, "__name__", ""), args[0] if args else None
+        if isinstance(x, Tensor) and x.device.type == "cuda":
+            match name:
+                case "__getitem__":
+                    return item(x, args[1])
+                case "__setitem__":
+                    value = args[2] if isinstance(args[2], Tensor) else x.new_full((), args[2])
+                    tensors = isinstance(args[1], Tensor)
+                    return aten.index_put_(x, [args[1]], value) if tensors else aten.copy_(item(x, args[1]), value)
+                case "contiguous":
+                    return aten.clone(x, memory_format=torch.contiguous_format)
+                case "copy_":
+                    return aten.copy_(x, args[1])
+                case "__invert__":
+                    return aten.bitwise_not(x)
+        return func(*args, **(kwargs or {}))
+
+
+def item(x, index):
+    """x[index]."""
+    index = index if isinstance(index, tuple) else (index,)
+    dim, tensors = 0, []
+    for i in index:
+        if isinstance(i, int):
+            x = aten.select(x, dim, i)
+            continue
+        if i is None:
+            x = x.unsqueeze(dim)
+        elif isinstance(i, slice):
+            x = x if i == slice(None) else aten.slice(x, dim, i.start, i.stop, i.step or 1)
+        elif i is Ellipsis:
+            dim = x.dim() - (len(index) - index.index(i) - 1) - 1
+        else:
+            tensors += [None] * (dim - len(tensors)) + [i]
+        dim += 1
+    return aten.index(x, tensors) if tensors else x
+
+
+def on_fake_cuda(x):
+    if isinstance(x, Tensor):
+        return torch.empty(x.shape, dtype=x.dtype, device="cuda")
+    if dataclasses.is_dataclass(x):
+        return dataclasses.replace(x, **{f.name: on_fake_cuda(getattr(x, f.name)) for f in dataclasses.fields(x)})
+    return x
+
+
+def infer(task, model, batch):
+    """Losses of a batch, and where a model writes word by word hidden states of one step."""
+    batch = on_fake_cuda(batch)
+    for module in model.eval().modules():
+        for table in (module._parameters, module._buffers):
+            table.update({name: on_fake_cuda(value) for name, value in table.items()})
+    found = [TASKS[task].loss(model, model.output_weight, batch).nll]
+    if hasattr(model, "start"):
+        memory, mask = torch.zeros(2, 5, WIDTH, device="cuda"), torch.zeros(2, 5, device="cuda")
+        state = model.start(2, 4) if task == "lm" else model.start(memory, mask, 4, 3)
+        found.append(model.step(torch.zeros(2, dtype=torch.int64, device="cuda"), state))
+    return found
+
+
+@pytest.mark.parametrize(("task", "options"), CASES)
+def test_inference_stays_on_its_device(task, options):
+    (model, _), batch = model_on_meta(task, options), BATCHES[task]()
+    with FakeTensorMode(), torch.no_grad(), WithoutGuard():
+        try:
+            assert {x.device.type for x in infer(task, model, batch)} == {"cuda"}
+        except DataDependentOutputException:
+            assert options["name"] == "moa"  # see WAITS
