@@ -5,9 +5,9 @@ import math
 import os
 
 import pytest
+from faulty import exactly
 
 from headdiv.core import files
-from headdiv.core.errors import DataError
 from headdiv.core.files import (
     canonical_json,
     checksum,
@@ -111,9 +111,8 @@ def test_a_mistake_in_a_json_file_is_named(tmp_path):
     ):
         if content:
             path.write_bytes(content)
-        with pytest.raises(DataError) as found:
+        with exactly(f"{path}{problem}"):
             read_json(path)
-        assert str(found.value) == f"{path}{problem}"
 
 
 def test_the_fingerprint_of_a_file_is_its_checksum(tmp_path):

@@ -1,6 +1,7 @@
 """Every mistake in a configuration file is one sentence with file, line and key."""
 
 import pytest
+from faulty import exactly
 
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import Source, check, mistake
@@ -119,23 +120,19 @@ def test_a_file_that_cannot_be_read_is_named(project):
             f"{project.home}/elsewhere/p.yaml: no such file; known here: none",
         ),
     ):
-        with pytest.raises(ConfigError) as found:
+        with exactly(message, ConfigError):
             Runs(profile)
-        assert str(found.value) == message
     (folder / "p.yaml").write_bytes(PROFILE.encode().replace(b"test", b"t\xe4st"))
-    with pytest.raises(ConfigError) as found:
+    with exactly(f"{folder}/p.yaml: not UTF-8 text (byte offset 8)", ConfigError):
         Runs("p")
-    assert str(found.value) == f"{folder}/p.yaml: not UTF-8 text (byte offset 8)"
     (folder / "q.yaml").mkdir()
-    with pytest.raises(ConfigError) as found:
+    with exactly(f"{folder}/q.yaml: cannot be read (Is a directory)", ConfigError):
         Runs("q")
-    assert str(found.value) == f"{folder}/q.yaml: cannot be read (Is a directory)"
 
 
 def test_without_a_file_only_the_key_is_named():
-    with pytest.raises(ConfigError) as found:
+    with exactly("train.epochs: input should be greater than or equal to 1, found 0", ConfigError):
         check(TrainConfig, {"epochs": 0}, ("train",))
-    assert str(found.value) == "train.epochs: input should be greater than or equal to 1, found 0"
     assert str(mistake((), "nothing")) == "nothing"
 
 
@@ -150,6 +147,5 @@ def test_lines_of_keys_and_list_entries(tmp_path):
 def test_a_key_given_twice_is_refused_at_every_depth(tmp_path):
     path = tmp_path / "twice.yaml"
     path.write_text("a:\n  - {b: 1}\n  - c: 1\n    d: 2\n    c: 3\n", encoding="utf-8")
-    with pytest.raises(ConfigError) as found:
+    with exactly(f"{path}, line 5: the key 'c' is given twice", ConfigError):
         Source(path)
-    assert str(found.value) == f"{path}, line 5: the key 'c' is given twice"

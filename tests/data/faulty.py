@@ -1,8 +1,10 @@
 """Files for the tests of readers, and the errors that they give."""
 
 import gzip
+import io
 import json
 import re
+import tarfile
 from itertools import pairwise
 
 import pytest
@@ -15,6 +17,10 @@ PACKINGS = ["", ".gz", ".zst"]
 
 def fails(message, error=DataError):
     return pytest.raises(error, match=re.escape(message))
+
+
+def exactly(message, error=DataError):
+    return pytest.raises(error, match=rf"\A{re.escape(message)}\Z")
 
 
 def packed(content, packing, parts=1):
@@ -30,6 +36,28 @@ def put(path, content, parts=1):
         content = json.dumps(content)
     content = content.encode() if isinstance(content, str) else content
     path.write_bytes(packed(content, path.suffix, parts))
+    return path
+
+
+def put_pairs(folder, splits):
+    """Write pairs of sentences, English and German, by split; returns the files by split and language."""
+    for split, pairs in splits.items():
+        for at, language in enumerate(("en", "de")):
+            put(folder / f"{split}.{language}", "".join(f"{pair[at]}\n" for pair in pairs))
+    return {split: {language: str(folder / f"{split}.{language}") for language in ("en", "de")} for split in splits}
+
+
+def pack(path, members):
+    """A tgz of (name, content); a content is bytes, or (type, name that is linked to)."""
+    with tarfile.open(path, "w:gz") as tar:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            if isinstance(content, bytes):
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+            else:
+                info.type, info.linkname = content
+                tar.addfile(info)
     return path
 
 

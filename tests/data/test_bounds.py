@@ -1,6 +1,7 @@
 """What a corpus cannot be made from is named before anything is trained, and nothing takes for ever."""
 
 import pytest
+from faulty import put_pairs
 
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.data.config import LMData, TranslationData
@@ -14,15 +15,12 @@ from headdiv.data.tokenization import subwords
 from headdiv.data.tokenization.bpe import train_bpe
 from headdiv.experiments.running import train
 
-FILES = {split: {"en": f"{split}.en", "de": f"{split}.de"} for split in ("train", "valid", "test")}
-
 
 def pairs(folder, train, **options):
     """A corpus of one's own: these training lines on either side, two held-out pairs."""
-    for split, lines in {"train": train, "valid": ["a b"] * 2, "test": ["a b"] * 2}.items():
-        for language in ("en", "de"):
-            (folder / f"{split}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return TranslationData(**{"name": "mine", "files": FILES, "min_frequency": 1} | options)
+    splits = {"train": train, "valid": ["a b"] * 2, "test": ["a b"] * 2}
+    files = put_pairs(folder, {split: [(line, line) for line in lines] for split, lines in splits.items()})
+    return TranslationData(**{"name": "mine", "files": files, "min_frequency": 1} | options)
 
 
 @pytest.mark.parametrize(

@@ -214,6 +214,3 @@ def test_the_corpus_tells_the_simplest_model_s_loss(mine):
     # Of 12 positions, first words stand at 3, 9 and 10 (13 is beyond), last ones at 4, 10 and 11.
     expected = -math.log(1 / 15) - math.log(1 / 15)
     assert corpus.statistics["valid"]["unigram_nll"] == pytest.approx(expected, rel=1e-12)
-
-
-# ---- the toy, and the real files

@@ -210,6 +210,3 @@ def test_a_start_after_the_end_says_that_the_file_has_changed(tmp_path, name, wh
 def test_a_document_start_that_is_no_regular_expression():
     with fails("document_start '(' is not a regular expression (missing )"):
         read_documents("a.txt", BadRecords(), document_start="(")
-
-
-# --- real text ---

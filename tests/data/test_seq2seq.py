@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from faulty import exactly, put_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,19 +79,17 @@ def test_rare_words_and_case(project):
 
 def test_the_toy_has_one_direction(project):
     for key, value, known in (("source", "de", "en"), ("target", "fr", "de")):
-        with pytest.raises(ConfigError) as found:
+        with exactly(f"data.{key}: {value!r} is not known; there are: {known}", ConfigError):
             TASKS["translation"].check_data(TOY.model_copy(update={key: value}))
-        assert str(found.value) == f"data.{key}: {value!r} is not known; there are: {known}"
 
 
-# ---- a registered data set, from a mirror
+# ---- one's own parallel text
 
 LINES = {
     "train": [("A dog runs.", "Ein Hund rennt."), ("A dog sits.", "Ein Hund sitzt."), ("Two cats.", "Zwei Katzen.")],
     "val": [("A dog.", "Ein Hund.")],
     "test": [("A cat runs.", "Eine Katze rennt."), ("Two dogs.", "Zwei Hunde.")],
 }
-# ---- one's own parallel text
 
 
 @pytest.fixture
@@ -98,14 +97,7 @@ def mine(project):
     """Makes the configuration of one's own files: by split, the lines of both languages."""
 
     def config(splits=LINES, **options):
-        files = {}
-        for split, pairs in splits.items():
-            files[split] = {}
-            for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
-                path = project.home / "mine" / f"{split}.{language}"
-                path.parent.mkdir(exist_ok=True)
-                path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-                files[split][language] = f"mine/{split}.{language}"
+        files = put_pairs(project.home, splits)
         return TranslationData(**{"name": "mine", "files": files, "min_frequency": 1, "valid": "val"} | options)
 
     return config

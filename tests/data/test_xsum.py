@@ -1,13 +1,12 @@
 """The readers of XSum: JSON lines, the public archive, and what they say about damaged ones."""
 
 import gzip
-import io
 import json
 import re
 import tarfile
 
 import pytest
-from faulty import fails
+from faulty import fails, pack
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -30,34 +29,17 @@ def as_line(record):
     return json.dumps(record._asdict() if isinstance(record, Article) else record, ensure_ascii=False).encode()
 
 
-def member(name, content=b"", **fields):
-    info = tarfile.TarInfo(name)
-    info.size = len(content)
-    for key, value in fields.items():
-        setattr(info, key, value)
-    return info, content
-
-
 def summary_of(article, folder="bbc-summary-data"):
     text = (
         f"[SN]URL[SN]\nhttp://example.org/{article.id}\n\n[SN]TITLE[SN]\nA title\n\n"
         f"[SN]FIRST-SENTENCE[SN]\n{article.summary}\n\n[SN]RESTBODY[SN]\n{article.document}\n"
     )
-    return member(f"{folder}/{article.id}.summary", text.encode())
-
-
-def tar_of(*members):
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as tar:
-        for info, content in members:
-            tar.addfile(info, io.BytesIO(content))
-    return stream.getvalue()
+    return f"{folder}/{article.id}.summary", text.encode()
 
 
 def put_archive(folder, *members, ids=("1", "22")):
     """An archive and a split file whose split "test" has the given ids."""
-    archive, split_file = folder / "x.tar.gz", folder / "split.json"
-    archive.write_bytes(gzip.compress(tar_of(*members)))
+    archive, split_file = pack(folder / "x.tar.gz", members), folder / "split.json"
     split_file.write_text(json.dumps({"train": ["7"], "test": list(ids)}))
     return archive, split_file
 
@@ -107,7 +89,7 @@ def test_unusable_lines_are_named_or_counted(tmp_path, line, reason):
 
 def test_archive_gives_the_split_in_its_own_order(tmp_path):
     others = [summary_of(Article(id, "No.", "No.")) for id in ("7", "8")]
-    folder = member("bbc-summary-data", type=tarfile.DIRTYPE)
+    folder = "bbc-summary-data", (tarfile.DIRTYPE, "")
     archive, split_file = put_archive(
         tmp_path, folder, others[0], summary_of(ARTICLES[1]), others[1], summary_of(ARTICLES[0])
     )
@@ -132,8 +114,8 @@ def test_no_name_of_a_member_is_used_as_a_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     hostile = summary_of(ARTICLES[0], "../../..//etc/\x1b[2J")
     absolute = summary_of(ARTICLES[1], "/tmp")
-    decoys = [member(f"{name}.summary", b"x") for name in ("..", "", "1.summary", "bbc-summary-data/._1")]
-    put_archive(tmp_path, hostile, absolute, *decoys, member("1", b"x"), member("1.txt", b"x"))
+    decoys = [(f"{name}.summary", b"x") for name in ("..", "", "1.summary", "bbc-summary-data/._1")]
+    put_archive(tmp_path, hostile, absolute, *decoys, ("1", b"x"), ("1.txt", b"x"))
     before = sorted(tmp_path.rglob("*"))
     assert read("x.tar.gz", "split.json") == (ARTICLES, {})
     assert sorted(tmp_path.rglob("*")) == before
@@ -141,7 +123,7 @@ def test_no_name_of_a_member_is_used_as_a_path(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE, tarfile.CHRTYPE])
 def test_only_regular_members_count(tmp_path, kind):
-    link = member("bbc-summary-data/1.summary", type=kind, linkname="/etc/passwd")
+    link = "bbc-summary-data/1.summary", (kind, "/etc/passwd")
     archive, split_file = put_archive(tmp_path, summary_of(ARTICLES[1]), link)
     with fails(f"{archive}: the archive lacks an article of the split (split test lists '1'; lacking in all: 1)"):
         read(archive, split_file)
@@ -158,8 +140,8 @@ def test_lacking_articles_are_named_and_counted(tmp_path):
 
 
 def replaced(old, new):
-    info, content = summary_of(ARTICLES[0])
-    return member(info.name, content.replace(old, new))
+    name, content = summary_of(ARTICLES[0])
+    return name, content.replace(old, new)
 
 
 BAD_MEMBERS = [
@@ -169,7 +151,7 @@ BAD_MEMBERS = [
     (replaced(ARTICLES[0].document.encode(), b"Share this with\nEmail\n"), 'empty "document"'),
     (replaced(b"A cat.", b" "), 'empty "summary"'),
     (replaced("Ä".encode(), b"\xc4"), "not UTF-8 text (byte 0xc4 at byte 105 of the record)"),
-    (member("1.summary"), "the section [SN]RESTBODY[SN] is missing"),
+    (("1.summary", b""), "the section [SN]RESTBODY[SN] is missing"),
 ]
 
 

@@ -1,6 +1,7 @@
 """What a configuration may hold, task by task, and the hash that names a run."""
 
 import pytest
+from faulty import exactly
 from pydantic import ValidationError
 
 import headdiv.tasks.config as module
@@ -121,9 +122,8 @@ def test_what_a_task_adds_to_its_data_is_written_out():
     ],
 )  # fmt: skip
 def test_a_mistake_in_data_is_named(model, content, message):
-    with pytest.raises(ConfigError) as found:
+    with exactly(message, ConfigError):
         check(model, content, ("data",))
-    assert str(found.value) == message
 
 
 def test_the_hash_stays_what_it_is():

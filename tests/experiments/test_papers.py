@@ -1,6 +1,7 @@
 """What the papers report, as it is printed there."""
 
 import pytest
+from faulty import exactly
 
 from headdiv.core.errors import ConfigError
 from headdiv.data.readers.documents import SLIMPAJAMA
@@ -152,6 +153,5 @@ def test_what_the_notes_say_of_table_6_is_so():
     ],
 )
 def test_what_is_not_there_is_named(call, message):
-    with pytest.raises(ConfigError) as found:
+    with exactly(message, ConfigError):
         call()
-    assert str(found.value) == message

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import EXPERIMENT
+from faulty import exactly
 from reported import EXPERIMENTS, write_profile
 
 from headdiv.core.errors import ConfigError, HeaddivError
@@ -213,9 +214,8 @@ def test_a_data_set_that_is_not_there_is_named_before_anything_runs(planned):
 )
 def test_a_mistake_in_the_configuration_of_snakemake_is_named(config, sentence):
     check_config({"profile": "multi30k", "gpu": 1})
-    with pytest.raises(ConfigError) as found:
+    with exactly(sentence, ConfigError):
         check_config(config)
-    assert str(found.value) == sentence
 
 
 def test_a_change_of_ones_own_files_decides_too(planned):

@@ -167,9 +167,13 @@ def _leave_out_long(
                 bad_records.add(f"data.{split}, pair {number}", f"{MAX_POSITIONS} tokens or more", f"{length}")
         if max(longest) >= MAX_POSITIONS:
             kept = [number for number, length in enumerate(longest) if length < MAX_POSITIONS]
-            texts[split] = [texts[split][number] for number in kept]
-            words[split] = {side: [lines[number] for number in kept] for side, lines in sides.items()}
+            texts[split], words[split] = _some(texts[split], sides, kept)
     return texts, words
+
+
+def _some(text: Text, sides: Sides, numbers: Iterable[int]) -> tuple[Text, Sides]:
+    """These pairs, as text and as words."""
+    return [text[i] for i in numbers], {side: [lines[i] for i in numbers] for side, lines in sides.items()}
 
 
 def _parallel(config: TranslationData, bad_records: BadRecords) -> dict[str, Text]:
@@ -223,15 +227,10 @@ def _select(
     _check_counts(config, texts | chosen)
     check_examples(config, texts | chosen, "pair")
     chosen["train"] = chosen["train"][: config.examples]
-    some = {split: [texts["train"][i] for i in numbers] for split, numbers in chosen.items()}
-    of_these = {
-        split: {side: [sentences[i] for i in numbers] for side, sentences in words["train"].items()}
-        for split, numbers in chosen.items()
-    }
+    some = {split: _some(texts["train"], words["train"], numbers) for split, numbers in chosen.items()}
     statistics = {"cleaned_away": len(keep) - len(left)} if config.cleans else {}
-    texts, words = texts | some, words | of_these
-    order = config.splits  # as without a selection
-    return {split: texts[split] for split in order}, {split: words[split] for split in order}, statistics
+    both = {split: some.get(split) or (texts[split], words[split]) for split in config.splits}  # in the usual order
+    return {split: text for split, (text, _) in both.items()}, {split: w for split, (_, w) in both.items()}, statistics
 
 
 def _check_counts(config: TranslationData, found: Mapping[str, Sized]) -> None:
