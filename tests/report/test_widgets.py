@@ -8,6 +8,7 @@ import ipywidgets
 import pytest
 import yaml
 from conftest import EXPERIMENT, TINY
+from matplotlib.figure import Figure
 from small_runs import SMALL
 
 import headdiv
@@ -50,11 +51,23 @@ def changed(explorer, control, value):
 
 
 @pytest.fixture
-def explorer(finished):
+def sketched(monkeypatch):
+    """Pictures hold what stands in them and are not drawn: that is most of the time these tests would take."""
+
+    def savefig(figure, file, **_):
+        for name in ("get_text", "get_array", "get_xydata", "get_xy"):
+            file.write(repr([getattr(a, name)() for a in figure.findobj() if hasattr(a, name)]).encode())
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+
+
+@pytest.fixture
+def explorer(finished, sketched):
     return Explorer("tiny", look_at("tiny", variant="direct-8"))
 
 
-def test_it_begins_at_the_view(explorer):
+def test_it_begins_at_the_view(finished):
+    explorer = Explorer("tiny", look_at("tiny", variant="direct-8"))
     assert explorer.run.options == (BASELINE, DEACON)
     assert (explorer.run.value, explorer.place.value, explorer.head.value) == (DEACON, "cross 1", 1)
     assert explorer.place.options == ("encoder 1", "decoder 1", "cross 1")
@@ -129,7 +142,7 @@ def test_a_run_that_cannot_be_loaded_says_so_and_the_next_one_can(explorer, monk
 
 
 @pytest.fixture
-def mixed(finished):
+def mixed(finished, sketched):
     """A profile of translation, question answering and language modelling, all trained."""
     experiments = {EXPERIMENT: TINY["experiments"][EXPERIMENT] | {"variants": ["direct-8"]}}
     for task in ("qa", "lm"):
@@ -165,7 +178,7 @@ def test_texts_places_and_heads_are_the_tasks(mixed):
 # ---- where there is nobody, or nothing
 
 
-def test_controls_are_for_somebody_who_looks_on(finished, monkeypatch):
+def test_controls_are_for_somebody_who_looks_on(finished, sketched, monkeypatch):
     monkeypatch.setattr(progress, "interactive", lambda: False)
     assert explore("tiny").data == ASIDE
     monkeypatch.setattr(progress, "interactive", lambda: True)
