@@ -99,6 +99,7 @@ def test_variants_are_chosen_and_defined(project):
         ("    methods: {decon: {xi: 0.5}}\n", 6, "methods.decon: unknown method; did you mean 'deacon'?"),
         ("    methods: {deacon: {deltap: 1}}\n", 6, "methods.deacon.deltap: unknown key; did you mean 'delta_p'?"),
         ("    define: {a: {m: 2}}\n", 6, "define.a.name: unknown method None; known here: " + KNOWN_METHODS),
+        ("    define: {a: {name: mixing, gama: 1}}\n", 6, "define.a.gama: unknown key; did you mean 'gamma'?"),
         ("    define: {a: {name: deacon}}\n", 6, "define.a.architecture: is missing"),
         ("    methods:\n      deacon: {name: baseline}\n", 7, "methods.deacon.name: options of a method stand here; "
          "another method is a variant under 'define'"),

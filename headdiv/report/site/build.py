@@ -60,7 +60,7 @@ def report_folder(profile: str) -> Path:
 def write_report(profile: str, folder: Path) -> Path:
     """Write the report of a profile from its stored metrics, figures and companions.
 
-    An experiment without stored runs is named as such; one with runs must have its figures.
+    An experiment without stored runs is named as such; a figure that is not stored is drawn.
 
     Args:
         profile: name, or path of a YAML file.
@@ -71,7 +71,7 @@ def write_report(profile: str, folder: Path) -> Path:
 
     Raises:
         ConfigError: no such profile.
-        DataError: nothing is stored, a figure is missing, or ``folder`` holds something that is no report.
+        DataError: nothing is stored, or ``folder`` holds something that is no report.
     """
     return build_site(folder, lambda source: Site(profile).write(source))
 

@@ -22,7 +22,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from headdiv.core import paths
-from headdiv.core.errors import DataError, HeaddivError
+from headdiv.core.errors import HeaddivError
 from headdiv.core.files import write_text
 from headdiv.experiments.catalogue import FigureEntry, figures_of, known_figures, tables_of
 from headdiv.experiments.claims import ledger as claims
@@ -30,6 +30,7 @@ from headdiv.experiments.claims.files import RELATION, papers_with_claims
 from headdiv.experiments.papers import data_table_of, load_paper
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import with_results
+from headdiv.report.figures import write_figure
 from headdiv.report.formats import NONE, plural, significant
 from headdiv.report.outcomes import Outcome, outcomes
 from headdiv.report.site.runs import RunPage
@@ -71,8 +72,12 @@ class Site:
         """Every page, and the files that pages show, into a folder for Sphinx: the site's title."""
         plotly = Path(str(distribution("plotly").locate_file("plotly/package_data/plotly.min.js")))
         _copy(plotly, source / "_static" / "plotly.js")
-        files = [(self._figure(name), f"figures/{name}.svg") for name in self.figures]
-        files += [(self._companion(name), f"companions/{name}.ipynb") for name in self.companions]
+        for name in self.figures:
+            if self._figure(name).is_file():
+                _copy(self._figure(name), source / f"figures/{name}.svg")
+            else:  # results from before there was this figure
+                write_figure(name, self.profile, source / f"figures/{name}.svg")
+        files = [(self._companion(name), f"companions/{name}.ipynb") for name in self.companions]
         for path, name in [*files, *((path, name) for name, path in self.documents.items())]:
             _copy(path, source / name)
         evidence = self._evidence()
@@ -103,14 +108,8 @@ class Site:
 
     def _figures(self) -> dict[str, FigureEntry]:
         """The figures of the experiments that have results, and those drawn on request that there are."""
-        figures = figures_of((page.run.experiment, page.run.variant) for page in self.own_pages)
-        for name in figures:
-            if not (path := self._figure(name)).is_file():
-                raise DataError(
-                    f"{path}: no such figure; `headdiv figure {name} {path} --profile {self.profile}` draws it"
-                )
         requested = known_figures(on_request=True).items()
-        return figures | {
+        return figures_of((page.run.experiment, page.run.variant) for page in self.own_pages) | {
             name: entry for name, entry in requested if entry.experiment in self.pages and self._figure(name).is_file()
         }
 
