@@ -24,10 +24,7 @@ dependencies:
 
 
 def write_project(folder: Path) -> list[Path]:
-    """Write what is missing into ``folder``, which is made if it is not there; files that are there stay as they are.
-
-    Returns:
-        The files written.
+    """Write what is missing into ``folder``, made if it is not there; files that are there stay. Returns those written.
 
     Raises:
         ConfigError: ``folder`` is a file.

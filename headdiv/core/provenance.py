@@ -69,14 +69,9 @@ def peak_memory_mib(device: torch.device) -> float:
 
 
 def other_load(seconds: float, own: int) -> float | None:
-    """How many processes of others were busy, on average, over about the last seconds (at most 15 minutes).
+    """How many processes of others were busy, on average, over about the last seconds (at most 15 minutes): 0 or more.
 
-    Args:
-        seconds: how long this process has worked.
-        own: how many processors it has used.
-
-    Returns:
-        0 or more; None where the system does not say.
+    ``seconds``: how long this process has worked, on ``own`` processors. None where the system does not say.
     """
     try:
         averages = os.getloadavg()  # over 1, 5 and 15 minutes

@@ -61,12 +61,7 @@ Checked = TypeVar("Checked", bound=BaseModel)
 
 
 def check(model: type[Checked], value: Any, at: tuple[str | int, ...] = (), source: Source | None = None) -> Checked:
-    """Validate plain data as ``model``.
-
-    Args:
-        model: the pydantic model.
-        value: plain data.
-        at: keys that lead to ``value`` in its file, ``source``, if there is one.
+    """Validate plain data as ``model``; in its file, ``source``, the keys ``at`` lead to it.
 
     Raises:
         ConfigError: one sentence about the first mistake: place, key, what was found, what is expected.

@@ -168,7 +168,10 @@ def prepared(config: DataConfig, prepare: Callable[[Any, Path], dict[str, Any]])
                     temporary.mkdir()
                     write_json(temporary / "corpus.json", prepare(config, temporary))
                     manifest.note(temporary)
-        _remove_leftovers()
+        for path in folder.parent.glob(".*.*.*"):  # what killed preparations left, of any corpus
+            if match := _LEFTOVER.fullmatch(path.name):
+                with contextlib.suppress(Timeout), _alone(match[1], 0):  # unless it is being prepared now
+                    remove_leftovers(path.parent, match[1])
     return folder
 
 
@@ -186,14 +189,6 @@ def _problem(folder: Path) -> str | None:
 def _alone(name: str, timeout: float) -> FileLock:
     """The lock of who prepares the folder of this name."""
     return FileLock(paths.prepared() / f".{name}.lock", timeout)
-
-
-def _remove_leftovers() -> None:
-    """Delete what killed preparations left, of any corpus."""
-    for path in paths.prepared().glob(".*.*.*"):
-        if match := _LEFTOVER.fullmatch(path.name):
-            with contextlib.suppress(Timeout), _alone(match[1], 0):  # unless it is being prepared now
-                remove_leftovers(path.parent, match[1])
 
 
 def read_statistics(folder: Path) -> dict[str, Any]:

@@ -34,12 +34,8 @@ def fetch(name: str, folder: Path | str, unverified: bool = False) -> Path:
     A file that is there and right is left alone; one that is there and wrong is deleted and fetched
     again. Files are looked for in ``$HEADDIV_MIRROR/<name>/`` first, then at their public address. An
     interrupted download stays as ``<file>.part`` and is resumed. Nothing is unpacked. Of a file without a
-    published checksum the first one fetched, or found in place, is right from then on.
-
-    Args:
-        name: the set's name in the registry.
-        folder: the folder of raw data sets.
-        unverified: take a file that neither a sha256 nor a secured connection shows to be its owner's.
+    published checksum the first one fetched, or found in place, is right from then on. ``unverified`` takes
+    a file that neither a sha256 nor a secured connection shows to be its owner's.
 
     Raises:
         DataError: the set is unknown, HEADDIV_MIRROR names no folder, a file cannot be fetched or has
@@ -184,7 +180,9 @@ class _Download:
             except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
                 log.debug("%s: %r", url, error)
                 cause = _in_words(error)
-                if _is_final(error) or attempt == ATTEMPTS:
+                answer = error.response if isinstance(error, requests.HTTPError) else None
+                final = answer is not None and answer.status_code < 500 and answer.status_code not in (408, 425, 429)
+                if final or attempt == ATTEMPTS:  # asking again is useless unless it was too slow, or too often
                     raise DataError(
                         f"{name}: could not be fetched from {url} ({cause}; attempts made: {attempt}); "
                         f"try again later, or set {MIRROR} to a folder that holds {self.target.parent.name}/{name}"
@@ -238,13 +236,6 @@ class _Download:
                 f"may be anybody's; `headdiv fetch {name} --unverified` takes it, or set {MIRROR} to a folder that "
                 f"holds {name}/{self.target.name}"
             )
-
-
-def _is_final(error: Exception) -> bool:
-    """Whether asking again is useless: the server's refusals, except "too slow" and "too many"."""
-    if not isinstance(error, requests.HTTPError) or error.response is None:
-        return False
-    return error.response.status_code < 500 and error.response.status_code not in (408, 425, 429)
 
 
 def _in_words(error: Exception) -> str:

@@ -26,16 +26,12 @@ NEVER = -1e9
 
 
 def export(run: Run, folder: Path, to: str, quantization: str | None = None) -> Path:
-    """Write a run's model to ``folder``.
+    """Write a run's model to ``folder``, which is made where it does not exist; returns it.
 
     Args:
         run: of a task whose model is an encoder-decoder that writes words.
-        folder: is made where it does not exist.
         to: a key of `FORMATS`.
         quantization: CTranslate2's: "int8", "int16", "float16", …; None: float32.
-
-    Returns:
-        The folder.
 
     Raises:
         ConfigError: the model is not plain attention in evaluation, or the format's package is not installed.

@@ -103,9 +103,8 @@ def pruning_curve(run: Run, steps: int = 10, order: Sequence[Head] | None = None
 
     Args:
         run: a finished run.
-        steps: in how many steps of about the same number of heads, one at least.
-        order: in which heads are masked, each once at most; the curve ends where it does. `pruning_order` where left
-            out.
+        steps: of about the same number of heads, one at least.
+        order: in which heads are masked, each once at most; the curve ends where it does. Default: `pruning_order`.
 
     Raises:
         DataError: there are fewer than one step, or a head is not there or named twice.

@@ -19,9 +19,7 @@ def execute(notebook: Path, output: Path, parameters: dict[str, Any], scratch: P
     """Run a notebook with papermill; the executed copy becomes ``output`` only if every cell succeeded.
 
     Args:
-        notebook: the one to execute; its cell tagged ``parameters`` holds the defaults.
-        output: where the executed copy goes.
-        parameters: values for that cell, handed over as they are (no guessing of types).
+        notebook: the one to execute; its cell tagged ``parameters`` holds the defaults of ``parameters``.
         scratch: folder for the copy while it runs, and for good where a cell fails.
 
     Raises:

@@ -30,12 +30,8 @@ def count(
 ) -> int:
     """Parameters of a model, built on the meta device: nothing is allocated and no data is read.
 
-    Args:
-        kind: of task.
-        method: name and options.
-        sizes: of the model.
-        vocabulary: sizes, as `Task.vocabulary` gives them.
-        data: the keys of the data's configuration that the model's size depends on.
+    ``vocabulary`` has sizes as `Task.vocabulary` gives them; ``data`` the keys of the data's configuration that the
+    model's size depends on.
     """
     return _count(canonical_json([kind, method, sizes, list(vocabulary), data or {}]))
 
@@ -63,10 +59,6 @@ def audit(profile: str, experiment: str) -> dict[str, dict[str, Any]]:
     file says which sizes its counts belong to, those sizes decide whether they follow; otherwise this profile's do. A
     count that differs because of the vocabulary alone still has the right difference to the baseline; ``follows``
     tells the two apart.
-
-    Args:
-        profile: name or path.
-        experiment: <paper>/<task>.
 
     Returns:
         By variant: parameters (of this profile's sizes), at_paper_sizes (None where these are not known),

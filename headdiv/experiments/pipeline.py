@@ -51,14 +51,9 @@ class Plan:
     """A checked profile, seen from the pipeline. Paths are relative to the project's folder.
 
     Attributes:
-        profile: as it was asked for, a name or a path.
-        name: of its results.
-        threads: CPU threads of each run.
-        gpu: GPUs of each run.
-        ranks: processes that train each run together.
-        title: of the profile.
-        runs: by experiment.
-        corpora: by experiment, the folder of its prepared corpus.
+        profile: as it was asked for, a name or a path; ``name``: that of its results.
+        threads: CPU threads of each run; ``gpu``: its GPUs; ``ranks``: processes that train it together.
+        runs: by experiment; ``corpora``: the folder of its prepared corpus.
         tables: by the files' name without their endings; so are `figures`.
         papers: title by name.
         lasting: whether nothing but profile, papers and code decides all this.
@@ -215,7 +210,7 @@ def load_plan(profile: str) -> Plan:
             write_json(stored, content)
     plan = Plan.parse(content["plan"])
     for experiment in plan.runs:
-        notebook_code(run_notebook(experiment))
+        notebook_code(f"notebooks/runs/{experiment.replace('/', '_')}.ipynb")
     return plan
 
 
@@ -243,11 +238,6 @@ def _planned_elsewhere(profile: str) -> dict[str, Any]:
 def plan_as_json(profile: str) -> str:
     """The plan of a profile as `load_plan` stores it."""
     return json.dumps(asdict(make_plan(profile)), ensure_ascii=False)
-
-
-def run_notebook(experiment: str) -> str:
-    """The notebook that makes a run of this experiment."""
-    return f"notebooks/runs/{experiment.replace('/', '_')}.ipynb"
 
 
 def notebook_code(notebook: str) -> str:

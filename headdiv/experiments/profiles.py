@@ -70,10 +70,7 @@ class Profile(Settings):
 
 
 class Runs:
-    """The checked runs of a profile.
-
-    Args:
-        profile: a name (``quick``: config/quick.yaml) or the path of a YAML file.
+    """The checked runs of a profile: a name (``quick``: config/quick.yaml) or the path of a YAML file.
 
     Raises:
         ConfigError: the first mistake, with file, line and key.
@@ -170,10 +167,7 @@ class Runs:
 def with_shared(own: dict[str, Any], methods: dict[str, dict[str, Any]], own_first: bool) -> dict[str, Any]:
     """A method with the options that ``methods`` gives every variant of it; of a combination each method with its own.
 
-    Args:
-        own: name and options, not yet checked.
-        methods: options by method.
-        own_first: whether ``own`` wins where both name an option.
+    Where both name an option, ``own`` wins if it comes first.
     """
     shared = methods.get(str(own.get("name")), {})
     options = {**shared, **own} if own_first else {**own, **shared}

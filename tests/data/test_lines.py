@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from headdiv.core.errors import DataError
 from headdiv.data.readers import lines
 from headdiv.data.readers.lines import DamagedStreamError, raw_lines, read_lines
-from headdiv.data.readers.parallel import TextSide, pair_sides
+from headdiv.data.readers.parallel import pair_sides
 from headdiv.data.readers.records import BadRecordError, BadRecords, parse_json, text_field
+from headdiv.data.readers.ted import read_side
 
 in_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -150,7 +151,7 @@ def test_faults_of_json_records(raw, fault):
 
 
 def sides(folder, source, target):
-    return [TextSide.of_lines(put(folder / name, text)) for name, text in (("a.en", source), ("a.de.gz", target))]
+    return [read_side(put(folder / name, text)) for name, text in (("a.en", source), ("a.de.gz", target))]
 
 
 def test_pairs(tmp_path):

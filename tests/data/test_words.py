@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from small_runs import untrained
 
 from headdiv.core.errors import DataError
-from headdiv.data.readers.parallel import read_lines
+from headdiv.data.readers.lines import read_lines
 from headdiv.data.tokenization import words as module
 from headdiv.data.tokenization.torchtext06 import token_bleu, vocabulary_words
 from headdiv.data.tokenization.vocabulary import Vocabulary

@@ -278,7 +278,6 @@ class HeldOut:
     Attributes:
         windows: int32 (windows, context + 1); the last is padded with -1: such a target is not scored, and such an
             input may be read as any id.
-        documents: how many.
         words: separated by white space.
         bytes: of the documents' texts in UTF-8.
     """

@@ -18,7 +18,7 @@ from headdiv.core.files import checksum, read_json, write_json
 from headdiv.data import cache
 from headdiv.data.config import DataConfig, SummarisationData, TranslationData, WordsConfig
 from headdiv.data.readers import ted, xsum
-from headdiv.data.readers.parallel import TextSide, pair_sides
+from headdiv.data.readers.parallel import pair_sides
 from headdiv.data.readers.records import BadRecords
 from headdiv.data.tokenization import subwords
 from headdiv.data.tokenization.vocabulary import Vocabulary
@@ -191,19 +191,15 @@ def _parallel(config: TranslationData, bad_records: BadRecords) -> dict[str, Tex
             sides = ted.read_archive(archive, config.source, config.target, "train" if split == "train" else "test")
             expected = None  # `_check_counts` compares the numbers after the selection
         else:
-            sides = _sides(config, split, files)
+            found = [files[language] for language in (config.source, config.target)]
+            if len(found[0]) != len(found[1]):
+                counts = f"{len(found[0])} files of {config.source!r} but {len(found[1])} of {config.target!r}"
+                raise DataError(f"data.files.{config.splits[split]}: found {counts}, expected equally many")
+            sides = [tuple(map(ted.read_side, both)) for both in zip(*found, strict=True)]
             expected = cache.expected_count(config, split)
         read = (pair_sides(*both, expected=expected, bad_records=bad_records, keep_empty=keep_empty) for both in sides)
         texts[split] = list(chain.from_iterable(read))
     return texts
-
-
-def _sides(config: TranslationData, split: str, files: cache.Files) -> list[tuple[TextSide, TextSide]]:
-    found = [files[language] for language in (config.source, config.target)]
-    if len(found[0]) != len(found[1]):
-        counts = f"{len(found[0])} files of {config.source!r} but {len(found[1])} of {config.target!r}"
-        raise DataError(f"data.files.{config.splits[split]}: found {counts}, expected equally many")
-    return [(ted.read_side(source), ted.read_side(target)) for source, target in zip(*found, strict=True)]
 
 
 def _select(
@@ -309,14 +305,12 @@ def _store(
         save_file(arrays, folder / f"{split}.safetensors")
         if split != "train":
             write_json(folder / f"{split}.json", texts[split])
-    statistics["valid"]["unigram_nll"] = unigram_nll(
-        *(_ended(indices[split]["target"]) for split in ("train", "valid")), sizes["target"]
+    seen, held_out = (
+        np.concatenate([part for sentence in indices[split]["target"] for part in (sentence, [END])])
+        for split in ("train", "valid")
     )
+    statistics["valid"]["unigram_nll"] = unigram_nll(seen, held_out, sizes["target"])
     return statistics | {"refused": dict(bad_records.counts)}
-
-
-def _ended(sentences: Sequence[np.ndarray]) -> np.ndarray:
-    return np.concatenate([part for sentence in sentences for part in (sentence, [END])])
 
 
 def unigram_nll(train: np.ndarray, held_out: np.ndarray, size: int) -> float:

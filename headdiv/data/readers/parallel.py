@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from pathlib import Path
 
 from headdiv.core.errors import DataError
-from headdiv.data.readers.lines import read_lines
 from headdiv.data.readers.records import BadRecords, is_empty
 
 
@@ -18,7 +16,6 @@ class TextSide:
 
     Attributes:
         name: for messages: the file, or an archive and its member.
-        sentences: in their order.
         positions: of each sentence: the number of its line, or the name of its segment ("doc 69, seg 1").
         unit: what sentences are called: "line" or "segment".
     """
@@ -27,12 +24,6 @@ class TextSide:
     sentences: list[str]
     positions: Sequence[int | str]
     unit: str = "line"
-
-    @classmethod
-    def of_lines(cls, path: Path | str) -> TextSide:
-        """A file of one sentence a line; errors as those of `read_lines`."""
-        lines = read_lines(path)
-        return cls(str(path), lines, range(1, len(lines) + 1))
 
     def where(self, number: int) -> str:
         """File and place of a sentence, counted from 0, for messages."""
@@ -51,10 +42,9 @@ def pair_sides(
     """The pairs (source sentence, target sentence) of two texts.
 
     Args:
-        source: the text in the language to translate from.
-        target: the text in the language to translate into.
+        source: the text in the language to translate from; ``target``: that in the other.
         expected: how many pairs there must be; None takes any number.
-        bad_records: gets pairs with an empty sentence; an error where left out.
+        bad_records: gets pairs with an empty sentence, which are an error where it is left out.
         keep_empty: keep them instead.
 
     Raises:

@@ -38,7 +38,7 @@ def read_squad(path: Path | str, bad_records: BadRecords) -> list[Question]:
 
 
 def questions_from_json(value: Any, source: str, bad_records: BadRecords) -> list[Question]:
-    """The questions of a JSON value in SQuAD v1.1's form, in their order.
+    """The questions of a JSON value in SQuAD v1.1's form, in their order; ``source`` is its name in messages.
 
     Texts are kept as they are, white space and all, since offsets count in them. A question is a bad
     record, named by its id or, where it has none, by article and paragraph, when:
@@ -49,11 +49,6 @@ def questions_from_json(value: Any, source: str, bad_records: BadRecords) -> lis
     - something is missing, of the wrong type, or holds half a surrogate pair, which no UTF-8 file can hold.
 
     An article without paragraphs or a paragraph without questions is one bad record.
-
-    Args:
-        value: what a JSON file holds, or the same made by a program.
-        source: a name for messages, such as the file's path.
-        bad_records: what becomes of records that cannot be used.
 
     Raises:
         DataError: the value is not of SQuAD's form at its top or holds no questions at all, or a record

@@ -31,19 +31,17 @@ LARGEST = 1 << 28  # bytes of a member; a larger one is an error
 
 
 def read_side(path: Path | str) -> TextSide:
-    """Read one side of a parallel text in the form that its name says.
+    """Read one side of a parallel text in the form that its name says, packed with gzip (``.gz``) or not.
 
     ``*.xml`` is a TED test set, ``train.tags.*`` is tagged training text, all else has one sentence a line.
-    Any of them may be packed with gzip (``.gz``).
 
     Raises:
-        DataError: the file cannot be read (see `headdiv.data.readers.lines.read_lines`) or is not in its form
-            (the message names file and place).
+        DataError: the file cannot be read (see `headdiv.data.readers.lines.read_lines`) or is not in its form.
     """
-    name = Path(path).name
+    name, lines = Path(path).name, read_lines(path)
     if name.endswith((".xml", ".xml.gz")) or name.startswith(f"{TAGS}."):
-        return _parsed(read_lines(path), name, str(path))
-    return TextSide.of_lines(path)
+        return _parsed(lines, name, str(path))
+    return TextSide(str(path), lines, range(1, len(lines) + 1))
 
 
 def languages_of(archive: Path | str) -> set[str] | None:
@@ -57,13 +55,8 @@ def read_archive(
 ) -> list[tuple[TextSide, TextSide]]:
     """Read the training text or the test sets of one pair of languages, without unpacking the archive to disk.
 
-    The archive of de-en serves both directions; see `headdiv.data.readers.archives`.
-
-    Args:
-        archive: a tar packed with gzip, in WIT³'s layout.
-        source: the language to translate from.
-        target: the language to translate into.
-        part: "train": the tagged text; "test": the five sets of `SETS`, in that order.
+    The archive, a tar packed with gzip in WIT³'s layout, serves both directions; see `headdiv.data.readers.archives`.
+    ``part``: "train": the tagged text; "test": the five sets of `SETS`, in that order.
 
     Returns:
         (source side, target side) of every file, in order.

@@ -84,10 +84,6 @@ def _end_of(word: str, text: str, start: int) -> int | None:
 def answer_to_tokens(tokens: Tokens, answer: Answer) -> tuple[int, int, bool]:
     """The smallest range of words that holds every word any of whose characters belongs to the answer.
 
-    Args:
-        tokens: the words of the context.
-        answer: a gold answer that is in the context at its offset (`headdiv.data.readers.squad` checks that).
-
     Returns:
         (first, last, exact): the first and the last word of the range, and whether the text from the one's
         start to the other's end is the answer's text; white space at an answer's border makes it inexact.

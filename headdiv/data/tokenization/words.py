@@ -41,15 +41,12 @@ def tokenize(
     fold_late: bool = False,
     tokenizer: str = "moses",
 ) -> list[str]:
-    """Words by Moses rules with nothing escaped, or by those of spaCy's blank pipeline.
+    """Words of a line by Moses rules with nothing escaped, or by those of spaCy's blank pipeline.
 
     Case is folded after spaCy's rules, and of two spaces one is a word to them: lower-cased Multi30k, every word kept,
     then has the vocabularies (9,797 and 18,669) that follow from the homeostasis paper's parameter counts.
 
     Args:
-        line: the text.
-        language: whose rules.
-        lowercase: fold case.
         split_dashes: Moses: split words at dashes: ``a-b`` -> ``a @-@ b``.
         fold_late: Moses: fold case after the rules, not before. They depend on case: ``It sat. Then`` is split before
             the full stop, ``it sat. then`` is not.

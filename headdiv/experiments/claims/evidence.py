@@ -80,10 +80,7 @@ class Results:
     def evidence(self, rows: Iterable[Row], one_machine: bool = False, papers_machine: bool = False) -> Evidence | None:
         """The runs of the profile that comes nearest to the paper, and has all of these rows; None where none does.
 
-        Args:
-            rows: what is needed.
-            one_machine: the rows are compared by time, so that one machine must have run them all.
-            papers_machine: times are compared with the paper's, so that its machine must have run them.
+        Rows that are compared by time must be of one machine; of the paper's, where they are compared with its times.
         """
         wanted = sorted(set(rows))
         found = [self._of_profile(profile, wanted, one_machine, papers_machine) for profile in self._stored]

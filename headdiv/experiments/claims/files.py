@@ -286,8 +286,10 @@ def _step(value: Any) -> float:
 
 def _claim(paper: str, how: Recomputation, at: tuple[str, ...], name: str, row: str, **given: Any) -> Claim:
     def parsed(text: str) -> Working:
+        if row:  # row.bleu -> translation.direct_8.bleu, params.translation.row -> params.translation.direct_8
+            text = re.sub(r"(?<=\.)row\b", identifier(row), re.sub(r"(?<![\w.])row(?=\.)", f"{name}.row", text))
         try:
-            return Working(_of_row(text, name, identifier(row)) if row else text)
+            return Working(text)
         except WorkingError as error:
             raise mistake(at, str(error), claims_source(paper)) from None
 
@@ -304,8 +306,3 @@ def _claim(paper: str, how: Recomputation, at: tuple[str, ...], name: str, row: 
         cause=causes[how.cause] if how.cause else None,
         **given,
     )
-
-
-def _of_row(text: str, name: str, row: str) -> str:
-    """``row.bleu`` -> ``translation.direct_8.bleu``, ``params.translation.row`` -> ``params.translation.direct_8``."""
-    return re.sub(r"(?<=\.)row\b", row, re.sub(r"(?<![\w.])row(?=\.)", f"{name}.{row}", text))

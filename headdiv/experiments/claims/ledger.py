@@ -49,8 +49,7 @@ class Judgement:
         cause: of a contradiction, if it is known; one may contradict many claims.
         grade: how much depends on the contradiction, a key of `headdiv.experiments.claims.files.GRADES`.
         cv: CV* (`coefficient_of_variation`) of the paper's number and each seed's, in percent; None of one seed.
-        profile: of the runs that it was measured by; None where it was not measured.
-        runs: those runs.
+        profile: of the ``runs`` that it was measured by; None where it was not measured.
     """
 
     paper: str
