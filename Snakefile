@@ -1,4 +1,4 @@
-# data → run → table, figure → companion, report.
+# data → run → tables and figures → companion, report.
 # config/<profile>.yaml says which runs there are and with what settings; it is checked before anything starts.
 #     snakemake reproduce-all --config profile=multi30k
 # The folder work/ (checkpoints, trained models) is not Snakemake's: a run that is there is never trained twice, and
@@ -32,18 +32,14 @@ shell.prefix(f"export PATH='{Path(sys.executable).parent}':$PATH; ")
 wildcard_constraints:
     paper="[a-z0-9]+",
     task="[a-z0-9]+",
-    table="[a-z0-9]+_[a-z0-9]+",
     variant="[A-Za-z0-9-]+",
     seed="[0-9]+",
-    figure="[a-z0-9_]+",
 
 
 # A cluster has no use for jobs of seconds.
 localrules:
     tables,
     figures,
-    table,
-    figure,
     report,
 
 
@@ -111,53 +107,41 @@ rule run:
         " --parameters {params.parameters:q} --scratch {params.workdir:q}"
 
 
-rule table:
-    input:
-        lambda w: PLAN.inputs(PLAN.tables[w.table]),
-    output:
-        csv=f"{RESULTS}/tables/{{table}}.csv",
-        markdown=report(
-            f"{RESULTS}/tables/{{table}}.md",
-            caption="config/report/table.rst",
-            category=lambda w: PLAN.papers[PLAN.tables[w.table].paper],
-            subcategory="Tables",
-            labels={"table": "{table}"},
-        ),
-    log:
-        f"{LOGS}/tables/{{table}}.log",
-    conda:
-        "environment.yml"
-    params:
-        name=lambda w: w.table.replace("_", "/"),
-        caption=lambda w: PLAN.tables[w.table].caption,
-        profile=PLAN.profile,
-    shell:
-        "python -m headdiv --log {log:q} table {params.name} {output.csv:q} {output.markdown:q}"
-        " --profile {params.profile:q}"
+# All tables and figures of a paper in one process, which takes longer to begin than to draw one.
+for paper in PLAN.papers:
 
-
-rule figure:
-    input:
-        lambda w: PLAN.inputs(PLAN.figures[w.figure]),
-    output:
-        png=f"{RESULTS}/figures/{{figure}}.png",
-        svg=report(
-            f"{RESULTS}/figures/{{figure}}.svg",
-            caption="config/report/figure.rst",
-            category=lambda w: PLAN.papers[PLAN.figures[w.figure].paper],
-            subcategory="Figures",
-            labels={"figure": "{figure}"},
-        ),
-    log:
-        f"{LOGS}/figures/{{figure}}.log",
-    conda:
-        "environment.yml"
-    params:
-        caption=lambda w: PLAN.figures[w.figure].caption,
-        profile=PLAN.profile,
-    shell:
-        "python -m headdiv --log {log:q} figure {wildcards.figure} {output.png:q} {output.svg:q}"
-        " --profile {params.profile:q}"
+    rule:
+        name:
+            f"draw_{paper}"
+        input:
+            PLAN.drawn_from(paper),
+        output:
+            [f"{RESULTS}/tables/{table}.csv" for table in PLAN.tables_of(paper)],
+            [f"{RESULTS}/figures/{figure}.png" for figure in PLAN.figures_of(paper)],
+            [
+                report(
+                    f"{RESULTS}/{kind}/{name}.{ending}",
+                    caption=f"config/report/{kind}.rst",
+                    category=PLAN.papers[paper],
+                    subcategory=kind.capitalize(),
+                    labels={"name": name, "shows": made.caption},
+                )
+                for kind, ending, products in [
+                    ("tables", "md", PLAN.tables_of(paper)),
+                    ("figures", "svg", PLAN.figures_of(paper)),
+                ]
+                for name, made in products.items()
+            ],
+        log:
+            f"{LOGS}/draw/{paper}.log",
+        localrule: True
+        conda:
+            "environment.yml"
+        params:
+            paper=paper,
+            profile=PLAN.profile,
+        shell:
+            "python -m headdiv --log {log:q} draw {params.paper} --profile {params.profile:q}"
 
 
 # One for each paper, from its own tables and figures, and the explorer's, of the profile's first trained run.

@@ -15,7 +15,7 @@ from typing import IO, Any, TypeVar
 import click
 
 from headdiv import __version__
-from headdiv.core.errors import HeaddivError
+from headdiv.core.errors import DataError, HeaddivError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -98,7 +98,6 @@ def init(folder: Path) -> None:
 def fetch(name: str, folder: Path | None, unverified: bool) -> None:
     """Download the public data set NAME and check its files' checksums."""
     from headdiv.core import paths
-    from headdiv.core.errors import DataError
     from headdiv.core.settings import nearest
     from headdiv.data import download, registry
 
@@ -269,6 +268,26 @@ def figure(name: str, paths: tuple[Path, ...], profile: str, options: tuple[tupl
     from headdiv.report.figures import write_figure
 
     write_figure(name, profile, *paths, **dict(options))
+
+
+@cli.command()
+@click.argument("paper")
+@profile_option()
+def draw(paper: str, profile: str) -> None:
+    """Write all tables and figures of PAPER from stored results into results/<profile>."""
+    from headdiv.core import paths
+    from headdiv.core.settings import nearest
+    from headdiv.experiments.pipeline import make_plan
+    from headdiv.report.figures import write_figure
+    from headdiv.report.tables import write_tables
+
+    plan, folder = make_plan(profile), paths.results(profile)
+    if paper not in plan.papers:
+        raise DataError(f"{paper}: profile {profile} has no such paper{nearest(paper, list(plan.papers))}")
+    for name in plan.tables_of(paper):
+        write_tables(profile, name.replace("_", "/"), *(folder / "tables" / f"{name}.{end}" for end in ("csv", "md")))
+    for name in plan.figures_of(paper):
+        write_figure(name, profile, *(folder / "figures" / f"{name}.{end}" for end in ("png", "svg")))
 
 
 @cli.command()

@@ -237,13 +237,16 @@ def test_fetch_says_what_was_fetched(project, pets, headdiv_says):
 
 
 def test_tables_figures_and_report_are_written(finished, headdiv_says, tmp_path, monkeypatch):
-    written = [tmp_path / "a.csv", tmp_path / "a.md"]
-    assert headdiv_says("table", EXPERIMENT, *written, "--profile", "tiny") == (0, "", "")
+    written = [tmp_path / name for name in ("a.csv", "a.md", "a.svg", "a.png")]
+    assert headdiv_says("table", EXPERIMENT, *written[:2], "--profile", "tiny") == (0, "", "")
+    assert headdiv_says("figure", "deacon_figure6", *written[2:], "--profile", "tiny") == (0, "", "")
     folder = finished.home / "results" / "tiny"
-    for name in ("deacon_figure6", "deacon_translation_curves"):
-        paths = [folder / "figures" / f"{name}.{kind}" for kind in ("svg", "png")]
-        assert headdiv_says("figure", name, *paths, "--profile", "tiny") == (0, "", "")
-        written += paths
+    assert headdiv_says("draw", "deacon", "--profile", "tiny") == (0, "", "")
+    for name in ("figures/deacon_figure6", "figures/deacon_translation_curves", "tables/deacon_translation"):
+        written += [folder / f"{name}.{kind}" for kind in (("csv", "md") if "tables" in name else ("svg", "png"))]
+    assert headdiv_says("draw", "decon", "--profile", "tiny")[::2] == (
+        2, "headdiv: decon: profile tiny has no such paper; did you mean 'deacon'?\n"
+    )  # fmt: skip
     assert all(path.stat().st_size for path in written)
     monkeypatch.setattr(build, "_build", lambda source, folder, *rest: shutil.copytree(source, folder))
     for place, given in ((tmp_path / "report", [tmp_path / "report"]), (folder / "report", [])):

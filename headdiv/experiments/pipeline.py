@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -92,20 +93,27 @@ class Plan:
             for file in files or ["metrics.json"]
         ]
 
-    def inputs(self, product: Product) -> list[str]:
-        """The files of runs that a table or figure is made from."""
-        return self.results(product.experiments, "metrics.json", *["outputs.json"] * product.outputs)
+    def tables_of(self, paper: str) -> dict[str, Product]:
+        """Its tables, by name."""
+        return {name: product for name, product in self.tables.items() if product.paper == paper}
+
+    def figures_of(self, paper: str) -> dict[str, Product]:
+        """Its figures, by name."""
+        return {name: product for name, product in self.figures.items() if product.paper == paper}
+
+    def drawn_from(self, paper: str) -> list[str]:
+        """The files of runs that its tables and figures are made from."""
+        products = (*self.tables_of(paper).values(), *self.figures_of(paper).values())
+        files = (self.results(p.experiments, "metrics.json", *["outputs.json"] * p.outputs) for p in products)
+        return list(dict.fromkeys(chain.from_iterable(files)))
 
     def companion(self, paper: str) -> list[str]:
         """What a companion shows: its paper's tables and figures; the explorer the profile's runs."""
         if paper == EXPLORER:
             return self.results(self.runs)
-        made = [("tables", "md", self.tables), ("figures", "svg", self.figures)]
         return [
-            f"results/{self.name}/{folder}/{name}.{ending}"
-            for folder, ending, products in made
-            for name, product in products.items()
-            if product.paper == paper
+            *(f"results/{self.name}/tables/{name}.md" for name in self.tables_of(paper)),
+            *(f"results/{self.name}/figures/{name}.svg" for name in self.figures_of(paper)),
         ]
 
     def elsewhere(self) -> list[str]:

@@ -42,8 +42,7 @@ def test_a_plan_lists_files(planned):
     )  # fmt: skip
     folder = "results/tiny/deacon/translation"
     runs = [f"{folder}/{variant}/seed{seed}" for variant in ("baseline", "direct-8") for seed in (1, 7)]
-    assert plan.inputs(plan.tables["deacon_translation"]) == [f"{run}/metrics.json" for run in runs]
-    assert plan.inputs(plan.figures["deacon_figure6"]) == [f"{run}/metrics.json" for run in runs]
+    assert plan.drawn_from("deacon") == [f"{run}/metrics.json" for run in runs]
     assert plan.companion("deacon") == [
         f"results/tiny/{file}"
         for file in (
@@ -58,7 +57,7 @@ def test_a_plan_lists_files(planned):
     assert json.loads(plan.parameters(variant="direct-8", seed=7)) == {
         "profile": "tiny", "variant": "direct-8", "seed": 7
     }  # fmt: skip
-    assert Plan.parse(json.loads(json.dumps(asdict(plan)))).inputs(plan.figures["deacon_figure6"])
+    assert Plan.parse(json.loads(json.dumps(asdict(plan)))).drawn_from("deacon")
 
 
 def test_ranks_train_before_the_notebook(planned):
@@ -99,7 +98,7 @@ def test_a_plan_of_all_tasks(planned):
 def test_a_table_that_compares_outputs_needs_them(planned):
     shutil.copy(ROOT / "config" / "headtohead-small.yaml", planned.home / "config")
     plan = make_plan("headtohead-small")
-    files = {Path(path).name for path in plan.inputs(plan.tables["headtohead_translation"])}
+    files = {Path(path).name for path in plan.drawn_from("headtohead")}
     assert files == {"metrics.json", "outputs.json"}
 
 

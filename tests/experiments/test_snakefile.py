@@ -197,7 +197,7 @@ def test_a_deleted_figure_is_drawn_again_from_what_is_stored(project):
     content = figure.read_bytes()
     figure.unlink()
     shutil.rmtree(project.home / "work")
-    assert planned(project.home, "figures") == {"figure": 1, "figures": 1}
+    assert planned(project.home, "figures") == {"draw_deacon": 1, "figures": 1}
     status, said = snakemake(project.home, "figures")
     assert status == 0, said
     assert figure.read_bytes() == content
@@ -213,7 +213,7 @@ def test_a_clone_with_stored_results_draws_without_data_and_training(project):
         os.utime(path, (moment, moment))
     for target in ("figures", "tables", "reproduce-all"):
         assert planned(project.home, target).keys() <= {
-            "figure", "figures", "table", "tables", "companion", "report", "reproduce-all"
+            "figures", "tables", "draw_deacon", "companion", "report", "reproduce-all"
         }  # fmt: skip
     shutil.rmtree(project.home / RESULTS / "figures")
     status, said = snakemake(project.home, "figures")
@@ -245,7 +245,7 @@ def test_all_tasks_together_and_then_one_of_them_alone(project):
     tasks = ("translation", "summarisation", "qa", "lm")
     four = write_profile(project, "four", tasks)
     assert planned(project.home, profile=four) == {
-        "data": 3, "run": 4, "table": 5, "figure": 4, "companion": 2, "report": 1, "reproduce-all": 1
+        "data": 3, "run": 4, "draw_deacon": 1, "companion": 2, "report": 1, "reproduce-all": 1
     }  # fmt: skip
     status, said = snakemake(project.home, "reproduce-all", profile=four)
     assert status == 0, said
@@ -267,7 +267,7 @@ def test_all_tasks_together_and_then_one_of_them_alone(project):
 
     alone, before = write_profile(project, "alone", ["lm"]), trained(project.home)
     jobs = planned(project.home, profile=alone)
-    assert (jobs["run"], jobs["table"], jobs["figure"]) == (1, 2, 1)
+    assert (jobs["run"], jobs["draw_deacon"]) == (1, 1)
     assert "data" not in jobs
     status, said = snakemake(project.home, "reproduce-all", profile=alone)
     assert status == 0, said
