@@ -53,6 +53,7 @@ _PUBLIC = {
     "show_heads": "headdiv.report.run_views",
     "show_method": "headdiv.report.run_views",
     "look_at": "headdiv.report.explorer_panels",
+    "show_maps": "headdiv.report.explorer_panels",
     "show_attention": "headdiv.report.explorer_panels",
     "show_likeness": "headdiv.report.explorer_panels",
     "show_masking": "headdiv.report.explorer_panels",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import matplotlib
 import numpy as np
-from IPython.display import Markdown
+from IPython.display import HTML, Markdown
+from markupsafe import escape
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
@@ -21,16 +23,18 @@ from scipy.cluster import hierarchy
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.running import load_run
 from headdiv.methods import METHODS
+from headdiv.nn.batching import SPECIALS, UNKNOWN
 from headdiv.report import explorer_view as explorer
 from headdiv.report.explorer_view import MEASURES, View
 from headdiv.report.formats import plural
-from headdiv.report.groups import KINDS
+from headdiv.report.groups import KINDS, place_name
 from headdiv.report.plotting import BLUE, DIVERGING, ORANGE, SMALL, STYLE, add_grid, new_figure
 from headdiv.report.show import as_text
 from headdiv.tasks import TASKS
 
-Shown = Figure | Styler | Markdown
+Shown = Figure | Styler | Markdown | HTML
 
+UNKNOWN_WORD = str(escape(SPECIALS[UNKNOWN]))
 WEIGHTS = "Blues"  # from white at 0
 
 
@@ -86,7 +90,7 @@ def _of_a_view(show: Callable[..., Shown]) -> Callable[..., Shown]:
     """Where there is no run there is a line instead of a view: it is shown in every place."""
 
     @functools.wraps(show)
-    def shown(view: View | Markdown, *options: str) -> Shown:
+    def shown(view: View | Markdown, *options: Any) -> Shown:
         if isinstance(view, Markdown):
             return view
         with matplotlib.rc_context(STYLE):
@@ -142,6 +146,49 @@ def show_attention(view: View | Markdown) -> Shown:
     _bar(ax, image, "attention weight")
     ax.set_title(f"{_module(view)}, head {view.head}\n{view.name}", loc="left")
     return drawn
+
+
+SMALL_MAP = 150  # pixels
+MOST_TOKENS = 40  # of a small map
+
+
+@_of_a_view
+def show_maps(view: View | Markdown, beside: View | None = None) -> Shown:
+    """All heads of the module as small maps, each for up to 40 tokens; below them those of another run.
+
+    The pointer shows a cell's tokens and weight. The chosen head and unknown words are orange.
+    """
+    return HTML("".join(_maps(one) for one in (view, beside) if one is not None))
+
+
+def _maps(view: View) -> str:
+    found = view.attention()
+    weights = found.weights[:, :MOST_TOKENS, :MOST_TOKENS]
+    heads, rows, columns = weights.shape
+    cell, most = max(4, min(12, SMALL_MAP // max(rows, columns))), weights.max()
+    side = 64 if cell > 8 else 16  # pixels beside and above the cells; of small ones there are no labels
+    queries, keys = ([str(escape(token[:LONGEST_LABEL])) for token in side] for side in (found.queries, found.keys))
+    labels = ""
+    for i, query in enumerate(queries[:MOST_TOKENS] if cell > 8 else ()):
+        labels += _label(side - 3, side + (i + 0.75) * cell, query, 'text-anchor="end"')
+    for i, key in enumerate(keys[:MOST_TOKENS] if cell > 8 else ()):
+        x = side + (i + 0.75) * cell
+        labels += _label(x, side - 3, key, f'transform="rotate(-60 {x} {side})"')
+    size = f'width="{side + columns * cell + 30}" height="{side + rows * cell + 4}"'
+    maps = ""
+    for head, of_head in enumerate(weights, start=1):
+        cells = "".join(
+            f'<rect x="{side + column * cell}" y="{side + row * cell}" width="{cell}" height="{cell}" fill="{BLUE}" '
+            f'fill-opacity="{weight / most:.2f}"><title>{queries[row]} → {keys[column]}: {weight:.3f}</title></rect>'
+            for (row, column), weight in np.ndenumerate(of_head)
+        )
+        name = f'<text x="2" y="12" fill="{ORANGE if head == view.head else "#333"}">{head}</text>'
+        maps += f'<svg {size} style="background:#fff;font:9px sans-serif">{name}{labels}{cells}</svg>'
+    return f"<p>{escape(view.name)}: {place_name(view.place)}, heads 1 to {heads}</p><div>{maps}</div>"
+
+
+def _label(x: float, y: float, token: str, look: str) -> str:
+    return f'<text x="{x}" y="{y}" fill="{ORANGE if token == UNKNOWN_WORD else "#333"}" {look}>{token}</text>'
 
 
 def _plain(ax: Axes) -> None:

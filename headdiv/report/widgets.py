@@ -1,4 +1,4 @@
-"""The explorer's controls in JupyterLab: a run, a text, a module, a head, and four panels that follow them."""
+"""The explorer's controls in JupyterLab: a run, a text, a module, a head, and the panels that follow them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import ipywidgets
-from IPython.display import Markdown
+from IPython.display import HTML, Markdown, display
 from matplotlib.figure import Figure
 from pandas.io.formats.style import Styler
 
 from headdiv.analysis.masking import heads_of
 from headdiv.core import progress
-from headdiv.core.errors import HeaddivError
+from headdiv.core.errors import DataError, HeaddivError
 from headdiv.experiments.running import load_run
 from headdiv.report.explorer_panels import (
     Shown,
@@ -22,26 +22,36 @@ from headdiv.report.explorer_panels import (
     show_attention,
     show_components,
     show_likeness,
+    show_maps,
     show_masking,
 )
 from headdiv.report.explorer_view import MEASURES, View, trained_runs, view_of
+from headdiv.report.groups import place_name
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Run
 
+PANELS: dict[str, Callable[[View, View | None, str], Shown]] = {  # of a view, one beside it, a measure of similarity
+    "heads": lambda view, beside, measure: show_maps(view, beside),
+    "attention": lambda view, beside, measure: show_attention(view),
+    "similarity": lambda view, beside, measure: show_likeness(view, measure),
+    "masking": lambda view, beside, measure: show_masking(view),
+    "components": lambda view, beside, measure: show_components(view),
+}
 DPI = 90  # of figures in a panel
-ASIDE = "*The controls need a running notebook (`make lab`); below is what they show for the parameters above.*"
+ASIDE = "*The controls need a running notebook (`make lab`); above is what they show for these parameters.*"
 
 
-def explore(profile: str, view: View | Markdown | None = None) -> Explorer | Markdown:
+def explore(profile: str, view: View | Markdown | None = None, measure: str = "cosine") -> Explorer | Markdown:
     """The explorer, for a running notebook.
 
     Args:
         profile: name, or path of a YAML file; the runs to choose from are those that are trained on this machine.
         view: where it begins; `headdiv.look_at` of the profile where left out.
+        measure: of similarity, at first.
 
     Returns:
-        The controls; a line of text where no run is trained, and where a notebook is executed as a step of the
-        pipeline, in which nobody could use them.
+        The controls with their panels; a line of text where no run is trained, and where a notebook is executed as a
+        step of the pipeline: nobody could use them there, and the panels are displayed as they are.
 
     Raises:
         ConfigError: no such profile.
@@ -49,7 +59,11 @@ def explore(profile: str, view: View | Markdown | None = None) -> Explorer | Mar
     view = look_at(profile) if view is None else view
     if isinstance(view, Markdown):
         return view
-    return Explorer(profile, view) if progress.interactive() else Markdown(ASIDE)
+    if progress.interactive():
+        return Explorer(profile, view, measure)
+    for show in PANELS.values():
+        display(show(view, None, measure))
+    return Markdown(ASIDE)
 
 
 class Explorer(ipywidgets.VBox):
@@ -58,19 +72,21 @@ class Explorer(ipywidgets.VBox):
     Args:
         profile: name, or path of a YAML file.
         view: where it begins.
+        measure: of similarity, at first.
 
     Attributes:
         run: dropdown of the trained runs.
+        beside: the same of a second one, whose heads stand below the first one's.
         text: what the model reads.
         other: question answering: the question. Translation and summarisation: the output that the decoder is given;
             empty: the model's own. Hidden for language models, which have none.
         place: dropdown of the attention modules.
         head: dropdown of the heads.
         measure: dropdown of the measures of similarity.
-        panels: `ipywidgets.Output` by name: "attention", "similarity", "masking", "components".
+        panels: `ipywidgets.Output` by name, that of `PANELS`.
     """
 
-    def __init__(self, profile: str, view: View) -> None:
+    def __init__(self, profile: str, view: View, measure: str = "cosine") -> None:
         self._configs = {config.label: config for config in trained_runs(profile)}
         self._loaded: dict[str, Run] = {view.name: view.run}
         self._busy = False  # while one choice brings others along
@@ -79,22 +95,23 @@ class Explorer(ipywidgets.VBox):
         self.run = ipywidgets.Dropdown(
             options=list(dict.fromkeys([*self._configs, view.name])), value=view.name, description="run", layout=wide
         )
+        self.beside = ipywidgets.Dropdown(options=["", *self._configs], value="", description="beside", layout=wide)
         self.text = ipywidgets.Textarea(continuous_update=False, rows=3, layout=wide)
         self.other = ipywidgets.Textarea(continuous_update=False, rows=2, layout=wide)
         self.place = ipywidgets.Dropdown(description="layer")
         self.head = ipywidgets.Dropdown(description="head")
         self.measure = ipywidgets.Dropdown(
             options=[(measure.label, name) for name, measure in MEASURES.items()],
-            value="cosine",
+            value=measure,
             description="similarity",
         )
-        self.panels = {name: ipywidgets.Output() for name in ("attention", "similarity", "masking", "components")}
+        self.panels = {name: ipywidgets.Output() for name in PANELS}
         self._begin(view)
-        for control in (self.run, self.text, self.other, self.place, self.head, self.measure):
+        for control in (self.run, self.beside, self.text, self.other, self.place, self.head, self.measure):
             control.observe(self._changed, "value")
         choices = ipywidgets.HBox([self.place, self.head, self.measure], layout={"flex_flow": "row wrap"})
         panels = ipywidgets.HBox(list(self.panels.values()), layout={"flex_flow": "row wrap"})
-        super().__init__([self.run, self.text, self.other, choices, panels])
+        super().__init__([self.run, self.beside, self.text, self.other, choices, panels])
         self._show(list(self.panels))
 
     def _begin(self, view: View) -> None:
@@ -109,7 +126,7 @@ class Explorer(ipywidgets.VBox):
     def _follow(self, run: Run, place: str | None, head: int | None) -> None:
         """Modules and heads to choose from are the run's; the choice stays where it can."""
         there = heads_of(run.model)
-        self.place.options = list(there)
+        self.place.options = [(place_name(name), name) for name in there]
         self.place.value = place if place in there else list(there)[-1]
         self.head.options = list(range(1, there[self.place.value] + 1))
         self.head.value = head if head in self.head.options else 1
@@ -134,7 +151,8 @@ class Explorer(ipywidgets.VBox):
         """The panels that depend on a control."""
         if self._refused or control in (self.run, self.place):
             return list(self.panels)
-        return ["similarity"] if control is self.measure else ["attention", "similarity", "masking"]
+        own = {self.measure: ["similarity"], self.beside: ["heads"]}
+        return own.get(control, ["heads", "attention", "similarity", "masking"])
 
     def _change_run(self, old: str) -> None:
         """The text stays if the new run's task reads the same kind of text, and was not the old one's example."""
@@ -147,9 +165,9 @@ class Explorer(ipywidgets.VBox):
         else:
             self._follow(run, self.place.value, self.head.value)
 
-    def _run(self) -> Run:
-        """The chosen run, loaded when it is chosen first."""
-        label = self.run.value
+    def _run(self, label: str | None = None) -> Run:
+        """The chosen run, or that of this name, loaded when it is chosen first."""
+        label = label or self.run.value
         if label not in self._loaded:
             self._loaded[label] = load_run(self._configs[label])
         return self._loaded[label]
@@ -163,18 +181,22 @@ class Explorer(ipywidgets.VBox):
         except HeaddivError as error:
             self._refuse(error)
             return
-        shown: dict[str, Callable[[], Shown]] = {
-            "attention": lambda: show_attention(view),
-            "similarity": lambda: show_likeness(view, self.measure.value),
-            "masking": lambda: show_masking(view),
-            "components": lambda: show_components(view),
-        }
         self._refused = False
         for name in names:
             try:
-                self._put(name, shown[name]())
+                beside = self._beside(view) if name == "heads" else None
+                self._put(name, PANELS[name](view, beside, self.measure.value))
             except HeaddivError as error:
                 self._put(name, Markdown(str(error)))
+
+    def _beside(self, view: View) -> View | None:
+        """The second run's view of the same text and module; None where none is chosen."""
+        if not self.beside.value:
+            return None
+        run = self._run(self.beside.value)
+        if run.config.kind != view.run.config.kind:
+            raise DataError(f"{self.beside.value} reads another kind of text than {view.name}")
+        return view_of(run, view.text, view.other, view.place if view.place in heads_of(run.model) else None, view.head)
 
     def _other(self) -> str | None:
         return self.other.value or None
@@ -197,4 +219,4 @@ def displayed(shown: Shown) -> dict[str, str]:
         return {"image/png": base64.b64encode(picture.getvalue()).decode("ascii")}
     if isinstance(shown, Styler):
         return {"text/html": shown.to_html()}
-    return {"text/markdown": shown.data}
+    return {"text/html" if isinstance(shown, HTML) else "text/markdown": shown.data}

@@ -9,13 +9,20 @@ from matplotlib.colors import to_hex
 from headdiv.analysis.attention_maps import AttentionMap
 from headdiv.experiments.running import load_run
 from headdiv.report import explorer_panels as explorer
-from headdiv.report.explorer_panels import look_at, show_attention, show_components, show_likeness, show_masking
+from headdiv.report.explorer_panels import (
+    look_at,
+    show_attention,
+    show_components,
+    show_likeness,
+    show_maps,
+    show_masking,
+)
 from headdiv.report.explorer_view import MEASURES, View, similarity
 from headdiv.report.plotting import ORANGE
 from headdiv.tasks import TASKS
 
 SOURCE = "The old dog sees a small cat."
-PANELS = (show_attention, show_likeness, show_masking, show_components)
+PANELS = (show_maps, show_attention, show_likeness, show_masking, show_components)
 
 
 @pytest.fixture
@@ -92,6 +99,17 @@ def test_a_map_names_tokens_sides_and_its_scale(view):
     assert image.get_clim() == (0, pytest.approx(found.weights.max()))
     assert bar.get_ylabel() == "attention weight"
     assert ax.get_title("left") == "encoder-decoder attention, layer 1, head 3\ndeacon/translation direct-8 seed 1"
+
+
+def test_small_maps_have_every_weight_at_the_pointer_and_mark_unknown_words(view, monkeypatch):
+    weights = np.zeros((8, 2, 1))
+    weights[2, :, 0] = (1, 0.5)
+    monkeypatch.setattr(View, "attention", lambda self: AttentionMap(["<unk>", "a & b"], ["c"], weights))
+    page = show_maps(view, view).data
+    assert page.count("<svg") == 2 * 8
+    assert page.count('fill-opacity="0.50"><title>a &amp; b → c: 0.500</title>') == 2
+    assert page.count(f'fill="{ORANGE}" text-anchor="end">&lt;unk&gt;<') == 2 * 8
+    assert page.count(f'<text x="2" y="12" fill="{ORANGE}">3<') == 2
 
 
 # ---- similarity
