@@ -343,7 +343,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path):
         frame += (json.dumps({"text": text, "meta": {"redpajama_set_name": name}}) + "\n").encode()
         tokens += len(text) // 16 + 2
     size, frame = len(frame), zstandard.compress(frame)
-    repeats = 2**30 // size // 4 + 1
+    repeats = 2**29 // size // 4 + 1
     shards = [str(tmp_path / f"{n}.jsonl.zst") for n in range(4)]
     for shard in shards:
         Path(shard).write_bytes(frame * repeats)

@@ -110,17 +110,6 @@ def test_every_model_trains_with_finite_gradients(options):
 
 
 @pytest.mark.parametrize("options", EVERY)
-def test_what_a_method_adds_is_a_number_that_can_be_learnt_from(options):
-    model, method = tiny(options, torch.float32)
-    _, added = watched_pass(model.train(), method, make_batch(some_pairs(), range(6)))
-    assert added.shape == ()
-    assert added.dtype == torch.float32
-    assert added.isfinite()
-    if options["name"] in ("mixing", "disagreement", "dpp"):
-        assert added.requires_grad
-
-
-@pytest.mark.parametrize("options", EVERY)
 @pytest.mark.parametrize("window", [1, 13])
 def test_the_width_of_windows_is_without_effect(options, window):
     """In windows of width 1 every sentence is padded to the longest: padding is without effect too."""
@@ -154,16 +143,6 @@ def test_every_model_keeps_sentences_and_later_words_apart(options):
     expected = torch.zeros(len(moved), dtype=torch.bool)
     expected[first : last + 1] = True
     assert torch.equal(moved, expected)
-
-
-@pytest.mark.parametrize("options", EVERY)
-def test_every_state_dict_comes_back(options):
-    model, method = trained_one_step(options)
-    method.after_backward(model, 0.0)
-    other = Transformer(CONFIG, 15, 15, make_method(options))
-    other.load_state_dict(model.state_dict())
-    batch = make_batch(some_pairs(seed=4), range(6))
-    assert torch.equal(model.eval()(batch), other.eval()(batch))
 
 
 @pytest.mark.parametrize("options", EVERY)

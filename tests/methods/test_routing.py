@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moa_parts import MOA, TOP, E, build
 from packed import pack, random, sentences
-from safetensors.torch import load_file, save_file
 from small_runs import SMALL, enter, small_config, untrained
-from test_distributed import launch
 
 from headdiv.analysis.similarity import Observed
 from headdiv.core.errors import ConfigError
@@ -179,41 +177,6 @@ def test_without_weights_nothing_is_watched_and_nothing_added():
         assert make_method({**MOA, "balance": 0, "z": 0, name: 1.0}).required_records() == "heads"
 
 
-RANKS = """
-import sys, torch
-from safetensors.torch import load_file, save_file
-from headdiv.core import distributed
-from headdiv.nn.attention import AttentionSpec
-from headdiv.methods.routing import RoutedRecord, Router, pooled_losses
-given = load_file(sys.argv[1])
-with distributed.process_group(torch.device("cpu")):
-    rank = distributed.rank()
-    router = Router(4, 5, 3).double()
-    router.load_state_dict({"weight": given["weight"]})
-    x = given["x"].tensor_split([2, 7])[rank].clone().requires_grad_()  # two rows, five rows, none
-    record = RoutedRecord(AttentionSpec("encoder", 0, 4, 1), None, None, None, None, router(x))
-    losses = torch.cat(pooled_losses([record]))
-    (losses * given["factors"]).sum().backward()
-    results = {"losses": losses.detach(), "x": x.grad, "weight": router.weight.grad}
-    save_file(results, f"{sys.argv[2]}/{rank}.safetensors")
-"""
-
-
-def test_several_ranks_have_the_losses_of_all_rows(tmp_path):
-    module, x = router(13), random(14, T, WIDTH).requires_grad_()
-    factors = torch.tensor([0.7, 0.2, 1.3], dtype=torch.float64)
-    save_file({"x": x.detach(), "weight": module.weight.detach(), "factors": factors}, tmp_path / "given")
-    launch(3, "-c", RANKS, str(tmp_path / "given"), str(tmp_path), home=tmp_path)
-    ranks = [load_file(tmp_path / f"{rank}.safetensors") for rank in range(3)]
-    expected = torch.stack(literal_losses(module(x)))
-    (expected * factors).sum().backward()
-    for results in ranks:
-        torch.testing.assert_close(results["losses"], expected.detach())
-    # What DistributedDataParallel makes of the parameters' gradients: their mean over the ranks.
-    torch.testing.assert_close(sum(results["weight"] for results in ranks) / 3, module.weight.grad)
-    torch.testing.assert_close(torch.cat([results["x"] for results in ranks]) / 3, x.grad)
-
-
 # ---- what it has learnt
 
 
@@ -364,17 +327,6 @@ def test_words_are_spelled_as_they_stand_in_the_text(seen):
 
 
 # ---- what the results keep
-
-
-def test_every_index_is_below_what_the_method_is_told(seen):
-    _, run, observed = seen
-    found = evaluation._heads(run)["router"]
-    assert list(found) == [f"{record.spec.kind} {record.spec.layer + 1}" for record in observed[0].records]
-    for place, router in found.items():
-        kind = place.split()[0]
-        assert router["tokens"] == sum(len(one.words[kind]) for one in observed)
-        assert len(router["load"]) == len(router["gate"]) == len(router["words"]) == E
-        assert sum(router["load"]) == pytest.approx(1, abs=1e-5)
 
 
 def test_a_run_s_results_hold_its_routers_and_measures_of_its_slots(project):

@@ -153,19 +153,3 @@ def test_a_batch_may_be_empty():
         assert (tensor.shape, tensor.dtype) == ((0,), torch.int64)
     assert batch.source_side.tokens == batch.target_side.tokens == 0
     assert batch.to("meta").source.device.type == "meta"
-
-
-def test_a_batch_moves_as_a_whole():
-    batch = make_batch(pairs_of([(3, 4), (5, 1)]), [0, 1])
-    assert batch.to("cpu") is batch
-    moved = batch.to("meta")
-    tensors = [moved.numbers, moved.source, moved.target_in, moved.target_out]
-    for layout in (moved.encoder, moved.decoder, moved.cross):
-        tensors += [layout.mask]
-        for side in (layout.queries, layout.keys):
-            tensors += [value for value in vars(side).values() if isinstance(value, torch.Tensor)]
-    assert {tensor.device.type for tensor in tensors} == {"meta"}
-    assert moved.cross.queries is moved.target_side
-    assert moved.cross.keys is moved.source_side
-    for layout in ("encoder", "decoder", "cross"):
-        assert getattr(moved, layout).mask.shape == getattr(batch, layout).mask.shape

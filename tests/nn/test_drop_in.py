@@ -20,6 +20,7 @@ from headdiv.nn.drop_in import MultiheadAttention
 D, H = 12, 3
 BASELINE = {"name": "baseline"}
 DPP = {"name": "dpp", "term": "output"}
+KWTA = {"name": "homeostasis", "attention": "kwta", "s_att": 0.5}
 EVERY_KIND = [BASELINE, *(deacon(name, gha_steps=5) for name in ARCHITECTURES)]
 
 
@@ -185,12 +186,6 @@ def test_masks_of_wrong_type_or_shape_are_refused(options, message):
         drop_in()(x, x, x, **options)
 
 
-def test_finite_padding_masks_are_added_and_exclude_nothing():
-    ours, theirs = pair(batch_first=True)
-    x, padding = random(2, 4, D), random(2, 4, seed=9) * 3
-    torch.testing.assert_close(ours(x, x, x, padding), theirs(x, x, x, padding))
-
-
 def test_is_causal_is_a_mask_in_self_attention_and_refused_elsewhere():
     ours, theirs = pair(batch_first=True)
     x = random(2, 4, D)
@@ -200,13 +195,6 @@ def test_is_causal_is_a_mask_in_self_attention_and_refused_elsewhere():
     torch.testing.assert_close(ours(x, x, x, is_causal=True, attn_mask=later), expected)
     with pytest.raises(ValueError, match="is_causal needs attn_mask where query is not key"):
         ours(x.clone(), x, x, is_causal=True)
-
-
-def test_a_learned_mask_has_a_gradient_on_narrow_windows():
-    mask, x = torch.zeros(4, 4, requires_grad=True), random(2, 4, D).float()
-    for need in (True, False):
-        (grad,) = torch.autograd.grad(drop_in()(x, x, x, attn_mask=mask, need_weights=need)[0].square().sum(), mask)
-        assert grad.abs().sum() > 0
 
 
 @pytest.mark.parametrize("need", [True, False])
@@ -291,8 +279,11 @@ def test_what_it_cannot_do_is_said(call, message):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [*EVERY_KIND, {"name": "homeostasis", "attention": "kwta", "s_att": 0.5}], ids=str)
-@pytest.mark.parametrize("padding", [None, padding_of(6, 5, 4)])
+@pytest.mark.parametrize(
+    ("options", "padding"),
+    [*((each, padding_of(6, 5, 4)) for each in EVERY_KIND), (deacon(gha_steps=5), None), (KWTA, None)],
+    ids=lambda x: str(x) if isinstance(x, dict) else "",
+)
 def test_it_exports_and_compiles(options, padding):
     """A mixture of heads cannot be exported: the number of rows that an expert serves depends on the data."""
     module, x = drop_in(options).eval(), random(3, 6, D).float()

@@ -109,18 +109,6 @@ def test_windows_are_laid_out_as_they_say(kind, R, N, boundaries, data):
                 assert mask[r, 0, i, j] == (0 if seen else MASKED)
 
 
-@every_model
-@with_and_without
-def test_windows_go_to_another_device_whole(kind, boundaries):
-    batch = lay_out(kind, *some_windows(), boundaries)
-    assert batch.to("cpu") is batch
-    moved = batch.to("meta")
-    assert {moved.inputs.device.type, moved.targets.device.type, moved.layout.queries.slots.device.type} == {"meta"}
-    assert moved.layout.keys is moved.layout.queries
-    assert (moved.layout.mask is None) == (batch.layout.mask is None)
-    assert moved.layout.mask is None or moved.layout.mask.device.type == "meta"
-
-
 # ---- sizes
 
 

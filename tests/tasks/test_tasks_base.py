@@ -52,17 +52,6 @@ def test_a_feed_goes_on_where_it_stood(before, epoch):
     assert second.report() == {}
 
 
-def test_a_batch_counts_when_it_is_handed_out():
-    """The trainer saves while the batch after which it saves is the last one it has."""
-    feed = feed_of()
-    batches = feed.epoch(0)
-    for done in range(1, 5):
-        next(batches)
-        assert feed.state() == {"done": done}
-    assert next(batches, None) is None
-    assert feed.state() == {"done": 0}
-
-
 @given(st.integers(1, 4), st.integers(0, 2))
 def test_ranks_share_every_batch(world, epoch):
     with pytest.MonkeyPatch.context() as patch:

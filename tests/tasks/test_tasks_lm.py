@@ -8,16 +8,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import METHODS, as_rank, assert_loss_is_literal, enter, small_config, untrained
+from small_runs import as_rank, assert_loss_is_literal, enter, small_config, untrained
 
 from headdiv.core.errors import ConfigError
 from headdiv.data.config import LMData
 from headdiv.data.corpora.mixture import HeldOut
 from headdiv.experiments.evaluation import examples
-from headdiv.experiments.running import build_model
-from headdiv.nn.config import LMConfig
 from headdiv.nn.language_model import IGNORED, make_windows
-from headdiv.nn.transformer import count_parameters
 from headdiv.tasks import TASKS, lm
 from headdiv.tasks.base import held_out_loss
 from headdiv.tasks.lm import convergence_epoch, text_measures
@@ -276,17 +273,6 @@ def test_a_text_typed_in_is_continued(run, monkeypatch):
 
 
 # ---- configuration
-
-
-def test_the_paper_s_model_has_the_paper_s_parameters():
-    data = LMData(name="toy", epoch_tokens=1)
-    config = small_config("lm").model_copy(update={"data": data, "model": LMConfig()})
-    assert TASK.vocabulary(data) == (50_254,)
-    for variant, count in (("baseline", 354_818_048), ("average-2", None)):
-        method = METHODS[variant]
-        model, _ = build_model(config.model_copy(update={"method": method}), TASK.vocabulary(data), "meta")
-        assert count is None or count_parameters(model) == count
-        assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
 
 
 def test_a_source_that_slimpajama_does_not_have():

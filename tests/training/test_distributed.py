@@ -9,16 +9,16 @@ import pytest
 import torch
 from conftest import Project, enter
 from safetensors.torch import load_file, save_file
+from test_routing import literal_losses
 from torch import nn
 
 from headdiv.core import distributed
-from headdiv.core.errors import ConfigError
 from headdiv.core.files import read_json
 from headdiv.experiments.profiles import run_config
 from headdiv.experiments.running import run_folder, train
 from headdiv.gha import covariance
+from headdiv.methods.routing import Router
 from headdiv.nn.batch_norm import BatchNorm
-from headdiv.training.stream_feed import StreamFeed
 
 PROFILE = """
 title: ranks
@@ -71,6 +71,8 @@ from safetensors.torch import load_file, save_file
 from headdiv.core import distributed
 from headdiv.nn.batch_norm import BatchNorm
 from headdiv.gha import covariance, pooled_covariance
+from headdiv.methods.routing import RoutedRecord, Router, pooled_losses
+from headdiv.nn.attention import AttentionSpec
 given = load_file(sys.argv[1])
 with distributed.process_group(torch.device("cpu")):
     rank = distributed.rank()
@@ -87,19 +89,36 @@ with distributed.process_group(torch.device("cpu")):
     found["gathered"] = distributed.gathered(torch.tensor([rank, 7]))
     found["numbers"] = torch.tensor([*distributed.total_numbers(rank + 1.0, 2.0), float(distributed.agreed(rank == 0)),
                                     float(distributed.agreed(rank == 1))], dtype=torch.float64)
+    for rows in (2, 7):
+        router = Router(4, 5, 3).double()
+        router.load_state_dict({"weight": given["router"]})
+        x = given["x"].tensor_split([rows])[rank].clone().requires_grad_()
+        record = RoutedRecord(AttentionSpec("encoder", 0, 4, 1), None, None, None, None, router(x))
+        losses = torch.cat(pooled_losses([record]))
+        (losses * given["factors"]).sum().backward()
+        found |= {f"losses{rows}": losses, f"x{rows}": x.grad, f"weight{rows}": router.weight.grad}
     save_file({key: value.detach().contiguous() for key, value in found.items()}, f"{sys.argv[2]}/{rank}.safetensors")
 """
 
 
-def test_statistics_are_those_of_all_rows(tmp_path):
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    """What is given to two ranks, and what each of them finds."""
+    folder = tmp_path_factory.mktemp("ranks")
     torch.manual_seed(1)
     shapes = {"flat": (11, 3), "deep": (11, 3, 4)}
     given = {name: torch.randn(shape, dtype=torch.float64) * 3 + 1 for name, shape in shapes.items()}
     given |= {f"{name}.weight": torch.randn(shape, dtype=torch.float64) for name, shape in shapes.items()}
-    save_file(given, tmp_path / "given")
-    launch(2, "-c", RANK_SCRIPT, str(tmp_path / "given"), str(tmp_path), home=tmp_path)
-    ranks = [load_file(tmp_path / f"{rank}.safetensors") for rank in range(2)]
-    for name in shapes:
+    routed = {"x": (7, 4), "router": (5, 4), "factors": (3,)}
+    given |= {name: torch.randn(shape, dtype=torch.float64) for name, shape in routed.items()}
+    save_file(given, folder / "given")
+    launch(2, "-c", RANK_SCRIPT, str(folder / "given"), str(folder), home=folder)
+    return given, [load_file(folder / f"{rank}.safetensors") for rank in range(2)]
+
+
+def test_statistics_are_those_of_all_rows(ranks):
+    given, ranks = ranks
+    for name in ("flat", "deep"):
         whole = nn.BatchNorm1d(3).double().train()
         x = given[name].clone().requires_grad_()
         y = whole(x)
@@ -113,6 +132,21 @@ def test_statistics_are_those_of_all_rows(tmp_path):
         torch.testing.assert_close(rank["C"], covariance(given["flat"]))
         assert rank["gathered"].tolist() == [[0, 7], [1, 7]]
         assert rank["numbers"].tolist() == [3.0, 4.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("rows", [2, 7])  # of the first rank; the second has the other five, or none
+def test_losses_of_a_router_are_those_of_all_rows(ranks, rows):
+    given, ranks = ranks
+    router = Router(4, 5, 3).double()
+    router.load_state_dict({"weight": given["router"]})
+    x = given["x"].clone().requires_grad_()
+    expected = torch.stack(literal_losses(router(x)))
+    (expected * given["factors"]).sum().backward()
+    for rank in ranks:
+        torch.testing.assert_close(rank[f"losses{rows}"], expected.detach())
+    # What DistributedDataParallel makes of the parameters' gradients: their mean over the ranks.
+    torch.testing.assert_close(sum(rank[f"weight{rows}"] for rank in ranks) / 2, router.weight.grad)
+    torch.testing.assert_close(torch.cat([rank[f"x{rows}"] for rank in ranks]) / 2, x.grad)
 
 
 def test_one_rank_is_alone():
@@ -129,18 +163,37 @@ def test_one_rank_is_alone():
     assert torch.equal(ours.running_var, theirs.running_var)
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    """A project with the profile above, where one rank trains; and the folder of another, for several."""
-    for name in ("one", "many"):
-        Project(tmp_path / name).write_config("ranks", PROFILE)
-        (tmp_path / name / "Snakefile").touch()
-    enter(monkeypatch, tmp_path / "one")
-    return tmp_path
+def project_in(folder, text=PROFILE):
+    Project(folder).write_config("ranks", text)
+    (folder / "Snakefile").touch()
+    return folder
 
 
-def train_on(ranks, home, experiment, variant):
-    return launch(ranks, "-m", "headdiv", "train", experiment, variant, "--profile", "ranks", home=home)
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A project with the profile above, where one rank trains."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield enter(patch, project_in(tmp_path_factory.mktemp("one")))
+
+
+EVERY_RUN = """
+import sys, torch
+from headdiv.__main__ import cli
+from headdiv.core import distributed
+with distributed.process_group(torch.device("cpu")):
+    for run in sys.argv[1:]:
+        cli(["train", *run.split(), "--profile", "ranks", "--no-scores"], standalone_mode=False)
+"""
+RUNS = [f"deacon/translation {name}" for name in ("baseline", "d3", "n3", "dpp", "mixing", "rotation")]
+RUNS += ["deacon/lm a2"]
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """Another project, where two ranks have trained all runs one after the other."""
+    home = project_in(tmp_path_factory.mktemp("many"))
+    launch(2, "-c", EVERY_RUN, *RUNS, home=home)
+    return home
 
 
 def largest_difference(one, other):
@@ -150,26 +203,17 @@ def largest_difference(one, other):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("experiment", "variant"),
-    [("deacon/translation", name) for name in ("baseline", "d3", "n3", "dpp", "mixing", "rotation")]
-    + [("deacon/lm", "a2")],
-)
-def test_two_ranks_train_what_one_trains(home, experiment, variant):
-    config = run_config("ranks", experiment, variant, 1)
-    alone = train(config)
-    first, second = train_on(2, home / "many", experiment, variant)
-    folder = home / "many" / "work" / alone.folder.name
+@pytest.mark.parametrize("run", RUNS)
+def test_two_ranks_train_what_one_trains(home, many, run):
+    experiment, variant = run.split()
+    alone = train(run_config("ranks", experiment, variant, 1))
+    folder = many / "work" / alone.folder.name
     assert largest_difference(alone.folder, folder) < 1e-5
     record = read_json(folder / "training.json")
     assert record["provenance"]["ranks"] == 2
     for mine, theirs in zip(alone.record["curve"], record["curve"], strict=True):
         assert mine.pop("method", None) == theirs.pop("method", None)  # swaps, which are nested
         assert mine == pytest.approx(theirs, rel=1e-4, abs=2e-6)  # a norm of about 8, in float32, less its start
-    assert "perplexity" in first or "bleu" in first
-    assert second == ""  # one of them speaks
-    metrics = home / "many" / "results" / "ranks" / experiment / variant / "seed1" / "metrics.json"
-    assert read_json(metrics)["hash"] == alone.folder.name
 
 
 KILL = """
@@ -189,25 +233,26 @@ main()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("ranks", "later"), [(2, 1), (2, 4), (1, 2)])
-@pytest.mark.parametrize(("experiment", "variant"), [("deacon/translation", "d3"), ("deacon/lm", "a2")])
-def test_any_number_of_ranks_goes_on_from_a_checkpoint(home, ranks, later, experiment, variant):
-    text = PROFILE.replace("epsilon: 1.0e-3", "epsilon: 1.0e-3, checkpoint_seconds: 1.0e-6")
-    for name in ("one", "many"):
-        Project(home / name).write_config("ranks", text)
-    config = run_config("ranks", experiment, variant, 1)
-    many = home / "many"
-    arguments = ("train", experiment, variant, "--profile", "ranks")
-    launch(ranks, "-c", KILL, *arguments, home=many)
-    folder = many / "work" / run_folder(config).name
+@pytest.mark.parametrize(
+    ("run", "score", "ranks", "later"),
+    [
+        ("deacon/translation d3", "bleu", 2, 3),
+        ("deacon/translation d3", "bleu", 1, 2),
+        ("deacon/lm a2", "perplexity", 2, 1),
+    ],
+)
+def test_any_number_of_ranks_goes_on_from_a_checkpoint(home, tmp_path, run, score, ranks, later):
+    project_in(tmp_path, PROFILE.replace("epsilon: 1.0e-3", "epsilon: 1.0e-3, checkpoint_seconds: 1.0e-6"))
+    arguments = ("train", *run.split(), "--profile", "ranks")
+    config = run_config("ranks", *run.split(), 1)
+    launch(ranks, "-c", KILL, *arguments, home=tmp_path)
+    folder = tmp_path / "work" / run_folder(config).name
     assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["step6", "step7"]
-    assert "going on from step 7" in train_on(later, many, experiment, variant)[0]
+    first, *others = launch(later, "-m", "headdiv", *arguments, home=tmp_path)
+    assert "going on from step 7" in first
+    assert score in first
+    assert not any(others)  # one of them speaks
+    metrics = tmp_path / "results" / "ranks" / run.replace(" ", "/") / "seed1" / "metrics.json"
+    assert read_json(metrics)["hash"] == folder.name
     assert read_json(folder / "training.json")["provenance"]["ranks"] == [[0, ranks], [7, later]]
     assert largest_difference(train(config).folder, folder) < 1e-5
-
-
-def test_a_batch_must_have_windows_for_every_rank(monkeypatch):
-    monkeypatch.setattr(distributed, "world", lambda: 4)
-    with pytest.raises(ConfigError) as found:
-        StreamFeed(None, 3, 10, None)
-    assert str(found.value) == "train.tokens_per_batch: a batch has 3 windows, too few for 4 ranks"
