@@ -20,7 +20,7 @@ from headdiv.core.provenance import other_load, peak_memory_mib, provenance
 from headdiv.data.cache import content_key
 from headdiv.methods import make_method
 from headdiv.methods.base import Method
-from headdiv.nn.transformer import count_parameters, initialise
+from headdiv.nn.transformer import checkpoint_layers, count_parameters, initialise
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Run, Task, held_out_loss, observed_heads, vocabulary_of
 from headdiv.tasks.config import RunConfig
@@ -189,6 +189,8 @@ def _trainer(config: RunConfig, folder: Path, corpus: Any, device: torch.device)
     """The trainer of a run: its fresh model, the task's batches and loss, scores after each epoch."""
     task = TASKS[config.kind]
     model, method = build_model(config, vocabulary_of(corpus), device)
+    if config.train.activation_checkpointing:
+        checkpoint_layers(model)
 
     def validate(model: nn.Module) -> dict[str, float]:
         valid = held_out_loss(task, model, corpus, "valid", config, device)

@@ -22,6 +22,7 @@ from headdiv.nn.caches import Cache, Lines, State
 from headdiv.nn.config import ModelConfig, Sizes
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.packing import MAX_POSITIONS
+from headdiv.nn.recomputation import recomputed
 
 
 class ModuleFactory(Protocol):
@@ -56,6 +57,8 @@ class FeedForward(nn.Sequential):
 class Layer(nn.Module):
     """Self-attention, in the decoder encoder-decoder attention, feed-forward; each norm(x + dropout(f(x)))."""
 
+    recompute = False  # whether its activations are computed again in the backward pass: see `checkpoint_layers`
+
     def __init__(self, config: Sizes, parts: ModuleFactory, kinds: list[Kind], layer: int) -> None:
         super().__init__()
         specs = [AttentionSpec(kind, layer, config.d_model, config.heads, config.attention_bias) for kind in kinds]
@@ -88,8 +91,16 @@ def make_layers(config: Sizes, parts: ModuleFactory, kinds: list[Kind], number: 
 def run_layers(layers: nn.ModuleList, x: Tensor, memory: Tensor | None, layouts: dict[Kind, AttentionLayout]) -> Tensor:
     """One layer after the other: (rows, D) -> (rows, D)."""
     for layer in layers:
-        x = layer(x, memory, layouts)
+        again = layer.recompute and torch.is_grad_enabled()
+        x = recomputed(layer, x, memory, layouts) if again else layer(x, memory, layouts)
     return x
+
+
+def checkpoint_layers(model: nn.Module) -> None:
+    """Keep no activations of layers in training: see `headdiv.nn.recomputation.recomputed`."""
+    for layer in model.modules():
+        if isinstance(layer, Layer):
+            layer.recompute = True
 
 
 def step_layers(layers: nn.ModuleList, x: Tensor, state: State) -> Tensor:

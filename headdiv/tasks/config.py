@@ -60,6 +60,7 @@ class RunConfig(Settings):
         """Equal for all runs that train the same thing: what is left out is names, and the search of outputs."""
         settings = self.model_dump(mode="json", exclude={"paper", "task", "variant", "decode"})
         del settings["train"]["checkpoint_seconds"]
+        settings["train"].pop("activation_checkpointing", None)  # which changes nothing but time and memory
         if not settings["train"]["epoch_scores"]:  # a later key: without it a run is what it was before
             del settings["train"]["epoch_scores"]
         return short_hash({"recipe": RECIPE, **settings})

@@ -69,6 +69,9 @@ class TrainerConfig(Settings):
 class TrainConfig(TrainerConfig):
     """The section ``train`` of a profile: the trainer's settings, the batches and the task's loss."""
 
+    activation_checkpointing: bool = later(
+        False, description="keep no activations of layers, and compute them again in the backward pass"
+    )
     tokens_per_batch: int = Field(1800, ge=1, description="most tokens in a batch, as the task counts them")
     batching: Literal["random", "bucketed"] = Field("random", description="bucketed: similar lengths together")
     label_smoothing: float = Field(0.0, ge=0, lt=1)

@@ -1,0 +1,40 @@
+"""Activation checkpointing (Chen et al. 2016): activations are computed again in the backward pass instead of kept."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from headdiv.nn.attention import HeadModule, Recorder
+
+
+def recomputed(module: nn.Module, *inputs: Any) -> Any:
+    """``module(*inputs)``, of which only inputs and outputs are kept; gradients are the same to the last bit.
+
+    The second pass draws the same random numbers. What modules count in a forward pass (running statistics, moments,
+    activations, head records) is counted in the first pass alone, as long as it is in buffers that are changed in place
+    or in attributes that are replaced.
+    """
+    recorders = {part: part.recorder for part in module.modules() if isinstance(part, HeadModule)}
+    contexts = contextlib.nullcontext(), _forgetting(module, recorders)
+    return checkpoint(module, *inputs, use_reentrant=False, context_fn=lambda: contexts)
+
+
+@contextlib.contextmanager
+def _forgetting(module: nn.Module, recorders: dict[HeadModule, Recorder | None]) -> Iterator[None]:
+    """Put attributes and buffers back at the end; meanwhile heads record as they did then, into nothing."""
+    kept = {part: part.__dict__ for part in module.modules()}
+    for part, state in kept.items():
+        buffers = {name: buffer if buffer is None else buffer.clone() for name, buffer in state["_buffers"].items()}
+        part.__dict__ = state | {"_buffers": buffers}
+    for part, recorder in recorders.items():
+        part.recorder = None if recorder is None else Recorder(recorder.needs_weights, [])
+    try:
+        yield
+    finally:
+        for part, state in kept.items():
+            part.__dict__ = state

@@ -1,0 +1,55 @@
+"""Activation checkpointing changes memory, and not a bit of what is learnt."""
+
+import pytest
+import torch
+from examples import CONFIG, EXAMPLES, some_pairs
+from small_runs import learner_of, small_config
+
+from headdiv.methods import make_method
+from headdiv.nn.batching import make_batch
+from headdiv.nn.transformer import Layer, Transformer, checkpoint_layers, initialise
+from headdiv.training.config import TrainConfig
+
+TRAIN = TrainConfig(label_smoothing=0.1, learning_rate=0.01, warmup_steps=1)
+FAST = ("baseline", "deacon", "moa")  # whose first example is tried in the fast suite
+EVERY = [
+    pytest.param(options, wide, id=f"{name}-{number}-{wide}", marks=() if fast else pytest.mark.slow)
+    for name, found in EXAMPLES.items()
+    for number, options in enumerate(found)
+    for wide in (64 * 64, 0)
+    for fast in [name in FAST and number == 0 and wide]
+]
+
+
+def trained(options, recompute):
+    """Sums and weights, buffers included, after two steps, the first of two batches; and passes through a layer."""
+    method, passes = make_method(options), []
+    model = Transformer(CONFIG, 15, 15, method)
+    initialise(model, 1)
+    if recompute:
+        checkpoint_layers(model)
+    next(layer for layer in model.modules() if isinstance(layer, Layer)).register_forward_pre_hook(
+        lambda *_: passes.append(torch.is_grad_enabled())
+    )
+    torch.manual_seed(3)
+    learner = learner_of(model.train(), method, TRAIN)
+    batches = [make_batch(some_pairs(seed=seed), range(6)) for seed in (1, 2, 3)]
+    sums = [learner.step(batches[0], 1, 10, batches[1:2]), learner.step(batches[2], 2, 10)]
+    return sums, model.state_dict(), len(passes)
+
+
+@pytest.mark.parametrize(("options", "wide"), EVERY)
+def test_every_method_learns_the_same_to_the_last_bit(options, wide, monkeypatch):
+    monkeypatch.setattr("headdiv.nn.attention.WIDE", wide)
+    (sums, weights, once), (sums_again, weights_again, twice) = (trained(options, again) for again in (False, True))
+    assert sums == sums_again
+    assert (once, twice) == (3, 6)
+    assert weights.keys() == weights_again.keys()
+    for name, value in weights.items():
+        assert torch.equal(value, weights_again[name]), name
+
+
+def test_a_run_keeps_its_name():
+    config, checkpointed = (small_config("lm", **more) for more in ({}, {"train": {"activation_checkpointing": True}}))
+    assert checkpointed.hash == config.hash
+    assert "activation_checkpointing" not in config.model_dump(mode="json")["train"]
