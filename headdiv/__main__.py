@@ -125,7 +125,7 @@ def prepare(experiment: str, profile: str) -> None:
 @cli.command()
 @profile_option()
 def plan(profile: str) -> None:
-    """Print what the pipeline makes of a profile, as JSON: runs, corpora, tables, figures."""
+    """Print what the pipeline makes of a profile, as JSON: runs, corpora, tables, figures. (For sizes: `cost`.)"""
     from headdiv.experiments.pipeline import plan_as_json
 
     click.echo(plan_as_json(profile))
@@ -146,6 +146,25 @@ def params(experiment: str, profile: str, as_json: bool) -> None:
     columns = ("parameters", "at_paper_sizes", "paper", "follows")
     named = ({key.replace("_", " "): row[key] for key in columns if row[key]} for row in counts.values())
     print_table([{"variant": variant} | row for variant, row in zip(counts, named, strict=True)], "keys")
+
+
+@cli.command()
+@EXPERIMENT
+@VARIANT
+@profile_option("paper")
+@click.option("--device", default="h100", show_default=True, help="a100, h100 or h200.")
+@click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="Devices that train together.")
+@click.option("--mfu", type=click.FloatRange(0, 1, min_open=True), default=0.4, show_default=True,
+              help="Share of the peak rate that is reached: assumed, not measured.")  # fmt: skip
+@JSON
+def cost(experiment: str, variant: str, profile: str, device: str, count: int, mfu: float, as_json: bool) -> None:
+    """Work out parameters, operations, memory and days of a run on GPUs, from its sizes alone."""
+    from headdiv.experiments.cost import cost_of, say
+    from headdiv.experiments.profiles import Runs
+
+    runs = Runs(profile)
+    found = cost_of(runs.one(experiment, variant, runs.profile.seeds[0]), device, count, mfu)
+    print_json(found) if as_json else click.echo(say(found))
 
 
 @cli.command()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 from torch import Tensor
 
@@ -11,7 +13,15 @@ HALF = (torch.float16, torch.bfloat16)
 def autocast(x: Tensor) -> Tensor:
     """In autocast's number format where that is on, so that what follows needs no conversions; else as it is."""
     kind = x.device.type
+    if kind == "meta":
+        return x
     return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+
+
+def full_precision(x: Tensor) -> contextlib.AbstractContextManager[object]:
+    """Autocast switched off for what is computed with x; the meta device has none."""
+    kind = x.device.type
+    return contextlib.nullcontext() if kind == "meta" else torch.autocast(kind, enabled=False)
 
 
 def at_least_float32(x: Tensor) -> Tensor:

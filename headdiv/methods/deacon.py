@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from headdiv.analysis.similarity import column_correlations, column_cosines, mean_off_diagonal
 from headdiv.core import distributed
 from headdiv.core.errors import TrainingError
-from headdiv.core.precision import at_least_float32
+from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.core.settings import Settings, later
 from headdiv.gha import (
     Moments,
@@ -92,7 +92,7 @@ class PCAOutput(nn.Module):
         """
         learning = self.training and torch.is_grad_enabled()
         if learning or self.collected is not None:
-            with torch.no_grad(), torch.autocast(by_input.device.type, enabled=False):
+            with torch.no_grad(), full_precision(by_input):
                 rows = at_least_float32(by_input.flatten(1).T)  # (N, k)
                 # A rank without an example in this batch has no rows: its zeros then weigh nothing.
                 mean, C = moments(rows)
@@ -168,7 +168,7 @@ class NonLinearOutput(PCAOutput):
         """(T, H·K) -> (T, D)."""
         z = self._heads(x).transpose(0, 1).flatten(1)  # (H, T·K)
         features = torch.cat([z, z.index_select(0, self.first) * z.index_select(0, self.second)])  # (k, T·K)
-        with torch.autocast(x.device.type, enabled=False):
+        with full_precision(x):
             inputs = at_least_float32(features)
             scale, shift = self.norm.scale_and_shift(inputs)  # (k,)
             w, b = self.w * scale[:, None], self.b + shift @ self.w

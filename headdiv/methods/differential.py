@@ -24,7 +24,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headdiv.core.precision import at_least_float32
+from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.core.settings import Settings
 from headdiv.methods.base import Method
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, MultiHeadAttention
@@ -87,7 +87,7 @@ class DifferentialAttention(MultiHeadAttention):
     def finished(self, heads: Tensor, x: Tensor, side: Side | None) -> Tensor:
         """See `MultiHeadAttention`."""
         each = at_least_float32(heads.view(len(heads), self.head_slots, self.head_width))
-        with torch.autocast(heads.device.type, enabled=False):
+        with full_precision(heads):
             normed = F.rms_norm(each, each.shape[-1:], self.norm.weight, self.norm.eps)
         return ((1 - self.start) * normed).flatten(1).to(heads.dtype)
 

@@ -21,7 +21,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from headdiv.analysis.similarity import Observed
-from headdiv.core.precision import at_least_float32
+from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.core.settings import Settings
 from headdiv.methods.base import DecodeToken, Method, RequiredRecords
 from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
@@ -48,7 +48,7 @@ class MixtureOfHeads(MultiHeadAttention):
 
     def gates(self, x: Tensor) -> tuple[Tensor, Routing]:
         """g of rows (T, D) -> (T, H), and the router's choice."""
-        with torch.autocast(x.device.type, enabled=False):
+        with full_precision(x):
             x = at_least_float32(x)
             alpha = self.types(x).softmax(dim=-1)  # (T, 2)
             routing = self.router(x)

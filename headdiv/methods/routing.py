@@ -32,7 +32,7 @@ from torch.nn import functional as F
 
 from headdiv.analysis.similarity import ENOUGH, Observed
 from headdiv.core import distributed
-from headdiv.core.precision import at_least_float32
+from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.methods.base import DecodeToken
 from headdiv.nn.attention import HeadRecord
 
@@ -83,7 +83,7 @@ class Router(nn.Module):
 
     def forward(self, x: Tensor) -> Routing:
         """(T, D) -> what is chosen for each row."""
-        with torch.autocast(x.device.type, enabled=False):
+        with full_precision(x):
             x = at_least_float32(x)
             logits = F.linear(x, self.weight)  # (T, E)
             if self.noise is not None and self.training:

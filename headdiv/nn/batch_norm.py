@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.core import distributed
-from headdiv.core.precision import at_least_float32
+from headdiv.core.precision import at_least_float32, full_precision
 
 Normalisation = Literal["batch", "layer", "none"]
 
@@ -32,7 +32,7 @@ class BatchNorm(nn.BatchNorm1d):
         """(T, C) or (T, C, K), normalised for each of the C channels."""
         if not self.training or distributed.world() == 1:
             return super().forward(x)
-        with torch.autocast(x.device.type, enabled=False):
+        with full_precision(x):
             values = at_least_float32(x)
             scale, shift = (
                 part.view(1, -1, *[1] * (x.dim() - 2)) for part in self.scale_and_shift(values.transpose(0, 1))

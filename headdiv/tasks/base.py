@@ -183,6 +183,14 @@ class Task(ABC, Generic[CorpusT]):
     def feed(self, corpus: CorpusT, config: RunConfig) -> Feed:
         """The training batches."""
 
+    def sample_batches(self, config: RunConfig) -> tuple[dict[float, Any], int]:
+        """Batches for their sizes alone, by the share of a training batch that they are, and batches of an epoch.
+
+        The corpus is prepared where that is needed.
+        """
+        feed = self.feed(self.load(config.data), config)
+        return {1.0: next(feed.epoch(0))}, feed.batches(0)
+
     @abstractmethod
     def held_out(self, corpus: CorpusT, split: str, config: RunConfig) -> Iterator[Any]:
         """Batches of the split "valid" or "test", each example once; with several ranks, this one's share."""

@@ -112,12 +112,26 @@ class StreamTask(Task[StreamCorpus]):
 
     def feed(self, corpus: StreamCorpus, config: RunConfig) -> Feed:
         """See `Task`; an epoch is ``data.epoch_tokens`` of the stream, whatever the length of the text."""
-        data = config.data
-        config.check_budget(data.context, "tokens of a window (data.context)")
-        windows = config.train.tokens_per_batch // data.context
-        batches = max(1, round(data.epoch_tokens / (windows * data.context)))
-        stream = self.stream(corpus, config)
+        windows, batches = self._sizes(config)
+        data, stream = config.data, self.stream(corpus, config)
         return StreamFeed(stream, windows, batches, partial(self.lay_out, corpus=corpus, data=data), corpus.bad_records)
+
+    @staticmethod
+    def _sizes(config: RunConfig) -> tuple[int, int]:
+        """Windows of a batch, batches of an epoch."""
+        context = config.data.context
+        config.check_budget(context, "tokens of a window (data.context)")
+        windows = config.train.tokens_per_batch // context
+        return windows, max(1, round(config.data.epoch_tokens / (windows * context)))
+
+    def sample_batches(self, config: RunConfig) -> tuple[dict[float, Windows], int]:
+        """See `Task`: one window, and two, without boundaries; no text is read."""
+        windows, batches = self._sizes(config)
+        return {number / windows: self.full_windows(number, config.data) for number in (1, 2)}, batches
+
+    @abstractmethod
+    def full_windows(self, number: int, data: Any) -> Windows:
+        """So many windows of one token repeated."""
 
     def held_out(self, corpus: StreamCorpus, split: str, config: RunConfig) -> Iterator[Windows]:
         """See `Task`."""
@@ -192,6 +206,10 @@ class LanguageModelling(StreamTask[LMCorpus]):
     def windows(self, corpus: LMCorpus, split: str) -> np.ndarray:
         """See `StreamTask`."""
         return getattr(corpus, split).windows
+
+    def full_windows(self, number: int, data: LMData) -> Windows:
+        """See `StreamTask`."""
+        return make_windows(np.ones((number, data.context + 1), dtype=np.int64), end=0, boundaries=False)
 
     def lay_out(self, windows: np.ndarray, corpus: LMCorpus, data: LMData) -> Windows:
         """See `StreamTask`."""

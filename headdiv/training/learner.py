@@ -104,9 +104,10 @@ class Learner:
         Returns:
             Predictions on all ranks, tokens on this one, and (4,) of it: loss, nll, correct and what the method adds.
         """
-        config, device, records = self.config, self.device.type, list[HeadRecord]()
+        config, records = self.config, list[HeadRecord]()
         with contextlib.ExitStack() as contexts:
-            contexts.enter_context(torch.autocast(device, torch.bfloat16, enabled=config.precision == "bfloat16"))
+            if config.precision == "bfloat16":
+                contexts.enter_context(torch.autocast(self.device.type, torch.bfloat16))
             if self.required != "nothing":
                 records = contexts.enter_context(record_heads(self.model, weights=self.required == "weights"))
             found = self.loss(self.forward, batch)

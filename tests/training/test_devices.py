@@ -122,16 +122,8 @@ class Asked(TorchFunctionMode):
         return made
 
 
-@pytest.fixture
-def autocast_on_meta(monkeypatch):
-    """Which torch refuses, switched off too."""
-    real, enabled = torch.autocast, torch.is_autocast_enabled
-    monkeypatch.setattr(torch, "autocast", lambda kind, *more, **keys: real(kind.replace("meta", "cpu"), *more, **keys))
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind="cpu": enabled(kind.replace("meta", "cpu")))
-
-
 @pytest.mark.parametrize(("task", "options"), CASES)
-def test_a_training_step_stays_on_its_device_and_waits_where_it_must(task, options, autocast_on_meta):
+def test_a_training_step_stays_on_its_device_and_waits_where_it_must(task, options):
     model, method = model_on_meta(task, options)
     learner = Learner(model.train(), task_loss(TASKS[task], model, 0.1), method, TRAIN)
     batch = BATCHES[task]().to("meta")

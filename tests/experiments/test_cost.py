@@ -1,0 +1,61 @@
+"""Operations, memory and days of a run against their formulas written out."""
+
+import pytest
+from small_runs import METHODS, small_config
+
+from headdiv.core.errors import ConfigError
+from headdiv.experiments.cost import DEVICES, GIB, cost_of
+from headdiv.experiments.profiles import run_config
+from headdiv.methods import check_method
+
+D, F, V, N, WINDOWS, LAYERS = 16, 16, 300, 32, 8, 2
+
+
+def lm(variant="baseline", **train):
+    config = small_config("lm", variant, model={"layers": LAYERS}, train=train)
+    return config.model_copy(update={"method": check_method(METHODS[variant], config.model)})
+
+
+def literal_operations():
+    """Of one token, each product three times: forward, for the gradient of its input, and of its weights."""
+    weights = LAYERS * (4 * D * D + 2 * D * F) + V * D
+    attention = LAYERS * 2 * N * D  # queries with keys, weights with values
+    return 3 * 2 * (weights + attention)
+
+
+def test_operations_and_days_of_the_plain_transformer():
+    found = cost_of(lm(), "h100", 4, 0.5)
+    assert found["operations_a_token"] == literal_operations()
+    assert found["tokens_a_batch"] == N * WINDOWS
+    assert found["tokens_a_second"] == round(4 * 0.5 * DEVICES["h100"].float32 / literal_operations())
+    assert found["tokens"] == 3 * round(3200 / (N * WINDOWS)) * N * WINDOWS
+
+
+@pytest.mark.slow
+def test_memory_by_part():
+    one, two = (cost_of(lm(), "a100", count, 0.4) for count in (1, 2))
+    parameters = one["parameters"]
+    assert one["memory_gib"]["weights"] == round(4 * parameters / GIB, 2)
+    narrow = cost_of(run_config("paper", "deacon/lm", "baseline", 1), "a100", 8, 0.4)
+    sizes = narrow["memory_gib"]
+    assert narrow["parameters"] == 354_818_048
+    assert (sizes["gradients"], sizes["optimiser"]) == (2 * sizes["weights"], 2 * sizes["weights"])
+    # In bfloat16, by token and layer: 9 D around attention and norms, and what GELU reads and gives, 4 D each.
+    by_hand = 65536 * 24 * 2 * (9 + 2 * 4) * 1024 / GIB
+    assert sizes["activations"] == pytest.approx(by_hand, rel=0.2)
+    assert narrow["total_with_activation_checkpointing_gib"] < narrow["total_gib"] / 4
+    assert two["tokens_a_second"] == pytest.approx(2 * one["tokens_a_second"], abs=1)
+
+
+@pytest.mark.slow
+def test_deacons_inner_loop_is_counted_once_a_step():
+    plain, pca, twice = (cost_of(c, "h100", 1, 0.4) for c in (lm(), lm("direct-2"), lm("direct-2", accumulate=2)))
+    assert plain["operations_a_token"] < twice["operations_a_token"] < pca["operations_a_token"]
+
+
+def test_what_cannot_be_worked_out_is_said():
+    with pytest.raises(ConfigError, match="device: 'h10' is not known; did you mean 'h100'"):
+        cost_of(lm(), "h10", 1, 0.4)
+    moa = lm().model_copy(update={"method": {"name": "moa", "experts": 4, "k": 2}})
+    with pytest.raises(ConfigError, match="its operations depend on values"):
+        cost_of(moa, "h100", 1, 0.4)
