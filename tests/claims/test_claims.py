@@ -116,27 +116,19 @@ RELATION = "a relation has the value true and a working that compares, and nothi
     [
         ("1, unit: BLEU, working: translation.direct_8.blue", "'translation.direct_8.blue' is not known; expected "),
         ("1, unit: BLEU, working: ours.translation.direct_9.bleu", "deacon has no row translation.direct_9"),
-        (
-            "1, unit: BLEU, working: ours.translation.direct_8.blue",
-            "'ours.translation.direct_8.blue': no run measures this",
-        ),
-        (
-            "1, unit: x, working: params.qa.baseline",
-            "params.qa: the sizes of qa are not known; give them under 'models'",
-        ),
-        (
-            "1, unit: x, working: data.multi30k.trian",
-            "'data.multi30k.trian' is not known; did you mean 'data.multi30k.train'?",
-        ),
+        ("1, unit: BLEU, working: ours.translation.direct_8.blue",
+         "'ours.translation.direct_8.blue': no run measures this"),
+        ("1, unit: x, working: params.qa.baseline",
+         "params.qa: the sizes of qa are not known; give them under 'models'"),
+        ("1, unit: x, working: data.multi30k.trian",
+         "'data.multi30k.trian' is not known; did you mean 'data.multi30k.train'?"),
         ("1, unit: x, working: 1 < 2", RELATION),
         ("true, working: 1 + 2", RELATION),
         ("1, unit: x, working: 1 / 0", "'1 / 0' has no result"),
-        (
-            "1, unit: BLUE, working: ours.translation.direct_8.bleu",
-            "the unit 'BLUE' has no tolerance; did you mean 'BLEU'?",
-        ),
+        ("1, unit: BLUE, working: ours.translation.direct_8.bleu",
+         "the unit 'BLUE' has no tolerance; did you mean 'BLEU'?"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_in_a_claim_is_said_with_its_place(home, monkeypatch, sentence, message):
     scale = "{translation: {data: {name: multi30k}, epochs: 30}}"
     (home / "deacon.yaml").write_text(f"scale: {scale}\nsentences:\n  §1:\n    it:\n      {{value: {sentence}}}\n")

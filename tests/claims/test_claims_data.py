@@ -70,16 +70,12 @@ def test_every_number_of_the_tables_is_a_claim(paper):
     [
         ("Table 3, Direct-8, BLEU", 28.9, "BLEU", "score", "ours.translation.direct_8.bleu"),
         ("Table 3, Direct-8, Parameters", 5373616, "parameters", "parameter count", "params.translation.direct_8"),
-        (
-            "Table 3, Direct-8, Parameters of base", 100.07, "%", "arithmetic",
-            "100 * translation.direct_8.parameters / translation.baseline.parameters",
-        ),
+        ("Table 3, Direct-8, Parameters of base", 100.07, "%", "arithmetic",
+         "100 * translation.direct_8.parameters / translation.baseline.parameters"),
         ("Table 6, Direct-16, Inference time", 42, "ms", "cost", "ours.lm.direct_16.inference_ms"),
         ("Table 2, C4, Validation tokens", 48.06, "millions", "setting", None),
-        (
-            "Table 2, C4, Share of training tokens", 15, "%", "arithmetic",
-            "100 * sources.C4.train_billions / sum(sources.all.train_billions)",
-        ),
+        ("Table 2, C4, Share of training tokens", 15, "%", "arithmetic",
+         "100 * sources.C4.train_billions / sum(sources.all.train_billions)"),
     ],
 )  # fmt: skip
 def test_what_becomes_of_a_number_in_a_table(place, value, unit, kind, working):
@@ -91,13 +87,12 @@ def test_what_becomes_of_a_number_in_a_table(place, value, unit, kind, working):
 @pytest.mark.parametrize(
     ("paper", "place", "step"),
     [
-        ("deacon", "Table 3, Direct-8, BLEU", 0.1),
-        ("deacon", "Table 3, Direct-8, Parameters", 0),
+        ("deacon", "Table 3, Direct-8, BLEU", 0.1), ("deacon", "Table 3, Direct-8, Parameters", 0),
         ("homeostasis", "Table 1, (A) Small, Parameters", 100_000),
         ("deacon", "§5.1, Direct-8, training loss below the baseline's", 0.01),
         ("deacon", "§5.1, Average-3, training loss above Average-8's", 1),
     ],
-)
+)  # fmt: skip
 def test_a_claim_knows_its_last_digit(paper, place, step):
     (claim,) = [claim for claim in claims_of(paper) if claim.place == place]
     assert claim.step == pytest.approx(step)
@@ -124,17 +119,13 @@ def test_a_sentence_that_cannot_be_is_refused(write_claims, line, sentence):
         ({"tables": {"lm": {"blue": "Table 1"}}}, "tables.lm.blue: unknown row or column; known here: "),
         ({"workings": {"source": {"share": "1"}}}, "workings.source: unknown table; did you mean 'sources'?"),
         ({"workings": {"lm": {"bleu": "1"}}}, "workings.lm.bleu: expected <column> or <row>.<column> of that table"),
-        (
-            {"workings": {"lm": {"direct_8.perplexity": "1"}}},
-            "workings.lm.direct_8.perplexity: expected <column> or <row>.<column> of that table",
-        ),
+        ({"workings": {"lm": {"direct_8.perplexity": "1"}}},
+         "workings.lm.direct_8.perplexity: expected <column> or <row>.<column> of that table"),
         ({"models": {"big": {"task": "llm", "vocabulary": [1]}}}, "models.big.task: unknown task; did you mean 'lm'?"),
-        (
-            {"settings": {"mt": {}}},
-            "settings.mt: unknown task; known here: dissection, lm, qa, summarisation, translation",
-        ),
+        ({"settings": {"mt": {}}},
+         "settings.mt: unknown task; known here: dissection, lm, qa, summarisation, translation"),
     ],
-)
+)  # fmt: skip
 def test_a_name_that_is_not_there_is_said(write_claims, content, message):
     path = write_claims(content | {"sentences": {}})
     with pytest.raises(ConfigError) as error:

@@ -113,21 +113,17 @@ def test_a_file_that_is_no_profile_is_named(project, text, message):
 def test_a_file_that_cannot_be_read_is_named(project):
     folder = project.home / "config"
     project.write_config("other", PROFILE)
-    for profile, message in (
-        ("tniy", f"{folder}/tniy.yaml: no such file; did you mean 'tiny'?"),
-        (
-            str(project.home / "elsewhere" / "p.yaml"),
-            f"{project.home}/elsewhere/p.yaml: no such file; known here: none",
-        ),
-    ):
+    (folder / "p.yaml").write_bytes(PROFILE.encode().replace(b"test", b"t\xe4st"))
+    (folder / "q.yaml").mkdir()
+    elsewhere = f"{project.home}/elsewhere/p.yaml"
+    for profile, message in {
+        "tniy": f"{folder}/tniy.yaml: no such file; did you mean 'tiny'?",
+        elsewhere: f"{elsewhere}: no such file; known here: none",
+        "p": f"{folder}/p.yaml: not UTF-8 text (byte offset 8)",
+        "q": f"{folder}/q.yaml: cannot be read (Is a directory)",
+    }.items():
         with exactly(message, ConfigError):
             Runs(profile)
-    (folder / "p.yaml").write_bytes(PROFILE.encode().replace(b"test", b"t\xe4st"))
-    with exactly(f"{folder}/p.yaml: not UTF-8 text (byte offset 8)", ConfigError):
-        Runs("p")
-    (folder / "q.yaml").mkdir()
-    with exactly(f"{folder}/q.yaml: cannot be read (Is a directory)", ConfigError):
-        Runs("q")
 
 
 def test_without_a_file_only_the_key_is_named():

@@ -1,6 +1,5 @@
 """The reader of lines that all formats share, the checks of records, and parallel text."""
 
-import io
 import re
 
 import pytest
@@ -51,13 +50,6 @@ def test_skippable_and_empty_frames(tmp_path):
     skippable = b"\x50\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"size"
     path.write_bytes(skippable + packed(b"one\n", ".zst") + packed(b"", ".zst") + skippable)
     assert read_lines(path) == ["one"]
-
-
-def test_nothing_is_read_before_it_is_asked_for():
-    whole = packed("".join(f"line {n} {n * 7919 % 10007}\n" for n in range(50000)).encode(), ".zst")
-    file = io.BytesIO(whole)
-    next(lines._unpack_zst(file))
-    assert file.tell() < len(whole) / 4
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1000])

@@ -32,40 +32,29 @@ def content(corpus):
 # ---- the toy
 
 
-def test_indices_say_what_the_text_says(project):
-    corpus = load_translation(TOY)
-    texts = toy.translation(30, 5, 5, module.TOY_SEED)
-    assert [corpus.valid.text, corpus.test.text] == [texts["valid"], texts["test"]]
-    assert corpus.train.text == []  # nobody asks for it
-    assert corpus.source.words[:4] == corpus.target.words[:4] == SPECIALS
-    for name, lines in texts.items():
-        pairs = getattr(corpus, name).pairs
-        assert len(pairs) == len(lines)
-        for side, language, at in SIDES:
-            vocabulary, sentences = getattr(corpus, side), getattr(pairs, side)
-            for line, words in zip(lines, sentences, strict=True):
-                expected = [w if w in vocabulary.words else "<unk>" for w in tokenize(line[at], language)]
-                assert vocabulary.decode(words) == expected
-                assert words.dtype == np.int32
-
-
-def test_sizes_and_shares_are_counted(project):
+def test_indices_say_what_the_text_says_and_sizes_and_shares_are_counted(project):
     corpus, texts = load_translation(TOY), toy.translation(30, 5, 5, module.TOY_SEED)
     statistics = corpus.statistics
+    assert [corpus.train.text, corpus.valid.text, corpus.test.text] == [[], texts["valid"], texts["test"]]
+    assert corpus.source.words[:4] == corpus.target.words[:4] == SPECIALS
     assert set(statistics) == {"vocabulary", *SPLITS, "refused"}
     assert statistics["vocabulary"] == {"source": len(corpus.source), "target": len(corpus.target)}
     assert TASKS["translation"].vocabulary(TOY) == (len(corpus.source), len(corpus.target))
     assert statistics["refused"] == {}
-    assert [statistics[name]["examples"] for name in SPLITS] == [30, 5, 5]
     for name, lines in texts.items():
+        pairs = getattr(corpus, name).pairs
+        assert statistics[name]["examples"] == len(pairs) == len(lines)
         for side, language, at in SIDES:
-            words = [word for line in lines for word in tokenize(line[at], language)]
-            unknown = [word for word in words if word not in getattr(corpus, side).words]
-            assert statistics[name][f"{side}_words"] == len(words)
-            assert statistics[name][f"{side}_unknown_share"] == pytest.approx(len(unknown) / len(words))
-            assert bool(unknown) == (statistics[name][f"{side}_unknown_share"] > 0)
-    assert statistics["train"]["source_unknown_share"] == 0  # min_frequency is 1
-    assert statistics["test"]["source_unknown_share"] > 0
+            vocabulary, sentences = getattr(corpus, side), getattr(pairs, side)
+            words = [tokenize(line[at], language) for line in lines]
+            known = [[w if w in vocabulary.words else "<unk>" for w in sentence] for sentence in words]
+            assert [vocabulary.decode(sentence) for sentence in sentences] == known
+            assert {sentence.dtype for sentence in sentences} == {np.dtype(np.int32)}
+            count = sum(map(len, words))
+            unknown = sum(sentence.count("<unk>") for sentence in known)
+            assert statistics[name][f"{side}_words"] == count
+            assert statistics[name][f"{side}_unknown_share"] == pytest.approx(unknown / count)
+    assert statistics["train"]["source_unknown_share"] == 0 < statistics["test"]["source_unknown_share"]
 
 
 def test_rare_words_and_case(project):

@@ -135,15 +135,16 @@ def test_every_range_of_words_comes_back_from_its_text(text, data):
 
 @pytest.mark.skipif(not MIRROR, reason="needs the real data: HEADDIV_MIRROR")
 @pytest.mark.parametrize(
-    ("name", "inexact", "answers", "em"),
+    ("name", "inexact", "answers", "contexts", "em"),
     [
-        ("squad/train-sample.json", 21, 3012, 99.44),
-        ("squad/dev-sample.json", 12, 795, 98.49),
-        ("xquad/xquad.en.json", 3, 1190, 99.83),
+        ("squad/train-sample.json", 21, 3012, 463, 99.44),
+        ("squad/dev-sample.json", 12, 795, 120, 98.49),
+        ("xquad/xquad.en.json", 3, 1190, 240, 99.83),
     ],
 )
-def test_gold_answers_come_back_from_their_words(name, inexact, answers, em):
+def test_gold_answers_come_back_from_their_words(name, inexact, answers, contexts, em):
     questions = read_squad(Path(MIRROR) / name, BadRecords())
+    assert len({question.context for question in questions}) == contexts
     tokens = cache(tokenise_with_offsets)
     counts, nearest = Counter(), {}
     for question in questions:

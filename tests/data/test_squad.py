@@ -2,8 +2,6 @@
 
 import copy
 import json
-import os
-from pathlib import Path
 
 import pytest
 from faulty import fails, put
@@ -20,7 +18,6 @@ from headdiv.data.readers.squad import (
     read_squad,
 )
 
-MIRROR = os.environ.get("HEADDIV_MIRROR")
 CONTEXT = "Graz lies on the Mur. Its clock tower is 28 metres high."
 GOOD = {
     "version": "1.1",
@@ -202,16 +199,3 @@ def test_predictions_of_another_form(tmp_path):
         read_predictions(put(tmp_path / "a", []))
     with fails(f"{tmp_path / 'a'}, question g2: the prediction is a list, expected text"):
         read_predictions(put(tmp_path / "a", {"g1": "Mur", "g2": ["28"]}))
-
-
-# ---- the real files
-
-
-@pytest.mark.skipif(not MIRROR, reason="needs the real data: HEADDIV_MIRROR")
-@pytest.mark.parametrize(
-    ("name", "questions", "contexts"),
-    [("squad/train-sample.json", 3012, 463), ("squad/dev-sample.json", 795, 120), ("xquad/xquad.en.json", 1190, 240)],
-)
-def test_the_real_files_have_no_faults(name, questions, contexts):
-    read = read_squad(Path(MIRROR) / name, BadRecords())
-    assert (len(read), len({question.context for question in read})) == (questions, contexts)

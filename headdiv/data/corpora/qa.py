@@ -79,15 +79,9 @@ def _load_split(folder: Path, name: str) -> QASplit:
 
 def make_qa_batch(split: QASplit, numbers: Sequence[int]) -> Batch:
     """Encoder: the question and END. Decoder: the passage, every word of which sees every other."""
-    end = np.array([END])
-    passages = [split.pairs.target[i] for i in numbers]
-    batch = assemble(
-        numbers,
-        [np.concatenate([split.pairs.source[i], end]) for i in numbers],
-        passages,
-        [split.answers[i] for i in numbers],
-        causal=False,
-    )
+    questions = [np.concatenate([split.pairs.source[i], [END]]) for i in numbers]
+    passages, answers = [split.pairs.target[i] for i in numbers], [split.answers[i] for i in numbers]
+    batch = assemble(numbers, questions, passages, answers, causal=False)
     return batch.with_target(batch.target_out.view(-1, 2))
 
 
@@ -138,39 +132,33 @@ class _Prepared:
 
     def __init__(self, name: str, questions: list[Question], config: QAData, bad_records: BadRecords) -> None:
         self.questions: list[Question] = []
-        self.passages: dict[str, list[str]] = {}  # by their text, in order, cut
         self.asked: list[list[str]] = []
         self.exact: list[bool] = []
-        tokens: dict[str, Tokens] = {}
-        answers, offsets, cut = [], {}, {}
+        self.tokens: dict[str, Tokens] = {}  # of passages by their text, in order
+        answers, self.limit = [], config.context_words
         for question in questions:
+            context = question.context
             try:
                 asked = tokenise_with_offsets(question.question, config.lowercase)
-                if question.context not in tokens:
-                    tokens[question.context] = tokenise_with_offsets(question.context, config.lowercase)
-                passage = tokens[question.context]
+                passage = self.tokens.get(context) or tokenise_with_offsets(context, config.lowercase)
                 first, last, exact = answer_to_tokens(passage, question.answers[0])
             except DataError as error:
-                bad_records.add(
-                    f"data.{name}, question {question.id}", "the answer cannot be found among the words", str(error)
-                )
+                where, reason = f"data.{name}, question {question.id}", "the answer cannot be found among the words"
+                bad_records.add(where, reason, str(error))
                 continue
             self.questions.append(question)
             self.asked.append(asked.words[: config.question_words])
             self.exact.append(exact)
-            answers.append((first, last) if last < config.context_words else (SKIP, SKIP))
-            self.passages[question.context] = passage.words[: config.context_words]
-            cut[question.context] = len(passage.words) > config.context_words
-            pairs = np.stack([passage.starts, passage.ends], axis=1)
-            offsets[question.context] = pairs[: config.context_words].astype(np.int32)
+            self.tokens[context] = passage
+            answers.append((first, last) if last < self.limit else (SKIP, SKIP))
         self.answers = np.array(answers, dtype=np.int32).reshape(-1, 2)
-        self.offsets = list(offsets.values())
-        self.truncated_share = float(np.mean(list(cut.values()))) if cut else 0.0
+        self.passages = {text: tokens.words[: self.limit] for text, tokens in self.tokens.items()}
 
     def arrays(self, vocabulary: Vocabulary) -> dict[str, np.ndarray]:
         """As they are stored; passages once each."""
         number = {text: i for i, text in enumerate(self.passages)}
-        arrays = {"answers": self.answers, "offsets": np.concatenate(self.offsets)}
+        offsets = [np.stack([each.starts, each.ends], axis=1)[: self.limit] for each in self.tokens.values()]
+        arrays = {"answers": self.answers, "offsets": np.concatenate(offsets)}
         arrays["which"] = np.array([number[question.context] for question in self.questions], dtype=np.int32)
         for name, texts in (("contexts", self.passages.values()), ("questions", self.asked)):
             arrays[name], arrays[f"{name}.lengths"] = flatten(vocabulary.encode(words) for words in texts)
@@ -183,7 +171,7 @@ class _Prepared:
             "passages": len(self.passages),
             **word_statistics("source", arrays["questions"]),
             **word_statistics("target", arrays["contexts"]),
-            "target_truncated_share": self.truncated_share,
+            "target_truncated_share": float(np.mean([len(each.words) > self.limit for each in self.tokens.values()])),
             "answers_cut_off": int((self.answers[:, 0] == SKIP).sum()),
             "answers_not_on_word_borders": self.exact.count(False),
         }
