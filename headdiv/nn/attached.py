@@ -93,6 +93,7 @@ class Inputs:
 
     real: dict[str, Tensor] = field(default_factory=dict)  # (B, S)
     sides: dict[tuple[str, int, int, int], Side] = field(default_factory=dict)
+    inside: bool = False  # whether the whole model is running, or a part of it alone
 
     def read(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward pre-hook of the model: padding masks from its arguments."""
@@ -106,11 +107,18 @@ class Inputs:
             if decoder is None and labels is not None:
                 found["decoder"] = labels != -100
         self.sides.clear()
+        self.inside = True
         self.real = {name: x.bool() for name, x in found.items() if isinstance(x, Tensor) and x.dim() == 2}
+
+    def read_encoder(self, encoder: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A forward pre-hook of the encoder, which `generate` calls by itself."""
+        mask = inspect.signature(encoder.forward).bind_partial(*args, **kwargs).arguments.get("attention_mask")
+        if not self.inside and isinstance(mask, Tensor) and mask.dim() == 2:
+            self.real, self.sides = {"encoder": mask.bool()}, {}
 
     def forget(self, *_: Any) -> None:
         """A forward hook of the model."""
-        self.real, self.sides = {}, {}
+        self.real, self.sides, self.inside = {}, {}, False
 
     def side(self, stack: str, batch: int, length: int, like: Tensor, last: bool = False) -> Side:
         """The real tokens of ``length`` positions of a stack, the first ones, or the last of those that are known."""
@@ -290,6 +298,8 @@ def attach_heads(model: nn.Module) -> Attachment:
         each.projections.module.add_module(NAME, each)
     hooks = [models[0].register_forward_pre_hook(inputs.read, with_kwargs=True)]
     hooks.append(models[0].register_forward_hook(inputs.forget, always_call=True))
+    if models[0].config.is_encoder_decoder:
+        hooks.append(models[0].get_encoder().register_forward_pre_hook(inputs.read_encoder, with_kwargs=True))
     made = Attachment(heads, inputs, models[0].config, implementations, hooks)
     model.__dict__["headdiv_attachment"] = made
     return made

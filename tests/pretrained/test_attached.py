@@ -114,6 +114,18 @@ def test_all_heads_of_a_module_and_generation_after_removal(kind):
     assert torch.equal(model.generate(**ids, **settings), tokens)  # with cached keys and values
 
 
+@pytest.mark.parametrize("kind", ["marian", "bart", "t5"])
+def test_records_of_generation_leave_out_the_texts_padding(kind):
+    model = model_of(kind).eval()
+    given = {key: value for key, value in arguments(model).items() if key != "decoder_input_ids"}  # 7, 5, 3 tokens
+    with headdiv.pretrained.attach(model).record() as records:
+        model.generate(**given, max_new_tokens=3, do_sample=False, num_beams=2)
+    encoder = [record for record in records if record.spec.kind == "encoder"]
+    assert [len(record.outputs) for record in encoder] == [7 + 5 + 3] * 2  # layers
+    cross = [record for record in records if record.spec.kind == "cross"]
+    assert [len(record.values) for record in cross] == [2 * (7 + 5 + 3)] * 2 * 3  # beams; layers, steps
+
+
 def test_importance_is_the_gradient_of_each_examples_loss_and_orders_pruning():
     model = model_of("bert")
     heads = headdiv.pretrained.attach(model)
