@@ -11,11 +11,7 @@ from headdiv.experiments.results import RunResult, stored
 from headdiv.report.formats import plural
 from headdiv.report.scale import data_title
 
-KINDS = {
-    "encoder": "encoder self-attention",
-    "decoder": "decoder self-attention",
-    "cross": "encoder-decoder attention",
-}
+KINDS = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "encoder-decoder attention"}
 
 Groups = dict[str, list[RunResult]]  # runs by variant
 Modules = dict[tuple[str, int], Any]  # by kind of attention and layer, counted from 1

@@ -67,11 +67,7 @@ def show_figure(name: str, profile: str) -> Figure | Markdown:
 
 
 def _lacking(
-    profile: str,
-    experiment: str,
-    variants: tuple[str, ...] = (),
-    all_of: tuple[str, ...] = (),
-    stored: bool = True,
+    profile: str, experiment: str, variants: tuple[str, ...] = (), all_of: tuple[str, ...] = (), stored: bool = True
 ) -> Markdown | None:
     """A line that names what the profile lacks; None if it lacks nothing."""
     runs = Runs(profile)

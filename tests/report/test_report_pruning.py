@@ -10,12 +10,7 @@ from headdiv.__main__ import main
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
 from headdiv.experiments import results as store
-from headdiv.experiments.importance import (
-    importance_path,
-    importance_table,
-    record_importance,
-    stored_importance,
-)
+from headdiv.experiments.importance import importance_path, importance_table, record_importance, stored_importance
 from headdiv.report import figures
 
 MODULES = {"encoder 1": 4, "decoder 1": 4, "cross 1": 4}
