@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -13,7 +11,7 @@ from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.papers import Column, Contrast, PaperTask, task_of
 from headdiv.report.formats import plural, signed
 from headdiv.report.groups import Groups, title
-from headdiv.report.plotting import BLUE, GREY, ORANGE, add_title, name_rows, new_figure, runs_of_figure
+from headdiv.report.plotting import BLUE, GREY, ORANGE, add_interval, add_title, name_rows, new_figure, runs_of_figure
 
 BASE, JUDGE = "baseline", "validation_nll"  # a part is judged, and a variant chosen, without the test set
 
@@ -87,17 +85,13 @@ def draw_contrasts(profile: str, figure: FigureEntry) -> Figure:
                 values = differences(groups, variant, against, name)
                 found = interval(values)
                 ax.plot(values, np.full(len(values), y), "o", color="0.7", ms=3, mew=0)
-                ax.errorbar(found.mean, y, xerr=_half(found), fmt="D", color=_colour(found, column), ms=4, capsize=2)
+                add_interval(ax, y, found, _colour(found, column))
             ax.axvline(0, color="0.35", lw=1, ls="--", zorder=0)
             unit = f" ({column.unit})" if column.unit else ""
             last = part is parts[-1]
             name_rows(ax, [label for label, *_ in part], xlabel=f"{column.label}{unit}" if last else "")
     add_title(drawn, title("Differences to the Transformer, and of one change", groups))
     return drawn
-
-
-def _half(found: Interval) -> float:
-    return 0.0 if math.isnan(found.half) else found.half
 
 
 def _colour(found: Interval, column: Column) -> str:

@@ -13,39 +13,20 @@ from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import replacing
 from headdiv.core.settings import nearest
 from headdiv.experiments.catalogue import FigureEntry, figure_entry
-from headdiv.report.contrasts import draw_contrasts
-from headdiv.report.curves import draw_curves
-from headdiv.report.diversity import draw_diversity
-from headdiv.report.heads import draw_alphas, draw_changes, draw_confidence, draw_pca_weights, draw_separation
-from headdiv.report.headtohead_figures import draw_forest, draw_measures
-from headdiv.report.homeostasis import draw_activations, draw_bleu
-from headdiv.report.moa import draw_routers, draw_words
+from headdiv.report import contrasts, curves, diversity, heads, headtohead_figures, homeostasis, moa, pruning, swaps
 from headdiv.report.plotting import STYLE
-from headdiv.report.pruning import draw_pruning
-from headdiv.report.swaps import draw_swaps
 
 FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # and what would change their bytes
 
-
 # By `FigureEntry.kind`; each raises `DataError` where what it draws is not stored, or lacks what it needs.
 KINDS: dict[str, Callable[[str, FigureEntry], Figure]] = {
-    "curves": draw_curves,
-    "pca-weights": draw_pca_weights,
-    "alphas": draw_alphas,
-    "changes": draw_changes,
-    "confidence": draw_confidence,
-    "separation": draw_separation,
-    "swaps": draw_swaps,
-    "bleu": draw_bleu,
-    "activations": draw_activations,
-    "routers": draw_routers,
-    "words": draw_words,
-    "forest": draw_forest,
-    "measures": draw_measures,
-    "contrasts": draw_contrasts,
-    "diversity": draw_diversity,
-    "pruning": draw_pruning,
-}
+    "curves": curves.draw_curves, "contrasts": contrasts.draw_contrasts, "diversity": diversity.draw_diversity,
+    "forest": headtohead_figures.draw_forest, "measures": headtohead_figures.draw_measures,
+    "pca-weights": heads.draw_pca_weights, "alphas": heads.draw_alphas, "confidence": heads.draw_confidence,
+    "changes": heads.draw_changes, "separation": heads.draw_separation, "swaps": swaps.draw_swaps,
+    "bleu": homeostasis.draw_bleu, "activations": homeostasis.draw_activations,
+    "routers": moa.draw_routers, "words": moa.draw_words, "pruning": pruning.draw_pruning,
+}  # fmt: skip
 
 
 def draw(name: str, profile: str, **options: str) -> Figure:

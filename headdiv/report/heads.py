@@ -12,27 +12,10 @@ from matplotlib.figure import Figure
 from headdiv.core.errors import DataError
 from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.results import Record, RunResult
+from headdiv.report import plotting
 from headdiv.report.formats import as_printed
 from headdiv.report.groups import KINDS, Groups, by_module, kinds_of, labels_of, place_name, title
 from headdiv.report.measures import measures_by_module
-from headdiv.report.plotting import (
-    BLUE,
-    DIVERGING,
-    MARKERS,
-    MEDIUM,
-    SMALL,
-    add_colour_bar,
-    add_grid,
-    add_legend,
-    add_title,
-    colours_of,
-    draw_matrix,
-    name_rows,
-    new_figure,
-    number_layers,
-    runs_of_figure,
-    side_by_side,
-)  # fmt: skip
 
 Module = tuple[str, int]  # kind of attention; layer, counted from 1
 
@@ -74,29 +57,31 @@ def draw_pca_weights(profile: str, figure: FigureEntry) -> Figure:
     beyond that stands as a number in its cell. ``limit: 1`` is the full scale, with the diagonal. The paper shows one
     matrix an architecture and does not say of which attention module; here is every one.
     """
-    groups, limit = runs_of_figure(profile, figure, "pca_weights"), float(figure.options["limit"])
+    groups, limit = plotting.runs_of_figure(profile, figure, "pca_weights"), float(figure.options["limit"])
     labels = labels_of(figure.experiment, groups)
     weights = {
         variant: [PCAWeights.model_validate(found) for found in runs[0].heads.artifact("pca_weights").values()]
         for variant, runs in groups.items()
     }
     columns = len(next(iter(weights.values())))
-    drawn, axes = new_figure(1.55 * columns + 1.3, 1.75 * len(groups) + 0.7, len(groups), columns)
+    drawn, axes = plotting.new_figure(1.55 * columns + 1.3, 1.75 * len(groups) + 0.7, len(groups), columns)
     for row, (variant, modules) in zip(axes, weights.items(), strict=True):
         for ax, module in zip(row, modules, strict=True):
             cosines = np.array(module.cosines)
             hidden = np.eye(len(cosines), dtype=bool) & (limit < 1)
-            draw_matrix(ax, np.ma.masked_array(cosines, hidden), Normalize(-limit, limit))
+            plotting.draw_matrix(ax, np.ma.masked_array(cosines, hidden), Normalize(-limit, limit))
             for i, j in np.argwhere(~hidden & (abs(cosines) > limit + 1e-6)):
                 ax.text(j + 0.5, i + 0.5, f"{cosines[i, j]:.2f}", size=4.5, color="white", ha="center", va="center")
             ax.set(aspect="equal", facecolor="0.85")  # the diagonal's
-            ax.set_title(f"{place_name(module.place)}\nmean |cos| {module.mean_absolute_cosine:.2f}", fontsize=SMALL)
-        row[0].set_ylabel(f"{labels[variant]}\ncomponent", fontsize=MEDIUM)
+            said = f"mean |cos| {module.mean_absolute_cosine:.2f}"
+            ax.set_title(f"{place_name(module.place)}\n{said}", fontsize=plotting.SMALL)
+        row[0].set_ylabel(f"{labels[variant]}\ncomponent", fontsize=plotting.MEDIUM)
     for ax in axes[-1]:
-        ax.set_xlabel("component", fontsize=SMALL)
+        ax.set_xlabel("component", fontsize=plotting.SMALL)
     extend, ticks = "neither" if limit >= 1 else "both", [-limit, -limit / 2, 0, limit / 2, limit]
-    add_colour_bar(drawn, axes[0][0].collections[0], axes, "cosine of two columns of w", extend=extend, ticks=ticks)
-    add_title(drawn, title(f"{figure.label} · PCA weights of every attention module", groups, first=True))
+    what, image = "cosine of two columns of w", axes[0][0].collections[0]
+    plotting.add_colour_bar(drawn, image, axes, what, extend=extend, ticks=ticks)
+    plotting.add_title(drawn, title(f"{figure.label} · PCA weights of every attention module", groups, first=True))
     return drawn
 
 
@@ -122,13 +107,13 @@ class Alphas(Record):
 
 def draw_alphas(profile: str, figure: FigureEntry) -> Figure:
     """Every Alphas matrix of the variant's first seed, as its difference from the identity that it started from."""
-    groups = runs_of_figure(profile, figure, "alphas")
+    groups = plotting.runs_of_figure(profile, figure, "alphas")
     ((variant, runs),) = groups.items()
     found = by_module(runs[0].heads.artifact("alphas"))
     modules = {at: Alphas.model_validate(values) for at, values in found.items()}
     changes = {at: np.array(module.alphas) - np.eye(len(module.alphas)) for at, module in modules.items()}
     kinds, columns = kinds_of(modules), max(layer for _, layer in modules)
-    drawn, axes = new_figure(max(1.55 * columns + 1.5, 6.5), 1.95 * len(kinds) + 0.7, len(kinds), columns)
+    drawn, axes = plotting.new_figure(max(1.55 * columns + 1.5, 6.5), 1.95 * len(kinds) + 0.7, len(kinds), columns)
     limit = max(float(np.abs(change).max()) for change in changes.values()) or 1.0
     for row, kind in zip(axes, kinds, strict=True):
         for layer, ax in enumerate(row, start=1):
@@ -136,18 +121,19 @@ def draw_alphas(profile: str, figure: FigureEntry) -> Figure:
                 ax.set_axis_off()
                 continue
             change = changes[kind, layer]
-            image = ax.imshow(change, cmap=DIVERGING, vmin=-limit, vmax=limit)
+            image = ax.imshow(change, cmap=plotting.DIVERGING, vmin=-limit, vmax=limit)
             ends = [0, len(change) - 1]
             ax.set(xticks=ends, yticks=ends, xticklabels=[end + 1 for end in ends], yticklabels=[e + 1 for e in ends])
-            ax.tick_params(length=0, labelsize=SMALL)
+            ax.tick_params(length=0, labelsize=plotting.SMALL)
             ax.spines[:].set_visible(False)
             norm, skew = modules[kind, layer].nuclear_norm, as_printed(skew_share(change), 2)
-            ax.set_title(f"layer {layer}: ‖A‖∗ = {norm:.2f}\nskew share {skew}", fontsize=SMALL)
-        row[0].set_ylabel(f"{KINDS[kind].replace(' ', chr(10), 1)}\nnew head", fontsize=SMALL)
+            ax.set_title(f"layer {layer}: ‖A‖∗ = {norm:.2f}\nskew share {skew}", fontsize=plotting.SMALL)
+        row[0].set_ylabel(f"{KINDS[kind].replace(' ', chr(10), 1)}\nnew head", fontsize=plotting.SMALL)
     for ax in axes[-1]:
-        ax.set_xlabel("head", fontsize=SMALL)
-    add_colour_bar(drawn, image, axes, "A − identity")
-    add_title(drawn, title(f"{figure.label} · {labels_of(figure.experiment, [variant])[variant]}", groups, first=True))
+        ax.set_xlabel("head", fontsize=plotting.SMALL)
+    plotting.add_colour_bar(drawn, image, axes, "A − identity")
+    label = labels_of(figure.experiment, [variant])[variant]
+    plotting.add_title(drawn, title(f"{figure.label} · {label}", groups, first=True))
     return drawn
 
 
@@ -168,16 +154,16 @@ def draw_confidence(profile: str, figure: FigureEntry) -> Figure:
 
     Means over seeds: of heads with the same rank in their layer, and of the standard deviations over its heads.
     """
-    groups = runs_of_figure(profile, figure, "measures")
+    groups = plotting.runs_of_figure(profile, figure, "measures")
     heads = {variant: ranked(runs, "confidence") for variant, runs in groups.items()}
-    labels, colours = labels_of(figure.experiment, groups), colours_of(figure.experiment, groups)
+    labels, colours = labels_of(figure.experiment, groups), plotting.colours_of(figure.experiment, groups)
     modules = next(iter(heads.values()))
     kinds = kinds_of(modules)
-    drawn, axes = new_figure(3.6 * len(kinds) + 0.4, 5.0, 2, len(kinds), sharey="row", height_ratios=(3, 2))
+    drawn, axes = plotting.new_figure(3.6 * len(kinds) + 0.4, 5.0, 2, len(kinds), sharey="row", height_ratios=(3, 2))
     step = 0.8 / len(groups)
     for (upper, lower), kind in zip(axes.T, kinds, strict=True):
         layers = _layers(modules, kind)
-        styles = zip(heads.items(), MARKERS, side_by_side(len(groups), step), strict=False)
+        styles = zip(heads.items(), plotting.MARKERS, plotting.side_by_side(len(groups), step), strict=False)
         for (variant, confidence), marker, offset in styles:
             look = {"color": colours[variant], "marker": marker}
             for at, layer in zip(np.array(layers) + offset, layers, strict=True):
@@ -188,14 +174,14 @@ def draw_confidence(profile: str, figure: FigureEntry) -> Figure:
             lower.plot(layers, deviations, ms=4.5, lw=1.2, label=labels[variant], **look)
         upper.set_title(KINDS[kind])
         for ax in (upper, lower):
-            number_layers(ax, layers)
-            add_grid(ax, "y")
+            plotting.number_layers(ax, layers)
+            plotting.add_grid(ax, "y")
     axes[0][0].set_ylabel("confidence of each head\n(0 to 1; bar: mean of the layer)")
     axes[1][0].set_ylabel("standard deviation\nover a layer's heads")
     axes[1][0].margins(y=0.1)
     axes[1][0].set_ylim(bottom=0)
-    add_legend(drawn, axes[1][:1])
-    add_title(drawn, title(f"{figure.label} · Confidence", groups))
+    plotting.add_legend(drawn, axes[1][:1])
+    plotting.add_title(drawn, title(f"{figure.label} · Confidence", groups))
     return drawn
 
 
@@ -240,28 +226,28 @@ def changes(groups: Groups, base: str, distance: str) -> dict[str, dict[Module, 
 
 def draw_changes(profile: str, figure: FigureEntry) -> Figure:
     """Change of the heads' total discrepancy against the baseline, by kind and layer."""
-    groups, (base,) = runs_of_figure(profile, figure, "measures"), figure.against
+    groups, (base,) = plotting.runs_of_figure(profile, figure, "measures"), figure.against
     if base not in groups or len(groups) == 1:
         names = ", ".join(figure.variants)
         raise DataError(f"{figure.label} needs {base} and one of {names} among the stored runs of profile {profile}")
     distance = figure.options["distance"]
     change = changes(groups, base, distance)
-    labels, colours = labels_of(figure.experiment, groups), colours_of(figure.experiment, groups)
+    labels, colours = labels_of(figure.experiment, groups), plotting.colours_of(figure.experiment, groups)
     modules = next(iter(change.values()))
     kinds, width = kinds_of(modules), 0.8 / len(change)
-    drawn, axes = new_figure(3.4 * len(kinds) + 0.4, 3.4, 1, len(kinds), sharey=True)
+    drawn, axes = plotting.new_figure(3.4 * len(kinds) + 0.4, 3.4, 1, len(kinds), sharey=True)
     for ax, kind in zip(axes[0], kinds, strict=True):
         layers = _layers(modules, kind)
-        for (variant, values), offset in zip(change.items(), side_by_side(len(change), width), strict=True):
+        for (variant, values), offset in zip(change.items(), plotting.side_by_side(len(change), width), strict=True):
             heights = [values[kind, layer] for layer in layers]
             ax.bar(np.array(layers) + offset, heights, 0.92 * width, color=colours[variant], label=labels[variant])
         ax.axhline(0, color="0.2", lw=1)
         ax.set_title(KINDS[kind])
-        add_grid(ax, "y")
-        number_layers(ax, layers)
+        plotting.add_grid(ax, "y")
+        plotting.number_layers(ax, layers)
     axes[0][0].set_ylabel(f"change of the total {DISTANCES[distance]}\nagainst the baseline (%)")
-    add_legend(drawn, axes[0][:1])
-    add_title(drawn, title(f"{figure.label} · Total {DISTANCES[distance]} of a layer's heads", groups))
+    plotting.add_legend(drawn, axes[0][:1])
+    plotting.add_title(drawn, title(f"{figure.label} · Total {DISTANCES[distance]} of a layer's heads", groups))
     return drawn
 
 
@@ -272,7 +258,7 @@ SEPARATION = {"cosine": "mean cosine of two heads' outputs", "entropy": "entropy
 
 def draw_separation(profile: str, figure: FigureEntry) -> Figure:
     """How similar the heads of every variant are and how sharply they attend, by kind; means over seeds."""
-    groups = runs_of_figure(profile, figure, "measures")
+    groups = plotting.runs_of_figure(profile, figure, "measures")
     labels, modules = (
         labels_of(figure.experiment, groups),
         list(by_module(next(iter(groups.values()))[0].heads.measures)),
@@ -282,16 +268,16 @@ def draw_separation(profile: str, figure: FigureEntry) -> Figure:
             _check_pairs(pairs, variant, at)
     kinds = kinds_of(modules)
     size = (3.2 * len(kinds) + 0.6, 2 * (0.26 * len(groups) + 0.9) + 0.4)
-    drawn, axes = new_figure(*size, len(SEPARATION), len(kinds), sharex="row", sharey=True)
+    drawn, axes = plotting.new_figure(*size, len(SEPARATION), len(kinds), sharex="row", sharey=True)
     for row, (measure, name) in zip(axes, SEPARATION.items(), strict=True):
         by_seed = [[measures_by_module(run, measure) for run in runs] for runs in groups.values()]
         means = np.array([np.mean(values, axis=0) for values in by_seed])  # (variants, modules)
         for ax, kind in zip(row, kinds, strict=True):
             _draw_separation(ax, means[:, [k == kind for k, _ in modules]], list(groups))
-            name_rows(ax, labels.values(), xlabel=name)
+            plotting.name_rows(ax, labels.values(), xlabel=name)
     for ax, kind in zip(axes[0], kinds, strict=True):
         ax.set_title(KINDS[kind])
-    add_title(drawn, title("Similarity and sharpness of the heads", groups))
+    plotting.add_title(drawn, title("Similarity and sharpness of the heads", groups))
     return drawn
 
 
@@ -299,6 +285,6 @@ def _draw_separation(ax: Axes, values: np.ndarray, variants: list[str]) -> None:
     """Each layer and the mean over layers, and the baseline's as a dashed line; values: (variants, layers)."""
     y = np.arange(len(variants))
     ax.plot(values, y, "o", color="0.72", ms=3, mew=0)
-    ax.plot(values.mean(axis=1), y, "D", color=BLUE, ms=5)
+    ax.plot(values.mean(axis=1), y, "D", color=plotting.BLUE, ms=5)
     if "baseline" in variants:
         ax.axvline(values[variants.index("baseline")].mean(), color="0.35", lw=1, ls="--", zorder=0)

@@ -14,24 +14,14 @@ from matplotlib.ticker import MaxNLocator
 from headdiv.analysis.statistics import interval
 from headdiv.core.errors import DataError
 from headdiv.experiments.catalogue import FigureEntry
+from headdiv.report import plotting
 from headdiv.report.formats import as_printed, signed
 from headdiv.report.groups import Groups, chosen, labels_of, title
 from headdiv.report.headtohead import BASE, Comparison, differences_of, table_of
 from headdiv.report.measures import MEASURES, SCORE, mean_measure, measures_by_module
-from headdiv.report.plotting import (
-    BLUE,
-    GREY,
-    ORANGE,
-    SMALL,
-    add_grid,
-    add_handles,
-    add_title,
-    name_rows,
-    new_figure,
-    runs_of_figure,
-)
 
-COLOURS = {"better": BLUE, "worse": ORANGE, "the interval contains 0, or there is one seed": GREY}
+COLOURS = {"better": plotting.BLUE, "worse": plotting.ORANGE}
+COLOURS |= {"the interval contains 0, or there is one seed": plotting.GREY}
 
 
 def draw_forest(profile: str, figure: FigureEntry) -> Figure:
@@ -49,25 +39,23 @@ def draw_forest(profile: str, figure: FigureEntry) -> Figure:
     table = table.sort_values(f"{SCORE}_difference", ascending=False, kind="stable")
     quiet = all(run.cost.quiet for runs in groups.values() for run in runs)
     widths = [3.2, 1.6, *([1.6] if quiet else [])]
-    drawn, (axes,) = new_figure(
-        sum(widths) + 4.2, 0.27 * len(table) + 1.5, 1, len(widths), sharey=True, width_ratios=widths
-    )
+    size = sum(widths) + 4.2, 0.27 * len(table) + 1.5
+    drawn, (axes,) = plotting.new_figure(*size, 1, len(widths), sharey=True, width_ratios=widths)
     y = np.arange(len(table))
-    name_rows(axes[0], table["label"])
+    plotting.name_rows(axes[0], table["label"])
     _draw_differences(axes[0], table, y)
-    axes[1].plot(table["parameters_of_base"], y, "o", color=GREY, ms=4.5)
-    axes[1].set_xlabel("parameters (% of baseline)", fontsize=SMALL)
+    axes[1].plot(table["parameters_of_base"], y, "o", color=plotting.GREY, ms=4.5)
+    axes[1].set_xlabel("parameters (% of baseline)", fontsize=plotting.SMALL)
     if quiet:
         _draw_times(axes[2], groups, table, y)
     for ax in axes[1:]:
         ax.axvline(1 if ax is axes[-1] and quiet else 100, color="0.6", lw=0.8, zorder=0)
         ax.tick_params(axis="y", length=0)
-        add_grid(ax, "x")
-    add_handles(
-        drawn, [Line2D([], [], color=c, marker="o", ms=4.5, label=what) for what, c in COLOURS.items()], 3, SMALL
-    )
+        plotting.add_grid(ax, "x")
+    handles = [Line2D([], [], color=colour, marker="o", ms=4.5, label=what) for what, colour in COLOURS.items()]
+    plotting.add_handles(drawn, handles, 3, plotting.SMALL)
     over = "±: 95 % interval over seeds" if (table["seeds"] > 1).any() else "one seed: no intervals"
-    add_title(drawn, f"{title('Head to head', groups)}; {over}")
+    plotting.add_title(drawn, f"{title('Head to head', groups)}; {over}")
     return drawn
 
 
@@ -86,39 +74,34 @@ def _draw_differences(ax: Axes, table: pd.DataFrame, y: np.ndarray) -> None:
         else:
             ax.errorbar(mean, line, xerr=half or None, fmt="o", color=colour, ms=4.5, lw=1.4, capsize=2.5)
             text = signed(mean, 2, half)
-        ax.annotate(text, (1.03, line), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL)
+        ax.annotate(text, (1.03, line), xycoords=("axes fraction", "data"), va="center", fontsize=plotting.SMALL)
     ax.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10]))
-    ax.set_xlabel("BLEU minus the baseline's of the same seed, test set", fontsize=SMALL)
+    ax.set_xlabel("BLEU minus the baseline's of the same seed, test set", fontsize=plotting.SMALL)
 
 
 def _draw_times(ax: Axes, groups: Groups, table: pd.DataFrame, y: np.ndarray) -> None:
     """Time of training as a multiple of the baseline's of the same seed."""
     of_base = {run.seed: run.cost.training_seconds for run in groups[BASE]}
     for line, variant in zip(y, table["variant"], strict=True):
-        found = interval(
-            [run.cost.training_seconds / of_base[run.seed] for run in groups[variant] if run.seed in of_base]
-        )
-        ax.errorbar(found.mean, line, xerr=None if math.isnan(found.half) else found.half, fmt="o", color=GREY, ms=4.5,
-                    lw=1.2, capsize=2)  # fmt: skip
-    ax.set_xlabel("training time (× baseline)", fontsize=SMALL)
+        times = [run.cost.training_seconds / of_base[run.seed] for run in groups[variant] if run.seed in of_base]
+        plotting.add_interval(ax, line, interval(times), plotting.GREY, marker="o")
+    ax.set_xlabel("training time (× baseline)", fontsize=plotting.SMALL)
 
 
 def draw_measures(profile: str, figure: FigureEntry) -> Figure:
     """Every head measure by method: each module, and their mean with its interval over seeds."""
-    groups = runs_of_figure(profile, figure, "measures")
+    groups = plotting.runs_of_figure(profile, figure, "measures")
     labels, y = labels_of(figure.experiment, groups), np.arange(len(groups))
-    drawn, axes = new_figure(11.5, 2 * (0.24 * len(groups) + 0.9) + 0.3, 2, 3, sharey=True)
+    drawn, axes = plotting.new_figure(11.5, 2 * (0.24 * len(groups) + 0.9) + 0.3, 2, 3, sharey=True)
     for ax, (name, (label, _)) in zip(axes.flat, MEASURES.items(), strict=True):
         for line, runs in zip(y, groups.values(), strict=True):
             modules = np.array([measures_by_module(run, name) for run in runs])  # (seeds, modules)
             ax.plot(modules.mean(axis=0), np.full(modules.shape[1], line + 0.3), "o", color="0.75", ms=3, mew=0)
-            found = interval(modules.mean(axis=1).tolist())
-            half = 0 if math.isnan(found.half) else found.half
-            ax.errorbar(found.mean, line, xerr=half, fmt="D", color=BLUE, ms=5, lw=1.2, capsize=2)
+            plotting.add_interval(ax, line, interval(modules.mean(axis=1).tolist()), plotting.BLUE)
         if BASE in groups:
             at = np.mean([mean_measure(run, name) for run in groups[BASE]])
             ax.axvline(at, color="0.35", lw=1, ls="--", zorder=0)
-        name_rows(ax, labels.values(), xlabel=label)
+        plotting.name_rows(ax, labels.values(), xlabel=label)
         ax.xaxis.set_major_locator(MaxNLocator(4))
-    add_title(drawn, title("Heads, method by method", groups))
+    plotting.add_title(drawn, title("Heads, method by method", groups))
     return drawn

@@ -16,18 +16,8 @@ from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.papers import load_paper
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import Record, RunResult, metrics_path
+from headdiv.report import plotting
 from headdiv.report.groups import Groups, chosen, labels_of, title
-from headdiv.report.plotting import (
-    MARKERS,
-    PALETTE,
-    SMALL,
-    add_grid,
-    add_handles,
-    add_legend,
-    add_title,
-    name_rows,
-    new_figure,
-)  # fmt: skip
 
 LINES = ("-", "--", "-.", ":")  # coinciding curves stay visible
 MOST_MARKERS = 25  # on a line, so that they do not run together
@@ -95,8 +85,8 @@ def draw_bleu(profile: str, figure: FigureEntry) -> Figure:
         drawn.text(0.5, 0.5, f"{figure.label}: {text} (train.epoch_scores is 0).", ha="center", va="center")
         return drawn
     labels = _labels(groups)
-    drawn, ((ax,),) = new_figure(6.4, 4.0)
-    styles = zip(groups.items(), cycle(PALETTE), cycle(MARKERS), cycle(LINES))
+    drawn, ((ax,),) = plotting.new_figure(6.4, 4.0)
+    styles = zip(groups.items(), cycle(plotting.PALETTE), cycle(plotting.MARKERS), cycle(LINES))
     for (name, runs), colour, marker, line in styles:
         values = np.array([[getattr(point, key) for point in run.curve] for run in runs]).mean(axis=0)  # (epochs,)
         label = labels[name] + (f", {runs[0].parameters / 1e6:.1f} M parameters" if sizes else "")
@@ -108,9 +98,9 @@ def draw_bleu(profile: str, figure: FigureEntry) -> Figure:
     ax.set(xlabel="epoch", ylabel=f"{split} BLEU (0 to 100)")
     ax.set_ylim(bottom=0)
     ax.xaxis.get_major_locator().set_params(integer=True)
-    add_grid(ax, "y")
-    add_legend(drawn, [ax], columns=1 if sizes else 3, fontsize=SMALL)
-    add_title(drawn, title(f"{figure.label} · {split.capitalize()} BLEU of {pairs:,} pairs", groups))
+    plotting.add_grid(ax, "y")
+    plotting.add_legend(drawn, [ax], columns=1 if sizes else 3, fontsize=plotting.SMALL)
+    plotting.add_title(drawn, title(f"{figure.label} · {split.capitalize()} BLEU of {pairs:,} pairs", groups))
     return drawn
 
 
@@ -169,23 +159,24 @@ def draw_activations(profile: str, figure: FigureEntry) -> Figure:
         )
     names = sorted(order, key=order.__getitem__)
     locations = [blocks for blocks in LOCATIONS if any(counted[name][blocks] for name in names)]
-    drawn, axes = new_figure(3.3 * len(locations) + 2.6, 0.42 * len(names) + 1.5, 1, len(locations), sharey=True)
-    colours = dict(zip(MECHANISMS, PALETTE, strict=False))
+    width, height = 3.3 * len(locations) + 2.6, 0.42 * len(names) + 1.5
+    drawn, axes = plotting.new_figure(width, height, 1, len(locations), sharey=True)
+    colours = dict(zip(MECHANISMS, plotting.PALETTE, strict=False))
     for ax, blocks in zip(axes[0], locations, strict=True):
-        at = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": SMALL}
+        at = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": plotting.SMALL}
         for y, name in enumerate(names):
             if found := counted[name][blocks]:
                 _draw_activity(ax, y, found, colours[found.mechanism])
                 ax.annotate(f"{found.shares.std():.3f}", (1.02, y), **at)
         ax.annotate("sd", (1.02, -0.75), **at)
-        name_rows(ax, _labels(names).values(), top=-0.6)
+        plotting.name_rows(ax, _labels(names).values(), top=-0.6)
         ax.set(xlim=(-0.02, 1.02), xlabel="share of rows in which a unit is active", title=LOCATIONS[blocks])
     seen = {found.mechanism for name in names for found in counted[name].values() if found}
     handles = [
         Line2D([], [], color=colours[name], lw=7, label=label) for name, label in MECHANISMS.items() if name in seen
     ]
-    add_handles(drawn, [*handles, Line2D([], [], color="black", lw=1.2, label="s")], 4, SMALL)
-    add_title(drawn, title("Activity of the units", {name: groups[name] for name in names}))
+    plotting.add_handles(drawn, [*handles, Line2D([], [], color="black", lw=1.2, label="s")], 4, plotting.SMALL)
+    plotting.add_title(drawn, title("Activity of the units", {name: groups[name] for name in names}))
     return drawn
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from headdiv.analysis.statistics import Interval
 from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.papers import task_of
 from headdiv.report.groups import Groups, chosen
@@ -101,6 +103,12 @@ def add_grid(ax: Axes, axis: str = "both") -> None:
     """Light lines below the data."""
     ax.grid(axis=axis, color="0.92")
     ax.set_axisbelow(True)
+
+
+def add_interval(ax: Axes, y: float, found: Interval, colour: str, marker: str = "D") -> None:
+    """A mean with its interval, if it has one, in a row of its own."""
+    half = 0.0 if math.isnan(found.half) else found.half
+    ax.errorbar(found.mean, y, xerr=half, fmt=marker, color=colour, ms=4.5, lw=1.2, capsize=2)
 
 
 def number_layers(ax: Axes, layers: Sequence[int]) -> None:

@@ -28,28 +28,16 @@ CONFIGURATION: dict[str, Any] = {
     "nb_ipywidgets_js": {},  # would come from a network
     "nb_mime_priority_overrides": [("*", "application/vnd.jupyter.widget-view+json", None)],
     "nb_merge_streams": True,
-    "myst_enable_extensions": ["attrs_block", "dollarmath"],
-    "myst_heading_anchors": 3,
-    "myst_footnote_transition": False,
-    "html_theme": "furo",
-    "html_static_path": ["_static"],
-    "html_extra_path": ["extra"],
-    "html_css_files": ["headdiv.css"],
-    "html_js_files": ["headdiv.js"],
-    "html_math_renderer": "mathml",
-    "html_copy_source": False,
-    "html_show_sourcelink": False,
+        "myst_enable_extensions": ["attrs_block", "dollarmath"],
+    "myst_heading_anchors": 3, "myst_footnote_transition": False,
+    "html_theme": "furo", "html_static_path": ["_static"], "html_extra_path": ["extra"],
+    "html_css_files": ["headdiv.css"], "html_js_files": ["headdiv.js"], "html_math_renderer": "mathml",
     "html_show_search_summary": False,  # would be fetched, which browsers refuse to pages from disk
-    "html_show_sphinx": False,
-    "html_show_copyright": False,
-    "html_last_updated_fmt": None,
-    "autodoc_typehints": "description",
-    "autodoc_typehints_description_target": "documented",
-    "autodoc_member_order": "bysource",
-    "default_role": "code",
-    "toc_object_entries": False,
+    **dict.fromkeys(("html_copy_source", "html_show_sourcelink", "html_show_sphinx", "html_show_copyright"), False),
+    "autodoc_typehints": "description", "autodoc_typehints_description_target": "documented",
+    "autodoc_member_order": "bysource", "default_role": "code", "toc_object_entries": False,
     "suppress_warnings": ["mystnb.unknown_mime_type", "mystnb.mime_priority", "myst.header", "config.cache"],
-}
+}  # fmt: skip
 
 
 def report_folder(profile: str) -> Path:
@@ -86,7 +74,8 @@ def build_site(folder: Path, write: Callable[[Path], str]) -> Path:
     Raises:
         DataError: ``folder`` holds something that is no such site.
     """
-    if folder.exists() and not _may_be_replaced(folder):
+    known = folder.is_dir() and any((folder / sign).is_file() for sign in SIGNS)
+    if folder.exists() and not known and (folder.is_file() or any(folder.iterdir())):
         raise DataError(f"{folder}: holds something that is no report; expected an empty folder, a report, or none")
     with tempfile.TemporaryDirectory() as scratch, replacing(folder) as temporary:
         source, built = Path(scratch) / "source", Path(scratch) / "built" / "html"  # myst-nb writes beside the site too
@@ -97,10 +86,6 @@ def build_site(folder: Path, write: Callable[[Path], str]) -> Path:
         _build(source, built, Path(scratch) / "doctrees", title)
         shutil.copytree(built, temporary, dirs_exist_ok=True)
     return folder / "index.html"
-
-
-def _may_be_replaced(folder: Path) -> bool:
-    return folder.is_dir() and (any((folder / sign).is_file() for sign in SIGNS) or not any(folder.iterdir()))
 
 
 def _build(source: Path, folder: Path, doctrees: Path, title: str) -> None:

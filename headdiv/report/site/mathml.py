@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,16 +13,9 @@ if TYPE_CHECKING:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the renderer ``mathml``."""
-    app.add_html_math_renderer("mathml", inline_renderers=(_inline, None), block_renderers=(_block, None))
+    inline, block = partial(_write, display="inline"), partial(_write, display="block")
+    app.add_html_math_renderer("mathml", inline_renderers=(inline, None), block_renderers=(block, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
-
-
-def _inline(translator: HTML5Translator, node: nodes.math) -> None:
-    _write(translator, node, "inline")
-
-
-def _block(translator: HTML5Translator, node: nodes.math_block) -> None:
-    _write(translator, node, "block")
 
 
 def _write(translator: HTML5Translator, node: nodes.Element, display: str) -> None:
