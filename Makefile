@@ -40,7 +40,7 @@ reproduce: $(STAMP) ## train, evaluate and report everything of the default prof
 	@echo "report: $(CURDIR)/results/quick/report/index.html"
 
 test: $(STAMP) ## run the tests, without the slow ones
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 test-slow: $(STAMP) ## run the slow tests
 	$(BIN)/pytest -n 2 --dist loadfile -m slow

@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from headdiv.core.errors import ConfigError
 from headdiv.experiments.bench import measure_moa
 from headdiv.methods import check_method, make_method
-from headdiv.methods.moa import ExpertGroups, ExpertProduct, MixtureAttention
+from headdiv.methods.moa import MixtureAttention
 from headdiv.methods.routing import RoutedRecord
 from headdiv.nn import attention
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, MultiHeadAttention, record_heads
@@ -120,15 +120,6 @@ def test_even_gates_over_all_experts_are_multi_query_attention(kind):
 
 
 # ---- the products
-
-
-def test_gradcheck_of_the_product():
-    groups = ExpertGroups.of(torch.tensor([[2, 0], [0, 3], [2, 3]]), 5)
-    x, z, up, down = (
-        random(i, *shape).requires_grad_() for i, shape in enumerate([(3, 4), (6, 2), (5, 4, 2), (5, 2, 4)])
-    )
-    assert torch.autograd.gradcheck(lambda *a: ExpertProduct.apply(*a, groups.rows, groups.pairs, 6), (x, up))
-    assert torch.autograd.gradcheck(lambda *a: ExpertProduct.apply(*a, groups.pairs, groups.rows, 3), (z, down))
 
 
 class Counting(TorchDispatchMode):

@@ -107,9 +107,7 @@ def test_checkpoints_hold_the_state_of_any_optimiser(tmp_path, name):
     "options",
     [
         {"name": "deacon", "architecture": "direct", "m": 2, "gha_steps": 5},
-        {"name": "dpp", "term": "position"},
         {"name": "mixing", "start": 0.4},
-        {"name": "homeostasis", "attention": "rfb-kwta", "s_att": 0.5, "q_att": 3},
         {"name": "moa", "experts": 4, "k": 2},
         {"name": "dynamic-rotation", "choice": "random", "swaps": 1, "kinds": ["encoder"]},
     ],
@@ -118,7 +116,7 @@ def test_checkpoints_hold_the_state_of_any_optimiser(tmp_path, name):
 def test_methods_act_through_their_hooks(tmp_path, options):
     assert_interruptions_change_nothing(tmp_path, options, steps=(5,))
     curve = trainer_of(options).run().curve
-    assert ("auxiliary_loss" in curve[0]) == (options["name"] in ("dpp", "moa"))
+    assert ("auxiliary_loss" in curve[0]) == (options["name"] == "moa")
     assert ("method" in curve[0]) == (options["name"] == "dynamic-rotation")
 
 
