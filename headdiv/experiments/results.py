@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -320,30 +320,21 @@ def stored(profile: str, experiment: str) -> list[RunResult]:
     configs = Runs(profile).of(experiment)
     files = [metrics_path(profile, experiment, config.variant, config.seed) for config in configs]
     found = {path: RunResult.read(path, profile) for path in files if path.is_file()}
+    command = f"`snakemake reproduce-all --config profile={profile}`"
     if not found:
-        folder = paths.results(profile) / experiment
-        raise DataError(f"{folder}: no stored results; {_command(profile)} makes them")
+        raise DataError(f"{paths.results(profile) / experiment}: no stored results; {command} makes them")
     first = next(iter(found))
     of_variant: dict[str, Path] = {}
     for path, run in found.items():
-        _must_be_alike(found, first, path, SHARED, profile)
-        _must_be_alike(found, of_variant.setdefault(run.variant, path), path, OF_VARIANT, profile)
+        for one, sections in ((first, SHARED), (of_variant.setdefault(run.variant, path), OF_VARIANT)):
+            theirs, own = found[one].config.sections(), run.config.sections()
+            if key := first_difference(theirs, own, sections):
+                section, _, name = key.partition(".")
+                raise DataError(
+                    f"{path}: {key} is {own[section][name]!r}, but {theirs[section][name]!r} in {one}; remove the "
+                    f"older of the two, and {command} makes it anew"
+                )
     return list(found.values())
-
-
-def _must_be_alike(found: dict[Path, RunResult], one: Path, other: Path, sections: Sequence[str], profile: str) -> None:
-    configs = [found[path].config.sections() for path in (one, other)]
-    key = first_difference(*configs, sections)
-    if key is not None:
-        section, _, name = key.partition(".")
-        raise DataError(
-            f"{other}: {key} is {configs[1][section][name]!r}, but {configs[0][section][name]!r} in {one}; remove the "
-            f"older of the two, and {_command(profile)} makes it anew"
-        )
-
-
-def _command(profile: str) -> str:
-    return f"`snakemake reproduce-all --config profile={profile}`"
 
 
 def with_results(profile: str) -> dict[str, list[RunResult]]:

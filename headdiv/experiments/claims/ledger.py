@@ -17,7 +17,7 @@ from headdiv.analysis.statistics import coefficient_of_variation
 from headdiv.core import paths
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.settings import mistake, nearest
-from headdiv.data.registry import DataSet, load_registry
+from headdiv.data.registry import load_registry
 from headdiv.experiments.claims.arithmetic import Known, Printed, Working, WorkingError, show
 from headdiv.experiments.claims.evidence import Evidence, Results, Row, is_quantity
 from headdiv.experiments.claims.files import (
@@ -185,8 +185,10 @@ class _Judge:
                     return Printed(found)
             case [first, model, row] if first == PARAMS:
                 return Printed(self._count(model, row))
-            case [first, data, split] if first == DATA:
-                return Printed(self._examples(name, data, split))
+            case [first, _, _] if first == DATA:
+                if name not in self._examples:
+                    raise WorkingError(f"{name!r} is not known{nearest(name, list(self._examples))}")
+                return Printed(self._examples[name])
             case [table, row, column] if table in self._reported:
                 rows = self._reported[table]
                 if row == ALL:
@@ -215,15 +217,11 @@ class _Judge:
             raise WorkingError(f"{self.paper} has no row {task}.{row}")
         return found[0]
 
-    def _examples(self, name: str, data: str, split: str) -> int:
-        if data not in self._sets or split not in self._sets[data].splits:
-            known = [f"{DATA}.{one}.{part}" for one, entry in self._sets.items() for part in entry.splits]
-            raise WorkingError(f"{name!r} is not known{nearest(name, known)}")
-        return self._sets[data].splits[split].count
-
     @cached_property
-    def _sets(self) -> dict[str, DataSet]:
-        return load_registry()
+    def _examples(self) -> dict[str, int]:
+        """By ``data.<set>.<split>``."""
+        sets = load_registry().items()
+        return {f"{DATA}.{name}.{part}": split.count for name, entry in sets for part, split in entry.splits.items()}
 
     def _count(self, model: str, row: str) -> int:
         """Parameters of a row at the sizes of a task, or of one of the file's models."""
