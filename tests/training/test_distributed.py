@@ -37,13 +37,15 @@ experiments:
       mixing: {name: mixing, start: 0.4}
       rotation: {name: dynamic-rotation, choice: hard, swaps: 1}  # the second rank has no batch to look at
   deacon/lm:
-    data: {name: toy, examples: 200, vocabulary_size: 300, context: 16, epoch_tokens: 640, block: 8}
+    data: {name: toy, examples: 200, vocabulary_size: 300, context: 16, epoch_tokens: 1152, block: 8}
     model: {d_model: 16, heads: 4, d_ff: 16, layers: 1, dropout: 0.0}
-    train: {epochs: 2, tokens_per_batch: 128, learning_rate: 0.001, warmup_steps: 5, epsilon: 1.0e-3}
+    # Nine batches, five steps an epoch: the last is of one batch.
+    train: {epochs: 2, tokens_per_batch: 128, accumulate: 2, learning_rate: 0.001, warmup_steps: 5, epsilon: 1.0e-3}
     decode: {prompt_tokens: 4, new_tokens: 4}
-    variants: [a2]
+    variants: [baseline, a2, d2]
     define:
       a2: {name: deacon, architecture: average, m: 2}
+      d2: {name: deacon, architecture: direct, m: 2}
 """
 
 
@@ -185,7 +187,7 @@ with distributed.process_group(torch.device("cpu")):
         cli(["train", *run.split(), "--profile", "ranks", "--no-scores"], standalone_mode=False)
 """
 RUNS = [f"deacon/translation {name}" for name in ("baseline", "d3", "n3", "dpp", "mixing", "rotation")]
-RUNS += ["deacon/lm a2"]
+RUNS += [f"deacon/lm {name}" for name in ("baseline", "a2", "d2")]  # gradients of two batches are added up
 
 
 @pytest.fixture(scope="module")
