@@ -68,22 +68,14 @@ def look_at(
     """
     trained = explorer.trained_runs(profile, experiment, variant, seed)
     if not trained:
-        return untrained(profile, experiment, variant, seed)
+        of = "".join(f" {part}" for part in (experiment, variant, seed and f"seed {seed}") if part)
+        first = Runs(profile).of(experiment, variant, seed)[0]
+        return Markdown(
+            f"*Profile {profile} has no trained run{of and f' of{of}'} on this machine; `headdiv train "
+            f"{first.experiment} {first.variant} --seed {first.seed} --profile {profile}` trains one.*"
+        )
     config = min(trained, key=lambda config: not METHODS[config.method["name"]].has_components)
     return explorer.view_of(load_run(config), text, other, place, head)
-
-
-def untrained(
-    profile: str, experiment: str | None = None, variant: str | None = None, seed: int | None = None
-) -> Markdown:
-    """The line about a profile of whose runs, of those asked for, none is trained."""
-    config = Runs(profile).of(experiment, variant, seed)[0]
-    of = "".join(f" {part}" for part in (experiment, variant) if part) + ("" if seed is None else f" seed {seed}")
-    command = f"{config.experiment} {config.variant} --seed {config.seed} --profile {profile}"
-    return Markdown(
-        f"*Profile {profile} has no trained run{f' of{of}' if of else ''} on this machine; "
-        f"`headdiv train {command}` trains one.*"
-    )
 
 
 def _of_a_view(show: Callable[..., Shown]) -> Callable[..., Shown]:

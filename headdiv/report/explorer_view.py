@@ -5,7 +5,6 @@ Letters: H heads, k inputs and M columns of a PCA layer's weights w.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 from headdiv.analysis.attention_maps import AttentionMap
 from headdiv.analysis.components import Components, compare_components
 from headdiv.analysis.masking import heads_of, masked_heads, masks_without
-from headdiv.analysis.similarity import HeadComparison, Observed, compare_heads
+from headdiv.analysis.similarity import Observed, compare_heads
 from headdiv.core.errors import DataError
 from headdiv.core.settings import nearest
 from headdiv.experiments.attention_maps import maps_of
@@ -29,6 +28,7 @@ from headdiv.experiments.profiles import Runs
 from headdiv.experiments.running import run_folder
 from headdiv.methods.deacon import collected_moments, pca_layers
 from headdiv.nn.attention import record_heads
+from headdiv.report.measures import PAIRS, PairMeasure
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Run
 from headdiv.tasks.config import RunConfig
@@ -121,29 +121,15 @@ def view_of(
 # ---- how alike the heads are
 
 
-@dataclass(frozen=True)
-class SimilarityMeasure:
-    """How similarity is measured and shown: see `headdiv.analysis.similarity.HeadComparison`."""
-
-    label: str
-    low: float  # the least it can be; 1 is the most
-    of: Callable[[HeadComparison], Tensor]
-
-
-MEASURES = {
-    "cosine": SimilarityMeasure("mean cosine of the outputs", -1, lambda found: found.cosine),
-    "correlation": SimilarityMeasure("correlation of the outputs", -1, lambda found: found.correlation),
-    "cka": SimilarityMeasure("CKA of the outputs", 0, lambda found: found.cka),
-    "js": SimilarityMeasure("1 − JS distance of the weights", 0, lambda found: 1 - found.js),
-}
+MEASURES = PAIRS | {"js": PairMeasure("1 − Jensen–Shannon distance of attention", 0)}  # of similarity: 1 is the most
 
 
 @torch.no_grad()
 def similarity(view: View, measure: str = "cosine") -> np.ndarray:
     """How alike the heads of a module are on the text, special tokens left out: (H, H), 1 where they are equal.
 
-    The measures are those of `HeadComparison`, of the Jensen–Shannon distance 1 minus it. Of few words CKA
-    is near 1 for any heads: it is about K / T between independent ones of width K on T words.
+    The measures are those of `headdiv.analysis.similarity.HeadComparison`, of the Jensen–Shannon distance 1 minus it.
+    Of few words CKA is near 1 for any heads: it is about K / T between independent ones of width K on T words.
 
     Raises:
         DataError: no such measure, or a text without words.
@@ -157,7 +143,8 @@ def similarity(view: View, measure: str = "cosine") -> np.ndarray:
     compared = next(compared for spec, compared in found if spec.place == view.place)
     if not compared.queries:
         raise DataError(f"{view.place}: no words that heads could be compared on")
-    return MEASURES[measure].of(compared).numpy()
+    values = getattr(compared, measure).numpy()
+    return 1 - values if measure == "js" else values
 
 
 def clustered(similarity: np.ndarray) -> np.ndarray:

@@ -32,21 +32,10 @@ def gha_convergence(k: int = 8, m: int = 8, seed: int = 1) -> Figure:
         ax.plot(steps, cosines[:, component], color=colour, marker="o", ms=3, label=f"{component + 1}")
     ax.axvline(500, color="0.5", lw=1, ls="--")
     ax.annotate("the paper's i = 500", (500, 0.04), xytext=(4, 0), textcoords="offset points", fontsize=SMALL)
-    ax.set(
-        xscale="log",
-        ylim=(0, 1.03),
-        xlim=(0.9, 1e4),
-        xlabel="iterations of Sanger's rule",
-        ylabel="|cosine| with the component",
-    )
-    ax.legend(
-        title="component",
-        frameon=False,
-        fontsize=SMALL,
-        title_fontsize=SMALL,
-        loc="center left",
-        bbox_to_anchor=(1, 0.5),
-    )
+    limits = {"xscale": "log", "ylim": (0, 1.03), "xlim": (0.9, 1e4)}
+    ax.set(**limits, xlabel="iterations of Sanger's rule", ylabel="|cosine| with the component")
+    side = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
+    ax.legend(title="component", frameon=False, fontsize=SMALL, title_fontsize=SMALL, **side)
     return figure
 
 

@@ -42,7 +42,6 @@ class Outcome:
     """An experiment's outcome, by its main score.
 
     Attributes:
-        table: what the paper calls the table ("Table 3").
         measure: the score's name, as the paper's column has it.
         unit: of the score, as its signature has it; "" for none.
         lower: whether less is better.
@@ -57,7 +56,6 @@ class Outcome:
     """
 
     experiment: str
-    table: str
     title: str
     measure: str
     unit: str
@@ -185,7 +183,6 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
     others = [one for variant, one in scored.items() if variant != BASELINE]
     return Outcome(
         experiment=experiment,
-        table=task.table,
         title=task.title,
         measure=column.label,
         unit=runs[0].scores[main.name].unit,

@@ -125,14 +125,8 @@ def draw_picture(picture: Picture, width: float = PANEL) -> Figure:
     rows = max(1, -(-count // columns))
     size = (columns * width + 1.3, rows * PANEL + 0.7)
     figure = Figure(figsize=size)
-    figure.subplots_adjust(
-        left=0.6 / size[0],
-        right=1 - 0.7 / size[0],
-        bottom=0.45 / size[1],
-        top=1 - 0.5 / size[1],
-        wspace=0.4,
-        hspace=0.6,
-    )
+    margins = {"left": 0.6 / size[0], "right": 1 - 0.7 / size[0], "bottom": 0.45 / size[1], "top": 1 - 0.5 / size[1]}
+    figure.subplots_adjust(**margins, wspace=0.4, hspace=0.6)
     grid = figure.subplots(rows, columns, squeeze=False)
     axes = list(grid.flat)
     for ax, (name, values) in zip(axes, picture.panels.items(), strict=False):

@@ -19,7 +19,6 @@ from headdiv.report.explorer_panels import (
 )
 from headdiv.report.explorer_view import MEASURES, View, similarity
 from headdiv.report.plotting import ORANGE
-from headdiv.tasks import TASKS
 
 SOURCE = "The old dog sees a small cat."
 PANELS = (show_maps, show_attention, show_likeness, show_masking, show_components)
@@ -138,14 +137,6 @@ def test_a_single_head_has_nobody_to_be_compared_with(view, monkeypatch):
 
 
 # ---- masking and components
-
-
-def test_masking_is_a_table_of_two_lines(view):
-    page = show_masking(view).to_html()
-    assert TASKS["translation"].apply(view.run, SOURCE) in page
-    assert "without cross 1, head 3" in page
-    assert "log-probability of all heads' translation (nats/token)" in page
-    assert page == show_masking(view).to_html()
 
 
 def test_components_show_both_and_say_how_much_is_kept(view):

@@ -262,15 +262,6 @@ def test_the_timeline_has_a_row_for_every_variant_that_moves_heads(project):
     assert (to_hex(there.get_color()), to_hex(back.get_color())) == (BLUE, ORANGE)
 
 
-def test_pairs_of_one_epoch_stand_side_by_side_and_within_it():
-    pairs = [swap("decoder", (1, head), (2, head)) for head in (1, 2, 3)]
-    put(headed("manual", 1, epochs=6, swaps={4: (pairs, False)}))
-    x = [line.get_xdata()[0] for line in figures.draw("mhr_swaps", "p").axes[1].lines]
-    assert x == sorted(set(x))
-    assert x[1] == 5
-    assert 4.5 < x[0] < x[2] < 5.5
-
-
 # ---- routers
 
 
@@ -343,15 +334,6 @@ def test_load_importance_and_entropy_of_every_router_are_drawn():
     assert entropy.lines[0].get_xdata()[0] == pytest.approx(np.log(8))
 
 
-def test_an_even_load_is_white_and_all_rows_have_the_same_colours():
-    put(routed("moa-8-8", 1), routed("moa-32-4", 1))
-    figure = figures.draw("moa_translation_routers", "p")
-    even, uneven = figure.axes[0], figure.axes[3]
-    assert heat(even) == pytest.approx(np.ones((6, 8)))
-    assert min(even.collections[0].to_rgba(1.0)[:3]) > 0.93
-    assert even.collections[0].norm.vmax == uneven.collections[0].norm.vmax >= 2
-
-
 def texts(figure):
     return {ax.get_title(loc="left"): ax.texts[0].get_text().split("\n") for ax in figure.axes if ax.texts}
 
@@ -373,13 +355,6 @@ def test_the_words_of_the_busiest_experts_of_every_module_are_drawn():
         )
     assert found["encoder self-attention, layer 1"][1].strip() == " · ".join(f"word-{number}" for number in range(4))
     figure.canvas.draw()  # dollar signs are no formulas
-
-
-def test_one_kind_of_attention_has_its_layers_side_by_side():
-    put(routed("moa-8-4", 1, experiment="moa/mlm"))
-    figure = figures.draw("moa_mlm_words", "p")
-    assert list(texts(figure)) == ["encoder self-attention, layer 1", "encoder self-attention, layer 2"]
-    assert {ax.get_subplotspec().rowspan.start for ax in figure.axes} == {0}
 
 
 def test_words_are_of_variants_that_choose():

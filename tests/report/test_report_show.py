@@ -6,7 +6,6 @@ from IPython.display import Markdown
 from matplotlib.figure import Figure
 from reported import metrics, store_all, write_profile
 
-from headdiv.core.errors import ConfigError, DataError
 from headdiv.experiments.papers import load_paper, paper_names
 from headdiv.report import show, tables
 from headdiv.report.diagrams import show_diagram
@@ -44,19 +43,6 @@ def test_what_a_profile_does_not_have_is_a_line(call, line):
     shown = call()
     assert isinstance(shown, Markdown)
     assert shown.data == f"*Profile {line}*"
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: show.show_table("p", "deacon/qaa"), ConfigError, "task 'qaa' of deacon is not known"),
-        (lambda: show.show_parameters("p", "deacon/sources"), ConfigError, "task 'sources' of deacon is not known"),
-        (lambda: show.show_figure("deacon_figure7", "p"), DataError, "figure 'deacon_figure7' is not known"),
-    ],
-)
-def test_a_wrong_name_stays_an_error(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
 
 
 def test_an_experiment_without_stored_results_is_a_line():

@@ -20,10 +20,8 @@ from headdiv.experiments import catalogue
 from headdiv.experiments import results as store
 from headdiv.experiments.claims import ledger as claims
 from headdiv.experiments.claims import verdicts
-from headdiv.experiments.results import RunResult
 from headdiv.report.site import build
 from headdiv.report.site.pages import Site, public_names, run_pages
-from headdiv.report.site.runs import RunPage
 
 COMPANION = {
     "cells": [
@@ -206,12 +204,6 @@ def test_a_measured_claim_leads_to_the_runs_that_decided_it(project):
     row = next(row for row in claims.ledger() if row.place == "Table 3, Direct-8, BLEU")
     assert [run.name for run in run_pages(row)] == ["p_deacon_translation_direct-8_seed1"]
     assert not run_pages(next(row for row in claims.ledger() if row.verdict == verdicts.FOLLOWS))
-
-
-def test_a_missing_commit_is_named():
-    made = metrics("baseline", 1)["provenance"] | {"commit": None}
-    page = RunPage("my own.yaml", RunResult.parse(metrics("baseline", 1) | {"provenance": made}))
-    assert (page.commit, page.name) == ("outside git", "my own_deacon_translation_baseline_seed1")
 
 
 def test_a_report_replaces_a_report_or_an_empty_folder_and_nothing_else(finished, monkeypatch):

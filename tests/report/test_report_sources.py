@@ -3,10 +3,8 @@
 import math
 
 import pytest
-from click.testing import CliRunner
 from reported import DRAWN, MIXTURE, metrics, write_profile
 
-from headdiv.__main__ import cli
 from headdiv.experiments import results as store
 from headdiv.report import tables
 from headdiv.report.scale import TOY
@@ -99,10 +97,3 @@ def test_plain_text_has_no_sources_and_says_so():
     assert list(table.index) == [*NAMES, "all"]
     assert (table.loc["all", "tokens"], table.loc["all", "share"], table.loc["all", "passes"]) == (123, 100, 4)
     assert table.loc[NAMES, "tokens"].isna().all()
-
-
-def test_the_command_line_prints_it():
-    record()
-    result = CliRunner().invoke(cli, ["table", "deacon/sources", "--profile", "p"])
-    assert result.exit_code == 0
-    assert result.output == tables.as_markdown("p", "deacon/sources") + "\n"

@@ -32,7 +32,7 @@ from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import with_results
 from headdiv.report.figures import write_figure
 from headdiv.report.formats import NONE, plural, significant
-from headdiv.report.outcomes import Outcome, outcomes
+from headdiv.report.outcomes import BASELINE, Outcome, outcomes
 from headdiv.report.site.runs import RunPage
 from headdiv.report.table_data import TableData
 from headdiv.report.tables import table_data
@@ -87,7 +87,14 @@ class Site:
             self._page(source, f"papers/{paper}", "paper", **self._paper(paper))
         self._page(source, "claims", table=self._ledger_table(), verdicts=claims.VERDICTS)
         self._page(source, "runs", table=self._runs_table())
-        self._page(source, "compare", labels={name: _full(page) for name, page in self.all_pages.items()})
+        self._page(
+            source,
+            "compare",
+            labels={
+                name: f"{page.profile_name}: {page.run.experiment}, {page.label}"
+                for name, page in self.all_pages.items()
+            },
+        )
         self._page(source, "api", groups=public_names())
         for page in self.all_pages.values():
             self._page(source, f"runs/{page.name}", "run", page=page, own=page.profile == self.profile)
@@ -231,8 +238,9 @@ class Site:
         rows = []
         for page in self.own_pages:
             run, (measure, value) = page.run, page.main_score
-            beside = next((other for other in self.pages[run.experiment] if _is_baseline_of(other, page)), None)
-            against = _link(f"compare.html?{beside.name}&{page.name}", "with the baseline") if beside else NONE
+            others = (other for other in self.pages[run.experiment] if other.run.seed == run.seed)
+            base = next((other.name for other in others if other.run.variant == BASELINE != run.variant), None)
+            against = _link(f"compare.html?{base}&{page.name}", "with the baseline") if base else NONE
             rows.append([
                 _link(f"runs/{page.name}.html", page.label), run.experiment, measure, significant(value),
                 significant(run.value("validation_nll")), f"{run.parameters:,}", run.epochs,
@@ -243,14 +251,6 @@ class Site:
                    "Peak memory (MiB)", "Machine", "Commit", "Hash", "Compare"]  # fmt: skip
         choices = ["Experiment", "Score", "Machine", "Commit"]
         return interactive(pd.DataFrame(rows, columns=columns), "runs-table", choices=choices)
-
-
-def _is_baseline_of(other: RunPage, page: RunPage) -> bool:
-    return other.run.variant == "baseline" != page.run.variant and other.run.seed == page.run.seed
-
-
-def _full(page: RunPage) -> str:
-    return f"{page.profile_name}: {page.run.experiment}, {page.label}"
 
 
 def run_pages(judgement: claims.Judgement) -> list[RunPage]:

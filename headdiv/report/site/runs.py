@@ -20,18 +20,12 @@ from headdiv.experiments.papers import task_of
 from headdiv.experiments.results import RunResult, metrics_path
 from headdiv.report.formats import NONE, significant
 from headdiv.report.groups import place_name
+from headdiv.report.measures import PAIRS
 from headdiv.report.scale import machine
 from headdiv.tasks import TASKS
 
 EXAMPLES = 5  # outputs that a page shows
 LONGEST = 600  # characters of one of them
-# Measures of pairs of heads: name, least and largest value (None: that of the run's own).
-PAIRS = {
-    "cosine": ("cosine of outputs", -1, 1),
-    "correlation": ("correlation of outputs", -1, 1),
-    "cka": ("CKA of outputs", 0, 1),
-    "js": ("Jensen–Shannon distance of attention", 0, 1),
-}
 
 
 @dataclass(frozen=True)
@@ -163,10 +157,10 @@ class RunPage:
             largest = max(weight for head in found["weights"] for row in head for weight in row)
             maps[f"attention: {place_name(place)}"] = {"low": 0, "high": largest, "panels": panels, **names}
         measures = self.run.heads.measures
-        for key, (label, low, high) in PAIRS.items():
+        for key, (label, low) in PAIRS.items():
             panels = {place_name(place): _rounded(found[key]) for place, found in measures.items() if key in found}
             if panels:
-                maps[label] = {"low": low, "high": high, "panels": panels}
+                maps[label] = {"low": low, "high": 1, "panels": panels}
         return maps
 
 
