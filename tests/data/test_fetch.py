@@ -41,31 +41,21 @@ def handler(state):
                 self.send_error(mode)
                 return
             body = OTHER if mode == "corrupted" else BODY
-            start = int(re.fullmatch(r"bytes=(\d+)-", asked).group(1)) if asked else 0
-            if mode == "ignores range":
-                start = 0
-            if start >= len(body):
-                self.send_response(416)
-                self.send_header("Content-Range", f"bytes */{len(body)}")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-                return
-            rest = body[start:]
-            self.send_response(206 if start else 200)
+            start = int(re.fullmatch(r"bytes=(\d+)-", asked)[1]) if asked and mode != "ignores range" else 0
+            rest, first = body[start:], 0 if mode == "wrong range" else start
+            headers = {"Content-Length": len(rest), "Content-Encoding": "gzip" if mode == "labelled" else "identity"}
             if start:
-                first = 0 if mode == "wrong range" else start
-                self.send_header("Content-Range", f"bytes {first}-{len(body) - 1}/{len(body)}")
-            if mode == "labelled":
-                self.send_header("Content-Encoding", "gzip")
-            if mode != "no length":
-                self.send_header("Content-Length", str(len(rest)))
+                there = f"{first}-{len(body) - 1}" if rest else "*"
+                headers["Content-Range"] = f"bytes {there}/{len(body)}"
+            self.send_response((206 if rest else 416) if start else 200)
+            for name, value in headers.items():
+                self.send_header(name, str(value))
             self.end_headers()
-            if mode == "cut":
-                rest = rest[: len(rest) // 2]
-            elif mode == "stalls":
+            if mode == "stalls":
                 self.wfile.write(rest[:100_000])
                 state.release.wait(5)
                 return
+            rest = rest[: len(rest) // 2] if mode == "cut" else rest
             state.sent.append(len(rest))  # before the writing: the client may be done first
             self.wfile.write(rest)
 
