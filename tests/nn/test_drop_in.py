@@ -303,23 +303,6 @@ def test_it_exports_and_compiles(options, padding):
 # ---- DEACON
 
 
-def test_with_gradient_accumulation_c_is_of_all_micro_batches():
-    """In the model of the whole batch, and in one that gets it in three parts (without batch normalisation)."""
-    x, moved = random(6, 4, D).float(), []
-    for parts in (1, 3):
-        method = make_method(deacon("direct", 2))
-        module = drop_in(deacon("direct", 2))
-        module.attention.output.norm = nn.Identity()
-        for part in x.chunk(parts):
-            module(part, part, part, need_weights=False)[0].square().sum().backward()
-        number, _, C = module.attention.output.moments
-        before = module.attention.output.w.clone()
-        method.after_backward(module, 0.0)
-        moved.append((number, C, module.attention.output.w - before))
-        assert module.attention.output.moments is None
-    torch.testing.assert_close(*moved, atol=1e-5, rtol=1e-4)
-
-
 def test_after_backward_without_gradients_says_so():
     method, module, x = make_method(deacon("direct", 2)), drop_in(deacon("direct", 2)), random(2, 4, D).float()
     module(x, x, x)

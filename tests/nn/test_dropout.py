@@ -42,15 +42,6 @@ def test_off_in_evaluation_and_for_p_zero():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_same_seed_same_mask():
-    x = torch.ones(37, 11)
-    assert torch.equal(dropped_out(0.4, x, seed=1), dropped_out(0.4, x, seed=1))
-    assert not torch.equal(dropped_out(0.4, x, seed=1), dropped_out(0.4, x, seed=2))
-    torch.manual_seed(1)
-    module = Dropout(0.4)
-    assert not torch.equal(module(x), module(x))
-
-
 @given(
     shape=st.lists(st.integers(0, 7), min_size=0, max_size=3),
     p=st.floats(0.01, 0.99),

@@ -14,7 +14,6 @@ from headdiv.methods.rotation import HeadIndex, swap_heads
 from headdiv.nn.drop_in import MultiheadAttention
 from headdiv.nn.losses import Losses
 from headdiv.tasks.config import first_difference
-from headdiv.training.config import TrainConfig, TrainerConfig
 from headdiv.training.optimiser import OPTIMISERS
 from headdiv.training.trainer import Trainer, on_device
 
@@ -199,14 +198,6 @@ def test_the_default_optimiser_leaves_no_trace_in_a_configuration(project):
     for one, another in (stored, stored[::-1]):
         assert first_difference(one, another, ["data", "train"]) == "train.optimiser"
     assert other.model_dump()["train"]["optimiser"] == {"name": "SGD", "momentum": 0.9}
-
-
-def test_adamw_has_todays_arguments():
-    groups = trainer_of().learner.optimiser.param_groups[0]
-    expected = {"betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0.0, "fused": True, "amsgrad": False}
-    assert {key: groups[key] for key in expected} == expected
-    assert TrainerConfig(optimiser={"name": "AdamW", "amsgrad": True}).optimiser_options()[1]["amsgrad"]
-    assert isinstance(TrainConfig(), TrainerConfig)
 
 
 @pytest.mark.parametrize("name", ["SGD", "Adafactor", "Adam"])
