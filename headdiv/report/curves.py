@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.papers import task_of
 from headdiv.experiments.results import RunResult
-from headdiv.report.groups import Groups, by_variant, labels_of, over_seeds
+from headdiv.report.groups import by_variant, labels_of, over_seeds
 from headdiv.report.headtohead import BASE
 from headdiv.report.plotting import BLUE, ORANGE, SMALL, add_title, name_row, new_figure
 from headdiv.report.scale import data_title, training_size
@@ -54,14 +54,9 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     for ax, variant in zip(axes[:, 0], [BASE] * bool(base) + list(rows), strict=True):
         name_row(ax, labels[variant])
     what = f"{data_title(run.data_name)}, {training_size(run)}, {over_seeds(groups)}"
-    add_title(drawn, f"{task_of(figure.experiment).title}: {what}" + _key(base, groups))
+    key = "\nbelow the baseline: difference from it, blue where better, orange where worse" if base and rows else ""
+    add_title(drawn, f"{task_of(figure.experiment).title}: {what}{key}")
     return drawn
-
-
-def _key(base: list[RunResult], groups: Groups) -> str:
-    if not base or len(groups) == 1:
-        return ""
-    return "\nbelow the baseline: difference from it, blue where better, orange where worse"
 
 
 def _values(panel: Panel, run: RunResult) -> np.ndarray:

@@ -35,6 +35,7 @@ def scale(runs: list[RunResult], profile: str) -> str:
     first = runs[0]
     task, test = TASKS[first.kind], first.data.split("test")
     seeds = sorted({run.seed for run in runs})
+    failed = [f"{run.variant}, seed {run.seed}: {'; '.join(run.failures())}" for run in runs if run.failures()]
     *fewer, epochs = sorted({run.epochs for run in runs})
     parts = [
         data_title(first.data_name),
@@ -52,7 +53,7 @@ def scale(runs: list[RunResult], profile: str) -> str:
             f"Profile {paths.profile_file(profile).stem}: {', '.join(parts)}.",
             *data_losses(first),
             *toy(first),
-            *_not_learnt(runs),
+            *([f"**Diverged, or learnt nothing: {'. '.join(failed)}.**"] if failed else []),
         ]
     )
 
@@ -60,12 +61,6 @@ def scale(runs: list[RunResult], profile: str) -> str:
 def toy(run: RunResult) -> list[str]:
     """The sentence about toys, if this is one."""
     return [TOY] if run.data_name == "toy" else []
-
-
-def _not_learnt(runs: list[RunResult]) -> list[str]:
-    """The sentence about runs that diverged or learnt nothing, if there are any."""
-    found = [f"{run.variant}, seed {run.seed}: {'; '.join(run.failures())}" for run in runs if run.failures()]
-    return [f"**Diverged, or learnt nothing: {'. '.join(found)}.**"] if found else []
 
 
 def _model(run: RunResult) -> str:
