@@ -24,7 +24,6 @@ MASKED = LONGER | {"train": {"epochs": 8, "learning_rate": 0.03}, "model": {"d_m
         ("summarisation", "direct-2", {}),
         ("qa", "baseline", {}),
         ("lm", "direct-2", LONGER),
-        ("mlm", "baseline", MASKED),
         ("mlm", "direct-2", MASKED),
     ],
     ids=lambda x: x if isinstance(x, str) else "",
