@@ -63,6 +63,7 @@ def test_every_page_opens_without_complaint_or_network(browser, folder, width):
     browser.size(width, dark=width == WIDTHS[1])
     for path in sorted(folder.rglob("*.html")):
         browser.open(path.as_uri())
+        browser.until("!document.querySelector('table[data-choices]:not(.dataTable)')")  # all that sort are drawn
         found = browser.evaluate(PAGE)
         assert browser.complaints == [], path
         assert found["wide"] <= width, f"{path} is {found['wide']} pixels wide"
