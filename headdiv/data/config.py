@@ -141,7 +141,10 @@ class LMData(DataConfig):
     vocabulary_size: int = Field(50254, ge=257, description="V, entries of the byte-pair encoding")
     context: int = Field(1024, ge=4, le=65536, description="tokens of a window")
     held_out_tokens: int | None = Field(
-        None, ge=1, description="tokens of each held-out split, mixed like the training text; null: all, as it stands"
+        None,
+        ge=1,
+        description="tokens of each held-out split, mixed like the training text (of generated text what there is); "
+        "null: all, as it stands",
     )
     boundaries: bool = Field(True, description="attention and positions restart at each document")
     epoch_tokens: int = Field(ge=1, description="training tokens of an epoch")
