@@ -45,7 +45,7 @@ test: $(STAMP) ## run the tests, without the slow ones
 test-slow: $(STAMP) ## run the slow tests
 	$(BIN)/pytest -n 2 --dist loadfile -m slow
 
-torture: $(STAMP) ## kill, damage and mislead headdiv for twenty minutes (TORTURE=--slice: two)
+torture: $(STAMP) ## kill, damage and mislead headdiv for five minutes (TORTURE=--slice: a tenth of it)
 	$(BIN)/python tests/torture/torture.py $(TORTURE)
 
 lint: $(STAMP) ## check style, formatting, the workflow and the words
