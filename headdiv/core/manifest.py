@@ -47,9 +47,9 @@ def check(folder: Path, *names: str) -> None:
                 raise DamageError(f"{path}: damaged, its sha256 is {found[:12]}…, expected {known[name][:12]}…")
         except FileNotFoundError:
             raise DamageError(f"{path}: missing") from None
+        except PermissionError:  # no damage
+            raise
         except OSError as error:
-            if isinstance(error, PermissionError):  # no damage
-                raise
             raise DamageError(f"{path}: cannot be read ({error.strerror or error})") from None
     if new := [name for name in names if name not in known]:
         with contextlib.suppress(OSError, DataError):  # a folder that may only be read stays as it is
@@ -77,8 +77,10 @@ def _readable(path: Path) -> None:
                 pass
         elif not path.is_file():
             raise FileNotFoundError
-    except (SafetensorError, DataError) as error:
-        raise DamageError(f"{error}" if isinstance(error, DataError) else f"{path}: damaged ({error})") from None
+    except SafetensorError as error:
+        raise DamageError(f"{path}: damaged ({error})") from None
+    except DataError as error:
+        raise DamageError(f"{error}") from None
 
 
 def _read(folder: Path) -> dict[str, str]:
