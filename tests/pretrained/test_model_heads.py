@@ -13,6 +13,7 @@ import headdiv
 from headdiv.__main__ import cli
 from headdiv.core.errors import DataError
 from headdiv.report.model_heads import MEASURES
+from headdiv.report.site.build import build_site
 
 TEXTS = [
     "The old dog sees a small cat.",
@@ -89,3 +90,11 @@ def test_memory_does_not_grow_with_the_text():
     found = subprocess.run([sys.executable, "-c", SENTENCES], capture_output=True, text=True, check=True).stdout
     thousand, ten_thousand = map(int, found.split())
     assert ten_thousand - thousand < 4 * 1024, found
+
+
+def test_a_folder_with_somebodys_own_table_of_heads_is_not_replaced(tmp_path):
+    own = tmp_path / "heads.csv"
+    own.write_text("mine")
+    with pytest.raises(DataError, match="holds something that is no report"):
+        build_site(tmp_path, lambda source: "title")
+    assert own.read_text() == "mine"

@@ -18,8 +18,8 @@ from headdiv.report.site.pages import HERE, Site, table_script
 
 log = logging.getLogger(__name__)
 
-# One of these is in every report; the last two in those from before the site.
-SIGNS = ("_static/headdiv.css", "headdiv.css", "heads.csv")
+# One of these is in every report; the second in those from before the site.
+SIGNS = ("_static/headdiv.css", "headdiv.css")
 
 CONFIGURATION: dict[str, Any] = {
     "project": "headdiv",
