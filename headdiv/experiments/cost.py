@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import nearest
@@ -37,18 +38,10 @@ DEVICES = {
 }
 
 
-class MatrixOperations(TorchDispatchMode):
+def _matrix_operations() -> FlopCounterMode:
     """Counts the floating-point operations of matrix products, two for each multiplication, while it is open."""
-
-    count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Of torch's products, which all others are made of."""
-        name = func.overloadpacket.__name__
-        if name in ("mm", "bmm", "addmm", "addmm_", "baddbmm"):
-            left, right = [x for x in args if isinstance(x, Tensor)][-2:]
-            self.count += 2 * left.numel() * right.shape[-1]
-        return func(*args, **(kwargs or {}))
+    in_place = {torch.ops.aten.addmm_: lambda _, left, right, **more: 2 * math.prod(left) * right[-1]}  # not in torch's
+    return FlopCounterMode(display=False, custom_mapping=in_place)
 
 
 @dataclass
@@ -160,16 +153,16 @@ def _step(config: RunConfig, batch: Any) -> StepCost:
             layer.register_forward_pre_hook(enter)
             layer.register_forward_hook(leave)
     try:
-        with MatrixOperations() as operations, torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
-            _, tokens, _ = learner._backward(batch.to("meta"), 0.0, summed=False)
-        with MatrixOperations() as once:
+        with _matrix_operations() as operations, torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+            _, tokens, _ = learner.backward(batch.to("meta"), 0.0, summed=False)
+        with _matrix_operations() as once:
             method.after_backward(model, 0.0)
     except (NotImplementedError, RuntimeError) as error:
         raise ConfigError(f"{config.label}: its operations depend on values ({str(error).splitlines()[0]})") from None
     learner.optimiser.step()
     state = sum(x.numel() for found in learner.optimiser.state.values() for x in found.values() if x.dim())
     recomputed = size() - sum(inside) + sum(inputs) + max(inside, default=0)
-    return StepCost(operations.count, once.count, tokens, size(), recomputed, state)
+    return StepCost(operations.get_total_flops(), once.get_total_flops(), tokens, size(), recomputed, state)
 
 
 def say(cost: dict[str, Any]) -> str:

@@ -33,7 +33,7 @@ class Side:
     rows: Tensor  # (R·N,) row of each slot; 0 where the slot is empty
     sentences: Tensor  # (R, N) number of the slot's sentence; −1 where it is empty
     full: bool  # no slot is empty and slots are in row order: windows are a view of the rows
-    longest: int  # tokens of the longest sentence, here because asking a GPU for it would be waiting
+    longest: int  # tokens of the longest sentence (of `padded_side`, the width): asking a GPU for it would be waiting
 
     @property
     def tokens(self) -> int:

@@ -79,7 +79,7 @@ class Learner:
         for at, one in enumerate(batches, start=1):
             later = at < len(batches) and isinstance(self.forward, DistributedDataParallel)
             with self.forward.no_sync() if later else contextlib.nullcontext():  # ranks meet once a step
-                measured.append(self._backward(one, progress, summed=bool(more)))
+                measured.append(self.backward(one, progress, summed=bool(more)))
         counts, tokens, values = zip(*measured, strict=True)
         gradients = [p.grad for p in self.model.parameters() if more and p.grad is not None]
         for gradient in gradients:
@@ -98,7 +98,7 @@ class Learner:
         self.optimiser.step()
         return sums
 
-    def _backward(self, batch: Any, progress: float, summed: bool) -> tuple[int, int, Tensor]:
+    def backward(self, batch: Any, progress: float, summed: bool) -> tuple[int, int, Tensor]:
         """Add a batch's gradient: of the mean over its predictions, or ``summed`` over them.
 
         Returns:
