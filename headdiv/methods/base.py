@@ -88,6 +88,7 @@ class Method:
     class Options(Settings):
         """The method's own keys in a configuration, beside its name."""
 
+    label: ClassVar[str] = ""  # what figures call it; its registered name where empty
     repeatable: ClassVar[bool] = False  # whether a combination may list it twice, with different options
     swaps_heads: ClassVar[bool] = False  # whether heads are swapped in training
     shares_values: ClassVar[bool] = False  # whether all heads of a module have the same values

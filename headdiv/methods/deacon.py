@@ -188,6 +188,8 @@ def nonlinear_inputs(heads: int) -> int:
 class Deacon(Method):
     """The method: one `PCAOutput` for each attention module, all updated together after each backward pass."""
 
+    label = "DEACON"
+
     class Options(Settings):
         """Defaults are the paper's (section 5.1)."""
 

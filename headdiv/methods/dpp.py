@@ -69,6 +69,8 @@ def kernel(record: HeadRecord, term: Term) -> Tensor:
 class Dpp(HeadLoss):
     """The method: λ·det L is taken off the loss."""
 
+    label = "DPP"
+
     def required_records(self) -> RequiredRecords:
         """The quality is that of the weights."""
         return "weights"

@@ -38,6 +38,8 @@ def linear_cka(x: Tensor) -> Tensor:
 class Hsic(HeadLoss):
     """The method: λ·D is taken off the loss."""
 
+    label = "HSIC"
+
     class Options(HeadLoss.Options):
         """Attention weights are no rows of a fixed width: they cannot be compared."""
 

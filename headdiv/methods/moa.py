@@ -229,6 +229,7 @@ def _one_type(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 class Moa(Method):
     """The method: a `MixtureAttention` in each position, and the losses of their routers."""
 
+    label = "Mixture of attention heads"
     shares_values = True
 
     class Options(Settings):

@@ -68,6 +68,8 @@ class MixtureOfHeads(MultiHeadAttention):
 class Moh(Method):
     """The method: a `MixtureOfHeads` in each position, and the loss that balances the choices."""
 
+    label = "Mixture of heads"
+
     class Options(Settings):
         """Three quarters of 8 heads on for a token, a share within the paper's 50 to 90 %; β is the paper's."""
 

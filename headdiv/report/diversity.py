@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from headdiv.analysis.statistics import SAMPLES, SEED
 from headdiv.experiments.catalogue import FigureEntry
+from headdiv.methods import METHODS
 from headdiv.report.formats import as_printed, plural, signed
 from headdiv.report.groups import Groups
 from headdiv.report.measures import MEASURES, SCORE, mean_measure
@@ -40,7 +41,7 @@ def runs_table(groups: Groups) -> pd.DataFrame:
         for run in runs:
             row = {
                 "variant": variant,
-                "method": method.get("name", variant),
+                "method": method["name"],
                 "strength": strength,
                 SCORE: run.scores[SCORE].value,
             }
@@ -120,6 +121,10 @@ def diversity_sentences(groups: Groups) -> list[str]:
     ]
 
 
+def _label(method: str) -> str:
+    return METHODS[method].label or method.replace("-", " ").capitalize()
+
+
 def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
     """BLEU of every run against each measure, by method; lines join the strengths of one method's loss."""
     groups = runs_of_figure(profile, figure, "measures")
@@ -129,7 +134,7 @@ def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
     for ax, name in zip(axes.flat, SHOWN, strict=True):
         for number, (method, runs) in enumerate(table.groupby("method", sort=False)):
             look = {"color": palette[number % len(palette)], "marker": MARKERS[number % len(MARKERS)]}
-            ax.plot(runs[name], runs[SCORE], ls="none", ms=4.5, alpha=0.7, mew=0, label=method, **look)
+            ax.plot(runs[name], runs[SCORE], ls="none", ms=4.5, alpha=0.7, mew=0, label=_label(method), **look)
             if runs["strength"].nunique() == runs["variant"].nunique() > 1:  # nothing but the strength differs
                 means = runs.groupby("strength")[[name, SCORE]].mean()
                 ax.plot(means[name], means[SCORE], color=look["color"], lw=1)

@@ -10,6 +10,7 @@ from headdiv.experiments.papers import load_paper, task_of
 from headdiv.experiments.results import RunResult, stored
 from headdiv.report.formats import plural
 from headdiv.report.scale import data_title
+from headdiv.tasks import TASKS
 
 KINDS = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "encoder-decoder attention"}
 
@@ -63,9 +64,9 @@ def chosen(profile: str, experiment: str, figure: str, variants: Sequence[str] =
 
 
 def place_name(place: str) -> str:
-    """ "cross 1" is "encoder-decoder, layer 1"."""
-    kind, layer = place.split()
-    return f"{KINDS[kind].split()[0]}, layer {layer}"
+    """ "cross 1" is "encoder-decoder, layer 1", "cross" is "encoder-decoder attention"."""
+    kind, _, layer = place.partition(" ")
+    return f"{KINDS[kind].split()[0]}, layer {layer}" if layer else KINDS[kind]
 
 
 def by_module(values: dict[str, Any]) -> Modules:
@@ -85,6 +86,12 @@ def labels_of(experiment: str, variants: Iterable[str]) -> dict[str, str]:
     tasks = [task_of(experiment), *load_paper(experiment.partition("/")[0]).tasks.values()]
     known = {variant: row.label for task in reversed(tasks) for variant, row in task.variants.items()}
     return {variant: known.get(variant, variant) for variant in variants}
+
+
+def score_label(run: RunResult, name: str) -> str:
+    """What the paper's table calls a score, or else the task."""
+    column = task_of(run.experiment).columns.get(name)
+    return column.label if column else TASKS[run.kind].score_label(name)
 
 
 def title(what: str, groups: Groups, first: bool = False) -> str:

@@ -21,6 +21,7 @@ from headdiv.methods import make_method
 from headdiv.methods.base import Picture
 from headdiv.nn.attention import AttentionModule
 from headdiv.nn.transformer import count_parameters
+from headdiv.report.groups import KINDS, place_name
 from headdiv.report.show import as_text
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Run
@@ -131,7 +132,7 @@ def draw_picture(picture: Picture, width: float = PANEL) -> Figure:
     axes = list(grid.flat)
     for ax, (name, values) in zip(axes, picture.panels.items(), strict=False):
         _panel(picture, ax, np.asarray(values, dtype=float))
-        ax.set_title(name, fontsize=8)
+        ax.set_title(place_name(name) if name.split()[0] in KINDS else name, fontsize=8)
         ax.set_xlabel(picture.x, fontsize=8)
         ax.tick_params(labelsize=7)
     for ax in axes[count:]:

@@ -19,7 +19,7 @@ from headdiv.experiments.papers import PaperTask, data_table_of, task_of
 from headdiv.experiments.parameters import audit
 from headdiv.experiments.results import RunResult
 from headdiv.report.formats import as_printed, enough, significant
-from headdiv.report.groups import Groups, by_variant
+from headdiv.report.groups import Groups, by_variant, score_label
 from headdiv.report.headtohead import comparison_data
 from headdiv.report.scale import scale
 from headdiv.report.sources import sources_data
@@ -134,8 +134,8 @@ def results_data(profile: str, experiment: str) -> TableData:
         task.title,
         scale(runs, profile),
         table,
-        [_beside_paper(task, table), _ours_alone(table, _more(task, groups))],
-        signatures={name: score.signature for name, score in runs[0].scores.items()},
+        [_beside_paper(task, table), _ours_alone(task, table, groups)],
+        signatures={score_label(runs[0], name): score.signature for name, score in runs[0].scores.items()},
         notes=[*task.notes, *_unmeasured(task, table), *([PLUS_MINUS] if (table["seeds"] > 1).any() else [])],
     )
 
@@ -163,14 +163,14 @@ def _halves(table: pd.DataFrame, name: str) -> list[float]:
     return [math.nan if pd.isna(sd) else half_width(sd, count) for sd, count in rows]
 
 
-def _ours_alone(table: pd.DataFrame, more: dict[str, str]) -> pd.DataFrame:
-    """What is measured beside the paper's columns, by the scores' own names."""
-    shown = pd.DataFrame({"Architecture": table["label"]})
-    for name, unit in more.items():
-        pairs = zip(table[name], _halves(table, name), strict=True)
-        shown[f"{name} ({unit})" if unit else name] = [significant(value, half) for value, half in pairs]
-    shown["tokens/s"] = [significant(value) for value in table["tokens_per_second"]]
-    shown["training (s)"] = [significant(value) for value in table["training_seconds"]]
+def _ours_alone(task: PaperTask, table: pd.DataFrame, groups: Groups) -> pd.DataFrame:
+    """What is measured beside the paper's columns."""
+    shown, run = pd.DataFrame({"Architecture": table["label"]}), next(iter(groups.values()))[0]
+    for name, unit in _more(task, groups).items():
+        pairs, label = zip(table[name], _halves(table, name), strict=True), score_label(run, name)
+        shown[f"{label} ({unit})" if unit else label] = [significant(value, half) for value, half in pairs]
+    shown["Tokens/s"] = [significant(value) for value in table["tokens_per_second"]]
+    shown["Training (s)"] = [significant(value) for value in table["training_seconds"]]
     return shown
 
 

@@ -63,6 +63,7 @@ class Panel:
 
 
 TRAINING_LOSS = Panel("training_loss", "training loss", unit=None)
+LOSS_LABELS = {"validation_nll": "Validation loss", "unigram_nll": "Loss of frequencies alone"}
 VALIDATION_LOSS = Panel("validation_nll", "validation loss", unit=None, unigram=True)
 
 
@@ -122,6 +123,7 @@ class Task(ABC, Generic[CorpusT]):
         accuracy: what the accuracy is the share of.
         unigram: what the loss of the simplest model is.
         main_score: what variants are compared by.
+        score_labels: what tables call scores, where it is not the name with spaces.
         curves: panels of the figure of learning curves.
         curves_caption: what that figure shows.
         example_noun: what the data's examples are called, in the plural.
@@ -144,6 +146,7 @@ class Task(ABC, Generic[CorpusT]):
     accuracy: ClassVar[str]
     unigram: ClassVar[str]
     main_score: ClassVar[MainScore]
+    score_labels: ClassVar[Mapping[str, str]] = {}
     curves: ClassVar[tuple[Panel, ...]] = (TRAINING_LOSS, VALIDATION_LOSS)
     curves_caption: ClassVar[str] = (
         "Training loss (mean over an epoch, dropout on) and validation loss after each epoch; dashed: what "
@@ -227,6 +230,10 @@ class Task(ABC, Generic[CorpusT]):
     @abstractmethod
     def scores(self, run: Run) -> dict[str, Score]:
         """The task's scores with units and signatures; outputs are kept beside the model."""
+
+    def score_label(self, name: str) -> str:
+        """What tables call a score: "Validation loss"."""
+        return {**LOSS_LABELS, **self.score_labels}.get(name) or name.replace("_", " ").capitalize()
 
     @property
     def test_score_name(self) -> str:

@@ -64,6 +64,7 @@ class StreamTask(Task[StreamCorpus]):
 
     Model = LMConfig
     main_score = MainScore("perplexity", "Perplexity", better="lower")  # of the validation split, as papers report it
+    score_labels = {"inference_ms": "Inference time"}  # noqa: RUF012 (a constant)
     example_noun = "documents"
     test_score_name = "test_perplexity"
     nothing_to_predict: ClassVar[str]  # what a text must have, so that there is something to predict

@@ -57,6 +57,7 @@ class QuestionAnswering(PairTask[QACorpus]):
     accuracy = "share of questions whose first gold answer's first and last word are both the likeliest"
     unigram = "first and last word by the frequency of their positions among the training answers"
     main_score = MainScore("f1", "F1")
+    score_labels = {"em": "Exact match"}  # noqa: RUF012 (a constant)
     curves = (TRAINING_LOSS, VALIDATION_LOSS, Panel("validation_accuracy", "validation accuracy of whole spans"))
     curves_caption = (
         "Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of questions "

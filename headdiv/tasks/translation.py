@@ -34,6 +34,14 @@ class Translation(Seq2Seq):
     name = "translation"
     Data = TranslationData
     main_score = MainScore("bleu", "BLEU")
+    score_labels = {  # noqa: RUF012 (a constant)
+        "bleu": "BLEU",
+        "chrf": "chrF",
+        "bleu_tokens": "BLEU of tokens",
+        "training_bleu": "Training BLEU",
+        "validation_bleu": "Validation BLEU",
+        "training_imi": "Training IMI",
+    }
     curves_caption = (
         "Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of target "
         "words that are the likeliest) after each epoch; dashed: what the words' frequencies alone give."

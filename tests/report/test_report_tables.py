@@ -136,8 +136,8 @@ def test_the_tables_for_reading_are_rounded_as_the_paper_rounds(recorded):
     assert shown.loc["Direct-8"][list(expected)].to_dict() == expected
     assert shown.loc["own"][["BLEU", "BLEU, paper"]].tolist() == ["3.0", "–"]
     assert beside.loc["Direct-8"].to_dict() == {
-        "validation_nll (nats/token)": "1.500", "unigram_nll (nats/token)": "4.000", "chrf (u)": "41.00 ± 12.71",
-        "tokens/s": "1,500", "training (s)": "15.00",
+        "Validation loss (nats/token)": "1.500", "Loss of frequencies alone (nats/token)": "4.000",
+        "chrF (u)": "41.00 ± 12.71", "Tokens/s": "1,500", "Training (s)": "15.00",
     }  # fmt: skip
 
 
@@ -161,7 +161,7 @@ def test_markdown_has_scale_tables_signatures_and_notes(recorded):
     assert len(rows) == 2 * (2 + 3)
     for table in (rows[:5], rows[5:]):
         assert all(row.count("|") == table[0].count("|") for row in table)
-    assert "- bleu: how bleu is made" in lines
+    assert "- BLEU: how bleu is made" in lines
     assert any("The paper names its data WMT-16" in line for line in lines)
 
 

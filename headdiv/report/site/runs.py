@@ -19,7 +19,7 @@ from headdiv.core.files import read_json
 from headdiv.experiments.papers import task_of
 from headdiv.experiments.results import RunResult, metrics_path
 from headdiv.report.formats import NONE, significant
-from headdiv.report.groups import place_name
+from headdiv.report.groups import place_name, score_label
 from headdiv.report.measures import PAIRS
 from headdiv.report.scale import machine
 from headdiv.tasks import TASKS
@@ -95,7 +95,8 @@ class RunPage:
 
     def scores(self) -> pd.DataFrame:
         """Every score with unit and definition."""
-        rows = [[name, significant(s.value), s.unit or NONE, s.signature] for name, s in self.run.scores.items()]
+        scores = {score_label(self.run, name): score for name, score in self.run.scores.items()}
+        rows = [[label, significant(s.value), s.unit or NONE, s.signature] for label, s in scores.items()]
         return pd.DataFrame(rows, columns=["Score", "Value", "Unit", "Definition"])
 
     @cached_property
@@ -140,8 +141,11 @@ class RunPage:
             "page": f"runs/{self.name}.html",
             "experiment": self.run.experiment,
             "settings": self.settings,
-            "scores": {name: [significant(score.value), score.unit] for name, score in self.run.scores.items()},
-            "curves": {name: [point.get(name) for point in points] for name in names},
+            "scores": {
+                score_label(self.run, name): [significant(score.value), score.unit]
+                for name, score in self.run.scores.items()
+            },
+            "curves": {score_label(self.run, name): [point.get(name) for point in points] for name in names},
             "examples": self.examples.to_dict("split", index=False),
             "heads": self._heads(),
         }

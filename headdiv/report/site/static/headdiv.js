@@ -51,7 +51,7 @@ function drawCurves(parent, runs) {
     const n = i ? i + 1 : "";
     layout[`xaxis${n}`] = { ...grid(), tickformat: "d" };
     layout[`yaxis${n}`] = grid();
-    layout.annotations.push({ text: `${name.replaceAll("_", " ")}, by epoch`, xref: `x${n} domain`, yref: `y${n} domain`, x: 0, y: 1.18, showarrow: false });
+    layout.annotations.push({ text: `${name}, by epoch`, xref: `x${n} domain`, yref: `y${n} domain`, x: 0, y: 1.18, showarrow: false });
     runs.forEach((run, k) => {
       const y = run.curves[name];
       if (y) traces.push({ y, x: y.map((_, epoch) => epoch + 1), name: run.label, xaxis: `x${n}`, yaxis: `y${n}`, mode: "lines+markers", line: { color: ["#2f7fc1", "#e07b39"][k] }, showlegend: !i });
