@@ -34,7 +34,7 @@ from headdiv.tasks import TASKS
 
 Shown = Figure | Styler | Markdown | HTML
 
-UNKNOWN_WORD = str(escape(SPECIALS[UNKNOWN]))
+UNKNOWN_WORD = SPECIALS[UNKNOWN]
 WEIGHTS = "Blues"  # from white at 0
 
 
@@ -115,10 +115,7 @@ def show_attention(view: View | Markdown) -> Shown:
     rows, columns = weights.shape
     cell = min(CELL, max(SMALLEST_CELL, 8 / max(rows, columns)), MOST_LABELS * SMALLEST_CELL / max(rows, columns))
     font = min(9.0, max(6.0, 0.7 * 72 * cell))
-    labels = [
-        [token if len(token) <= LONGEST_LABEL else f"{token[: LONGEST_LABEL - 1]}…" for token in side]
-        for side in (found.queries, found.keys)
-    ]
+    labels = [[_shortened(token, LONGEST_LABEL) for token in side] for side in (found.queries, found.keys)]
     margins = [0.0085 * font * max(map(len, side)) + 0.5 for side in labels]  # inches
     size = columns * cell + margins[0] + 0.9, rows * cell + margins[1] + 0.6
     drawn, ((ax,),) = new_figure(max(size[0], 4.2), max(size[1], 2.4))
@@ -140,7 +137,12 @@ def show_attention(view: View | Markdown) -> Shown:
     return drawn
 
 
+def _shortened(token: str, most: int) -> str:
+    return token if len(token) <= most else f"{token[: most - 1]}…"
+
+
 SMALL_MAP = 150  # pixels
+SMALL_LABEL = 11  # characters, of which the widest still fit
 MOST_TOKENS = 40  # of a small map
 
 
@@ -159,11 +161,11 @@ def _maps(view: View) -> str:
     heads, rows, columns = weights.shape
     cell, most = max(4, min(12, SMALL_MAP // max(rows, columns))), weights.max()
     side = 64 if cell > 8 else 16  # pixels beside and above the cells; of small ones there are no labels
-    queries, keys = ([str(escape(token[:LONGEST_LABEL])) for token in side] for side in (found.queries, found.keys))
+    queries, keys = ([str(escape(token)) for token in side] for side in (found.queries, found.keys))
     labels = ""
-    for i, query in enumerate(queries[:MOST_TOKENS] if cell > 8 else ()):
+    for i, query in enumerate(found.queries[:MOST_TOKENS] if cell > 8 else ()):
         labels += _label(side - 3, side + (i + 0.75) * cell, query, 'text-anchor="end"')
-    for i, key in enumerate(keys[:MOST_TOKENS] if cell > 8 else ()):
+    for i, key in enumerate(found.keys[:MOST_TOKENS] if cell > 8 else ()):
         x = side + (i + 0.75) * cell
         labels += _label(x, side - 3, key, f'transform="rotate(-60 {x} {side})"')
     size = f'width="{side + columns * cell + 30}" height="{side + rows * cell + 4}"'
@@ -180,7 +182,8 @@ def _maps(view: View) -> str:
 
 
 def _label(x: float, y: float, token: str, look: str) -> str:
-    return f'<text x="{x}" y="{y}" fill="{ORANGE if token == UNKNOWN_WORD else "#333"}" {look}>{token}</text>'
+    shown = escape(_shortened(token, SMALL_LABEL))
+    return f'<text x="{x}" y="{y}" fill="{ORANGE if token == UNKNOWN_WORD else "#333"}" {look}>{shown}</text>'
 
 
 def _plain(ax: Axes) -> None:
@@ -219,7 +222,7 @@ def show_likeness(view: View | Markdown, measure: str = "cosine") -> Shown:
     similarity, scale = explorer.similarity(view, measure), MEASURES[measure]
     H = len(similarity)
     if H < 2:
-        return Markdown(f"*{view.place} has a single head; similarity is between two or more.*")
+        return Markdown(f"*{_module(view)} has a single head; similarity is between two or more.*")
     tree = hierarchy.dendrogram(explorer.clustered(similarity), no_plot=True)
     order = tree["leaves"]
     side = _side(H)
@@ -285,7 +288,7 @@ def show_components(view: View | Markdown) -> Shown:
     """
     found = explorer.components(view)
     if found is None:
-        return Markdown(f"*{view.name}: {view.place} has no PCA layer; only DEACON puts one into attention.*")
+        return Markdown(f"*{view.name} has no PCA layer in {_module(view)}; only DEACON puts one into attention.*")
     M, k = len(found.kept), len(found.best)
     side = _side(min(M, MOST_TICKS))
     drawn, ((left, right),) = new_figure(side + 5.2, side + 0.9, 1, 2, width_ratios=(side, 3.0))

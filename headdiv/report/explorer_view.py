@@ -28,6 +28,7 @@ from headdiv.experiments.profiles import Runs
 from headdiv.experiments.running import run_folder
 from headdiv.methods.deacon import collected_moments, pca_layers
 from headdiv.nn.attention import record_heads
+from headdiv.report.groups import place_name
 from headdiv.report.measures import PAIRS, PairMeasure
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Run
@@ -178,7 +179,7 @@ def masking(view: View) -> pd.DataFrame:
     column = f"loss on the text ({task.unit})" if task.predicts_text else f"log-probability of {of} ({task.unit})"
     lines = {
         "all heads": {},
-        f"without {view.place}, head {view.head}": masks_without(run.model, [(view.place, view.head)]),
+        f"without {place_name(view.place)}, head {view.head}": masks_without(run.model, [(view.place, view.head)]),
     }
     rows = []
     for masks in lines.values():

@@ -166,7 +166,7 @@ def test_masking_a_head_of_a_translation(run):
     view, task = View(run, SOURCE, None, "cross 1", 2), TASKS["translation"]
     masks = masks_without(run.model, [("cross 1", 2)])
     table = masking(view)
-    assert list(table.index) == ["all heads", "without cross 1, head 2"]
+    assert list(table.index) == ["all heads", "without encoder-decoder, layer 1, head 2"]
     assert list(table) == ["translation", "log-probability of all heads' translation (nats/token)"]
     whole = task.apply(run, SOURCE)
     batch = task.example_batch(run, SOURCE)

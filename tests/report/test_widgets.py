@@ -97,7 +97,7 @@ def test_panels_follow_what_is_chosen(explorer):
     assert page.count("<svg") == 2 * 8
     assert page.index(DEACON) < page.index(BASELINE)
     assert explorer.head.value == 5
-    assert "without encoder 1, head 5" in explorer.panels["masking"].outputs[0]["data"]["text/html"]
+    assert "without encoder, layer 1, head 5" in explorer.panels["masking"].outputs[0]["data"]["text/html"]
     assert "attention" in changed(explorer, explorer.text, "A small cat.")
     run = load_run(Runs("tiny").one(EXPERIMENT, "direct-8", 1))
     said = TASKS["translation"].apply(run, "A small cat.")
@@ -112,7 +112,7 @@ def test_another_run_keeps_a_text_of_ones_own(explorer):
     explorer.run.value = BASELINE
     assert (explorer.text.value, explorer.place.value, explorer.head.value) == ("A small cat.", "decoder 1", 2)
     assert shown(explorer) == DRAWN | {
-        "components": f"*{BASELINE}: decoder 1 has no PCA layer; only DEACON puts one into attention.*"
+        "components": f"*{BASELINE} has no PCA layer in decoder self-attention, layer 1; only DEACON puts one into attention.*"
     }
     explorer.text.value = example
     explorer.run.value = DEACON
