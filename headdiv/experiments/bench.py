@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from headdiv.core import runtime
 from headdiv.core.provenance import provenance
 from headdiv.data.corpora.seq2seq import Corpus, load_translation
 from headdiv.experiments.export import export
@@ -69,7 +70,7 @@ def measure(profile: str, rounds: int = 15) -> dict[str, Any]:
     """
     runs = Runs(profile)
     config = runs.one(EXPERIMENT, "baseline", runs.profile.seeds[0])
-    torch.set_num_threads(config.threads)
+    runtime.configure(config.threads)
     corpus = load_translation(config.data)
     pairs, budget = corpus.train.pairs, config.train.tokens_per_batch
     numbers = batch_numbers(pairs.sizes("target"), budget, seed=config.seed)[: rounds + WARM_UP]
@@ -152,7 +153,7 @@ def measure_moa(rounds: int = 25, threads: int = 1) -> dict[str, Any]:
         moa_milliseconds: median of each step, by "e4" and "e32".
         and what was measured: rows, rounds, provenance.
     """
-    torch.set_num_threads(threads)
+    runtime.configure(threads)
     seconds = interleaved({f"e{experts}": _moa_step(experts) for experts in (4, 32)}, rounds + WARM_UP)
     return {
         "moa_e32_over_e4": _spread(seconds["e32"] / seconds["e4"]),

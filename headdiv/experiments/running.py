@@ -13,7 +13,7 @@ import torch
 from filelock import FileLock
 from torch import nn
 
-from headdiv.core import distributed, manifest, paths
+from headdiv.core import distributed, manifest, paths, runtime
 from headdiv.core.errors import ConfigError, DamageError, TrainingError
 from headdiv.core.files import read_json, remove_leftovers, replacing, short_hash, write_json
 from headdiv.core.provenance import other_load, peak_memory_mib, provenance
@@ -115,7 +115,7 @@ def _finished(folder: Path) -> bool:
 
 
 def _train(config: RunConfig, folder: Path, device: torch.device) -> Run:
-    torch.set_num_threads(config.threads)
+    runtime.configure(config.threads)
     task = TASKS[config.kind]
     if not distributed.is_first():
         distributed.wait()  # the first rank prepares the corpus where that is still to be done
@@ -167,7 +167,7 @@ def load_run(config: RunConfig, device: torch.device | str | None = None) -> Run
     except DamageError as error:
         command = f"headdiv train {config.experiment} {config.variant} --seed {config.seed}"
         raise DamageError(f"{error}; `{command}` trains it again") from None
-    torch.set_num_threads(config.threads)
+    runtime.configure(config.threads)
     task = TASKS[config.kind]
     corpus = task.load(config.data)
     model, _ = build_model(config, vocabulary_of(corpus), device or choose_device())

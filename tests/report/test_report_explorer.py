@@ -133,7 +133,10 @@ def test_the_matrix_stands_in_the_order_of_its_tree(view, measure):
 
 def test_a_single_head_has_nobody_to_be_compared_with(view, monkeypatch):
     monkeypatch.setattr(explorer.explorer, "similarity", lambda *_: np.ones((1, 1)))
-    assert show_likeness(view).data == "*encoder-decoder attention, layer 1 has a single head; similarity is between two or more.*"
+    assert (
+        show_likeness(view).data
+        == "*encoder-decoder attention, layer 1 has a single head; similarity is between two or more.*"
+    )
 
 
 # ---- masking and components
