@@ -63,7 +63,11 @@ class Panel:
 
 
 TRAINING_LOSS = Panel("training_loss", "training loss", unit=None)
-LOSS_LABELS = {"validation_nll": "Validation loss", "unigram_nll": "Loss of frequencies alone"}
+LOSS_LABELS = {
+    "training_nll": "Training loss without smoothing",
+    "validation_nll": "Validation loss",
+    "unigram_nll": "Loss of frequencies alone",
+}
 VALIDATION_LOSS = Panel("validation_nll", "validation loss", unit=None, unigram=True)
 
 

@@ -142,7 +142,7 @@ class RunPage:
             "experiment": self.run.experiment,
             "settings": self.settings,
             "scores": {
-                score_label(self.run, name): [significant(score.value), score.unit]
+                score_label(self.run, name) + (f" ({score.unit})" if score.unit else ""): significant(score.value)
                 for name, score in self.run.scores.items()
             },
             "curves": {score_label(self.run, name): [point.get(name) for point in points] for name in names},

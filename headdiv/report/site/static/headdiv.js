@@ -101,7 +101,7 @@ function show(place, runs) {
   if (runs.length > 1) {
     part("Scores");
     const scores = [...new Set(runs.flatMap((run) => Object.keys(run.scores)))];
-    table(place, ["", ...labels], scores.map((name) => [name, ...runs.map((run) => (run.scores[name] ?? ["–"]).join(" "))]));
+    table(place, ["", ...labels], scores.map((name) => [name, ...runs.map((run) => run.scores[name] ?? "–")]));
     part("Settings that differ");
     table(place, ["", ...labels], differing(runs, "settings"));
   }
