@@ -1,4 +1,4 @@
-"""What a process that trains or decodes asks of the machine: its threads, and freed memory to use again."""
+"""Settings of a process that trains or decodes: the number of threads, and what the C library does with freed memory."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ import torch
 
 # Of glibc's <malloc.h>: the option's number, and its value.
 OPTIONS = {
-    "M_ARENA_MAX": (-8, 1),  # the backward pass has a thread of its own; it shall find what the main thread freed
+    "M_ARENA_MAX": (-8, 1),  # one for all threads: the backward pass runs in another than the forward pass
     "M_MMAP_THRESHOLD": (-3, 1 << 30),  # blocks below 1 GiB come from the heap
-    "M_TRIM_THRESHOLD": (-1, (1 << 31) - 1),  # which gives nothing back below 2 GiB of free memory at its end
+    "M_TRIM_THRESHOLD": (-1, (1 << 31) - 1),  # which returns nothing below 2 GiB of free memory at its end
     "M_TOP_PAD": (-2, 64 << 20),  # and grows by 64 MiB at a time
 }
 
 
 def configure(threads: int) -> None:
-    """Compute with so many threads; with glibc, keep the memory that is freed, where others give it back at once.
+    """Set the number of threads, and with glibc keep freed memory in the process instead of returning it to the system.
 
-    A training step allocates and frees hundreds of MiB. Given back, each page of them is a page fault in the next step:
-    some 10,000 faults and 5 % of a step in bfloat16 at DEACON's sizes. The process keeps the most that it ever needed.
+    A training step allocates and frees hundreds of MiB. By default much of it is returned and faulted in again by the
+    next step: some 10,000 page faults, 5 % of a step in bfloat16 at the sizes of DEACON's Table 3. The price is that the
+    process stays as large as it ever was.
     """
     torch.set_num_threads(threads)
     keep_freed_memory()
@@ -29,7 +30,7 @@ def configure(threads: int) -> None:
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """The part of `configure` about memory; whether it could be done: with another C library nothing changes."""
+    """The part of `configure` about memory; returns whether the C library accepted it, which only glibc does."""
     if sys.platform != "linux":
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -132,7 +132,7 @@ def draw_picture(picture: Picture, width: float = PANEL) -> Figure:
     axes = list(grid.flat)
     for ax, (name, values) in zip(axes, picture.panels.items(), strict=False):
         _panel(picture, ax, np.asarray(values, dtype=float))
-        ax.set_title(place_name(name) if name.split()[0] in KINDS else name, fontsize=8)
+        ax.set_title(place_name(name) if name.partition(" ")[0] in KINDS else name, fontsize=8)
         ax.set_xlabel(picture.x, fontsize=8)
         ax.tick_params(labelsize=7)
     for ax in axes[count:]:
