@@ -1,4 +1,4 @@
-"""Settings of a process that trains or decodes: the number of threads, and what the C library does with freed memory."""
+"""Settings of a process that trains or decodes: its number of threads, and what becomes of memory that is freed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def configure(threads: int) -> None:
     """Set the number of threads, and with glibc keep freed memory in the process instead of returning it to the system.
 
     A training step allocates and frees hundreds of MiB. By default much of it is returned and faulted in again by the
-    next step: some 10,000 page faults, 5 % of a step in bfloat16 at the sizes of DEACON's Table 3. The price is that the
+    next step: some 10,000 page faults, 5 % of a step in bfloat16 at the sizes of DEACON's Table 3. The price: the
     process stays as large as it ever was.
     """
     torch.set_num_threads(threads)
