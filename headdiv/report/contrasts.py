@@ -79,19 +79,28 @@ def draw_contrasts(profile: str, figure: FigureEntry) -> Figure:
     drawn, axes = new_figure(
         11.5, 0.2 * sum(heights) + 0.8, len(parts), len(scores), sharex="col", sharey="row", height_ratios=heights
     )
+    for ax, name in zip(axes[-1], scores, strict=True):
+        ax.set_xlim(_range([d for part in parts for _, *pair in part for d in differences(groups, *pair, name)]))
     for part, line in zip(parts, axes, strict=True):
         for ax, (name, column) in zip(line, scores.items(), strict=True):
             for y, (_, variant, against) in enumerate(part):
                 values = differences(groups, variant, against, name)
                 found = interval(values)
-                ax.plot(values, np.full(len(values), y), "o", color="0.7", ms=3, mew=0)
                 add_interval(ax, y, found, _colour(found, column))
+                ax.plot(values, np.full(len(values), y), "o", color="0.2", ms=2.5, mew=0, zorder=3)
             ax.axvline(0, color="0.35", lw=1, ls="--", zorder=0)
             unit = f" ({column.unit})" if column.unit else ""
             last = part is parts[-1]
             name_rows(ax, [label for label, *_ in part], xlabel=f"{column.label}{unit}" if last else "")
     add_title(drawn, title("Differences to the Transformer, and of one change", groups))
     return drawn
+
+
+def _range(values: list[float]) -> tuple[float, float]:
+    """Of an axis that shows all of these and 0; intervals of two seeds, ten times as wide, run off it."""
+    low, high = min(0.0, *values), max(0.0, *values)
+    room = 0.25 * (high - low) or 1.0
+    return low - room, high + room
 
 
 def _colour(found: Interval, column: Column) -> str:
