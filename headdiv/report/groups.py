@@ -107,4 +107,5 @@ def over_seeds(groups: Groups) -> str:
     if counts == [1]:
         seeds = sorted({runs[0].seed for runs in groups.values()})
         return f"seed{'s' if len(seeds) > 1 else ''} {' and '.join(map(str, seeds))}"
-    return f"mean over {' or '.join(map(str, counts))} seeds"
+    *fewer, most = map(str, counts)
+    return f"mean over {', '.join(fewer)}{' or ' * bool(fewer)}{most} seeds"
