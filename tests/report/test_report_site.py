@@ -114,7 +114,7 @@ def test_a_run_has_a_page_and_its_data(folder, pages):
         assert said in page.text
     script = (folder / "_static" / "runs" / f"{name}.js").read_text(encoding="utf-8")
     data = json.loads(re.fullmatch(r'headdivRun\("[^"]+", (.*)\);\n', script)[1])
-    assert data["curves"]["training_loss"] == [6.0, 3.5]
+    assert data["curves"]["Training loss"] == [6.0, 3.5]
     assert data["examples"] == {"columns": ["output"], "data": [["Ein <b>Hund</b>."], ["Eine Katze."]]}
     assert name in pages["compare.html"].source
 
