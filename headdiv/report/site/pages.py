@@ -137,7 +137,8 @@ class Site:
     @staticmethod
     def _lead(source: Path, profile: str, outcome: Outcome) -> str | None:
         """The figure of an outcome, copied into the site; None where none is drawn."""
-        for name in (*LEADS, f"{slug(outcome.experiment)}_curves"):
+        of_experiment = slug(outcome.experiment)
+        for name in (*LEADS, of_experiment, f"{of_experiment}_curves"):
             path = paths.results(profile) / "figures" / f"{name}.svg"
             if path.is_file() and name.startswith(outcome.experiment.partition("/")[0]):
                 _copy(path, source / "figures" / f"{profile}_{path.name}")
