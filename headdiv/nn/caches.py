@@ -135,7 +135,7 @@ class Cache:
 
     def _of_texts(self, x: Tensor, texts: Tensor) -> Tensor:
         """(n, G, S, K) of fewer texts; what is not written yet is not copied."""
-        kept = x.new_empty(len(texts), *x.shape[1:])
+        kept = x.new_empty(len(texts), *x.shape[1:])  # filled without gradients: `out` allows none, a search needs none
         torch.index_select(x.detach()[:, :, : self._there], 0, texts, out=kept[:, :, : self._there])
         return kept
 

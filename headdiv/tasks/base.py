@@ -127,7 +127,7 @@ class Task(ABC, Generic[CorpusT]):
         accuracy: what the accuracy is the share of.
         unigram: what the loss of the simplest model is.
         main_score: what variants are compared by.
-        score_labels: what tables call scores, where it is not the name with spaces.
+        score_labels: what tables call other scores, where it is not the name with spaces.
         curves: panels of the figure of learning curves.
         curves_caption: what that figure shows.
         example_noun: what the data's examples are called, in the plural.
@@ -237,7 +237,8 @@ class Task(ABC, Generic[CorpusT]):
 
     def score_label(self, name: str) -> str:
         """What tables call a score: "Validation loss"."""
-        return {**LOSS_LABELS, **self.score_labels}.get(name) or name.replace("_", " ").capitalize()
+        main = {self.main_score.name: self.main_score.label}
+        return {**LOSS_LABELS, **main, **self.score_labels}.get(name) or name.replace("_", " ").capitalize()
 
     @property
     def test_score_name(self) -> str:

@@ -35,7 +35,6 @@ class Translation(Seq2Seq):
     Data = TranslationData
     main_score = MainScore("bleu", "BLEU")
     score_labels = {  # noqa: RUF012 (a constant)
-        "bleu": "BLEU",
         "chrf": "chrF",
         "bleu_tokens": "BLEU of tokens",
         "training_bleu": "Training BLEU",

@@ -68,9 +68,8 @@ class RunPage:
     @property
     def main_score(self) -> tuple[str, float | None]:
         """The task's main score: its label and its value."""
-        main = TASKS[self.run.kind].main_score
-        column = task_of(self.run.experiment).columns.get(main.name) or main
-        return column.label, self.run.value(main.name)
+        name = TASKS[self.run.kind].main_score.name
+        return score_label(self.run, name), self.run.value(name)
 
     def facts(self) -> dict[str, str]:
         """What the run was made with."""
