@@ -78,10 +78,10 @@ def _output_stage(module: nn.Module) -> str:
 
 def show_training(run: Run) -> Image:
     """Losses by epoch, and what else was scored after each epoch: BLEU of training and validation text."""
-    curve, unit = run.record["curve"], TASKS[run.config.kind].unit
-    labels = {"training_loss": unit, "validation_nll": unit, "validation_accuracy": "%"}
-    labels |= {key: "0 to 100" for key in curve[0] if key.endswith("_bleu")}
-    panels = {f"{key.replace('_', ' ')} ({of})": [point[key] for point in curve] for key, of in labels.items()}
+    curve, task = run.record["curve"], TASKS[run.config.kind]
+    units = {"training_loss": task.unit, "validation_nll": task.unit, "validation_accuracy": "%"}
+    units |= {key: "0 to 100" for key in curve[0] if key.endswith("_bleu")}
+    panels = {f"{task.score_label(key)} ({of})": [point[key] for point in curve] for key, of in units.items()}
     return _image(Picture("Training", "lines", panels, "epoch", ""), width=1.5 * PANEL)
 
 
