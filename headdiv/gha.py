@@ -70,8 +70,10 @@ def sanger_rule(C: Tensor, w: Tensor) -> Tensor:
     Returns:
         The direction (..., k, m) in which one step of the rule moves w.
     """
+    dtype = w.dtype
+    C, w = at_least_float32(C), at_least_float32(w)
     Cw = C @ w
-    return Cw - w @ (w.transpose(-2, -1) @ Cw).triu()
+    return (Cw - w @ (w.transpose(-2, -1) @ Cw).triu()).to(dtype)
 
 
 def stable_learning_rate(C: Tensor, w: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 import torch
@@ -33,6 +33,7 @@ from headdiv.analysis.masking import (
     pruning_steps,
 )
 from headdiv.analysis.similarity import BY_HEAD, BY_PAIR, HeadComparison, Observed, compare_heads
+from headdiv.core.errors import DataError
 from headdiv.nn.attached import AttachedHeads, attach_heads, detach_heads
 from headdiv.nn.attention import AttentionSpec, HeadRecord, record_heads
 from headdiv.nn.removal import remove_heads
@@ -103,7 +104,7 @@ class ModelHeads:
         self, records: list[HeadRecord], batch: Arguments, special: Sequence[int]
     ) -> dict[str, tuple[Tensor, Tensor]]:
         source = batch.get("input_ids")
-        target = batch.get("decoder_input_ids") if self.attachment.config.is_encoder_decoder else source
+        target = self._decoder_ids(batch) if self.attachment.config.is_encoder_decoder else source
         found = {}
         for record in records:
             kind, sides = record.spec.kind, (record.layout.queries, record.layout.keys)
@@ -115,6 +116,13 @@ class ModelHeads:
                 )
         return found
 
+    def _decoder_ids(self, batch: Arguments) -> Tensor | None:
+        """What the decoder reads: made of the labels by the model where it is not given."""
+        shifted = getattr(self.model, "prepare_decoder_input_ids_from_labels", None)
+        if batch.get("decoder_input_ids") is None and batch.get("labels") is not None and shifted is not None:
+            return shifted(labels=batch["labels"])
+        return batch.get("decoder_input_ids")
+
     def measures(
         self, batches: Iterable[Arguments], special: Sequence[int] = (), enough: float = math.inf
     ) -> list[tuple[AttentionSpec, HeadComparison]]:
@@ -124,8 +132,14 @@ class ModelHeads:
             batches: see `observed`.
             special: see `observed`.
             enough: words after which no further batch is read.
+
+        Raises:
+            DataError: there is no batch.
         """
-        return compare_heads(self.observed(batches, special), enough=enough)
+        found = compare_heads(self.observed(batches, special), enough=enough)
+        if not found:
+            raise DataError("batches: found none; expected one at least")
+        return found
 
     def table(self, batches: Iterable[Arguments], special: Sequence[int] = ()) -> pd.DataFrame:
         """A row for each head; see `head_table`."""
@@ -156,6 +170,9 @@ class ModelHeads:
             batches: arguments of forward passes, with labels.
             loss: of the model's output, a scalar; its ``loss`` where left out.
             by_layer: divide the scores of a module by their Euclidean length, as the paper does before it ranks them.
+
+        Raises:
+            DataError: there is no batch.
         """
         sums, examples = [torch.zeros(each.spec.heads) for each in self.modules], 0
         with evaluating(self.model), torch.enable_grad():
@@ -172,7 +189,9 @@ class ModelHeads:
                 for total, gradient in zip(sums, gradients, strict=True):
                     total += gradient.abs().sum(0).cpu()
                 examples += B
-        scores = [total / max(examples, 1) for total in sums]
+        if not examples:
+            raise DataError("batches: found none; expected one at least")
+        scores = [total / examples for total in sums]
         if by_layer:
             scores = [score / score.norm().clamp_min(torch.finfo(score.dtype).tiny) for score in scores]
         return [
@@ -181,9 +200,18 @@ class ModelHeads:
             for head, value in enumerate(score, 1)
         ]
 
-    def leave_one_out(self, metric: Metric, gone: Sequence[Head] = ()) -> list[HeadChange]:
-        """How a metric changes when one head at a time is masked; ``gone`` are masked in any case."""
-        return masking_changes(self.model, [lambda masks: self._value(metric, masks)], gone)
+    def leave_one_out(
+        self, metric: Metric, gone: Sequence[Head] = (), better: Literal["lower", "higher"] = "lower"
+    ) -> list[HeadChange]:
+        """By how much a metric becomes worse when one head at a time is masked; ``gone`` are masked in any case.
+
+        Args:
+            metric: a loss; or a score, with ``better="higher"``.
+            gone: heads (module, number from 1).
+            better: which values of the metric are.
+        """
+        sign = 1 if better == "lower" else -1
+        return masking_changes(self.model, [lambda masks: sign * self._value(metric, masks)], gone)
 
     def pruning_curve(self, metric: Metric, order: Sequence[Head], steps: int = 10) -> list[Pruned]:
         """A metric with ever fewer heads, from all of them to none of ``order``, nothing trained again."""
@@ -254,7 +282,7 @@ def head_table(found: Iterable[tuple[AttentionSpec, HeadComparison]]) -> pd.Data
     rows = []
     for spec, measured in found:
         pairs = {name: getattr(measured, name) for name in BY_PAIR}
-        others = max(spec.heads - 1, 1)
+        others = spec.heads - 1 or math.nan  # one head has no pairs
         means = {name: (pair.sum(1) - pair.diagonal()) / others for name, pair in pairs.items()}
         columns = {name: getattr(measured, name) for name in BY_HEAD} | means
         for head in range(spec.heads):

@@ -107,7 +107,7 @@ class Words:
     """What the heads of one module did with the words of a batch; queries that are special tokens are left out.
 
     Attributes:
-        weights: (T, H, L) of the keys of each query's own sentence, L of the longest; what else is there is 0.
+        weights: (T, H, L) of the keys of each query's own sentence, L slots of the longest; what else is there is 0.
         counted: (T, H, L) the same, 0 for keys that are special tokens.
         outputs: (T, H, K), before the output stage.
     """
@@ -127,13 +127,18 @@ def words_of(record: HeadRecord, special_queries: Tensor | None = None, special_
     """
     queries, keys = record.layout.queries, record.layout.keys
     weights, outputs = query_rows(at_least_float32(record.weights), queries), at_least_float32(record.outputs)
-    S, L = weights.shape[2], int(keys.lengths.max())
+    S = L = weights.shape[2]
+    if keys.tokens:  # the first and the last slot of each sentence; of an empty one anything
+        first, last = (
+            keys.slots[rows.clamp(0, keys.tokens - 1)] for rows in (keys.offsets(), keys.lengths.cumsum(0) - 1)
+        )
+        L = int((last - first).max()) + 1
     N = queries.sentences.shape[1]
     special = None if special_keys is None else special_keys[keys.rows].view(-1, S)[queries.slots // N]  # (T, S)
     if L < S:
-        # Slots of a sentence stand side by side. Where a line of L slots goes beyond them, the weights are 0.
-        first = (keys.slots[keys.offsets()] % S).clamp(max=S - L)[queries.sentence_of_row()]  # (T,)
-        slots = first[:, None] + torch.arange(L, device=first.device)  # (T, L)
+        # Where a line of L slots goes beyond a sentence's own, the weights are 0.
+        begin = (first % S).clamp(max=S - L)[queries.sentence_of_row()]  # (T,)
+        slots = begin[:, None] + torch.arange(L, device=begin.device)  # (T, L)
         weights = weights.gather(2, slots[:, None].expand(-1, weights.shape[1], -1))
         special = None if special is None else special.gather(1, slots)
     counted = weights if special is None else weights.masked_fill(special[:, None], 0.0)
@@ -151,6 +156,8 @@ HeadSums = dict[str, Tensor]  # over words, float64; "queries" is how many words
 class Measured:
     """Measures of one module's heads, means over its queries (words; special tokens are left out).
 
+    Confidence and entropy (and the Jensen–Shannon distance) are of weights that are shares: where weights can be
+    negative (talking heads, differential attention) they mean nothing.
     Of a mixture of heads they are its slots: head i of a query is the i-th of the heads that were chosen for it.
 
     Attributes:

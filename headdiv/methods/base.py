@@ -92,6 +92,7 @@ class Method:
     repeatable: ClassVar[bool] = False  # whether a combination may list it twice, with different options
     swaps_heads: ClassVar[bool] = False  # whether heads are swapped in training
     shares_values: ClassVar[bool] = False  # whether all heads of a module have the same values
+    signed_weights: ClassVar[bool] = False  # whether attention weights can be negative
     has_components: ClassVar[bool] = False  # whether its models have PCA layers, whose components can be shown
 
     def __init__(self, options: Settings) -> None:
@@ -151,7 +152,10 @@ class Method:
         )
 
     def output_stage(self, spec: AttentionSpec) -> nn.Module | None:
-        """Module that makes one output of the heads, (T, H·K) -> (T, D), in place of W^O; None: W^O."""
+        """Module that makes one output of the heads, (T, H·K) -> (T, D), in place of W^O; None: W^O.
+
+        For `headdiv.insert` it is an nn.Linear or has ``take_over(weight, bias)``: start from a W^O that was there.
+        """
         return None
 
     def before_output(self, spec: AttentionSpec) -> nn.Module | None:

@@ -63,7 +63,9 @@ class PCAOutput(nn.Module):
         self.w = nn.Parameter(torch.empty(inputs, m))
         self.b = nn.Parameter(torch.zeros(m))
         self.project = nn.Linear(projected, spec.d_model)
-        self.moments: Moments | None = None  # of all PCA inputs in training since w moved last, on this rank
+        self.moments: Moments | None = (
+            None  # of all PCA inputs in training since the last `after_backward`, on this rank
+        )
         self.collected: Moments | None = None  # of all inputs since `collected_moments` was opened
         nn.init.orthogonal_(self.w)
 
@@ -171,9 +173,9 @@ class NonLinearOutput(PCAOutput):
         with full_precision(x):
             inputs = at_least_float32(features)
             scale, shift = self.norm.scale_and_shift(inputs)  # (k,)
-            w, b = self.w * scale[:, None], self.b + shift @ self.w
+            w, b = self.w * scale[:, None], self.b + shift @ self.w.to(shift)
         self._record_moments(inputs, scale, shift)
-        y = w.T @ features + b[:, None]  # (M, T·K)
+        y = w.T.to(features) @ features + b.to(features)[:, None]  # (M, T·K)
         return self.project(y.view(self.components, len(x), self.spec.d_head).transpose(0, 1).flatten(1))
 
 

@@ -17,6 +17,7 @@ Letters: R windows, T rows, H heads of the baseline, K their width, h heads, N q
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -77,6 +78,8 @@ class DifferentialAttention(MultiHeadAttention):
             v = v.unflatten(1, (-1, 2)).transpose(2, 3).flatten(3)  # (R, h, S, 2·K)
         else:
             q, k = (x.unflatten(3, (2, -1)).transpose(2, 3).flatten(1, 2) for x in (q, k))  # (R, 2·h, …, K/2)
+        if layout.mask is not None and layout.mask.dim() == 4 and layout.mask.shape[1] > 1:  # one for each head
+            layout = replace(layout, mask=layout.mask.repeat_interleave(2, dim=1))
         z, weights = super().weighted(q, k, v.repeat_interleave(2, dim=1), layout)
         return self._difference(z), None if weights is None else self._difference(weights)
 
@@ -94,6 +97,8 @@ class DifferentialAttention(MultiHeadAttention):
 
 class Differential(Method):
     """The method: a `DifferentialAttention` in each position."""
+
+    signed_weights = True
 
     class Options(Settings):
         """The paper's."""

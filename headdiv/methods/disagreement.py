@@ -40,7 +40,7 @@ def overlap(weights: Tensor, side: Side) -> Tensor:
     """1/H² Σ_i Σ_j |A^i ⊙ A^j| for each query, the mean over a sentence: (R, H, N, S) -> (B,)."""
     H = weights.shape[1]
     each = query_rows(weights.sum(1, keepdim=True).square().sum(-1), side)  # (T, 1)
-    return by_sentence(each, side).squeeze(1) / (H**2 * side.lengths)
+    return by_sentence(each, side).squeeze(1) / (H**2 * side.lengths.clamp_min(1))
 
 
 def disagreement(record: HeadRecord, term: Term) -> Tensor:

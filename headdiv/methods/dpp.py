@@ -31,7 +31,7 @@ from headdiv.nn.packing import Side
 def quality(weights: Tensor, side: Side) -> Tensor:
     """q of each sentence's heads, in (0, 1]: (R, H, N, S) -> (B, H)."""
     each = query_rows(entropies(weights), side)  # (T, H)
-    return 1 / (1 + by_sentence(each, side) / side.lengths.unsqueeze(1))
+    return 1 / (1 + by_sentence(each, side) / side.lengths.clamp_min(1).unsqueeze(1))
 
 
 class GramDeterminant(torch.autograd.Function):

@@ -71,7 +71,9 @@ class HeadLoss(Method, ABC):
     options: Options
 
     def conflict(self, other: Method, name: str, others_name: str) -> str | None:
-        """Values that all heads share cannot be compared."""
+        """Values that all heads share cannot be compared, nor weights below 0 taken for shares of attention."""
+        if other.signed_weights and self.required_records() == "weights":
+            return f"{name!r} takes weights for shares of attention, and those of {others_name!r} can be negative"
         if self.options.term == "subspace" and other.shares_values:
             values = f"the heads' values, which all experts of {others_name!r} share"
             return f"{name!r} compares {values}; expected another term"

@@ -35,6 +35,12 @@ class ScaledOutput(nn.Linear):
         with torch.no_grad():
             self.weight *= self.first_scale
 
+    @torch.no_grad()
+    def take_over(self, weight: Tensor, bias: Tensor) -> None:
+        """Start from a W^O that was there, (D, H·K) and (D,), times the scale."""
+        self.weight.copy_(weight * self.first_scale)
+        self.bias.copy_(bias)
+
     def forward(self, z: Tensor) -> Tensor:
         """(T, H·K) -> (T, D)."""
         weight = self.weight

@@ -47,6 +47,7 @@ class InsertedOutput(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, N, H·K) -> (B, N, D)."""
+        self.attached.inputs.refuse_recomputation()
         B, N, width = x.shape
         side, rows = self.attached.query_side(B, N, x), x.reshape(B * N, width)
         rows = rows if side.full else rows[side.slots]
@@ -122,11 +123,16 @@ def _insert(each: AttachedHeads, method: Method) -> None:
 def _take_over(stage: nn.Module, weight: Tensor, offset: Tensor | None) -> None:
     """Start an output stage from a projection's weight (D, H·K) and bias."""
     offset = torch.zeros(len(weight)) if offset is None else offset
-    if isinstance(stage, nn.Linear):  # W^O and more
+    if hasattr(stage, "take_over"):
+        stage.take_over(weight, offset)
+    elif isinstance(stage, nn.Linear):  # W^O and more
         stage.weight.copy_(weight)
         stage.bias.copy_(offset)
     else:
-        stage.take_over(weight, offset)
+        raise ConfigError(
+            f"the output stage {type(stage).__name__} cannot start from a projection's weights; "
+            "expected an nn.Linear, or a method take_over(weight, bias)"
+        )
 
 
 def _replace(model: nn.Module, method: Method, theirs: list[tuple[str, nn.MultiheadAttention]]) -> None:

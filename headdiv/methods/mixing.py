@@ -23,6 +23,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from headdiv.core.precision import at_least_float32
 from headdiv.core.settings import Settings
 from headdiv.methods.base import Method, Picture, of_kinds
 from headdiv.nn.attention import KINDS, AttentionSpec, HeadRecord, Kind, attention_modules
@@ -59,6 +60,7 @@ class MixingOutput(nn.Linear):
 
 def nuclear_norms(alphas: Tensor) -> Tensor:
     """‖A‖_*, the sum of singular values: (…, H, H) -> (…); NaN where A is not finite, for the trainer to say so."""
+    alphas = at_least_float32(alphas)
     values = torch.linalg.svdvals(alphas.nan_to_num())  # which would refuse NaN with an error of its own
     return values.sum(-1) + 0 * alphas.detach().sum((-2, -1))
 

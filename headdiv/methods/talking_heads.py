@@ -45,6 +45,8 @@ class TalkingHeadsAttention(MultiHeadAttention):
 class TalkingHeads(Method):
     """The method: a `TalkingHeadsAttention` in each position."""
 
+    signed_weights = True
+
     def attention(self, spec: AttentionSpec) -> TalkingHeadsAttention:
         """See `Method`."""
         return TalkingHeadsAttention(spec)

@@ -94,6 +94,7 @@ class Inputs:
     real: dict[str, Tensor] = field(default_factory=dict)  # (B, S)
     sides: dict[tuple[str, int, int, int], Side] = field(default_factory=dict)
     inside: bool = False  # whether the whole model is running, or a part of it alone
+    recomputed: bool = False  # whether the backward pass will run the layers again, when all this is forgotten
 
     def read(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward pre-hook of the model: padding masks from its arguments."""
@@ -108,6 +109,8 @@ class Inputs:
                 found["decoder"] = labels != -100
         self.sides.clear()
         self.inside = True
+        learns = model.training and torch.is_grad_enabled()
+        self.recomputed = learns and any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
         self.real = {name: x.bool() for name, x in found.items() if isinstance(x, Tensor) and x.dim() == 2}
 
     def read_encoder(self, encoder: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -119,6 +122,14 @@ class Inputs:
     def forget(self, *_: Any) -> None:
         """A forward hook of the model."""
         self.real, self.sides, self.inside = {}, {}, False
+
+    def refuse_recomputation(self) -> None:
+        """Raise the ConfigError for a model that trains with gradient checkpointing."""
+        if self.recomputed:
+            raise ConfigError(
+                "the model trains with gradient checkpointing, which runs layers again when records and padding of the "
+                "forward pass are gone; expected model.gradient_checkpointing_disable() where a method needs them"
+            )
 
     def side(self, stack: str, batch: int, length: int, like: Tensor, last: bool = False) -> Side:
         """The real tokens of ``length`` positions of a stack, the first ones, or the last of those that are known."""
@@ -191,6 +202,7 @@ class AttachedHeads(HeadModule):
         module = self.projections.module
         outputs, weights = original(module, q, k, v, mask, **options)
         if self.recorder is not None:
+            self.inputs.refuse_recomputation()
             if weights is None or (module.training and options.get("dropout")):
                 weights = attention_weights(module, q, k, mask, **options) if self.needs_weights else None
             self._record(weights if self.needs_weights else None, repeated(v, self.spec.heads), outputs)

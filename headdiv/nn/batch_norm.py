@@ -62,6 +62,7 @@ class BatchNorm(nn.BatchNorm1d):
         variance = distributed.total(torch.linalg.vecdot(centred, centred)) / n
         with torch.no_grad():
             self.num_batches_tracked += 1
-            self.running_mean.lerp_(mean, self.momentum)
-            self.running_var.lerp_(variance * n / (n - 1), self.momentum)  # unbiased, as torch keeps it
+            self.running_mean.lerp_(mean.to(self.running_mean), self.momentum)
+            unbiased = variance * n / (n - 1)  # as torch keeps it
+            self.running_var.lerp_(unbiased.to(self.running_var), self.momentum)
         return mean, variance

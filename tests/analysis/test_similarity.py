@@ -14,6 +14,8 @@ from small_runs import SMALL, small_config, untrained
 
 from headdiv.analysis import similarity
 from headdiv.analysis.similarity import (
+    BY_HEAD,
+    BY_PAIR,
     Observed,
     Words,
     averages,
@@ -28,7 +30,9 @@ from headdiv.analysis.similarity import (
     measure_heads,
 )
 from headdiv.experiments.evaluation import head_measures
+from headdiv.methods import make_method
 from headdiv.nn.attention import record_heads
+from headdiv.nn.drop_in import MultiheadAttention
 from headdiv.tasks import TASKS
 
 seeds = st.integers(0, 2**31 - 1)
@@ -250,6 +254,22 @@ def test_special_tokens_are_no_words_but_may_be_looked_at():
     for name in ("js", "cka", "correlation", "entropy"):
         torch.testing.assert_close(getattr(found, name), getattr(without, name))
     torch.testing.assert_close(without.confidence, A[:, ~special].amax(-1).mean(-1))
+
+
+def test_padding_may_stand_anywhere_and_an_example_be_all_padding():
+    module = MultiheadAttention(8, 2, make_method({"name": "baseline"}), batch_first=True)
+    x, real = torch.randn(3, 5, 8), torch.tensor([[1, 0, 1, 1, 0], [0] * 5, [1, 1, 1, 1, 1]]).bool()
+    with record_heads(module, weights=True) as records:
+        module(x, x, x, ~real)
+    ((_, found),) = compare_heads([Observed(records, {})])
+    with record_heads(module, weights=True) as records:
+        for line, kept in zip(x, real, strict=True):
+            if kept.any():
+                module(*[line[kept][None]] * 3)
+    ((_, literal),) = compare_heads([Observed(records, {})])
+    assert found.queries == 8
+    for name in (*BY_HEAD, *BY_PAIR):
+        torch.testing.assert_close(getattr(found, name), getattr(literal, name))
 
 
 @pytest.mark.parametrize("measure", [measure_heads, compare_heads])

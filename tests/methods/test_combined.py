@@ -78,6 +78,10 @@ HALF = {**DEACON, "m": 9}
             "expected another term",
         ),
         (
+            [{"name": "talking-heads"}, APART | {"term": "position"}],
+            "method.methods.1: 'disagreement' takes weights for shares of attention, and those of 'talking-heads' can ",
+        ),
+        (
             [SWAPS, DYNAMIC],
             "method.methods.1: 'dynamic-rotation' and 'rotation' would each swap heads that the other has placed; "
             "expected one of them",

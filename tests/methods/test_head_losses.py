@@ -17,6 +17,7 @@ from headdiv.methods.dpp import GramDeterminant, kernel
 from headdiv.methods.hsic import linear_cka
 from headdiv.nn.attention import record_heads
 from headdiv.nn.batching import make_batch
+from headdiv.nn.drop_in import MultiheadAttention
 from headdiv.training.config import TrainConfig
 
 seeds = st.integers(0, 2**31 - 1)
@@ -178,6 +179,21 @@ def test_a_batch_without_a_sentence_adds_nothing(name, term):
     assert all(p.grad is None or not p.grad.any() for p in model.parameters())
 
 
+@for_losses
+@for_terms
+def test_an_example_of_padding_alone_adds_nothing(name, term):
+    method = make_method({"name": name, "term": term})
+    module = MultiheadAttention(8, 2, method, batch_first=True)
+    x, found = torch.randn(3, 4, 8), []
+    for count in (2, 3):
+        padding = torch.zeros(count, 4, dtype=torch.bool)
+        padding[2:] = True
+        with record_heads(module, weights=True) as records:
+            module(*[x[:count]] * 3, padding)
+        found.append(method.aux_loss(module, records, 0.0, 1))
+    torch.testing.assert_close(*found)
+
+
 def test_kinds_that_the_model_lacks_are_named():
     model, method = tiny({"name": "disagreement", "term": "output", "kinds": ["cross"]})
     with record_heads(model) as records:
@@ -237,6 +253,8 @@ def test_cka_is_the_literal_one_and_what_the_results_report():
     assert cka[0, 3].item() == pytest.approx(1)  # a rotation changes nothing
     assert not cka[4].any()  # a constant head depends on none
     assert torch.autograd.gradcheck(linear_cka, x.requires_grad_())
+    small = torch.randn(9, 2, 3)
+    torch.testing.assert_close(linear_cka(1e-6 * small), linear_cka(small))
 
 
 @pytest.mark.parametrize("term", ["subspace", "output"])

@@ -186,6 +186,14 @@ def test_masks_of_wrong_type_or_shape_are_refused(options, message):
         drop_in()(x, x, x, **options)
 
 
+@pytest.mark.parametrize("heads", ["halved", "kept"])
+def test_masks_of_each_head_are_those_of_differential_heads(heads):
+    module = MultiheadAttention(8, 2, make_method({"name": "differential", "heads": heads}), batch_first=True)
+    x, shared = torch.randn(2, 3, 8), torch.ones(3, 3, dtype=torch.bool).triu(1)
+    each = shared.expand(2 * module.attention.head_slots, 3, 3)
+    torch.testing.assert_close(module(x, x, x, attn_mask=each), module(x, x, x, attn_mask=shared))
+
+
 def test_is_causal_is_a_mask_in_self_attention_and_refused_elsewhere():
     ours, theirs = pair(batch_first=True)
     x = random(2, 4, D)

@@ -2,6 +2,7 @@
 
 import copy
 
+import pandas as pd
 import pytest
 import torch
 from attachable import ARCHITECTURES, arguments, difference, logits, model_of
@@ -152,6 +153,8 @@ def test_importance_is_the_gradient_of_each_examples_loss_and_orders_pruning():
         return model(**batches[0]).loss.item()
 
     changes = heads.leave_one_out(metric)
+    of_score = heads.leave_one_out(lambda: -metric(), better="higher")
+    assert [each.change for each in of_score] == [each.change for each in changes]
     plain = metric()
     with heads.without([("encoder 2", 3)]):
         assert changes[6].change == pytest.approx(metric() - plain, abs=1e-6)
@@ -175,6 +178,31 @@ def test_measures_leave_out_padding_and_special_tokens_whichever_side_they_are_o
     ((_, measured), *_) = heads.measures([arguments(model)], special=ids[0, :2].tolist())
     assert measured.queries == 13
     assert heads.measures([arguments(model)] * 3, enough=20)[0][1].queries == 30
+
+
+@pytest.mark.parametrize("kind", ["bart", "t5"])
+def test_special_tokens_are_those_that_the_decoder_reads_where_only_labels_are_given(kind):
+    model = model_of(kind)
+    heads = headdiv.pretrained.attach(model)
+    given = arguments(model, labels=True)
+    read = model.prepare_decoder_input_ids_from_labels(labels=given["labels"])
+    special = [int(read[0, 0]), int(read[0, 1]), int(given["input_ids"][0, 0])]
+    written = {**given, "decoder_input_ids": read}
+    pd.testing.assert_frame_equal(heads.table([given], special), heads.table([written], special))
+    one, *_, last = heads.measures([given], special)
+    assert last[1].queries == int((~torch.isin(read, torch.tensor(special))).sum())
+    assert one[1].queries < int(given["attention_mask"].sum())
+
+
+def test_one_head_has_no_pairs_and_no_batch_no_measures():
+    heads = headdiv.pretrained.attach(model_of("bert"))
+    heads.remove([("encoder 1", head) for head in (1, 2, 3)])
+    table = heads.table([arguments(heads.model)])
+    assert table.loc["encoder 1", ["cosine", "l2", "cka", "js"]].isna().all(axis=None)
+    assert not table.loc["encoder 2"].isna().any(axis=None)
+    for nothing in (heads.table, heads.importance):
+        with pytest.raises(DataError, match="batches: found none"):
+            nothing([])
 
 
 def test_mistakes_are_one_sentence(monkeypatch):

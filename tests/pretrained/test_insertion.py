@@ -9,7 +9,9 @@ from torch import nn
 
 import headdiv
 from headdiv.core.errors import ConfigError, DataError
+from headdiv.methods.base import Method
 from headdiv.methods.deacon import pca_layers
+from headdiv.methods.head_scale import ScaledOutput
 from headdiv.nn.attached import attachment_of
 from headdiv.nn.attention import attention_modules
 
@@ -115,7 +117,62 @@ def test_dropped_heads_are_dropped_for_whole_sentences_and_only_in_training():
     assert float(stage.own.rate) == 0
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {**DEACON, "architecture": "nonlinear"},
+        {**DEACON, "direction": "sanger"},
+        {**DEACON, "direction": "eigenvectors"},
+        MIXING,
+        {"name": "hsic", "term": "output"},
+    ],
+)
+def test_methods_train_in_a_bfloat16_model(options):
+    model = model_of("bert").bfloat16().train()
+    method = headdiv.insert(model, options)
+    with headdiv.record_heads(model) as records:
+        loss = model(**arguments(model, labels=True)).loss
+    added = method.aux_loss(model, records, 0.5, 12)
+    (loss if added is None else loss + added).backward()
+    method.after_backward(model, 0.5)
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_with_gradient_checkpointing_a_method_is_refused_where_it_would_see_too_little():
+    model = model_of("bert").train()
+    headdiv.pretrained.attach(model)
+    model.gradient_checkpointing_enable()
+    given = arguments(model, labels=True)
+    model(**given).loss.backward()  # nobody looks at the heads
+    with pytest.raises(ConfigError, match="gradient checkpointing"), headdiv.record_heads(model):
+        model(**given)
+    headdiv.insert(model, DEACON)
+    with pytest.raises(ConfigError, match="gradient checkpointing"):
+        model(**given)
+    with torch.no_grad():
+        model(**given)
+    model.gradient_checkpointing_disable()
+    model(**given).loss.backward()
+
+
+def test_an_output_stage_starts_from_the_models_own_times_its_scale():
+    small, whole = model_of("gpt2"), model_of("gpt2")
+    for model, scale in ((small, 0.1), (whole, 1.0)):
+        headdiv.insert(model, {"name": "head-scale", "output_scale": scale})
+    pairs = zip(small.modules(), whole.modules(), strict=True)
+    assert all(torch.allclose(a.weight * 10, b.weight) for a, b in pairs if isinstance(a, ScaledOutput))
+
+
+class Squashed(Method):
+    """Its output stage is no projection."""
+
+    def output_stage(self, spec):
+        return nn.Sequential(nn.Linear(spec.heads * spec.d_head, spec.d_model), nn.Tanh())
+
+
 def test_what_cannot_be_inserted_says_so():
+    with pytest.raises(ConfigError, match=r"Sequential cannot start from .* take_over\(weight, bias\)"):
+        headdiv.insert(model_of("bert"), Squashed(Squashed.Options()))
     model = model_of("bert")
     for options in (
         {"name": "rotation"},
