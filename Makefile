@@ -85,6 +85,6 @@ lock: ## pin every dependency anew, for pip and conda (TORCH=x.y.z moves torch t
 	cat "$$fresh/lock" > requirements.lock; cat "$$fresh/environment" > environment.yml
 
 clean: ## remove what the tools and the quick profile wrote (never data/, work/ or the results of real runs)
-	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .snakemake/log logs results/quick results/test*
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .snakemake/log logs results/quick
 	find headdiv tests notebooks -name __pycache__ -prune -exec rm -rf {} +
 	find notebooks -name .ipynb_checkpoints -prune -exec rm -rf {} +

@@ -29,7 +29,6 @@ _PUBLIC = {
     "evaluate": "headdiv.experiments.evaluation",
     "examples": "headdiv.experiments.evaluation",
     "apply": "headdiv.experiments.evaluation",
-    "answer": "headdiv.experiments.evaluation",
     "head_measures": "headdiv.experiments.evaluation",
     "masked_heads": "headdiv.analysis.masking",
     "head_importance": "headdiv.experiments.importance",

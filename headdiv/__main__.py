@@ -351,7 +351,9 @@ def check(profile: str) -> None:
 
 @cli.command()
 @profile_option("multi30k")
-@click.option("--rounds", default=15, show_default=True, help="Steps of each kind, interleaved.")
+@click.option(
+    "--rounds", type=click.IntRange(1), default=15, show_default=True, help="Steps of each kind, interleaved."
+)
 @JSON
 def bench(profile: str, rounds: int, as_json: bool) -> None:
     """Measure what the methods cost, and how fast the baseline is, on this machine."""

@@ -23,7 +23,7 @@ def translation(variant, seed=1, *, epochs=30, data="multi30k", examples=29000, 
     run = reported.metrics(variant, seed, epochs=epochs, data=data, **values)
     model = TASKS["translation"].Model(**sizes)
     run["config"] |= {
-        "data": {"name": data, "min_frequency": 5, "test": "test_2016_flickr"},
+        "data": TASKS["translation"].Data(name=data, test="test_2016_flickr").model_dump(mode="json"),
         "model": model.model_dump(mode="json"),
         "method": check_method(task.variants[variant].method | (method or {}), model),
         "train": TrainConfig(epochs=epochs).model_dump(mode="json"),

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -29,7 +30,8 @@ def process_group(device: torch.device) -> Iterator[None]:
         if local >= torch.cuda.device_count():
             raise ConfigError(f"rank {local} has no GPU of its own: this machine has {torch.cuda.device_count()}")
         torch.cuda.set_device(local)
-    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    # Ranks wait for the first while it prepares a corpus, or while another job trains the same run.
+    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(days=7))
     try:
         yield
     finally:
@@ -49,7 +51,7 @@ def rank() -> int:
 
 def is_first() -> bool:
     """Whether this is the rank that writes files and prints."""
-    return int(os.environ.get("RANK", "0")) == 0
+    return (rank() if distributed.is_initialized() else int(os.environ.get("RANK", "0"))) == 0
 
 
 def total(values: Tensor) -> Tensor:

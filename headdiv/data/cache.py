@@ -105,8 +105,9 @@ def _paths(listed: str | list[str], key: str) -> list[Path]:
         if "$" in expanded:
             raise ConfigError(f"{key}: {path!r} names an environment variable that is not set")
         whole = paths.home() / Path(expanded).expanduser()
-        matches = [whole] if whole.is_file() else [Path(match) for match in sorted(glob.glob(str(whole)))]
-        matches = [match for match in matches if match.is_file()]
+        pattern = str(Path(expanded).expanduser())
+        names = [pattern] if whole.is_file() else sorted(glob.glob(pattern, root_dir=paths.home()))
+        matches = [match for name in names if (match := paths.home() / name).is_file()]
         if not matches:
             raise DataError(f"{key}: {whole}: no such file")
         if isinstance(listed, str) and len(matches) > 1:

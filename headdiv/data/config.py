@@ -22,7 +22,9 @@ class DataConfig(Settings):
     valid: str = Field("valid", description="split that is evaluated during training")
     test: str = Field("test", description="split that is scored")
     examples: int | None = Field(None, ge=1, description="take this many training examples only; toy: generate them")
-    held_out: int = Field(500, ge=1, description="toy only: examples in each of validation and test")
+    held_out: int = Field(
+        500, ge=1, description="toy only, but for running text: examples in each of validation and test"
+    )
 
     @property
     def is_toy(self) -> bool:
@@ -46,7 +48,10 @@ class WordsConfig(DataConfig):
     tokenizer: Literal["moses", "spacy"] = Field(
         "moses", description="Moses rules (sacremoses), or those of spaCy's blank pipeline of the language"
     )
-    lowercase: bool = Field(False, description="fold case before words are counted: before Moses rules, after spaCy's")
+    lowercase: bool = Field(
+        False,
+        description="fold case before words are counted: before Moses rules (in qa after them), after spaCy's",
+    )
     min_frequency: int = Field(5, ge=1, description="a word seen less often in the training text is <unk>")
 
 
@@ -114,7 +119,7 @@ class SummarisationData(WordsConfig):
     document_words: int = Field(
         400, ge=1, lt=4096, description="words of a document that are read; the rest is cut off"
     )
-    summary_words: int = Field(60, ge=1, lt=4096, description="words of a training summary; the rest is cut off")
+    summary_words: int = Field(60, ge=1, lt=4096, description="words of a summary; the rest is cut off")
 
 
 class QAData(WordsConfig):

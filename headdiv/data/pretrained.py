@@ -94,7 +94,11 @@ def text_batches(
     tokenizer.padding_side = "right"
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    length = min(length, getattr(model.config, "max_position_embeddings", length))
+    positions = getattr(model.config, "max_position_embeddings", length)
+    for name, module in model.named_modules():  # RoBERTa counts from the index after padding's
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            positions -= module.padding_idx + 1
+    length = min(length, positions)
     options = {"padding": True, "truncation": True, "max_length": length, "return_tensors": "pt"}
     for first in range(0, len(texts), size):
         inputs = tokenizer(list(texts[first : first + size]), **options)

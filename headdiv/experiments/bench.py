@@ -31,7 +31,7 @@ from headdiv.training.learner import Learner
 
 EXPERIMENT = "deacon/translation"
 WARM_UP = 3  # rounds that are not counted
-GEMM = (2048, 2048, 2048)
+GEMM = 2048  # rows and columns of the matrices
 METHODS: dict[str, dict[str, Any]] = {  # of each, what costs most
     "deacon": {"name": "deacon", "architecture": "direct", "m": 8},
     "disagreement": {"name": "disagreement", "term": "position"},
@@ -75,7 +75,7 @@ def measure(profile: str, rounds: int = 15) -> dict[str, Any]:
     pairs, budget = corpus.train.pairs, config.train.tokens_per_batch
     numbers = batch_numbers(pairs.sizes("target"), budget, seed=config.seed)[: rounds + WARM_UP]
     batches = [make_batch(pairs, batch) for batch in numbers]
-    a, b = (torch.randn(GEMM[i], GEMM[i + 1]) for i in range(2))
+    a, b = torch.randn(2, GEMM, GEMM)
 
     def training(method: dict[str, Any], precision: str = "float32") -> tuple[Step, Transformer]:
         """A step with the laying out of its batch, which training pays for too."""
@@ -93,7 +93,7 @@ def measure(profile: str, rounds: int = 15) -> dict[str, Any]:
     seconds = interleaved(steps | others | narrow, len(batches))
     flops = np.array([matrix_flops(model, batch) for batch in batches[WARM_UP:]])
     tokens = np.array([len(batch.target_out) for batch in batches[WARM_UP:]])
-    gemm_rate = 2 * float(np.prod(GEMM)) / float(np.median(seconds["gemm"]))
+    gemm_rate = 2 * GEMM**3 / float(np.median(seconds["gemm"]))
     return {
         **{f"{name}_step_over_baseline": _spread(seconds[name] / seconds["baseline"]) for name in METHODS},
         "bf16_over_fp32": _spread(seconds["baseline"] / seconds["baseline_bf16"]),
@@ -104,7 +104,7 @@ def measure(profile: str, rounds: int = 15) -> dict[str, Any]:
         "gemm_share": _spread(flops / gemm_rate / seconds["baseline"]),
         "tokens_per_second": {name: round(np.median(tokens / seconds[name])) for name in (*steps, "nn_transformer")},
         "gemm_gflops": round(gemm_rate / 1e9, 1),
-        "rounds": rounds,
+        "rounds": len(batches) - WARM_UP,
         "data": config.data.name,
         "tokens_per_batch": budget,
         "provenance": provenance(config.threads, torch.device("cpu")),

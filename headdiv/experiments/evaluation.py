@@ -70,11 +70,6 @@ def apply(run: Run, text: str, other: str | None = None) -> str:
     return TASKS[run.config.kind].apply(run, text, other)
 
 
-def answer(run: Run, passage: str, question: str) -> str:
-    """What a question-answering model answers to a typed question on a typed passage."""
-    return apply(run, passage, question)
-
-
 def head_measures(run: Run) -> pd.DataFrame:
     """Measures of the heads on the validation split by place ("encoder 1"), one number each.
 

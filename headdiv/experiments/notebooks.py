@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -59,4 +60,4 @@ def execute(notebook: Path, output: Path, parameters: dict[str, Any], scratch: P
         except PapermillException as error:
             raise HeaddivError(f"{notebook}: {error}") from None
     with replacing(output) as temporary:
-        copy.replace(temporary)
+        shutil.move(copy, temporary)  # the results may be another file system

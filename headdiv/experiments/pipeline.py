@@ -65,7 +65,6 @@ class Plan:
     threads: int
     gpu: int
     ranks: int
-    title: str
     runs: dict[str, list[PlannedRun]]
     corpora: dict[str, str]
     tables: dict[str, Product]
@@ -137,7 +136,7 @@ class Plan:
         """How several ranks train a run before its notebook loads it, as the begin of a shell command; "" for one."""
         if self.ranks == 1:
             return ""
-        log = f"logs/{self.name}/{experiment}/{variant}/seed{seed}/ranks.log"
+        log = shlex.quote(f"logs/{self.name}/{experiment}/{variant}/seed{seed}/ranks.log")
         return (
             f"python -m torch.distributed.run --standalone --nproc-per-node {self.ranks} -m headdiv train {experiment}"
             f" {variant} --seed {seed} --profile {shlex.quote(self.profile)} --no-scores 2>&1 | tee {log} && "
@@ -188,7 +187,7 @@ def make_plan(profile: str) -> Plan:
     return Plan(
         profile=profile,
         name=known.name,
-        **{key: getattr(known.profile, key) for key in ("threads", "gpu", "ranks", "title")},
+        **{key: getattr(known.profile, key) for key in ("threads", "gpu", "ranks")},
         runs=runs,
         corpora={name: prepared_folder(known.of(name)[0].data).name for name in runs},
         tables=tables,
@@ -240,7 +239,7 @@ def _planned_elsewhere(profile: str) -> dict[str, Any]:
     if done.returncode:
         said = done.stderr.strip().removeprefix("headdiv: ")
         raise HeaddivError(said if done.returncode == 2 else f"`headdiv plan --profile {profile}` failed: {said}")
-    return json.loads(done.stdout)
+    return json.loads(done.stdout.splitlines()[-1])  # plugins may print
 
 
 def plan_as_json(profile: str) -> str:

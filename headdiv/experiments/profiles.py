@@ -19,7 +19,6 @@ list them too, and papers of one's own stand in ``papers/<paper>.yaml`` in the p
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
@@ -27,14 +26,12 @@ from pydantic import Field, model_validator
 from headdiv.core import paths
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import Distinct, Settings, Source, check, mistake, nearest
-from headdiv.experiments.papers import load_plugins, task_of
+from headdiv.experiments.papers import VARIANT, VARIANT_IS, load_plugins, task_of
 from headdiv.methods import METHODS, check_method
 from headdiv.nn.config import Sizes
 from headdiv.tasks import TASKS
 from headdiv.tasks.config import MOST_THREADS, RunConfig
 from headdiv.training.config import TrainConfig
-
-VARIANT = re.compile(r"[A-Za-z0-9-]+")  # names a folder of results and a wildcard of the Snakefile
 
 
 class Experiment(Settings):
@@ -108,8 +105,7 @@ class Runs:
                 raise mistake((*at, "methods", method, "name"), what, source)
         for variant in experiment.define:
             if not VARIANT.fullmatch(variant):
-                what = "a variant's name is made of letters, digits and hyphens"
-                raise mistake((*at, "define", variant), what, source)
+                raise mistake((*at, "define", variant), VARIANT_IS, source)
         known = {variant: row.method for variant, row in rows.items()} | experiment.define
         for position, variant in enumerate(experiment.variants or known):
             if variant not in known:
@@ -156,11 +152,11 @@ class Runs:
         """One run, with any seed; the profile's tables and figures show its own seeds alone.
 
         Raises:
-            ConfigError: the profile has no such experiment or variant, or the seed is below 0.
+            ConfigError: the profile has no such experiment or variant, or the seed is below 0 or too large.
         """
         config = self.of(experiment, variant)[0]
-        if seed < 0:
-            raise ConfigError(f"seed: expected 0 or more, found {seed}")
+        if not 0 <= seed < 2**63:
+            raise ConfigError(f"seed: expected 0 or more, below 2^63, found {seed}")
         return config.model_copy(update={"seed": seed})
 
 

@@ -330,8 +330,9 @@ def stored(profile: str, experiment: str) -> list[RunResult]:
             theirs, own = found[one].config.sections(), run.config.sections()
             if key := first_difference(theirs, own, sections):
                 section, _, name = key.partition(".")
+                values = (repr(found[section].get(name, "left at its default")) for found in (own, theirs))
                 raise DataError(
-                    f"{path}: {key} is {own[section][name]!r}, but {theirs[section][name]!r} in {one}; remove the "
+                    f"{path}: {key} is {' but '.join(values)} in {one}; remove the "
                     f"older of the two, and {command} makes it anew"
                 )
     return list(found.values())
@@ -356,7 +357,7 @@ def with_results(profile: str) -> dict[str, list[RunResult]]:
 
 def failures(profile: str) -> list[str]:
     """One sentence for each stored run of a profile that diverged or learnt nothing (`RunResult.failures`)."""
-    runs = (run for experiment in Runs(profile).experiments() for run in stored(profile, experiment))
+    runs = (run for runs in with_results(profile).values() for run in runs)
     return [f"{run.name}: {sentence}" for run in runs for sentence in run.failures()]
 
 

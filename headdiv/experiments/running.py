@@ -165,8 +165,8 @@ def load_run(config: RunConfig, device: torch.device | str | None = None) -> Run
     try:
         manifest.check(folder, *FILES)
     except DamageError as error:
-        command = f"headdiv train {config.experiment} {config.variant} --seed {config.seed}"
-        raise DamageError(f"{error}; `{command}` trains it again") from None
+        command = f"headdiv train {config.experiment} {config.variant} --seed {config.seed} --profile …"
+        raise DamageError(f"{error}; `{command}` with the run's profile trains it again") from None
     runtime.configure(config.threads)
     task = TASKS[config.kind]
     corpus = task.load(config.data)

@@ -138,24 +138,30 @@ def _take_over(stage: nn.Module, weight: Tensor, offset: Tensor | None) -> None:
 def _replace(model: nn.Module, method: Method, theirs: list[tuple[str, nn.MultiheadAttention]]) -> None:
     """The drop-in in place of torch's attention modules."""
     layers: Counter[Kind] = Counter()
+    made = []
     for path, old in theirs:
         owner, _, last = path.rpartition(".")
         owner = model.get_submodule(owner)
         own: Kind = "decoder" if isinstance(owner, nn.TransformerDecoderLayer) else "encoder"
         kind = "cross" if last == "multihead_attn" else own
         _must_fit(method, type(method).__name__, old.num_heads, old.head_dim)
-        new = MultiheadAttention(
-            old.embed_dim, old.num_heads, method, dropout=old.dropout, bias=old.in_proj_bias is not None,
-            kdim=old.kdim, vdim=old.vdim, batch_first=old.batch_first, kind=kind, layer=layers[kind],
-            add_bias_kv=old.bias_k is not None, add_zero_attn=old.add_zero_attn,
-        )  # fmt: skip
+        try:
+            new = MultiheadAttention(
+                old.embed_dim, old.num_heads, method, dropout=old.dropout, bias=old.in_proj_bias is not None,
+                kdim=old.kdim, vdim=old.vdim, batch_first=old.batch_first, kind=kind, layer=layers[kind],
+                add_bias_kv=old.bias_k is not None, add_zero_attn=old.add_zero_attn,
+            )  # fmt: skip
+        except ValueError as error:
+            raise ConfigError(f"{path}: {error}") from None
         layers[kind] += 1
         with torch.no_grad():
             new.attention.in_projection.weight.copy_(old.in_proj_weight)
             if old.in_proj_bias is not None:
                 new.attention.in_projection.bias.copy_(old.in_proj_bias)
         _take_over(new.attention.output, old.out_proj.weight, old.out_proj.bias)
-        setattr(owner, last, new.to(old.out_proj.weight).train(old.training))
+        made.append((owner, last, new.to(old.out_proj.weight).train(old.training)))
+    for owner, last, new in made:  # all of them, or none
+        setattr(owner, last, new)
 
 
 # ---- saving and loading

@@ -105,8 +105,9 @@ class Inputs:
         if model.config.is_encoder_decoder:
             decoder = given.get("decoder_attention_mask")
             found = {"encoder": mask, "cross": mask, "decoder": decoder}
-            if decoder is None and labels is not None:
-                found["decoder"] = labels != -100
+            if decoder is None and labels is not None and given.get("decoder_input_ids") is None:
+                ends = (labels != -100).flip(1).cumsum(1).flip(1)  # an ignored label within a text is no padding
+                found["decoder"] = ends > 0
         self.sides.clear()
         self.inside = True
         learns = model.training and torch.is_grad_enabled()
@@ -121,7 +122,7 @@ class Inputs:
 
     def forget(self, *_: Any) -> None:
         """A forward hook of the model."""
-        self.real, self.sides, self.inside = {}, {}, False
+        self.real, self.sides, self.inside, self.recomputed = {}, {}, False, False
 
     def refuse_recomputation(self) -> None:
         """Raise the ConfigError for a model that trains with gradient checkpointing."""

@@ -19,7 +19,8 @@ def fold(model: Folded) -> Folded:
 
     DEACON's Direct and Average and head mixing then are plain attention, number for number; rotated heads are that
     from the start. What is not linear (DEACON's non-linear architecture, homeostasis, mixtures of attention heads)
-    stays as it is. Masks on heads are not kept. A method's own stage takes part if its attribute ``affine`` is true.
+    stays as it is. A method's own stage takes part if its attribute ``affine`` is true. Call it outside `masked_heads`:
+    of masks some would stay and others not.
     """
     folded = copy.deepcopy(model).eval()
     for module in folded.modules():

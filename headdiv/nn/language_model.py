@@ -51,17 +51,19 @@ class Windows:
 
 
 def make_windows(tokens: np.ndarray, end: int, boundaries: bool) -> Windows:
-    """Lay out windows of N + 1 tokens each, full from end to end: (R, N + 1).
+    """Lay out windows of N + 1 tokens each: (R, N + 1).
 
     Args:
-        tokens: the first N of a window are read, the last N predicted; IGNORED fills up the last window, read as 0.
+        tokens: the first N of a window are read, the last N predicted; IGNORED fills up the last window of a text and
+            makes no rows.
         end: the token that stands at the beginning of every document.
         boundaries: attention and positions begin anew there; otherwise they run through the window.
     """
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
-    side = _lay_out_documents(inputs, end, boundaries, np.ones_like(inputs, dtype=bool))
-    mask = attention_mask(side, side, causal=True) if boundaries else None
-    return _windows(np.maximum(inputs, 0), targets, AttentionLayout(side, side, mask))
+    there = inputs != IGNORED
+    side = _lay_out_documents(inputs, end, boundaries, there)
+    mask = attention_mask(side, side, causal=True) if boundaries or not side.full else None
+    return _windows(inputs[there], targets[there], AttentionLayout(side, side, mask))
 
 
 def make_masked_windows(masked: np.ndarray, end: int, boundaries: bool) -> Windows:

@@ -2,7 +2,7 @@
 
 A batch's tokens stand in one matrix of T rows, sentence after sentence; embeddings, projections,
 feed-forward layers, normalisation and loss see these rows and nothing else. Attention alone needs a
-rectangular form. `Windows` puts several whole sentences side by side into windows of equal width, and a
+rectangular form. `assign_windows` puts several whole sentences side by side into windows of equal width, and a
 mask keeps them apart: 95 % and more of the slots are filled, where one padded row per sentence fills half.
 
 Letters: B sentences, T rows, R windows, N query slots and S key slots of a window.

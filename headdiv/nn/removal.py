@@ -36,13 +36,13 @@ def remove_heads(model: nn.Module, gone: Mapping[str, Sequence[int]]) -> None:
     """
     attachment = attachment_of(model)
     heads = {each.spec.place: each for each in attachment.heads}
-    for place, numbers in gone.items():
-        if not numbers:
-            continue
-        each = heads[place]
-        for projection in (*each.projections.inputs, each.projections.output):
+    gone = {place: numbers for place, numbers in gone.items() if numbers}
+    for place in gone:
+        for projection in (*heads[place].projections.inputs, heads[place].projections.output):
             if type(projection).__name__ not in CUTTABLE:
                 raise DataError(f"{place}: heads cannot be removed from a {type(projection).__name__}; expected Linear")
+    for place, numbers in gone.items():
+        each = heads[place]
         left = [head for head in range(each.spec.heads) if head + 1 not in numbers]
         if not left:
             left = [0]

@@ -11,7 +11,7 @@ from headdiv.core.errors import ConfigError
 from headdiv.core.files import short_hash
 from headdiv.core.settings import Settings
 from headdiv.data.config import DataConfig
-from headdiv.methods import stored_method
+from headdiv.methods import METHODS, stored_method
 from headdiv.nn.config import DecodeConfig, ModelConfig, Sizes
 from headdiv.training.config import TrainConfig
 
@@ -69,8 +69,8 @@ class RunConfig(Settings):
 def first_difference(one: dict[str, Any], other: dict[str, Any], sections: Iterable[str]) -> str | None:
     """The first key ("train.epochs") with which two stored configurations ask for different results.
 
-    When checkpoints are written changes nothing, and a key that only one has came later than the other; "optimiser"
-    alone is stored only where it is not the default.
+    When checkpoints are written changes nothing, nor what is kept for the backward pass. A key that only one has came
+    later than the other, unless its default is not stored (`later`): then it has another value.
 
     Args:
         one: a run's configuration as its metrics keep it.
@@ -79,8 +79,15 @@ def first_difference(one: dict[str, Any], other: dict[str, Any], sections: Itera
     """
     for section in sections:
         mine, its = one.get(section, {}), other.get(section, {})
-        for key in mine | its:
-            compared = key == "optimiser" or (key in mine and key in its and key != "checkpoint_seconds")
-            if compared and mine.get(key) != its.get(key):
+        for key in (mine | its).keys() - {"checkpoint_seconds", "activation_checkpointing"}:
+            both = key in mine and key in its
+            if (both or _left_out_by_default(section, key, mine)) and mine.get(key) != its.get(key):
                 return f"{section}.{key}"
     return None
+
+
+def _left_out_by_default(section: str, key: str, values: dict[str, Any]) -> bool:
+    method = METHODS.get(str(values.get("name")))
+    options = {"train": TrainConfig, "method": method and method.Options}.get(section)
+    field = options.model_fields.get(key) if options else None
+    return field is not None and field.exclude_if is not None

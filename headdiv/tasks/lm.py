@@ -155,7 +155,7 @@ class StreamTask(Task[StreamCorpus]):
     def test_score(self, run: Run) -> Score:
         """Perplexity on the test split, which needs no outputs."""
         nll = held_out_loss(self, run.model, run.corpus, "test", run.config, run.device)["nll"]
-        return score(math.exp(min(nll, 700.0)), "", f"exp({self.unit}), e^700 at most; test split")
+        return score(perplexity(nll), "", f"exp({self.unit}), e^700 at most; test split")
 
     def training_size(self, data: Mapping[str, Any], statistics: Mapping[str, Any]) -> str:
         """ "100,000 tokens of text an epoch"."""
@@ -299,14 +299,19 @@ class LanguageModelling(StreamTask[LMCorpus]):
         return pd.DataFrame(rows, columns=["text", "goes on", "model goes on"])
 
 
+def perplexity(nats: float) -> float:
+    """e to the power of a mean loss; e^700 at most, which a model that has diverged may pass."""
+    return math.exp(min(nats, 700.0))
+
+
 def text_measures(nll: float, text: HeldOut, prefix: str, split: str) -> dict[str, Score]:
     """Perplexity and bits of a split from its mean loss in nats a token."""
     total = nll * text.targets
     what = f"{split} split, {text.targets:,} tokens in {text.documents:,} documents, an end of each counted"
     return {
-        f"{prefix}perplexity": score(math.exp(nll), "", f"by token: exp(nats/token); {what}"),
+        f"{prefix}perplexity": score(perplexity(nll), "", f"by token: exp(nats/token); {what}"),
         f"{prefix}word_perplexity": score(
-            math.exp(min(total / text.words, 700.0)),
+            perplexity(total / text.words),
             "",
             f"exp(nats/word), e^700 at most, {text.words:,} words between spaces; {what}",
         ),
@@ -318,8 +323,8 @@ def text_measures(nll: float, text: HeldOut, prefix: str, split: str) -> dict[st
 
 def convergence_epoch(curve: list[dict[str, Any]]) -> float:
     """The epoch, in fractions, at which validation perplexity first comes within 1 % of its lowest."""
-    values = np.exp([point["validation_nll"] for point in curve])
-    bar = values.min() * (1 + WITHIN)
+    losses = np.array([point["validation_nll"] for point in curve])
+    values, bar = np.exp(np.minimum(losses - losses.min(), 700.0)), 1 + WITHIN  # in units of the lowest
     at = int(np.flatnonzero(values <= bar)[0])
     if at == 0:
         return float(curve[0]["epoch"])

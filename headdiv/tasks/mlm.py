@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +20,7 @@ from headdiv.nn.losses import Losses
 from headdiv.nn.transformer import ModuleFactory
 from headdiv.tasks.base import Run, Score, held_out_loss, score
 from headdiv.tasks.config import RunConfig
-from headdiv.tasks.lm import StreamTask, perplexity_curves
+from headdiv.tasks.lm import StreamTask, perplexity, perplexity_curves
 
 MASK_TOKEN = "[MASK]"
 # With the space before it: an entry of the encoding begins with the space before its word.
@@ -145,7 +144,7 @@ def _measures(found: dict[str, float], run: Run, split: str, prefix: str) -> dic
         f"document ends never; of these {hidden} read as a blank, {random} as a random token; one choice for all runs"
     )
     return {
-        f"{prefix}perplexity": score(math.exp(found["nll"]), "", f"exp(nats/masked token); {what}"),
+        f"{prefix}perplexity": score(perplexity(found["nll"]), "", f"exp(nats/masked token); {what}"),
         f"{prefix}masked_accuracy": score(found["accuracy"], "%", f"masked tokens that are the likeliest; {what}"),
     }
 

@@ -22,11 +22,19 @@ FILES = ("model.safetensors", "optimiser.safetensors", "state.json")
 KEPT = 2  # checkpoints: should the newest be damaged, the one before it is there
 _NAME = re.compile(r"step(\d+)")
 _PLAIN = "optimiser"  # key of the optimiser's state that is not tensors
+_SETTINGS = "settings"
 
 log = logging.getLogger(__name__)
 
 
-def save(folder: Path, step: int, model: nn.Module, optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+def save(
+    folder: Path,
+    step: int,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    state: dict[str, Any],
+    settings: dict[str, Any] | None = None,
+) -> None:
     """Write ``folder/step<step>`` and remove all but it and the one before it; called by all ranks, the first writes.
 
     Args:
@@ -35,6 +43,7 @@ def save(folder: Path, step: int, model: nn.Module, optimiser: torch.optim.Optim
         model: parameters and buffers are kept.
         optimiser: its state is kept, of any class: tensors, and what else JSON can hold.
         state: everything else, as JSON; the random number generators' states are added.
+        settings: what must be the same where the training goes on, as JSON.
     """
     tensors = {"random": distributed.gathered(torch.get_rng_state())}  # (ranks, bytes)
     if torch.cuda.is_available():
@@ -50,7 +59,8 @@ def save(folder: Path, step: int, model: nn.Module, optimiser: torch.optim.Optim
                 into = tensors if isinstance(value, torch.Tensor) else plain
                 into[f"{number}.{name}"] = value.contiguous() if into is tensors else value
         save_file(tensors, temporary / "optimiser.safetensors")
-        write_json(temporary / "state.json", state | ({_PLAIN: plain} if plain else {}))
+        more = {name: value for name, value in ((_SETTINGS, settings), (_PLAIN, plain)) if value}
+        write_json(temporary / "state.json", state | more)
         manifest.note(temporary)
     others = sorted(_all(folder).items(), key=lambda found: (found[0] == step, found[0] < step, found[0]))
     for _, path in others[:-KEPT]:
@@ -58,12 +68,19 @@ def save(folder: Path, step: int, model: nn.Module, optimiser: torch.optim.Optim
 
 
 def restore(
-    folder: Path, model: nn.Module, optimiser: torch.optim.Optimizer, device: torch.device
+    folder: Path,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    device: torch.device,
+    settings: dict[str, Any] | None = None,
 ) -> dict[str, Any] | None:
     """Put the newest checkpoint into model, optimiser and generators; return its state, or None if there is none.
 
     A damaged one is renamed to ``damaged-step<step>``, and the one before it is taken, which a warning says.
     It may have been written by another number of ranks. Ranks that had none then draw from a state of their own.
+
+    Raises:
+        TrainingError: it was written with other settings, or does not fit the model.
     """
     if distributed.is_first():
         remove_leftovers(folder, "step*")
@@ -74,6 +91,7 @@ def restore(
         return None
     newest = found[max(found)]
     state = read_json(newest / "state.json")
+    _must_be_the_same(folder, state.pop(_SETTINGS, {}), settings or {})
     load_model(model, newest / "model.safetensors")
     path = newest / "optimiser.safetensors"
     tensors = _read(path)
@@ -100,6 +118,15 @@ def restore(
     else:
         torch.manual_seed(zlib.crc32(f"{newest.name} {rank}".encode()))
     return state
+
+
+def _must_be_the_same(folder: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
+    for key in {**there, **here} if there and here else ():
+        if there.get(key) != here.get(key):
+            raise TrainingError(
+                f"{folder}: a training with {key} = {there.get(key)} has its checkpoints there, and this one has "
+                f"{here.get(key)}; expected a folder of its own"
+            )
 
 
 def _set_damaged_aside(folder: Path) -> None:

@@ -15,10 +15,8 @@ class TrainerConfig(Settings):
     """Settings of `headdiv.Trainer`: epochs, optimiser, schedule and precision."""
 
     epochs: int = Field(30, ge=1)
-    optimiser: dict[str, Any] | None = Field(
-        None,
-        description="name of a class of torch.optim, and its options; absent: AdamW with the three keys below",
-        exclude_if=lambda value: value is None,  # so that runs from before this key existed keep their hash
+    optimiser: dict[str, Any] | None = later(
+        None, description="name of a class of torch.optim, and its options; absent: AdamW with the three keys below"
     )
     learning_rate: float = Field(5e-4, gt=0, description="the optimiser's step at its peak")
     schedule: Literal["constant", "inverse_sqrt", "linear"] = Field(
@@ -60,9 +58,10 @@ class TrainerConfig(Settings):
         """Name of the optimiser's class and its options, the learning rate left out."""
         options = dict(self.optimiser or {})
         name = options.pop("name", "AdamW")
-        if name == "AdamW":  # fused: one pass over memory
-            own = {"betas": self.betas, "eps": self.epsilon, "weight_decay": self.weight_decay, "fused": True}
-            options = own | options
+        if name == "AdamW":
+            own = {"betas": self.betas, "eps": self.epsilon, "weight_decay": self.weight_decay}
+            one_pass = not (options.get("foreach") or options.get("differentiable"))  # over memory
+            options = own | {"fused": one_pass} | options
         return name, options
 
 

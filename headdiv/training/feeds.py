@@ -70,14 +70,16 @@ class IterableFeed(Feed):
     """A list, a `torch.utils.data.DataLoader` or another iterable with a length, iterated again in every epoch.
 
     Going on within an epoch iterates from its start, with torch's generator as it was then, and skips the batches that
-    are done: exact if the order is fixed or drawn from torch's generator or the iterable's own ``generator``.
+    are done: exact if the order is fixed or drawn from torch's generator, or from the ``generator`` of the iterable or
+    of its sampler. (Of what a function returns, other generators than torch's are not known.)
     With several ranks each iterates over its own share, as with `torch.utils.data.DistributedSampler`.
     """
 
     def __init__(self, batches: Batches) -> None:
         self.source = batches if callable(batches) else lambda epoch: batches
-        own = getattr(batches, "generator", None)
-        self.generators = [torch.default_generator, *([own] if isinstance(own, torch.Generator) else [])]
+        samplers = getattr(batches, "sampler", None), getattr(getattr(batches, "batch_sampler", None), "sampler", None)
+        found = [torch.default_generator, *(getattr(part, "generator", None) for part in (batches, *samplers))]
+        self.generators = list({id(one): one for one in found if isinstance(one, torch.Generator)}.values())
         self.start: list[torch.Tensor] = []  # the generators' states when the epoch began
 
     def batches(self, epoch: int) -> int:
@@ -110,9 +112,12 @@ class IterableFeed(Feed):
 
     def state(self) -> dict[str, Any]:
         """See `Feed`."""
-        return {"done": self.done, "start": [bytes(state.tolist()).hex() for state in self.start]}
+        ranks = [distributed.gathered(state) for state in self.start]  # (ranks, bytes) each
+        return {"done": self.done, "start": [[bytes(row.tolist()).hex() for row in rows] for rows in ranks]}
 
     def restore(self, state: dict[str, Any]) -> None:
         """See `Feed`."""
         self.done = state["done"]
-        self.start = [torch.tensor(list(bytes.fromhex(one)), dtype=torch.uint8) for one in state["start"]]
+        rank = distributed.rank()  # one that was not there begins with its generators as they are
+        own = [rows[rank] for rows in state["start"] if rank < len(rows)]
+        self.start = [torch.tensor(list(bytes.fromhex(row)), dtype=torch.uint8) for row in own]

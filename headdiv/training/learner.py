@@ -87,7 +87,7 @@ class Learner:
         for parameter in self.method.frozen_parameters(self.model, progress):
             parameter.grad = None
         norm = nn.utils.clip_grad_norm_(self.parameters, config.clip_norm or math.inf)
-        norm = norm + nn.utils.get_total_norm([parameter.grad for parameter in self.own])
+        norm = norm + nn.utils.get_total_norm([p.grad for p in self.own if p.grad is not None])
         # A GPU is waited for here, once a step, and nowhere else.
         *found, size = torch.cat([torch.stack(values).sum(0), norm[None]]).tolist()
         sums = _step_sums(len(batches), sum(counts), sum(tokens), *found)
@@ -116,6 +116,8 @@ class Learner:
             total = found.sum()
             losses = Losses(total, total.detach(), total.new_zeros(()), count=found.numel(), tokens=0)
         count = int(distributed.total_numbers(losses.count)[0])
+        if not count:
+            raise TrainingError("a batch has no prediction; expected one at least, on one of the ranks")
         added = self.method.aux_loss(self.model, records, progress, count)
         if added is not None and isinstance(found, Tensor) and not found.dim():
             raise TrainingError(

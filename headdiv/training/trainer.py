@@ -94,7 +94,8 @@ class Trainer:
         """Train to the end, from the newest checkpoint if there is one, and return what was measured.
 
         Raises:
-            TrainingError: loss, gradient or a validation score is not finite; the last checkpoint stays.
+            TrainingError: loss, gradient or a validation score is not finite; the last checkpoint stays. The folder
+                holds a training with other settings.
         """
         if self.seed is not None:
             torch.manual_seed(self.seed + 1000 * distributed.rank())  # ranks drop different values out
@@ -182,12 +183,20 @@ class Trainer:
         if self.folder:
             self.state.feed = self.feed.state()
             state = {key: value for key, value in asdict(self.state).items() if key != "ranks" or value}
-            checkpoints.save(self.folder, self.state.step, self.model, self.learner.optimiser, state)
+            checkpoints.save(self.folder, self.state.step, self.model, self.learner.optimiser, state, self._settings())
+
+    def _settings(self) -> dict[str, Any]:
+        """What decides a training, beside its model and data; JSON."""
+        method, anyway = self.learner.method, {"checkpoint_seconds", "activation_checkpointing"}
+        options = {"name": type(method).__name__, **method.options.model_dump(mode="json")}
+        return {**self.config.model_dump(mode="json", exclude=anyway), "seed": self.seed, "method": options}
 
     def _restore(self) -> None:
         if not self.folder:
             return
-        stored = checkpoints.restore(self.folder, self.model, self.learner.optimiser, self.learner.device)
+        stored = checkpoints.restore(
+            self.folder, self.model, self.learner.optimiser, self.learner.device, self._settings()
+        )
         if stored:
             self.state = TrainerState(**stored | {"epoch": StepSums(**stored["epoch"])})
             self.feed.restore(self.state.feed)

@@ -188,6 +188,27 @@ def test_a_record_is_refused_once_however_often_it_is_met(tmp_path):
             stream(sources, by_set=True).next(1)
 
 
+@pytest.mark.parametrize("before", [1, 3, 7, 41])
+def test_refused_records_are_counted_as_if_the_stream_had_never_stopped(tmp_path, before):
+    shard = put(tmp_path / "a.jsonl", [[n, n] if n % 3 else "{" for n in range(1, 300)])
+    counts = []
+    for stops in (False, True):
+        bad_records = BadRecords(strict=False)
+        mixed = stream({"a": [shard]}, bad_records=bad_records)
+        mixed.next(before)
+        if stops:
+            state, counted = mixed.state(), dict(bad_records.counts)
+            bad_records = BadRecords(strict=False)
+            mixed = stream({"a": [shard]}, bad_records=bad_records)
+            mixed.restore(state)
+            bad_records.counts.clear()
+            bad_records.counts.update(counted)
+        mixed.next(30)
+        counts.append(bad_records.counts)
+    assert counts[0] == counts[1]
+    assert 0 < counts[0].total() < 100
+
+
 def test_a_shard_that_is_cut_off_is_given_up_and_the_next_one_read(tmp_path):
     documents = [[*range(n, n + 50)] for n in range(1, 4001, 2)]
     first, second = (put(tmp_path / f"{n}.jsonl.zst", documents) for n in range(2))

@@ -148,6 +148,15 @@ def test_paths_may_hold_variables_and_the_users_folder(home, tmp_path, monkeypat
     assert [found[split]["examples"] for split in SPLITS] == [[tmp_path / "x"], [tmp_path / "y"], [tmp_path / "z"]]
 
 
+def test_a_project_folder_may_have_brackets_in_its_name(tmp_path, monkeypatch):
+    folder = tmp_path / "a[b]"
+    folder.mkdir()
+    monkeypatch.setenv("HEADDIV_HOME", str(folder))
+    (folder / "x.txt").write_text("")
+    config = LMData(name="mine", files={split: ["*.txt"] for split in ("train", "valid", "test")}, epoch_tokens=1)
+    assert locate(config)["train"]["examples"] == [folder / "x.txt"]
+
+
 def test_patterns_are_expanded_in_the_order_of_names(home):
     for name in ("s10.txt", "s2.txt", "s1.txt", "other.txt", "s3.json"):
         (home / name).write_text("")

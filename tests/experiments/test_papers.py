@@ -1,5 +1,7 @@
 """What the papers report, as it is printed there."""
 
+import json
+
 import pytest
 from faulty import exactly
 
@@ -130,6 +132,26 @@ def test_table_2_of_deacon():
     sums = [round(sum(column), 2) for column in zip(*TABLE_2.values(), strict=True)]
     assert sums == [100.0, 299.78, 100.0, 320.42]  # the last line of the paper's table
     assert data_table_of("deacon/translation") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "variant", "message"),
+    [
+        ("my-paper", "translation", "one", "papers/my-paper.yaml: a paper's name is made of small letters"),
+        ("deacon", "translation", "one", "papers/deacon.yaml: headdiv has a paper 'deacon'; expected another name"),
+        ("mine", "my_task", "one", "/papers/mine.yaml, line 3: tasks.my_task: a task's name is made of small letters"),
+        ("mine", "task", "a_b", "tasks.task.variants.a_b: a variant's name is made of letters, digits and hyphens"),
+    ],
+)
+def test_names_of_ones_own_papers_are_names_of_folders(folder, name, task, variant, message):
+    rows = {row: {"label": row, "method": {"name": "baseline"}} for row in ("baseline", variant)}
+    about = {"kind": "translation", "table": "Table 1", "title": "t", "columns": {}, "variants": rows}
+    path = folder / "papers" / f"{name}.yaml"
+    path.parent.mkdir()
+    path.write_text(f"title: t\ncitation: c\ntasks: {json.dumps({task: about})}\n")
+    with pytest.raises(ConfigError) as found:
+        load_paper(name)
+    assert message in str(found.value)
 
 
 @pytest.mark.parametrize(

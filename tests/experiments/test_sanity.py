@@ -72,6 +72,13 @@ def test_a_fall_that_is_mostly_lost_again_is_a_failure(finished):
         assert RunResult.parse(metrics | {"curve": curve}).failures() == expected
 
 
+def test_experiments_that_have_not_run_are_left_out(finished):
+    path, found = finished.home / "config" / "tiny.yaml", failures("tiny")
+    before, key, experiments = path.read_text().partition("experiments:")
+    path.write_text(before + key + experiments + experiments.replace(EXPERIMENT, "deacon/dissection"))
+    assert failures("tiny") == found
+
+
 def test_nothing_stored_is_an_error(project):
     with pytest.raises(DataError, match="no stored results"):
         failures("tiny")

@@ -83,20 +83,16 @@ def test_windows_are_laid_out_as_they_say(kind, R, N, boundaries, data):
         lacking = data.draw(st.integers(0, N - 1))
         read[r, N - lacking :] = targets[r, N - lacking - (kind is LanguageModel and lacking > 0) :] = IGNORED
     batch = lay_out(kind, read, targets, boundaries)
-    if kind is MaskedModel:
-        lines = [[token for token in line if token != IGNORED] for line in read.tolist()]
-        wanted = [token for token, there in zip(targets.ravel(), read.ravel(), strict=True) if there != IGNORED]
-    else:
-        lines = [[max(token, 0) for token in line] for line in read.tolist()]
-        wanted = np.concatenate([read[:, 1:], targets[:, -1:]], axis=1).ravel().tolist()
+    lines = [[token for token in line if token != IGNORED] for line in read.tolist()]
+    following = targets if kind is MaskedModel else np.concatenate([read[:, 1:], targets[:, -1:]], axis=1)
+    wanted = following[read != IGNORED].tolist()
     documents = [(r, document) for r, line in enumerate(lines) for document in documents_of(line, boundaries)]
     assert batch.inputs.tolist() == [token for _, document in documents for token in document]
     assert batch.targets.tolist() == wanted
     assert batch.inputs.dtype == batch.targets.dtype == torch.int64
     side = batch.layout.queries
     assert batch.layout.keys is side
-    assert side.full or kind is MaskedModel
-    assert (batch.layout.mask is None) == (kind is LanguageModel and not boundaries)
+    assert (batch.layout.mask is None) == (kind is LanguageModel and side.full and not boundaries)
     assert side.lengths.tolist() == [len(document) for _, document in documents]
     assert side.positions.tolist() == [p for _, document in documents for p in range(len(document))]
     width, mask = side.sentences.shape[1], batch.layout.written_out()
@@ -166,7 +162,7 @@ def test_the_model_equals_the_one_written_out(kind, method, boundaries):
     model, (read, targets) = build(kind, method), some_windows()
     batch = lay_out(kind, read, targets, boundaries)
     documents = [
-        [max(token, 0) for token in document if kind is LanguageModel or token != IGNORED]
+        [token for token in document if token != IGNORED]
         for line in read.tolist()
         for document in documents_of(line, boundaries)
     ]
@@ -217,8 +213,8 @@ def test_windows_beside_it_change_nothing_for_a_window(kind, method, boundaries)
     apart = [model(lay_out(kind, read[r : r + 1], targets[r : r + 1], boundaries)) for r in range(3)]
     torch.testing.assert_close(together, torch.cat(apart), rtol=1e-12, atol=1e-12)
     short = model(lay_out(kind, read[2:, :-3], targets[2:, :-3], boundaries))
-    assert len(apart[2]) == CONTEXT - 3 * (kind is MaskedModel)
-    torch.testing.assert_close(short, apart[2][: CONTEXT - 3], rtol=1e-12, atol=1e-12)
+    assert len(apart[2]) == CONTEXT - 3
+    torch.testing.assert_close(short, apart[2], rtol=1e-12, atol=1e-12)
 
 
 @every_model

@@ -194,6 +194,18 @@ def test_special_tokens_are_those_that_the_decoder_reads_where_only_labels_are_g
     assert one[1].queries < int(given["attention_mask"].sum())
 
 
+def test_a_refusal_to_remove_heads_leaves_the_model_as_it_was():
+    heads = headdiv.pretrained.attach(model_of("bert"))
+    query = heads.modules[1].projections.inputs[0]
+    query.__class__ = type("Quantised", (torch.nn.Linear,), {})
+    before = heads.model.state_dict()
+    with pytest.raises(DataError, match="encoder 2: heads cannot be removed from a Quantised"):
+        heads.remove([("encoder 1", 1), ("encoder 2", 1)])
+    after = heads.model.state_dict()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    assert heads.counts == {"encoder 1": 4, "encoder 2": 4}
+
+
 def test_one_head_has_no_pairs_and_no_batch_no_measures():
     heads = headdiv.pretrained.attach(model_of("bert"))
     heads.remove([("encoder 1", head) for head in (1, 2, 3)])

@@ -151,8 +151,37 @@ def test_with_gradient_checkpointing_a_method_is_refused_where_it_would_see_too_
         model(**given)
     with torch.no_grad():
         model(**given)
+    bart = model_of("bart").train()
+    heads = headdiv.pretrained.attach(bart)
+    bart.gradient_checkpointing_enable()
+    bart(**arguments(bart, labels=True)).loss.backward()
+    with heads.record(), torch.no_grad():
+        bart.eval().generate(arguments(bart)["input_ids"], max_new_tokens=2)
     model.gradient_checkpointing_disable()
     model(**given).loss.backward()
+
+
+def test_labels_that_are_ignored_within_a_text_are_no_padding():
+    model = model_of("bart")
+    headdiv.insert(model, MIXING)
+    given = arguments(model, labels=True)
+    plain = logits(model, given)
+    given["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(given["labels"])
+    given["labels"] = given["labels"].clone()
+    given["labels"][:, :3] = -100
+    assert torch.equal(logits(model, given), plain)
+    read = []
+    model.get_encoder().register_forward_hook(lambda *_: read.append(attachment_of(model).inputs.real["decoder"]))
+    ends = torch.tensor([[5, -100, 6, 7, -100, -100]]).repeat(3, 1)
+    model(input_ids=given["input_ids"], labels=ends)
+    assert read[0].tolist() == [[True] * 4 + [False] * 2] * 3
+
+
+def test_a_refusal_to_insert_leaves_the_model_as_it_was():
+    model = nn.ModuleList(nn.MultiheadAttention(8, 2, add_bias_kv=last) for last in (False, True))
+    with pytest.raises(ConfigError, match="1: add_bias_kv: expected False"):
+        headdiv.insert(model, MIXING)
+    assert all(type(module) is nn.MultiheadAttention for module in model)
 
 
 def test_an_output_stage_starts_from_the_models_own_times_its_scale():

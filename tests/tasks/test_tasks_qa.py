@@ -14,7 +14,7 @@ from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json
 from headdiv.data.config import QAData
 from headdiv.data.corpora.qa import SKIP, make_qa_batch
-from headdiv.experiments.evaluation import answer, examples
+from headdiv.experiments.evaluation import apply, examples
 from headdiv.nn.batching import END
 from headdiv.nn.packing import MASKED
 from headdiv.tasks import TASKS, qa
@@ -197,12 +197,12 @@ def test_answers_are_kept_beside_the_model(run, monkeypatch):
 def test_a_question_typed_in_is_answered_as_in_the_test_set(run, cut):
     answers = TASK.answers(run)
     for question in run.corpus.test.questions[:6]:
-        assert answer(run, question.context, question.question) == answers[question.id]
+        assert apply(run, question.context, question.question) == answers[question.id]
     read = GRAZ[: GRAZ.index(" is 28")]  # twelve words
-    assert answer(cut, GRAZ, "Which river?") == answer(cut, read, "Which river?") in read
+    assert apply(cut, GRAZ, "Which river?") == apply(cut, read, "Which river?") in read
     for passage, question in ((" ", "Which river?"), (GRAZ, "\n")):
         with pytest.raises(DataError, match=r"^a question and a passage of at least one word each are needed$"):
-            answer(cut, passage, question)
+            apply(cut, passage, question)
 
 
 # ---- batches, and answers behind the cut

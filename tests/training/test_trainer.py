@@ -1,19 +1,22 @@
 """The trainer on a model that is no task's: with every optimiser, and interrupted with several kinds of batches."""
 
 import copy
+import json
 
 import pytest
 import torch
 from small_runs import Power, fail_after
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, RandomSampler
 
+from headdiv.core import distributed
 from headdiv.core.errors import ConfigError, TrainingError
 from headdiv.methods import make_method
 from headdiv.methods.rotation import HeadIndex, swap_heads
 from headdiv.nn.drop_in import MultiheadAttention
 from headdiv.nn.losses import Losses
 from headdiv.tasks.config import first_difference
+from headdiv.training.feeds import IterableFeed
 from headdiv.training.optimiser import OPTIMISERS
 from headdiv.training.trainer import Trainer, on_device
 
@@ -80,7 +83,13 @@ def shuffled(own):
     return DataLoader(texts(), batch_size=6, shuffle=True, generator=generator)
 
 
+def sampled():
+    sampler = RandomSampler(texts(), generator=torch.Generator().manual_seed(5))
+    return DataLoader(texts(), batch_size=6, sampler=sampler)
+
+
 KINDS = {
+    "drawn by its sampler's own": sampled,
     "a list": lambda: texts().split(6),
     "shuffled by torch's generator": lambda: shuffled(own=False),
     "shuffled by its own": lambda: shuffled(own=True),
@@ -129,6 +138,42 @@ def test_a_finished_training_is_not_repeated(tmp_path, monkeypatch):
     assert all(torch.equal(*pair) for pair in zip(first.model.parameters(), again.model.parameters(), strict=True))
 
 
+@pytest.mark.parametrize(
+    ("changed", "key"),
+    [({"learning_rate": 0.9}, "learning_rate"), ({"seed": 5}, "seed"), ({"optimiser": "SGD"}, "optimiser")],
+)
+def test_a_folder_belongs_to_one_training(tmp_path, changed, key):
+    trainer_of(folder=tmp_path).run()
+    with pytest.raises(TrainingError, match=f"{tmp_path}: a training with {key} = .* expected a folder of its own"):
+        trainer_of(folder=tmp_path, **changed).run()
+    with pytest.raises(TrainingError, match="a training with method = "):
+        trainer_of({"name": "mixing"}, folder=tmp_path).run()
+
+
+def test_each_rank_goes_on_with_its_own_draws(monkeypatch):
+    """One process in place of two: the second has drawn a number more."""
+    generators = [torch.Generator().manual_seed(5) for _ in range(2)]
+    torch.rand(1, generator=generators[1])
+    states = [generator.get_state() for generator in generators]
+    stored = IterableFeed(DataLoader(texts(), shuffle=True, generator=generators[0]))
+    stored.start = [torch.get_rng_state(), states[0]]
+    for name, value in (("world", 2), ("rank", 1)):
+        monkeypatch.setattr(distributed, name, lambda value=value: value)
+    monkeypatch.setattr(distributed, "gathered", lambda own: torch.stack([own, states[1][: len(own)]]))
+    again = IterableFeed(DataLoader(texts(), shuffle=True, generator=torch.Generator()))
+    again.restore(json.loads(json.dumps(stored.state())))
+    assert torch.equal(again.start[1], states[1])
+
+
+def test_a_layer_outside_the_loss_stays_as_it_is():
+    method = make_method({"name": "deacon", "architecture": "direct", "m": 2})
+    model = Reverser(method)
+    model.unused = MultiheadAttention(8, 2, method, batch_first=True)
+    before = values(model.unused)
+    Trainer(model, texts().split(6), loss, method=method, epochs=1).run()
+    assert all(torch.equal(value, before[name]) for name, value in values(model.unused).items())
+
+
 def test_a_loss_may_be_of_each_prediction_their_mean_or_sums():
     def mean(model, x):
         return loss(model, x).mean()
@@ -162,6 +207,8 @@ def test_what_a_trainer_cannot_use_is_named():
         trainer_of({"name": "dynamic-rotation", "choice": "hard", "swaps": 1}).run()
     with pytest.raises(TrainingError, match=r"^mine, epoch 1/2: the score is nan at step 4; "):
         trainer_of(validate=lambda model: {"score": float("nan")}, name="mine").run()
+    with pytest.raises(TrainingError, match="a batch has no prediction; expected one"):
+        trainer_of(loss=lambda model, x: loss(model, x)[:0]).run()
 
 
 # ---- optimisers
@@ -198,6 +245,16 @@ def test_the_default_optimiser_leaves_no_trace_in_a_configuration(project):
     for one, another in (stored, stored[::-1]):
         assert first_difference(one, another, ["data", "train"]) == "train.optimiser"
     assert other.model_dump()["train"]["optimiser"] == {"name": "SGD", "momentum": 0.9}
+
+
+def test_options_that_are_stored_only_where_they_are_not_the_default_make_runs_different(project):
+    plain, slow = project.config(), project.config(train={"accumulate": 4, "activation_checkpointing": True})
+    stored = [config.model_dump(mode="json") for config in (plain, slow)]
+    assert first_difference(*stored, ["train"]) == first_difference(*stored[::-1], ["train"]) == "train.accumulate"
+    method = {"name": "deacon", "m": 8}
+    rarely = {"method": {**method, "update_every": 16}}
+    assert first_difference({"method": method}, rarely, ["method"]) == "method.update_every"
+    assert first_difference({"method": method}, {"method": {**method, "xi": 0.8}}, ["method"]) is None  # came later
 
 
 @pytest.mark.parametrize("name", ["SGD", "Adafactor", "Adam"])

@@ -191,7 +191,9 @@ def test_a_damaged_run_is_trained_again(finished, caplog, name, damage):
     with pytest.raises(DamageError) as found:
         load_run(config)
     assert str(found.value).startswith(f"{path}: damaged, its sha256 is ")
-    assert str(found.value).endswith("; `headdiv train deacon/translation direct-8 --seed 1` trains it again")
+    assert str(found.value).endswith(
+        "translation direct-8 --seed 1 --profile …` with the run's profile trains it again"
+    )
     assert result(train(config).folder) == expected
     assert f"the run is trained again, its files are in {folder / 'damaged'}" in caplog.records[-1].getMessage()
     assert (folder / "damaged" / name).is_file()

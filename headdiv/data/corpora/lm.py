@@ -135,7 +135,7 @@ def _held_out(paths: Sequence[Path], config: LMData, bpe: Bpe, bad_records: BadR
     mixture = config.mixture or {None: 1.0}
     parts = []
     for name, weight in mixture.items():
-        limit = round(config.held_out_tokens * weight / sum(mixture.values()))
+        limit = max(1, round(config.held_out_tokens * weight / sum(mixture.values())))
         parts.append(read(source=name, limit=limit))
         if parts[-1].targets < limit and not config.is_toy:  # `held_out` documents say how much is generated
             of = f" of {name}" if name else ""

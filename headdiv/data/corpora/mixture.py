@@ -46,8 +46,8 @@ class Mixture:
         end: the id before each document.
         context: tokens that a model sees, at least 1.
         seed: of the permutations.
-        bad_records: gets records that cannot be used, each once. In strict mode the error may come up to `AHEAD`
-            documents early.
+        bad_records: gets records that cannot be used, each once, with the document after it. In strict mode the error
+            may come up to `AHEAD` documents early.
         block: windows that are shuffled together, at least 1. A long last document makes a block larger.
         by_set: each source takes only the documents of its own set from its shards, for SlimPajama, where all
             sources list the same files; the names are then keys of `SLIMPAJAMA`.
@@ -86,12 +86,12 @@ class Mixture:
         names = sorted(sources)  # the caller's order must not matter
         whole = math.fsum(weights.values())
         self._shares = {name: weights[name] / whole for name in names}
-        options = {"bad_records": self._once, "document_start": document_start}
         self._sources = {
             name: _Source(
                 name,
                 [Path(shard) for shard in sources[name]],
-                partial(read_documents, source=name if by_set else None, **options),
+                partial(read_documents, source=name if by_set else None, document_start=document_start),
+                self._once,
             )
             for name in names
         }
@@ -200,32 +200,36 @@ class _Place(NamedTuple):
 class _Source:
     """One source's documents without an end, encoded a few ahead."""
 
-    def __init__(self, name: str, shards: list[Path], read: Read) -> None:
-        self.name, self.shards, self._read = name, shards, read
+    def __init__(self, name: str, shards: list[Path], read: Read, once: EachOnce) -> None:
+        self.name, self.shards, self._faults = name, shards, _Later(once)
+        self._read = partial(read, bad_records=self._faults)
         self.go_to(_Place(0, 0, 0), 0)
 
     def go_to(self, place: _Place, tokens: int) -> None:
         """Continue after the document at ``place``; ``tokens`` is the number of tokens so far."""
         self.place, self.tokens = place, tokens
-        self._ahead: deque[tuple[_Place, np.ndarray]] = deque()
+        self._ahead: deque[tuple[tuple[_Place, list[Fault]], np.ndarray]] = deque()
         self._documents = self._endless(place)
 
     def next_document(self, encode: Encode, end: int) -> np.ndarray:
         """``end`` and the next document's tokens."""
         if not self._ahead:
             self._ahead.extend(_encode_some(self._documents, encode, end))
-        self.place, document = self._ahead.popleft()
+        (self.place, faults), document = self._ahead.popleft()
+        for fault in faults:
+            self._faults.outer.add(*fault)
         self.tokens += len(document)
         return document
 
-    def _endless(self, place: _Place) -> Iterator[tuple[_Place, str]]:
+    def _endless(self, place: _Place) -> Iterator[tuple[tuple[_Place, list[Fault]], str]]:
+        """Documents, each with its place and the faults of the records before it."""
         first, record, passes = place
         found = first > 0 or record > 0  # in the middle, the last document may be over already
         while True:
             for shard in range(first, len(self.shards)):
                 for after, text in self._read(self.shards[shard], start=record):
                     found = True
-                    yield _Place(shard, after, passes), text
+                    yield (_Place(shard, after, passes), self._faults.taken()), text
                 record = 0
             if not found:
                 listed = ", ".join(str(shard) for shard in self.shards[:3]) + ", …" * (len(self.shards) > 3)
@@ -250,6 +254,29 @@ class EachOnce(BadRecords):
         if where not in self.reported:
             self._outer.add(where, reason, found)
             self.reported.add(where)
+
+
+Fault = tuple[str, str, str]  # arguments of `BadRecords.add`
+
+
+class _Later(BadRecords):
+    """Keeps faults until the document after them is handed out: how far is read ahead must not matter."""
+
+    def __init__(self, outer: BadRecords) -> None:
+        super().__init__(outer.strict)
+        self.outer = outer
+        self._waiting: list[Fault] = []
+
+    def add(self, where: str, reason: str, found: str = "") -> None:
+        """See `BadRecords`."""
+        if self.strict:
+            self.outer.add(where, reason, found)
+        self._waiting.append((where, reason, found))
+
+    def taken(self) -> list[Fault]:
+        """The faults since the last call."""
+        waiting, self._waiting = self._waiting, []
+        return waiting
 
 
 def _encode_some(documents: Iterator[tuple[Label, str]], encode: Encode, end: int) -> list[tuple[Label, np.ndarray]]:

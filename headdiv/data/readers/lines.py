@@ -62,9 +62,9 @@ def raw_lines(path: Path, expected: str) -> Iterator[bytes | None]:
         raise DataError(f"{path}: the file is empty, expected {expected}")
 
 
-def read_lines(path: Path | str, expected: str = "one sentence a line") -> list[str]:
+def read_lines(path: Path | str) -> list[str]:
     """All lines of a UTF-8 text; errors as those of `raw_lines`, and where bytes are not UTF-8."""
-    return decode_lines(raw_lines(Path(path), expected), str(path))
+    return decode_lines(raw_lines(Path(path), "one sentence a line"), str(path))
 
 
 def decode_lines(lines: Iterable[bytes | None], name: str) -> list[str]:

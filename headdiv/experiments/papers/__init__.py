@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,10 @@ from headdiv.core.registry import load_plugin
 from headdiv.core.settings import Settings, Source, check, mistake, nearest
 
 FOLDER = Path(__file__).parent
+# Names of folders of results, and wildcards of the Snakefile.
+NAME = re.compile("[a-z0-9]+")  # of a paper or a task
+VARIANT = re.compile("[A-Za-z0-9-]+")
+VARIANT_IS = "a variant's name is made of letters, digits and hyphens"
 
 
 class Variant(Settings):
@@ -175,6 +180,12 @@ def paper_names() -> list[str]:
 
 
 def _files() -> dict[str, Path]:
+    """Every paper's file; raises ConfigError: one of the project's own has a name that is headdiv's, or is none."""
+    for path in (paths.home() / "papers").glob("*.yaml"):
+        if not NAME.fullmatch(path.stem):
+            raise ConfigError(f"{path}: a paper's name is made of small letters and digits, found {path.stem!r}")
+        if (FOLDER / path.name).is_file():
+            raise ConfigError(f"{path}: headdiv has a paper {path.stem!r}; expected another name")
     return {path.stem: path for folder in (paths.home() / "papers", FOLDER) for path in folder.glob("*.yaml")}
 
 
@@ -193,6 +204,12 @@ def load_paper(name: str) -> Paper:
 def _read(path: Path) -> Paper:
     source = Source(path)
     paper = check(Paper, source.data, source=source)
+    for name, task in paper.tasks.items():
+        if not NAME.fullmatch(name):
+            raise mistake(("tasks", name), "a task's name is made of small letters and digits", source)
+        for variant in task.variants:
+            if not VARIANT.fullmatch(variant):
+                raise mistake(("tasks", name, "variants", variant), VARIANT_IS, source)
     load_plugins(paper.plugins, source)
     return paper
 
