@@ -53,7 +53,10 @@ def start(*arguments, **environment):
         ),
         ("params deacon/translation --profile tniy", "{home}/config/tniy.yaml: no such file; did you mean 'tiny'?"),
         ("prepare deacon/translation --profile p.yaml", "p.yaml: no such file; known here: none"),
-        ("train deacon/translation direct-8 --profile tiny --seed -3", "seed: expected 0 or more, found -3"),
+        (
+            "train deacon/translation direct-8 --profile tiny --seed -3",
+            "seed: expected 0 to 2^63 - 1, found -3",
+        ),
         ("fetch multi40k", "data set 'multi40k' is not known; did you mean 'multi30k'?"),
         ("table deacon/translatoin", "task 'translatoin' of deacon is not known; did you mean 'translation'?"),
         (
@@ -263,7 +266,7 @@ def test_a_summary_says_what_came_out(finished, headdiv_says):
 
 
 def test_bench_measures_something(project, headdiv_says, monkeypatch):
-    monkeypatch.setattr("headdiv.experiments.bench.GEMM", (32, 32, 32))
+    monkeypatch.setattr("headdiv.experiments.bench.GEMM", 32)
     for name, value in {"WARM_UP": 1, "MOA_WIDTH": 16, "MOA_ROWS": 60}.items():
         monkeypatch.setattr(f"headdiv.experiments.bench.{name}", value)
     status, out, err = headdiv_says("bench", "--profile", "tiny", "--rounds", "3", "--json")

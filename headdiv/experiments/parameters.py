@@ -9,7 +9,7 @@ from typing import Any
 
 from headdiv.core.files import canonical_json
 from headdiv.core.settings import check
-from headdiv.experiments.papers import PaperTask, task_of
+from headdiv.experiments.papers import BASELINE, PaperTask, task_of
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.running import build_model
 from headdiv.methods import check_method
@@ -17,7 +17,6 @@ from headdiv.nn.transformer import count_parameters
 from headdiv.tasks import TASKS
 from headdiv.tasks.config import RunConfig
 
-BASE = "baseline"
 EXACT, DIFFERENCE, NO = "yes", "difference to the baseline only", "no"
 
 
@@ -71,7 +70,7 @@ def audit(profile: str, experiment: str) -> dict[str, dict[str, Any]]:
     variants = {config.variant: config for config in Runs(profile).of(experiment)}
     task, first = task_of(experiment), next(iter(variants.values()))
     vocabulary = TASKS[first.kind].vocabulary(first.data)
-    configs = {BASE: first.model_copy(update={"variant": BASE, "method": {"name": BASE}}), **variants}
+    configs = {BASELINE: first.model_copy(update={"variant": BASELINE, "method": {"name": BASELINE}}), **variants}
     here = {variant: parameters_of(config, vocabulary) for variant, config in configs.items()}
     there = {variant: _at_paper_sizes(config, task) for variant, config in configs.items()} if task.sizes else None
     reported = {variant: row.reported.get("parameters") for variant, row in task.variants.items()}
@@ -95,11 +94,11 @@ def _at_paper_sizes(config: RunConfig, task: PaperTask) -> int:
 def _follows(
     variant: str, counts: Mapping[str, int], reported: Mapping[str, float | None], task: PaperTask
 ) -> str | None:
-    paper, base = reported.get(variant), reported.get(BASE)
+    paper, base = reported.get(variant), reported.get(BASELINE)
     if paper is None:
         return None
     printed_to = task.sizes.printed_to if task.sizes else 1
     if round(counts[variant] / printed_to) * printed_to == paper:
         return EXACT
-    same = variant != BASE and base and counts[variant] - counts[BASE] == paper - base
+    same = variant != BASELINE and base and counts[variant] - counts[BASELINE] == paper - base
     return DIFFERENCE if same else NO

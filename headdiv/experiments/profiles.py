@@ -156,7 +156,7 @@ class Runs:
         """
         config = self.of(experiment, variant)[0]
         if not 0 <= seed < 2**63:
-            raise ConfigError(f"seed: expected 0 or more, below 2^63, found {seed}")
+            raise ConfigError(f"seed: expected 0 to 2^63 - 1, found {seed}")
         return config.model_copy(update={"seed": seed})
 
 

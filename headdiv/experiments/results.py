@@ -332,7 +332,7 @@ def stored(profile: str, experiment: str) -> list[RunResult]:
                 section, _, name = key.partition(".")
                 values = (repr(found[section].get(name, "left at its default")) for found in (own, theirs))
                 raise DataError(
-                    f"{path}: {key} is {' but '.join(values)} in {one}; remove the "
+                    f"{path}: {key} is {', but '.join(values)} in {one}; remove the "
                     f"older of the two, and {command} makes it anew"
                 )
     return list(found.values())

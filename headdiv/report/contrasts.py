@@ -8,12 +8,12 @@ from matplotlib.figure import Figure
 from headdiv.analysis.statistics import Interval, interval
 from headdiv.core.errors import DataError
 from headdiv.experiments.catalogue import FigureEntry
-from headdiv.experiments.papers import Column, Contrast, PaperTask, task_of
+from headdiv.experiments.papers import BASELINE, Column, Contrast, PaperTask, task_of
 from headdiv.report.formats import plural, signed
 from headdiv.report.groups import Groups, title
 from headdiv.report.plotting import BLUE, GREY, ORANGE, add_interval, add_title, name_rows, new_figure, runs_of_figure
 
-BASE, JUDGE = "baseline", "validation_nll"  # a part is judged, and a variant chosen, without the test set
+JUDGE = "validation_nll"  # a part is judged, and a variant chosen, without the test set
 
 
 def differences(groups: Groups, variant: str, against: str, score: str) -> list[float]:
@@ -43,13 +43,16 @@ def sentences(task: PaperTask, groups: Groups) -> list[str]:
         verdict = "Helps" if judged.high < 0 else "Hurts" if judged.low > 0 else "Not settled"
         found[verdict].append(f"{one.what} ({_shown(task, groups, one.variant, one.against)})")
     said = [f"{verdict}: {'; '.join(changes)}." for verdict, changes in found.items() if changes]
-    others = [variant for variant in groups if variant != BASE]
-    if said and BASE in groups and others:
-        best = min(others, key=lambda variant: np.mean([run.value(JUDGE) for run in groups[variant]]))
-        count = plural(len(differences(groups, best, BASE, JUDGE)), "seed")
+    others = {
+        name: differences(groups, name, BASELINE, JUDGE) for name in groups if name != BASELINE and BASELINE in groups
+    }
+    others = {variant: values for variant, values in others.items() if values}
+    if said and others:
+        best = min(others, key=lambda variant: np.mean(others[variant]))
+        count = plural(len(others[best]), "seed")
         said.append(
             f"The lowest validation loss of all rows but the Transformer: {task.label(best)}; against the Transformer "
-            f"{_shown(task, groups, best, BASE)}, {count}."
+            f"{_shown(task, groups, best, BASELINE)}, {count}."
         )
     if said:
         said[0] = f"Judged by the validation loss, differences seed by seed with 95 % intervals. {said[0]}"
@@ -70,8 +73,8 @@ def draw_contrasts(profile: str, figure: FigureEntry) -> Figure:
     """Every row against the Transformer, and below it what one change does to two rows: a panel for each score."""
     groups, task = runs_of_figure(profile, figure), task_of(figure.experiment)
     scores = compared_scores(task)
-    rows = [(task.label(name), name, BASE) for name in groups if name != BASE and BASE in groups]
-    asked = [(one.what, one.variant, one.against) for one in stored_contrasts(task, groups) if one.against != BASE]
+    rows = [(task.label(name), name, BASELINE) for name in groups if name != BASELINE and BASELINE in groups]
+    asked = [(one.what, one.variant, one.against) for one in stored_contrasts(task, groups) if one.against != BASELINE]
     parts = [part for part in (rows, asked) if part]
     if not parts:
         raise DataError(f"{figure.label} needs two variants to compare among the stored runs of profile {profile}")
@@ -80,7 +83,8 @@ def draw_contrasts(profile: str, figure: FigureEntry) -> Figure:
         11.5, 0.2 * sum(heights) + 0.8, len(parts), len(scores), sharex="col", sharey="row", height_ratios=heights
     )
     for ax, name in zip(axes[-1], scores, strict=True):
-        ax.set_xlim(_range([d for part in parts for _, *pair in part for d in differences(groups, *pair, name)]))
+        found = [differences(groups, *pair, name) for part in parts for _, *pair in part]
+        ax.set_xlim(_range([value for values in found for value in _shown_whole(values)]))
     for part, line in zip(parts, axes, strict=True):
         for ax, (name, column) in zip(line, scores.items(), strict=True):
             for y, (_, variant, against) in enumerate(part):
@@ -96,10 +100,16 @@ def draw_contrasts(profile: str, figure: FigureEntry) -> Figure:
     return drawn
 
 
+def _shown_whole(values: list[float]) -> list[float]:
+    """What must be on the axis: points, and ends of intervals; those of two seeds are ten times as wide."""
+    found = interval(values)
+    return [*values, found.low, found.high] if found.count > 2 else values
+
+
 def _range(values: list[float]) -> tuple[float, float]:
-    """Of an axis that shows all of these and 0; intervals of two seeds, ten times as wide, run off it."""
+    """Of an axis that shows all of these and 0."""
     low, high = min(0.0, *values), max(0.0, *values)
-    room = 0.25 * (high - low) or 1.0
+    room = 0.05 * (high - low) or 1.0
     return low - room, high + room
 
 

@@ -8,17 +8,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from headdiv.experiments.catalogue import FigureEntry
-from headdiv.experiments.papers import task_of
+from headdiv.experiments.papers import BASELINE, task_of
 from headdiv.experiments.results import RunResult
+from headdiv.report.formats import signed
 from headdiv.report.groups import by_variant, labels_of, over_seeds
-from headdiv.report.headtohead import BASE
-from headdiv.report.plotting import BLUE, ORANGE, SMALL, add_title, name_row, new_figure
+from headdiv.report.plotting import BLUE, GREY, ORANGE, SMALL, add_title, new_figure
 from headdiv.report.scale import data_title, training_size
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Panel
 
 WIDE, HIGH, LOW = 2.7, 1.5, 0.42  # inches: a measure; the row of absolute values; a row of differences
-GREY = "0.35"
 
 
 def draw_curves(profile: str, figure: FigureEntry) -> Figure:
@@ -30,8 +29,8 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     """
     groups = by_variant(profile, figure.experiment)
     labels, run = labels_of(figure.experiment, groups), next(iter(groups.values()))[0]
-    panels, base = TASKS[run.kind].curves, groups.get(BASE, [])
-    rows = {variant: runs for variant, runs in groups.items() if variant != BASE}
+    panels, base = TASKS[run.kind].curves, groups.get(BASELINE, [])
+    rows = {variant: runs for variant, runs in groups.items() if variant != BASELINE}
     heights = [HIGH] * bool(base) + [LOW if base else HIGH] * len(rows)
     drawn, axes = new_figure(WIDE * len(panels) + 1.6, sum(heights) + 0.9, len(heights), len(panels), sharex=True,
                              height_ratios=heights)  # fmt: skip
@@ -51,8 +50,8 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
         column[-1].spines["bottom"].set_visible(True)
         column[-1].set_xlabel("epoch")
         column[-1].xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    for ax, variant in zip(axes[:, 0], [BASE] * bool(base) + list(rows), strict=True):
-        name_row(ax, labels[variant])
+    for ax, variant in zip(axes[:, 0], [BASELINE] * bool(base) + list(rows), strict=True):
+        ax.set_ylabel(labels[variant], rotation=0, ha="right", va="center", fontsize=SMALL)
     what = f"{data_title(run.data_name)}, {training_size(run)}, {over_seeds(groups)}"
     key = "\nbelow the baseline: difference from it, blue where better, orange where worse" if base and rows else ""
     add_title(drawn, f"{task_of(figure.experiment).title}: {what}{key}")
@@ -105,8 +104,8 @@ def _draw_differences(ax: Axes, panel: Panel, runs: list[RunResult], base: list[
     good = mean > 0 if panel.higher else mean < 0
     for where, colour in ((good, BLUE), (~good, ORANGE)):
         ax.fill_between(epochs, 0, mean, where=where, interpolate=True, color=colour, alpha=0.45, lw=0)
-    ax.plot(epochs, mean, color=BLUE if good[-1] else ORANGE, lw=1.3, marker="o", ms=2)
-    last = f"{mean[-1]:+z.{1 if panel.perplexity or panel.higher else 2}f}".replace("-", "−")
+    ax.plot(epochs, mean, color=GREY if not mean[-1] else BLUE if good[-1] else ORANGE, lw=1.3, marker="o", ms=2)
+    last = signed(mean[-1], 1 if panel.perplexity or panel.higher else 2)
     ax.annotate(last + " %" * panel.perplexity, (1.02, 0.5), xycoords="axes fraction", va="center", fontsize=SMALL)
 
 

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from headdiv.analysis.statistics import SAMPLES, SEED
 from headdiv.experiments.catalogue import FigureEntry
+from headdiv.experiments.papers import BASELINE
 from headdiv.methods import METHODS
 from headdiv.report.formats import as_printed, plural, signed
 from headdiv.report.groups import Groups
@@ -33,17 +34,22 @@ class Relation(NamedTuple):
 
 
 def runs_table(groups: Groups) -> pd.DataFrame:
-    """A line for each run: variant, method, the strength of its loss (0 where it has none), BLEU and the measures."""
-    rows = []
+    """A line for each run: variant, method, the strength of its loss (0 where it has none), BLEU and the measures.
+
+    Where there is a baseline, BLEU minus the baseline's of the same seed; other seeds are left out.
+    """
+    rows, base = [], {run.seed: run.value(SCORE) for run in groups.get(BASELINE, [])}
     for variant, runs in groups.items():
         method = runs[0].config.method
         strength = float(method.get("weight", method.get("gamma", 0)))
         for run in runs:
+            if base and run.seed not in base:
+                continue
             row = {
                 "variant": variant,
                 "method": method["name"],
                 "strength": strength,
-                SCORE: run.scores[SCORE].value,
+                SCORE: run.value(SCORE) - base.get(run.seed, 0.0),
             }
             rows.append(row | {name: mean_measure(run, name) for name in SHOWN})
     return pd.DataFrame(rows)
@@ -115,10 +121,15 @@ def diversity_sentences(groups: Groups) -> list[str]:
         )
     best = max(found, key=lambda name: abs(found[name].rho))
     return [
-        f"Diversity and BLEU over {plural(len(table), 'run')} of {plural(len(groups), 'variant')}, Spearman's ρ with "
-        f"the 95 % interval of a bootstrap over variants: {'; '.join(said)}. The strongest is {MEASURES[best][0]}. "
+        f"Diversity and {_what(groups)} over {plural(len(table), 'run')} of {plural(len(groups), 'variant')}, "
+        f"Spearman's ρ with the 95 % interval of a bootstrap over variants: {'; '.join(said)}. The strongest is "
+        f"{MEASURES[best][0]}. "
         "Variants differ in more than how alike their heads are: this is no effect of diversity alone."
     ]
+
+
+def _what(groups: Groups) -> str:
+    return "BLEU minus the baseline's of the same seed" if BASELINE in groups else "BLEU"
 
 
 def _label(method: str) -> str:
@@ -144,7 +155,7 @@ def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
             ax.set_title(f"Spearman's ρ {signed(found[name].rho, 2)}", fontsize=SMALL)
         ax.set_xlabel(MEASURES[name][0])
         add_grid(ax)
-    axes[0, 0].set_ylabel("BLEU (0 to 100), test set")
+    axes[0, 0].set_ylabel(f"{_what(groups)}, test set")
     add_legend(drawn, axes.flat, columns=7, fontsize=SMALL)
     run = next(iter(groups.values()))[0]
     runs = f"{data_title(run.data_name)}, {plural(run.epochs, 'epoch')}, {plural(len(table), 'run')}"

@@ -13,7 +13,7 @@ import pandas as pd
 from headdiv.analysis.statistics import LEVEL, interval, paired_bootstrap, sentence_counts
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
-from headdiv.experiments.papers import Column, task_of
+from headdiv.experiments.papers import BASELINE, Column, task_of
 from headdiv.experiments.results import RunResult, SearchCost, metrics_path, remedy
 from headdiv.report.contrasts import compared_scores, differences, sentences
 from headdiv.report.diversity import diversity_sentences
@@ -25,7 +25,6 @@ from headdiv.report.table_data import TableData
 from headdiv.tasks import TASKS
 from headdiv.tasks.counts import counts_path, read_counts
 
-BASE = "baseline"
 ALPHA = 0.05
 
 COSTS: dict[str, Callable[[RunResult], float]] = {  # the time of a search is NaN where it was not kept
@@ -62,16 +61,16 @@ def compare(profile: str, experiment: str, groups: Groups) -> Comparison:
         DataError: outputs or counts do not have the BLEU of their metrics.
     """
     result = Comparison(differences_of(groups))
-    for baseline in groups.get(BASE, []):
+    for baseline in groups.get(BASELINE, []):
         seed = baseline.seed
         runs = {variant: run for variant, found in groups.items() for run in found if run.seed == seed}
         stored = {variant: _counts(profile, experiment, run) for variant, run in runs.items()}
         result.lacking.extend(f"{variant} (seed {seed})" for variant, counts in stored.items() if counts is None)
         systems = {variant: counts for variant, counts in stored.items() if counts is not None}
-        if BASE not in systems or len(systems) == 1:
+        if BASELINE not in systems or len(systems) == 1:
             continue
-        found = paired_bootstrap(systems.pop(BASE), systems, baseline.config.data.get("lowercase", False))
-        for variant, score in {BASE: found.baseline, **found.scores}.items():
+        found = paired_bootstrap(systems.pop(BASELINE), systems, baseline.config.data.get("lowercase", False))
+        for variant, score in {BASELINE: found.baseline, **found.scores}.items():
             _must_agree(profile, experiment, runs[variant], score)
         for variant, p in found.p_values.items():
             result.p_values.setdefault(variant, []).append(p)
@@ -81,13 +80,9 @@ def compare(profile: str, experiment: str, groups: Groups) -> Comparison:
 
 def differences_of(groups: Groups) -> dict[str, list[float]]:
     """BLEU of every variant minus that of the baseline with the same seed, one number a seed."""
-    others = [variant for variant in groups if variant != BASE and BASE in groups]
-    found = {variant: differences(groups, variant, BASE, SCORE) for variant in others}
+    others = [variant for variant in groups if variant != BASELINE and BASELINE in groups]
+    found = {variant: differences(groups, variant, BASELINE, SCORE) for variant in others}
     return {variant: values for variant, values in found.items() if values}
-
-
-def _score(run: RunResult) -> float:
-    return run.scores[SCORE].value
 
 
 def _counts(profile: str, experiment: str, run: RunResult) -> np.ndarray | None:
@@ -112,10 +107,10 @@ def _counts(profile: str, experiment: str, run: RunResult) -> np.ndarray | None:
 
 
 def _must_agree(profile: str, experiment: str, run: RunResult, found: float) -> None:
-    if abs(found - _score(run)) > 1e-6:
+    if abs(found - run.value(SCORE)) > 1e-6:
         path = metrics_path(profile, experiment, run.variant, run.seed)
         raise DataError(
-            f"{path.parent}: BLEU {found:.4f} of the stored outputs or counts, expected the {_score(run):.4f} of "
+            f"{path.parent}: BLEU {found:.4f} of the stored outputs or counts, expected the {run.value(SCORE):.4f} of "
             f"{path.name}; they are not of one run"
         )
 
@@ -130,7 +125,7 @@ def comparison_table(profile: str, experiment: str) -> pd.DataFrame:
     sentences_per_second, peak_memory_mib and the head measures: mean over seeds, and ``<name>_low``, ``<name>_high``,
     the ends of its 95 % interval (empty for one seed); of the bootstrap p_lowest and p_highest over seeds,
     p_below_5_percent and p_seeds, how many seeds are below 0.05 of how many; parameters and parameters_of_base (%);
-    front_parameters and front_training_seconds, whether no other variant has as much BLEU for less.
+    front_parameters and front_training_seconds, whether no other variant has as much BLEU for less (by differences).
 
     Raises:
         ConfigError: no such profile or experiment.
@@ -143,7 +138,7 @@ def comparison_table(profile: str, experiment: str) -> pd.DataFrame:
 def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFrame:
     """`comparison_table` of these runs by variant, with their comparison."""
     labels = labels_of(experiment, groups)
-    base = groups[BASE][0].parameters if BASE in groups else math.nan
+    base = groups[BASELINE][0].parameters if BASELINE in groups else math.nan
     rows = []
 
     def ends(name: str, values: Sequence[float]) -> dict[str, float]:
@@ -153,7 +148,7 @@ def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFr
     for variant, runs in groups.items():
         p = compared.p_values.get(variant, [])
         row: dict[str, Any] = {"variant": variant, "label": labels[variant], "seeds": len(runs)}
-        row |= {"epochs": runs[0].epochs} | ends(SCORE, [_score(run) for run in runs])
+        row |= {"epochs": runs[0].epochs} | ends(SCORE, [run.value(SCORE) for run in runs])
         row |= ends(f"{SCORE}_difference", compared.differences.get(variant, []))
         row |= {"p_lowest": min(p, default=math.nan), "p_highest": max(p, default=math.nan)}
         row |= {"p_below_5_percent": sum(value < ALPHA for value in p), "p_seeds": len(p)}
@@ -164,8 +159,12 @@ def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFr
             row |= ends(name, [mean_measure(run, name) for run in runs])
         rows.append(row)
     table = pd.DataFrame(rows)
+    score = table[SCORE]
+    if BASELINE in groups:  # rows may have other seeds
+        base_score = table.loc[table["variant"] == BASELINE, SCORE].item()
+        score = (base_score + table[f"{SCORE}_difference"]).fillna(score)
     for cost in ("parameters", "training_seconds"):
-        table[f"front_{cost}"] = pareto_front(table[cost], table[SCORE])
+        table[f"front_{cost}"] = pareto_front(table[cost], score)
     return table
 
 
@@ -210,7 +209,9 @@ def _learning(table: pd.DataFrame, groups: Groups, scores: dict[str, Column]) ->
     for name, column in scores.items():
         own = [interval([run.value(name) for run in runs]) for runs in groups.values()]
         apart = [
-            interval([] if variant == BASE or BASE not in groups else differences(groups, variant, BASE, name))
+            interval(
+                [] if variant == BASELINE or BASELINE not in groups else differences(groups, variant, BASELINE, name)
+            )
             for variant in groups
         ]
         table[name], table[f"{name}_difference"] = [one.mean for one in own], [one.mean for one in apart]

@@ -14,10 +14,11 @@ from matplotlib.ticker import MaxNLocator
 from headdiv.analysis.statistics import interval
 from headdiv.core.errors import DataError
 from headdiv.experiments.catalogue import FigureEntry
+from headdiv.experiments.papers import BASELINE
 from headdiv.report import plotting
 from headdiv.report.formats import as_printed, signed
 from headdiv.report.groups import Groups, chosen, labels_of, title
-from headdiv.report.headtohead import BASE, Comparison, differences_of, table_of
+from headdiv.report.headtohead import Comparison, differences_of, table_of
 from headdiv.report.measures import MEASURES, SCORE, mean_measure, measures_by_module
 
 COLOURS = {"better": plotting.BLUE, "worse": plotting.ORANGE}
@@ -33,8 +34,8 @@ def draw_forest(profile: str, figure: FigureEntry) -> Figure:
         DataError: no run of the baseline is stored.
     """
     groups = chosen(profile, figure.experiment, figure.label)
-    if BASE not in groups:
-        raise DataError(f"{figure.label} needs {BASE} among the stored runs of profile {profile}")
+    if BASELINE not in groups:
+        raise DataError(f"{figure.label} needs {BASELINE} among the stored runs of profile {profile}")
     table = table_of(figure.experiment, groups, Comparison(differences_of(groups))).fillna({f"{SCORE}_difference": 0.0})
     table = table.sort_values(f"{SCORE}_difference", ascending=False, kind="stable")
     quiet = all(run.cost.quiet for runs in groups.values() for run in runs)
@@ -61,14 +62,14 @@ def draw_forest(profile: str, figure: FigureEntry) -> Figure:
 
 def _draw_differences(ax: Axes, table: pd.DataFrame, y: np.ndarray) -> None:
     """A point and a bar for each method, coloured by whether its interval leaves out 0; the numbers at the right."""
-    base = table.loc[table["variant"] == BASE].iloc[0]
+    base = table.loc[table["variant"] == BASELINE].iloc[0]
     ax.axvline(0, color="0.35", lw=1, ls="--", zorder=0)
     for line, (_, row) in zip(y, table.iterrows(), strict=True):
         mean, high = row[f"{SCORE}_difference"], row.get(f"{SCORE}_difference_high", math.nan)
         half = 0.0 if pd.isna(high) else high - mean
         better, worse, neither = COLOURS.values()
         colour = better if half and mean - half > 0 else worse if half and mean + half < 0 else neither
-        if row["variant"] == BASE:
+        if row["variant"] == BASELINE:
             ax.plot(0, line, "D", color="black", mfc="white", ms=6)
             text = f"BLEU {as_printed(base[SCORE], 1, base[f'{SCORE}_high'] - base[SCORE])}"
         else:
@@ -81,7 +82,7 @@ def _draw_differences(ax: Axes, table: pd.DataFrame, y: np.ndarray) -> None:
 
 def _draw_times(ax: Axes, groups: Groups, table: pd.DataFrame, y: np.ndarray) -> None:
     """Time of training as a multiple of the baseline's of the same seed."""
-    of_base = {run.seed: run.cost.training_seconds for run in groups[BASE]}
+    of_base = {run.seed: run.cost.training_seconds for run in groups[BASELINE]}
     for line, variant in zip(y, table["variant"], strict=True):
         times = [run.cost.training_seconds / of_base[run.seed] for run in groups[variant] if run.seed in of_base]
         plotting.add_interval(ax, line, interval(times), plotting.GREY, marker="o")
@@ -98,8 +99,8 @@ def draw_measures(profile: str, figure: FigureEntry) -> Figure:
             modules = np.array([measures_by_module(run, name) for run in runs])  # (seeds, modules)
             ax.plot(modules.mean(axis=0), np.full(modules.shape[1], line + 0.3), "o", color="0.75", ms=3, mew=0)
             plotting.add_interval(ax, line, interval(modules.mean(axis=1).tolist()), plotting.BLUE)
-        if BASE in groups:
-            at = np.mean([mean_measure(run, name) for run in groups[BASE]])
+        if BASELINE in groups:
+            at = np.mean([mean_measure(run, name) for run in groups[BASELINE]])
             ax.axvline(at, color="0.35", lw=1, ls="--", zorder=0)
         plotting.name_rows(ax, labels.values(), xlabel=label)
         ax.xaxis.set_major_locator(MaxNLocator(4))

@@ -7,15 +7,13 @@ from statistics import mean
 
 from tabulate import tabulate
 
-from headdiv.analysis.statistics import interval
+from headdiv.analysis.statistics import Interval, interval
 from headdiv.experiments.claims.ledger import ledger, verdict_counts
-from headdiv.experiments.papers import task_of
+from headdiv.experiments.papers import BASELINE, task_of
 from headdiv.experiments.results import RunResult, with_results
 from headdiv.report.formats import NONE, as_printed, enough, plural
 from headdiv.report.scale import TOY, data_title, scale, toy
 from headdiv.tasks import TASKS
-
-BASELINE = "baseline"
 
 
 @dataclass(frozen=True)
@@ -83,8 +81,11 @@ class Outcome:
     @property
     def difference(self) -> float | None:
         """The best variant's score minus the baseline's of the same seed, mean over the seeds that both have."""
-        differences = self._differences(self.best) if self.best else {}
-        return mean(differences.values()) if differences else None
+        return self._gain.mean if self._gain.count else None
+
+    @property
+    def _gain(self) -> Interval:
+        return interval(list(self._differences(self.best).values()) if self.best else [])
 
     def _differences(self, scored: Scored) -> dict[int, float]:
         base = self.baseline.by_seed if self.baseline else {}
@@ -107,12 +108,16 @@ class Outcome:
         """A score as it is printed, with half the width of its interval over seeds."""
         return as_printed(scored and scored.value, self.digits, scored and scored.half)
 
-    def versus(self, difference: float | None) -> str:
+    def versus_baseline(self) -> str:
+        """`difference` in words, with half the width of its interval over seeds."""
+        return self.versus(self.difference, self._gain.half)
+
+    def versus(self, difference: float | None, half: float | None = None) -> str:
         """A difference in words, which say whether it is a gain: of a perplexity a lower one is."""
         if difference is None:
             return NONE
         sign = -1 if self.lower else 1
-        size = as_printed(abs(difference), self.digits)
+        size = as_printed(abs(difference), self.digits, half)
         return f"{size} {'better' if sign * difference > 0 else 'worse'}" if difference else "equal"
 
     def finding(self) -> str:
@@ -120,13 +125,15 @@ class Outcome:
         sign = -1 if self.lower else 1
         found = [interval([sign * d for d in self._differences(one).values()]) for one in self.variants]
         found = [one for one in found if one.count > 1]
+        seeds, alone = sorted({one.count for one in found}), len(self.variants) - len(found)
         if not found:
             return "One training of each model: whether methods differ or only trainings do is not known."
         better, worse = (sum(holds) for holds in ([i.low > 0 for i in found], [i.high < 0 for i in found]))
         return (
-            f"{better or 'None'} of {plural(len(found), 'variant')} {'is' if better < 2 else 'are'} better than the "
-            f"baseline, {worse or 'none'} worse, {len(found) - better - worse or 'none'} undecided, by 95 % intervals "
-            f"of the difference in {self.measure} over {plural(len(self.seeds), 'seed')}."
+            f"{better or 'None'} of {plural(len(self.variants), 'variant')} {'is' if better < 2 else 'are'} better "
+            f"than the baseline, {worse or 'none'} worse, {len(found) - better - worse or 'none'} undecided, by 95 % "
+            f"intervals of the difference in {self.measure} over {' or '.join(map(str, seeds))} seeds"
+            f"{f'; {alone} with one seed, without an interval' if alone else ''}."
         )
 
     def sentences(self) -> str:
@@ -141,7 +148,7 @@ class Outcome:
             ours += " (±: 95 % interval over seeds)"
         if self.difference is None:
             return f"{self.best.label} and the baseline have no seed in common: {ours}."
-        ours += f", {self.versus(self.difference)}"
+        ours += f", {self.versus_baseline()}"
         if self.best.by_seed.keys() != self.baseline.by_seed.keys():
             ours += f" over {plural(len(self.shared), 'seed')} that both have"
         if count == 1:
@@ -223,6 +230,6 @@ def summary_text(profile: str) -> str:
 def _line(outcome: Outcome) -> list[str]:
     unit = f" {'↓' if outcome.lower else '↑'}" + (f" ({outcome.unit})" if outcome.unit else "")
     best = outcome.best.label if outcome.best else "nothing but the baseline"
-    score = f"{outcome.shown(outcome.best)} ({outcome.versus(outcome.difference)})" if outcome.best else ""
+    score = f"{outcome.shown(outcome.best)} ({outcome.versus_baseline()})" if outcome.best else ""
     runs = f"{plural(outcome.runs, 'run')}, {plural(len(outcome.seeds), 'seed')}"
     return [outcome.experiment, f"{outcome.measure}{unit}", outcome.shown(outcome.baseline), best, score, runs]

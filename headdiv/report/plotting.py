@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from headdiv.experiments.papers import task_of
 from headdiv.report.groups import Groups, chosen
 
 SMALL, MEDIUM, LARGE = 8, 9, 10  # points; MEDIUM is the style's
+LETTERS = 13  # of a title, an inch
 PALETTE = (  # seaborn's "colorblind"
     "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#fbafe4", "#949494", "#ece133", "#56b4e9",
 )  # fmt: skip
@@ -66,8 +68,9 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **o
 
 
 def add_title(figure: Figure, text: str) -> None:
-    """The title above all axes."""
-    figure.suptitle(text, fontsize=LARGE)
+    """The title above all axes, in as many lines as the figure's width needs."""
+    width = int(LETTERS * figure.get_figwidth())
+    figure.suptitle("\n".join(textwrap.fill(line, width) for line in text.splitlines()), fontsize=LARGE)
 
 
 def add_legend(figure: Figure, axes: Iterable[Axes], columns: int = 4, fontsize: float | None = None) -> None:
@@ -121,11 +124,6 @@ def name_rows(ax: Axes, labels: Iterable[str], top: float = -0.5, **options: Any
     labels = list(labels)
     ax.set(yticks=range(len(labels)), yticklabels=labels, ylim=(len(labels) - 0.5, top), **options)
     add_grid(ax, "x")
-
-
-def name_row(ax: Axes, label: str) -> None:
-    """The name of a row of axes, left of its first."""
-    ax.set_ylabel(label, rotation=0, ha="right", va="center", fontsize=SMALL)
 
 
 def side_by_side(count: int, width: float) -> np.ndarray:

@@ -12,12 +12,11 @@ from matplotlib.figure import Figure
 from headdiv.core.errors import DataError
 from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.importance import ImportanceResult, stored_importance
-from headdiv.experiments.papers import task_of
+from headdiv.experiments.papers import BASELINE, task_of
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import metrics_path, stored
 from headdiv.report.formats import plural
 from headdiv.report.groups import labels_of, over_seeds
-from headdiv.report.headtohead import BASE
 from headdiv.report.plotting import DARK, MARKERS, PALETTE, SMALL, add_grid, add_legend, add_title, new_figure
 from headdiv.report.scale import data_title
 
@@ -58,7 +57,7 @@ def _draw_masked(ax: Axes, experiment: str, groups: ImportanceGroups) -> dict[st
         curves = [{point.kept: point.score for point in run.curve} for run in runs]
         kept = sorted(set.intersection(*(set(curve) for curve in curves)))
         values = [np.mean([curve[count] for curve in curves]) for count in kept]
-        colour = "0.2" if variant == BASE else next(others)
+        colour = "0.2" if variant == BASELINE else next(others)
         if architecture := runs[0].config.method.get("architecture"):
             colours.setdefault(architecture, colour)
         x = np.array(kept) / len(runs[0].modules)

@@ -60,7 +60,9 @@ def test_sentences_and_parabolas_come_from_five_variants_on(project):
     assert diversity_sentences(by_variant("p", EXPERIMENT)) == []  # no seed of the profile's
     put(run("own", 1, bleu=28.0))
     (said,) = diversity_sentences(by_variant("p", EXPERIMENT))
-    assert said.startswith("Diversity and BLEU over 9 runs of 5 variants, Spearman's ρ")
+    assert said.startswith(
+        "Diversity and BLEU minus the baseline's of the same seed over 9 runs of 5 variants, Spearman's ρ"
+    )
     assert len(runs_table(by_variant("p", EXPERIMENT))) == 9
     figure = figures.draw("headtohead_diversity", "p")
     assert figure.get_suptitle() == "Diversity and score: toy, 2 epochs, 9 runs of 5 variants"

@@ -140,7 +140,7 @@ def test_curves_are_the_baselines_and_differences_from_it_seed_by_seed():
     assert list(accuracy.lines[0].get_ydata()) == [10, 20]
     assert list(difference.lines[-1].get_ydata()) == pytest.approx([-0.3, -0.3])
     assert [text.get_text() for text in difference.texts] == ["−0.30"]
-    assert [ax.texts[-1].get_text() for ax in own] == ["+0.00", "+0.00", "+0.0"]
+    assert [ax.texts[-1].get_text() for ax in own] == ["0.00", "0.00", "0.0"]
     assert len({ax.get_ylim() for ax in grid(figure, 3)[1:, 0]}) == 1  # one scale
     assert [ax.get_title() for ax in grid(figure, 3)[0]] == [
         "training loss (nats/token)",

@@ -85,7 +85,7 @@ def test_pca_weights_of_the_stored_variants_are_drawn_with_their_first_seed():
     assert not any("Average" in label for label in labels)
     titles = [ax.get_title().split("\n") for ax in figure.axes[:2]]
     assert titles == [[place, "mean |cos| 0.50"] for place in ("encoder, layer 1", "encoder-decoder, layer 1")]
-    assert figure.get_suptitle().endswith("toy, 2 epochs, seed 1")
+    assert figure.get_suptitle().replace("\n", " ").endswith("toy, 2 epochs, seed 1")
 
 
 @given(st.integers(2, 6), st.integers(0, 1000))

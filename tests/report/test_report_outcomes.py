@@ -79,7 +79,7 @@ def test_seeds_give_a_mean_and_a_spread():
     assert found.runs == 4
     assert found.sentences() == (
         "Direct-8 scores better than the baseline: BLEU 29.5 ± 6.4 against 28.0 (±: 95 % interval over seeds), "
-        "1.5 better (the paper's for the same variant: 0.5 better)."
+        "1.5 ± 6.4 better (the paper's for the same variant: 0.5 better)."
     )
 
 

@@ -16,6 +16,7 @@ from headdiv.core.registry import load_plugin
 from headdiv.core.settings import Settings, Source, check, mistake, nearest
 
 FOLDER = Path(__file__).parent
+BASELINE = "baseline"  # the variant that all others are compared with
 # Names of folders of results, and wildcards of the Snakefile.
 NAME = re.compile("[a-z0-9]+")  # of a paper or a task
 VARIANT = re.compile("[A-Za-z0-9-]+")
