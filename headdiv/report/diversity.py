@@ -155,7 +155,7 @@ def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
             ax.set_title(f"Spearman's ρ {signed(found[name].rho, 2)}", fontsize=SMALL)
         ax.set_xlabel(MEASURES[name][0])
         add_grid(ax)
-    axes[0, 0].set_ylabel(f"{_what(groups)}, test set")
+    axes[0, 0].set_ylabel(f"{_what(groups).partition(' of ')[0]}, test set")
     add_legend(drawn, axes.flat, columns=7, fontsize=SMALL)
     run = next(iter(groups.values()))[0]
     runs = f"{data_title(run.data_name)}, {plural(run.epochs, 'epoch')}, {plural(len(table), 'run')}"

@@ -239,16 +239,6 @@ def test_a_source_without_documents(tmp_path, strict):
         stream({"a": []}).next(1)
 
 
-def test_weights_that_do_not_fit():
-    with fails("found sources a, b and weights for b, c, expected one weight for each source"):
-        stream({"a": [], "b": []}, {"b": 1, "c": 1})
-    with fails("found sources none and weights for none, expected one weight for each source"):
-        stream({})
-    for weight in (0, -1, float("nan"), float("inf")):
-        with fails(f"source 'b': found weight {weight}, expected a number above zero"):
-            stream({"a": [], "b": []}, {"a": 1, "b": weight})
-
-
 def test_the_state_of_another_stream(tmp_path):
     sources = put_all(tmp_path, {"a": [[[1, 2]]], "b": [[[3]]]})
     mixed = stream(sources)

@@ -41,7 +41,7 @@ class Mixture:
 
     Args:
         sources: each source's shards, in order (see `read_documents` for their form).
-        weights: each source's share of the tokens, to any sum; the names are those of ``sources``.
+        weights: each source's share of the tokens, above zero, to any sum; the names are those of ``sources``.
         encode: gives the tokens of each text; called with a few documents at once.
         end: the id before each document.
         context: tokens that a model sees, at least 1.
@@ -54,8 +54,8 @@ class Mixture:
         document_start: see `read_documents`.
 
     Raises:
-        DataError: sources and weights differ in their names, or a weight is not above zero. Later, from
-            `next` and `restore`: a shard cannot be read (see `read_documents`) or a source has no documents.
+        DataError: later, from `next` and `restore`: a shard cannot be read (see `read_documents`), or a source has no
+            documents.
     """
 
     def __init__(
@@ -72,14 +72,6 @@ class Mixture:
         by_set: bool = False,
         document_start: str | None = None,
     ) -> None:
-        if not sources or set(sources) != set(weights):
-            raise DataError(
-                f"found sources {', '.join(sorted(sources)) or 'none'} and weights for "
-                f"{', '.join(sorted(weights)) or 'none'}, expected one weight for each source"
-            )
-        for name, weight in weights.items():
-            if not (math.isfinite(weight) and weight > 0):
-                raise DataError(f"source {name!r}: found weight {weight}, expected a number above zero")
         self._encode, self._end, self._context = encode, end, context
         self._seed, self._block_size = seed, block
         self._once = EachOnce(bad_records)
