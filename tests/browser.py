@@ -78,12 +78,6 @@ class Browser:
                 raise TimeoutError(f"{expression} has not become true for {PATIENCE} seconds")
             time.sleep(0.1)
 
-    def press(self, key, code, text=""):
-        """Press a key and let it go."""
-        for kind in ("keyDown", "keyUp"):
-            typed = {"text": text} if text and kind == "keyDown" else {}
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **typed)
-
     def close(self):
         """End the browser."""
         try:

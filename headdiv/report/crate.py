@@ -65,7 +65,8 @@ def write_crate(profile: str, folder: Path) -> Path:
             "object": [settings],
             "result": [entity for path, entity in files.items() if path.parent == made],
         }
-        crate.root_dataset.append_to("mentions", crate.add(ContextEntity(crate, f"#{run.hash}-{made.name}", training)))
+        name = f"#{run.experiment}/{run.variant}/{made.name}"  # two experiments may have one training, with one hash
+        crate.root_dataset.append_to("mentions", crate.add(ContextEntity(crate, name, training)))
     with replacing(folder) as temporary:
         crate.write(temporary)
     return folder / "ro-crate-metadata.json"

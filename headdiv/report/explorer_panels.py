@@ -1,4 +1,4 @@
-"""What the explorer shows of a text that is typed in: four panels, each a figure, a table or one line of text."""
+"""What the explorer shows of a text that is typed in: panels, each a figure, a table or one line of text."""
 
 from __future__ import annotations
 
@@ -150,7 +150,8 @@ MOST_TOKENS = 40  # of a small map
 def show_maps(view: View | Markdown, beside: View | None = None) -> Shown:
     """All heads of the module as small maps, each for up to 40 tokens; below them those of another run.
 
-    The pointer shows a cell's tokens and weight. The chosen head and unknown words are orange.
+    The pointer shows a cell's tokens and weight. The chosen head is orange, and where there is
+    room for words (up to 16 tokens), those that the model does not know.
     """
     return HTML("".join(_maps(one) for one in (view, beside) if one is not None))
 

@@ -177,7 +177,7 @@ def write_model_heads(report: HeadReport, folder: Path) -> Path:
 
 
 def _write_sources(report: HeadReport, source: Path) -> str:
-    measures = {name: MEASURES[name] for name in report.table}
+    measures = {name: MEASURES[name] for name in report.table if report.table[name].notna().any()}
     report.table.to_csv(source / "extra" / "heads.csv", float_format="%.6g")
     for name in measures:
         draw_map(report, name).savefig(source / "extra" / f"{name}.svg", metadata={"Date": None})

@@ -15,6 +15,7 @@ from headdiv.experiments.importance import ImportanceResult, stored_importance
 from headdiv.experiments.papers import BASELINE, task_of
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import metrics_path, stored
+from headdiv.methods.deacon import Deacon
 from headdiv.report.formats import plural
 from headdiv.report.groups import labels_of, over_seeds
 from headdiv.report.plotting import DARK, MARKERS, PALETTE, SMALL, add_grid, add_legend, add_title, new_figure
@@ -66,14 +67,14 @@ def _draw_masked(ax: Axes, experiment: str, groups: ImportanceGroups) -> dict[st
 
 
 def _draw_trained(ax: Axes, profile: str, experiment: str, score: str, colours: dict[str, Any]) -> None:
-    """DEACON's runs: one point for each number of components and architecture, mean over seeds."""
+    """DEACON's runs with the paper's options: a point for each m and architecture, mean over seeds."""
     files = (metrics_path(profile, experiment, c.variant, c.seed) for c in Runs(profile).of(experiment))
     runs = stored(profile, experiment) if any(file.is_file() for file in files) else []
     found: dict[str, dict[int, list[float]]] = {}
     variants: dict[str, dict[str, None]] = {}
     for run in runs:
         method, value = run.config.method, run.value(score)
-        if method.get("name") == "deacon" and value is not None:
+        if method.get("name") == "deacon" and value is not None and _is_the_papers(method):
             found.setdefault(method["architecture"], {}).setdefault(method["m"], []).append(value)
             variants.setdefault(method["architecture"], {})[run.variant] = None
     spare = cycle(DARK)
@@ -82,6 +83,12 @@ def _draw_trained(ax: Axes, profile: str, experiment: str, score: str, colours: 
         colour = colours.get(architecture) or next(spare)
         label = f"trained: {', '.join(labels_of(experiment, variants[architecture]).values())}"
         ax.plot(sorted(by_m), values, ls="--", marker="o", mfc="white", color=colour, ms=5.5, lw=1.3, label=label)
+
+
+def _is_the_papers(method: dict[str, Any]) -> bool:
+    """Whether all options but architecture and m are the defaults."""
+    plain = Deacon.Options(architecture=method["architecture"], m=method["m"]).model_dump(mode="json")
+    return all(plain.get(key, value) == value if key in plain else key == "name" for key, value in method.items())
 
 
 def _name_axes(ax: Axes, experiment: str, run: ImportanceResult, groups: ImportanceGroups) -> None:

@@ -182,6 +182,7 @@ def test_a_batch_without_a_sentence_adds_nothing(name, term):
 @for_losses
 @for_terms
 def test_an_example_of_padding_alone_adds_nothing(name, term):
+    torch.manual_seed(1)
     method = make_method({"name": name, "term": term})
     module = MultiheadAttention(8, 2, method, batch_first=True)
     x, found = torch.randn(3, 4, 8), []
@@ -191,7 +192,7 @@ def test_an_example_of_padding_alone_adds_nothing(name, term):
         with record_heads(module, weights=True) as records:
             module(*[x[:count]] * 3, padding)
         found.append(method.aux_loss(module, records, 0.0, 1))
-    torch.testing.assert_close(*found)
+    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
 
 
 def test_kinds_that_the_model_lacks_are_named():
@@ -253,7 +254,7 @@ def test_cka_is_the_literal_one_and_what_the_results_report():
     assert cka[0, 3].item() == pytest.approx(1)  # a rotation changes nothing
     assert not cka[4].any()  # a constant head depends on none
     assert torch.autograd.gradcheck(linear_cka, x.requires_grad_())
-    small = torch.randn(9, 2, 3)
+    small = torch.randn(9, 2, 3, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(linear_cka(1e-6 * small), linear_cka(small))
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from headdiv.nn import attention
 from headdiv.nn.attention import AttentionLayout, ScaledDotProduct, into_windows, out_of_windows, record_heads
 from headdiv.nn.caches import Lines, State
-from headdiv.nn.packing import MASKED, assign_windows, attention_mask, lay_out, pad_rows
+from headdiv.nn.packing import MASKED, assign_windows, lay_out, pad_rows
 
 seeds = st.integers(0, 2**31 - 1)
 pairs_of_lengths = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), min_size=1, max_size=5)
@@ -66,39 +66,6 @@ def test_without_a_mask_every_slot_sees_itself_and_earlier_ones(wide, monkeypatc
         recorded = module(rows, None, implied)
     torch.testing.assert_close(recorded, module(rows, None, layout))
     assert (records[0].weights.triu(1) == 0).all()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_nothing_gives_nothing(kind):
-    """A rank's share of a small batch may be empty; its gradients are zero and not missing."""
-    module, side = build(35, kind), lay_out([], assign_windows([], []))
-    layout = AttentionLayout(side, side, attention_mask(side, side, causal=kind == "decoder"))
-    x = torch.zeros(0, D, dtype=torch.float64, requires_grad=True)
-    y = module(x, x if kind == "cross" else None, layout)
-    assert y.shape == (0, D)
-    y.sum().backward()
-    assert all((parameter.grad == 0).all() for parameter in module.parameters())
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("bias", [True, False])
-def test_same_weights_in_torchs_attention_give_the_same(kind, bias):
-    module = build(1, kind, bias)
-    theirs = nn.MultiheadAttention(D, H, batch_first=True).double()
-    with torch.no_grad():
-        theirs.in_proj_weight.copy_(module.in_projection.weight)
-        theirs.in_proj_bias.copy_(module.in_projection.bias) if bias else theirs.in_proj_bias.zero_()
-        theirs.out_proj.load_state_dict(module.output.state_dict())
-    queries, keys = sentences(2, [3, 5, 1, 4]), sentences(20, [2, 2, 6, 1])
-    x, memory, layout, _ = pack(queries, keys, kind, 8)
-    q = pad_rows(x, layout.queries)
-    k = q if memory is None else pad_rows(memory, layout.keys)
-    empty = torch.arange(k.shape[1]) >= layout.keys.lengths[:, None]
-    later = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).triu(1) if kind == "decoder" else None
-    expected, _ = theirs(q, k, k, key_padding_mask=empty, attn_mask=later, need_weights=False)
-    found = pad_rows(module(x, memory, layout), layout.queries)
-    filled = torch.arange(q.shape[1]) < layout.queries.lengths[:, None]
-    torch.testing.assert_close(found[filled], expected[filled])
 
 
 # ---- the three autograd functions

@@ -188,6 +188,7 @@ def test_masks_of_wrong_type_or_shape_are_refused(options, message):
 
 @pytest.mark.parametrize("heads", ["halved", "kept"])
 def test_masks_of_each_head_are_those_of_differential_heads(heads):
+    torch.manual_seed(1)
     module = MultiheadAttention(8, 2, make_method({"name": "differential", "heads": heads}), batch_first=True)
     x, shared = torch.randn(2, 3, 8), torch.ones(3, 3, dtype=torch.bool).triu(1)
     each = shared.expand(2 * module.attention.head_slots, 3, 3)

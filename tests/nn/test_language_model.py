@@ -217,24 +217,6 @@ def test_windows_beside_it_change_nothing_for_a_window(kind, method, boundaries)
     torch.testing.assert_close(short, apart[2], rtol=1e-12, atol=1e-12)
 
 
-@every_model
-@with_and_without
-@every_method
-def test_wide_windows_give_what_narrow_ones_do(kind, method, boundaries, monkeypatch):
-    """Windows of 130 tokens are beyond the limit; moved up, they are within it."""
-    model = build(kind, method, SMALL.model_copy(update={"dropout": 0.0}), context=130).train()
-    batch = lay_out(kind, *some_windows(R=2, N=130), boundaries)
-    there, results = batch.targets != IGNORED, []
-    for limit in (64 * 64, 130 * 130):
-        monkeypatch.setattr("headdiv.nn.attention.WIDE", limit)
-        assert batch.layout.wide == (limit < 130 * 130)
-        model.zero_grad()
-        hidden = model(batch)
-        linear_cross_entropy(hidden[there], model.output_weight, batch.targets[there])[0].backward()
-        results.append([hidden.detach(), *(parameter.grad for parameter in model.parameters())])
-    torch.testing.assert_close(*results, rtol=1e-9, atol=1e-9)
-
-
 # ---- one token at a time
 
 

@@ -289,6 +289,24 @@ def test_transformers_training_with_a_method_resumes_to_the_same_model(method, t
     assert torch.equal(logits(loaded, given), logits(whole.model.eval(), given))
 
 
+def test_each_step_of_transformers_training_has_the_methods_own_update(tmp_path):
+    trainer, found = trainer_of(tmp_path, DEACON), []
+    own = trainer.head_method.after_backward
+
+    def noted(model, progress):
+        layers = pca_layers(model).values()
+        before = [layer.w.clone() for layer in layers]
+        own(model, progress)
+        found.append(progress)
+        moved = [float((layer.w - w).detach().norm()) for layer, w in zip(layers, before, strict=True)]
+        assert moved == pytest.approx([0.2] * len(moved))  # δP
+        assert all(layer.w.grad is None for layer in layers)  # nothing for the optimiser
+
+    trainer.head_method.after_backward = noted
+    trainer.train()
+    assert found == [0.0, 0.25, 0.5, 0.75]
+
+
 def test_a_second_training_takes_its_own_method_unless_another_stands_in_the_model(tmp_path):
     trainer = trainer_of(tmp_path, {"name": "baseline"})
     again = {"args": trainer.args, "train_dataset": trainer.train_dataset}

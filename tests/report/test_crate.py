@@ -25,6 +25,12 @@ def test_a_crate_has_every_file_and_an_action_for_the_pipeline_and_each_training
     assert (tmp_path / "crate" / file).is_file()
     actions = [one for one in entities.values() if one["@type"] == "CreateAction"]
     assert {action["@id"] for action in actions} == {one["@id"] for one in root["mentions"]}
+    trainings = {
+        "#deacon/translation/baseline/seed1",
+        "#deacon/translation/direct-8/seed1",
+        "#deacon/lm/baseline/seed1",
+    }
+    assert trainings < {action["@id"] for action in actions}  # also where two have one hash
     assert {"@id": file} in entities["#reproduce-all"]["result"]
     assert [one["name"] for one in actions if file in json.dumps(one["result"])] == [
         "reproduce-all",

@@ -1,5 +1,7 @@
 """What the notebook of a run shows: its data, its model, its training, its heads, and its method's pictures."""
 
+import html
+
 import pytest
 import yaml
 from conftest import EXPERIMENT, TINY
@@ -87,5 +89,5 @@ def test_the_data_of_every_task_are_seen(project, task):
     assert len(examples) == 2
     assert all(examples.map(len).min() > 0)
     assert all(values.min() > 0 for values in lengths.values())
-    assert "data" in run_views.show_data(config).to_html()
+    assert html.escape(str(examples.iloc[0, 0])[:20]) in run_views.show_data(config).to_html()
     assert isinstance(run_views.show_lengths(config), Image)

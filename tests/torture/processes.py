@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import os
 import random
-import re
 import resource
 import shutil
 import signal
@@ -199,8 +198,3 @@ def small_disk(folder: Path, kibibytes: int) -> None:
     subprocess.run(["mount", "--make-rprivate", "/"], check=True)
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], check=True)
-
-
-def without_time(text: str) -> str:
-    """Output without speeds."""
-    return re.sub(r"[\d,]+ tokens/s", "", text)

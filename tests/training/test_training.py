@@ -5,8 +5,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -120,12 +120,10 @@ def test_a_changed_file_is_another_run(project):
 def test_two_processes_that_ask_for_one_run_train_it_once(project, monkeypatch):
     """The second waits for the first, and finds the run finished."""
     done = fail_after(monkeypatch, 1000)
-    threads = [threading.Thread(target=train, args=(project.config(),)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor() as threads:
+        one, other = threads.map(train, [project.config()] * 2)
     assert done == [STEPS]
+    assert all(torch.equal(*pair) for pair in zip(one.model.parameters(), other.model.parameters(), strict=True))
 
 
 # ---- interruptions

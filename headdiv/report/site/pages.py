@@ -37,7 +37,7 @@ from headdiv.report.site.runs import RunPage
 from headdiv.report.table_data import TableData
 from headdiv.report.tables import table_data
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 LEADS = ("headtohead_forest",)  # the figure of the first page: the first of these that is drawn
 EXPLORER = "explore"  # the notebook of one sentence and one head, executed
 REPOSITORY = HERE.parents[2]
@@ -175,7 +175,7 @@ class Site:
         rows = []
         for name, counts in claims.summary(self.ledger).items():
             if paper in (None, name):
-                cells = [_link(f"{'../' if paper else ''}claims.html?{name} {verdict}", count) if count else "0"
+                cells = [_link(f"{'../' if paper else ''}claims.html?{name}&{verdict}", count) if count else "0"
                          for verdict, count in counts.items()]  # fmt: skip
                 rows.append([name, *cells, sum(counts.values())])
         return plain(pd.DataFrame(rows, columns=["Paper", *claims.VERDICTS, "all"]))

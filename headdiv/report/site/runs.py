@@ -137,7 +137,6 @@ class RunPage:
         names = dict.fromkeys(name for point in points for name in point if name not in ("epoch", "steps"))
         data = {
             "label": self.label,
-            "page": f"runs/{self.name}.html",
             "experiment": self.run.experiment,
             "settings": self.settings,
             "scores": {

@@ -109,24 +109,35 @@ function show(place, runs) {
   drawCurves(place, runs);
   if (runs.length > 1) part("Heads");
   drawHeads(place, runs);
-  const most = runs.map((run) => run.examples).sort((one, other) => other.columns.length - one.columns.length)[0];
+  const fullest = [...runs].sort((one, other) => other.examples.columns.length - one.examples.columns.length)[0], most = fullest.examples;
   if (runs.length > 1 && runs.some((run) => run.examples.data.length)) {
     part("First outputs for the test set");
-    const outputs = (i) => runs.map((run) => run.examples.data[i]?.at(-1) ?? "–");
-    table(place, [...most.columns.slice(0, -1), ...labels], most.data.map((row, i) => [...row.slice(0, -1), ...outputs(i)]));
+    const inputs = (row) => String(row.slice(0, -1));
+    const output = (run, row, i) => {
+      const own = run.examples.data[i];
+      if (!own) return "–";
+      const same = own.length > 1 ? inputs(own) === inputs(row) : run.experiment === fullest.experiment;  // some runs keep no inputs
+      return same ? own.at(-1) : "(another test set)";
+    };
+    table(place, [...most.columns.slice(0, -1), ...labels], most.data.map((row, i) => [...row.slice(0, -1), ...runs.map((run) => output(run, row, i))]));
   }
 }
 
-// Every table with "data-choices" sorts; one with such columns is filtered by their values, and searched: from the start for what stands after "?" in the page's address.
+// Every table with "data-choices" sorts; one with such columns is filtered by their values, and searched. What stands after "?" in the page's
+// address, between "&", filters from the start: the column that has this value, or else all of them.
 async function startTables() {
   for (const element of document.querySelectorAll("table[data-choices]")) {
     const { default: DataTable } = await window._itables, targets = JSON.parse(element.dataset.choices), filtered = targets.length > 0;
-    new DataTable(element, {
+    const api = new DataTable(element, {
       paging: false, order: [], scrollX: true,
       layout: { topStart: filtered ? "info" : null, topEnd: filtered ? "search" : null, bottomStart: null, bottomEnd: null },
       columnDefs: filtered ? [{ targets, columnControl: [["searchList"]] }] : [],
-      search: { search: filtered ? decodeURIComponent(location.search.slice(1)) : "" },
     });
+    for (const part of filtered ? location.search.slice(1).split("&").filter(Boolean).map(decodeURIComponent) : []) {
+      const column = targets.find((at) => api.column(at).data().toArray().includes(part));
+      if (column === undefined) api.search(part); else api.column(column).search(part, { exact: true });
+      api.draw();
+    }
   }
 }
 
