@@ -32,7 +32,7 @@ def drop_heads(heads: Tensor, rate: Tensor, count: int, side: Side) -> Tensor:
     """(T, H·K) -> (T, H·K), of ``count`` = H heads; each sentence of ``side`` has draws of its own."""
     draws = torch.rand(len(side.lengths), count, device=heads.device)
     factor = kept_heads(draws, rate)[side.sentence_of_row()]  # (T, H)
-    return (heads.view(len(heads), count, -1) * factor.unsqueeze(-1).to(heads.dtype)).flatten(1)
+    return (heads.unflatten(1, (count, -1)) * factor.unsqueeze(-1).to(heads.dtype)).flatten(1)
 
 
 class DroppedHeads(nn.Module):

@@ -36,8 +36,8 @@ class GatedAttention(MultiHeadAttention):
 
     def finished(self, heads: Tensor, x: Tensor, side: Side | None) -> Tensor:
         """See `MultiHeadAttention`."""
-        gates = torch.sigmoid(self.gate(x)).view(len(x), self.spec.heads, -1)  # (T, H, K or 1)
-        return (heads.view(len(x), self.spec.heads, -1) * gates).flatten(1)
+        gates = torch.sigmoid(self.gate(x)).unflatten(1, (self.spec.heads, -1))  # (T, H, K or 1)
+        return (heads.unflatten(1, (self.spec.heads, -1)) * gates).flatten(1)
 
 
 class Gated(Method):

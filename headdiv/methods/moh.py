@@ -58,7 +58,7 @@ class MixtureOfHeads(MultiHeadAttention):
     def finished(self, heads: Tensor, x: Tensor, side: Side | None) -> Tensor:
         """See `MultiHeadAttention`."""
         gates, self.routing = self.gates(x)
-        return (heads.view(len(x), self.spec.heads, -1) * gates.unsqueeze(-1).to(heads.dtype)).flatten(1)
+        return (heads.unflatten(1, (self.spec.heads, -1)) * gates.unsqueeze(-1).to(heads.dtype)).flatten(1)
 
     def record(self, layout: AttentionLayout, *tensors: Tensor | None, **more: Any) -> None:
         """See `AttentionModule`; with the routing."""

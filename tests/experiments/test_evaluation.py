@@ -7,13 +7,17 @@ import pytest
 from conftest import EXPERIMENT
 from sacrebleu import corpus_bleu
 
+import headdiv
+from headdiv.analysis.statistics import paired_bootstrap
 from headdiv.core import paths
+from headdiv.core.errors import DataError
 from headdiv.core.files import canonical_json, read_json
 from headdiv.experiments.evaluation import FORMAT, evaluate, examples
 from headdiv.experiments.results import metrics_path, record, score_table
 from headdiv.experiments.running import load_run, run_name
 from headdiv.nn.decoding import translate
 from headdiv.tasks import TASKS, seq2seq
+from headdiv.tasks.counts import counts_path, read_counts
 
 TRANSLATION = TASKS["translation"]
 
@@ -114,3 +118,27 @@ def test_examples_are_the_first_sentences_of_the_test_set(run):
     assert list(zip(table["source"], table["reference"], strict=True)) == run.corpus.test.text[:3]
     assert list(table["translation"]) == TRANSLATION.outputs(run)[:3]
     assert len(examples(run, 100)) == 8
+
+
+def test_what_bleu_needs_of_each_sentence_is_stored_beside_the_metrics(finished):
+    metrics = metrics_path("tiny", EXPERIMENT, "baseline", 1)
+    path = counts_path(metrics.with_name("outputs.json"))
+    bleu = paired_bootstrap(read_counts(path), {}).baseline
+    assert bleu == pytest.approx(read_json(metrics)["scores"]["bleu"]["value"], abs=1e-9)
+    text = path.read_text()
+    for damage, message in (
+        (text.replace("length", "size", 1), "expected matching_1"),
+        (text + "a,b\n", "not a table"),
+    ):
+        path.write_text(damage)
+        with pytest.raises(DataError, match=message):
+            read_counts(path)
+
+
+def test_every_stored_score_is_a_line_of_the_runs_frame(finished):
+    frame = headdiv.runs_frame("tiny")
+    stored = [read_json(metrics_path("tiny", EXPERIMENT, variant, 1)) for variant in ("baseline", "direct-8")]
+    assert len(frame) == sum(len(run["scores"]) for run in stored)
+    line = frame[(frame["variant"] == "direct-8") & (frame["score"] == "bleu")].iloc[0]
+    assert (line["paper"], line["task"], line["seed"], line["hash"]) == ("deacon", "translation", 1, stored[1]["hash"])
+    assert line["value"] == stored[1]["scores"]["bleu"]["value"]

@@ -173,3 +173,17 @@ def test_in_bfloat16_activations_stay_narrow_and_gradients_are_finite_and_float3
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     assert {g.dtype for g in gradients} == {torch.float32}
     assert all(g.isfinite().all() for g in gradients)
+
+
+@pytest.mark.parametrize("options", [one for found in EXAMPLES.values() for one in found], ids=str)
+def test_a_rank_s_share_of_a_batch_may_be_empty(options):
+    """In training, but for batch normalisation: its statistics are those of all ranks."""
+    model, method = tiny(options)
+    model.train()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm1d):
+            module.eval()
+    hidden, added = watched_pass(model, method, make_batch(some_pairs(), []))
+    (hidden.sum() + added).backward()
+    assert not hidden.numel()
+    assert added.isfinite()
