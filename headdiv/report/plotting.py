@@ -69,8 +69,12 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **o
 
 def add_title(figure: Figure, text: str) -> None:
     """The title above all axes, in as many lines as the figure's width needs."""
-    width = int(LETTERS * figure.get_figwidth())
-    figure.suptitle("\n".join(textwrap.fill(line, width) for line in text.splitlines()), fontsize=LARGE)
+    most = int(LETTERS * figure.get_figwidth())
+    lines = []
+    for line in text.splitlines():
+        count = -(-len(line) // most)  # of about equal length: no last word alone
+        lines += textwrap.wrap(line, most if count == 1 else min(most, len(line) // count + 10))
+    figure.suptitle("\n".join(lines), fontsize=LARGE)
 
 
 def add_legend(figure: Figure, axes: Iterable[Axes], columns: int = 4, fontsize: float | None = None) -> None:
