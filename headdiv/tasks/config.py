@@ -13,7 +13,7 @@ from headdiv.core.settings import Settings
 from headdiv.data.config import DataConfig
 from headdiv.methods import METHODS, stored_method
 from headdiv.nn.config import DecodeConfig, ModelConfig, Sizes
-from headdiv.training.config import TrainConfig
+from headdiv.training.config import OF_NO_EFFECT, TrainConfig
 
 RECIPE = 2  # raised whenever a change of the code changes what a configuration trains to
 MOST_THREADS = 1024  # torch does not come back from 100,000
@@ -59,8 +59,8 @@ class RunConfig(Settings):
     def hash(self) -> str:
         """Equal for all runs that train the same thing: what is left out is names, and the search of outputs."""
         settings = self.model_dump(mode="json", exclude={"paper", "task", "variant", "decode"})
-        del settings["train"]["checkpoint_seconds"]
-        settings["train"].pop("activation_checkpointing", None)  # which changes nothing but time and memory
+        for key in OF_NO_EFFECT:
+            settings["train"].pop(key, None)
         if not settings["train"]["epoch_scores"]:  # a later key: without it a run is what it was before
             del settings["train"]["epoch_scores"]
         return short_hash({"recipe": RECIPE, **settings})
@@ -79,9 +79,9 @@ def first_difference(one: dict[str, Any], other: dict[str, Any], sections: Itera
     """
     for section in sections:
         mine, its = one.get(section, {}), other.get(section, {})
-        for key in (mine | its).keys() - {"checkpoint_seconds", "activation_checkpointing"}:
-            both = key in mine and key in its
-            if (both or _left_out_by_default(section, key, mine)) and mine.get(key) != its.get(key):
+        for key in mine | its:
+            counts = (key in mine and key in its) or _left_out_by_default(section, key, mine)
+            if counts and key not in OF_NO_EFFECT and mine.get(key) != its.get(key):
                 return f"{section}.{key}"
     return None
 

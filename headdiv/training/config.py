@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from headdiv.core.settings import Settings, later
 
+OF_NO_EFFECT = ("checkpoint_seconds", "activation_checkpointing")  # settings that change no result
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 

@@ -19,7 +19,7 @@ from headdiv.core.errors import TrainingError
 from headdiv.core.settings import Settings, check
 from headdiv.methods.base import EpochEnd, Method
 from headdiv.training import checkpoints
-from headdiv.training.config import TrainerConfig
+from headdiv.training.config import OF_NO_EFFECT, TrainerConfig
 from headdiv.training.feeds import Batches, Feed, IterableFeed
 from headdiv.training.learner import Learner, Loss, StepSums, must_be_finite
 
@@ -187,9 +187,9 @@ class Trainer:
 
     def _settings(self) -> dict[str, Any]:
         """What decides a training, beside its model and data; JSON."""
-        method, anyway = self.learner.method, {"checkpoint_seconds", "activation_checkpointing"}
+        method = self.learner.method
         options = {"name": type(method).__name__, **method.options.model_dump(mode="json")}
-        return {**self.config.model_dump(mode="json", exclude=anyway), "seed": self.seed, "method": options}
+        return {**self.config.model_dump(mode="json", exclude={*OF_NO_EFFECT}), "seed": self.seed, "method": options}
 
     def _restore(self) -> None:
         if not self.folder:
