@@ -104,9 +104,9 @@ def _paths(listed: str | list[str], key: str) -> list[Path]:
         expanded = os.path.expandvars(path)
         if "$" in expanded:
             raise ConfigError(f"{key}: {path!r} names an environment variable that is not set")
-        whole = paths.home() / Path(expanded).expanduser()
-        pattern = str(Path(expanded).expanduser())
-        names = [pattern] if whole.is_file() else sorted(glob.glob(pattern, root_dir=paths.home()))
+        pattern = Path(expanded).expanduser()
+        whole = paths.home() / pattern
+        names = [pattern] if whole.is_file() else sorted(glob.glob(str(pattern), root_dir=paths.home()))
         matches = [match for name in names if (match := paths.home() / name).is_file()]
         if not matches:
             raise DataError(f"{key}: {whole}: no such file")

@@ -30,9 +30,8 @@ def linear_cka(x: Tensor) -> Tensor:
     n = distributed.total(rows.new_full((1,), len(rows))).clamp_min(1)
     centred = rows - distributed.total(rows.sum(0)) / n
     C = distributed.total(centred.T @ centred) / n
-    C = C / C.trace().detach().clamp_min(
-        torch.finfo(C.dtype).tiny
-    )  # its scale cancels, but fourth powers of it underflow
+    least = torch.finfo(C.dtype).tiny
+    C = C / C.trace().detach().clamp_min(least)  # its scale cancels below, but fourth powers of it would underflow
     dependence = C.view(H, K, H, K).square().sum((1, 3))  # (H, H)
     inverse = inverse_root(dependence.diagonal())
     return dependence * inverse * inverse[:, None]

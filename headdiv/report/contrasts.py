@@ -22,6 +22,13 @@ def differences(groups: Groups, variant: str, against: str, score: str) -> list[
     return [run.value(score) - base[run.seed] for run in groups[variant] if run.seed in base]
 
 
+def differences_of(groups: Groups, score: str) -> dict[str, list[float]]:
+    """A score of every variant minus that of the baseline with the same seed, one number a seed."""
+    others = [variant for variant in groups if variant != BASELINE and BASELINE in groups]
+    found = {variant: differences(groups, variant, BASELINE, score) for variant in others}
+    return {variant: values for variant, values in found.items() if values}
+
+
 def compared_scores(task: PaperTask) -> dict[str, Column]:
     """The columns of a task that are scores."""
     return {name: column for name, column in task.columns.items() if not name.startswith("parameters")}
@@ -43,10 +50,7 @@ def sentences(task: PaperTask, groups: Groups) -> list[str]:
         verdict = "Helps" if judged.high < 0 else "Hurts" if judged.low > 0 else "Not settled"
         found[verdict].append(f"{one.what} ({_shown(task, groups, one.variant, one.against)})")
     said = [f"{verdict}: {'; '.join(changes)}." for verdict, changes in found.items() if changes]
-    others = {
-        name: differences(groups, name, BASELINE, JUDGE) for name in groups if name != BASELINE and BASELINE in groups
-    }
-    others = {variant: values for variant, values in others.items() if values}
+    others = differences_of(groups, JUDGE)
     if said and others:
         best = min(others, key=lambda variant: np.mean(others[variant]))
         count = plural(len(others[best]), "seed")
@@ -82,15 +86,16 @@ def draw_contrasts(profile: str, figure: FigureEntry) -> Figure:
     drawn, axes = new_figure(
         11.5, 0.2 * sum(heights) + 0.8, len(parts), len(scores), sharex="col", sharey="row", height_ratios=heights
     )
+    found = {(name, *pair): differences(groups, *pair, name) for part in parts for _, *pair in part for name in scores}
     for ax, name in zip(axes[-1], scores, strict=True):
-        found = [differences(groups, *pair, name) for part in parts for _, *pair in part]
-        ax.set_xlim(_range([value for values in found for value in _shown_whole(values)]))
+        ends = [end for part in parts for _, *pair in part for end in _shown_whole(found[name, *pair])]
+        ax.set_xlim(_range(ends))
     for part, line in zip(parts, axes, strict=True):
         for ax, (name, column) in zip(line, scores.items(), strict=True):
             for y, (_, variant, against) in enumerate(part):
-                values = differences(groups, variant, against, name)
-                found = interval(values)
-                add_interval(ax, y, found, _colour(found, column))
+                values = found[name, variant, against]
+                mean = interval(values)
+                add_interval(ax, y, mean, _colour(mean, column))
                 ax.plot(values, np.full(len(values), y), "o", color="0.2", ms=2.5, mew=0, zorder=3)
             ax.axvline(0, color="0.35", lw=1, ls="--", zorder=0)
             unit = f" ({column.unit})" if column.unit else ""

@@ -15,7 +15,7 @@ from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
 from headdiv.experiments.papers import BASELINE, Column, task_of
 from headdiv.experiments.results import RunResult, SearchCost, metrics_path, remedy
-from headdiv.report.contrasts import compared_scores, differences, sentences
+from headdiv.report.contrasts import compared_scores, differences_of, sentences
 from headdiv.report.diversity import diversity_sentences
 from headdiv.report.formats import NONE, as_printed, enough, plural, signed
 from headdiv.report.groups import Groups, chosen, labels_of
@@ -60,7 +60,7 @@ def compare(profile: str, experiment: str, groups: Groups) -> Comparison:
     Raises:
         DataError: outputs or counts do not have the BLEU of their metrics.
     """
-    result = Comparison(differences_of(groups))
+    result = Comparison(differences_of(groups, SCORE))
     for baseline in groups.get(BASELINE, []):
         seed = baseline.seed
         runs = {variant: run for variant, found in groups.items() for run in found if run.seed == seed}
@@ -76,13 +76,6 @@ def compare(profile: str, experiment: str, groups: Groups) -> Comparison:
             result.p_values.setdefault(variant, []).append(p)
         result.signature = found.signature
     return result
-
-
-def differences_of(groups: Groups) -> dict[str, list[float]]:
-    """BLEU of every variant minus that of the baseline with the same seed, one number a seed."""
-    others = [variant for variant in groups if variant != BASELINE and BASELINE in groups]
-    found = {variant: differences(groups, variant, BASELINE, SCORE) for variant in others}
-    return {variant: values for variant, values in found.items() if values}
 
 
 def _counts(profile: str, experiment: str, run: RunResult) -> np.ndarray | None:
@@ -208,12 +201,8 @@ def _learning(table: pd.DataFrame, groups: Groups, scores: dict[str, Column]) ->
     shown = {"Method": table["label"]}
     for name, column in scores.items():
         own = [interval([run.value(name) for run in runs]) for runs in groups.values()]
-        apart = [
-            interval(
-                [] if variant == BASELINE or BASELINE not in groups else differences(groups, variant, BASELINE, name)
-            )
-            for variant in groups
-        ]
+        differences = differences_of(groups, name)
+        apart = [interval(differences.get(variant, [])) for variant in groups]
         table[name], table[f"{name}_difference"] = [one.mean for one in own], [one.mean for one in apart]
         shown[f"{column.label} ({column.unit})"] = [as_printed(one.mean, column.digits, one.half) for one in own]
         shown[f"{column.label}, difference"] = [signed(one.mean, column.digits, one.half) for one in apart]

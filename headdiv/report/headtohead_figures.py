@@ -16,9 +16,10 @@ from headdiv.core.errors import DataError
 from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.papers import BASELINE
 from headdiv.report import plotting
+from headdiv.report.contrasts import differences_of
 from headdiv.report.formats import as_printed, signed
 from headdiv.report.groups import Groups, chosen, labels_of, title
-from headdiv.report.headtohead import Comparison, differences_of, table_of
+from headdiv.report.headtohead import Comparison, table_of
 from headdiv.report.measures import MEASURES, SCORE, mean_measure, measures_by_module
 
 COLOURS = {"better": plotting.BLUE, "worse": plotting.ORANGE}
@@ -36,7 +37,9 @@ def draw_forest(profile: str, figure: FigureEntry) -> Figure:
     groups = chosen(profile, figure.experiment, figure.label)
     if BASELINE not in groups:
         raise DataError(f"{figure.label} needs {BASELINE} among the stored runs of profile {profile}")
-    table = table_of(figure.experiment, groups, Comparison(differences_of(groups))).fillna({f"{SCORE}_difference": 0.0})
+    table = table_of(figure.experiment, groups, Comparison(differences_of(groups, SCORE))).fillna(
+        {f"{SCORE}_difference": 0.0}
+    )
     table = table.sort_values(f"{SCORE}_difference", ascending=False, kind="stable")
     quiet = all(run.cost.quiet for runs in groups.values() for run in runs)
     widths = [3.2, 1.6, *([1.6] if quiet else [])]

@@ -20,6 +20,7 @@ from headdiv.report.formats import plural
 from headdiv.report.groups import labels_of, over_seeds
 from headdiv.report.plotting import DARK, MARKERS, PALETTE, SMALL, add_grid, add_legend, add_title, new_figure
 from headdiv.report.scale import data_title
+from headdiv.tasks.config import first_difference
 
 ImportanceGroups = dict[str, list[ImportanceResult]]  # by variant
 
@@ -88,7 +89,7 @@ def _draw_trained(ax: Axes, profile: str, experiment: str, score: str, colours: 
 def _is_the_papers(method: dict[str, Any]) -> bool:
     """Whether all options but architecture and m are the defaults."""
     plain = Deacon.Options(architecture=method["architecture"], m=method["m"]).model_dump(mode="json")
-    return all(plain.get(key, value) == value if key in plain else key == "name" for key, value in method.items())
+    return first_difference({"method": {"name": "deacon", **plain}}, {"method": method}, ["method"]) is None
 
 
 def _name_axes(ax: Axes, experiment: str, run: ImportanceResult, groups: ImportanceGroups) -> None:

@@ -135,9 +135,19 @@ def test_a_training_step_stays_on_its_device_and_waits_where_it_must(task, optio
 
 MISTAKES = {
     "item": lambda x: x.sum().item(),
+    "bool": lambda x: bool(x.any()),
+    "int": lambda x: int(x.max()),
+    "tolist": lambda x: x.tolist(),
     "cpu": lambda x: x.cpu(),
+    "new_tensor": lambda x: x.new_tensor([1.0]),
+    "tensor": lambda x: torch.tensor([1.0], device=x.device),
     "sum of two devices": lambda x: x + torch.ones(3),
+    "product of two devices": lambda x: x @ torch.ones(3),
     "mask": lambda x: x[x > 0],
+    "nonzero": lambda x: x.nonzero(),
+    "index on the host": lambda x: x[torch.tensor([0])],
+    "bincount": lambda x: torch.bincount(x.long()),
+    "repeat_interleave": lambda x: torch.repeat_interleave(x, x.long()),
 }
 
 

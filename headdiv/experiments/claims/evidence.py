@@ -129,7 +129,7 @@ class Results:
             return False
         # Options that came later than a run had the value that is their default now.
         method = stored_method(check_method(row.method, TASKS[run.kind].Model(**model)))
-        same_method = all(run.config.method.get(key, value) == value for key, value in method.items())
+        same_method = first_difference({"method": method}, {"method": run.config.method}, ["method"]) is None
         complete = scale.examples is None or (run.data.train.examples or 0) >= COMPLETE * scale.examples
         its_machine = scale.device is not None and scale.device in machine.device and scale.ranks == machine.ranks
         long_enough = self._length(run)[0] >= LEAST

@@ -182,12 +182,15 @@ def paper_names() -> list[str]:
 
 def _files() -> dict[str, Path]:
     """Every paper's file; raises ConfigError: one of the project's own has a name that is headdiv's, or is none."""
-    for path in (paths.home() / "papers").glob("*.yaml"):
-        if not NAME.fullmatch(path.stem):
-            raise ConfigError(f"{path}: a paper's name is made of small letters and digits, found {path.stem!r}")
-        if (FOLDER / path.name).is_file():
-            raise ConfigError(f"{path}: headdiv has a paper {path.stem!r}; expected another name")
-    return {path.stem: path for folder in (paths.home() / "papers", FOLDER) for path in folder.glob("*.yaml")}
+    own, headdivs = (
+        {path.stem: path for path in folder.glob("*.yaml")} for folder in (paths.home() / "papers", FOLDER)
+    )
+    for name, path in own.items():
+        if not NAME.fullmatch(name):
+            raise ConfigError(f"{path}: a paper's name is made of small letters and digits, found {name!r}")
+        if name in headdivs:
+            raise ConfigError(f"{path}: headdiv has a paper {name!r}; expected another name")
+    return own | headdivs
 
 
 def load_paper(name: str) -> Paper:

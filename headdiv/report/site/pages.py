@@ -27,12 +27,12 @@ from headdiv.core.files import write_text
 from headdiv.experiments.catalogue import FigureEntry, figures_of, known_figures, tables_of
 from headdiv.experiments.claims import ledger as claims
 from headdiv.experiments.claims.files import RELATION, papers_with_claims
-from headdiv.experiments.papers import data_table_of, load_paper
+from headdiv.experiments.papers import BASELINE, data_table_of, load_paper
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import with_results
 from headdiv.report.figures import write_figure
 from headdiv.report.formats import NONE, plural, significant
-from headdiv.report.outcomes import BASELINE, Outcome, outcomes
+from headdiv.report.outcomes import Outcome, outcomes
 from headdiv.report.site.runs import RunPage
 from headdiv.report.table_data import TableData
 from headdiv.report.tables import table_data
