@@ -78,6 +78,8 @@ rule data:
 
 
 # What decides a run is its configuration and the notebook's code, not the age of files: prose may change freely.
+# Not `update(…)`, which would keep an earlier run's files until the new one has succeeded: if it fails, Snakemake 9.27
+# takes what it restored for done.
 rule run:
     input:
         data=ancient(lambda w: PLAN.corpus(f"{w.paper}/{w.task}")),
