@@ -6,7 +6,7 @@ learning curves besides. `headdiv.report.figures` draws them; nothing here impor
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from headdiv.core.settings import nearest
 from headdiv.experiments.papers import PaperFigure, load_paper, paper_names
 from headdiv.tasks import TASKS
 
-CURVES, PRUNING = "curves", "pruning"  # kinds of figure that every task of a paper can have
+CURVES, HEADS, PRUNING = "curves", "heads-by-epoch", "pruning"  # kinds of figure that every task of a paper can have
 
 # Captions that several figures of one kind share; braces are filled from the figure's label and options.
 CAPTIONS = {
@@ -46,6 +46,12 @@ CAPTIONS = {
         "Which words the experts serve: of every module the experts that are chosen most often, with their share of "
         "the choices, and the words that they serve most often in comparison with the average expert. In "
         "encoder-decoder attention it is the word that asks. ␣ is the space before a word, ↵ the end of a line."
+    ),
+    HEADS: (
+        "How alike the heads are after each epoch, on the validation split: means over the attention modules; thick "
+        "lines the mean over seeds, thin ones each seed. Linear CKA and cosine are of the outputs of two heads, the "
+        "effective rank is that of all heads' outputs side by side, the Jensen–Shannon distance that of two heads' "
+        "attention. Of DEACON there is also the mean absolute cosine of two columns of w (Figure 6)."
     ),
     PRUNING: (
         "The score on the test set with ever fewer heads: after training, heads are masked in the order of how little "
@@ -81,11 +87,12 @@ class FigureEntry:
 
 
 def figures_of_paper(name: str) -> dict[str, FigureEntry]:
-    """Every figure of a paper by its name: task by task the learning curves, then what the paper's file lists."""
+    """Every figure of a paper by its name: task by task those by epoch, then what the paper's file lists."""
     entries, paper = [], load_paper(name)
     for task, content in paper.tasks.items():
         caption = TASKS[content.kind or task].curves_caption
         entries.append(FigureEntry(f"{name}_{task}_curves", CURVES, f"{name}/{task}", caption))
+        entries.append(FigureEntry(f"{name}_{task}_heads_by_epoch", HEADS, f"{name}/{task}", CAPTIONS[HEADS]))
         entries += [_entry(name, key, figure) for key, figure in paper.figures.items() if figure.task == task]
     return {entry.name: entry for entry in entries}
 
@@ -112,8 +119,11 @@ def figure_entry(name: str) -> FigureEntry:
     return known[name]
 
 
-def figures_of(configured: Iterable[tuple[str, str]]) -> dict[str, FigureEntry]:
-    """The figures that runs, (experiment, variant) each, allow, without those that are drawn on request alone."""
+def figures_of(configured: Iterable[tuple[str, str]], by_epoch: Container[str] = ()) -> dict[str, FigureEntry]:
+    """The figures that runs, (experiment, variant) each, allow, without those that are drawn on request alone.
+
+    ``by_epoch``: the experiments whose heads are measured after each epoch.
+    """
     variants: dict[str, set[str]] = {}
     for experiment, variant in configured:
         variants.setdefault(experiment, set()).add(variant)
@@ -122,6 +132,7 @@ def figures_of(configured: Iterable[tuple[str, str]]) -> dict[str, FigureEntry]:
         for paper in dict.fromkeys(experiment.partition("/")[0] for experiment in variants)
         for name, entry in figures_of_paper(paper).items()
         if not entry.on_request
+        and (entry.kind != HEADS or entry.experiment in by_epoch)
         and (there := variants.get(entry.experiment))
         and (not entry.variants or there & set(entry.variants))
         and there.issuperset(entry.against)

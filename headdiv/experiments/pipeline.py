@@ -175,7 +175,8 @@ def make_plan(profile: str) -> Plan:
         paper = experiment.partition("/")[0]
         outputs = about is None and task.compares_outputs
         tables[table.replace("/", "_")] = Product(paper, [experiment], caption, outputs)
-    drawn = figures_of((name, run.variant) for name, listed in runs.items() for run in listed)
+    by_epoch = {config.experiment for config in configs if config.train.epoch_heads}
+    drawn = figures_of(((name, run.variant) for name, listed in runs.items() for run in listed), by_epoch)
     figures = {
         name: Product(entry.paper, [e for e in (entry.experiment, *entry.beside) if e in runs], entry.caption)
         for name, entry in drawn.items()

@@ -47,6 +47,8 @@ class CurvePoint(Record):
         steps: updates since the start of training.
         training_loss: with label smoothing, dropout and auxiliary losses.
         method: what the method did after this epoch, as it records it: rotation's swaps.
+        heads: where ``train.epoch_heads`` asks for it, by attention module and measure: means over its heads, or over
+            its pairs of different heads, on the validation split; and what the method measures of its own parameters.
     """
 
     epoch: int
@@ -58,6 +60,7 @@ class CurvePoint(Record):
     training_accuracy: float | None = None
     auxiliary_loss: float | None = None
     method: dict[str, Any] | None = None
+    heads: dict[str, dict[str, float]] | None = None
 
     def numbers(self) -> dict[str, float]:
         """Every number of this epoch by name."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import torch
 from filelock import FileLock
 from torch import nn
 
+from headdiv.analysis.similarity import Observed, averages, compare_heads
 from headdiv.core import distributed, manifest, paths, runtime
 from headdiv.core.errors import ConfigError, DamageError, TrainingError
 from headdiv.core.files import read_json, remove_leftovers, replacing, short_hash, write_json
@@ -186,7 +189,7 @@ def run_folder(config: RunConfig) -> Path:
 
 
 def _trainer(config: RunConfig, folder: Path, corpus: Any, device: torch.device) -> Trainer:
-    """The trainer of a run: its fresh model, the task's batches and loss, scores after each epoch."""
+    """The trainer of a run: its fresh model, the task's batches and loss, scores and measures after each epoch."""
     task = TASKS[config.kind]
     model, method = build_model(config, vocabulary_of(corpus), device)
     if config.train.activation_checkpointing:
@@ -197,6 +200,22 @@ def _trainer(config: RunConfig, folder: Path, corpus: Any, device: torch.device)
         scores = {"validation_nll": valid["nll"], "validation_accuracy": valid["accuracy"]}
         return scores | task.epoch_scores(model, corpus, config, device)
 
+    def observe() -> Iterator[Observed]:
+        return observed_heads(task, model, corpus, "valid", config, device)
+
+    def measure(model: nn.Module) -> dict[str, Any]:
+        if not config.train.epoch_heads:
+            return {}
+        own = method.weight_measures(model)
+        found = {spec.place: averages(one) for spec, one in compare_heads(observe(), model)}
+        # Pairs of a single head have no mean, and JSON has no word for that.
+        return {
+            "heads": {
+                place: {name: round(x, 6) for name, x in (one | own.get(place, {})).items() if not math.isnan(x)}
+                for place, one in found.items()
+            }
+        }
+
     return Trainer(
         model,
         task.feed(corpus, config),
@@ -205,7 +224,8 @@ def _trainer(config: RunConfig, folder: Path, corpus: Any, device: torch.device)
         config=config.train,
         folder=folder / "checkpoints",
         validate=validate,
-        observe=lambda: observed_heads(task, model, corpus, "valid", config, device),
+        measure=measure,
+        observe=observe,
         seed=config.seed,
         name=config.label,
     )

@@ -215,6 +215,13 @@ class Method:
         """What the results keep (JSON) of the trained model's parameters, by name."""
         return {}
 
+    def weight_measures(self, model: nn.Module) -> dict[str, dict[str, float]]:
+        """Numbers that say how alike the heads are in the method's own parameters, by place ("encoder 1") and name.
+
+        Where a profile asks for measures by epoch (``train.epoch_heads``), they are kept beside those of the heads.
+        """
+        return {}
+
     def observed_artifacts(
         self, observed: Iterable[Observed], vocabulary: int, decode_token: DecodeToken
     ) -> dict[str, Any]:

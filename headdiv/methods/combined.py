@@ -143,6 +143,14 @@ class Combined(Method):
         """All of theirs, under the names that each gives."""
         return {name: found for part in self.parts.values() for name, found in part.artifacts(model).items()}
 
+    def weight_measures(self, model: nn.Module) -> dict[str, dict[str, float]]:
+        """All of theirs."""
+        found: dict[str, dict[str, float]] = {}
+        for part in self.parts.values():
+            for place, measures in part.weight_measures(model).items():
+                found.setdefault(place, {}).update(measures)
+        return found
+
     def observed_artifacts(
         self, observed: Iterable[Observed], vocabulary: int, decode_token: DecodeToken
     ) -> dict[str, Any]:

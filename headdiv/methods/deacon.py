@@ -286,6 +286,13 @@ class Deacon(Method):
         """See `pca_weights`."""
         return {"pca_weights": pca_weights(model)}
 
+    def weight_measures(self, model: nn.Module) -> dict[str, dict[str, float]]:
+        """Mean absolute cosine of two columns of each PCA layer's w: Figure 6 as one number."""
+        return {
+            layer.spec.place: {"column_cosine": mean_off_diagonal(column_cosines(layer.w.detach().double().cpu()))}
+            for layer in pca_layers(model).values()
+        }
+
     def pictures(self, model: nn.Module, heads: dict[str, Any], history: list[dict[str, Any]]) -> list[Picture]:
         """Every PCA layer's cosines of columns, as in Figure 6, and its singular values."""
         layers = pca_layers(model).values()

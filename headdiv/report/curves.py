@@ -1,4 +1,4 @@
-"""Learning curves of an experiment: the baseline's, and below it every variant's difference from them."""
+"""What an experiment's runs are like after each epoch: learning curves, and measures of the heads."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
+from headdiv.core.errors import DataError
 from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.papers import BASELINE, task_of
 from headdiv.experiments.results import RunResult
 from headdiv.report.formats import signed
 from headdiv.report.groups import by_variant, labels_of, over_seeds
-from headdiv.report.plotting import BLUE, GREY, ORANGE, SMALL, add_title, new_figure
+from headdiv.report.measures import MEASURES
+from headdiv.report.plotting import BLUE, GREY, ORANGE, SMALL, add_grid, add_legend, add_title, colours_of, new_figure
 from headdiv.report.scale import data_title, training_size
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Panel
@@ -118,3 +120,62 @@ def _share_scale(axes: np.ndarray) -> None:
             ax.set_ylim(ends[:, 0].min() - room, ends[:, 1].max() + room)
             if ax.get_yscale() == "linear":
                 ax.yaxis.set_major_locator(MaxNLocator(2))
+
+
+# ---- heads
+
+BY_EPOCH = {name: MEASURES[name][0] for name in ("cka", "cosine", "effective_rank", "js", "entropy")} | {
+    "column_cosine": "|cosine| of columns of w (DEACON)"
+}
+COLUMNS = 3  # of axes
+
+
+def draw_heads(profile: str, figure: FigureEntry) -> Figure:
+    """Measures of the heads by epoch: thick lines are means over seeds, thin ones the seeds.
+
+    Each is a mean over the attention modules that have it; what no run has is left out.
+
+    Raises:
+        DataError: no stored results, or the heads were not measured after the epochs.
+    """
+    groups = by_variant(profile, figure.experiment)
+    for runs in groups.values():
+        for run in runs:
+            if any(point.heads is None for point in run.curve):
+                raise DataError(
+                    f"{run.name}: its heads were not measured after the epochs; expected train.epoch_heads: true in "
+                    f"profile {profile}"
+                )
+    labels, run = labels_of(figure.experiment, groups), next(iter(groups.values()))[0]
+    values = {
+        name: {variant: [_by_epoch(run, name) for run in runs] for variant, runs in groups.items()} for name in BY_EPOCH
+    }
+    shown = [name for name, of in values.items() if any(len(epochs) for lines in of.values() for epochs in lines)]
+    rows = -(-len(shown) // COLUMNS)
+    drawn, axes = new_figure(8.4, 2.2 * rows + 1.0, rows, COLUMNS, sharex=True)
+    colours = colours_of(figure.experiment, groups)
+    for ax, name in zip(axes.flat, shown, strict=False):
+        for variant, lines in values[name].items():
+            if not len(lines[0]):
+                continue
+            epochs = np.arange(1, len(lines[0]) + 1)
+            if len(lines) > 1:
+                ax.plot(epochs, np.transpose(lines), color=colours[variant], lw=0.4, alpha=0.6)
+            ax.plot(epochs, np.mean(lines, axis=0), color=colours[variant], lw=1.6, label=labels[variant])
+        ax.set_title(BY_EPOCH[name], fontsize=SMALL)
+        ax.tick_params(labelsize=SMALL, labelbottom=True)
+        ax.set_xlabel("epoch", fontsize=SMALL)
+        ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        add_grid(ax, "y")
+    for ax in axes.flat[len(shown) :]:
+        ax.set_axis_off()
+    add_legend(drawn, [axes.flat[0]], columns=4, fontsize=SMALL)
+    what = f"{data_title(run.data_name)}, {training_size(run)}, {over_seeds(groups)}"
+    add_title(drawn, f"Heads by epoch, mean over attention modules: {what}")
+    return drawn
+
+
+def _by_epoch(run: RunResult, name: str) -> np.ndarray:
+    """A measure after each epoch, its mean over the modules that have it: (epochs,), or (0,) where none has it."""
+    found = [[module[name] for module in (point.heads or {}).values() if name in module] for point in run.curve]
+    return np.array([np.mean(of_modules) for of_modules in found if of_modules])

@@ -20,8 +20,9 @@ FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # and wh
 
 # By `FigureEntry.kind`; each raises `DataError` where what it draws is not stored, or lacks what it needs.
 KINDS: dict[str, Callable[[str, FigureEntry], Figure]] = {
-    "curves": curves.draw_curves, "contrasts": contrasts.draw_contrasts, "diversity": diversity.draw_diversity,
-    "forest": headtohead_figures.draw_forest, "measures": headtohead_figures.draw_measures,
+    "curves": curves.draw_curves, "heads-by-epoch": curves.draw_heads, "contrasts": contrasts.draw_contrasts,
+    "diversity": diversity.draw_diversity, "forest": headtohead_figures.draw_forest,
+    "measures": headtohead_figures.draw_measures,
     "pca-weights": heads.draw_pca_weights, "alphas": heads.draw_alphas, "confidence": heads.draw_confidence,
     "changes": heads.draw_changes, "separation": heads.draw_separation, "swaps": swaps.draw_swaps,
     "bleu": homeostasis.draw_bleu, "activations": homeostasis.draw_activations,

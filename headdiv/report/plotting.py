@@ -136,6 +136,10 @@ def side_by_side(count: int, width: float) -> np.ndarray:
 
 
 def colours_of(experiment: str, variants: Iterable[str]) -> dict[str, Any]:
-    """A variant has the same colour in all figures of an experiment: that of its row in the paper's table."""
-    rows = list(task_of(experiment).variants)
+    """A variant has the same colour in all figures of an experiment: that of its row in the paper's table.
+
+    The profile's own follow, in their order.
+    """
+    variants = list(variants)
+    rows = list(dict.fromkeys([*task_of(experiment).variants, *variants]))
     return {variant: PALETTE[rows.index(variant) % len(PALETTE)] for variant in variants}

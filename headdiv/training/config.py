@@ -75,6 +75,9 @@ class TrainConfig(TrainerConfig):
     tokens_per_batch: int = Field(1800, ge=1, description="most tokens in a batch, as the task counts them")
     batching: Literal["random", "bucketed"] = Field("random", description="bucketed: similar lengths together")
     label_smoothing: float = Field(0.0, ge=0, lt=1)
+    epoch_heads: bool = later(
+        False, description="measure the heads on the validation split after each epoch: how alike they are becoming"
+    )
     epoch_scores: int = Field(
         0, ge=0, description="translation: pairs of training and of validation that are scored after each epoch"
     )

@@ -53,6 +53,7 @@ class Trainer:
         folder: where checkpoints are written. A training that was interrupted goes on from there to the same
             result; one that was finished is not repeated. None: no checkpoints.
         validate: called with the model in evaluation mode after every epoch; its numbers go into the curve.
+        measure: called after it, in evaluation mode as well; what it returns (JSON) goes into the curve as it is.
         observe: yields what the heads do with held-out batches, for methods that choose heads by it.
         seed: of dropout and of whatever else draws from torch's generator; None leaves the generator as it is.
         name: of the training in messages.
@@ -73,6 +74,7 @@ class Trainer:
         config: TrainerConfig | None = None,
         folder: Path | str | None = None,
         validate: Callable[[nn.Module], Mapping[str, float]] | None = None,
+        measure: Callable[[nn.Module], Mapping[str, Any]] | None = None,
         observe: Callable[[], Iterator[Observed]] | None = None,
         seed: int | None = None,
         name: str = "training",
@@ -81,7 +83,8 @@ class Trainer:
         config = config or TrainerConfig()
         self.config = check(type(config), config.model_dump() | options) if options else config
         self.model, self.name, self.seed = model, name, seed
-        self.folder, self.validate, self.observe = Path(folder) if folder else None, validate, observe
+        self.folder = Path(folder) if folder else None
+        self.validate, self.measure, self.observe = validate, measure, observe
         self.feed = batches if isinstance(batches, Feed) else IterableFeed(batches)
         self.learner = Learner(model, loss, method or Method(Settings()), self.config)
         # Random batches differ in number from epoch to epoch by a handful at most; the first stands for all.
@@ -148,6 +151,7 @@ class Trainer:
         self.model.eval()
         with torch.no_grad():
             found = self.validate(self.model) if self.validate else {}
+            point |= self.measure(self.model) if self.measure else {}
         scores = {key: float(value) for key, value in found.items()}
         for key, value in scores.items():
             must_be_finite(key.replace("_", " "), value, state.step)

@@ -57,7 +57,9 @@ def headed_too(recorded, project):
 # ---- files
 
 
-@pytest.mark.parametrize("name", catalogue.known_figures())
+@pytest.mark.parametrize(
+    "name", [name for name, entry in catalogue.known_figures().items() if entry.kind != catalogue.HEADS]
+)
 def test_every_figure_is_drawn_with_the_name_of_its_data(headed_too, name):
     assert ": toy, " in figures.draw(name, "p").get_suptitle()
 
@@ -103,6 +105,32 @@ def test_unknown_figures_and_formats_are_refused(recorded, tmp_path):
 )
 def test_figures_are_those_that_the_profiles_runs_allow(runs, names):
     assert list(catalogue.figures_of(tuple(run.split()) for run in runs)) == names
+
+
+def test_heads_by_epoch_are_drawn_where_they_are_measured(project):
+    write_profile(project, "p", "deacon/translation")
+    runs = [headed(variant, seed, experiment="deacon/translation") for variant in ("baseline", "direct-8", "own")
+            for seed in (1, 2)]  # fmt: skip
+    for run in runs:
+        own = {"column_cosine": 0.5} if run["variant"] == "direct-8" else {}
+        for point in run["curve"]:
+            n = point["epoch"] + run["seed"]
+            places = {place: {"cka": n / 100 + shift, "effective_rank": 9.0 - n} | own
+                      for place, shift in (("encoder 1", 0.0), ("cross 1", 0.2))}  # fmt: skip
+            point["heads"] = places
+    put(*runs)
+    name = "deacon_translation_heads_by_epoch"
+    figure = figures.draw(name, "p")
+    titles = [ax.get_title() for ax in figure.axes if ax.axison]
+    assert titles == ["CKA of outputs", "effective rank of outputs", "|cosine| of columns of w (DEACON)"]
+    cka = figure.axes[0].get_lines()[2]  # after those of two seeds
+    assert cka.get_ydata() == pytest.approx([(e + 1.5) / 100 + 0.1 for e in cka.get_xdata()])
+    assert len(figure.axes[2].get_lines()) == 3  # DEACON's alone
+    assert name in catalogue.figures_of([("deacon/translation", "baseline")], {"deacon/translation"})
+    del runs[0]["curve"][0]["heads"]
+    put(runs[0])
+    with pytest.raises(DataError, match=r"baseline, seed 1: .* expected train.epoch_heads: true in profile p"):
+        figures.draw(name, "p")
 
 
 def test_the_variants_of_a_figure_are_rows_of_its_table_and_every_kind_can_be_drawn():

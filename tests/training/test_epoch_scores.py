@@ -8,8 +8,11 @@ from small_runs import as_rank, enter, interrupt, result, small_config
 
 from headdiv.core.errors import ConfigError
 from headdiv.data.tokenization.torchtext06 import token_bleu
+from headdiv.experiments.evaluation import head_measures
 from headdiv.experiments.profiles import run_config
+from headdiv.experiments.results import CurvePoint
 from headdiv.experiments.running import run_folder, train
+from headdiv.methods.deacon import pca_weights
 from headdiv.nn.config import DecodeConfig
 from headdiv.nn.decoding import translate
 from headdiv.tasks import TASKS
@@ -72,19 +75,32 @@ def test_every_epoch_has_the_bleu_of_the_first_pairs_of_both_splits(learnt, monk
 
 @pytest.mark.parametrize("method", [SMART, DEACON], ids=lambda options: options["name"])
 def test_training_goes_on_as_without_and_after_an_interruption(project, method):
-    config = configured(project, method)
+    config = configured(project, method, epoch_heads=True)
     tensors, curve = result(train(config).folder)
     run = train(configured(project, method, epoch_scores=0))
     plain, expected = result(run.folder)
     assert tensors == plain
-    assert [{key: value for key, value in point.items() if key not in NAMES} for point in curve] == expected
-    assert all(not point.keys() & NAMES for point in expected)
+    beside = {*NAMES, "heads"}
+    assert all(point.keys() >= beside for point in curve)
+    assert [{key: value for key, value in point.items() if key not in beside} for point in curve] == expected
+    assert all(not point.keys() & beside for point in expected)
     assert not TASK.scores(run).keys() & {*NAMES, "training_imi"}
-    again = configured(project, method, checkpoint_seconds=1e-9)
+    again = configured(project, method, epoch_heads=True, checkpoint_seconds=1e-9)
     folder = run_folder(config)
     folder.rename(folder.with_name("before"))
     interrupt(again, 5, 2)  # five an epoch: between two epochs, and within one
     assert result(train(again).folder) == (tensors, curve)
+
+
+def test_every_epoch_has_measures_of_the_heads_and_of_the_methods_own_weights(project):
+    run = train(configured(project, DEACON, epoch_heads=True))
+    curve = [CurvePoint.model_validate(point).heads for point in run.record["curve"]]
+    measured = head_measures(run)
+    weights = {of["place"]: of["mean_absolute_cosine"] for of in pca_weights(run.model).values()}
+    assert curve[-1].keys() == set(measured.index) == weights.keys()
+    for place, row in measured.iterrows():
+        assert curve[-1][place] == pytest.approx(dict(row) | {"column_cosine": weights[place]}, abs=1e-6)
+    assert curve[0] != curve[1] != curve[2]
 
 
 def test_a_language_model_has_no_such_scores(tmp_path, monkeypatch):

@@ -116,7 +116,9 @@ class Site:
     def _figures(self) -> dict[str, FigureEntry]:
         """The figures of the experiments that have results, and those drawn on request that there are."""
         requested = known_figures(on_request=True).items()
-        return figures_of((page.run.experiment, page.run.variant) for page in self.own_pages) | {
+        runs = [page.run for page in self.own_pages]
+        by_epoch = {run.experiment for run in runs if run.config.train.get("epoch_heads")}
+        return figures_of(((run.experiment, run.variant) for run in runs), by_epoch) | {
             name: entry for name, entry in requested if entry.experiment in self.pages and self._figure(name).is_file()
         }
 
