@@ -6,7 +6,7 @@ A method is a class after `Method` with its ``Options``. Hooks are neutral by de
     the loss        `required_records` and `aux_loss`
     the update      `own_parameters`, `frozen_parameters`, `after_backward`
     the schedule    `after_epoch`
-    the results     `artifacts`, `observed_artifacts`
+    the results     `artifacts`, `observed_artifacts`, `weight_measures`, `pictures`
     combinations    `makes`, `conflict`, `repeatable`
     configuration   `Options`, `check`, `stored`
 
