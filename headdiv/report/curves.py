@@ -128,6 +128,7 @@ BY_EPOCH = {name: MEASURES[name][0] for name in ("cka", "cosine", "effective_ran
     "column_cosine": "|cosine| of columns of w (DEACON)"
 }
 COLUMNS = 3  # of axes
+LITTLE = 0.1  # a cosine that looks small
 
 
 def draw_heads(profile: str, figure: FigureEntry) -> Figure:
@@ -162,6 +163,8 @@ def draw_heads(profile: str, figure: FigureEntry) -> Figure:
             if len(lines) > 1:
                 ax.plot(epochs, np.transpose(lines), color=colours[variant], lw=0.4, alpha=0.6)
             ax.plot(epochs, np.mean(lines, axis=0), color=colours[variant], lw=1.6, label=labels[variant])
+        low, high = ax.get_ylim()  # 0 is heads that have nothing in common; cosines are on both of its sides
+        ax.set_ylim((min(low, -LITTLE), max(high, LITTLE)) if name == "cosine" else (0, high))
         ax.set_title(BY_EPOCH[name], fontsize=SMALL)
         ax.tick_params(labelsize=SMALL, labelbottom=True)
         ax.set_xlabel("epoch", fontsize=SMALL)
