@@ -288,10 +288,7 @@ class Deacon(Method):
 
     def weight_measures(self, model: nn.Module) -> dict[str, dict[str, float]]:
         """Mean absolute cosine of two columns of each PCA layer's w: Figure 6 as one number."""
-        return {
-            layer.spec.place: {"column_cosine": mean_off_diagonal(column_cosines(layer.w.detach().double().cpu()))}
-            for layer in pca_layers(model).values()
-        }
+        return {of["place"]: {"column_cosine": of["mean_absolute_cosine"]} for of in pca_weights(model).values()}
 
     def pictures(self, model: nn.Module, heads: dict[str, Any], history: list[dict[str, Any]]) -> list[Picture]:
         """Every PCA layer's cosines of columns, as in Figure 6, and its singular values."""
