@@ -12,7 +12,7 @@ from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.papers import BASELINE, task_of
 from headdiv.experiments.results import RunResult
 from headdiv.report.formats import signed
-from headdiv.report.groups import by_variant, labels_of, over_seeds
+from headdiv.report.groups import Groups, by_variant, labels_of, over_seeds
 from headdiv.report.measures import MEASURES
 from headdiv.report.plotting import BLUE, GREY, ORANGE, SMALL, add_grid, add_legend, add_title, colours_of, new_figure
 from headdiv.report.scale import data_title, training_size
@@ -140,29 +140,16 @@ def draw_heads(profile: str, figure: FigureEntry) -> Figure:
         DataError: no stored results, or the heads were not measured after the epochs.
     """
     groups = by_variant(profile, figure.experiment)
-    for runs in groups.values():
-        for run in runs:
-            if any(point.heads is None for point in run.curve):
-                raise DataError(
-                    f"{run.name}: its heads were not measured after the epochs; expected train.epoch_heads: true in "
-                    f"profile {profile}"
-                )
     labels, run = labels_of(figure.experiment, groups), next(iter(groups.values()))[0]
-    values = {
-        name: {variant: [_by_epoch(run, name) for run in runs] for variant, runs in groups.items()} for name in BY_EPOCH
-    }
-    shown = [name for name, of in values.items() if any(len(epochs) for lines in of.values() for epochs in lines)]
-    rows = -(-len(shown) // COLUMNS)
+    colours, values = colours_of(figure.experiment, groups), _heads_by_epoch(profile, groups)
+    rows = -(-len(values) // COLUMNS)
     drawn, axes = new_figure(8.4, 2.2 * rows + 1.0, rows, COLUMNS, sharex=True)
-    colours = colours_of(figure.experiment, groups)
-    for ax, name in zip(axes.flat, shown, strict=False):
-        for variant, lines in values[name].items():
-            if not len(lines[0]):
-                continue
-            epochs = np.arange(1, len(lines[0]) + 1)
+    for ax, (name, of_variants) in zip(axes.flat, values.items(), strict=False):
+        for variant, lines in of_variants.items():
+            epochs = np.arange(1, lines.shape[1] + 1)
             if len(lines) > 1:
-                ax.plot(epochs, np.transpose(lines), color=colours[variant], lw=0.4, alpha=0.6)
-            ax.plot(epochs, np.mean(lines, axis=0), color=colours[variant], lw=1.6, label=labels[variant])
+                ax.plot(epochs, lines.T, color=colours[variant], lw=0.4, alpha=0.6)
+            ax.plot(epochs, lines.mean(axis=0), color=colours[variant], lw=1.6, label=labels[variant])
         low, high = ax.get_ylim()  # 0 is heads that have nothing in common; cosines are on both of its sides
         ax.set_ylim((min(low, -LITTLE), max(high, LITTLE)) if name == "cosine" else (0, high))
         ax.set_title(BY_EPOCH[name], fontsize=SMALL)
@@ -170,12 +157,29 @@ def draw_heads(profile: str, figure: FigureEntry) -> Figure:
         ax.set_xlabel("epoch", fontsize=SMALL)
         ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         add_grid(ax, "y")
-    for ax in axes.flat[len(shown) :]:
+    for ax in axes.flat[len(values) :]:
         ax.set_axis_off()
     add_legend(drawn, [axes.flat[0]], columns=4, fontsize=SMALL)
     what = f"{data_title(run.data_name)}, {training_size(run)}, {over_seeds(groups)}"
     add_title(drawn, f"Heads by epoch, mean over attention modules: {what}")
     return drawn
+
+
+def _heads_by_epoch(profile: str, groups: Groups) -> dict[str, dict[str, np.ndarray]]:
+    """Each measure of each variant, (seeds, epochs), a mean over modules; without what no run, or no variant, has."""
+    values: dict[str, dict[str, np.ndarray]] = {name: {} for name in BY_EPOCH}
+    for variant, runs in groups.items():
+        for run in runs:
+            if any(point.heads is None for point in run.curve):
+                raise DataError(
+                    f"{run.name}: its heads were not measured after the epochs; expected train.epoch_heads: true in "
+                    f"profile {profile}"
+                )
+        for name, of_variants in values.items():
+            lines = np.array([_by_epoch(run, name) for run in runs])
+            if lines.size:
+                of_variants[variant] = lines
+    return {name: of_variants for name, of_variants in values.items() if of_variants}
 
 
 def _by_epoch(run: RunResult, name: str) -> np.ndarray:
