@@ -30,11 +30,19 @@ def linear_cka(x: Tensor) -> Tensor:
     n = distributed.total(rows.new_full((1,), len(rows))).clamp_min(1)
     centred = rows - distributed.total(rows.sum(0)) / n
     C = distributed.total(centred.T @ centred) / n
-    least = torch.finfo(C.dtype).tiny
-    C = C / C.trace().detach().clamp_min(least)  # its scale cancels below, but fourth powers of it would underflow
-    dependence = C.view(H, K, H, K).square().sum((1, 3))  # (H, H)
+    # Each head at a size of its own, which cancels below; else fourth powers of small ones would vanish beside others.
+    squares = distributed.total(rows.detach().square().sum(0)) / n
+    inverse = _inverse_deviations(C.detach().diagonal().view(H, K).sum(1), squares.view(H, K).sum(1))
+    C = C.view(H, K, H, K) * inverse[:, None, None, None] * inverse[:, None]
+    dependence = C.square().sum((1, 3))  # (H, H)
     inverse = inverse_root(dependence.diagonal())
     return dependence * inverse * inverse[:, None]
+
+
+def _inverse_deviations(variances: Tensor, squares: Tensor) -> Tensor:
+    """1/√ of each head's variance, (H,); 0 where it is not above the rounding of its mean ``squares``."""
+    varies = variances > squares * (100 * torch.finfo(squares.dtype).eps) ** 2
+    return torch.where(varies, variances.clamp_min(torch.finfo(variances.dtype).tiny).rsqrt(), 0.0)
 
 
 class Hsic(HeadLoss):

@@ -256,6 +256,8 @@ def test_cka_is_the_literal_one_and_what_the_results_report():
     assert torch.autograd.gradcheck(linear_cka, x.requires_grad_())
     small = torch.randn(9, 2, 3, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(linear_cka(1e-6 * small), linear_cka(small))
+    one_small = small * torch.tensor([1.0, 1e-6])[:, None]  # a head does not become different by becoming small
+    torch.testing.assert_close(linear_cka(one_small), linear_cka(small))
 
 
 @pytest.mark.parametrize("term", ["subspace", "output"])
