@@ -118,13 +118,14 @@ class Trainer:
         """Take the steps of an epoch that are still to come, with checkpoints in between."""
         self.model.train()
         state, last_saved = self.state, time.monotonic()
-        batches = self.feed.epoch(number)
-        with progress.bar(self.feed.batches(number), name, state.epoch.batches) as advance:
+        batches, expected = self.feed.epoch(number), self.feed.batches(number)
+        with progress.bar(expected, name, state.epoch.batches) as advance:
             while True:
                 began = time.perf_counter()
-                together = [
-                    on_device(batch, self.learner.device) for batch in itertools.islice(batches, self.config.accumulate)
-                ]
+                # No more than there are: a feed that is asked for more begins its next epoch, before this step is done.
+                left = max(expected - state.epoch.batches, 1)
+                taken = itertools.islice(batches, min(left, self.config.accumulate))
+                together = [on_device(batch, self.learner.device) for batch in taken]
                 if not together:
                     break
                 batch, *more = together

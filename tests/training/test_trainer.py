@@ -105,6 +105,23 @@ def test_batches_of_every_kind_come_back_after_an_interruption(tmp_path, kind, m
     assert_interruptions_change_nothing(tmp_path)
 
 
+@pytest.mark.parametrize("accumulate", [1, 2, 3])
+def test_an_interruption_between_the_last_step_of_an_epoch_and_its_end_changes_nothing(tmp_path, accumulate):
+    """Of 4 batches 3 leave a short step, whose checkpoint says that all of them are done."""
+    options = {"accumulate": accumulate, "folder": tmp_path, "checkpoint_seconds": 1e-9}
+    whole = trainer_of(batches=shuffled(own=False), accumulate=accumulate)
+    expected = whole.run().curve
+    with pytest.raises(Power):
+        trainer_of(batches=shuffled(own=False), validate=no_power, **options).run()
+    again = trainer_of(batches=shuffled(own=False), **options)
+    assert again.run().curve == expected
+    assert all(torch.equal(*pair) for pair in zip(whole.model.parameters(), again.model.parameters(), strict=True))
+
+
+def no_power(model):
+    raise Power
+
+
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_checkpoints_hold_the_state_of_any_optimiser(tmp_path, name):
     options = {"name": name} | ({"momentum": 0.9} if name == "SGD" else {})
