@@ -90,7 +90,7 @@ class Method:
 
     label: ClassVar[str] = ""  # what figures call it; its registered name where empty
     repeatable: ClassVar[bool] = False  # whether a combination may list it twice, with different options
-    swaps_heads: ClassVar[bool] = False  # whether heads are swapped in training
+    swaps_heads: bool = False  # whether heads are swapped in training
     shares_values: ClassVar[bool] = False  # whether all heads of a module have the same values
     signed_weights: ClassVar[bool] = False  # whether attention weights can be negative
     has_components: ClassVar[bool] = False  # whether its models have PCA layers, whose components can be shown
@@ -104,6 +104,10 @@ class Method:
     def check(cls, options: Settings, model: Sizes) -> tuple[str, str] | None:
         """What is wrong with these options for a model of these sizes (key, with dots, and sentence), or None."""
         return None
+
+    def misfit(self, model: Sizes) -> tuple[str, str] | None:
+        """`check` of this method's own options. Of `Sizes` alone how many layers there are is not known."""
+        return self.check(self.options, model)
 
     @classmethod
     def complete(

@@ -52,6 +52,7 @@ class Combined(Method):
         super().__init__(options)
         self.parts = _parts(options.methods) if parts is None else dict(parts)
         _refuse_conflicts(self.parts, ("method", "methods"))
+        self.swaps_heads = any(part.swaps_heads for part in self.parts.values())
 
     @classmethod
     def complete(
@@ -78,6 +79,13 @@ class Combined(Method):
     def stored(cls, options: dict[str, Any]) -> dict[str, Any]:
         """Each method as it is stored alone."""
         return {"methods": [stored_method(method) for method in options["methods"]]}
+
+    def misfit(self, model: Sizes) -> tuple[str, str] | None:
+        """The first of a part."""
+        for position, part in enumerate(self.parts.values()):
+            if problem := part.misfit(model):
+                return f"methods.{position}.{problem[0]}", problem[1]
+        return None
 
     def makes(self, kind: Kind) -> set[Any]:
         """All that the parts make."""

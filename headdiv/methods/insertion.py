@@ -102,7 +102,7 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any]) -> Method:
 
 
 def _must_fit(method: Method, name: str, heads: int, width: int) -> None:
-    if problem := type(method).check(method.options, Sizes(d_model=heads * width, heads=heads)):
+    if problem := method.misfit(Sizes(d_model=heads * width, heads=heads)):
         raise ConfigError(f"method {name!r}: {problem[0]}: {problem[1]}")
 
 
@@ -144,7 +144,6 @@ def _replace(model: nn.Module, method: Method, theirs: list[tuple[str, nn.Multih
         owner = model.get_submodule(owner)
         own: Kind = "decoder" if isinstance(owner, nn.TransformerDecoderLayer) else "encoder"
         kind = "cross" if last == "multihead_attn" else own
-        _must_fit(method, type(method).__name__, old.num_heads, old.head_dim)
         try:
             new = MultiheadAttention(
                 old.embed_dim, old.num_heads, method, dropout=old.dropout, bias=old.in_proj_bias is not None,

@@ -74,6 +74,11 @@ def make_method(method: Mapping[str, Any], at: tuple[str | int, ...] = ("method"
     return METHODS[method["name"]](options)
 
 
+def classes_of(method: Mapping[str, Any]) -> list[type[Method]]:
+    """The class of a configuration's method; of a combination those of its parts."""
+    return [METHODS[part["name"]] for part in method.get("methods", [method])]
+
+
 def stored_method(method: Mapping[str, Any]) -> dict[str, Any]:
     """A checked method as results keep it, of which a run's hash is taken."""
     options = {key: value for key, value in method.items() if key != "name"}

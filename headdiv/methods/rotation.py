@@ -24,7 +24,7 @@ from headdiv.core.errors import TrainingError
 from headdiv.core.settings import Settings
 from headdiv.methods.base import EpochEnd, Method, Picture, of_kinds
 from headdiv.nn.attention import KINDS, AttentionSpec, Kind, MultiHeadAttention
-from headdiv.nn.config import ModelConfig, Sizes
+from headdiv.nn.config import LMConfig, ModelConfig, Sizes
 
 
 class HeadIndex(NamedTuple):
@@ -92,11 +92,14 @@ def rooms_of(specs: Iterable[AttentionSpec]) -> dict[Kind, Room]:
 
 
 def _rooms_within(model: Sizes) -> dict[Kind, Room]:
-    """What a model of these sizes may have; a single stack is the encoder's or the decoder's, as the task decides."""
+    """What a model of these sizes may have; a single stack is the encoder's or the decoder's, as the task decides.
+
+    Nothing where its layers are not known.
+    """
     if isinstance(model, ModelConfig):
         layers = (model.encoder_layers, model.decoder_layers, model.decoder_layers)
     else:
-        layers = (model.layers, model.layers)
+        layers = (model.layers, model.layers) if isinstance(model, LMConfig) else ()
     return {kind: Room(number, model.heads) for kind, number in zip(KINDS, layers, strict=False)}
 
 
@@ -208,9 +211,10 @@ class Rotation(SwappingMethod):
     @classmethod
     def check(cls, options: Settings, model: Sizes) -> tuple[str, str] | None:
         """The model must have the plan's layers and heads."""
-        for number, planned in enumerate(options.plan):
+        rooms = _rooms_within(model)
+        for number, planned in enumerate(options.plan if rooms else ()):
             try:
-                planned.swaps(_rooms_within(model))
+                planned.swaps(rooms)
             except ValueError as error:
                 return f"plan.{number}", str(error)
         return None

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, Kind, record_heads
+from headdiv.nn.config import Sizes
 from headdiv.nn.packing import Side, padded_side
 from headdiv.nn.transformer import ModuleFactory
 
@@ -54,7 +55,8 @@ class MultiheadAttention(nn.Module):
         layer: its layer, from 0.
 
     Raises:
-        ValueError: num_heads does not divide embed_dim, or an argument asks for what there is not.
+        ValueError: num_heads does not divide embed_dim, the method does not fit so many heads of this width, or an
+            argument asks for what there is not.
     """
 
     # What nn.TransformerEncoder(Layer) looks at before it takes a fast path that bypasses this module.
@@ -90,6 +92,8 @@ class MultiheadAttention(nn.Module):
         for name, asked in (("add_bias_kv", add_bias_kv), ("add_zero_attn", add_zero_attn)):
             if asked:
                 raise ValueError(f"{name}: expected False; the methods have no keys beside those of the input")
+        if problem := method.misfit(Sizes(d_model=embed_dim, heads=num_heads)):
+            raise ValueError(f"method: {problem[0]}: {problem[1]}")
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
         self.attention = method.attention(AttentionSpec(kind, layer, embed_dim, num_heads, bias))
         self.to(device=device, dtype=dtype)

@@ -28,6 +28,9 @@ from headdiv.nn.recomputation import recomputed
 class ModuleFactory(Protocol):
     """Makes the parts of a model that methods may replace: see `headdiv.methods.base.Method`."""
 
+    def misfit(self, model: Sizes) -> tuple[str, str] | None:
+        """What does not fit a model of these sizes (option and sentence), or None."""
+
     def attention(self, spec: AttentionSpec) -> nn.Module:
         """An attention module."""
 

@@ -22,7 +22,7 @@ from scipy.cluster import hierarchy
 
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.running import load_run
-from headdiv.methods import METHODS
+from headdiv.methods import classes_of
 from headdiv.nn.batching import SPECIALS, UNKNOWN
 from headdiv.report import explorer_view as explorer
 from headdiv.report.explorer_view import MEASURES, View
@@ -74,7 +74,7 @@ def look_at(
             f"*Profile {profile} has no trained run{of and f' of{of}'} on this machine; `headdiv train "
             f"{first.experiment} {first.variant} --seed {first.seed} --profile {profile}` trains one.*"
         )
-    config = min(trained, key=lambda config: not METHODS[config.method["name"]].has_components)
+    config = min(trained, key=lambda config: not any(method.has_components for method in classes_of(config.method)))
     return explorer.view_of(load_run(config), text, other, place, head)
 
 

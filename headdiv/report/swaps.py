@@ -14,7 +14,7 @@ from headdiv.core.errors import DataError
 from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.papers import task_of
 from headdiv.experiments.results import Record, RunResult, stored
-from headdiv.methods import METHODS
+from headdiv.methods import METHODS, classes_of
 from headdiv.report.groups import KINDS, chosen, kinds_of, labels_of, title
 from headdiv.report.heads import measure_by_module
 from headdiv.report.plotting import BLUE, ORANGE, SMALL, add_handles, add_title, new_figure
@@ -46,6 +46,8 @@ class SwapEvent(Record):
 def swaps_of(run: RunResult) -> list[SwapEvent]:
     """Every swap of a run, in the order in which they were made."""
     records = ((point.epoch + 1, point.method or {}) for point in run.curve)
+    if "methods" in run.config.method:  # of a combination each part has a record
+        records = ((epoch, part) for epoch, of_parts in records for part in of_parts.values())
     return [
         SwapEvent(epoch=epoch, back=record.get("back"), **pair)
         for epoch, record in records
@@ -53,10 +55,14 @@ def swaps_of(run: RunResult) -> list[SwapEvent]:
     ]
 
 
+def _swaps(run: RunResult) -> bool:
+    return any(method.swaps_heads for method in classes_of(run.config.method))
+
+
 def draw_swaps(profile: str, figure: FigureEntry) -> Figure:
     """Which heads were swapped before which epoch: the first seed of every variant that moves heads."""
     experiment = figure.experiment
-    movers = {run.variant for run in stored(profile, experiment) if METHODS[run.config.method["name"]].swaps_heads}
+    movers = {run.variant for run in stored(profile, experiment) if _swaps(run)}
     if not movers:
         methods = " or ".join(name for name, method in METHODS.items() if method.swaps_heads)
         raise DataError(f"{figure.label} needs a run of {methods} among the stored runs of profile {profile}")

@@ -21,7 +21,7 @@ D, H = 12, 3
 BASELINE = {"name": "baseline"}
 DPP = {"name": "dpp", "term": "output"}
 KWTA = {"name": "homeostasis", "attention": "kwta", "s_att": 0.5}
-EVERY_KIND = [BASELINE, *(deacon(name, gha_steps=5) for name in ARCHITECTURES)]
+EVERY_KIND = [BASELINE, *(deacon(name, m=2, gha_steps=5) for name in ARCHITECTURES)]
 
 
 def drop_in(options=BASELINE, **more):
@@ -241,6 +241,8 @@ def test_torchs_arguments_are_there_or_refused():
     for name, value in refused.items():
         with pytest.raises(ValueError, match=f"^{name}: expected "):
             drop_in(**{name: value})
+    with pytest.raises(ValueError, match=f"^method: k: 5 chosen and 1 shared heads are more than the model's {H}$"):
+        drop_in({"name": "moh", "shared": 1, "k": 5})
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -192,6 +192,9 @@ def test_an_output_stage_starts_from_the_models_own_times_its_scale():
     assert all(torch.allclose(a.weight * 10, b.weight) for a, b in pairs if isinstance(a, ScaledOutput))
 
 
+APART = {"name": "disagreement", "term": "output"}
+
+
 class Squashed(Method):
     """Its output stage is no projection."""
 
@@ -207,11 +210,14 @@ def test_what_cannot_be_inserted_says_so():
         {"name": "rotation"},
         {"name": "moa", "experts": 4, "k": 2},
         {"name": "homeostasis", "block": "kwta"},
+        {"name": "combined", "methods": [{"name": "rotation"}, APART]},
     ):
         with pytest.raises(ConfigError, match="changes more than what is between heads and output projection"):
             headdiv.insert(model, options)
     with pytest.raises(ConfigError, match=r"'deacon': m: 9 is more than the k = 4 inputs"):
         headdiv.insert(model, {**DEACON, "m": 9})
+    with pytest.raises(ConfigError, match=r"'combined': methods.1.m: 9 is more than the k = 4 inputs"):
+        headdiv.insert(model, {"name": "combined", "methods": [APART, {**DEACON, "m": 9}]})
     headdiv.insert(model, DEACON)
     with pytest.raises(DataError, match="has a method already"):
         headdiv.insert(model, MIXING)

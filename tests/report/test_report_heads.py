@@ -240,6 +240,13 @@ def test_swaps_are_read_with_the_epoch_before_which_they_were_made():
         (4, "cross", (1, 2), (5, 2), True),
     ]
     assert swaps.swaps_of(RunResult.parse(headed("soft", 1))) == []
+    combined = headed("soft", 1, epochs=4, swaps={1: (pairs, False)})
+    combined["config"]["method"] = {"name": "combined", "methods": [{"name": "dynamic-rotation"}, {"name": "hsic"}]}
+    combined["curve"] = [
+        point | {"method": {"dynamic-rotation": point["method"]} if point.get("method") else {}}
+        for point in combined["curve"]
+    ]
+    assert [event.epoch for event in swaps.swaps_of(RunResult.parse(combined))] == [2, 2]
 
 
 def test_the_timeline_has_a_row_for_every_variant_that_moves_heads(project):
