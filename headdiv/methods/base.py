@@ -3,7 +3,7 @@
 A method is a class after `Method` with its ``Options``. Hooks are neutral by default; override those that it needs.
 
     the model       `output_stage`, `before_output` or, for an attention module of its own, `attention`; `block_output`
-    the loss        `required_records` and `aux_loss`
+    the loss        `required_records`, `aux_loss` and `counts_predictions`
     the update      `own_parameters`, `frozen_parameters`, `after_backward`
     the schedule    `after_epoch`
     the results     `artifacts`, `observed_artifacts`, `weight_measures`, `pictures`
@@ -196,6 +196,10 @@ class Method:
         """
         return None
 
+    def counts_predictions(self) -> bool:
+        """Whether what `aux_loss` adds depends on its ``count``."""
+        return type(self).aux_loss is not Method.aux_loss
+
     # ---- the update
 
     def own_parameters(self, model: nn.Module) -> list[nn.Parameter]:
@@ -207,7 +211,12 @@ class Method:
         return []
 
     def after_backward(self, model: nn.Module, progress: float) -> None:
-        """Called with all gradients in place, before the optimiser's step; ``progress`` from 0 to 1."""
+        """Called with all gradients in place, before the optimiser's step; ``progress`` from 0 to 1.
+
+        By default it takes the gradients of `frozen_parameters` away: a loop need not ask for them.
+        """
+        for parameter in self.frozen_parameters(model, progress):
+            parameter.grad = None
 
     # ---- between epochs, and results
 

@@ -125,6 +125,10 @@ class Combined(Method):
         added = [loss for loss in losses if loss is not None]
         return sum(added[1:], start=added[0]) if added else None
 
+    def counts_predictions(self) -> bool:
+        """Whether one of them does."""
+        return any(part.counts_predictions() for part in self.parts.values())
+
     def own_parameters(self, model: nn.Module) -> list[nn.Parameter]:
         """All that they train themselves."""
         return [parameter for part in self.parts.values() for parameter in part.own_parameters(model)]

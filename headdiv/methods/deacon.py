@@ -247,7 +247,7 @@ class Deacon(Method):
         """Move every w by DEACON's dw, all modules of one size in one batched product.
 
         C is over all rows that went through a layer in training since the last call: those that its gradient is summed
-        over. A layer without a gradient stays as it is.
+        over. A layer without a gradient, or with one that is not finite, stays as it is.
 
         Raises:
             TrainingError: no layer has a gradient, or one was not in training mode.
@@ -279,7 +279,8 @@ class Deacon(Method):
         G = torch.stack([layer.w.grad for layer in layers])
         fade = 1.0 if self.options.delta_p_schedule == "constant" else max(1 - progress, 1e-6)
         dw = deacon_update(G, self._hebbian_direction(C, w), self.options.delta_p * fade, self.options.xi)
-        for layer, step in zip(layers, dw, strict=True):
+        # A loop that scales its loss, as for float16, may overflow; its optimiser skips that step, and so does w.
+        for layer, step in zip(layers, torch.where(dw.isfinite(), dw, 0.0), strict=True):
             layer.w += step
 
     def artifacts(self, model: nn.Module) -> dict[str, Any]:

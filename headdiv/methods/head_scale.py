@@ -28,6 +28,11 @@ class ScaledOutput(nn.Linear):
         self.norm = normalisation(options.normalisation, width, options.batch_norm_scale)
         self.gate = None if options.gate is None else nn.Parameter(torch.full((spec.heads,), options.gate))
 
+    @property
+    def affine(self) -> bool:
+        """Whether it is one linear layer in evaluation; layer normalisation depends on each row."""
+        return not isinstance(self.norm, nn.LayerNorm)
+
     def initialise(self, generator: torch.Generator) -> None:
         """The baseline's W^O times the scale."""
         nn.init.xavier_uniform_(self.weight, generator=generator)

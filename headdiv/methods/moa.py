@@ -284,6 +284,10 @@ class Moa(Method):
         loss = (o.balance * balance + o.z * z + o.cv * cv).sum()
         return loss / count if o.added == "sum" else loss
 
+    def counts_predictions(self) -> bool:
+        """Only where the losses stand beside a batch's sum."""
+        return self.options.added == "sum"
+
     def observed_artifacts(
         self, observed: Iterable[Observed], vocabulary: int, decode_token: DecodeToken
     ) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from headdiv.analysis.similarity import Observed
 from headdiv.core.precision import at_least_float32, full_precision
@@ -44,16 +45,17 @@ class MixtureOfHeads(MultiHeadAttention):
         self.router = Router(spec.d_model, spec.heads - shared, k)
         self.shared = nn.Linear(spec.d_model, shared, bias=False)  # W_s
         self.types = nn.Linear(spec.d_model, 2, bias=False)  # W_h
-        self.routing: Routing | None = None  # of the last rows
+        self.routing: Routing | None = None  # of the rows that are being computed
 
     def gates(self, x: Tensor) -> tuple[Tensor, Routing]:
         """g of rows (T, D) -> (T, H), and the router's choice."""
         with full_precision(x):
             x = at_least_float32(x)
-            alpha = self.types(x).softmax(dim=-1)  # (T, 2)
+            alpha = F.linear(x, at_least_float32(self.types.weight)).softmax(dim=-1)  # (T, 2)
+            always = F.linear(x, at_least_float32(self.shared.weight)).softmax(dim=-1)  # (T, s)
             routing = self.router(x)
             chosen = torch.zeros_like(routing.probabilities).scatter(1, routing.experts, routing.gates)
-            return torch.cat([self.shared(x).softmax(dim=-1) * alpha[:, :1], chosen * alpha[:, 1:]], dim=1), routing
+            return torch.cat([always * alpha[:, :1], chosen * alpha[:, 1:]], dim=1), routing
 
     def finished(self, heads: Tensor, x: Tensor, side: Side | None) -> Tensor:
         """See `MultiHeadAttention`."""
@@ -61,8 +63,9 @@ class MixtureOfHeads(MultiHeadAttention):
         return (heads.unflatten(1, (self.spec.heads, -1)) * gates.unsqueeze(-1).to(heads.dtype)).flatten(1)
 
     def record(self, layout: AttentionLayout, *tensors: Tensor | None, **more: Any) -> None:
-        """See `AttentionModule`; with the routing."""
-        super().record(layout, *tensors, kind=RoutedRecord, routing=self.routing)
+        """See `AttentionModule`; with the routing, which is not kept: it holds on to the graph."""
+        routing, self.routing = self.routing, None
+        super().record(layout, *tensors, kind=RoutedRecord, routing=routing)
 
 
 class Moh(Method):
@@ -101,6 +104,10 @@ class Moh(Method):
         balance, _, _ = pooled_losses(records)  # (modules,): E Σ (f / k) P
         routed = next(r.routing.probabilities.shape[1] for r in records if isinstance(r, RoutedRecord))
         return self.options.balance * self.options.k / routed * balance.sum()
+
+    def counts_predictions(self) -> bool:
+        """Its loss is of rows."""
+        return False
 
     def observed_artifacts(
         self, observed: Iterable[Observed], vocabulary: int, decode_token: DecodeToken

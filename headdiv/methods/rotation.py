@@ -51,15 +51,25 @@ def swap_heads(model: nn.Module, swaps: Sequence[Swap], optimiser: torch.optim.O
         model: whatever holds attention modules.
         swaps: pairs of heads of one kind, counted from 0.
         optimiser: its state of these rows moves too; None: it stays.
+
+    Raises:
+        TrainingError: the optimiser has a state of one of two modules only.
     """
     modules = {(module.spec.kind, module.spec.layer): module for module in ordinary_modules(model)}
+    known = optimiser.state if optimiser is not None else {}
+    for kind, one, other in swaps:
+        first, second = modules[kind, one.layer], modules[kind, other.layer]
+        if (first.in_projection.weight in known) != (second.in_projection.weight in known):
+            raise TrainingError(
+                f"heads of {first.spec.place} and {second.spec.place} are to be swapped, and the optimiser trains one "
+                "of the two modules; expected both or neither"
+            )
     for kind, one, other in swaps:
         first, second = modules[kind, one.layer], modules[kind, other.layer]
         rows, others = _rows(first, one.head), _rows(second, other.head)
-        parameters = zip(first.in_projection.parameters(), second.in_projection.parameters(), strict=True)
-        for mine, theirs in parameters:
+        for mine, theirs in zip(first.in_projection.parameters(), second.in_projection.parameters(), strict=True):
             _exchange(mine, rows, theirs, others)
-            if optimiser is not None and mine in optimiser.state:
+            if mine in known:
                 state, their_state = optimiser.state[mine], optimiser.state[theirs]
                 for name, value in state.items():  # whatever has a value for each row; Adafactor's columns have none
                     if isinstance(value, Tensor) and value.shape[:1] == mine.shape[:1]:

@@ -85,9 +85,10 @@ class Router(nn.Module):
         """(T, D) -> what is chosen for each row."""
         with full_precision(x):
             x = at_least_float32(x)
-            logits = F.linear(x, self.weight)  # (T, E)
+            logits = F.linear(x, at_least_float32(self.weight))  # (T, E)
             if self.noise is not None and self.training:
-                logits = logits + torch.randn_like(logits) * (F.softplus(F.linear(x, self.noise)) + self.floor)
+                size = F.softplus(F.linear(x, at_least_float32(self.noise))) + self.floor  # (T, E)
+                logits = logits + torch.randn_like(logits) * size
             probabilities = logits.softmax(dim=-1)
             experts = chosen(probabilities, self.k)
             gates = probabilities.gather(-1, experts)  # (T, k)

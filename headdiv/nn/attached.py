@@ -28,6 +28,7 @@ from headdiv.nn.packing import Side, padded_side
 
 NAME = "attached_heads"  # of the submodule
 WIDTHS = ("attention_head_size", "head_dim", "head_size", "key_value_proj_dim")  # attributes that hold K
+PREFIX = "headdiv_"  # of the names of our implementations
 SUPPORTED = ("sdpa", "eager")  # attention implementations
 Attend = Callable[..., tuple[Tensor, Tensor | None]]  # an attention function of transformers
 Fused = Literal["no", "blocks", "heads"]
@@ -105,7 +106,8 @@ class Inputs:
         if model.config.is_encoder_decoder:
             decoder = given.get("decoder_attention_mask")
             found = {"encoder": mask, "cross": mask, "decoder": decoder}
-            if decoder is None and labels is not None and given.get("decoder_input_ids") is None:
+            generated = decoder is None and given.get("decoder_input_ids") is None
+            if generated and isinstance(labels, Tensor) and labels.dim() == 2:
                 ends = (labels != -100).flip(1).cumsum(1).flip(1)  # an ignored label within a text is no padding
                 found["decoder"] = ends > 0
         self.sides.clear()
@@ -299,6 +301,11 @@ def attach_heads(model: nn.Module) -> Attachment:
     configs = {id(c): c for c in (*(m.config for m in models), *(each.projections.module.config for each in heads))}
     implementations = [(config, config._attn_implementation) for config in configs.values()]
     for config, name in implementations:
+        if str(name).startswith(PREFIX):
+            raise DataError(
+                f"{type(model).__name__}: its config belongs to a model that is attached already; expected a config of "
+                "its own (copy.deepcopy(config) before the model is made)"
+            )
         if name not in SUPPORTED or (name == "eager" and getattr(config, "reorder_and_upcast_attn", False)):
             raise DataError(
                 f"{type(model).__name__}: its attention runs as {name!r}; expected 'sdpa' or 'eager': "
@@ -306,7 +313,7 @@ def attach_heads(model: nn.Module) -> Attachment:
             )
     for config, name in implementations:
         _register(name)
-        config._attn_implementation_internal = f"headdiv_{name}"
+        config._attn_implementation_internal = f"{PREFIX}{name}"
     for each in heads:
         each.projections.module.add_module(NAME, each)
     hooks = [models[0].register_forward_pre_hook(inputs.read, with_kwargs=True)]
@@ -393,5 +400,5 @@ def _register(name: str) -> None:
             return original(module, q, k, v, mask, **options)
         return attached.attend(original, q, k, v, mask, options)
 
-    ALL_ATTENTION_FUNCTIONS.register(f"headdiv_{name}", forward)
-    ALL_MASK_ATTENTION_FUNCTIONS.register(f"headdiv_{name}", ALL_MASK_ATTENTION_FUNCTIONS[name])
+    ALL_ATTENTION_FUNCTIONS.register(f"{PREFIX}{name}", forward)
+    ALL_MASK_ATTENTION_FUNCTIONS.register(f"{PREFIX}{name}", ALL_MASK_ATTENTION_FUNCTIONS[name])

@@ -56,6 +56,8 @@ class BatchNorm(nn.BatchNorm1d):
 
     def _statistics(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of each of the rows (C, N), all ranks' together."""
+        if rows.shape[1] < 2 and distributed.world() == 1:
+            raise ValueError("batch normalisation needs more than 1 value of each channel in training, found 1")
         n = distributed.total(rows.new_full((1,), rows.shape[1])).detach()
         mean = distributed.total(rows.sum(dim=1)) / n
         centred = rows - mean.detach()[:, None]  # deviations add up to 0: the variance has no gradient by the mean
@@ -63,6 +65,6 @@ class BatchNorm(nn.BatchNorm1d):
         with torch.no_grad():
             self.num_batches_tracked += 1
             self.running_mean.lerp_(mean.to(self.running_mean), self.momentum)
-            unbiased = variance * n / (n - 1)  # as torch keeps it
+            unbiased = variance * n / (n - 1).clamp_min(1)  # as torch keeps it
             self.running_var.lerp_(unbiased.to(self.running_var), self.momentum)
         return mean, variance

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headdiv.nn.attention import AttentionLayout, AttentionSpec, Kind, record_heads
+from headdiv.nn.attention import AttentionLayout, AttentionSpec, Kind, MultiHeadAttention, record_heads
 from headdiv.nn.config import Sizes
 from headdiv.nn.packing import Side, padded_side
 from headdiv.nn.transformer import ModuleFactory
@@ -36,7 +36,8 @@ class _NoFastPath:
 class MultiheadAttention(nn.Module):
     """A method's attention module with torch's interface. Padding is left out of the computation.
 
-    `load_state_dict` takes what `torch.nn.MultiheadAttention` saved, for modules with the same projections.
+    Ordinary heads start as torch's do. `load_state_dict` takes what `torch.nn.MultiheadAttention` saved, for modules
+    with the same projections.
 
     Args:
         embed_dim: D, width of queries, keys and values.
@@ -96,6 +97,8 @@ class MultiheadAttention(nn.Module):
             raise ValueError(f"method: {problem[0]}: {problem[1]}")
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
         self.attention = method.attention(AttentionSpec(kind, layer, embed_dim, num_heads, bias))
+        if isinstance(self.attention, MultiHeadAttention):
+            _initialise(self.attention)
         self.to(device=device, dtype=dtype)
 
     def forward(
@@ -206,6 +209,14 @@ class MultiheadAttention(nn.Module):
             if prefix + theirs in state_dict:
                 state_dict[f"{prefix}attention.{ours}"] = state_dict.pop(prefix + theirs)
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def _initialise(attention: MultiHeadAttention) -> None:
+    """As `torch.nn.MultiheadAttention` does: Xavier over all three projections at once, and no bias."""
+    nn.init.xavier_uniform_(attention.in_projection.weight)
+    for layer in (attention.in_projection, attention.output):
+        if isinstance(layer, nn.Linear) and layer.bias is not None:
+            nn.init.zeros_(layer.bias)
 
 
 def _added(name: str, mask: Tensor, shapes: list[tuple[int, ...]], dtype: torch.dtype) -> Tensor:

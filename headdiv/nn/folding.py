@@ -8,7 +8,9 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from headdiv.nn.attention import MultiHeadAttention
+from headdiv.core.errors import ConfigError
+from headdiv.nn.attached import attachment_of
+from headdiv.nn.attention import AttentionSpec, MultiHeadAttention
 
 Folded = TypeVar("Folded", bound=nn.Module)
 
@@ -21,18 +23,26 @@ def fold(model: Folded) -> Folded:
     from the start. What is not linear (DEACON's non-linear architecture, homeostasis, mixtures of attention heads)
     stays as it is. A method's own stage takes part if its attribute ``affine`` is true. Call it outside `masked_heads`:
     of masks some would stay and others not.
+
+    Raises:
+        ConfigError: the model is one of transformers, whose attention headdiv has not built.
     """
+    if attachment_of(model) is not None:
+        raise ConfigError(
+            f"{type(model).__name__}: its attention is that of transformers; expected a model whose attention headdiv "
+            "built (headdiv.MultiheadAttention, or a task's model)"
+        )
     folded = copy.deepcopy(model).eval()
     for module in folded.modules():
         if isinstance(module, MultiHeadAttention) and getattr(module.output, "affine", False):
-            module.set_output(_as_linear(module.output), getattr(module.output, "inhibition", None))
+            module.set_output(_as_linear(module.output, module.spec), getattr(module.output, "inhibition", None))
     return folded
 
 
-def _as_linear(stage: nn.Module) -> nn.Linear:
+def _as_linear(stage: nn.Module, spec: AttentionSpec) -> nn.Linear:
     """The layer that does what the stage does: what it makes of 0 and of each unit vector, in float64."""
     like = next(stage.parameters())
-    width = stage.spec.heads * stage.spec.d_head
+    width = spec.heads * spec.d_head
     rows = torch.eye(width + 1, width, dtype=torch.float64, device=like.device)  # the last row is 0
     made = copy.deepcopy(stage).double().forward(rows)  # without hooks: what stands in front is not the stage
     layer = nn.Linear(width, made.shape[1], device=like.device, dtype=like.dtype)

@@ -118,12 +118,12 @@ class Learner:
         count = int(distributed.total_numbers(losses.count)[0])
         if not count:
             raise TrainingError("a batch has no prediction; expected one at least, on one of the ranks")
-        added = self.method.aux_loss(self.model, records, progress, count)
-        if added is not None and isinstance(found, Tensor) and not found.dim():
+        if isinstance(found, Tensor) and not found.dim() and self.method.counts_predictions():
             raise TrainingError(
                 "the loss is a scalar, and the method weighs a loss of its own by the number of predictions; "
                 "expected the loss of each prediction (reduction='none')"
             )
+        added = self.method.aux_loss(self.model, records, progress, count)
         # DistributedDataParallel takes the mean over the ranks, and this is the mean over all predictions.
         loss = losses.loss * (distributed.world() / count)
         loss = loss if added is None else loss + added

@@ -220,6 +220,17 @@ def test_every_w_moves_by_the_update_and_nothing_else_does(architecture, directi
             assert torch.equal(p.grad, others[name])
 
 
+def test_a_gradient_that_overflowed_leaves_its_w_as_it_is():
+    """As in a loop with torch.amp.GradScaler, whose optimiser skips such a step."""
+    model, method = trained_one_step(deacon(m=2, gha_steps=5))
+    overflowed, *others = pca_layers(model).values()
+    overflowed.w.grad[0, 0] = torch.inf
+    before = [layer.w.detach().clone() for layer in (overflowed, *others)]
+    method.after_backward(model, progress=0.5)
+    assert torch.equal(overflowed.w, before[0])
+    assert all((layer.w - w).norm() > 0.1 for layer, w in zip(others, before[1:], strict=True))
+
+
 @pytest.mark.parametrize(
     ("schedule", "progress", "length"),
     [

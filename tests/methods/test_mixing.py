@@ -136,6 +136,15 @@ def test_alphas_rest_until_their_time_and_then_move(gamma):
     assert {name.rpartition(".")[2] for name in before} == {"alphas", "beta"}
 
 
+def test_alphas_rest_in_any_loop_that_calls_the_method_before_the_optimiser():
+    learn = learner(mixing(start=0.5))
+    for progress, rests in ((0.4, True), (0.6, False)):
+        for p in own(learn.model).values():
+            p.grad = torch.ones_like(p)
+        learn.method.after_backward(learn.model, progress)
+        assert all((p.grad is None) == rests for p in own(learn.model).values())
+
+
 @pytest.mark.parametrize("clip", [None, 0.05])
 def test_as_long_as_alphas_rest_the_model_learns_what_its_baseline_learns(clip):
     learners = [learner(options, weight_decay=0.1, clip_norm=clip) for options in (mixing(start=1.0), BASELINE)]

@@ -1,5 +1,6 @@
 """Talking heads, DropHead, gates, differential attention and mixture of heads: literal twins, limits, schedules."""
 
+import copy
 import math
 
 import pytest
@@ -8,6 +9,7 @@ from examples import CONFIG, some_pairs, tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
+import headdiv
 from headdiv.core.errors import ConfigError
 from headdiv.methods import check_method, make_method
 from headdiv.methods.drop_head import kept_heads
@@ -131,6 +133,19 @@ def test_mixture_of_heads_is_the_literal_one(seed, shared, k):
     check(module, x, memory, output, record, weights, heads)
     loss = make_method({**options, "balance": 0.5}).aux_loss(module, [record, record], 0.0, 7)
     torch.testing.assert_close(loss, 2 * 0.5 * (f * P).sum())
+
+
+@pytest.mark.parametrize("options", [{"name": "moh", "shared": 1, "k": 1}, {"name": "moa", "experts": 4, "k": 2}])
+def test_routers_choose_in_float32_in_a_bfloat16_module_that_can_be_copied_after_a_pass(options):
+    torch.manual_seed(1)
+    module = headdiv.MultiheadAttention(12, H, make_method(options), batch_first=True, dtype=torch.bfloat16)
+    x = torch.randn(2, 5, 12, dtype=torch.bfloat16)
+    with headdiv.record_heads(module) as records:
+        found = module(x, x, x, need_weights=False)[0]
+    assert (found.dtype, records[0].routing.probabilities.dtype) == (torch.bfloat16, torch.float32)
+    found.sum().backward()
+    assert all(p.grad.isfinite().all() for p in module.parameters() if p.grad is not None)
+    torch.testing.assert_close(copy.deepcopy(module)(x, x, x)[0], module(x, x, x)[0])
 
 
 # ---- DropHead

@@ -115,6 +115,18 @@ def test_without_an_optimisers_memory_there_is_nothing_to_move():
     assert not fresh.state
 
 
+def test_heads_of_which_the_optimiser_trains_one_stay_where_they_are():
+    model, _, _ = learnt()
+    some = torch.optim.AdamW(model.encoder[0].parameters())
+    model.encoder[0].attention["encoder"].in_projection.weight.sum().backward()
+    some.step()
+    before = everything(model, some)
+    both = [("encoder", HeadIndex(0, 0), HeadIndex(0, 1)), ("encoder", HeadIndex(0, 0), HeadIndex(1, 1))]
+    with pytest.raises(TrainingError, match=r"encoder 1 and encoder 2 .* trains one of the two modules; "):
+        swap_heads(model, both, some)
+    assert differing(everything(model, some), before) == set()
+
+
 # ---- plans
 
 

@@ -17,6 +17,11 @@ def pair(channels):
     return theirs, ours
 
 
+def test_one_row_has_no_variance():
+    with pytest.raises(ValueError, match="needs more than 1 value of each channel in training, found 1"):
+        BatchNorm(3).scale_and_shift(torch.zeros(3, 1))
+
+
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("shape", [(7, 3), (5, 3, 4)])
 def test_scale_and_shift_do_what_the_layer_does(shape, training):

@@ -234,6 +234,18 @@ def test_attention_dropout_is_torchs():
     assert torch.equal(ours(x, x, x)[0], ours(x, x, x)[0])
 
 
+def test_ordinary_heads_start_as_torchs_do():
+    torch.manual_seed(0)
+    theirs, ours = nn.MultiheadAttention(96, 8), MultiheadAttention(96, 8, make_method(BASELINE)).attention
+    assert not ours.in_projection.bias.any()
+    assert not ours.output.bias.any()
+    for one, other in (
+        (theirs.in_proj_weight, ours.in_projection.weight),
+        (theirs.out_proj.weight, ours.output.weight),
+    ):
+        assert one.abs().max().item() == pytest.approx(other.abs().max().item(), rel=0.01)  # uniform, with one bound
+
+
 def test_torchs_arguments_are_there_or_refused():
     module = drop_in(dtype=torch.bfloat16, device="meta", kdim=D, vdim=None, add_bias_kv=False, add_zero_attn=False)
     assert {(p.dtype, p.device.type) for p in module.parameters()} == {(torch.bfloat16, "meta")}

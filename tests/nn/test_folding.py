@@ -6,12 +6,16 @@ from examples import CONFIG, EXAMPLES, combined, deacon, some_pairs, trained_one
 from torch import nn
 
 import headdiv
+from headdiv.core.errors import ConfigError
+from headdiv.data.pretrained import small_model
 from headdiv.nn.attention import attention_modules
 from headdiv.nn.batching import make_batch
 from headdiv.nn.drop_in import MultiheadAttention
 
 LINEAR = [deacon("direct", gha_steps=5), deacon("average", 2, gha_steps=5), *EXAMPLES["mixing"], *EXAMPLES["rotation"]]
+LINEAR += [{"name": "head-scale", "normalisation": "batch", "gate": 0.3}]
 OTHERS = [deacon("nonlinear", gha_steps=5), EXAMPLES["moa"][0], EXAMPLES["homeostasis"][0]]
+OTHERS += [{"name": "head-scale", "normalisation": "layer"}]
 
 
 @pytest.mark.parametrize("options", LINEAR + OTHERS, ids=lambda options: options.get("architecture", options["name"]))
@@ -41,3 +45,10 @@ def test_the_drop_in_folds_too():
     for _ in range(3):
         layer(x, x, x)  # running statistics
     torch.testing.assert_close(headdiv.fold(layer)(x, x, x)[0], layer.eval()(x, x, x)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_attention_of_others_is_refused():
+    model = small_model("bert")
+    headdiv.insert(model, {"name": "mixing"})
+    with pytest.raises(ConfigError, match="BertForMaskedLM: its attention is that of transformers; expected"):
+        headdiv.fold(model)

@@ -5,6 +5,7 @@ import copy
 import pandas as pd
 import pytest
 import torch
+import transformers
 from attachable import ARCHITECTURES, arguments, difference, logits, model_of
 
 import headdiv
@@ -217,6 +218,16 @@ def test_one_head_has_no_pairs_and_no_batch_no_measures():
             nothing([])
 
 
+def test_labels_of_whole_texts_say_nothing_of_padding():
+    """One label for each text: transformers reads the decoder's input from the encoder's."""
+    plain = model_of("bart")
+    model = transformers.BartForSequenceClassification(copy.deepcopy(plain.config)).eval()
+    given = {"input_ids": torch.tensor([[5, 6, 2], [7, 8, 2]]), "labels": torch.tensor([0, 1])}
+    expected = logits(model, given)
+    headdiv.pretrained.attach(model)
+    assert torch.equal(logits(model, given), expected)
+
+
 def test_mistakes_are_one_sentence(monkeypatch):
     with pytest.raises(DataError, match=r"Linear: no attention that is known here; expected .*query/key/value"):
         headdiv.pretrained.attach(torch.nn.Linear(2, 2))
@@ -224,7 +235,10 @@ def test_mistakes_are_one_sentence(monkeypatch):
     model.config._attn_implementation_internal = "flash_attention_2"
     with pytest.raises(DataError, match=r"runs as 'flash_attention_2'; expected 'sdpa' or 'eager'"):
         headdiv.pretrained.attach(model)
-    heads = headdiv.pretrained.attach(model_of("bert"))
+    first = model_of("bert")
+    heads, second = headdiv.pretrained.attach(first), type(first)(first.config)
+    with pytest.raises(DataError, match=r"config belongs to a model that is attached already; expected .*deepcopy"):
+        headdiv.pretrained.attach(second)
     with pytest.raises(DataError, match=r"no head 5 in 'encoder 1'"):
         heads.remove([("encoder 1", 5)])
     heads.modules[0].projections.owner.dense = torch.nn.Identity()

@@ -206,6 +206,10 @@ def test_a_loss_may_be_of_each_prediction_their_mean_or_sums():
     assert {"training_nll", "training_accuracy"} == summed[0].keys() - each[0].keys()
     with pytest.raises(TrainingError, match=r"the loss is a scalar, and the method weighs .* predictions; expected"):
         trainer_of({"name": "dpp", "term": "output"}, loss=mean).run()
+    with pytest.raises(TrainingError, match="the loss is a scalar"):  # before its loss begins
+        trainer_of({"name": "mixing", "start": 0.9}, loss=mean, epochs=1).run()
+    routed = [trainer_of({"name": "moa", "experts": 4, "k": 2}, loss=one).run().curve for one in (loss, mean)]
+    assert routed[1][1]["auxiliary_loss"] == pytest.approx(routed[0][1]["auxiliary_loss"])
 
 
 def test_what_a_trainer_cannot_use_is_named():
