@@ -1,4 +1,4 @@
-# data → run → tables and figures → companion, report.
+# run → tables and figures → companion, report.
 # config/<profile>.yaml says which runs there are and with what settings; it is checked before anything starts.
 #     snakemake reproduce-all --config profile=multi30k
 # The folder work/ (checkpoints, trained models) is not Snakemake's: a run that is there is never trained twice, and
@@ -61,28 +61,13 @@ rule figures:
         expand(f"{RESULTS}/figures/{{figure}}.{{kind}}", figure=PLAN.figures, kind=["png", "svg"]),
 
 
-# A folder's name says all that decides its content, so no parameter may make this job run again: Snakemake does not
-# compare those that depend on `output`. (Run again it would be alone, for `ancient` below hides it from all others.)
-rule data:
-    output:
-        "data/prepared/{corpus}/corpus.json",
-    log:
-        f"{LOGS}/data/{{corpus}}.log",
-    conda:
-        "environment.yml"
-    params:
-        experiment=lambda w, output: PLAN.experiment_of_corpus(w.corpus),
-        profile=lambda w, output: PLAN.profile,
-    shell:
-        "python -m headdiv --log {log:q} prepare {params.experiment} --profile {params.profile:q}"
-
-
-# What decides a run is its configuration and the notebook's code, not the age of files: prose may change freely.
+# What decides a run is its configuration and the notebook's code, not the age of files: prose may change freely. Its
+# corpus is no input either: where that is not there yet, a clone's stored runs would be made again with the missing
+# ones. The first run that needs it prepares it, and others wait for that.
 # Not `update(…)`, which would keep an earlier run's files until the new one has succeeded: if it fails, Snakemake 9.27
 # takes what it restored for done.
 rule run:
     input:
-        data=ancient(lambda w: PLAN.corpus(f"{w.paper}/{w.task}")),
         notebook=ancient("notebooks/runs/{paper}_{task}.ipynb"),
     output:
         metrics=f"{RUN}/metrics.json",
@@ -141,6 +126,7 @@ for paper in PLAN.papers:
             "environment.yml"
         params:
             paper=paper,
+            content=PLAN.contents[paper],
             profile=PLAN.profile,
         shell:
             "python -m headdiv --log {log:q} draw {params.paper} --profile {params.profile:q}"

@@ -125,7 +125,7 @@ def prepare(experiment: str, profile: str) -> None:
 @cli.command()
 @profile_option()
 def plan(profile: str) -> None:
-    """Print what the pipeline makes of a profile, as JSON: runs, corpora, tables, figures. (For sizes: `cost`.)"""
+    """Print what the pipeline makes of a profile, as JSON: runs, tables, figures. (For sizes: `cost`.)"""
     from headdiv.experiments.pipeline import plan_as_json
 
     click.echo(plan_as_json(profile))
@@ -263,14 +263,18 @@ def table(name: str, paths: tuple[Path, ...], profile: str) -> None:
     A table of results has the name of its experiment (deacon/qa); deacon/sources is the composition of the
     language model's training text.
     """
+    from headdiv.experiments.catalogue import tables_of
+    from headdiv.experiments.profiles import Runs
     from headdiv.report.tables import as_markdown, write_tables
 
     if len(paths) not in (0, 2):
         raise click.UsageError("CSV and MARKDOWN go together: give both paths, or none to have the table printed.")
+    text = as_markdown(profile, name)
+    _refuse_outdated(profile, tables_of(Runs(profile).experiments())[name])
     if paths:
         write_tables(profile, name, *paths)
     else:
-        click.echo(as_markdown(profile, name))
+        click.echo(text)
 
 
 @cli.command()
@@ -303,10 +307,20 @@ def draw(paper: str, profile: str) -> None:
     plan, folder = make_plan(profile), paths.results(profile)
     if paper not in plan.papers:
         raise DataError(f"{paper}: profile {profile} has no such paper{nearest(paper, list(plan.papers))}")
+    for experiment in plan.runs:
+        if experiment.startswith(f"{paper}/"):
+            _refuse_outdated(profile, experiment)
     for name in plan.tables_of(paper):
         write_tables(profile, name.replace("_", "/"), *(folder / "tables" / f"{name}.{end}" for end in ("csv", "md")))
     for name in plan.figures_of(paper):
         write_figure(name, profile, *(folder / "figures" / f"{name}.{end}" for end in ("png", "svg")))
+
+
+def _refuse_outdated(profile: str, experiment: str) -> None:
+    from headdiv.experiments.results import outdated
+
+    if found := outdated(profile, experiment):
+        raise DataError(found[0])
 
 
 @cli.command()
@@ -341,10 +355,10 @@ def summary(profile: str) -> None:
 @cli.command()
 @profile_option()
 def check(profile: str) -> None:
-    """Hold the profile's stored runs against the least that may be expected: that something was learnt."""
-    from headdiv.experiments.results import failures
+    """Hold the profile's stored runs against the profile, and against the least: that something was learnt."""
+    from headdiv.experiments.results import failures, outdated
 
-    if found := failures(profile):
+    if found := [*outdated(profile), *failures(profile)]:
         raise HeaddivError("\n".join(found))
     click.echo("Every stored run has learnt: its loss fell, and validation beats frequencies alone.")
 

@@ -54,9 +54,9 @@ class Plan:
     Attributes:
         profile: as it was asked for, a name or a path; ``name``: that of its results.
         threads: CPU threads of each run; ``gpu``: its GPUs; ``ranks``: processes that train it together.
-        runs: by experiment; ``corpora``: the folder of its prepared corpus.
+        runs: by experiment.
         tables: by the files' name without their endings; so are `figures`.
-        papers: title by name.
+        papers: title by name; ``contents``: what changes with a paper's file.
         lasting: whether nothing but profile, papers and code decides all this.
     """
 
@@ -66,10 +66,10 @@ class Plan:
     gpu: int
     ranks: int
     runs: dict[str, list[PlannedRun]]
-    corpora: dict[str, str]
     tables: dict[str, Product]
     figures: dict[str, Product]
     papers: dict[str, str]
+    contents: dict[str, str]
     lasting: bool
 
     @classmethod
@@ -120,14 +120,6 @@ class Plan:
         found = (path.relative_to(paths.home()) for path in paths.home().glob("results/*/*/*/*/seed*/metrics.json"))
         return sorted(str(path) for path in found if path.parts[1] != self.name)
 
-    def corpus(self, experiment: str) -> str:
-        """The file that says that an experiment's corpus is prepared."""
-        return f"data/prepared/{self.corpora[experiment]}/corpus.json"
-
-    def experiment_of_corpus(self, corpus: str) -> str:
-        """An experiment that uses the prepared corpus of this folder name."""
-        return next(experiment for experiment, folder in self.corpora.items() if folder == corpus)
-
     def parameters(self, **more: str | int) -> str:
         """Parameters of a notebook, as JSON."""
         return json.dumps({"profile": self.profile, **more})
@@ -154,7 +146,6 @@ def make_plan(profile: str) -> Plan:
         ConfigError: the profile is wrong.
         DataError: files of one's own are not there.
     """
-    from headdiv.data.cache import prepared_folder
     from headdiv.experiments.catalogue import figures_of, tables_of
     from headdiv.experiments.papers import data_table_of, load_paper, task_of
     from headdiv.experiments.profiles import Runs
@@ -181,6 +172,7 @@ def make_plan(profile: str) -> Plan:
         name: Product(entry.paper, [e for e in (entry.experiment, *entry.beside) if e in runs], entry.caption)
         for name, entry in drawn.items()
     }
+    papers = {name: load_paper(name) for name in sorted({config.paper for config in configs})}
     methods = {part["name"] for c in configs for part in (c.method, *c.method.get("methods", ()))}
     used = {METHODS[name] for name in methods} | {type(TASKS[c.kind]) for c in configs}
     own_code = [part for part in used if not part.__module__.startswith("headdiv.")]
@@ -190,10 +182,10 @@ def make_plan(profile: str) -> Plan:
         name=known.name,
         **{key: getattr(known.profile, key) for key in ("threads", "gpu", "ranks")},
         runs=runs,
-        corpora={name: prepared_folder(known.of(name)[0].data).name for name in runs},
         tables=tables,
         figures=figures,
-        papers={paper: load_paper(paper).title for paper in sorted({config.paper for config in configs})},
+        papers={name: paper.title for name, paper in papers.items()},
+        contents={name: short_hash(paper.model_dump(mode="json")) for name, paper in papers.items()},
         lasting=not (own_code or own_files or known.profile.plugins),
     )
 

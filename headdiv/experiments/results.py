@@ -364,6 +364,24 @@ def failures(profile: str) -> list[str]:
     return [f"{run.name}: {sentence}" for run in runs for sentence in run.failures()]
 
 
+def outdated(profile: str, experiment: str | None = None) -> list[str]:
+    """One sentence for each stored run whose configuration is no longer the profile's.
+
+    Snakemake makes such runs anew where it has made them before; of a clone's stored runs it knows no configuration.
+    """
+    found, file = [], paths.profile_file(profile)
+    for config in Runs(profile).of(experiment):
+        path = metrics_path(profile, config.experiment, config.variant, config.seed)
+        if not path.is_file():
+            continue
+        own, wanted = RunResult.read(path, profile).config.sections(), config.model_dump(mode="json")
+        if key := first_difference(wanted, own, OF_VARIANT):
+            section, _, name = key.partition(".")
+            theirs, ours = (repr(of[section].get(name, "left at its default")) for of in (own, wanted))
+            found.append(f"{path}: {key} is {theirs}, but {ours} in {file}; {remedy(path, profile)}")
+    return found
+
+
 def runs_frame(profile: str) -> pd.DataFrame:
     """All stored runs of a profile as a tidy table: one line a run and score; errors as those of `with_results`.
 

@@ -14,7 +14,6 @@ from faulty import exactly
 from reported import EXPERIMENTS, write_profile
 
 from headdiv.core.errors import ConfigError, HeaddivError
-from headdiv.data.cache import prepared_folder
 from headdiv.experiments import pipeline
 from headdiv.experiments.pipeline import Plan, check_config, load_plan, make_plan, notebook_code
 from headdiv.experiments.profiles import Profile, Runs
@@ -50,10 +49,6 @@ def test_a_plan_lists_files(planned):
         )
     ]  # fmt: skip
     assert plan.companion("explore") == [f"{run}/metrics.json" for run in runs]
-    corpus = prepared_folder(planned.config().data).name
-    assert plan.corpus(EXPERIMENT) == f"data/prepared/{corpus}/corpus.json"
-    assert (planned.home / plan.corpus(EXPERIMENT)).is_file()
-    assert plan.experiment_of_corpus(corpus) == EXPERIMENT
     assert json.loads(plan.parameters(variant="direct-8", seed=7)) == {
         "profile": "tiny", "variant": "direct-8", "seed": 7
     }  # fmt: skip
@@ -87,9 +82,7 @@ def test_a_plan_of_all_tasks(planned):
         **{f"deacon_{task}_curves": [f"deacon/{task}"] for task in EXPERIMENTS},
     }
     assert all(product.caption for product in (*plan.tables.values(), *plan.figures.values()))
-    assert len(set(plan.corpora.values())) == 4
     for task in EXPERIMENTS:
-        assert plan.experiment_of_corpus(plan.corpora[f"deacon/{task}"]) == f"deacon/{task}"
         listed = [planned.home / path for path in plan.results([f"deacon/{task}"])]
         assert listed == [metrics_path("all", f"deacon/{task}", run.variant, 1) for run in plan.runs[f"deacon/{task}"]]
         assert len(listed) == 8  # the paper's seven and one more
@@ -222,11 +215,9 @@ def test_a_change_of_ones_own_files_decides_too(planned):
         (planned.home / name).write_text("One.\nTwo.\nThree.\n")
     split = {"en": "a.en", "de": "a.de"}
     own = {"name": "own", "files": dict.fromkeys(("train", "valid", "test"), split), "held_out": 500}
-    before = decisive(planned, data=own), make_plan("tiny").corpus(EXPERIMENT)
+    before = decisive(planned, data=own)
     (planned.home / "a.de").write_text("One.\nTwo.\nFour.\n")
-    after = make_plan("tiny").decisive(EXPERIMENT, "direct-8", 1), make_plan("tiny").corpus(EXPERIMENT)
-    assert before[0] != after[0]
-    assert before[1] != after[1]
+    assert make_plan("tiny").decisive(EXPERIMENT, "direct-8", 1) != before
 
 
 def test_the_profiles_of_the_repository_can_be_planned(planned, monkeypatch):

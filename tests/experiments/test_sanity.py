@@ -43,6 +43,17 @@ def test_each_failure_is_one_sentence(finished):
         cli(["check", "--profile", "tiny"], standalone_mode=False)
 
 
+def test_runs_of_an_earlier_profile_are_named_and_not_shown_as_its_own(finished):
+    """Of stored runs in a clone Snakemake does not know the configuration."""
+    for variant in ("baseline", "direct-8"):
+        change(variant, 3.0, 2.0, 1.0, 4.0)
+    finished.write_profile("tiny", train={"learning_rate": 0.5})
+    sentence = r"baseline/seed1/metrics.json: train.learning_rate is \S+, but 0.5 in \S+; `headdiv train \S+ baseline"
+    for command in (["check"], ["table", EXPERIMENT], ["draw", "deacon"]):
+        with pytest.raises(HeaddivError, match=sentence):
+            cli([*command, "--profile", "tiny"], standalone_mode=False)
+
+
 def test_a_training_that_diverges_is_marked_wherever_it_is_shown(project, caplog):
     """Its numbers stay finite: thousands of nats a token."""
     project.write_profile("tiny", variants=["baseline"], train={"learning_rate": 50.0, "warmup_steps": 0, "epochs": 3})
