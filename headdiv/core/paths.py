@@ -66,12 +66,17 @@ def results(profile: str) -> Path:
 def profile_file(profile: str) -> Path:
     """The configuration of a profile, given by name (``quick``) or as a path (``my/own.yaml``).
 
-    A project without a folder ``config`` has the profiles of the package.
+    A project without a folder ``config`` has the profiles of the package. A name that is not there may be that of
+    results whose profile was given as a path.
     """
     if profile.endswith((".yaml", ".yml")):
         return Path(profile)
     own = home() / "config"
-    return (own if own.is_dir() else shipped() / "config") / f"{profile}.yaml"
+    file = (own if own.is_dir() else shipped() / "config") / f"{profile}.yaml"
+    owner = home() / "results" / profile / OWNER
+    if not file.is_file() and owner.is_file():
+        return home() / owner.read_text(encoding="utf-8").strip()
+    return file
 
 
 def shipped() -> Path:

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headdiv.analysis.statistics import LEVEL, interval, paired_bootstrap, sentence_counts
+from headdiv.analysis.statistics import LEVEL, interval, paired_bootstrap
 from headdiv.core.errors import DataError
-from headdiv.core.files import read_json
 from headdiv.experiments.papers import BASELINE, Column, task_of
 from headdiv.experiments.results import RunResult, SearchCost, metrics_path, remedy
 from headdiv.report.contrasts import compared_scores, differences_of, sentences
@@ -22,7 +21,6 @@ from headdiv.report.groups import Groups, chosen, labels_of
 from headdiv.report.measures import MEASURES, SCORE, mean_measure
 from headdiv.report.scale import scale
 from headdiv.report.table_data import TableData
-from headdiv.tasks import TASKS
 from headdiv.tasks.counts import counts_path, read_counts
 
 ALPHA = 0.05
@@ -79,31 +77,20 @@ def compare(profile: str, experiment: str, groups: Groups) -> Comparison:
 
 
 def _counts(profile: str, experiment: str, run: RunResult) -> np.ndarray | None:
-    """What BLEU needs of each sentence of the test set: stored, or of stored outputs if the corpus can be had."""
+    """What BLEU needs of each sentence of the test set, where it is stored."""
     path = metrics_path(profile, experiment, run.variant, run.seed)
-    outputs = path.with_name("outputs.json")
+    counts = counts_path(path.with_name("outputs.json"))
     try:
-        if counts_path(outputs).is_file():
-            return read_counts(counts_path(outputs))
-        lines = read_json(outputs) if outputs.is_file() else []
+        return read_counts(counts) if counts.is_file() else None
     except DataError as error:
         raise DataError(f"{error}; {remedy(path, profile)}") from None
-    if not lines:
-        return None
-    task = TASKS[run.kind]
-    data = task.Data(**run.config.data)
-    try:
-        corpus = task.load(data)
-    except DataError:
-        return None
-    return sentence_counts(lines, [target for _, target in corpus.test.text], data.lowercase)
 
 
 def _must_agree(profile: str, experiment: str, run: RunResult, found: float) -> None:
     if abs(found - run.value(SCORE)) > 1e-6:
         path = metrics_path(profile, experiment, run.variant, run.seed)
         raise DataError(
-            f"{path.parent}: BLEU {found:.4f} of the stored outputs or counts, expected the {run.value(SCORE):.4f} of "
+            f"{path.parent}: BLEU {found:.4f} of the stored counts, expected the {run.value(SCORE):.4f} of "
             f"{path.name}; they are not of one run"
         )
 
@@ -118,7 +105,8 @@ def comparison_table(profile: str, experiment: str) -> pd.DataFrame:
     sentences_per_second, peak_memory_mib and the head measures: mean over seeds, and ``<name>_low``, ``<name>_high``,
     the ends of its 95 % interval (empty for one seed); of the bootstrap p_lowest and p_highest over seeds,
     p_below_5_percent and p_seeds, how many seeds are below 0.05 of how many; parameters and parameters_of_base (%);
-    front_parameters and front_training_seconds, whether no other variant has as much BLEU for less (by differences).
+    front_parameters and front_training_seconds, whether no other variant has as much BLEU for less (by differences;
+    by time empty where other work kept the machine busy).
 
     Raises:
         ConfigError: no such profile or experiment.
@@ -156,9 +144,15 @@ def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFr
     if BASELINE in groups:  # rows may have other seeds
         base_score = table.loc[table["variant"] == BASELINE, SCORE].item()
         score = (base_score + table[f"{SCORE}_difference"]).fillna(score)
-    for cost in ("parameters", "training_seconds"):
-        table[f"front_{cost}"] = pareto_front(table[cost], score)
+    table["front_parameters"] = pareto_front(table["parameters"], score)
+    quiet = all_quiet(groups)  # else times are not compared
+    table["front_training_seconds"] = pareto_front(table["training_seconds"], score) if quiet else None
     return table
+
+
+def all_quiet(groups: Groups) -> bool:
+    """Whether nothing else kept the machine busy in any run, so that their times may be compared."""
+    return all(run.cost.quiet for runs in groups.values() for run in runs)
 
 
 def pareto_front(costs: Sequence[float], scores: Sequence[float]) -> list[bool]:
@@ -276,9 +270,10 @@ def _notes(table: pd.DataFrame, compared: Comparison, timed: bool) -> list[str]:
     )
     if not timed:
         notes.append("These runs' searches were not timed.")
-    notes.append(
-        "Pareto front: no other method has as much BLEU with fewer parameters (size), or after less training (time)."
-    )
+    front = "Pareto front: no other method has as much BLEU with fewer parameters (size)"
+    by_time = table["front_training_seconds"].notna().any()
+    busy = ". Other work kept the machine busy during these runs, so that there is none by time."
+    notes.append(front + (", or after less training (time)." if by_time else busy))
     notes.append(
         "Measures of heads are of the validation split, means over the attention modules and their heads or pairs of "
         "heads, in front of the output stage. In a mixture of heads, head 1 is each token's first choice."

@@ -19,7 +19,7 @@ from headdiv.report import plotting
 from headdiv.report.contrasts import differences_of
 from headdiv.report.formats import as_printed, signed
 from headdiv.report.groups import Groups, chosen, labels_of, title
-from headdiv.report.headtohead import Comparison, table_of
+from headdiv.report.headtohead import Comparison, all_quiet, table_of
 from headdiv.report.measures import MEASURES, SCORE, mean_measure, measures_by_module
 
 COLOURS = {"better": plotting.BLUE, "worse": plotting.ORANGE}
@@ -41,7 +41,7 @@ def draw_forest(profile: str, figure: FigureEntry) -> Figure:
         {f"{SCORE}_difference": 0.0}
     )
     table = table.sort_values(f"{SCORE}_difference", ascending=False, kind="stable")
-    quiet = all(run.cost.quiet for runs in groups.values() for run in runs)
+    quiet = all_quiet(groups)
     widths = [3.2, 1.6, *([1.6] if quiet else [])]
     size = sum(widths) + 4.2, 0.27 * len(table) + 1.5
     drawn, (axes,) = plotting.new_figure(*size, 1, len(widths), sharey=True, width_ratios=widths)

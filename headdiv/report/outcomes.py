@@ -195,7 +195,7 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
         unit=runs[0].scores[main.name].unit,
         lower=lower,
         digits=enough((one.value for one in scored.values()), column.digits),
-        variants=tuple(sorted(others, key=lambda one: one.value, reverse=not lower)),
+        variants=tuple(sorted(others, key=lambda one: _apart(one, scored.get(BASELINE)), reverse=not lower)),
         baseline=scored.get(BASELINE),
         seeds=tuple(sorted({run.seed for run in runs})),
         runs=len(runs),
@@ -204,6 +204,14 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
         scale=scale(runs, profile),
         toy=bool(toy(runs[0])),
     )
+
+
+def _apart(one: Scored, baseline: Scored | None) -> float:
+    """The mean difference to the baseline of the same seeds; of all seeds where they share none."""
+    if baseline is None:
+        return one.value
+    differences = [value - baseline.by_seed[seed] for seed, value in one.by_seed.items() if seed in baseline.by_seed]
+    return mean(differences) if differences else one.value - baseline.value
 
 
 # ---- for a terminal

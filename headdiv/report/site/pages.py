@@ -165,7 +165,7 @@ class Site:
                 row |= {
                     "Best variant": f"{outcome.best.label}: {outcome.shown(outcome.best)}" if outcome.best else NONE
                 }
-                row |= {"Against the baseline": outcome.versus(outcome.difference)}
+                row |= {"Against the baseline": outcome.versus_baseline()}
                 row |= {"In the paper": outcome.versus(outcome.papers_difference)}
             rows.append(
                 row | {"Variants": len(outcome.variants), "Seeds": len(outcome.seeds), "Text": outcome.data_name}
