@@ -304,7 +304,8 @@ def draw(paper: str, profile: str) -> None:
     if paper not in plan.papers:
         raise DataError(f"{paper}: profile {profile} has no such paper{nearest(paper, list(plan.papers))}")
     for name in plan.tables_of(paper):
-        write_tables(profile, name.replace("_", "/"), *(folder / "tables" / f"{name}.{end}" for end in ("csv", "md")))
+        wanted = name.replace("_", "/", 1)  # after the paper, whose name has none
+        write_tables(profile, wanted, *(folder / "tables" / f"{name}.{end}" for end in ("csv", "md")))
     for name in plan.figures_of(paper):
         write_figure(name, profile, *(folder / "figures" / f"{name}.{end}" for end in ("png", "svg")))
 

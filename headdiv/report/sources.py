@@ -64,21 +64,21 @@ def _begin(runs: list[RunResult], profile: str) -> str:
 
 
 def _cells(row: dict[str, Any], table: DataTable) -> dict[str, str]:
+    """Ours, each followed by the paper's column of the same thing where there is one, then its other columns."""
     paper = {
-        name: (f"{column.label}, paper ({column.unit})", as_printed(row[f"{name}_paper"], column.digits))
+        name: (
+            f"{column.label}, paper" + (f" ({column.unit})" if column.unit else ""),
+            as_printed(row[f"{name}_paper"], column.digits),
+        )
         for name, column in table.columns.items()
     }
     differ = row["tokens_sd"] is not None and row["tokens_sd"] > 0
-    return dict(
-        [
-            ("Source", row["source"]),
-            ("Sampling (%)", as_printed(row["weight"], 1)),
-            paper["sampling"],
-            ("Tokens drawn", as_printed(row["tokens"], 0, row["tokens_sd"] if differ else None)),
-            paper["train_billions"],
-            ("Share of tokens drawn (%)", as_printed(row["share"], 2)),
-            paper["share"],
-            ("Passes", as_printed(row["passes"], 0)),
-            paper["validation_millions"],
-        ]
-    )
+    cells = [("Source", row["source"])]
+    for heading, value, same in (
+        ("Sampling (%)", as_printed(row["weight"], 1), "sampling"),
+        ("Tokens drawn", as_printed(row["tokens"], 0, row["tokens_sd"] if differ else None), "train_billions"),
+        ("Share of tokens drawn (%)", as_printed(row["share"], 2), "share"),
+        ("Passes", as_printed(row["passes"], 0), None),
+    ):
+        cells += [(heading, value), *([paper.pop(same)] if same in paper else [])]
+    return dict([*cells, *paper.values()])
