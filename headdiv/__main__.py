@@ -250,6 +250,8 @@ def notebook(notebook: Path, output: Path, scratch: Path, parameters: str) -> No
         values = json.loads(parameters)
     except json.JSONDecodeError as error:
         raise click.BadParameter(f"not JSON ({error})", param_hint="'--parameters'") from None
+    if not isinstance(values, dict):
+        raise click.BadParameter(f"expected a JSON object, found {values!r}", param_hint="'--parameters'")
     execute(notebook, output, values, scratch)
 
 
