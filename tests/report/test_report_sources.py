@@ -59,24 +59,26 @@ def test_weights_are_made_percentages_and_missing_sources_stay_empty():
     assert table.loc["Books", "sampling_paper"] == 4.5
 
 
-def test_runs_of_several_seeds_are_meant():
+def test_seeds_are_meant_however_many_runs_each_has():
     record("baseline", 1)
+    record("direct-8", 1)
     record("direct-8", 2, C4=1540)
     table = tables.table_data("p", "deacon/sources").numbers.set_index("source")
     assert table.loc["C4", "tokens"] == 1520
     assert table.loc["C4", "tokens_sd"] == pytest.approx(math.sqrt(800))
     assert table.loc["C4", "share"] == pytest.approx(100 * 1520 / 10020)
     text = tables.as_markdown("p", "deacon/sources")
-    assert "1,520 ± 28" in text
+    assert "1,520 ± 254" in text  # 12.7 √800 / √2
+    assert "± is half the width of Student's 95 % interval of the mean over seeds." in text
     assert "6,700 |" in text  # equal in both
-    assert "mean over 2 runs" in text
+    assert "mean over 2 seeds" in text
 
 
 def test_markdown_has_sums_and_says_what_is_counted():
     record()
     lines = tables.as_markdown("p", "deacon/sources").splitlines()
     assert lines[0] == "# Table 2: Composition of the training text (SlimPajama)"
-    assert lines[2].startswith("Profile p: toy, 2 epochs of 5,000 tokens, one run. Tokens drawn are those of whole ")
+    assert lines[2].startswith("Profile p: toy, 2 epochs of 5,000 tokens, one seed. Tokens drawn are those of whole ")
     assert lines[2].endswith(TOY)
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     assert rows[0] == [
