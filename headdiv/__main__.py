@@ -250,6 +250,8 @@ def notebook(notebook: Path, output: Path, scratch: Path, parameters: str) -> No
         values = json.loads(parameters)
     except json.JSONDecodeError as error:
         raise click.BadParameter(f"not JSON ({error})", param_hint="'--parameters'") from None
+    if not isinstance(values, dict):
+        raise click.BadParameter(f"expected a JSON object, found {values!r}", param_hint="'--parameters'")
     execute(notebook, output, values, scratch)
 
 
@@ -311,7 +313,8 @@ def draw(paper: str, profile: str) -> None:
         if experiment.startswith(f"{paper}/"):
             _refuse_outdated(profile, experiment)
     for name in plan.tables_of(paper):
-        write_tables(profile, name.replace("_", "/"), *(folder / "tables" / f"{name}.{end}" for end in ("csv", "md")))
+        wanted = name.replace("_", "/", 1)  # after the paper, whose name has none
+        write_tables(profile, wanted, *(folder / "tables" / f"{name}.{end}" for end in ("csv", "md")))
     for name in plan.figures_of(paper):
         write_figure(name, profile, *(folder / "figures" / f"{name}.{end}" for end in ("png", "svg")))
 

@@ -76,6 +76,14 @@ def start(*arguments, **environment):
             "Invalid value for '--parameters': not JSON "
             "(Expecting property name enclosed in double quotes: line 1 column 2 (char 1))",
         ),
+        (
+            "notebook a.ipynb b.ipynb --scratch s --parameters [1]",
+            "Invalid value for '--parameters': expected a JSON object, found [1]",
+        ),
+        (
+            "heads model --text missing.txt",
+            "missing.txt: no such file",
+        ),
         ("claims --paper mh", "claims of 'mh' are not known; did you mean 'mhr'?"),
         ("claims --verdict follow", "verdict 'follow' is not known; did you mean 'follows'?"),
         ("params", "Missing argument 'PAPER/TASK'."),

@@ -103,7 +103,9 @@ def _paths(listed: str | list[str], key: str) -> list[Path]:
     for path in [listed] if isinstance(listed, str) else listed:
         expanded = os.path.expandvars(path)
         if "$" in expanded:
-            raise ConfigError(f"{key}: {path!r} names an environment variable that is not set")
+            unset = re.search(r"\$\{?(\w+)", expanded)
+            command = f"; `export {unset[1]}=…` sets it" if unset else ""
+            raise ConfigError(f"{key}: {path!r} names an environment variable that is not set{command}")
         pattern = Path(expanded).expanduser()
         whole = paths.home() / pattern
         names = [pattern] if whole.is_file() else sorted(glob.glob(str(pattern), root_dir=paths.home()))

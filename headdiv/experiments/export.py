@@ -34,10 +34,10 @@ def export(run: Run, folder: Path, to: str, quantization: str | None = None) -> 
         quantization: CTranslate2's: "int8", "int16", "float16", …; None: float32.
 
     Raises:
-        ConfigError: the model is not plain attention in evaluation, or the format's package is not installed.
+        ConfigError: the model is not plain attention in evaluation, the format's package is not installed, or it has
+            no such quantization. Nothing is written then.
     """
     model = _plain(run)
-    folder.mkdir(parents=True, exist_ok=True)
     try:
         FORMATS[to](model, run, folder, quantization)
     except ModuleNotFoundError as error:
@@ -63,6 +63,10 @@ def _plain(run: Run) -> Transformer:
 def _to_ctranslate2(model: Transformer, run: Run, folder: Path, quantization: str | None) -> None:
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.common_spec import Activation
+    from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
+
+    if quantization not in (None, *ACCEPTED_MODEL_TYPES):
+        raise ConfigError(f"--quantization: expected one of {', '.join(ACCEPTED_MODEL_TYPES)}, found {quantization!r}")
 
     def put(spec: Any, weight: Tensor, bias: Tensor | None = None) -> None:
         spec.weight = weight.detach().numpy()
@@ -106,6 +110,7 @@ def _to_ctranslate2(model: Transformer, run: Run, folder: Path, quantization: st
     spec.config.add_source_eos = True
     spec.validate()
     spec.optimize(quantization=quantization)
+    folder.mkdir(parents=True, exist_ok=True)
     spec.save(str(folder))
 
 
@@ -142,6 +147,7 @@ def _to_huggingface(model: Transformer, run: Run, folder: Path, quantization: st
             put(f"{at}.fc1", first.weight[:, order], first.bias)
             put(f"{at}.fc2", last.weight[order], last.bias[order])
             put(f"{at}.final_layer_norm", layer.feed_forward_norm.weight[order], layer.feed_forward_norm.bias[order])
+    folder.mkdir(parents=True, exist_ok=True)
     save_file({name: value.detach().contiguous() for name, value in found.items()}, folder / "model.safetensors")
     config = {
         "architectures": ["MarianMTModel"],

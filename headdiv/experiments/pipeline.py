@@ -250,16 +250,19 @@ def notebook_code(notebook: str) -> str:
 
 
 def check_config(config: Mapping[str, Any]) -> None:
-    """Refuse keys of Snakemake's ``--config`` that the Snakefile does not know.
+    """Refuse keys of Snakemake's ``--config`` that the Snakefile does not know, and values that they cannot have.
 
     Raises:
-        ConfigError: there is one; the sentence has the nearest that is known.
+        ConfigError: there is one; of a key the sentence has the nearest that is known.
     """
     for key in config:
         if key not in CONFIG:
             from headdiv.core.settings import nearest  # here, for the time that pydantic takes
 
             raise ConfigError(f"--config {key}: unknown key{nearest(key, list(CONFIG))}")
+    profile = config.get("profile", "")
+    if not isinstance(profile, str):  # Snakemake makes numbers of what looks like one
+        raise ConfigError(f"--config profile: expected a profile's name or path, found {profile!r}")
     gpu = config.get("gpu", 0)
     if not isinstance(gpu, int) or gpu < 0:
         raise ConfigError(f"--config gpu: expected a number of GPUs, found {gpu!r}")

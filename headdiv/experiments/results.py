@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from headdiv.core import paths
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import checksum, read_json, write_json, write_text
-from headdiv.core.settings import check
+from headdiv.core.settings import check, nearest
 from headdiv.experiments.profiles import Runs
+from headdiv.tasks import TASKS
 from headdiv.tasks.config import first_difference
 from headdiv.tasks.counts import counts_path
 
@@ -23,6 +24,7 @@ FORMAT = 3  # of metrics.json
 SHARED = ("data", "train")  # sections of the configuration that all runs of an experiment have in common …
 OF_VARIANT = ("data", "model", "method", "train", "decode")  # … and those that all runs of a variant do
 COSTS = ("training_seconds", "target_tokens_per_second", "peak_memory_mib")
+SCORES = ("training_loss", "validation_nll", "unigram_nll")  # of every run, beside its task's main score
 
 
 class Record(BaseModel):
@@ -178,6 +180,7 @@ class RunIdentity(Record):
 
     paper: str
     task: str
+    kind: str
     variant: str
     seed: int
     hash: str
@@ -186,6 +189,14 @@ class RunIdentity(Record):
     stored_format: ClassVar[int]
     noun: ClassVar[str]  # what is stored
     command: ClassVar[str]  # that stores it
+
+    @model_validator(mode="after")
+    def _has_a_known_kind_and_data(self) -> Self:
+        if self.kind not in TASKS:
+            raise ValueError(f"kind: unknown task {self.kind!r}{nearest(self.kind, list(TASKS))}")
+        if "name" not in self.config.data:
+            raise ValueError("config.data.name: is missing")
+        return self
 
     @property
     def experiment(self) -> str:
@@ -197,14 +208,21 @@ class RunIdentity(Record):
         """What is stored in this file of a profile's, by default that of its folder's name.
 
         Raises:
-            DataError: no such file, no JSON, another format, or a key that is missing or wrong.
+            DataError: no such file, no JSON, another format, a key that is missing or wrong, or the result of another
+                run than its path names.
         """
         try:
             content = read_json(path)
             found = content.get("format") if isinstance(content, dict) else None
             if found != cls.stored_format:
                 raise DataError(f"{path}: {cls.noun} of format {found}, expected {cls.stored_format}")
-            return check(cls, content)
+            result = check(cls, content)
+            *_, paper, task, variant, seed, _ = path.parts
+            named = {"paper": paper, "task": task, "variant": variant, "seed": seed.removeprefix("seed")}
+            for key, expected in named.items():
+                if (own := str(getattr(result, key))) != expected:
+                    raise DataError(f"{path}: {key}: found {own!r}, expected {expected!r}, as in its path")
+            return result
         except (ConfigError, DataError) as error:
             place = "" if str(path) in str(error) else f"{path}: "
             raise DataError(f"{place}{error}; {remedy(path, profile, cls.command)}") from None
@@ -216,7 +234,6 @@ class RunResult(RunIdentity):
     stored_format, noun, command = FORMAT, "metrics", "train"
 
     format: int
-    kind: str
     parameters: int
     scores: dict[str, StoredScore]
     curve: list[CurvePoint] = Field(min_length=1)
@@ -225,6 +242,15 @@ class RunResult(RunIdentity):
     cost: Cost
     data: DataStatistics
     provenance: Provenance
+
+    @model_validator(mode="after")
+    def _has_what_every_run_has(self) -> Self:
+        if "tokens_per_batch" not in self.config.train:
+            raise ValueError("config.train.tokens_per_batch: is missing")
+        for name in (*SCORES, TASKS[self.kind].main_score.name):
+            if name not in self.scores:
+                raise ValueError(f"scores.{name}: is missing")
+        return self
 
     @classmethod
     def parse(cls, metrics: Mapping[str, Any] | RunResult) -> RunResult:

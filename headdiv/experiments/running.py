@@ -163,13 +163,16 @@ def load_run(config: RunConfig, device: torch.device | str | None = None) -> Run
     """
     folder = run_folder(config)
     model_file, record_file = (folder / name for name in FILES)
+    command = f"`headdiv train {config.experiment} {config.variant} --seed {config.seed} --profile …`"
     if not record_file.is_file():
-        raise TrainingError(f"{config.variant}, seed {config.seed}: not trained yet, {folder} holds no finished run")
+        raise TrainingError(
+            f"{config.variant}, seed {config.seed}: not trained yet, {folder} holds no finished run; "
+            f"{command} with the run's profile trains it"
+        )
     try:
         manifest.check(folder, *FILES)
     except DamageError as error:
-        command = f"headdiv train {config.experiment} {config.variant} --seed {config.seed} --profile …"
-        raise DamageError(f"{error}; `{command}` with the run's profile trains it again") from None
+        raise DamageError(f"{error}; {command} with the run's profile trains it again") from None
     runtime.configure(config.threads)
     task = TASKS[config.kind]
     corpus = task.load(config.data)

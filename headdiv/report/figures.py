@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import replacing
-from headdiv.core.settings import nearest
+from headdiv.core.settings import check, nearest
+from headdiv.experiments import figure_kinds
 from headdiv.experiments.catalogue import FigureEntry, figure_entry
 from headdiv.report import contrasts, curves, diversity, heads, headtohead_figures, homeostasis, moa, pruning, swaps
 from headdiv.report.plotting import STYLE
@@ -39,7 +40,7 @@ def draw(name: str, profile: str, **options: str) -> Figure:
         options: in the place of the figure's own ``options``.
 
     Raises:
-        ConfigError: the figure has no such option.
+        ConfigError: the figure has no such option, or it cannot have this value.
         DataError: no figure of this name, or no stored results to draw it from.
     """
     entry = figure_entry(name)
@@ -47,7 +48,11 @@ def draw(name: str, profile: str, **options: str) -> Figure:
         raise ConfigError(
             f"figure {name}: option {unknown[0]!r} is not known{nearest(unknown[0], list(entry.options))}"
         )
-    entry = replace(entry, options=entry.options | options)
+    try:
+        checked = check(figure_kinds.KINDS[entry.kind].Options, entry.options | options)
+    except ConfigError as error:
+        raise ConfigError(f"figure {name}: option {error}") from None
+    entry = replace(entry, options=checked.model_dump())
     with matplotlib.rc_context(STYLE):
         return KINDS[entry.kind](profile, entry)
 
@@ -56,7 +61,7 @@ def write_figure(name: str, profile: str, *paths: Path, **options: str) -> None:
     """Draw a figure once and write it in the format of each path's ending.
 
     Raises:
-        ConfigError: the figure has no such option.
+        ConfigError: the figure has no such option, or it cannot have this value.
         DataError: no such figure, no results, or an ending that is not in `FORMATS`.
     """
     for path in paths:

@@ -57,7 +57,7 @@ def draw_pca_weights(profile: str, figure: FigureEntry) -> Figure:
     beyond that stands as a number in its cell. ``limit: 1`` is the full scale, with the diagonal. The paper shows one
     matrix an architecture and does not say of which attention module; here is every one.
     """
-    groups, limit = plotting.runs_of_figure(profile, figure, "pca_weights"), float(figure.options["limit"])
+    groups, limit = plotting.runs_of_figure(profile, figure, "pca_weights"), figure.options["limit"]
     labels = labels_of(figure.experiment, groups)
     weights = {
         variant: [PCAWeights.model_validate(found) for found in runs[0].heads.artifact("pca_weights").values()]

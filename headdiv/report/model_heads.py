@@ -91,12 +91,12 @@ def measure_model(
     Raises:
         DataError: no such model, or no text.
     """
-    model, tokenizer = model_and_tokenizer(name)
     texts, targets = read_lines(text)[:most], None if target is None else read_lines(target)[:most]
     if targets is None:
         texts = [line for line in texts if line.strip()]
     if not texts:
         raise DataError(f"{text}: found no text; expected one example a line")
+    model, tokenizer = model_and_tokenizer(name)
     heads = attach(model)
 
     def batches(labels: bool) -> Sequence[Arguments]:

@@ -6,12 +6,13 @@ from typing import Any
 
 import pandas as pd
 
+from headdiv.analysis.statistics import half_width
 from headdiv.core import paths
 from headdiv.experiments.papers import DataTable
 from headdiv.experiments.results import RunResult, stored
 from headdiv.report.formats import as_printed, plural
 from headdiv.report.scale import data_title, toy
-from headdiv.report.table_data import TableData
+from headdiv.report.table_data import PLUS_MINUS, TableData
 
 TOTAL = "Total"
 
@@ -19,13 +20,14 @@ TOTAL = "Total"
 def sources_table(profile: str, experiment: str, table: DataTable) -> pd.DataFrame:
     """One line a source: ours, then what the paper reports; runs differ by seed alone, and by little.
 
-    Columns: source; weight (%) in the mixture; tokens drawn with their documents' ends, mean over the runs, and
+    Columns: source; weight (%) in the mixture; tokens drawn with their documents' ends, mean over the seeds, and
     tokens_sd; share (%) of all tokens drawn; passes, how often all documents of the source were read;
     ``<name>_paper`` of each of the paper's columns. A text without a mixture is the source "all".
     """
     runs = stored(profile, experiment)
     mixture = runs[0].config.data["mixture"] or {"all": 1.0}
-    drawn = pd.DataFrame([run.data.stream.tokens for run in runs])
+    every = pd.DataFrame([run.data.stream.tokens for run in runs], index=[run.seed for run in runs])
+    drawn = every.groupby(level=0).mean()  # runs of one seed draw the same
     rows = []
     for name in dict.fromkeys([*table.rows, *mixture]):
         row: dict[str, Any] = dict.fromkeys(("source", "weight", "tokens", "tokens_sd", "share", "passes"))
@@ -49,36 +51,39 @@ def sources_data(profile: str, experiment: str, table: DataTable) -> TableData:
         return TableData(table.table, table.title, said, numbers)
     total = {"source": TOTAL, "tokens_sd": None, "passes": None}
     sums = {name: numbers[name].sum() for name in numbers.columns if name not in total}
-    shown = pd.DataFrame([_cells(row, table) for row in [*numbers.to_dict("records"), total | sums]])
+    seeds = len({run.seed for run in runs})
+    shown = pd.DataFrame([_cells(row, table, seeds) for row in [*numbers.to_dict("records"), total | sums]])
     epochs, size = runs[0].epochs, runs[0].config.data["epoch_tokens"]
     said = (
         f"{_begin(runs, profile)}, {plural(epochs, 'epoch')} of {size:,} tokens, "
-        f"{'one run' if len(runs) == 1 else f'mean over {len(runs)} runs'}. "
+        f"{'one seed' if seeds == 1 else f'mean over {seeds} seeds'}. "
         "Tokens drawn are those of whole documents up to the last block that was read, ends of documents included."
     )
-    return TableData(table.table, table.title, " ".join([said, *toy(runs[0])]), numbers, [shown], notes=table.notes)
+    notes = [*table.notes, *([PLUS_MINUS] if seeds > 1 else [])]
+    return TableData(table.table, table.title, " ".join([said, *toy(runs[0])]), numbers, [shown], notes=notes)
 
 
 def _begin(runs: list[RunResult], profile: str) -> str:
     return f"Profile {paths.profile_file(profile).stem}: {data_title(runs[0].data_name)}"
 
 
-def _cells(row: dict[str, Any], table: DataTable) -> dict[str, str]:
+def _cells(row: dict[str, Any], table: DataTable, seeds: int) -> dict[str, str]:
+    """Ours, each followed by the paper's column of the same thing where there is one, then its other columns."""
     paper = {
-        name: (f"{column.label}, paper ({column.unit})", as_printed(row[f"{name}_paper"], column.digits))
+        name: (
+            f"{column.label}, paper" + (f" ({column.unit})" if column.unit else ""),
+            as_printed(row[f"{name}_paper"], column.digits),
+        )
         for name, column in table.columns.items()
     }
-    differ = row["tokens_sd"] is not None and row["tokens_sd"] > 0
-    return dict(
-        [
-            ("Source", row["source"]),
-            ("Sampling (%)", as_printed(row["weight"], 1)),
-            paper["sampling"],
-            ("Tokens drawn", as_printed(row["tokens"], 0, row["tokens_sd"] if differ else None)),
-            paper["train_billions"],
-            ("Share of tokens drawn (%)", as_printed(row["share"], 2)),
-            paper["share"],
-            ("Passes", as_printed(row["passes"], 0)),
-            paper["validation_millions"],
-        ]
-    )
+    sd = row["tokens_sd"]
+    half = half_width(sd, seeds) if sd is not None and sd > 0 else None
+    cells = [("Source", row["source"])]
+    for heading, value, same in (
+        ("Sampling (%)", as_printed(row["weight"], 1), "sampling"),
+        ("Tokens drawn", as_printed(row["tokens"], 0, half), "train_billions"),
+        ("Share of tokens drawn (%)", as_printed(row["share"], 2), "share"),
+        ("Passes", as_printed(row["passes"], 0), None),
+    ):
+        cells += [(heading, value), *([paper.pop(same)] if same in paper else [])]
+    return dict([*cells, *paper.values()])

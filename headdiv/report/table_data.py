@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+PLUS_MINUS = "± is half the width of Student's 95 % interval of the mean over seeds."
+
 
 @dataclass(frozen=True)
 class TableData:

@@ -23,7 +23,7 @@ from headdiv.report.groups import Groups, by_variant, score_label
 from headdiv.report.headtohead import comparison_data
 from headdiv.report.scale import scale
 from headdiv.report.sources import sources_data
-from headdiv.report.table_data import TableData
+from headdiv.report.table_data import PLUS_MINUS, TableData
 
 
 def experiment_of_table(table: str) -> str:
@@ -152,9 +152,6 @@ def _beside_paper(task: PaperTask, table: pd.DataFrame) -> pd.DataFrame:
         shown[f"{column.label}{unit}"] = [as_printed(value, digits, half) for value, half in pairs]
         shown[f"{column.label}, paper"] = [as_printed(value, column.digits) for value in table[f"{name}_paper"]]
     return shown
-
-
-PLUS_MINUS = "± is half the width of Student's 95 % interval of the mean over seeds."
 
 
 def _halves(table: pd.DataFrame, name: str) -> list[float]:

@@ -186,7 +186,7 @@ def test_a_variable_that_is_not_set_and_a_file_that_is_not_there_are_named(home,
     config = own(home).model_copy(update={"files": {"train": "a", "dev": path, "test": "c"}, "valid": "dev"})
     error, what = DataError, f"{home}/{path}: no such file"
     if "$" in path:
-        error, what = ConfigError, f"{path!r} names an environment variable that is not set"
+        error, what = ConfigError, f"{path!r} names an environment variable that is not set; `export NOT_SET=…` sets it"
     for call in (locate, content_key, prepared_folder):
         assert refusal(call, config) == (error, f"data.files.dev: {what}")
     many = LMData(name="mine", files={"train": ["a", path], "valid": ["a"], "test": ["a"]}, epoch_tokens=1)

@@ -67,3 +67,17 @@ def test_what_is_not_plain_attention_is_refused(project):
     run = fresh_run(project, {"name": "deacon", "architecture": "nonlinear", "m": 8})
     with pytest.raises(ConfigError, match="tried seed 1 cannot be exported: its encoder 1 attention is not plain"):
         export(run, project.home / "exported", "ctranslate2")
+
+
+@pytest.mark.parametrize(
+    ("to", "quantization", "message"),
+    [
+        ("ctranslate2", "int4", "--quantization: expected one of int8, .*, float32, found 'int4'"),
+        ("huggingface", "int8", "--quantization int8: is CTranslate2's; expected none with --to huggingface"),
+    ],
+)
+def test_a_quantization_that_the_format_lacks_is_refused_and_nothing_written(project, to, quantization, message):
+    pytest.importorskip("ctranslate2")
+    with pytest.raises(ConfigError, match=message):
+        export(fresh_run(project, {"name": "baseline"}), project.home / "exported", to, quantization)
+    assert not (project.home / "exported").exists()

@@ -1,12 +1,15 @@
 """What the papers report, as it is printed there."""
 
+import copy
 import json
+import re
 
 import pytest
 from faulty import exactly
 
 from headdiv.core.errors import ConfigError
 from headdiv.data.readers.documents import SLIMPAJAMA
+from headdiv.experiments.catalogue import figures_of_paper
 from headdiv.experiments.papers import FOLDER, data_table_of, load_paper, task_of
 from headdiv.methods import METHODS, check_method
 from headdiv.nn.config import LMConfig, ModelConfig
@@ -152,6 +155,67 @@ def test_names_of_ones_own_papers_are_names_of_folders(folder, name, task, varia
     with pytest.raises(ConfigError) as found:
         load_paper(name)
     assert message in str(found.value)
+
+
+ROW = {"label": "r", "method": {"name": "baseline"}}
+TABLE = {"table": "Table 1", "title": "t", "columns": {"bleu": {"label": "BLEU", "unit": "", "digits": 1}}}
+OWN = {
+    "title": "t",
+    "citation": "c",
+    "tasks": {
+        "translation": TABLE | {"variants": {"baseline": ROW, "direct-8": ROW}},
+        "text": TABLE | {"kind": "lm", "variants": {"baseline": ROW}},
+    },
+    "tables": {"my_text": TABLE | {"task": "text", "rows": {"C4": {"bleu": 1.0}}}},
+    "figures": {"one": {"kind": "swaps", "task": "translation", "caption": "c"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "message"),
+    [
+        ("tasks.text.variants.baseline.reported", {"blue": 3.0}, "reported.blue: unknown column 'blue'; did you"),
+        ("tasks.translation.contrasts", [{"what": "w", "variant": "direct8", "against": "baseline"}],
+         "contrasts.0.variant: unknown variant 'direct8'; did you mean 'direct-8'?"),
+        ("tables.my_text.task", "translation",
+         "tables.my_text.task: 'translation' reads no text with sources; expected a task that has data.mixture"),
+        ("tables.my_text.rows.C4", {"blue": 3.0}, "tables.my_text.rows.C4.blue: unknown column 'blue'"),
+        ("tables", {"text": OWN["tables"]["my_text"]}, "tables.text: the task of this name has a table; expected"),
+        ("tables", {"my/text": OWN["tables"]["my_text"]}, "tables.my/text: its name is made of letters, digits"),
+        ("figures.one.task", "translatoin", "figures.one.task: unknown task 'translatoin'; did you mean"),
+        ("figures.one.kind", "swap", "figures.one.kind: unknown kind 'swap'; did you mean 'swaps'?"),
+        ("figures.one.variants", ["direct8"], "figures.one.variants.0: unknown variant 'direct8'"),
+        ("figures.one.against", ["basline"], "figures.one.against.0: unknown variant 'basline'"),
+        ("figures.one.beside", ["txet"], "figures.one.beside.0: unknown task 'txet'; did you mean 'text'?"),
+        ("figures.one.caption", "", "figures.one.caption: is missing; the kind 'swaps' has none of its own"),
+        ("figures.one", {"kind": "bleu", "task": "text"}, "figures.one.options.split: is missing"),
+        ("figures.one", {"kind": "alphas", "task": "text"},
+         "figures.one.variants: found 0, a figure of kind 'alphas' has 1"),
+        ("figures.one", {"kind": "alphas", "task": "text", "variants": ["baseline"]},
+         "figures.one.options.how: is missing; the caption of its kind names it"),
+    ],
+)  # fmt: skip
+def test_a_name_in_ones_own_paper_that_nothing_has_is_refused(folder, at, value, message):
+    paper = copy.deepcopy(OWN)
+    within, (*above, last) = paper, at.split(".")
+    for key in above:
+        within = within[key]
+    within[last] = value
+    path = folder / "papers" / "mine.yaml"
+    path.parent.mkdir()
+    path.write_text(json.dumps(OWN))
+    assert load_paper("mine").tables["my_text"].task == "text"
+    path = path.rename(folder / "papers" / "other.yaml")
+    path.write_text(json.dumps(paper))
+    with pytest.raises(ConfigError, match=rf"\A{path}, line 1: .*{re.escape(message)}"):
+        load_paper("other")
+
+
+def test_figures_of_a_task_that_nothing_registered_are_refused(folder):
+    (folder / "papers").mkdir()
+    (folder / "papers" / "mine.yaml").write_text(json.dumps(OWN).replace('"lm"', '"lmm"'))
+    with pytest.raises(ConfigError, match=r"papers/mine.yaml: tasks.text.kind: unknown task 'lmm'; did you mean 'lm'"):
+        figures_of_paper("mine")
 
 
 @pytest.mark.parametrize(

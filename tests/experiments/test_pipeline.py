@@ -201,6 +201,7 @@ def test_a_data_set_that_is_not_there_is_named_before_anything_runs(planned):
     [
         ({"profle": "multi30k"}, "--config profle: unknown key; did you mean 'profile'?"),
         ({"x": 1}, "--config x: unknown key; known here: gpu, profile"),
+        ({"profile": 5}, "--config profile: expected a profile's name or path, found 5"),
         ({"gpu": "two"}, "--config gpu: expected a number of GPUs, found 'two'"),
     ],
 )

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from conftest import EXPERIMENT
+from faulty import exactly
 from reported import metrics, put, write_profile
 
 from headdiv.core.errors import DataError
@@ -95,6 +96,47 @@ def test_metrics_of_another_format_and_without_a_key_are_refused(project, conten
     assert str(found.value).startswith(f"{path}: ")
     command = f"headdiv train {EXPERIMENT} baseline --seed 2 --profile p"
     assert str(found.value).endswith(f"; `{command}` makes it anew")
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "message"),
+    [
+        ("scores", "bleu", "scores.bleu: is missing"),
+        ("scores", "training_loss", "scores.training_loss: is missing"),
+        ("config.train", "tokens_per_batch", "config.train.tokens_per_batch: is missing"),
+        ("config.data", "name", "config.data.name: is missing"),
+    ],
+)
+def test_metrics_without_what_every_run_has_are_refused(section, key, message):
+    run = metrics("baseline", 1)
+    path = store.record(run, "p")
+    within = run
+    for name in section.split("."):
+        within = within[name]
+    del within[key]
+    write_json(path, run)
+    command = f"headdiv train {EXPERIMENT} baseline --seed 1 --profile p"
+    with exactly(f"{path}: {message}; `{command}` makes it anew"):
+        store.stored("p", EXPERIMENT)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "translatoin"}, "kind: unknown task 'translatoin'; did you mean 'translation'?"),
+        ({"seed": 2}, "seed: found '2', expected '1', as in its path"),
+        ({"variant": "direct-8"}, "variant: found 'direct-8', expected 'baseline', as in its path"),
+        ({"task": "qa"}, "task: found 'qa', expected 'translation', as in its path"),
+        ({"paper": "dpp"}, "paper: found 'dpp', expected 'deacon', as in its path"),
+    ],
+)
+def test_metrics_of_another_run_than_their_path_names_are_refused(changes, message):
+    """As where a folder was copied: its interval over seeds would have the width 0."""
+    path = store.record(metrics("baseline", 1), "p")
+    write_json(path, metrics("baseline", 1) | changes)
+    command = f"headdiv train {EXPERIMENT} baseline --seed 1 --profile p"
+    with exactly(f"{path}: {message}; `{command}` makes it anew"):
+        store.stored("p", EXPERIMENT)
 
 
 def test_metrics_that_are_cut_short_say_how_to_make_them_anew(project):

@@ -57,8 +57,9 @@ def folder(prepared_home, tmp_path_factory):
     home = shutil.copytree(prepared_home, tmp_path_factory.mktemp("site") / "home")
     with pytest.MonkeyPatch.context() as patch:
         enter(patch, home)
-        write_profile(Project(home), "p")
+        write_profile(Project(home), "p", *EXPERIMENTS, "deacon/dissection")  # which has a figure of its own name
         store_all("p", *(metrics("direct-8", seed, bleu=3.0 + seed) for seed in (1, 2)), metrics("baseline", 1))
+        put(*(metrics(variant, 1, experiment="deacon/dissection") for variant in ("baseline", "direct-8")))
         run = home / "results" / "p" / EXPERIMENT / "direct-8" / "seed1"
         write_json(run / "outputs.json", ["Ein <b>Hund</b>.", "Eine Katze."])
         write_json(home / "results" / "p" / "companions" / "deacon.ipynb", COMPANION)

@@ -1,10 +1,12 @@
 """Table 2: what was drawn from each source beside the paper's numbers."""
 
+import json
 import math
 
 import pytest
-from reported import DRAWN, MIXTURE, metrics, write_profile
+from reported import DRAWN, EXPERIMENTS, MIXTURE, metrics, write_profile
 
+from headdiv.__main__ import cli
 from headdiv.experiments import results as store
 from headdiv.report import tables
 from headdiv.report.scale import TOY
@@ -57,24 +59,26 @@ def test_weights_are_made_percentages_and_missing_sources_stay_empty():
     assert table.loc["Books", "sampling_paper"] == 4.5
 
 
-def test_runs_of_several_seeds_are_meant():
+def test_seeds_are_meant_however_many_runs_each_has():
     record("baseline", 1)
+    record("direct-8", 1)
     record("direct-8", 2, C4=1540)
     table = tables.table_data("p", "deacon/sources").numbers.set_index("source")
     assert table.loc["C4", "tokens"] == 1520
     assert table.loc["C4", "tokens_sd"] == pytest.approx(math.sqrt(800))
     assert table.loc["C4", "share"] == pytest.approx(100 * 1520 / 10020)
     text = tables.as_markdown("p", "deacon/sources")
-    assert "1,520 ± 28" in text
+    assert "1,520 ± 254" in text  # 12.7 √800 / √2
+    assert "± is half the width of Student's 95 % interval of the mean over seeds." in text
     assert "6,700 |" in text  # equal in both
-    assert "mean over 2 runs" in text
+    assert "mean over 2 seeds" in text
 
 
 def test_markdown_has_sums_and_says_what_is_counted():
     record()
     lines = tables.as_markdown("p", "deacon/sources").splitlines()
     assert lines[0] == "# Table 2: Composition of the training text (SlimPajama)"
-    assert lines[2].startswith("Profile p: toy, 2 epochs of 5,000 tokens, one run. Tokens drawn are those of whole ")
+    assert lines[2].startswith("Profile p: toy, 2 epochs of 5,000 tokens, one seed. Tokens drawn are those of whole ")
     assert lines[2].endswith(TOY)
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     assert rows[0] == [
@@ -97,3 +101,24 @@ def test_plain_text_has_no_sources_and_says_so():
     assert list(table.index) == [*NAMES, "all"]
     assert (table.loc["all", "tokens"], table.loc["all", "share"], table.loc["all", "passes"]) == (123, 100, 4)
     assert table.loc[NAMES, "tokens"].isna().all()
+
+
+def test_a_table_of_ones_own_has_its_own_columns_and_any_name(project):
+    row = {"label": "Plain", "method": {"name": "baseline"}}
+    about = {"table": "Table 1", "title": "t", "columns": {}, "kind": "lm", "variants": {"baseline": row}}
+    columns = {"seen": {"label": "Seen", "unit": "", "digits": 0}}
+    table = {"table": "Table 2", "title": "t", "task": "text", "columns": columns, "rows": {"C4": {"seen": 5}}}
+    paper = {"title": "t", "citation": "c", "tasks": {"text": about}, "tables": {"my_text": table}}
+    (project.home / "papers").mkdir()
+    (project.home / "papers" / "mine.yaml").write_text(json.dumps(paper))
+    experiment = EXPERIMENTS["lm"] | {"data": EXPERIMENTS["lm"]["data"] | {"mixture": {"C4": 1}}}
+    profile = {"title": "p", "seeds": [1], "experiments": {"mine/text": experiment}}
+    project.write_config("own", json.dumps(profile))
+    run = metrics("baseline", 1, task="lm", experiment="mine/text")
+    run["config"]["data"]["mixture"] = {"C4": 1}
+    store.record(run, "own")
+    cli(["draw", "mine", "--profile", "own"], standalone_mode=False)
+    lines = (project.home / "results" / "own" / "tables" / "mine_my_text.md").read_text().splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    assert rows[0][-2:] == ["Passes", "Seen, paper"]
+    assert rows[2] == ["C4", "100.0", "1,500", "15.00", "0", "5"]

@@ -111,7 +111,11 @@ def test_a_changed_file_is_another_run(project):
     (project.home / "test.de").write_text("Katze 1 rennt.\n" * 4)
     with pytest.raises(TrainingError) as found:
         load_run(config)
-    assert str(found.value) == f"baseline, seed 1: not trained yet, {run_folder(config)} holds no finished run"
+    command = "headdiv train deacon/translation baseline --seed 1 --profile …"
+    assert str(found.value) == (
+        f"baseline, seed 1: not trained yet, {run_folder(config)} holds no finished run; "
+        f"`{command}` with the run's profile trains it"
+    )
     second = train(config)
     assert second.folder != first.folder
     assert second.corpus.test.text != first.corpus.test.text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,6 +14,8 @@ from headdiv.core import paths
 from headdiv.core.errors import ConfigError
 from headdiv.core.registry import load_plugin
 from headdiv.core.settings import Settings, Source, check, mistake, nearest
+from headdiv.experiments.figure_kinds import KINDS
+from headdiv.tasks import TASKS
 
 FOLDER = Path(__file__).parent
 BASELINE = "baseline"  # the variant that all others are compared with
@@ -21,6 +23,7 @@ BASELINE = "baseline"  # the variant that all others are compared with
 NAME = re.compile("[a-z0-9]+")  # of a paper or a task
 VARIANT = re.compile("[A-Za-z0-9-]+")
 VARIANT_IS = "a variant's name is made of letters, digits and hyphens"
+FILE = re.compile("[A-Za-z0-9_-]+")  # of a table or a figure
 
 
 class Variant(Settings):
@@ -126,14 +129,14 @@ class DataTable(Table):
 class PaperFigure(Settings):
     """A figure of a paper: how it is drawn, and what it shows."""
 
-    kind: str = Field(description="names the function in headdiv/report/figures.py that draws it")
+    kind: str = Field(description="a key of KINDS in headdiv/experiments/figure_kinds.py")
     task: str = Field(description="whose runs it needs")
     label: str = Field("", description="what the paper calls it; its name where left out")
     variants: tuple[str, ...] = Field((), description="one of these must be in the profile; any where left out")
     against: tuple[str, ...] = Field((), description="and all of these")
     beside: tuple[str, ...] = Field((), description="further tasks whose runs are shown where the profile has them")
     options: dict[str, Any] = Field(default_factory=dict, description="what its kind asks for besides")
-    caption: str = Field("", description="that of its kind (headdiv/experiments/catalogue.py) where left out")
+    caption: str = Field("", description="that of its kind, if it has one, where left out")
 
 
 class Box(Settings):
@@ -215,7 +218,67 @@ def _read(path: Path) -> Paper:
             if not VARIANT.fullmatch(variant):
                 raise mistake(("tasks", name, "variants", variant), VARIANT_IS, source)
     load_plugins(paper.plugins, source)
+    _check_names(paper, source)
     return paper
+
+
+def _check_names(paper: Paper, source: Source) -> None:
+    """Refuse names that nothing has: they would silently change nothing, or fail where a table or figure is drawn."""
+
+    def must_be(at: tuple[str | int, ...], what: str, name: str, names: Iterable[str]) -> None:
+        if name not in names:
+            raise mistake(at, f"unknown {what} {name!r}{nearest(name, list(names))}", source)
+
+    # Not a task's kind: the file that registers it may be named in a profile that is not read yet.
+    for name, task in paper.tasks.items():
+        at: tuple[str | int, ...] = ("tasks", name)
+        for variant, row in task.variants.items():
+            for column in row.reported:
+                must_be((*at, "variants", variant, "reported", column), "column", column, task.columns)
+        for number, contrast in enumerate(task.contrasts):
+            for key in ("variant", "against"):
+                must_be((*at, "contrasts", number, key), "variant", getattr(contrast, key), task.variants)
+    for section in ("tables", "figures"):
+        for name, content in getattr(paper, section).items():
+            if not FILE.fullmatch(name):
+                raise mistake((section, name), "its name is made of letters, digits, hyphens and underscores", source)
+            must_be((section, name, "task"), "task", content.task, paper.tasks)
+    for name, table in paper.tables.items():
+        if name in paper.tasks:
+            raise mistake(("tables", name), "the task of this name has a table; expected another name", source)
+        kind = TASKS.get(paper.tasks[table.task].kind or table.task)
+        if kind and "mixture" not in kind.Data.model_fields:
+            what = f"{table.task!r} reads no text with sources; expected a task that has data.mixture"
+            raise mistake(("tables", name, "task"), what, source)
+        for row, numbers in table.rows.items():
+            for column in numbers:
+                must_be(("tables", name, "rows", row, column), "column", column, table.columns)
+    for name, figure in paper.figures.items():
+        at, variants = ("figures", name), paper.tasks[figure.task].variants
+        must_be((*at, "kind"), "kind", figure.kind, KINDS)
+        for key, what, names in (
+            ("variants", "variant", variants),
+            ("against", "variant", variants),
+            ("beside", "task", paper.tasks),
+        ):
+            for number, one in enumerate(getattr(figure, key)):
+                must_be((*at, key, number), what, one, names)
+        _check_kind(figure, at, source)
+
+
+def _check_kind(figure: PaperFigure, at: tuple[str | int, ...], source: Source) -> None:
+    """Refuse a figure without what its kind needs."""
+    kind = KINDS[figure.kind]
+    check(kind.Options, figure.options, (*at, "options"), source)
+    for key in ("variants", "against"):
+        count, found = getattr(kind, key), len(getattr(figure, key))
+        if count not in (None, found):
+            raise mistake((*at, key), f"found {found}, a figure of kind {figure.kind!r} has {count}", source)
+    if not (figure.caption or kind.caption):
+        raise mistake((*at, "caption"), f"is missing; the kind {figure.kind!r} has none of its own", source)
+    for option in kind.in_caption if not figure.caption else ():
+        if option not in figure.options:
+            raise mistake((*at, "options", option), "is missing; the caption of its kind names it", source)
 
 
 def load_plugins(plugins: Sequence[str], source: Source) -> None:
