@@ -267,12 +267,13 @@ def table(name: str, paths: tuple[Path, ...], profile: str) -> None:
     """
     from headdiv.experiments.catalogue import tables_of
     from headdiv.experiments.profiles import Runs
+    from headdiv.experiments.results import refuse_outdated
     from headdiv.report.tables import as_markdown, write_tables
 
     if len(paths) not in (0, 2):
         raise click.UsageError("CSV and MARKDOWN go together: give both paths, or none to have the table printed.")
     text = as_markdown(profile, name)
-    _refuse_outdated(profile, tables_of(Runs(profile).experiments())[name])
+    refuse_outdated(profile, tables_of(Runs(profile).experiments())[name])
     if paths:
         write_tables(profile, name, *paths)
     else:
@@ -300,30 +301,9 @@ def figure(name: str, paths: tuple[Path, ...], profile: str, options: tuple[tupl
 @profile_option()
 def draw(paper: str, profile: str) -> None:
     """Write all tables and figures of PAPER from stored results into results/<profile>."""
-    from headdiv.core import paths
-    from headdiv.core.settings import nearest
-    from headdiv.experiments.pipeline import make_plan
-    from headdiv.report.figures import write_figure
-    from headdiv.report.tables import write_tables
+    from headdiv.report.draw import draw_paper
 
-    plan, folder = make_plan(profile), paths.results(profile)
-    if paper not in plan.papers:
-        raise DataError(f"{paper}: profile {profile} has no such paper{nearest(paper, list(plan.papers))}")
-    for experiment in plan.runs:
-        if experiment.startswith(f"{paper}/"):
-            _refuse_outdated(profile, experiment)
-    for name in plan.tables_of(paper):
-        wanted = name.replace("_", "/", 1)  # after the paper, whose name has none
-        write_tables(profile, wanted, *(folder / "tables" / f"{name}.{end}" for end in ("csv", "md")))
-    for name in plan.figures_of(paper):
-        write_figure(name, profile, *(folder / "figures" / f"{name}.{end}" for end in ("png", "svg")))
-
-
-def _refuse_outdated(profile: str, experiment: str) -> None:
-    from headdiv.experiments.results import outdated
-
-    if found := outdated(profile, experiment):
-        raise DataError(found[0])
+    draw_paper(profile, paper)
 
 
 @cli.command()

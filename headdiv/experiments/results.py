@@ -408,6 +408,12 @@ def outdated(profile: str, experiment: str | None = None) -> list[str]:
     return found
 
 
+def refuse_outdated(profile: str, experiment: str) -> None:
+    """Raise a DataError with the first sentence of `outdated`, if there is one."""
+    if found := outdated(profile, experiment):
+        raise DataError(found[0])
+
+
 def runs_frame(profile: str) -> pd.DataFrame:
     """All stored runs of a profile as a tidy table: one line a run and score; errors as those of `with_results`.
 
