@@ -14,7 +14,7 @@ from headdiv.experiments.results import RunResult
 from headdiv.report.formats import signed
 from headdiv.report.groups import Groups, by_variant, labels_of, over_seeds
 from headdiv.report.measures import MEASURES
-from headdiv.report.plotting import BLUE, GREY, ORANGE, SMALL, add_grid, add_legend, add_title, colours_of, new_figure
+from headdiv.report.plotting import BLUE, GREY, ORANGE, SMALL, add_grid, add_legend, add_title, lines_of, new_figure
 from headdiv.report.scale import data_title, training_size
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Panel
@@ -141,15 +141,15 @@ def draw_heads(profile: str, figure: FigureEntry) -> Figure:
     """
     groups = by_variant(profile, figure.experiment)
     labels, run = labels_of(figure.experiment, groups), next(iter(groups.values()))[0]
-    colours, values = colours_of(figure.experiment, groups), _heads_by_epoch(profile, groups)
+    looks, values = lines_of(figure.experiment, groups), _heads_by_epoch(profile, groups)
     rows = -(-len(values) // COLUMNS)
     drawn, axes = new_figure(8.4, 2.2 * rows + 1.0, rows, COLUMNS, sharex=True)
     for ax, (name, of_variants) in zip(axes.flat, values.items(), strict=False):
         for variant, lines in of_variants.items():
             epochs = np.arange(1, lines.shape[1] + 1)
             if len(lines) > 1:
-                ax.plot(epochs, lines.T, color=colours[variant], lw=0.4, alpha=0.6)
-            ax.plot(epochs, lines.mean(axis=0), color=colours[variant], lw=1.6, label=labels[variant])
+                ax.plot(epochs, lines.T, lw=0.4, alpha=0.6, **looks[variant])
+            ax.plot(epochs, lines.mean(axis=0), lw=1.6, label=labels[variant], **looks[variant])
         low, high = ax.get_ylim()  # 0 is heads that have nothing in common; cosines are on both of its sides
         ax.set_ylim((min(low, -LITTLE), max(high, LITTLE)) if name == "cosine" else (0, high))
         ax.set_title(BY_EPOCH[name], fontsize=SMALL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ BLUE, ORANGE, GREEN = PALETTE[:3]
 DIVERGING = "RdBu_r"  # colours of what has a middle
 GREY = "0.45"
 MARKERS = "osD^vP*Xdp<>"
+DASHES = ("-", "--", ":", "-.")
 
 STYLE = {  # of every figure, on paper and in files
     "svg.hashsalt": "headdiv",
@@ -143,3 +145,13 @@ def colours_of(experiment: str, variants: Iterable[str]) -> dict[str, Any]:
     variants = list(variants)
     rows = list(dict.fromkeys([*task_of(experiment).variants, *variants]))
     return {variant: PALETTE[rows.index(variant) % len(PALETTE)] for variant in variants}
+
+
+def lines_of(experiment: str, variants: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Colours as those of `colours_of`; of variants that share one only the first has an unbroken line."""
+    seen: Counter[Any] = Counter()
+    lines = {}
+    for variant, colour in colours_of(experiment, variants).items():
+        lines[variant] = {"color": colour, "ls": DASHES[seen[colour] % len(DASHES)]}
+        seen[colour] += 1
+    return lines

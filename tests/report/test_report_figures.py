@@ -22,6 +22,7 @@ from headdiv.core.errors import ConfigError, DataError
 from headdiv.experiments import catalogue, figure_kinds
 from headdiv.methods.kwta import boost, keep_probabilities
 from headdiv.report import figures, illustrations
+from headdiv.report.plotting import lines_of
 
 COMPARED = ("headtohead/translation", "deacon/dissection")
 RUNS = (("own", 1), ("direct-8", 1), ("direct-8", 2), ("baseline", 1), ("baseline", 2))
@@ -130,6 +131,12 @@ def test_heads_by_epoch_are_drawn_where_they_are_measured(project):
     put(runs[0])
     with pytest.raises(DataError, match=r"baseline, seed 1: .* expected train.epoch_heads: true in profile p"):
         figures.draw(name, "p")
+
+
+def test_variants_of_one_colour_have_other_dashes():
+    looks = lines_of("deacon/dissection", ["baseline", "direct-8", "batch-norm"])  # rows 1, 2 and 11 of its table
+    assert looks["baseline"]["color"] == looks["batch-norm"]["color"] != looks["direct-8"]["color"]
+    assert [look["ls"] for look in looks.values()] == ["-", "-", "--"]
 
 
 def test_every_kind_that_a_paper_can_name_can_be_drawn():
