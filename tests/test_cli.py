@@ -273,6 +273,7 @@ def test_a_summary_says_what_came_out(finished, headdiv_says):
     assert out.splitlines()[3].startswith("the papers' claims: follows ")
 
 
+@pytest.mark.slow
 def test_bench_measures_something(project, headdiv_says, monkeypatch):
     monkeypatch.setattr("headdiv.experiments.bench.GEMM", 32)
     for name, value in {"WARM_UP": 1, "MOA_WIDTH": 16, "MOA_ROWS": 60}.items():

@@ -129,15 +129,15 @@ RELATION = "a relation has the value true and a working that compares, and nothi
          "the unit 'BLUE' has no tolerance; did you mean 'BLEU'?"),
     ],
 )  # fmt: skip
-def test_a_mistake_in_a_claim_is_said_with_its_place(home, monkeypatch, sentence, message):
+def test_a_mistake_in_a_claim_is_said_with_its_place(home, monkeypatch, request, sentence, message):
     scale = "{translation: {data: {name: multi30k}, epochs: 30}}"
     (home / "deacon.yaml").write_text(f"scale: {scale}\nsentences:\n  §1:\n    it:\n      {{value: {sentence}}}\n")
     monkeypatch.setattr(claims_data, "CLAIMS", home)
     claims_data.load_claims.cache_clear()
+    request.addfinalizer(claims_data.load_claims.cache_clear)
     store(home, translation("direct-8"))
     with pytest.raises(ConfigError) as error:
         ledger("deacon")
-    claims_data.load_claims.cache_clear()
     assert str(error.value).startswith(f"{home}/deacon.yaml, line 4: sentences.§1.it: §1, it: {message}")
 
 

@@ -190,6 +190,7 @@ def test_prose_of_a_notebook_does_not_count_and_code_does(planned):
     assert changed("markdown", "") == before
 
 
+@pytest.mark.slow
 def test_a_data_set_that_is_not_there_is_named_before_anything_runs(planned):
     planned.write_profile("tiny", data={"name": "toi"})
     with pytest.raises(HeaddivError, match=r"line 8: .*\.data\.name: 'toi' is not known; did you mean 'toy'"):

@@ -213,6 +213,7 @@ def test_every_w_moves_by_the_update_and_nothing_else_does(architecture, directi
         torch.testing.assert_close(layer.w - w, expected, atol=1e-5, rtol=1e-4)
         assert (layer.w - w).norm().item() == pytest.approx(0.3, rel=1e-4)
         assert layer.w.grad is None
+        assert layer.moments is None  # those of the next step are its own
         assert layer.w.requires_grad
     for name, p in model.named_parameters():
         if not name.endswith(".w"):

@@ -27,7 +27,25 @@ def config_of(project, name, seconds=1e6):
     )
 
 
-@pytest.mark.parametrize("name", [*ONE_EACH, "combined-1", "mixing-late"])
+# Methods that keep something besides parameters, or act between steps or epochs; the others' runs take as long.
+WITH_STATE = {
+    "baseline",
+    "deacon",
+    "rotation",
+    "dynamic-rotation",
+    "mixing",
+    "homeostasis",
+    "drop-head",
+    "moa",
+    "combined",
+}
+INTERRUPTED = [
+    name if EVERY[name]["name"] in WITH_STATE and name != "combined-1" else pytest.param(name, marks=pytest.mark.slow)
+    for name in [*ONE_EACH, "combined-1", "mixing-late"]
+]
+
+
+@pytest.mark.parametrize("name", INTERRUPTED)
 def test_an_interruption_changes_nothing(project, name):
     """Once just behind the end of an epoch, then in the middle of the next."""
     config = config_of(project, name)

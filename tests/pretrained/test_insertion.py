@@ -313,6 +313,25 @@ def test_each_step_of_transformers_training_has_the_methods_own_update(tmp_path)
     assert found == [0.0, 0.25, 0.5, 0.75]
 
 
+def test_frozen_parameters_and_evaluation_are_left_alone_in_transformers_training(tmp_path):
+    trainer, rests = trainer_of(tmp_path, {**MIXING, "start": 0.5}), []
+    own = trainer.head_method.after_backward
+
+    def noted(model, progress):
+        alphas = [p for name, p in model.named_parameters() if name.endswith("alphas")]
+        rests.append(all(torch.equal(A, torch.eye(len(A))) for A in alphas))
+        own(model, progress)
+
+    trainer.head_method.after_backward = noted
+    trainer.train()
+    assert rests == [True, True, True, False]  # those of step 3 are seen before the optimiser moves them
+    trainer = trainer_of(tmp_path, {"name": "disagreement", "term": "output", "weight": 3.0})
+    batch = arguments(trainer.model, labels=True, lengths=(6, 6))
+    trainer.model.eval()
+    with torch.no_grad():
+        assert torch.equal(trainer.compute_loss(trainer.model, batch), trainer.model(**batch).loss)
+
+
 def test_a_second_training_takes_its_own_method_unless_another_stands_in_the_model(tmp_path):
     trainer = trainer_of(tmp_path, {"name": "baseline"})
     again = {"args": trainer.args, "train_dataset": trainer.train_dataset}

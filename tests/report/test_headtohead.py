@@ -136,6 +136,14 @@ def test_the_front_is_what_nothing_beats(points):
     assert any(found)
 
 
+def test_the_front_is_of_differences_within_seeds(profile):
+    """The one run of direct-3 has the highest BLEU, and less than the baseline of its seed."""
+    for variant, seed, bleu in (("baseline", 1, 20.0), ("baseline", 2, 30.0), ("direct-8", 1, 21.0),
+                                ("direct-8", 2, 31.0), ("direct-3", 2, 29.0)):  # fmt: skip
+        store.record(result(variant, seed, bleu), profile)
+    assert comparison_table(profile, TABLE)["front_parameters"].tolist() == [False, True, False]
+
+
 # ---- bootstrap
 
 

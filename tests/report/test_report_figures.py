@@ -22,7 +22,7 @@ from headdiv.core.errors import ConfigError, DataError
 from headdiv.experiments import catalogue, figure_kinds
 from headdiv.methods.kwta import boost, keep_probabilities
 from headdiv.report import figures, illustrations
-from headdiv.report.plotting import lines_of
+from headdiv.report.plotting import BLUE, ORANGE, lines_of
 
 COMPARED = ("headtohead/translation", "deacon/dissection")
 RUNS = (("own", 1), ("direct-8", 1), ("direct-8", 2), ("baseline", 1), ("baseline", 2))
@@ -131,6 +131,18 @@ def test_heads_by_epoch_are_drawn_where_they_are_measured(project):
     put(runs[0])
     with pytest.raises(DataError, match=r"baseline, seed 1: .* expected train.epoch_heads: true in profile p"):
         figures.draw(name, "p")
+
+
+def test_a_curve_that_is_better_is_blue_and_one_that_is_worse_orange(project):
+    write_profile(project, "p")
+    for seed in (1, 2):
+        base, other = metrics("baseline", seed), metrics("direct-8", seed)
+        for point in other["curve"]:
+            point["training_loss"] -= 0.1
+            point["validation_accuracy"] -= 1
+        put(base, other)
+    loss, _, accuracy = np.reshape(figures.draw("deacon_translation_curves", "p").axes, (-1, 3))[1]
+    assert [ax.lines[-1].get_color() for ax in (loss, accuracy)] == [BLUE, ORANGE]
 
 
 def test_variants_of_one_colour_have_other_dashes():

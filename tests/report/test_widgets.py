@@ -105,6 +105,7 @@ def test_panels_follow_what_is_chosen(explorer):
     assert changed(explorer, explorer.other, "Der Hund") == {"masking"}  # the encoder does not see the target
 
 
+@pytest.mark.slow
 def test_another_run_keeps_a_text_of_ones_own(explorer):
     example = explorer.text.value
     explorer.text.value = "A small cat."
@@ -160,6 +161,7 @@ def mixed(finished, sketched):
     return Explorer("mixed", look_at("mixed"))
 
 
+@pytest.mark.slow
 def test_texts_places_and_heads_are_the_tasks(mixed):
     mixed.place.value, mixed.head.value = "decoder 1", 7
     mixed.run.value = "deacon/qa baseline seed 1"

@@ -4,8 +4,10 @@ A training step runs on the meta device, where everything but values is computed
 """
 
 import dataclasses
+import os
 import sys
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+import headdiv
 from headdiv.experiments.running import build_model, task_loss
 from headdiv.methods import check_method
 from headdiv.nn.batching import make_batch
@@ -25,6 +28,8 @@ from headdiv.tasks import TASKS
 from headdiv.tasks.config import RunConfig
 from headdiv.training.config import TrainConfig
 from headdiv.training.learner import Learner
+
+PACKAGE = f"{Path(headdiv.__file__).parent}{os.sep}"
 
 WAITS = {  # where a step waits for the device: function, how often in a step, why it must be (the table of docs/gpu.md)
     "training/learner.py step": (1, "loss and gradient must be finite before parameters change; the loss is shown"),
@@ -90,9 +95,9 @@ class Waits(TorchDispatchMode):
 
     def note(self):
         frame = sys._getframe(1)
-        while frame.f_back and "/headdiv/" not in frame.f_code.co_filename:
+        while frame.f_back and not frame.f_code.co_filename.startswith(PACKAGE):
             frame = frame.f_back
-        self.found[f"{frame.f_code.co_filename.split('/headdiv/')[-1]} {frame.f_code.co_name}"] += 1
+        self.found[f"{frame.f_code.co_filename.removeprefix(PACKAGE)} {frame.f_code.co_name}"] += 1
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]

@@ -1,11 +1,12 @@
 """The trainer on a model that is no task's: with every optimiser, and interrupted with several kinds of batches."""
 
 import copy
+import itertools
 import json
 
 import pytest
 import torch
-from small_runs import Power, fail_after
+from small_runs import Power, as_rank, fail_after
 from torch import nn
 from torch.utils.data import DataLoader, RandomSampler
 
@@ -16,7 +17,9 @@ from headdiv.methods.rotation import HeadIndex, swap_heads
 from headdiv.nn.drop_in import MultiheadAttention
 from headdiv.nn.losses import Losses
 from headdiv.tasks.config import first_difference
+from headdiv.training import checkpoints, trainer
 from headdiv.training.feeds import IterableFeed
+from headdiv.training.learner import Learner
 from headdiv.training.optimiser import OPTIMISERS
 from headdiv.training.trainer import Trainer, on_device
 
@@ -120,6 +123,32 @@ def test_an_interruption_between_the_last_step_of_an_epoch_and_its_end_changes_n
 
 def no_power(model):
     raise Power
+
+
+def test_checkpoints_come_at_their_interval(tmp_path, monkeypatch):
+    """A step takes a second of this clock."""
+    seconds, saved, save, step = itertools.count(), [], checkpoints.save, Learner.step
+    now = [0]
+
+    def slow(self, *arguments):
+        now[0] = next(seconds) + 1
+        return step(self, *arguments)
+
+    monkeypatch.setattr(Learner, "step", slow)
+    monkeypatch.setattr(trainer.time, "monotonic", lambda: float(now[0]))
+    monkeypatch.setattr(
+        checkpoints, "save", lambda folder, step, *rest: (saved.append(step), save(folder, step, *rest))
+    )
+    trainer_of(batches=texts().split(2), folder=tmp_path, epochs=1, checkpoint_seconds=2.5).run()
+    assert saved == [3, 6, 9, 12, 12]  # of 12 steps; once more at the end
+
+
+def test_ranks_drop_different_values_out(monkeypatch):
+    losses = []
+    for rank in (0, 1, 1):
+        as_rank(monkeypatch, rank, 1)
+        losses.append(trainer_of().run().curve[0]["training_loss"])
+    assert losses[0] != losses[1] == losses[2]
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)

@@ -1,0 +1,35 @@
+"""Where a result comes from: how busy the machine was, and the commit."""
+
+import math
+import os
+import subprocess
+
+import pytest
+
+from headdiv.core import provenance
+
+
+def test_other_load_is_what_is_beside_the_runs_own_threads(monkeypatch):
+    """Load averages are those of a filter that has not yet seen all of a short run's own load."""
+    monkeypatch.setattr(os, "getloadavg", lambda: (3.0, 2.5, 2.0))
+    assert provenance.other_load(1e9, 1) == pytest.approx(1.0)
+    assert provenance.other_load(60, 2) == pytest.approx(3 - 2 * (1 - math.exp(-1)))
+    assert provenance.other_load(400, 2) == pytest.approx(2.5 - 2 * (1 - math.exp(-400 / 300)))
+    assert provenance.other_load(1e9, 5) == 0
+
+
+def test_a_commit_with_changes_says_so(tmp_path, monkeypatch):
+    """Changes of what decides a result; notes beside it do not count."""
+    monkeypatch.setenv("HEADDIV_HOME", str(tmp_path))
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "a.yaml").touch()
+    assert provenance.commit() is None
+    author = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", "."], [*author, "commit", "-qm", "x"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    clean = provenance.commit()
+    assert len(clean) == 12
+    (tmp_path / "notes").touch()
+    assert provenance.commit() == clean
+    (tmp_path / "config" / "a.yaml").write_text("b")
+    assert provenance.commit() == f"{clean}+changes"
