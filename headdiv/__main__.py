@@ -265,19 +265,16 @@ def table(name: str, paths: tuple[Path, ...], profile: str) -> None:
     A table of results has the name of its experiment (deacon/qa); deacon/sources is the composition of the
     language model's training text.
     """
-    from headdiv.experiments.catalogue import tables_of
-    from headdiv.experiments.profiles import Runs
     from headdiv.experiments.results import refuse_outdated
-    from headdiv.report.tables import as_markdown, write_tables
+    from headdiv.report.tables import as_markdown, experiment_of_table, write_tables
 
     if len(paths) not in (0, 2):
         raise click.UsageError("CSV and MARKDOWN go together: give both paths, or none to have the table printed.")
-    text = as_markdown(profile, name)
-    refuse_outdated(profile, tables_of(Runs(profile).experiments())[name])
+    refuse_outdated(profile, experiment_of_table(name))
     if paths:
         write_tables(profile, name, *paths)
     else:
-        click.echo(text)
+        click.echo(as_markdown(profile, name))
 
 
 @cli.command()

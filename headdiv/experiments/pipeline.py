@@ -150,7 +150,7 @@ def make_plan(profile: str) -> Plan:
     from headdiv.experiments.papers import data_table_of, load_paper, task_of
     from headdiv.experiments.profiles import Runs
     from headdiv.experiments.running import run_name
-    from headdiv.methods import METHODS
+    from headdiv.methods import classes_of
     from headdiv.tasks import TASKS
 
     known = Runs(profile)
@@ -173,8 +173,7 @@ def make_plan(profile: str) -> Plan:
         for name, entry in drawn.items()
     }
     papers = {name: load_paper(name) for name in sorted({config.paper for config in configs})}
-    methods = {part["name"] for c in configs for part in (c.method, *c.method.get("methods", ()))}
-    used = {METHODS[name] for name in methods} | {type(TASKS[c.kind]) for c in configs}
+    used = {part for c in configs for part in (*classes_of(c.method), type(TASKS[c.kind]))}
     own_code = [part for part in used if not part.__module__.startswith("headdiv.")]
     own_files = [c for c in configs if c.data.files is not None or getattr(c.data, "tokenizer_file", None)]
     return Plan(

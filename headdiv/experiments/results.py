@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -356,14 +356,8 @@ def stored(profile: str, experiment: str) -> list[RunResult]:
     of_variant: dict[str, Path] = {}
     for path, run in found.items():
         for one, sections in ((first, SHARED), (of_variant.setdefault(run.variant, path), OF_VARIANT)):
-            theirs, own = found[one].config.sections(), run.config.sections()
-            if key := first_difference(theirs, own, sections):
-                section, _, name = key.partition(".")
-                values = (repr(found[section].get(name, "left at its default")) for found in (own, theirs))
-                raise DataError(
-                    f"{path}: {key} is {', but '.join(values)} in {one}; remove the "
-                    f"older of the two, and {command} makes it anew"
-                )
+            if differs := _difference(run.config.sections(), found[one].config.sections(), sections):
+                raise DataError(f"{path}: {differs} in {one}; remove the older of the two, and {command} makes it anew")
     return list(found.values())
 
 
@@ -400,12 +394,18 @@ def outdated(profile: str, experiment: str | None = None) -> list[str]:
         path = metrics_path(profile, config.experiment, config.variant, config.seed)
         if not path.is_file():
             continue
-        own, wanted = RunResult.read(path, profile).config.sections(), config.model_dump(mode="json")
-        if key := first_difference(wanted, own, OF_VARIANT):
-            section, _, name = key.partition(".")
-            theirs, ours = (repr(of[section].get(name, "left at its default")) for of in (own, wanted))
-            found.append(f"{path}: {key} is {theirs}, but {ours} in {file}; {remedy(path, profile)}")
+        run = RunResult.read(path, profile)
+        if differs := _difference(run.config.sections(), config.model_dump(mode="json"), OF_VARIANT):
+            found.append(f"{path}: {differs} in {file}; {remedy(path, profile)}")
     return found
+
+
+def _difference(one: dict[str, Any], other: dict[str, Any], sections: Iterable[str]) -> str | None:
+    """The first difference of two configurations in words: "train.epochs is 10, but 30"; None where there is none."""
+    if (key := first_difference(other, one, sections)) is None:
+        return None
+    section, _, name = key.partition(".")
+    return f"{key} is {', but '.join(repr(of[section].get(name, 'left at its default')) for of in (one, other))}"
 
 
 def refuse_outdated(profile: str, experiment: str) -> None:

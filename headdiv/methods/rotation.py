@@ -70,7 +70,7 @@ def swap_heads(model: nn.Module, swaps: Sequence[Swap], optimiser: torch.optim.O
         for mine, theirs in zip(first.in_projection.parameters(), second.in_projection.parameters(), strict=True):
             _exchange(mine, rows, theirs, others)
             if mine in known:
-                state, their_state = optimiser.state[mine], optimiser.state[theirs]
+                state, their_state = known[mine], known[theirs]
                 for name, value in state.items():  # whatever has a value for each row; Adafactor's columns have none
                     if isinstance(value, Tensor) and value.shape[:1] == mine.shape[:1]:
                         _exchange(value, rows, their_state[name], others)

@@ -88,8 +88,7 @@ class Outcome:
         return interval(list(self._differences(self.best).values()) if self.best else [])
 
     def _differences(self, scored: Scored) -> dict[int, float]:
-        base = self.baseline.by_seed if self.baseline else {}
-        return {seed: value - base[seed] for seed, value in scored.by_seed.items() if seed in base}
+        return _differences(scored, self.baseline)
 
     @property
     def papers_difference(self) -> float | None:
@@ -210,8 +209,14 @@ def _apart(one: Scored, baseline: Scored | None) -> float:
     """The mean difference to the baseline of the same seeds; of all seeds where they share none."""
     if baseline is None:
         return one.value
-    differences = [value - baseline.by_seed[seed] for seed, value in one.by_seed.items() if seed in baseline.by_seed]
-    return mean(differences) if differences else one.value - baseline.value
+    differences = _differences(one, baseline)
+    return mean(differences.values()) if differences else one.value - baseline.value
+
+
+def _differences(one: Scored, baseline: Scored | None) -> dict[int, float]:
+    """To the baseline, by the seeds that both have."""
+    base = baseline.by_seed if baseline else {}
+    return {seed: value - base[seed] for seed, value in one.by_seed.items() if seed in base}
 
 
 # ---- for a terminal
