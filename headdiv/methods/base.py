@@ -91,6 +91,7 @@ class Method:
     label: ClassVar[str] = ""  # what figures call it; its registered name where empty
     repeatable: ClassVar[bool] = False  # whether a combination may list it twice, with different options
     swaps_heads: bool = False  # whether heads are swapped in training
+    observes_heads: bool = False  # whether `after_epoch` observes what the heads do
     shares_values: ClassVar[bool] = False  # whether all heads of a module have the same values
     signed_weights: ClassVar[bool] = False  # whether attention weights can be negative
     has_components: ClassVar[bool] = False  # whether its models have PCA layers, whose components can be shown

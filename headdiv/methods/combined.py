@@ -53,6 +53,7 @@ class Combined(Method):
         self.parts = _parts(options.methods) if parts is None else dict(parts)
         _refuse_conflicts(self.parts, ("method", "methods"))
         self.swaps_heads = any(part.swaps_heads for part in self.parts.values())
+        self.observes_heads = any(part.observes_heads for part in self.parts.values())
 
     @classmethod
     def complete(

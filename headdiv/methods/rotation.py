@@ -289,6 +289,10 @@ class DynamicRotation(SwappingMethod):
 
     options: Options
 
+    def __init__(self, options: Settings) -> None:
+        super().__init__(options)
+        self.observes_heads = options.choice != "random"
+
     @classmethod
     def check(cls, options: Settings, model: Sizes) -> tuple[str, str] | None:
         """No more pairs than there are heads for."""
@@ -323,7 +327,7 @@ class DynamicRotation(SwappingMethod):
     def choose(self, end: EpochEnd) -> list[Swap]:
         """Pairs of heads by the configured measure on the validation split."""
         specs = [module.spec for module in of_kinds(ordinary_modules(end.model), self.options.kinds)]
-        if self.options.choice == "random":  # no head needs to be looked at
+        if not self.observes_heads:
             by_spec = {spec: [0.0] * spec.heads for spec in specs}
         else:
             by_spec = {

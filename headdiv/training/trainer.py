@@ -61,7 +61,7 @@ class Trainer:
 
     Raises:
         ConfigError: an unknown option, or a wrong value.
-        TrainingError: the batches have no length, or there are none.
+        TrainingError: the batches have no length, or there are none; or ``observe`` is missing.
     """
 
     def __init__(
@@ -87,6 +87,8 @@ class Trainer:
         self.validate, self.measure, self.observe = validate, measure, observe
         self.feed = batches if isinstance(batches, Feed) else IterableFeed(batches)
         self.learner = Learner(model, loss, method or Method(Settings()), self.config)
+        if self.learner.method.observes_heads and not observe:
+            _nothing_to_observe()
         # Random batches differ in number from epoch to epoch by a handful at most; the first stands for all.
         self.steps = math.ceil(self.feed.batches(0) / self.config.accumulate) * self.config.epochs
         if not self.steps:

@@ -1,6 +1,7 @@
 """BLEU after every epoch: of which pairs it is, that training goes on as without it, and the scores of its curve."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 from conftest import Project
@@ -67,6 +68,9 @@ def test_every_epoch_has_the_bleu_of_the_first_pairs_of_both_splits(learnt, monk
     assert found(learnt, decode=search) == pytest.approx(last, abs=1e-6)
     every = learnt.config.train.model_copy(update={"epoch_scores": 1000})  # more pairs than there are
     assert found(learnt, train=every) == pytest.approx(literal(learnt, 1000), abs=1e-6)
+    swapped = replace(learnt.corpus, train=learnt.corpus.valid, valid=learnt.corpus.train)
+    of_swapped = TASK.epoch_scores(learnt.model, swapped, learnt.config, "cpu")
+    assert of_swapped["validation_bleu"] == pytest.approx(last["training_bleu"])  # that of new text may be 0
     alone = found(learnt)
     for rank in (0, 1):
         as_rank(monkeypatch, rank, 2)

@@ -253,8 +253,10 @@ def test_what_a_trainer_cannot_use_is_named():
         trainer_of(batches=(x for x in texts()))
     with pytest.raises(TrainingError, match="batches: found none"):
         trainer_of(batches=[])
-    with pytest.raises(TrainingError, match=r"^training, epoch 1/2: the method chooses heads .* 'observe'$"):
-        trainer_of({"name": "dynamic-rotation", "choice": "hard", "swaps": 1}).run()
+    observing = {"name": "dynamic-rotation", "choice": "hard", "swaps": 1}
+    for options in (observing, {"name": "combined", "methods": [observing, {"name": "mixing"}]}):
+        with pytest.raises(TrainingError, match=r"^the method chooses heads .* 'observe'$"):
+            trainer_of(options)
     with pytest.raises(TrainingError, match=r"^mine, epoch 1/2: the score is nan at step 4; "):
         trainer_of(validate=lambda model: {"score": float("nan")}, name="mine").run()
     with pytest.raises(TrainingError, match="a batch has no prediction; expected one"):

@@ -53,6 +53,24 @@ def test_a_run_learns(project, variant):
     assert all(torch.equal(value, state[name]) for name, value in run.model.state_dict().items())
 
 
+def test_the_curve_has_the_literal_loss_and_accuracy_of_the_training_text(project):
+    """Of a model that hardly moves: smoothed and plain nats a token, and the percentage that is right."""
+    train_options = {"epochs": 1, "learning_rate": 1e-12, "label_smoothing": 0.2}
+    run = train(project.config(train=train_options, model={"dropout": 0.0}))
+    smoothed = plain = right = count = 0.0
+    for batch in TASKS["translation"].feed(run.corpus, run.config).epoch(0):
+        log_p = (run.model(batch) @ run.model.output_weight.T).log_softmax(-1).detach()
+        for row, target in zip(log_p, batch.target_out.tolist(), strict=True):
+            smoothed -= 0.8 * row[target].item() + 0.2 * row.mean().item()
+            plain -= row[target].item()
+            right += int(row.argmax()) == target
+            count += 1
+    (point,) = run.record["curve"]
+    found = [point[name] for name in ("training_loss", "training_nll", "training_accuracy")]
+    assert found == pytest.approx([smoothed / count, plain / count, 100 * right / count], rel=1e-4)
+    assert right > 0
+
+
 def test_a_corpus_is_loaded_once_and_read_for_its_checksum_once(project, monkeypatch):
     for split, count in (("train", 20), ("valid", 4), ("test", 4)):
         for language in ("en", "de"):
@@ -150,8 +168,11 @@ def test_an_interruption_changes_nothing(project, finished_home, monkeypatch, ca
     run = train(config)
     assert done == [STEPS - saved]
     assert (f"translation {variant} seed 1: going on from step {saved}" in capsys.readouterr().out) == (saved > 0)
-    assert result(run.folder) == result(finished_home / "work" / run_name(config))
-    assert run.record["cost"]["training_seconds"] > 0
+    whole = finished_home / "work" / run_name(config)
+    assert result(run.folder) == result(whole)
+    costs = [record["cost"] for record in (run.record, read_json(whole / "training.json"))]
+    tokens = [cost["target_tokens_per_second"] * cost["training_seconds"] for cost in costs]
+    assert tokens[0] == pytest.approx(tokens[1])  # earlier tries counted
     assert not (run.folder / "checkpoints").exists()
 
 
