@@ -8,6 +8,7 @@ from headdiv.experiments.papers import task_of
 from headdiv.report import figures, tables
 from headdiv.report.contrasts import differences, sentences
 from headdiv.report.groups import by_variant
+from headdiv.report.plotting import BLUE, GREY
 
 EXPERIMENT = "deacon/dissection"
 LOSS = {"baseline": (2.0, 2.1), "direct-8": (2.5, 2.7), "gamma-03": (1.5, 1.61), "optimiser": (2.4, 2.9)}
@@ -54,6 +55,15 @@ def test_the_figure_has_a_panel_for_each_score_and_a_line_for_each_pair(recorded
         "DEACON, as in the paper (Direct-8)", "γ starts at 0.3", "PCA layer trained by Adam", "PCA layer frozen"
     ]  # fmt: skip
     assert len(below[0].get_yticklabels()) == 3
+    loss = above[1]
+    means, colours = zip(*((drawn[0].get_xydata()[0], drawn[0].get_color()) for drawn in loss.containers), strict=True)
+    assert [list(at) for at in means] == [
+        [pytest.approx(0.55), 0], [pytest.approx(-0.495), 1], [pytest.approx(0.6), 2], [pytest.approx(-0.1), 3]
+    ]  # fmt: skip
+    assert colours == (GREY, BLUE, GREY, GREY)  # of two seeds or one
+    points = [line.get_xydata().tolist() for line in loss.lines if line.get_markersize() == 2.5]
+    assert points[0] == [[pytest.approx(0.5), 0], [pytest.approx(0.6), 0]]
+    assert points[3] == [[pytest.approx(-0.1), 3]]
     write_profile(project, "q", EXPERIMENT, variants=["direct-8"])
     put(headed("direct-8", 1, experiment=EXPERIMENT), profile="q")
     with pytest.raises(DataError, match="deacon_dissection needs two variants to compare"):

@@ -62,6 +62,28 @@ def test_the_sentence_follows_the_scores(scores, beginning, end):
     assert of().sentences().endswith(end)
 
 
+@pytest.mark.parametrize(
+    ("task", "score", "variants", "sign"),
+    [
+        ("translation", "bleu", ["direct-8", "direct-3", "average-8", "nonlinear-8"], 1),
+        ("lm", "perplexity", ["direct-8", "direct-16", "average-16", "nonlinear-16"], -1),
+    ],
+)
+def test_the_finding_counts_intervals_of_differences(project, task, score, variants, sign):
+    """Seeds differ by more than variants do, which cancels within a seed."""
+    write_profile(project, "p", task, seeds=(1, 2, 3))
+    gains = [(0, 0, 0), (1, 1.1, 0.9), (2, 2.2, 1.9), (-1, -1.2, -1), (0.5, -0.4, 0.1), (3,)]
+    for variant, of_seeds in zip(["baseline", *variants, "own"], gains, strict=True):
+        for seed, gain in enumerate(of_seeds, start=1):
+            record(metrics(variant, seed, task=task, **{score: 26.0 + 2 * seed + sign * gain}))
+    found = of(f"deacon/{task}")
+    assert found.finding() == (
+        "2 of 5 variants are better than the baseline, 1 worse, 1 undecided, by 95 % intervals of the difference in "
+        f"{found.measure} over 3 seeds; 1 with one seed, without an interval."
+    )
+    assert (found.best.label, found.better) == ("own", 4)
+
+
 def test_less_is_better_where_the_score_is_a_perplexity():
     record(metrics("baseline", 1, task="lm", perplexity=9.5), metrics("direct-8", 1, task="lm", perplexity=9.0))
     record(metrics("direct-16", 1, task="lm", perplexity=10.0))
