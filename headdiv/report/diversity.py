@@ -93,6 +93,21 @@ def _correlation(x: np.ndarray, y: np.ndarray, counts: np.ndarray) -> np.ndarray
         return (counts * x * y).sum(1) / np.sqrt((counts * x * x).sum(1) * (counts * y * y).sum(1))
 
 
+def within_losses(table: pd.DataFrame) -> pd.DataFrame:
+    """The runs of losses whose strength is swept, BLEU and measures minus the mean over all runs of the same loss.
+
+    What is left differs by how strong a loss is, not by which loss it is.
+    """
+    swept = table.groupby("method").filter(is_sweep)
+    values = [SCORE, *SHOWN]
+    return swept.assign(**(swept[values] - swept.groupby("method")[values].transform("mean")))
+
+
+def is_sweep(runs: pd.DataFrame) -> bool:
+    """Whether the strength of a loss is all that differs between these variants."""
+    return bool(runs["strength"].nunique() == runs["variant"].nunique() > 1)
+
+
 def relations(table: pd.DataFrame) -> dict[str, Relation]:
     """By measure; empty where there are too few variants, or runs without the measure."""
     if table["variant"].nunique() < FEWEST or table[SCORE].nunique() < 3:
@@ -102,30 +117,39 @@ def relations(table: pd.DataFrame) -> dict[str, Relation]:
 
 
 def diversity_sentences(groups: Groups) -> list[str]:
-    """Which measure goes with the score, and whether there is an optimum."""
+    """Which measure goes with the score, and whether there is an optimum; and the same within losses."""
     table = runs_table(groups)
     found = relations(table)
     if not found:
         return []
     said = []
     for name, one in found.items():
-        label, digits = MEASURES[name]
-        where = (
-            "highest at no point between them"
-            if one.optimum is None
-            else f"highest at {as_printed(one.optimum, digits)}"
+        highest = (
+            "at no point between them" if one.optimum is None else f"at {as_printed(one.optimum, MEASURES[name][1])}"
         )
         said.append(
-            f"{label} {signed(one.rho, 2)} ({signed(one.low, 2)} to {signed(one.high, 2)}; a parabola explains "
-            f"{100 * one.r_squared:.0f} % of the variance, {where}; {100 * one.share:.0f} % of samples have an optimum)"
+            f"{_rho(name, one)}; a parabola explains {100 * one.r_squared:.0f} % of the variance, highest {highest}; "
+            f"{100 * one.share:.0f} % of samples have an optimum)"
         )
     best = max(found, key=lambda name: abs(found[name].rho))
     return [
         f"Diversity and {_what(groups)} over {plural(len(table), 'run')} of {plural(len(groups), 'variant')}, "
         f"Spearman's ρ with the 95 % interval of a bootstrap over variants: {'; '.join(said)}. The strongest is "
         f"{MEASURES[best][0]}. "
-        "Variants differ in more than how alike their heads are: this is no effect of diversity alone."
+        "Variants differ in more than how alike their heads are: this is no effect of diversity alone.",
+        *_within_sentence(within_losses(table)),
     ]
+
+
+def _within_sentence(table: pd.DataFrame) -> list[str]:
+    found = "; ".join(f"{_rho(name, one)})" for name, one in relations(table).items())
+    methods = [_label(method) for method in table["method"].unique()]
+    return [f"The same between strengths of one loss ({', '.join(methods)}): {found}."] if found else []
+
+
+def _rho(measure: str, one: Relation) -> str:
+    """With an open bracket."""
+    return f"{MEASURES[measure][0]} {signed(one.rho, 2)} ({signed(one.low, 2)} to {signed(one.high, 2)}"
 
 
 def _what(groups: Groups) -> str:
@@ -146,7 +170,7 @@ def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
         for number, (method, runs) in enumerate(table.groupby("method", sort=False)):
             look = {"color": palette[number % len(palette)], "marker": MARKERS[number % len(MARKERS)]}
             ax.plot(runs[name], runs[SCORE], ls="none", ms=4.5, alpha=0.7, mew=0, label=_label(method), **look)
-            if runs["strength"].nunique() == runs["variant"].nunique() > 1:  # nothing but the strength differs
+            if is_sweep(runs):
                 means = runs.groupby("strength")[[name, SCORE]].mean()
                 ax.plot(means[name], means[SCORE], color=look["color"], lw=1)
         if name in found:

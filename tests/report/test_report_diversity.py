@@ -6,7 +6,7 @@ import pytest
 from reported import headed, measures, put, write_profile
 
 from headdiv.report import figures
-from headdiv.report.diversity import diversity_sentences, relation, runs_table
+from headdiv.report.diversity import diversity_sentences, relation, relations, runs_table, within_losses
 from headdiv.report.groups import by_variant
 
 EXPERIMENT = "headtohead/translation"
@@ -48,6 +48,25 @@ def test_the_correlation_is_the_literal_one_and_the_interval_is_of_variants():
     copies = table(np.repeat(x[:10], 4), np.repeat((x + noise)[:10], 4), seeds=4)
     once = relation(table(x[:10], (x + noise)[:10], seeds=1), "cka")
     assert relation(copies, "cka")[:3] == pytest.approx(once[:3])  # four equal seeds say no more than one
+
+
+def test_within_losses_a_difference_between_losses_counts_for_nothing():
+    """Each loss lowers BLEU as its strength makes heads more alike; the losses together say the opposite."""
+    strengths = [1.0, 10.0, 100.0]
+    alike, made = {"disagreement": 0.2, "dpp": 0.6}, []
+    for method, cka in alike.items():
+        for i, strength in enumerate(strengths):
+            row = {"variant": f"{method}-{strength}", "method": method, "strength": strength}
+            made.append(
+                row | dict.fromkeys(("cka", "cosine", "effective_rank"), cka + 0.1 * i) | {"bleu": 30 * cka - i}
+            )
+    other = {"variant": "direct-8", "method": "deacon", "strength": 0.0, "cka": 0.9, "bleu": 0.0}
+    table = pd.DataFrame([*made, other, other | {"variant": "direct-3"}])
+    found = within_losses(table)
+    assert set(found["method"]) == set(alike)
+    assert found["cka"].tolist() == pytest.approx([-0.1, 0, 0.1] * 2)
+    assert relation(pd.DataFrame(made), "cka").rho > 0.5
+    assert relations(found)["cka"].rho < -0.9
 
 
 def test_sentences_and_parabolas_come_from_five_variants_on(project):
