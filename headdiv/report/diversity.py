@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from headdiv.analysis.statistics import SAMPLES, SEED
 from headdiv.experiments.catalogue import FigureEntry
@@ -19,6 +22,7 @@ from headdiv.report.plotting import MARKERS, PALETTE, SMALL, add_grid, add_legen
 from headdiv.report.scale import data_title
 
 SHOWN = ("cka", "cosine", "effective_rank")
+TICKS = (-30, -20, -10, -5, -2, -1, -0.5, 0, 0.5, 1, 2, 5)  # of differences in BLEU
 FEWEST = 5  # variants; of fewer a curve says nothing
 
 
@@ -28,7 +32,7 @@ class Relation(NamedTuple):
     rho: float  # Spearman's rank correlation
     low: float  # ends of its 95 % interval, from a bootstrap over variants
     high: float
-    r_squared: float  # of a parabola
+    r_squared: float  # of a parabola of the score's ranks: a model that learnt nothing counts no more than the worst
     optimum: float | None  # where it is highest; None where that is not between the runs
     share: float  # of the bootstrap's samples whose parabola has its highest point between the runs
 
@@ -65,17 +69,18 @@ def relation(table: pd.DataFrame, measure: str) -> Relation:
     drawn = np.random.default_rng(SEED).multinomial(len(names), np.full(len(names), 1 / len(names)), SAMPLES)
     counts = np.vstack([np.ones(len(table)), drawn[:, of_run]])  # (samples, runs)
     x, y = table[measure].to_numpy(), table[SCORE].to_numpy()
-    rhos = _correlation(_ranks(x, counts), _ranks(y, counts), counts)
+    ranks = _ranks(y, counts)  # (samples, runs)
+    rhos = _correlation(_ranks(x, counts), ranks, counts)
     low, high = np.nanquantile(rhos[1:], (0.025, 0.975))
     z = (x - x.mean()) / x.std()
     powers = np.stack([z**2, z, np.ones_like(z)], axis=1)  # (runs, 3)
     normal = np.einsum("sn,ni,nj->sij", counts, powers, powers)
-    a, b, c = np.einsum("sij,sj->is", np.linalg.pinv(normal), counts * y @ powers)
+    a, b, c = np.einsum("sij,sj->is", np.linalg.pinv(normal), counts * ranks @ powers)
     at = np.divide(-b, 2 * a, out=np.full_like(a, np.nan), where=a < 0)
     inside = (at > np.where(counts > 0, z, np.inf).min(1)) & (at < np.where(counts > 0, z, -np.inf).max(1))
     optimum = float(x.mean() + x.std() * at[0]) if inside[0] else None
-    left = y - powers @ (a[0], b[0], c[0])
-    r_squared = float(1 - left.var() / y.var())
+    left = ranks[0] - powers @ (a[0], b[0], c[0])
+    r_squared = float(1 - left.var() / ranks[0].var())
     return Relation(float(rhos[0]), float(low), float(high), r_squared, optimum, float(inside[1:].mean()))
 
 
@@ -128,8 +133,8 @@ def diversity_sentences(groups: Groups) -> list[str]:
             "at no point between them" if one.optimum is None else f"at {as_printed(one.optimum, MEASURES[name][1])}"
         )
         said.append(
-            f"{_rho(name, one)}; a parabola explains {100 * one.r_squared:.0f} % of the variance, highest {highest}; "
-            f"{100 * one.share:.0f} % of samples have an optimum)"
+            f"{_rho(name, one)}; a parabola explains {100 * one.r_squared:.0f} % of the ranks' variance, "
+            f"highest {highest}; {100 * one.share:.0f} % of samples have an optimum)"
         )
     best = max(found, key=lambda name: abs(found[name].rho))
     return [
@@ -161,27 +166,40 @@ def _label(method: str) -> str:
 
 
 def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
-    """BLEU of every run against each measure, by method; lines join the strengths of one method's loss."""
+    """BLEU of every run against each measure, by method; lines go from the baseline through a loss's strengths."""
     groups = runs_of_figure(profile, figure, "measures")
     table = runs_table(groups)
     found, palette = relations(table), PALETTE
+    start = table[table["variant"] == BASELINE]
     drawn, axes = new_figure(11.5, 4.6, 1, len(SHOWN), sharey=True)
     for ax, name in zip(axes.flat, SHOWN, strict=True):
         for number, (method, runs) in enumerate(table.groupby("method", sort=False)):
             look = {"color": palette[number % len(palette)], "marker": MARKERS[number % len(MARKERS)]}
-            ax.plot(runs[name], runs[SCORE], ls="none", ms=4.5, alpha=0.7, mew=0, label=_label(method), **look)
+            ax.plot(runs[name], runs[SCORE], ls="none", ms=6, alpha=0.7, mew=0, label=_label(method), **look)
             if is_sweep(runs):
-                means = runs.groupby("strength")[[name, SCORE]].mean()
+                means = pd.concat([start, runs]).groupby("strength")[[name, SCORE]].mean()
                 ax.plot(means[name], means[SCORE], color=look["color"], lw=1)
         if name in found:
-            line = np.linspace(table[name].min(), table[name].max(), 100)
-            ax.plot(line, np.polyval(np.polyfit(table[name], table[SCORE], 2), line), color="0.5", ls="--", lw=1)
             ax.set_title(f"Spearman's ρ {signed(found[name].rho, 2)}", fontsize=SMALL)
+        ax.xaxis.set_major_locator(MaxNLocator(5))
         ax.set_xlabel(MEASURES[name][0])
         add_grid(ax)
+    if len(start):
+        _around_zero(axes.flat)
     axes[0, 0].set_ylabel(f"{_what(groups).partition(' of ')[0]}, test set")
     add_legend(drawn, axes.flat, columns=7, fontsize=SMALL)
     run = next(iter(groups.values()))[0]
     runs = f"{data_title(run.data_name)}, {plural(run.epochs, 'epoch')}, {plural(len(table), 'run')}"
     add_title(drawn, f"Diversity and score: {runs} of {plural(len(groups), 'variant')}")
     return drawn
+
+
+def _around_zero(axes: Iterable[Axes]) -> None:
+    """Differences are read off close to 0, and seen where a model learnt little: the axis is logarithmic beyond ±1."""
+    for ax in axes:
+        ax.axhline(0, color="0.35", lw=1, ls="--", zorder=0)
+        ax.set_yscale("symlog", linthresh=1)
+        ax.autoscale(axis="y")
+        low, high = ax.get_ylim()
+        ax.set_yticks([tick for tick in TICKS if low <= tick <= high], minor=False)
+        ax.yaxis.set_major_formatter(lambda value, _: signed(value, 0 if value == round(value) else 1))

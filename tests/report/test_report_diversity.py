@@ -31,8 +31,10 @@ def literal_spearman(x, y):
 def test_an_arch_has_its_optimum_and_a_line_has_none():
     x = np.linspace(0.1, 0.9, 12)
     arch = relation(table(x, 30 - 50 * (x - 0.6) ** 2), "cka")
-    assert arch.optimum == pytest.approx(0.6)
-    assert arch.r_squared == pytest.approx(1)
+    assert arch.optimum == pytest.approx(0.6, abs=0.05)
+    assert 0.8 < arch.r_squared < 1
+    wild = relation(table(x, -np.exp(50 * (x - 0.6) ** 2)), "cka")  # in the same order
+    assert wild == pytest.approx(arch)
     assert arch.share > 0.6  # a sample may lack the far end
     line = relation(table(x, 20 - 5 * x + 0.1 * x**2), "cka")
     assert line.optimum is None
