@@ -28,8 +28,11 @@ RUNS = {
 
 
 def machine():
-    """Where bits can be expected to be equal."""
-    return {"torch": torch.__version__, "capability": torch.backends.cpu.get_cpu_capability(), "cpu": cpu_name()}
+    """Where bits can be expected to be equal: processors of one name may be of different generations."""
+    capability, cpuinfo = torch.backends.cpu.get_cpu_capability(), Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
+    generation = [line.split(":")[1].strip() for line in lines if line.split("\t")[0] in ("cpu family", "model")][:2]
+    return {"torch": torch.__version__, "capability": capability, "cpu": " ".join([cpu_name(), *generation])}
 
 
 def measure(project, patch, method, **train_settings):
