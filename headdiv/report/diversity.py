@@ -132,10 +132,11 @@ def diversity_sentences(groups: Groups) -> list[str]:
         highest = (
             "at no point between them" if one.optimum is None else f"at {as_printed(one.optimum, MEASURES[name][1])}"
         )
-        said.append(
-            f"{_rho(name, one)}; a parabola explains {100 * one.r_squared:.0f} % of the ranks' variance, "
-            f"highest {highest}; {100 * one.share:.0f} % of samples have an optimum)"
+        parabola = (
+            f"; a parabola explains {100 * one.r_squared:.0f} % of the ranks' variance, highest {highest}; "
+            f"{100 * one.share:.0f} % of samples have an optimum"
         )
+        said.append(_rho(name, one, parabola))
     best = max(found, key=lambda name: abs(found[name].rho))
     return [
         f"Diversity and {_what(groups)} over {plural(len(table), 'run')} of {plural(len(groups), 'variant')}, "
@@ -147,14 +148,14 @@ def diversity_sentences(groups: Groups) -> list[str]:
 
 
 def _within_sentence(table: pd.DataFrame) -> list[str]:
-    found = "; ".join(f"{_rho(name, one)})" for name, one in relations(table).items())
+    found = "; ".join(_rho(name, one) for name, one in relations(table).items())
     methods = [_label(method) for method in table["method"].unique()]
     return [f"The same between strengths of one loss ({', '.join(methods)}): {found}."] if found else []
 
 
-def _rho(measure: str, one: Relation) -> str:
-    """With an open bracket."""
-    return f"{MEASURES[measure][0]} {signed(one.rho, 2)} ({signed(one.low, 2)} to {signed(one.high, 2)}"
+def _rho(measure: str, one: Relation, more: str = "") -> str:
+    """ "CKA of outputs −0.35 (−0.74 to +0.17)", with ``more`` in the brackets."""
+    return f"{MEASURES[measure][0]} {signed(one.rho, 2)} ({signed(one.low, 2)} to {signed(one.high, 2)}{more})"
 
 
 def _what(groups: Groups) -> str:
@@ -201,5 +202,5 @@ def _around_zero(axes: Iterable[Axes]) -> None:
         ax.set_yscale("symlog", linthresh=1)
         ax.autoscale(axis="y")
         low, high = ax.get_ylim()
-        ax.set_yticks([tick for tick in TICKS if low <= tick <= high], minor=False)
+        ax.set_yticks([tick for tick in TICKS if low <= tick <= high])
         ax.yaxis.set_major_formatter(lambda value, _: signed(value, 0 if value == round(value) else 1))

@@ -61,7 +61,7 @@ class Trainer:
 
     Raises:
         ConfigError: an unknown option, or a wrong value.
-        TrainingError: the batches have no length, or there are none; or ``observe`` is missing.
+        TrainingError: the batches have no length, or there are none; ``observe`` is missing, and the method needs it.
     """
 
     def __init__(
