@@ -29,7 +29,7 @@ def provenance(threads: int, device: torch.device) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name(),
-        "cpu": cpu_name(),
+        "cpu": processor(),
         "instruction_set": torch.backends.cpu.get_cpu_capability(),  # that torch's kernels use: AVX2, AVX512
         "threads": threads,
         "system": f"{platform.system()} {platform.machine()}",
@@ -53,11 +53,24 @@ def _git(*arguments: str) -> str | None:
 
 def cpu_name() -> str:
     """The processor's name."""
+    return _cpuinfo().get("model name") or platform.processor() or platform.machine()
+
+
+def processor() -> str:
+    """The processor's name and generation: processors of one name may round differently."""
+    found = _cpuinfo()
+    generation = ", ".join(f"{key.split()[-1]} {found[key]}" for key in ("cpu family", "model") if key in found)
+    return f"{cpu_name()} ({generation})" if generation else cpu_name()
+
+
+@cache
+def _cpuinfo() -> dict[str, str]:
+    """What Linux says of the first processor; nothing elsewhere."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
     except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+        return {}
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
 
 
 def peak_memory_mib(device: torch.device) -> float:

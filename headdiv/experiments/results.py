@@ -162,11 +162,15 @@ class Provenance(Record):
     """Code, packages and machine that a run was made with.
 
     Attributes:
+        cpu: the processor's name and, on Linux, family and model: one name may cover several generations.
+        instruction_set: what torch's kernels use, such as AVX512.
         ranks: their number; where it changed when a training went on, (first step, ranks) of each part.
     """
 
     device: str
     threads: int
+    cpu: str | None = None
+    instruction_set: str | None = None
     ranks: int | tuple[tuple[int, int], ...] = 1
     commit: str | None = None
     evaluated_at_commit: str | None = None

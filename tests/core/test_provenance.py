@@ -2,7 +2,9 @@
 
 import math
 import os
+import platform
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -33,3 +35,19 @@ def test_a_commit_with_changes_says_so(tmp_path, monkeypatch):
     assert provenance.commit() == clean
     (tmp_path / "config" / "a.yaml").write_text("b")
     assert provenance.commit() == f"{clean}+changes"
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "expected"),
+    [
+        ("cpu family\t: 26\nmodel\t\t: 2\nmodel name\t: X\n\nmodel name\t: Y\n", "X (family 26, model 2)"),
+        ("processor\t: 0\nBogoMIPS\t: 50.00\n", platform.processor() or platform.machine()),
+    ],
+)  # fmt: skip
+def test_a_processor_has_its_generation_where_the_system_says_it(monkeypatch, cpuinfo, expected):
+    monkeypatch.setattr(Path, "read_text", lambda path: {"/proc/cpuinfo": cpuinfo}[str(path)])
+    provenance._cpuinfo.cache_clear()
+    try:
+        assert provenance.processor() == expected
+    finally:
+        provenance._cpuinfo.cache_clear()

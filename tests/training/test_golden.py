@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from headdiv.core.files import read_json, write_json
-from headdiv.core.provenance import cpu_name
+from headdiv.core.provenance import processor
 from headdiv.experiments.running import train
 from headdiv.tasks.config import RECIPE
 from headdiv.training.learner import Learner
@@ -28,11 +28,9 @@ RUNS = {
 
 
 def machine():
-    """Where bits can be expected to be equal: processors of one name may be of different generations."""
-    capability, cpuinfo = torch.backends.cpu.get_cpu_capability(), Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
-    generation = [line.split(":")[1].strip() for line in lines if line.split("\t")[0] in ("cpu family", "model")][:2]
-    return {"torch": torch.__version__, "capability": capability, "cpu": " ".join([cpu_name(), *generation])}
+    """Where bits can be expected to be equal."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    return {"torch": torch.__version__, "capability": capability, "cpu": processor()}
 
 
 def measure(project, patch, method, **train_settings):

@@ -82,6 +82,7 @@ class RunPage:
             "Commit": self.commit,
             "Scored at commit": made.evaluated_at_commit or self.commit,
             "Machine": self.machine,
+            "Processor": ", ".join(filter(None, (made.cpu, made.instruction_set))) or NONE,
             "System": made.system or NONE,
             "Python": made.python or NONE,
             "Packages": ", ".join(f"{name} {version}" for name, version in made.packages.items()),
