@@ -11,7 +11,17 @@ from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.papers import BASELINE, Column, Contrast, PaperTask, task_of
 from headdiv.report.formats import plural, signed
 from headdiv.report.groups import Groups, title
-from headdiv.report.plotting import BLUE, GREY, ORANGE, add_interval, add_title, name_rows, new_figure, runs_of_figure
+from headdiv.report.plotting import (
+    BLUE,
+    GREY,
+    ORANGE,
+    add_interval,
+    add_legend,
+    add_title,
+    name_rows,
+    new_figure,
+    runs_of_figure,
+)
 
 JUDGE = "validation_nll"  # a part is judged, and a variant chosen, without the test set
 
@@ -27,6 +37,12 @@ def differences_of(groups: Groups, score: str) -> dict[str, list[float]]:
     others = [variant for variant in groups if variant != BASELINE and BASELINE in groups]
     found = {variant: differences(groups, variant, BASELINE, score) for variant in others}
     return {variant: values for variant, values in found.items() if values}
+
+
+def reported_difference(task: PaperTask, variant: str, against: str, score: str) -> list[float]:
+    """The same in the paper: one number, or none where it does not report both."""
+    found = [task.variants[name].reported.get(score) for name in (variant, against) if name in task.variants]
+    return [found[0] - found[1]] if len(found) == 2 and None not in found else []
 
 
 def compared_scores(task: PaperTask) -> dict[str, Column]:
@@ -74,7 +90,10 @@ def _shown(task: PaperTask, groups: Groups, variant: str, against: str) -> str:
 
 
 def draw_contrasts(profile: str, figure: FigureEntry) -> Figure:
-    """Every row against the Transformer, and below it what one change does to two rows: a panel for each score."""
+    """Every row against the Transformer, and below it what one change does to two rows: a panel for each score.
+
+    Beside the stored runs' differences stand the paper's where it reports them.
+    """
     groups, task = runs_of_figure(profile, figure), task_of(figure.experiment)
     scores = compared_scores(task)
     rows = [(task.label(name), name, BASELINE) for name in groups if name != BASELINE and BASELINE in groups]
@@ -86,9 +105,12 @@ def draw_contrasts(profile: str, figure: FigureEntry) -> Figure:
     drawn, axes = new_figure(
         11.5, 0.2 * sum(heights) + 0.8, len(parts), len(scores), sharex="col", sharey="row", height_ratios=heights
     )
-    found = {(name, *pair): differences(groups, *pair, name) for part in parts for _, *pair in part for name in scores}
+    compared = [(name, *pair) for part in parts for _, *pair in part for name in scores]
+    found = {(name, *pair): differences(groups, *pair, name) for name, *pair in compared}
+    papers = {(name, *pair): reported_difference(task, *pair, name) for name, *pair in compared}
     for ax, name in zip(axes[-1], scores, strict=True):
-        ends = [end for part in parts for _, *pair in part for end in _shown_whole(found[name, *pair])]
+        pairs = [pair for part in parts for _, *pair in part]
+        ends = [end for pair in pairs for end in (*_shown_whole(found[name, *pair]), *papers[name, *pair])]
         ax.set_xlim(_range(ends))
     for part, line in zip(parts, axes, strict=True):
         for ax, (name, column) in zip(line, scores.items(), strict=True):
@@ -97,11 +119,15 @@ def draw_contrasts(profile: str, figure: FigureEntry) -> Figure:
                 mean = interval(values)
                 add_interval(ax, y, mean, _colour(mean, column))
                 ax.plot(values, np.full(len(values), y), "o", color="0.2", ms=2.5, mew=0, zorder=3)
+                if paper := papers[name, variant, against]:
+                    ax.plot(paper, [y], "o", color="0.2", mfc="none", ms=7, zorder=4, label="the paper, one run")
             ax.axvline(0, color="0.35", lw=1, ls="--", zorder=0)
             unit = f" ({column.unit})" if column.unit else ""
             last = part is parts[-1]
             name_rows(ax, [label for label, *_ in part], xlabel=f"{column.label}{unit}" if last else "")
-    add_title(drawn, title("Differences to the Transformer, and of one change", groups))
+    if any(papers.values()):
+        add_legend(drawn, axes.flat)
+    add_title(drawn, title("Differences to the Transformer" + ", and of one change" * bool(asked), groups))
     return drawn
 
 

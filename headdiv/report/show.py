@@ -12,6 +12,7 @@ from pandas.io.formats.style import Styler
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.experiments.catalogue import figure_entry
 from headdiv.experiments.evaluation import examples
+from headdiv.experiments.figure_kinds import HEADS
 from headdiv.experiments.papers import task_of
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import RunResult, metrics_path, score_table
@@ -63,7 +64,12 @@ def show_figure(name: str, profile: str) -> Figure | Markdown:
 
     entry = figure_entry(name)
     lacking = _lacking(profile, entry.experiment, entry.variants, entry.against)
-    return draw(name, profile) if lacking is None else lacking
+    if lacking is not None:
+        return lacking
+    runs = Runs(profile)
+    if entry.kind == HEADS and not any(config.train.epoch_heads for config in runs.of(entry.experiment)):
+        return Markdown(f"*Profile {runs.name} does not measure the heads of {entry.experiment} after each epoch.*")
+    return draw(name, profile)
 
 
 def _lacking(

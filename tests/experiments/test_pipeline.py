@@ -37,7 +37,7 @@ def test_a_plan_lists_files(planned):
     plan = make_plan("tiny")
     assert (plan.name, plan.threads, plan.gpu, list(plan.papers)) == ("tiny", 2, 1, ["deacon"])
     assert (list(plan.tables), list(plan.figures)) == (
-        ["deacon_translation"], ["deacon_translation_curves", "deacon_figure6"]
+        ["deacon_translation"], ["deacon_translation_curves", "deacon_table3", "deacon_figure6"]
     )  # fmt: skip
     folder = "results/tiny/deacon/translation"
     runs = [f"{folder}/{variant}/seed{seed}" for variant in ("baseline", "direct-8") for seed in (1, 7)]
@@ -45,7 +45,8 @@ def test_a_plan_lists_files(planned):
     assert plan.companion("deacon") == [
         f"results/tiny/{file}"
         for file in (
-            "tables/deacon_translation.md", "figures/deacon_translation_curves.svg", "figures/deacon_figure6.svg"
+            "tables/deacon_translation.md", "figures/deacon_translation_curves.svg", "figures/deacon_table3.svg",
+            "figures/deacon_figure6.svg"
         )
     ]  # fmt: skip
     assert plan.companion("explore") == [f"{run}/metrics.json" for run in runs]
@@ -78,7 +79,7 @@ def test_a_plan_of_all_tasks(planned):
         "deacon_lm": ["deacon/lm"],
     }
     assert {name: figure.experiments for name, figure in plan.figures.items()} == {
-        "deacon_figure6": ["deacon/translation"],
+        **{f"deacon_{figure}": ["deacon/translation"] for figure in ("table3", "figure6")},
         **{f"deacon_{task}_curves": [f"deacon/{task}"] for task in EXPERIMENTS},
     }
     assert all(product.caption for product in (*plan.tables.values(), *plan.figures.values()))

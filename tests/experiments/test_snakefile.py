@@ -85,7 +85,7 @@ def test_everything_is_made(reproduced):
     made = made_in(results)
     runs = [f"{EXPERIMENT}/{variant}/seed1/{file}" for variant in ("baseline", "direct-8")
             for file in RUN_FILES]  # fmt: skip
-    figures = ("deacon_figure6", "deacon_translation_curves")
+    figures = ("deacon_figure6", "deacon_table3", "deacon_translation_curves")
     assert made == {
         *runs,
         *(f"tables/deacon_translation.{kind}" for kind in ("csv", "md")),

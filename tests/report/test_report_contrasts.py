@@ -68,3 +68,12 @@ def test_the_figure_has_a_panel_for_each_score_and_a_line_for_each_pair(recorded
     put(headed("direct-8", 1, experiment=EXPERIMENT), profile="q")
     with pytest.raises(DataError, match="deacon_dissection needs two variants to compare"):
         figures.draw("deacon_dissection", "q")
+
+
+def test_rings_are_the_papers_differences_to_its_own_baseline(project):
+    write_profile(project, "p", "deacon/translation", variants=["baseline", "direct-3", "own"])
+    put(*(headed(variant, 1, experiment="deacon/translation") for variant in ("baseline", "direct-3", "own")))
+    figure = figures.draw("deacon_table3", "p")
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["Direct-3"]
+    rings = [[line.get_xydata().tolist() for line in ax.lines if line.get_markersize() == 7] for ax in figure.axes]
+    assert rings == [[[[pytest.approx(paper), 0]]] for paper in (0.9887 - 0.8211, 68.30 - 68.63, 28.3 - 28.4)]

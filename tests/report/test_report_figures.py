@@ -92,6 +92,10 @@ def test_unknown_figures_and_formats_are_refused(recorded, tmp_path):
         ([], []),
         (["deacon/qa baseline", "deacon/qa direct-8"], ["deacon_qa_curves"]),
         (["deacon/translation average-8"], ["deacon_translation_curves", "deacon_figure6"]),
+        (
+            ["deacon/translation baseline", "deacon/translation direct-3"],
+            ["deacon_translation_curves", "deacon_table3"],
+        ),
         (["mhr/translation alphas"], ["mhr_translation_curves", "mhr_figure4", "mhr_figure5"]),
         (["mhr/translation baseline"], ["mhr_translation_curves", "mhr_figure5"]),
         (["mhr/translation hard"], ["mhr_translation_curves", "mhr_swaps"]),

@@ -49,6 +49,12 @@ def test_an_experiment_without_stored_results_is_a_line():
     assert "no stored results of deacon/qa" in show.show_figure("deacon_qa_curves", "p").data
 
 
+def test_heads_that_were_not_measured_by_epoch_are_a_line():
+    store_all("p")
+    line = "*Profile p does not measure the heads of deacon/qa after each epoch.*"
+    assert show.show_figure("deacon_qa_heads_by_epoch", "p").data == line
+
+
 @pytest.mark.parametrize("paper", paper_names())
 def test_diagrams_join_boxes_that_are_there(paper):
     if load_paper(paper).diagram is not None:
