@@ -105,11 +105,10 @@ def draw_contrasts(profile: str, figure: FigureEntry) -> Figure:
     drawn, axes = new_figure(
         11.5, 0.2 * sum(heights) + 0.8, len(parts), len(scores), sharex="col", sharey="row", height_ratios=heights
     )
-    compared = [(name, *pair) for part in parts for _, *pair in part for name in scores]
-    found = {(name, *pair): differences(groups, *pair, name) for name, *pair in compared}
-    papers = {(name, *pair): reported_difference(task, *pair, name) for name, *pair in compared}
+    pairs = [pair for part in parts for _, *pair in part]
+    found = {(name, *pair): differences(groups, *pair, name) for pair in pairs for name in scores}
+    papers = {(name, *pair): reported_difference(task, *pair, name) for pair in pairs for name in scores}
     for ax, name in zip(axes[-1], scores, strict=True):
-        pairs = [pair for part in parts for _, *pair in part]
         ends = [end for pair in pairs for end in (*_shown_whole(found[name, *pair]), *papers[name, *pair])]
         ax.set_xlim(_range(ends))
     for part, line in zip(parts, axes, strict=True):

@@ -63,17 +63,17 @@ def show_figure(name: str, profile: str) -> Figure | Markdown:
     from headdiv.report.figures import draw  # a second and a half that notebooks without figures are spared
 
     entry = figure_entry(name)
-    lacking = _lacking(profile, entry.experiment, entry.variants, entry.against)
-    if lacking is not None:
-        return lacking
-    runs = Runs(profile)
-    if entry.kind == HEADS and not any(config.train.epoch_heads for config in runs.of(entry.experiment)):
-        return Markdown(f"*Profile {runs.name} does not measure the heads of {entry.experiment} after each epoch.*")
-    return draw(name, profile)
+    lacking = _lacking(profile, entry.experiment, entry.variants, entry.against, by_epoch=entry.kind == HEADS)
+    return draw(name, profile) if lacking is None else lacking
 
 
 def _lacking(
-    profile: str, experiment: str, variants: tuple[str, ...] = (), all_of: tuple[str, ...] = (), stored: bool = True
+    profile: str,
+    experiment: str,
+    variants: tuple[str, ...] = (),
+    all_of: tuple[str, ...] = (),
+    stored: bool = True,
+    by_epoch: bool = False,
 ) -> Markdown | None:
     """A line that names what the profile lacks; None if it lacks nothing."""
     runs = Runs(profile)
@@ -85,6 +85,8 @@ def _lacking(
         return Markdown(f"*Profile {runs.name} has none of {', '.join(variants)} in {experiment}.*")
     if missing := [variant for variant in all_of if variant not in there]:
         return Markdown(f"*Profile {runs.name} has no {' and no '.join(missing)} in {experiment}.*")
+    if by_epoch and not any(config.train.epoch_heads for config in configs):
+        return Markdown(f"*Profile {runs.name} does not measure the heads of {experiment} after each epoch.*")
     if stored and not any(metrics_path(profile, experiment, c.variant, c.seed).is_file() for c in configs):
         return Markdown(f"*There are no stored results of {experiment} in profile {runs.name}.*")
     return None
