@@ -65,6 +65,8 @@ class DropHeadAttention(MultiHeadAttention):
 class DropHead(Method):
     """The method: a `DropHeadAttention` in each position, whose rate follows the schedule."""
 
+    label = "DropHead"
+
     class Options(Settings):
         """A V from and to 0.2; ``turn: 0`` rises from 0 throughout."""
 

@@ -19,6 +19,7 @@ from headdiv.report.scale import data_title, training_size
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Panel
 
+FAR = 8  # times the median row's range: a row with a scale of its own
 WIDE, HIGH, LOW = 2.7, 1.5, 0.42  # inches: a measure; the row of absolute values; a row of differences
 
 
@@ -27,7 +28,8 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
 
     The first row has the baseline's, means over seeds; every other row a variant's difference from the baseline of the
     same seed: the mean over seeds as an area, each seed as a thin line, and the last epoch's mean as a number. All
-    differences of a measure have one scale. Without a baseline every row has absolute values.
+    differences of a measure have one scale, but those far beyond most. Without a baseline all rows have absolute
+    values.
     """
     groups = by_variant(profile, figure.experiment)
     labels, run = labels_of(figure.experiment, groups), next(iter(groups.values()))[0]
@@ -36,13 +38,14 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     heights = [HIGH] * bool(base) + [LOW if base else HIGH] * len(rows)
     drawn, axes = new_figure(WIDE * len(panels) + 1.6, sum(heights) + 0.9, len(heights), len(panels), sharex=True,
                              height_ratios=heights)  # fmt: skip
+    apart = False
     for column, panel in zip(axes.T, panels, strict=True):
         for ax, runs in zip(column[bool(base) :], rows.values(), strict=True):
             if base:
                 _draw_differences(ax, panel, runs, base)
             else:
                 _draw_absolute(ax, panel, runs)
-        _share_scale(column[bool(base) :])
+        apart = _share_scale(column[bool(base) :]) or apart
         if base:
             _draw_absolute(column[0], panel, base)
         for ax in column[1:] if not base else ():
@@ -56,6 +59,7 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
         ax.set_ylabel(labels[variant], rotation=0, ha="right", va="center", fontsize=SMALL)
     what = f"{data_title(run.data_name)}, {training_size(run)}, {over_seeds(groups)}"
     key = "\nbelow the baseline: difference from it, blue where better, orange where worse" if base and rows else ""
+    key += "; thick axis: a scale of its own" if key and apart else ""
     add_title(drawn, f"{task_of(figure.experiment).title}: {what}{key}")
     return drawn
 
@@ -111,15 +115,23 @@ def _draw_differences(ax: Axes, panel: Panel, runs: list[RunResult], base: list[
     ax.annotate(last + " %" * panel.perplexity, (1.02, 0.5), xycoords="axes fraction", va="center", fontsize=SMALL)
 
 
-def _share_scale(axes: np.ndarray) -> None:
-    """All of these rows have the range of the widest."""
-    if len(axes):
-        ends = np.array([ax.get_ylim() for ax in axes])
-        room = 0.1 * (ends[:, 1].max() - ends[:, 0].min())
-        for ax in axes:
-            ax.set_ylim(ends[:, 0].min() - room, ends[:, 1].max() + room)
-            if ax.get_yscale() == "linear":
-                ax.yaxis.set_major_locator(MaxNLocator(2))
+def _share_scale(axes: np.ndarray) -> bool:
+    """These rows have the range of the widest; but one that is `FAR` times as wide as most has its own.
+
+    In its range the others would be flat lines; its axis is thick. Returns whether there is such a row.
+    """
+    ends = np.array([ax.get_ylim() for ax in axes]).reshape(-1, 2)
+    widths = np.ptp(ends, axis=1)
+    far = widths > FAR * np.median(widths) if len(axes) else np.zeros(0, bool)
+    for ax, own, alone in zip(axes, ends, far, strict=True):
+        low, high = own if alone else (ends[~far, 0].min(), ends[~far, 1].max())
+        room = 0.1 * (high - low)
+        ax.set_ylim(low - room, high + room)
+        if ax.get_yscale() == "linear":
+            ax.yaxis.set_major_locator(MaxNLocator(2))
+        if alone:
+            ax.spines["left"].set_linewidth(2.5)
+    return bool(far.any())
 
 
 # ---- heads

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -18,11 +16,20 @@ from headdiv.methods import METHODS
 from headdiv.report.formats import as_printed, plural, signed
 from headdiv.report.groups import Groups
 from headdiv.report.measures import MEASURES, SCORE, mean_measure
-from headdiv.report.plotting import MARKERS, PALETTE, SMALL, add_grid, add_legend, add_title, new_figure, runs_of_figure
+from headdiv.report.plotting import (
+    MARKERS,
+    PALETTE,
+    SMALL,
+    add_grid,
+    add_legend,
+    add_title,
+    new_figure,
+    runs_of_figure,
+    spread_around_zero,
+)
 from headdiv.report.scale import data_title
 
 SHOWN = ("cka", "cosine", "effective_rank")
-TICKS = (-30, -20, -10, -5, -2, -1, -0.5, 0, 0.5, 1, 2, 5)  # of differences in BLEU
 FEWEST = 5  # variants; of fewer a curve says nothing
 
 
@@ -186,21 +193,12 @@ def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
         ax.set_xlabel(MEASURES[name][0])
         add_grid(ax)
     if len(start):
-        _around_zero(axes.flat)
+        for ax in axes.flat:
+            ax.axhline(0, color="0.35", lw=1, ls="--", zorder=0)
+            spread_around_zero(ax, "y")
     axes[0, 0].set_ylabel(f"{_what(groups).partition(' of ')[0]}, test set")
     add_legend(drawn, axes.flat, columns=7, fontsize=SMALL)
     run = next(iter(groups.values()))[0]
     runs = f"{data_title(run.data_name)}, {plural(run.epochs, 'epoch')}, {plural(len(table), 'run')}"
     add_title(drawn, f"Diversity and score: {runs} of {plural(len(groups), 'variant')}")
     return drawn
-
-
-def _around_zero(axes: Iterable[Axes]) -> None:
-    """Differences are read off close to 0, and seen where a model learnt little: the axis is logarithmic beyond ±1."""
-    for ax in axes:
-        ax.axhline(0, color="0.35", lw=1, ls="--", zorder=0)
-        ax.set_yscale("symlog", linthresh=1)
-        ax.autoscale(axis="y")
-        low, high = ax.get_ylim()
-        ax.set_yticks([tick for tick in TICKS if low <= tick <= high])
-        ax.yaxis.set_major_formatter(lambda value, _: signed(value, 0 if value == round(value) else 1))

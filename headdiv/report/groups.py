@@ -82,10 +82,9 @@ def kinds_of(modules: Iterable[tuple[str, int]]) -> list[str]:
 
 
 def labels_of(experiment: str, variants: Iterable[str]) -> dict[str, str]:
-    """What the paper calls each variant, in this task or in another one; the profile's own go by their names."""
+    """What the paper calls each variant, in this task or in another one; one that it does not name goes by its own."""
     tasks = [task_of(experiment), *load_paper(experiment.partition("/")[0]).tasks.values()]
-    known = {variant: row.label for task in reversed(tasks) for variant, row in task.variants.items()}
-    return {variant: known.get(variant, variant) for variant in variants}
+    return {name: next((said for task in tasks if (said := task.label(name)) != name), name) for name in variants}
 
 
 def score_label(run: RunResult, name: str) -> str:

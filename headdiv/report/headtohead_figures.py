@@ -22,6 +22,7 @@ from headdiv.report.groups import Groups, chosen, labels_of, title
 from headdiv.report.headtohead import Comparison, all_quiet, table_of
 from headdiv.report.measures import MEASURES, SCORE, mean_measure, measures_by_module
 
+FAR = 10  # BLEU; where a difference is larger the axis is logarithmic beyond ±1
 COLOURS = {"better": plotting.BLUE, "worse": plotting.ORANGE}
 COLOURS |= {"the interval contains 0, or there is one seed": plotting.GREY}
 
@@ -79,7 +80,10 @@ def _draw_differences(ax: Axes, table: pd.DataFrame, y: np.ndarray) -> None:
             ax.errorbar(mean, line, xerr=half or None, fmt="o", color=colour, ms=4.5, lw=1.4, capsize=2.5)
             text = signed(mean, 2, half)
         ax.annotate(text, (1.03, line), xycoords=("axes fraction", "data"), va="center", fontsize=plotting.SMALL)
-    ax.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10]))
+    if table[f"{SCORE}_difference"].abs().max() > FAR:
+        plotting.spread_around_zero(ax, "x")
+    else:
+        ax.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10]))
     ax.set_xlabel("BLEU minus the baseline's of the same seed, test set", fontsize=plotting.SMALL)
 
 

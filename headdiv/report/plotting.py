@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from headdiv.analysis.statistics import Interval
 from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.papers import task_of
+from headdiv.report.formats import signed
 from headdiv.report.groups import Groups, chosen
 
 SMALL, MEDIUM, LARGE = 8, 9, 10  # points; MEDIUM is the style's
@@ -35,6 +36,7 @@ DIVERGING = "RdBu_r"  # colours of what has a middle
 GREY = "0.45"
 MARKERS = "osD^vP*Xdp<>"
 DASHES = ("-", "--", ":", "-.")
+DIFFERENCES = (-50, -20, -10, -5, -2, -1, -0.5, 0, 0.5, 1, 2, 5, 10, 20, 50)  # ticks of an axis around 0
 
 STYLE = {  # of every figure, on paper and in files
     "svg.hashsalt": "headdiv",
@@ -118,6 +120,16 @@ def add_interval(ax: Axes, y: float, found: Interval, colour: str, marker: str =
     """A mean with its interval, if it has one, in a row of its own."""
     half = 0.0 if math.isnan(found.half) else found.half
     ax.errorbar(found.mean, y, xerr=half, fmt=marker, color=colour, ms=4.5, lw=1.2, capsize=2)
+
+
+def spread_around_zero(ax: Axes, axis: str) -> None:
+    """Differences of points are read off close to 0, and seen far from it: "x" or "y" is logarithmic beyond ±1."""
+    line = ax.xaxis if axis == "x" else ax.yaxis
+    (ax.set_xscale if axis == "x" else ax.set_yscale)("symlog", linthresh=1)
+    ax.autoscale(axis=axis)
+    low, high = line.get_view_interval()
+    line.set_ticks([tick for tick in DIFFERENCES if low <= tick <= high])
+    line.set_major_formatter(lambda value, _: signed(value, 0 if value == round(value) else 1))
 
 
 def number_layers(ax: Axes, layers: Sequence[int]) -> None:

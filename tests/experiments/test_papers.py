@@ -11,6 +11,7 @@ from headdiv.core.errors import ConfigError
 from headdiv.data.readers.documents import SLIMPAJAMA
 from headdiv.experiments.catalogue import figures_of_paper
 from headdiv.experiments.papers import FOLDER, data_table_of, load_paper, task_of
+from headdiv.experiments.profiles import Runs
 from headdiv.methods import METHODS, check_method
 from headdiv.nn.config import LMConfig, ModelConfig
 
@@ -107,8 +108,9 @@ def test_the_projects_own_comparison_reports_nothing_and_has_every_method():
     rows = task_of("headtohead/translation").variants
     assert all(row.reported == row.model == {} for row in rows.values())
     assert {row.method["name"] for row in rows.values()} == set(METHODS) - NO_PAPERS
-    labels = [row.label for row in rows.values()]
-    assert len(set(labels)) == len(labels)
+    swept = {config.variant for config in Runs("diversity").all()}
+    labels = [task_of("headtohead/translation").label(variant) for variant in swept | set(rows)]
+    assert len(set(labels)) == len(labels) == len(set(labels) - swept)
 
 
 @pytest.mark.parametrize("name", PRINTED)

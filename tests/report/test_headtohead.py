@@ -234,6 +234,14 @@ def test_differences_from_the_baseline_are_sorted_beside_what_they_cost(recorded
     assert figure.get_suptitle().endswith("mean over 1 or 3 seeds; ±: 95 % interval over seeds")
 
 
+def test_a_method_far_off_leaves_the_others_readable(recorded):
+    assert figures.draw("headtohead_forest", recorded).axes[0].get_xscale() == "linear"
+    store.record(result("moa-32-4", 1, 2.0), recorded)
+    differences = figures.draw("headtohead_forest", recorded).axes[0]
+    assert differences.get_xscale() == "symlog"
+    assert {"−10", "−0.5", "0", "+1"} <= {label.get_text() for label in differences.get_xticklabels()}
+
+
 def test_times_are_shown_where_nothing_else_was_busy(profile):
     for seed, load in ((1, 0.0), (2, 0.3)):
         for variant, seconds in (("baseline", 10.0), ("direct-8", 15.0)):

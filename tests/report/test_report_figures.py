@@ -197,6 +197,20 @@ def test_curves_are_the_baselines_and_differences_from_it_seed_by_seed():
     assert ": toy, 29,000 training pairs, mean over 1 or 2 seeds\nbelow the baseline: " in figure.get_suptitle()
 
 
+def test_a_row_far_beyond_the_others_has_a_scale_of_its_own():
+    base, *others = (metrics(variant, 1) for variant in ("baseline", "direct-8", "direct-3", "average-8"))
+    for other, more in zip(others, (0.1, 0.2, 5.0), strict=True):
+        for point in other["curve"]:
+            point["training_loss"] += more
+    put(base, *others)
+    figure = figures.draw("deacon_translation_curves", "p")
+    usual, alike, far = grid(figure, 3)[1:, 0]
+    assert usual.get_ylim() == alike.get_ylim()
+    assert alike.get_ylim()[1] < 0.5 < 5 < far.get_ylim()[1]
+    assert far.spines["left"].get_linewidth() > alike.spines["left"].get_linewidth()
+    assert figure.get_suptitle().endswith("; thick axis: a scale of its own")
+
+
 def test_a_language_models_perplexity_is_the_mean_of_perplexities_on_a_logarithmic_axis():
     for seed, nll in ((1, 3.0), (2, 5.0)):
         runs = [metrics(variant, seed, task="lm", unigram_nll=6.0) for variant in ("baseline", "direct-8")]

@@ -22,7 +22,10 @@ from headdiv.experiments.claims import ledger as claims
 from headdiv.experiments.claims import verdicts
 from headdiv.report.site import build
 from headdiv.report.site.pages import Site, public_names, run_pages
+from headdiv.report.tables import as_markdown
 
+ROOT = Path(__file__).parents[2]
+TABLES = sorted(file for file in (ROOT / "results").glob("*/tables/*.md") if file.parts[-3] != "quick")  # not in git
 COMPANION = {
     "cells": [
         {"cell_type": "markdown", "metadata": {}, "source": "# Companion\n\nInline $x^2$ and\n\n$$ \\sqrt{\\xi} $$"},
@@ -178,11 +181,20 @@ def test_what_is_not_stored_is_named_and_text_is_escaped(project):
     assert "<script>alert" not in found["index"]
 
 
+@pytest.mark.parametrize("file", TABLES, ids=lambda file: f"{file.parts[-3]}-{file.stem}")
+def test_a_table_in_git_is_what_its_runs_say(monkeypatch, file):
+    monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
+    monkeypatch.delenv("HEADDIV_MIRROR", raising=False)
+    profile, table = file.parts[-3], file.stem.replace("_", "/", 1)
+    again = f"draw it again: headdiv draw {table.partition('/')[0]} --profile {profile}"
+    assert as_markdown(profile, table) == file.read_text(encoding="utf-8"), again
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", ["samples", "headtohead-small"])
 def test_results_in_git_are_reported_without_a_corpus(tmp_path, monkeypatch, profile):
     for name in ("config", "results"):
-        shutil.copytree(Path(__file__).parents[2] / name, tmp_path / name)
+        shutil.copytree(ROOT / name, tmp_path / name)
     enter(monkeypatch, tmp_path)
     site = Site(profile)
     for table in catalogue.tables_of(site.pages):

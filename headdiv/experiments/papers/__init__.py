@@ -96,6 +96,7 @@ class PaperTask(Table):
     kind: str | None = Field(None, description="what kind of task it is; its own name where left out")
     sizes: PaperSizes | None = Field(None, description="what the reported parameter counts belong to")
     variants: dict[str, Variant]
+    labels: dict[str, str] = Field(default_factory=dict, description="what variants are called that profiles define")
     compares_outputs: bool = Field(False, description="whether its table compares stored outputs text by text")
     contrasts: list[Contrast] = Field(default_factory=list, description="pairs of variants that differ in one thing")
 
@@ -105,7 +106,7 @@ class PaperTask(Table):
 
     def label(self, row: str) -> str:
         """See `Table`."""
-        return self.variants[row].label if row in self.variants else row
+        return self.variants[row].label if row in self.variants else self.labels.get(row, row)
 
     def step(self, column: str) -> float:
         """One unit of the last printed digit in a column; counts that are printed in full are exact: 0."""
