@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from headdiv.core import progress
 from headdiv.core.errors import DataError
-from headdiv.nn.attention import HeadModule, attention_modules
+from headdiv.nn.attention import HeadModule, attention_modules, keyed_by_place
 
 Masks = Mapping[str, Sequence[float] | Tensor]  # by attention module: a number for each head, 0 or 1
 Head = tuple[str, int]  # attention module, number from 1
@@ -35,12 +35,16 @@ class HeadChange(NamedTuple):
 
 
 def heads_of(model: nn.Module) -> dict[str, int]:
-    """Number of heads of every attention module, in the order of a forward pass; of a mixture, its slots."""
+    """Number of heads of every attention module, in the order of a forward pass; of a mixture, its slots.
+
+    Raises:
+        DataError: two modules are at one place.
+    """
     return {place: module.head_slots for place, module in _modules(model).items()}
 
 
 def _modules(model: nn.Module) -> dict[str, HeadModule]:
-    return {module.spec.place: module for module in attention_modules(model)}
+    return keyed_by_place((module.spec.place, module) for module in attention_modules(model))
 
 
 @contextlib.contextmanager
@@ -56,7 +60,7 @@ def masked_heads(model: nn.Module, masks: Masks) -> Iterator[None]:
             are left alone.
 
     Raises:
-        DataError: there is no such module, or its number of heads is another.
+        DataError: there is no such module, its number of heads is another, or two modules are at one place.
     """
     modules = _modules(model)
     for place, mask in masks.items():

@@ -39,6 +39,7 @@ from headdiv.nn.attention import (
     HeadRecord,
     Kind,
     MultiHeadAttention,
+    attention_modules,
 )
 from headdiv.nn.config import Sizes
 
@@ -141,6 +142,11 @@ class Method:
             return set()
         return {hook for hook in HOOKS if getattr(type(self), hook) is not getattr(Method, hook)}
 
+    def refuse_no_attention(self, model: nn.Module) -> None:
+        """Raise a TrainingError where the method changes attention modules, and the model has none of those kinds."""
+        if kinds := tuple(kind for kind in KINDS if self.makes(kind)):
+            of_kinds(attention_modules(model), kinds)
+
     def conflict(self, other: Method, name: str, others_name: str) -> str | None:
         """Why this method cannot be combined with ``other``, as a sentence with both names; None if it can."""
         return None
@@ -166,6 +172,16 @@ class Method:
     def before_output(self, spec: AttentionSpec) -> nn.Module | None:
         """What the heads go through in front of the output stage, (T, H·K) -> (T, H·K); None: nothing."""
         return None
+
+    @property
+    def builds_modules(self) -> bool:
+        """Whether attention modules are the method's own, not ordinary heads with something after them."""
+        return any("attention" in self.makes(kind) for kind in KINDS)
+
+    @property
+    def can_be_inserted(self) -> bool:
+        """Whether `inserted` builds something."""
+        return type(self).inserted is not Method.inserted
 
     def inserted(self, spec: AttentionSpec) -> nn.Module | None:
         """For `headdiv.insert`: what heads of a model that is there already go through in front of its own output
@@ -214,6 +230,7 @@ class Method:
     def after_backward(self, model: nn.Module, progress: float) -> None:
         """Called with all gradients in place, before the optimiser's step; ``progress`` from 0 to 1.
 
+        Gradients are clipped already in headdiv's trainer, and not yet in that of transformers.
         By default it takes the gradients of `frozen_parameters` away: a loop need not ask for them.
         """
         for parameter in self.frozen_parameters(model, progress):
@@ -270,7 +287,9 @@ def of_kinds(found: Iterable[WithSpec], kinds: tuple[Kind, ...]) -> list[WithSpe
     """
     found = list(found)
     chosen = [one for one in found if one.spec.kind in kinds]
-    if not chosen:
+    if not chosen and found:
         has = " and ".join(kind for kind in KINDS if kind in {one.spec.kind for one in found})
         raise TrainingError(f"method.kinds: the model has no {' or '.join(kinds)} attention, only {has}")
+    if not chosen:
+        raise TrainingError("the method found no heads: no attention that headdiv built or attached, or no words")
     return chosen

@@ -92,6 +92,21 @@ class Combined(Method):
         """All that the parts make."""
         return set[Any]().union(*(part.makes(kind) for part in self.parts.values()))
 
+    def refuse_no_attention(self, model: nn.Module) -> None:
+        """Of each part."""
+        for part in self.parts.values():
+            part.refuse_no_attention(model)
+
+    @property
+    def can_be_inserted(self) -> bool:
+        """Whether all parts can that build a whole attention module."""
+        return all(part.can_be_inserted for part in self.parts.values() if part.builds_modules)
+
+    def inserted(self, spec: AttentionSpec) -> nn.Module | None:
+        """Of the part that builds the whole module."""
+        part = self._maker("attention", spec.kind)
+        return None if part is None else part.inserted(spec)
+
     def attention(self, spec: AttentionSpec) -> AttentionModule:
         """The module of the part that builds all of it; else ordinary heads with what the parts make of them."""
         part = self._maker("attention", spec.kind)

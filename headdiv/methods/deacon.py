@@ -41,8 +41,8 @@ from headdiv.gha import (
     sanger_rule,
 )
 from headdiv.methods.base import Method, Picture
-from headdiv.nn.attention import AttentionSpec
-from headdiv.nn.batch_norm import BatchNorm, Normalisation, normalisation
+from headdiv.nn.attention import AttentionSpec, keyed_by_place
+from headdiv.nn.batch_norm import BatchNorm, Normalisation, normalisation, unused_scale
 from headdiv.nn.config import Sizes
 
 Architecture = Literal["direct", "average", "nonlinear"]
@@ -220,12 +220,12 @@ class Deacon(Method):
 
     @classmethod
     def check(cls, options: Settings, model: Sizes) -> tuple[str, str] | None:
-        """The PCA layer has no more outputs than inputs; products of heads need batch normalisation."""
+        """The PCA layer has no more outputs than inputs; products of heads need batch normalisation; γ needs one."""
         if options.architecture == "nonlinear" and options.normalisation != "batch":
             return "normalisation", f"expected 'batch' in the nonlinear architecture, found {options.normalisation!r}"
         k = nonlinear_inputs(model.heads) if options.architecture == "nonlinear" else model.heads
         if options.m <= k:
-            return None
+            return unused_scale(options.normalisation, options.batch_norm_scale)
         layer = f"the PCA layer ({options.architecture} architecture, {model.heads} heads)"
         return "m", f"{options.m} is more than the k = {k} inputs of {layer}"
 
@@ -253,6 +253,8 @@ class Deacon(Method):
             TrainingError: no layer has a gradient, or one was not in training mode.
         """
         layers, moves = list(pca_layers(model).values()), self.options.update == "hebbian"
+        if not layers:
+            raise TrainingError("the model has no PCA layer; expected attention modules that this method built")
         if self.options.update_every > 1:
             for layer in layers:
                 layer.steps += 1
@@ -289,13 +291,15 @@ class Deacon(Method):
 
     def weight_measures(self, model: nn.Module) -> dict[str, dict[str, float]]:
         """Mean absolute cosine of two columns of each PCA layer's w: Figure 6 as one number."""
-        return {of["place"]: {"column_cosine": of["mean_absolute_cosine"]} for of in pca_weights(model).values()}
+        cosines = keyed_by_place((of["place"], of["mean_absolute_cosine"]) for of in pca_weights(model).values())
+        return {place: {"column_cosine": cosine} for place, cosine in cosines.items()}
 
     def pictures(self, model: nn.Module, heads: dict[str, Any], history: list[dict[str, Any]]) -> list[Picture]:
         """Every PCA layer's cosines of columns, as in Figure 6, and its singular values."""
-        layers = pca_layers(model).values()
-        cosines = {layer.spec.place: column_cosines(layer.w.detach().double().cpu()).numpy() for layer in layers}
-        spectra = {layer.spec.place: torch.linalg.svdvals(layer.w.detach().double().cpu()).numpy() for layer in layers}
+        layers = keyed_by_place((layer.spec.place, layer) for layer in pca_layers(model).values())
+        weights = {place: layer.w.detach().double().cpu() for place, layer in layers.items()}
+        cosines = {place: column_cosines(w).numpy() for place, w in weights.items()}
+        spectra = {place: torch.linalg.svdvals(w).numpy() for place, w in weights.items()}
         return [
             Picture("Cosines of the columns of each PCA layer's weights", "map", cosines, "component", "component"),
             Picture("Spectra of the PCA layers' weights", "lines", spectra, "component", "singular value"),
@@ -339,7 +343,7 @@ def collected_moments(model: nn.Module) -> Iterator[dict[str, Moments]]:
         layer.collected = _on_cpu((0, torch.zeros(k), torch.zeros(k, k)))
     try:
         yield found
-        found.update({layer.spec.place: layer.collected for layer in layers if layer.collected[0]})
+        found.update(keyed_by_place((layer.spec.place, layer.collected) for layer in layers if layer.collected[0]))
     finally:
         for layer in layers:
             layer.collected = None

@@ -15,7 +15,8 @@ from torch.nn import functional as F
 from headdiv.core.settings import Settings
 from headdiv.methods.base import Method
 from headdiv.nn.attention import AttentionSpec
-from headdiv.nn.batch_norm import Normalisation, normalisation
+from headdiv.nn.batch_norm import Normalisation, normalisation, unused_scale
+from headdiv.nn.config import Sizes
 
 
 class ScaledOutput(nn.Linear):
@@ -66,6 +67,11 @@ class HeadScale(Method):
         gate: float | None = Field(None, gt=0, description="a learned factor of each head, at the start; null: none")
 
     options: Options
+
+    @classmethod
+    def check(cls, options: Settings, model: Sizes) -> tuple[str, str] | None:
+        """γ belongs to a normalisation."""
+        return unused_scale(options.normalisation, options.batch_norm_scale)
 
     def output_stage(self, spec: AttentionSpec) -> nn.Module:
         """W^O with what is in front of it."""

@@ -33,7 +33,7 @@ from headdiv.core import distributed
 from headdiv.core.settings import Settings
 from headdiv.methods.base import AttentionHook, Method, Picture
 from headdiv.methods.kwta import HIGHEST, LOWEST, Interpretation, boost, keep_probabilities, sampled, survivors, winners
-from headdiv.nn.attention import AttentionSpec, BlockSpec, Kind
+from headdiv.nn.attention import AttentionSpec, BlockSpec, Kind, keyed_by_place
 from headdiv.nn.config import Sizes
 from headdiv.nn.dropout import Dropout
 
@@ -175,6 +175,8 @@ class Homeostasis(Method):
         for key, mechanism, s, units, of in checks:
             if mechanism in KWTA and survivors(units, s) < 1:
                 return key, f"{s} keeps no unit: {of} has {units}, and round(s·{units}) must be at least 1"
+            if mechanism in KWTA and survivors(units, s) == units:
+                return key, f"{s} keeps all units: {of} has {units}, and round(s·{units}) must be less"
             if mechanism == "smart" and not LOWEST <= s <= HIGHEST:
                 return key, f"{s} is no median that smart inhibition can have: from {LOWEST} to {HIGHEST}"
         return None
@@ -218,10 +220,10 @@ class Homeostasis(Method):
         what the others' are to be compared with.
         """
         result = {}
-        for layer in inhibitions(model):
+        for place, layer in keyed_by_place((layer.place, layer) for layer in inhibitions(model)).items():
             if layer.shares is not None:
                 rows = [[round(share, 4) for share in group] for group in layer.shares.tolist()]
-                result[layer.place] = {"mechanism": layer.mechanism, "s": layer.s, "shares": rows}
+                result[place] = {"mechanism": layer.mechanism, "s": layer.s, "shares": rows}
         return {"activations": result} if result else {}
 
     def pictures(self, model: nn.Module, heads: dict[str, Any], history: list[dict[str, Any]]) -> list[Picture]:

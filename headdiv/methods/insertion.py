@@ -25,11 +25,11 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.errors import ConfigError, DataError, TrainingError
 from headdiv.methods.base import Method
 from headdiv.methods.registry import METHODS, make_method
 from headdiv.nn.attached import AttachedHeads, attach_heads, attachment_of, bias, transformers
-from headdiv.nn.attention import KINDS, BlockSpec, Kind
+from headdiv.nn.attention import BlockSpec, Kind
 from headdiv.nn.config import Sizes
 from headdiv.nn.drop_in import MultiheadAttention
 from headdiv.nn.removal import remove_heads
@@ -78,10 +78,8 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any]) -> Method:
     made = method if isinstance(method, Method) else make_method(method)
     name = next((name for name, cls in METHODS.items() if cls is type(made)), type(made).__name__)
     theirs = [(path, module) for path, module in model.named_modules() if isinstance(module, nn.MultiheadAttention)]
-    whole = any("attention" in made.makes(kind) for kind in KINDS)
-    own = not theirs and type(made).inserted is not Method.inserted
     if (
-        (whole and not own)
+        (made.builds_modules and (theirs or not made.can_be_inserted))
         or made.swaps_heads
         or type(made.block_output(BlockSpec("encoder", 0, 1))) is not nn.Identity
     ):
@@ -94,6 +92,10 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any]) -> Method:
         raise DataError("the model has a method already: expected one; 'combined' is several")
     for each in attachment.heads:
         _must_fit(made, name, each.spec.heads, each.spec.d_head)
+    try:
+        made.refuse_no_attention(model)
+    except TrainingError as error:
+        raise ConfigError(f"method {name!r}: {error}") from None
     for each in attachment.heads:
         _insert(each, made)
     options = {"name": name, **made.options.model_dump(mode="json")}

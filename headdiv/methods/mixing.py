@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from headdiv.core.precision import at_least_float32
 from headdiv.core.settings import Settings
 from headdiv.methods.base import Method, Picture, of_kinds
-from headdiv.nn.attention import KINDS, AttentionSpec, HeadRecord, Kind, attention_modules
+from headdiv.nn.attention import KINDS, AttentionSpec, HeadRecord, Kind, attention_modules, keyed_by_place
 
 
 class MixingOutput(nn.Linear):
@@ -114,9 +114,9 @@ class Mixing(Method):
     def artifacts(self, model: nn.Module) -> dict[str, Any]:
         """Every Alphas matrix and its nuclear norm, for Figures 3 and 4."""
         result = {}
-        for layer in self.layers(model):
+        for place, layer in keyed_by_place((layer.spec.place, layer) for layer in self.layers(model)).items():
             alphas = layer.alphas.detach().double().cpu()
-            result[layer.spec.place] = {
+            result[place] = {
                 "alphas": [[round(value, 6) for value in row] for row in alphas.tolist()],
                 "nuclear_norm": float(nuclear_norms(alphas)),
             }

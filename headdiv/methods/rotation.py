@@ -23,7 +23,7 @@ from headdiv.analysis.similarity import measure_heads
 from headdiv.core.errors import TrainingError
 from headdiv.core.settings import Settings
 from headdiv.methods.base import EpochEnd, Method, Picture, of_kinds
-from headdiv.nn.attention import KINDS, AttentionSpec, Kind, MultiHeadAttention
+from headdiv.nn.attention import KINDS, AttentionSpec, Kind, MultiHeadAttention, keyed_by_place
 from headdiv.nn.config import LMConfig, ModelConfig, Sizes
 
 
@@ -53,19 +53,19 @@ def swap_heads(model: nn.Module, swaps: Sequence[Swap], optimiser: torch.optim.O
         optimiser: its state of these rows moves too; None: it stays.
 
     Raises:
-        TrainingError: the optimiser has a state of one of two modules only.
+        TrainingError: the model has no such layer, or the optimiser has a state of one of two modules only.
+        DataError: two modules are at one place.
     """
-    modules = {(module.spec.kind, module.spec.layer): module for module in ordinary_modules(model)}
+    modules = keyed_by_place((module.spec.place, module) for module in ordinary_modules(model))
     known = optimiser.state if optimiser is not None else {}
-    for kind, one, other in swaps:
-        first, second = modules[kind, one.layer], modules[kind, other.layer]
+    pairs = [(_at(modules, kind, one.layer), _at(modules, kind, other.layer)) for kind, one, other in swaps]
+    for first, second in pairs:
         if (first.in_projection.weight in known) != (second.in_projection.weight in known):
             raise TrainingError(
                 f"heads of {first.spec.place} and {second.spec.place} are to be swapped, and the optimiser trains one "
                 "of the two modules; expected both or neither"
             )
-    for kind, one, other in swaps:
-        first, second = modules[kind, one.layer], modules[kind, other.layer]
+    for (_, one, other), (first, second) in zip(swaps, pairs, strict=True):
         rows, others = _rows(first, one.head), _rows(second, other.head)
         for mine, theirs in zip(first.in_projection.parameters(), second.in_projection.parameters(), strict=True):
             _exchange(mine, rows, theirs, others)
@@ -74,6 +74,13 @@ def swap_heads(model: nn.Module, swaps: Sequence[Swap], optimiser: torch.optim.O
                 for name, value in state.items():  # whatever has a value for each row; Adafactor's columns have none
                     if isinstance(value, Tensor) and value.shape[:1] == mine.shape[:1]:
                         _exchange(value, rows, their_state[name], others)
+
+
+def _at(modules: dict[str, MultiHeadAttention], kind: Kind, layer: int) -> MultiHeadAttention:
+    place = f"{kind} {layer + 1}"
+    if place not in modules:
+        raise TrainingError(f"heads of {place!r} are to be swapped, and the model has {', '.join(modules)}")
+    return modules[place]
 
 
 def _rows(module: MultiHeadAttention, head: int) -> Tensor:
@@ -138,7 +145,7 @@ class SwappingMethod(Method):
         """Two methods cannot both move heads, and there must be ordinary heads to move."""
         if other.swaps_heads:
             return f"{name!r} and {others_name!r} would each swap heads that the other has placed; expected one of them"
-        if any("attention" in other.makes(kind) for kind in KINDS):
+        if other.builds_modules:
             ordinary = f"heads of ordinary attention, of which {others_name!r} leaves none"
             return f"{name!r} swaps {ordinary}; expected one of them"
         return None
@@ -298,13 +305,17 @@ class DynamicRotation(SwappingMethod):
         """No more pairs than there are heads for."""
         if options.last < options.first:
             return "last", f"{options.last} comes before first = {options.first}"
-        for kind, (layers, heads) in _rooms_within(model).items():
+        return cls._too_many(options, _rooms_within(model))
+
+    @staticmethod
+    def _too_many(options: Settings, rooms: Mapping[Kind, Room]) -> tuple[str, str] | None:
+        for kind, (layers, heads) in rooms.items():
             if kind not in options.kinds:
                 continue
             soft = options.choice == "soft"
-            room = heads // 2 if soft else layers * heads // 2
+            room = heads if soft else layers * heads // 2
             if options.swaps > room:
-                of = f"{heads} heads of a layer" if soft else f"{layers} × {heads} heads"
+                of = f"{heads} heads of each of two layers" if soft else f"{layers} × {heads} heads"
                 return "swaps", f"{options.swaps} pairs are more than the {room} that {of} make ({kind} attention)"
             if soft and options.layers > layers // 2:
                 return "layers", f"{options.layers} is more than half of the {layers} layers ({kind} attention)"
@@ -325,8 +336,14 @@ class DynamicRotation(SwappingMethod):
         return self._swap(end, self.choose(end)) if due and coming <= options.last else {}
 
     def choose(self, end: EpochEnd) -> list[Swap]:
-        """Pairs of heads by the configured measure on the validation split."""
+        """Pairs of heads by the configured measure on the validation split.
+
+        Raises:
+            TrainingError: the model has no attention of these kinds, or too few heads for so many pairs.
+        """
         specs = [module.spec for module in of_kinds(ordinary_modules(end.model), self.options.kinds)]
+        if problem := self._too_many(self.options, rooms_of(specs)):
+            raise TrainingError(f"method.{problem[0]}: {problem[1]}")
         if not self.observes_heads:
             by_spec = {spec: [0.0] * spec.heads for spec in specs}
         else:

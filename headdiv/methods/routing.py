@@ -32,6 +32,7 @@ from torch.nn import functional as F
 
 from headdiv.analysis.similarity import ENOUGH, Observed
 from headdiv.core import distributed
+from headdiv.core.errors import TrainingError
 from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.methods.base import DecodeToken
 from headdiv.nn.attention import HeadRecord
@@ -137,8 +138,14 @@ def _shares(values: Tensor) -> Tensor:
 
 
 def pooled_losses(records: Iterable[HeadRecord]) -> tuple[Tensor, Tensor, Tensor]:
-    """`routing_losses` over the rows of all ranks, for every routed module: (modules,) each."""
+    """`routing_losses` over the rows of all ranks, for every routed module: (modules,) each.
+
+    Raises:
+        TrainingError: there is none.
+    """
     routings = [record.routing for record in records if isinstance(record, RoutedRecord)]
+    if not routings:
+        raise TrainingError("the method found no router: no attention module that it built, or no words")
     return routing_losses(distributed.total(torch.stack([routing_sums(routing) for routing in routings])))
 
 

@@ -30,7 +30,6 @@ NAME = "attached_heads"  # of the submodule
 WIDTHS = ("attention_head_size", "head_dim", "head_size", "key_value_proj_dim")  # attributes that hold K
 PREFIX = "headdiv_"  # of the names of our implementations
 SUPPORTED = ("sdpa", "eager")  # attention implementations
-Attend = Callable[..., tuple[Tensor, Tensor | None]]  # an attention function of transformers
 Fused = Literal["no", "blocks", "heads"]
 
 

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from headdiv.core.errors import DataError
 from headdiv.core.precision import HALF, at_least_float32
 from headdiv.nn.caches import Cache, Lines, cached_product
 from headdiv.nn.packing import Side, attention_mask
 
+Found = TypeVar("Found")
 Kind = Literal["encoder", "decoder", "cross"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -188,6 +190,19 @@ class AttentionModule(HeadModule):
 def attention_modules(model: nn.Module) -> list[HeadModule]:
     """Every attention module of a model, in the order of a forward pass."""
     return [module for module in model.modules() if isinstance(module, HeadModule)]
+
+
+def keyed_by_place(found: Iterable[tuple[str, Found]]) -> dict[str, Found]:
+    """What belongs to attention modules, keyed by their place; a DataError where two are at one place."""
+    keyed: dict[str, Found] = {}
+    for place, one in found:
+        if place in keyed:
+            raise DataError(
+                f"two attention modules are {place!r}; expected for each a `layer` of its own, from 0, or another "
+                "`kind` (arguments of headdiv.MultiheadAttention)"
+            )
+        keyed[place] = one
+    return keyed
 
 
 class MultiHeadAttention(AttentionModule):

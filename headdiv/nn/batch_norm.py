@@ -22,6 +22,13 @@ def normalisation(kind: Normalisation, channels: int, scale: float = 1.0) -> nn.
     return module
 
 
+def unused_scale(kind: Normalisation, scale: float) -> tuple[str, str] | None:
+    """The key and the sentence of a γ that scales nothing, for `Method.check`; None: it has an effect, or is 1."""
+    if kind == "none" and scale != 1:
+        return "batch_norm_scale", f"{scale} scales nothing, as normalisation is 'none'"
+    return None
+
+
 class BatchNorm(nn.BatchNorm1d):
     """`torch.nn.BatchNorm1d` whose statistics in training are those of all ranks' rows together.
 

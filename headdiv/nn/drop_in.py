@@ -1,8 +1,8 @@
 """The methods' attention in other people's models, with the call signature of `torch.nn.MultiheadAttention`.
 
 method = headdiv.make_method({"name": "deacon", "architecture": "direct", "m": 8})
-for layer in model.layers:
-    layer.self_attn = headdiv.MultiheadAttention(256, 8, method, dropout=0.1, batch_first=True)
+for i, layer in enumerate(model.layers):
+    layer.self_attn = headdiv.MultiheadAttention(256, 8, method, dropout=0.1, batch_first=True, layer=i)
 own = {id(p) for p in method.own_parameters(model)}
 optimiser = torch.optim.AdamW(p for p in model.parameters() if id(p) not in own)
 …
@@ -53,7 +53,7 @@ class MultiheadAttention(nn.Module):
         device: where the parameters are made.
         dtype: of the parameters.
         kind: where the module stands; some methods treat the kinds differently.
-        layer: its layer, from 0.
+        layer: its layer, from 0; some methods treat layers differently, and measures and masks name modules by both.
 
     Raises:
         ValueError: num_heads does not divide embed_dim, the method does not fit so many heads of this width, or an

@@ -38,7 +38,7 @@ EVALUATION_TOKENS = 8000  # of a batch without training
 REPEATS = 5  # of the timed continuation
 WITHIN = 0.01  # of the best perplexity: where a run counts as converged
 EXAMPLE_TOKENS = 24  # of the explorer's example text
-RESPONSE_TOKENS = 20  # of a continuation in the explorer
+NEW_TOKENS, RESPONSE_TOKENS = 40, 20  # of a continuation; in the explorer
 
 StreamCorpus = TypeVar("StreamCorpus", bound=LMCorpus)
 
@@ -259,10 +259,14 @@ class LanguageModelling(StreamTask[LMCorpus]):
             seconds.append((time.perf_counter() - began) / new)
         return 1000 * statistics.median(seconds), f"{new} tokens after {read}"
 
-    def apply(self, run: Run, text: str, second: str | None = None, new_tokens: int = 40) -> str:
-        """A text that is typed in, with its likeliest continuation; ``second`` is not read."""
-        bpe = run.corpus.bpe
-        room = run.config.data.context - new_tokens  # what is longer is read from its end
+    def apply(self, run: Run, text: str, second: str | None = None, new_tokens: int | None = None) -> str:
+        """A text that is typed in, with its likeliest continuation; ``second`` is not read.
+
+        Of a text for which the context has no room beside ``new_tokens`` (40, at most half of it), its end is read.
+        """
+        bpe, context = run.corpus.bpe, run.config.data.context
+        new_tokens = min(NEW_TOKENS, context // 2) if new_tokens is None else new_tokens
+        room = max(1, context - new_tokens)
         prompt = [bpe.end, *bpe.encode_batch([text])[0]][-room:]
         return text + bpe.decode(continue_text(run.model, prompt, new_tokens))
 

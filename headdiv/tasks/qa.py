@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -32,6 +32,7 @@ from headdiv.data.readers import squad
 from headdiv.data.readers.squad import Question
 from headdiv.data.tokenization.spans import tokenise_with_offsets
 from headdiv.nn.batching import Batch, Pairs, batch_numbers
+from headdiv.nn.config import ModelConfig
 from headdiv.nn.losses import Losses
 from headdiv.nn.packing import MASKED, pad_rows
 from headdiv.nn.transformer import ModuleFactory, Transformer
@@ -39,6 +40,16 @@ from headdiv.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, Cut, MainScore, P
 from headdiv.tasks.config import RunConfig
 from headdiv.tasks.seq2seq import PairTask
 from headdiv.tasks.squad_scores import squad_scores
+
+
+class SpanModelConfig(ModelConfig):
+    """Sizes of the Transformer whose decoder scores every word of a passage as the first and the last of the answer."""
+
+    @model_validator(mode="after")
+    def _no_words_to_tie(self) -> SpanModelConfig:
+        if self.tied_output:
+            raise ValueError("tied_output: expected false, as the two outputs of question answering are not words")
+        return self
 
 
 class SpanConfig(Settings):
@@ -52,6 +63,7 @@ class QuestionAnswering(PairTask[QACorpus]):
 
     name = "qa"
     Data = QAData
+    Model = SpanModelConfig
     Decode = SpanConfig
     unit = "nats/answer"
     accuracy = "share of questions whose first gold answer's first and last word are both the likeliest"

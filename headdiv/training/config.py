@@ -50,9 +50,13 @@ class TrainerConfig(Settings):
     @model_validator(mode="after")
     def _adamw_alone_has_these_keys(self) -> TrainerConfig:
         name, _ = self.optimiser_options()
-        for key in ("betas", "epsilon", "weight_decay") if name != "AdamW" else ():
-            if getattr(self, key) != type(self).model_fields[key].default:
+        for key, option in (("betas", "betas"), ("epsilon", "eps"), ("weight_decay", "weight_decay")):
+            if getattr(self, key) == type(self).model_fields[key].default:
+                continue
+            if name != "AdamW":
                 raise ValueError(f"{key}: is an option of AdamW; expected options of {name} under 'optimiser'")
+            if option in (self.optimiser or {}):
+                raise ValueError(f"{key}: stands under 'optimiser' too, as {option}; expected it once")
         return self
 
     def optimiser_options(self) -> tuple[str, dict[str, Any]]:

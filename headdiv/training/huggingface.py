@@ -65,8 +65,17 @@ class HeadTraining:
             added = self.head_method.aux_loss(self.model, records, self.progress, count)
             if added is not None:
                 self.added.append(added.item())
-                loss = loss + added
+                loss = loss + added * self._share(inputs, num_items_in_batch, count)
         return (loss, outputs) if return_outputs else loss
+
+    def _share(self, inputs: dict[str, Any], num_items: Tensor | int | None, count: int) -> float:
+        """Of this batch in what a step adds up: 1, unless the trainer sums the losses of several over all predictions.
+
+        A method that divides by the step's predictions has taken its share already.
+        """
+        if num_items is None or not self.model_accepts_loss_kwargs or self.head_method.counts_predictions():
+            return 1.0
+        return self._predictions(inputs, None) / count
 
     def _predictions(self, inputs: dict[str, Any], num_items: Tensor | int | None) -> int:
         """What the loss is a mean over, on all ranks: labels that count, or examples."""

@@ -42,13 +42,20 @@ class StepSums:
 
 
 class Learner:
-    """A model with its loss, its optimiser, and its method's share in the training."""
+    """A model with its loss, its optimiser, and its method's share in the training.
+
+    Raises:
+        TrainingError: nothing of the model can be trained, or it has no attention that the method is for.
+    """
 
     def __init__(self, model: nn.Module, loss: Loss, method: Method, config: TrainerConfig) -> None:
         self.model, self.loss, self.method, self.config = model, loss, method, config
+        method.refuse_no_attention(model)
         self.own, self.required = method.own_parameters(model), method.required_records()
         own = {id(parameter) for parameter in self.own}
         self.parameters = [p for p in model.parameters() if p.requires_grad and id(p) not in own]
+        if not self.parameters:
+            raise TrainingError("the model has no parameters to train; expected one at least with requires_grad")
         name, options = config.optimiser_options()
         self.optimiser = OPTIMISERS[name](self.parameters, lr=config.learning_rate, **options)
         self.device = self.parameters[0].device

@@ -146,6 +146,8 @@ class Trainer:
     def _finish_epoch(self, number: int, name: str) -> None:
         """Validate, let the method act between two epochs, and add a point to the curve."""
         state, sums = self.state, self.state.epoch
+        if not sums.batches:
+            raise TrainingError("batches: found none; expected an iterable that can be read again in every epoch")
         point: dict[str, Any] = {"epoch": number + 1, "steps": state.step, "training_loss": sums.loss / sums.count}
         if sums.tokens:  # a plain tensor does not say what was right
             point |= {"training_nll": sums.nll / sums.count, "training_accuracy": 100 * sums.correct / sums.count}

@@ -46,6 +46,7 @@ def build(options, config=CONFIG):
             sparse("kwta", "rfb-kwta", s_bo=0.001),
             "s_bo: 0.001 keeps no unit: a block's output has 256, and round(s·256)",
         ),
+        (sparse("kwta", s_att=0.99), "s_att: 0.99 keeps all units: a head has 32, and round(s·32) must be less"),
         (sparse("smart", s_att=0.995), "s_att: 0.995 is no median that smart inhibition can have: from 0.01 to 0.99"),
         (sparse("none", "smart", s_bo=0.001), "s_bo: 0.001 is no median that smart inhibition can have"),
     ],

@@ -198,8 +198,8 @@ def dynamic(choice="hard", **more):
         (dynamic(swaps=25), "method.swaps: 25 pairs are more than the 24 that 6 × 8 heads make (encoder attention)"),
         (dynamic("random", swaps=25, kinds=["cross"]),
          "method.swaps: 25 pairs are more than the 24 that 6 × 8 heads make (cross attention)"),
-        (dynamic("soft", swaps=5),
-         "method.swaps: 5 pairs are more than the 4 that 8 heads of a layer make (encoder attention)"),
+        (dynamic("soft", swaps=9),
+         "method.swaps: 9 pairs are more than the 8 that 8 heads of each of two layers make (encoder attention)"),
         (dynamic("soft", layers=4), "method.layers: 4 is more than half of the 6 layers (encoder attention)"),
     ],
 )  # fmt: skip
@@ -309,6 +309,12 @@ def test_soft_swaps_the_least_important_of_low_and_high_layers(importance, k):
         low, high = (sorted(range(H), key=lambda head, row=row: (row[head], head)) for row in (grid[0], grid[-1]))
         expected += [(kind, (0, low[i]), (LAYERS[kind] - 1, high[i])) for i in range(k)]
     assert choose(dynamic("soft", swaps=k, measure="l2"), importance) == expected
+
+
+@pytest.mark.parametrize("options", [dynamic(swaps=10), dynamic("soft", swaps=4), dynamic("soft", layers=2)])
+def test_more_swaps_than_the_model_has_heads_for_are_refused(options):
+    with pytest.raises(TrainingError, match=r"^method\.(swaps|layers): .* \(encoder attention\)$"):
+        choose(options | {"measure": "l2"}, {kind: np.zeros((layers, H)) for kind, layers in LAYERS.items()})
 
 
 def test_soft_takes_as_many_layers_as_are_named():

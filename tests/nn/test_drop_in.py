@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from headdiv.core.errors import TrainingError
+from headdiv.analysis.masking import heads_of
+from headdiv.core.errors import DataError, TrainingError
 from headdiv.methods import make_method
 from headdiv.methods.deacon import pca_layers
+from headdiv.methods.rotation import swap_heads
 from headdiv.nn.attention import record_heads
 from headdiv.nn.drop_in import MultiheadAttention
 
@@ -335,6 +337,22 @@ def test_after_backward_without_gradients_says_so():
     module(x, x, x)[0].sum().backward()
     with pytest.raises(TrainingError, match=r"encoder 1: .* forward pass in training mode"):
         method.after_backward(module, 0.0)
+
+
+def test_without_pca_layers_deacon_says_so():
+    with pytest.raises(TrainingError, match="the model has no PCA layer"):
+        make_method(deacon("direct", 2, update_every=2)).after_backward(drop_in(), 0.0)
+
+
+# ---- places
+
+
+def test_modules_at_one_place_are_refused_where_places_are_names():
+    method = make_method({"name": "mixing"})
+    model = nn.ModuleList(MultiheadAttention(D, H, method) for _ in range(2))
+    for ask in (heads_of, method.artifacts, lambda model: swap_heads(model, [])):
+        with pytest.raises(DataError, match=r"two attention modules are 'encoder 1'; expected for each a `layer`"):
+            ask(model)
 
 
 def test_modules_of_four_and_eight_heads_move_in_one_model():

@@ -95,10 +95,12 @@ def test_torchs_own_transformer_takes_a_method_and_its_weights(options):
     assert torch.allclose(other(source), plain, atol=1e-5)
 
 
-def test_dropped_heads_are_dropped_for_whole_sentences_and_only_in_training():
+@pytest.mark.parametrize("combined", [False, True])
+def test_dropped_heads_are_dropped_for_whole_sentences_and_only_in_training(combined):
     model = model_of("bert")
     plain, given = logits(model, arguments(model)), arguments(model, labels=True)
-    method = headdiv.insert(model, {"name": "drop-head", "start": 0.7})
+    options = {"name": "drop-head", "start": 0.7}
+    method = headdiv.insert(model, {"name": "combined", "methods": [options, APART]} if combined else options)
     assert difference(logits(model, arguments(model)), plain, given) < 1e-5
     inputs = []
     stage = attachment_of(model).heads[0].projections.output
@@ -214,6 +216,8 @@ def test_what_cannot_be_inserted_says_so():
     ):
         with pytest.raises(ConfigError, match="changes more than what is between heads and output projection"):
             headdiv.insert(model, options)
+    with pytest.raises(ConfigError, match=r"^method 'mixing': .* no cross attention, only encoder$"):
+        headdiv.insert(model, {**MIXING, "kinds": ["cross"]})
     with pytest.raises(ConfigError, match=r"'deacon': m: 9 is more than the k = 4 inputs"):
         headdiv.insert(model, {**DEACON, "m": 9})
     with pytest.raises(ConfigError, match=r"'combined': methods.1.m: 9 is more than the k = 4 inputs"):
@@ -344,9 +348,21 @@ def test_a_second_training_takes_its_own_method_unless_another_stands_in_the_mod
         headdiv.pretrained.Trainer(model=trainer.model, method={**DEACON, "m": 2}, **again)
 
 
+class Shrinking(Method):
+    """Adds a loss that has nothing to do with predictions."""
+
+    def aux_loss(self, model, records, progress, count):
+        return 0.3 * model.get_input_embeddings().weight.square().sum()
+
+    def counts_predictions(self):
+        return False
+
+
 @pytest.mark.slow
-def test_the_added_loss_is_that_of_the_whole_step_whatever_the_accumulation(tmp_path):
-    method = {"name": "disagreement", "term": "output", "weight": 3.0}
+@pytest.mark.parametrize(
+    "method", [{"name": "disagreement", "term": "output", "weight": 3.0}, Shrinking(Shrinking.Options())]
+)
+def test_the_added_loss_is_that_of_the_whole_step_whatever_the_accumulation(tmp_path, method):
     states = []
     for size, steps in ((4, 1), (2, 2)):
         settings = {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps, "max_steps": 2}

@@ -12,6 +12,7 @@ from torch import nn
 
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json
+from headdiv.core.settings import check
 from headdiv.data.config import QAData
 from headdiv.data.corpora.qa import SKIP, make_qa_batch
 from headdiv.experiments.evaluation import apply, examples
@@ -242,4 +243,6 @@ def test_files_must_be_of_the_task():
     with pytest.raises(ConfigError, match=r"^data\.name: 'multi30k' has no file for 'examples' in split 'train'"):
         TASK.check_data(QAData(name="multi30k", valid="val", test="test_2016_flickr"))
     TASK.check_data(QAData(name="toy"))
+    with pytest.raises(ConfigError, match=r"^tied_output: expected false"):
+        check(TASK.Model, {"tied_output": True})
     TASK.check_data(QAData(name="mine", files=dict.fromkeys(("train", "valid", "test"), "a.json")))

@@ -261,6 +261,22 @@ def test_what_a_trainer_cannot_use_is_named():
         trainer_of(validate=lambda model: {"score": float("nan")}, name="mine").run()
     with pytest.raises(TrainingError, match="a batch has no prediction; expected one"):
         trainer_of(loss=lambda model, x: loss(model, x)[:0]).run()
+    once = texts().split(6)
+    with pytest.raises(TrainingError, match=r"epoch 2/2: batches: found none; expected .* every epoch"):
+        trainer_of(batches=lambda epoch: [] if epoch else once).run()
+    with pytest.raises(TrainingError, match="no parameters to train"):
+        Trainer(nn.Linear(2, 2).requires_grad_(False), once, loss)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"name": "drop-head"}, {"name": "combined", "methods": [{"name": "hsic", "term": "output"}, {"name": "mixing"}]}],
+)
+def test_a_method_that_would_change_nothing_is_refused(options):
+    with pytest.raises(TrainingError, match="the method found no heads: no attention that headdiv built"):
+        Trainer(nn.Linear(2, 2), [torch.ones(3, 2)], loss, method=make_method(options))
+    with pytest.raises(TrainingError, match=r"^method\.kinds: the model has no cross attention, only encoder$"):
+        trainer_of({"name": "homeostasis", "attention": "kwta", "s_att": 0.5, "kinds": ["cross"]})
 
 
 # ---- optimisers
@@ -276,6 +292,7 @@ def test_what_a_trainer_cannot_use_is_named():
         ({"optimiser": {"name": "SGD", "momentum": -1}}, "train.optimiser.SGD: Invalid momentum value"),
         ({"optimiser": 3}, "train.optimiser: input should be a valid dictionary, found 3"),
         ({"optimiser": "SGD", "weight_decay": 0.1}, "train.weight_decay: is an option of AdamW; expected"),
+        ({"optimiser": {"name": "AdamW", "eps": 1e-8}, "epsilon": 1e-7}, "train.epsilon: stands under 'optimiser' too"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_an_optimiser_is_named(project, settings, message):
