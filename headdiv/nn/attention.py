@@ -134,8 +134,9 @@ class HeadModule(nn.Module, ABC):
 
     @property
     def slot_spec(self) -> AttentionSpec:
-        """``spec`` with the number of slots: what head records carry."""
-        return replace(self.spec, heads=self.head_slots)
+        """``spec`` with number and width of the slots: what head records carry."""
+        spec = replace(self.spec, heads=self.head_slots)
+        return spec if spec.d_head == self.head_width else replace(spec, width=self.head_width)
 
     @abstractmethod
     def mask_heads(self, mask: Tensor) -> torch.utils.hooks.RemovableHandle:
