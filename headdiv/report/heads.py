@@ -204,28 +204,30 @@ def discrepancy(pairs: np.ndarray, distance: str) -> float:
 def changes(groups: Groups, base: str, distance: str) -> dict[str, dict[Module, float]]:
     """By variant and module, in percent, how far its total discrepancy is above (+) or below (−) that of ``base``.
 
-    Of means over seeds.
+    Formed seed by seed; mean over the seeds that both have. A variant that has none in common has {}.
 
     Raises:
         DataError: a module has a single head.
     """
-    totals: dict[str, dict[Module, float]] = {}
+    totals: dict[str, dict[int, dict[Module, float]]] = {}
     for variant, runs in groups.items():
-        by_seed = [measure_by_module(run, distance) for run in runs]
-        for at, pairs in by_seed[0].items():
-            _check_pairs(pairs, variant, at)
+        pairs = {run.seed: measure_by_module(run, distance) for run in runs}
+        for at, values in pairs[runs[0].seed].items():
+            _check_pairs(values, variant, at)
         totals[variant] = {
-            at: float(np.mean([discrepancy(pairs[at], distance) for pairs in by_seed])) for at in by_seed[0]
+            seed: {at: discrepancy(values, distance) for at, values in modules.items()}
+            for seed, modules in pairs.items()
         }
-    return {
-        variant: {at: 100 * (total / totals[base][at] - 1) for at, total in modules.items()}
-        for variant, modules in totals.items()
-        if variant != base
-    }
+    bases, found = totals.pop(base), {}
+    for variant, by_seed in totals.items():
+        both = [(mine, bases[seed]) for seed, mine in by_seed.items() if seed in bases]
+        modules = both[0][0] if both else {}
+        found[variant] = {at: float(np.mean([100 * (mine[at] / its[at] - 1) for mine, its in both])) for at in modules}
+    return found
 
 
 def draw_changes(profile: str, figure: FigureEntry) -> Figure:
-    """Change of the heads' total discrepancy against the baseline, by kind and layer."""
+    """Change of the heads' total discrepancy against the baseline of the same seed, by kind and layer."""
     groups, (base,) = plotting.runs_of_figure(profile, figure, "measures"), figure.against
     if base not in groups or len(groups) == 1:
         names = ", ".join(figure.variants)
@@ -233,21 +235,25 @@ def draw_changes(profile: str, figure: FigureEntry) -> Figure:
     distance = figure.options["distance"]
     change = changes(groups, base, distance)
     labels, colours = labels_of(figure.experiment, groups), plotting.colours_of(figure.experiment, groups)
-    modules = next(iter(change.values()))
+    modules = by_module(groups[base][0].heads.measures)
     kinds, width = kinds_of(modules), 0.8 / len(change)
     drawn, axes = plotting.new_figure(3.4 * len(kinds) + 0.4, 3.4, 1, len(kinds), sharey=True)
     for ax, kind in zip(axes[0], kinds, strict=True):
         layers = _layers(modules, kind)
         for (variant, values), offset in zip(change.items(), plotting.side_by_side(len(change), width), strict=True):
-            heights = [values[kind, layer] for layer in layers]
-            ax.bar(np.array(layers) + offset, heights, 0.92 * width, color=colours[variant], label=labels[variant])
+            heights = [values.get((kind, layer), np.nan) for layer in layers]
+            label = labels[variant] if values else f"{labels[variant]}: no seed in common"
+            ax.bar(np.array(layers) + offset, heights, 0.92 * width, color=colours[variant], label=label)
         ax.axhline(0, color="0.2", lw=1)
         ax.set_title(KINDS[kind])
         plotting.add_grid(ax, "y")
         plotting.number_layers(ax, layers)
     axes[0][0].set_ylabel(f"change of the total {DISTANCES[distance]}\nagainst the baseline (%)")
     plotting.add_legend(drawn, axes[0][:1])
-    plotting.add_title(drawn, title(f"{figure.label} · Total {DISTANCES[distance]} of a layer's heads", groups))
+    seeds = {run.seed for run in groups[base]}
+    shown = {variant: [run for run in groups[variant] if run.seed in seeds] for variant, of in change.items() if of}
+    what = f"{figure.label} · Total {DISTANCES[distance]} of a layer's heads"
+    plotting.add_title(drawn, title(what, shown or groups))
     return drawn
 
 

@@ -153,21 +153,39 @@ def test_total_discrepancy_is_the_sum_over_all_pairs():
     assert heads.discrepancy(np.array(measures["l2"]), "l2") == pytest.approx(l2)
 
 
-def test_changes_are_percentages_of_means_over_seeds():
-    base, wide = ([headed(variant, seed) for seed in (1, 2)] for variant in ("baseline", "alphas"))
-    for run in wide:
-        for module in run["heads"]["measures"].values():
-            module["l2"] = (3 * np.array(module["l2"])).tolist()
-            module["cosine"] = (1 - 0.75 * (1 - np.array(module["cosine"]))).tolist()
+def widened(variant, seed, factor):
+    """A run whose heads are so much further apart than those of the baseline of its seed."""
+    run = headed(variant, seed)
+    for module in run["heads"]["measures"].values():
+        module["l2"] = (factor * np.array(module["l2"])).tolist()
+        module["cosine"] = (1 - factor * (1 - np.array(module["cosine"]))).tolist()
+    return run
+
+
+def test_changes_are_formed_seed_by_seed():
+    base, wide = [headed("baseline", seed) for seed in (1, 2)], [widened("alphas", s, f) for s, f in ((1, 3), (2, 2))]
     groups = {"baseline": list(map(RunResult.parse, base)), "alphas": list(map(RunResult.parse, wide))}
-    assert list(heads.changes(groups, "baseline", "l2")["alphas"].values()) == pytest.approx([200] * 6)
-    assert list(heads.changes(groups, "baseline", "cosine")["alphas"].values()) == pytest.approx([-25] * 6)
-    totals = [np.sum(run["heads"]["measures"]["cross 1"]["l2"]) for run in base]
-    alone = heads.changes(groups | {"alphas": groups["alphas"][:1]}, "baseline", "l2")["alphas"]["cross", 1]
-    assert alone == pytest.approx(100 * (3 * totals[0] / np.mean(totals) - 1))
+    for distance in ("l2", "cosine"):
+        assert list(heads.changes(groups, "baseline", distance)["alphas"].values()) == pytest.approx([150] * 6)
     put(*base, *wide)
     for ax in figures.draw("mhr_figure7", "p").axes:
-        assert [bar.get_height() for bar in ax.containers[0]] == pytest.approx([200, 200])
+        assert [bar.get_height() for bar in ax.containers[0]] == pytest.approx([150, 150])
+
+
+def test_changes_are_of_the_seeds_that_a_variant_and_the_baseline_share():
+    put(headed("baseline", 1), widened("alphas", 1, 3), widened("alphas", 2, 2), widened("cosine", 2, 2))
+    figure = figures.draw("mhr_figure7", "p")
+    alphas, cosine = figure.axes[0].containers
+    assert [bar.get_height() for bar in alphas] == pytest.approx([200, 200])
+    assert np.isnan([bar.get_height() for bar in cosine]).all()
+    assert cosine.get_label().endswith(": no seed in common")
+    assert figure.get_suptitle().endswith("seed 1")
+
+
+def test_a_change_without_any_seed_in_common_is_drawn_without_bars():
+    put(headed("baseline", 1), headed("alphas", 2))
+    figure = figures.draw("mhr_figure7", "p")
+    assert figure.legends[0].get_texts()[0].get_text().endswith(": no seed in common")
 
 
 @pytest.mark.parametrize(
