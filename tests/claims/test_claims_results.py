@@ -4,6 +4,8 @@ import pytest
 from claimed import at, hours, store, translation
 
 from headdiv.analysis.statistics import coefficient_of_variation
+from headdiv.core.files import write_text
+from headdiv.experiments.claims.ledger import ledger
 from headdiv.experiments.claims.verdicts import ABOVE, AGREES, CONFIRMED, DIFFERS, NOT_RUN, REFUTED, UNDECIDED, USED
 
 BLEU = "Table 3, {}, BLEU"
@@ -128,6 +130,17 @@ def test_the_profile_nearest_to_the_paper_decides(home):
     store(home, translation("direct-8", bleu=28.9, epochs=10), profile="short")
     store(home, translation("direct-8", bleu=25.0, epochs=20), profile="longer")
     assert at(BLEU.format("Direct-8")).working.startswith("25 (tolerance 1); profile longer, a short run: ")
+
+
+def test_a_run_that_cannot_be_read_is_left_out_and_named_once(home, caplog):
+    store(home, translation("direct-8", bleu=28.9, epochs=10))
+    broken = home / "results" / "other" / "deacon" / "translation" / "direct-8" / "seed1" / "metrics.json"
+    write_text(broken, "{")
+    row = next(row for row in ledger() if row.place == BLEU.format("Direct-8"))
+    assert (row.verdict, row.profile) == (AGREES, "full")
+    (said,) = caplog.messages
+    assert said.startswith(f"{broken}, line 1: not valid JSON")
+    assert said.endswith("--profile other` makes it anew; the ledger of claims leaves this run out")
 
 
 def test_runs_of_different_length_are_not_compared(home):

@@ -153,3 +153,14 @@ def test_a_summary_has_a_line_an_experiment_and_the_verdicts():
     said = ", ".join(f"{verdict} {count}" for verdict, count in counts.items() if count)
     assert lines[5].startswith("↑ more is better, ↓ less is better; ±: 95 % interval")
     assert lines[6:] == [f"the papers' claims: {said}", TOY]
+
+
+def test_a_broken_run_of_another_profile_stops_no_summary_and_one_of_its_own_does(project, caplog):
+    write_profile(project, "other")
+    for profile in ("p", "other"):
+        path = store.record(metrics("direct-8", 1), profile)
+    path.write_text("{", encoding="utf-8")
+    assert "deacon/translation" in summary_text("p")
+    assert [message.partition(",")[0] for message in caplog.messages] == [str(path)]
+    with pytest.raises(DataError, match=r"metrics.json, line 1: not valid JSON"):
+        summary_text("other")

@@ -6,6 +6,7 @@ and was trained for at least `LEAST` of the paper's length. Toys and samples nev
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,7 @@ from statistics import mean
 from typing import Any
 
 from headdiv.core import paths
+from headdiv.core.errors import DataError
 from headdiv.experiments.claims.files import load_claims, sizes_of, walk
 from headdiv.experiments.papers import PaperTask, load_paper
 from headdiv.experiments.results import RunResult
@@ -20,6 +22,8 @@ from headdiv.methods import METHODS, check_method, stored_method
 from headdiv.tasks import TASKS
 from headdiv.tasks.config import first_difference
 from headdiv.training.config import TrainConfig
+
+log = logging.getLogger(__name__)
 
 Row = tuple[str, str]  # task, variant
 
@@ -64,7 +68,7 @@ class Evidence:
 
 
 class Results:
-    """The stored runs of a paper, of all profiles. Raises DataError: metrics of another format."""
+    """The stored runs of a paper, of all profiles; one that cannot be read is left out, and a warning names it."""
 
     def __init__(self, paper: str) -> None:
         self.paper, self.tasks, self.scales = paper, load_paper(paper).tasks, load_claims(paper).scale
@@ -74,7 +78,10 @@ class Results:
         """By profile."""
         found: dict[str, list[RunResult]] = {}
         for path in sorted((paths.home() / "results").glob(f"*/{self.paper}/*/*/seed*/metrics.json")):
-            found.setdefault(path.parents[4].name, []).append(RunResult.read(path))
+            try:
+                found.setdefault(path.parents[4].name, []).append(RunResult.read(path))
+            except DataError as error:
+                log.warning("%s; the ledger of claims leaves this run out", error)
         return found
 
     def evidence(self, rows: Iterable[Row], one_machine: bool = False, papers_machine: bool = False) -> Evidence | None:

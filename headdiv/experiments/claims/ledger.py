@@ -74,9 +74,11 @@ class Judgement:
 def ledger(paper: str | None = None, verdict: str | None = None) -> list[Judgement]:
     """Every claim with its verdict; of all papers that have claims and of all verdicts where none is named.
 
+    A stored run that cannot be read decides nothing: a warning names its file.
+
     Raises:
         ConfigError: no such paper or verdict, or a working names what is not there.
-        DataError: this is no project, or stored metrics of another format.
+        DataError: this is no project.
     """
     if not any((paths.home() / name).is_dir() for name in ("results", "config")):
         raise DataError(
