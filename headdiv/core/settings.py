@@ -7,6 +7,7 @@ names file, line and key.
 from __future__ import annotations
 
 import difflib
+import math
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -75,6 +76,15 @@ def check(model: type[Checked], value: Any, at: tuple[str | int, ...] = (), sour
             key, _, what = what.partition(": ")
             loc = (*loc, key)
         raise mistake((*at, *loc), what, source) from None
+
+
+def refuse_infinite(value: Any, at: tuple[str | int, ...] = ()) -> None:
+    """Raise a ValueError, as validators do, where a number in plain data, at any depth, is infinite or NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{'.'.join(map(str, at))}: input should be a finite number, found {value!r}")
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+    for key, one in inner:
+        refuse_infinite(one, (*at, key))
 
 
 def mistake(at: tuple[str | int, ...], what: str, source: Source | None = None) -> ConfigError:

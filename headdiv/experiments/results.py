@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from headdiv.core import paths
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import checksum, read_json, write_json, write_text
-from headdiv.core.settings import check, nearest
+from headdiv.core.settings import check, nearest, refuse_infinite
 from headdiv.experiments.profiles import Runs
 from headdiv.tasks import TASKS
 from headdiv.tasks.config import first_difference
@@ -193,6 +193,12 @@ class RunIdentity(Record):
     stored_format: ClassVar[int]
     noun: ClassVar[str]  # what is stored
     command: ClassVar[str]  # that stores it
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_finite_numbers(cls, content: Any) -> Any:
+        refuse_infinite(content)
+        return content
 
     @model_validator(mode="after")
     def _has_a_known_kind_and_data(self) -> Self:

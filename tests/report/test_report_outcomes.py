@@ -1,11 +1,14 @@
 """What came out, in words and as a summary for a terminal."""
 
+import json
+import math
 import re
 
 import pytest
 from reported import metrics, store_all, write_profile
 
 from headdiv.core.errors import DataError
+from headdiv.core.files import read_json
 from headdiv.experiments import results as store
 from headdiv.experiments.claims import ledger as claims
 from headdiv.report.outcomes import outcomes, summary_text, verdict_counts
@@ -153,6 +156,27 @@ def test_a_summary_has_a_line_an_experiment_and_the_verdicts():
     said = ", ".join(f"{verdict} {count}" for verdict, count in counts.items() if count)
     assert lines[5].startswith("↑ more is better, ↓ less is better; ±: 95 % interval")
     assert lines[6:] == [f"the papers' claims: {said}", TOY]
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (("scores", "bleu", "value"), "scores.bleu.value: input should be a finite number, found nan"),
+        (("curve", 1, "validation_bleu"), "curve.1.validation_bleu: input should be"),
+        (("heads", "measures"), "heads.measures: input should be"),
+    ],
+)
+def test_a_number_that_is_none_is_named_with_its_file_and_the_remedy(keys, said):
+    path = store.record(metrics("direct-8", 1), "p")
+    content = found = read_json(path)
+    for key in keys[:-1]:
+        found = found[key]
+    found[keys[-1]] = math.nan
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(DataError) as error:
+        outcomes("p")
+    assert str(error.value).startswith(f"{path}: {said}")
+    assert str(error.value).endswith("`headdiv train deacon/translation direct-8 --seed 1 --profile p` makes it anew")
 
 
 def test_a_broken_run_of_another_profile_stops_no_summary_and_one_of_its_own_does(project, caplog):
