@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 from pathlib import Path
 
 from headdiv.core.errors import ConfigError
 
 OWNER = "profile.txt"  # in a profile's results: its file, where it does not lie in config/
+NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")  # of a profile: a folder, part of addresses and of commands
 
 
 def home() -> Path:
@@ -49,11 +51,14 @@ def results(profile: str) -> Path:
     """Metrics, tables and figures of a profile, given by name or as a path: ``results/<its file's name>``.
 
     Raises:
-        ConfigError: the folder holds the results of another profile of this name, or the name begins with a dot.
+        ConfigError: the folder holds the results of another profile of this name, or the name is none (`NAME`).
     """
     file = profile_file(profile)
-    if file.stem.startswith("."):
-        raise ConfigError(f"{file}: a profile's name must not begin with a dot: it names a folder")
+    if not NAME.fullmatch(file.stem):
+        raise ConfigError(
+            f"{file}: a profile's name is made of letters (a to z), digits, '.', '_' and '-', without a dot in front; "
+            f"found {file.stem!r}"
+        )
     folder = home() / "results" / file.stem
     owner = home() / "config" / f"{file.stem}.yaml"
     if not owner.is_file() and (folder / OWNER).is_file():

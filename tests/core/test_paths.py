@@ -43,6 +43,17 @@ def test_no_name_of_a_profile_leads_out_of_the_project(finished, monkeypatch):
     shutil.copy(home / "config" / "tiny.yaml", outside / "x.yaml")
     before = sorted(outside.iterdir())
     assert record(metrics, "../../x") == home / "results" / "x" / EXPERIMENT / "baseline" / "seed1" / "metrics.json"
-    with pytest.raises(ConfigError, match="must not begin with a dot"):
+    with pytest.raises(ConfigError, match="without a dot in front"):
         record(metrics, "..")
     assert sorted(outside.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", ["50% a#b", "my runs", "größe", "a?b", ".hidden", ".."])
+def test_a_name_that_would_break_links_and_commands_is_refused(folder, name):
+    with pytest.raises(ConfigError) as found:
+        paths.results(f"config/{name}.yaml")
+    assert str(found.value) == (
+        f"config/{name}.yaml: a profile's name is made of letters (a to z), digits, '.', '_' and '-', "
+        f"without a dot in front; found {name!r}"
+    )
+    assert paths.results("config/a-B_2.30.yaml") == folder / "results" / "a-B_2.30"

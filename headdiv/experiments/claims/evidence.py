@@ -14,7 +14,7 @@ from statistics import mean
 from typing import Any
 
 from headdiv.core import paths
-from headdiv.core.errors import DataError
+from headdiv.core.errors import HeaddivError
 from headdiv.experiments.claims.files import load_claims, sizes_of, walk
 from headdiv.experiments.papers import PaperTask, load_paper
 from headdiv.experiments.results import RunResult
@@ -79,8 +79,9 @@ class Results:
         found: dict[str, list[RunResult]] = {}
         for path in sorted((paths.home() / "results").glob(f"*/{self.paper}/*/*/seed*/metrics.json")):
             try:
-                found.setdefault(path.parents[4].name, []).append(RunResult.read(path))
-            except DataError as error:
+                profile = paths.results(path.parents[4].name).name
+                found.setdefault(profile, []).append(RunResult.read(path))
+            except HeaddivError as error:
                 log.warning("%s; the ledger of claims leaves this run out", error)
         return found
 
