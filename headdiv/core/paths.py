@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headdiv.core.errors import ConfigError
 
-OWNER = "profile.txt"  # in a profile's results: its file, where it does not lie in config/
+OWNER = "profile.txt"  # in a profile's results: its file, where that is not config/<name>.yaml
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")  # of a profile: a folder, part of addresses and of commands
 
 
@@ -61,8 +61,9 @@ def results(profile: str) -> Path:
         )
     folder = home() / "results" / file.stem
     owner = home() / "config" / f"{file.stem}.yaml"
-    if not owner.is_file() and (folder / OWNER).is_file():
-        owner = home() / (folder / OWNER).read_text(encoding="utf-8").strip()
+    if (folder / OWNER).is_file():
+        named = home() / (folder / OWNER).read_text(encoding="utf-8").strip()
+        owner = named if named.is_file() else owner  # else it was moved
     if owner.is_file() and owner.resolve() != file.resolve():
         raise ConfigError(f"{file}: {folder} holds the results of {owner}; give one of the two another name")
     return folder

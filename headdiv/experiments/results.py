@@ -323,7 +323,7 @@ def record(metrics: Mapping[str, Any], profile: str) -> Path:
     path = metrics_path(profile, result.experiment, result.variant, result.seed)
     outputs = read_json(paths.home() / result.outputs) if result.outputs else []
     file = paths.profile_file(profile).resolve()
-    if file.parent != paths.home() / "config":
+    if file != paths.home() / "config" / f"{file.stem}.yaml":
         write_text(paths.results(profile) / paths.OWNER, f"{os.path.relpath(file, paths.home())}\n")
     write_json(path.with_name("outputs.json"), outputs)
     if result.outputs and (counts := counts_path(paths.home() / result.outputs)).is_file():

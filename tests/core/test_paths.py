@@ -36,6 +36,20 @@ def test_two_profiles_of_one_name_do_not_share_results(finished, tmp_path, monke
     assert paths.results("b/own.yaml") == home / "results" / "own"
 
 
+def test_a_profile_with_the_other_ending_owns_its_results(finished, monkeypatch):
+    home = finished.home
+    monkeypatch.chdir(home)
+    metrics = read_json(paths.results("tiny") / EXPERIMENT / "baseline" / "seed1" / "metrics.json")
+    shutil.copy("config/tiny.yaml", "config/own.yml")
+    record(metrics, "config/own.yml")
+    assert paths.results("own") == paths.results("config/own.yml") == home / "results" / "own"
+    shutil.copy("config/tiny.yaml", "config/own.yaml")
+    with pytest.raises(ConfigError, match=r"config/own.yaml: .* holds the results of .*/config/own.yml; give one of"):
+        record(metrics, "own")
+    (home / "config" / "own.yml").unlink()
+    record(metrics, "own")
+
+
 def test_no_name_of_a_profile_leads_out_of_the_project(finished, monkeypatch):
     home, outside = finished.home, finished.home.parent
     metrics = read_json(paths.results("tiny") / EXPERIMENT / "baseline" / "seed1" / "metrics.json")
