@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from headdiv.core.errors import ConfigError
-from headdiv.core.files import write_json
+from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.files import replacing, write_json
 from headdiv.nn.attention import MultiHeadAttention
 from headdiv.nn.batching import BEGIN, END, PAD, SPECIALS
 from headdiv.nn.folding import fold
@@ -24,9 +24,16 @@ from headdiv.tasks.base import Run
 
 NEVER = -1e9
 
+# What an export holds. One with anything else beside it is not replaced.
+FILES = (
+    {"config.json", "model.bin", "source_vocabulary.json", "target_vocabulary.json"},
+    {"config.json", "model.bin", "shared_vocabulary.json"},
+    {"config.json", "model.safetensors", "target_vocab.json", "vocab.json"},
+)
+
 
 def export(run: Run, folder: Path, to: str, quantization: str | None = None) -> Path:
-    """Write a run's model to ``folder``, which is made where it does not exist; returns it.
+    """Write a run's model to ``folder``, whole or not at all; returns it. An earlier export there is replaced.
 
     Args:
         run: of a task whose model is an encoder-decoder that writes words.
@@ -36,10 +43,15 @@ def export(run: Run, folder: Path, to: str, quantization: str | None = None) -> 
     Raises:
         ConfigError: the model is not plain attention in evaluation, the format's package is not installed, or it has
             no such quantization. Nothing is written then.
+        DataError: ``folder`` holds something that is no export.
+        StorageError: the folder cannot be written.
     """
+    if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} not in (set(), *FILES)):
+        raise DataError(f"{folder}: holds something that is no export; expected an empty folder, an export, or none")
     model = _plain(run)
     try:
-        FORMATS[to](model, run, folder, quantization)
+        with replacing(folder) as temporary:
+            FORMATS[to](model, run, temporary, quantization)
     except ModuleNotFoundError as error:
         raise ConfigError(f"--to {to} needs the package {error.name}, which is not installed") from None
     return folder
@@ -110,7 +122,7 @@ def _to_ctranslate2(model: Transformer, run: Run, folder: Path, quantization: st
     spec.config.add_source_eos = True
     spec.validate()
     spec.optimize(quantization=quantization)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir()
     spec.save(str(folder))
 
 
@@ -147,7 +159,7 @@ def _to_huggingface(model: Transformer, run: Run, folder: Path, quantization: st
             put(f"{at}.fc1", first.weight[:, order], first.bias)
             put(f"{at}.fc2", last.weight[order], last.bias[order])
             put(f"{at}.final_layer_norm", layer.feed_forward_norm.weight[order], layer.feed_forward_norm.bias[order])
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir()
     save_file({name: value.detach().contiguous() for name, value in found.items()}, folder / "model.safetensors")
     config = {
         "architectures": ["MarianMTModel"],

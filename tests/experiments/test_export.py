@@ -1,10 +1,12 @@
 """Models in other libraries' formats: their greedy outputs are ours."""
 
+import resource
+
 import numpy as np
 import pytest
 import torch
 
-from headdiv.core.errors import ConfigError
+from headdiv.core.errors import ConfigError, DataError, StorageError
 from headdiv.experiments.export import export
 from headdiv.experiments.running import build_model
 from headdiv.nn.config import DecodeConfig
@@ -81,3 +83,37 @@ def test_a_quantization_that_the_format_lacks_is_refused_and_nothing_written(pro
     with pytest.raises(ConfigError, match=message):
         export(fresh_run(project, {"name": "baseline"}), project.home / "exported", to, quantization)
     assert not (project.home / "exported").exists()
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(("to", "package"), [("ctranslate2", "ctranslate2"), ("huggingface", "transformers")])
+def test_an_export_replaces_an_export_whole_or_not_at_all(project, to, package):
+    pytest.importorskip(package)
+    run, folder = fresh_run(project, {"name": "baseline"}), project.home / "exported"
+    export(run, folder, to)
+    before = content(folder)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))  # as a full disk, for any file of the export
+    try:
+        with pytest.raises(StorageError, match=f"^{folder}: cannot be written \\(File too large\\)$"):
+            export(run, folder, to)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert content(folder) == before
+    assert not list(project.home.glob(".exported*"))
+    export(run, folder, to)
+    assert content(folder).keys() == before.keys()
+
+
+def test_a_folder_that_is_no_export_is_left_alone(project):
+    run, folder = fresh_run(project, {"name": "baseline"}), project.home / "mine"
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors", "vocab.json", "target_vocab.json", "tokenizer.json"):
+        (folder / name).write_text("mine")
+    for there in (folder, folder / "config.json"):
+        with pytest.raises(DataError, match=f"^{there}: holds something that is no export; expected an empty folder"):
+            export(run, there, "huggingface")
+    assert set(content(folder).values()) == {b"mine"}
