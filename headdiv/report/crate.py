@@ -16,6 +16,11 @@ PROFILES = [f"https://w3id.org/ro/wfrun/{name}" for name in ("process/0.5", "wor
 PROFILES += ["https://w3id.org/workflowhub/workflow-ro-crate/1.0"]
 
 
+def _archived(file: Path) -> bool:
+    """Whether a file of the results belongs into the crate: what begins with a dot was left by a process that ended."""
+    return file.parts[0] not in LEFT_OUT and not any(part.startswith(".") for part in file.parts)
+
+
 def write_crate(profile: str, folder: Path) -> Path:
     """Write the crate of a profile's stored results to ``folder``, which may not be there yet.
 
@@ -48,7 +53,7 @@ def write_crate(profile: str, folder: Path) -> Path:
     files = {
         path: crate.add_file(path, f"results/{runs.name}/{path.relative_to(results).as_posix()}")
         for path in sorted(results.rglob("*"))
-        if path.is_file() and path.relative_to(results).parts[0] not in LEFT_OUT
+        if path.is_file() and _archived(path.relative_to(results))
     }
     action = {"@type": "CreateAction", "name": "reproduce-all", "instrument": workflow, "object": [settings],
               "result": list(files.values())}  # fmt: skip

@@ -17,12 +17,16 @@ def test_a_crate_has_every_file_and_an_action_for_the_pipeline_and_each_training
     write_profile(project, "p")
     (project.home / "Snakefile").write_text("rule all:\n")
     store_all("p", metrics("baseline", 1), metrics("direct-8", 1))
+    left = project.home / "results" / "p" / ".report.0123abcd.tmp" / "index.html"
+    left.parent.mkdir()
+    left.touch()
     entities = {one["@id"]: one for one in json.loads(write_crate("p", tmp_path / "crate").read_text())["@graph"]}
     root = entities["./"]
     assert root["mainEntity"] == {"@id": "Snakefile"}
     assert "https://w3id.org/ro/wfrun/workflow/0.5" in [one["@id"] for one in root["conformsTo"]]
     file = "results/p/deacon/translation/direct-8/seed1/metrics.json"
     assert (tmp_path / "crate" / file).is_file()
+    assert not [name for name in entities if ".tmp" in name]
     actions = [one for one in entities.values() if one["@type"] == "CreateAction"]
     assert {action["@id"] for action in actions} == {one["@id"] for one in root["mentions"]}
     trainings = {

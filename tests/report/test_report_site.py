@@ -231,8 +231,12 @@ def test_a_report_replaces_a_report_or_an_empty_folder_and_nothing_else(finished
     folder.mkdir()
     build.write_report("tiny", folder)
     (folder / "old.html").touch()
+    killed, other = (finished.home / f".{name}.0123abcd.tmp" for name in ("report", "other"))
+    for left in (killed, other):
+        left.mkdir()
     build.write_report("tiny", folder)
     assert not (folder / "old.html").exists()
+    assert (killed.exists(), other.exists()) == (False, True)
     (folder / "_static" / "headdiv.css").unlink()
     for other in (folder, folder / "index.html"):
         with pytest.raises(DataError, match="holds something that is no report"):

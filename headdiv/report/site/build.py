@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import io
 import logging
 import re
@@ -13,7 +14,7 @@ from typing import Any
 
 from headdiv.core import paths
 from headdiv.core.errors import DataError, HeaddivError
-from headdiv.core.files import replacing
+from headdiv.core.files import remove_leftovers, replacing
 from headdiv.report.site.pages import HERE, Site, table_script
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ def build_site(folder: Path, write: Callable[[Path], str]) -> Path:
     """Let Sphinx make a site of what ``write`` puts into a folder for it: the first page.
 
     Args:
-        folder: an earlier site there is replaced whole.
+        folder: an earlier site there is replaced whole, and what processes left of it that were killed is removed.
         write: writes the pages as Markdown, and into ``extra`` what stands beside ``index.html``; gives the title.
 
     Raises:
@@ -77,6 +78,7 @@ def build_site(folder: Path, write: Callable[[Path], str]) -> Path:
     known = folder.is_dir() and any((folder / sign).is_file() for sign in SIGNS)
     if folder.exists() and not known and (folder.is_file() or any(folder.iterdir())):
         raise DataError(f"{folder}: holds something that is no report; expected an empty folder, a report, or none")
+    remove_leftovers(folder.parent, glob.escape(folder.name))
     with tempfile.TemporaryDirectory() as scratch, replacing(folder) as temporary:
         source, built = Path(scratch) / "source", Path(scratch) / "built" / "html"  # myst-nb writes beside the site too
         (source / "extra").mkdir(parents=True)
