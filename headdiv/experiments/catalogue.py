@@ -6,6 +6,7 @@ learning curves besides. `headdiv.report.figures` draws them; nothing here impor
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,11 @@ class FigureEntry:
     def on_request(self) -> bool:
         """Whether it is drawn from what `headdiv importance` stores: no run of a profile makes it."""
         return self.kind == PRUNING
+
+    @property
+    def alternative(self) -> str:
+        """What it shows, in place of the picture: the caption up to its first pause."""
+        return re.split(r"[.:;]\s|(?<=\?)\s", f"{self.caption} ", maxsplit=1)[0]
 
     @property
     def paper(self) -> str:

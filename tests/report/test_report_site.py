@@ -98,6 +98,8 @@ def test_a_paper_has_a_page_with_its_tables_figures_runs_and_companion(pages):
     known = catalogue.figures_of((f"deacon/{task}", "direct-8") for task in EXPERIMENTS)
     assert known
     assert {f"../_images/{name}.svg" for name in known} <= set(page.loads)
+    assert "alt=\"Are the columns of each PCA layer's weights orthogonal, as principal" in page.source
+    assert 'alt="The idea of “Diversifying Multi-Head Attention in the Transformer Model” as a diagram"' in page.source
     for said in [*(f"Table {number}: " for number in (2, 3, 4, 5, 6)), "A toy corpus: ", "how bleu is made"]:
         assert said in page.text
     for seed in (1, 2):
