@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from headdiv.core.errors import ConfigError, HeaddivError
+from headdiv.core.files import short_hash
 
 Value = TypeVar("Value")
 
@@ -79,7 +80,7 @@ def load_plugin(path: Path) -> ModuleType:
             return module
     if not path.is_file():
         raise ConfigError(f"plugin {path}: no such file")
-    name = f"headdiv_plugin_{path.stem}"
+    name = f"headdiv_plugin_{path.stem}_{short_hash(str(path))}"  # two folders may have a file of one name
     spec = importlib.util.spec_from_file_location(name, path)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
