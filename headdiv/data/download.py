@@ -12,6 +12,7 @@ from pathlib import Path
 import pydantic
 import requests
 import urllib3
+from filelock import FileLock
 from tqdm.auto import tqdm
 
 from headdiv.core.errors import DataError
@@ -33,9 +34,9 @@ def fetch(name: str, folder: Path | str, unverified: bool = False) -> Path:
 
     A file that is there and right is left alone; one that is there and wrong is deleted and fetched
     again. Files are looked for in ``$HEADDIV_MIRROR/<name>/`` first, then at their public address. An
-    interrupted download stays as ``<file>.part`` and is resumed. Nothing is unpacked. Of a file without a
-    published checksum the first one fetched, or found in place, is right from then on. ``unverified`` takes
-    a file that neither a sha256 nor a secured connection shows to be its owner's.
+    interrupted download stays as ``<file>.part`` and is resumed; of two processes the second waits. Nothing is
+    unpacked. Of a file without a published checksum the first one fetched, or found in place, is right from then
+    on. ``unverified`` takes a file that neither a sha256 nor a secured connection shows to be its owner's.
 
     Raises:
         DataError: the set is unknown, HEADDIV_MIRROR names no folder, a file cannot be fetched or has
@@ -50,15 +51,18 @@ def fetch(name: str, folder: Path | str, unverified: bool = False) -> Path:
         target = home / file
         try:
             home.mkdir(parents=True, exist_ok=True)
-            remote = _with_pin(target, remote)
-            if not _in_place(target, remote):
-                if not (mirror and _copy(mirror / name / file, target, remote)):
-                    _Download(remote, target, unverified).run()
-                target.with_name(f"{file}.part").unlink(missing_ok=True)
-            if not remote.digest:
-                digest = checksum(target)
-                write_text(_pin_of(target), f"{digest}  {file}\n")  # as sha256sum writes and checks it
-                log.info("%s: no checksum is published; its sha256, %s, holds from now on", target, digest)
+            if _whole(target, _with_pin(target, remote)):
+                continue
+            with FileLock(home.with_name(f".{name}.lock")):  # another process may be at it
+                remote = _with_pin(target, remote)
+                if not _in_place(target, remote):
+                    if not (mirror and _copy(mirror / name / file, target, remote)):
+                        _Download(remote, target, unverified).run()
+                    target.with_name(f"{file}.part").unlink(missing_ok=True)
+                if not remote.digest:
+                    digest = checksum(target)
+                    write_text(_pin_of(target), f"{digest}  {file}\n")  # as sha256sum writes and checks it
+                    log.info("%s: no checksum is published; its sha256, %s, holds from now on", target, digest)
         except OSError as error:
             raise DataError(f"{target}: cannot be written ({error.strerror or error})") from None
     return home
@@ -91,6 +95,14 @@ def _with_pin(target: Path, remote: RemoteFile) -> RemoteFile:
             f"{path}: found {' '.join(found)[:80]!r}, expected the sha256 of {target.name}; "
             "delete it to take the file as it is"
         ) from None
+
+
+def _whole(target: Path, remote: RemoteFile) -> bool:
+    """Whether the file is there with its known checksum."""
+    try:
+        return remote.digest != "" and remote.accepts(checksum(target, remote.algorithm))
+    except FileNotFoundError:
+        return False
 
 
 def _in_place(target: Path, remote: RemoteFile) -> bool:

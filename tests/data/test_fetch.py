@@ -7,6 +7,7 @@ import random
 import re
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from types import SimpleNamespace
 
 import pytest
@@ -51,10 +52,12 @@ def handler(state):
             for name, value in headers.items():
                 self.send_header(name, str(value))
             self.end_headers()
-            if mode == "stalls":
+            if mode in ("stalls", "pauses"):
                 self.wfile.write(rest[:100_000])
                 state.release.wait(5)
-                return
+                if mode == "stalls":
+                    return
+                rest = rest[100_000:]
             rest = rest[: len(rest) // 2] if mode == "cut" else rest
             state.sent.append(len(rest))  # before the writing: the client may be done first
             self.wfile.write(rest)
@@ -80,11 +83,15 @@ def server(monkeypatch):
 
 def get(server, folder, unverified=True, url=None, **checks):
     """Fetch the set "toy" of one file; its checksum is known unless ``checks`` says otherwise."""
-    file = {"url": url or server.url, **(checks or {"sha256": GOOD})}
-    known = {"toy": DataSet.model_validate(data_set({"a.gz": file}, {"train": (2, {"en": "a.gz"})}))}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(registry, "load_registry", lambda: known)
+        patch.setattr(registry, "load_registry", lambda: known(server, checks, url))
         return fetch("toy", folder, unverified)
+
+
+def known(server, checks, url=None):
+    """A registry with the set "toy" of one file, which has these checksums."""
+    file = {"url": url or server.url, **(checks or {"sha256": GOOD})}
+    return {"toy": DataSet.model_validate(data_set({"a.gz": file}, {"train": (2, {"en": "a.gz"})}))}
 
 
 def names(folder):
@@ -110,6 +117,19 @@ def test_a_right_file_is_left_alone(server, tmp_path):
     get(server, tmp_path)
     assert path.stat().st_mtime_ns == before
     assert len(server.ranges) == 1
+
+
+@pytest.mark.parametrize("checks", [{"sha256": GOOD}, {"pin": True}])
+def test_of_two_that_fetch_one_set_the_second_waits_and_finds_it(server, tmp_path, monkeypatch, checks):
+    monkeypatch.setattr(registry, "load_registry", lambda: known(server, checks))
+    server.plan = ["pauses", "ok"]
+    with ThreadPoolExecutor() as pool:
+        both = [pool.submit(fetch, "toy", tmp_path, True) for _ in range(2)]
+        assert not wait(both, 0.3).done
+        server.release.set()
+        assert [one.result(10) for one in both] == [tmp_path / "toy"] * 2
+    assert (tmp_path / "toy" / "a.gz").read_bytes() == BODY
+    assert server.ranges == [None]
 
 
 @pytest.mark.parametrize("wrong", [BODY[:-1], b"", OTHER])
