@@ -265,7 +265,7 @@ def table(name: str, paths: tuple[Path, ...], profile: str) -> None:
     A table of results has the name of its experiment (deacon/qa); deacon/sources is the composition of the
     language model's training text.
     """
-    from headdiv.experiments.results import refuse_outdated
+    from headdiv.experiments.outdated import refuse_outdated
     from headdiv.report.tables import as_markdown, experiment_of_table, write_tables
 
     if len(paths) not in (0, 2):
@@ -288,8 +288,13 @@ def figure(name: str, paths: tuple[Path, ...], profile: str, options: tuple[tupl
 
     Beside those of a profile there is <paper>_pruning, drawn from what `headdiv importance` stores.
     """
+    from headdiv.experiments.catalogue import figure_entry
+    from headdiv.experiments.outdated import refuse_outdated
+    from headdiv.experiments.profiles import Runs
     from headdiv.report.figures import write_figure
 
+    for experiment in figure_entry(name).experiments_in(Runs(profile).experiments()):
+        refuse_outdated(profile, experiment)
     write_figure(name, profile, *paths, **dict(options))
 
 
@@ -336,7 +341,8 @@ def summary(profile: str) -> None:
 @profile_option()
 def check(profile: str) -> None:
     """Hold the profile's stored runs against the profile, and against the least: that something was learnt."""
-    from headdiv.experiments.results import failures, outdated
+    from headdiv.experiments.outdated import outdated
+    from headdiv.experiments.results import failures
 
     if found := [*outdated(profile), *failures(profile)]:
         raise HeaddivError("\n".join(found))

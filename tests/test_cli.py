@@ -69,7 +69,7 @@ def start(*arguments, **environment):
             "CSV and MARKDOWN go together: give both paths, or none to have the table printed.",
         ),
         ("figure deacon_figure7 a.png", "figure 'deacon_figure7' is not known; did you mean 'deacon_figure6'?"),
-        ("figure deacon_figure6 a.jpeg", "a.jpeg: a figure is written as one of .png, .svg, .pdf"),
+        ("figure deacon_figure6 a.jpeg --profile tiny", "a.jpeg: a figure is written as one of .png, .svg, .pdf"),
         ("notebook a.ipynb b.ipynb --scratch s", "a.ipynb: no such notebook"),
         (
             "notebook a.ipynb b.ipynb --scratch s --parameters {",

@@ -47,6 +47,12 @@ class FigureEntry:
         """The paper that the figure belongs to."""
         return self.experiment.partition("/")[0]
 
+    def experiments_in(self, experiments: Iterable[str]) -> list[str]:
+        """The experiments whose runs it shows, of a profile's; what is drawn on request shows all of its paper."""
+        known = list(experiments)
+        of_paper = [experiment for experiment in known if experiment.startswith(f"{self.paper}/")]
+        return of_paper if self.on_request else [name for name in (self.experiment, *self.beside) if name in known]
+
 
 def figures_of_paper(name: str) -> dict[str, FigureEntry]:
     """Every figure of a paper by its name: task by task those by epoch, then what the paper's file lists.

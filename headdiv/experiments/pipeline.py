@@ -168,10 +168,7 @@ def make_plan(profile: str) -> Plan:
         tables[table.replace("/", "_")] = Product(paper, [experiment], caption, outputs)
     by_epoch = {config.experiment for config in configs if config.train.epoch_heads}
     drawn = figures_of(((name, run.variant) for name, listed in runs.items() for run in listed), by_epoch)
-    figures = {
-        name: Product(entry.paper, [e for e in (entry.experiment, *entry.beside) if e in runs], entry.caption)
-        for name, entry in drawn.items()
-    }
+    figures = {name: Product(entry.paper, entry.experiments_in(runs), entry.caption) for name, entry in drawn.items()}
     papers = {name: load_paper(name) for name in sorted({config.paper for config in configs})}
     used = {part for c in configs for part in (*classes_of(c.method), type(TASKS[c.kind]))}
     own_code = [part for part in used if not part.__module__.startswith("headdiv.")]

@@ -213,6 +213,11 @@ class RunIdentity(Record):
         """``<paper>/<task>``."""
         return f"{self.paper}/{self.task}"
 
+    @property
+    def name(self) -> str:
+        """ "deacon/translation, direct-8, seed 1"."""
+        return f"{self.experiment}, {self.variant}, seed {self.seed}"
+
     @classmethod
     def read(cls, path: Path, profile: str | None = None) -> Self:
         """What is stored in this file of a profile's, by default that of its folder's name.
@@ -276,11 +281,6 @@ class RunResult(RunIdentity):
     def epochs(self) -> int:
         """How many epochs were trained."""
         return len(self.curve)
-
-    @property
-    def name(self) -> str:
-        """ "deacon/translation, direct-8, seed 1"."""
-        return f"{self.experiment}, {self.variant}, seed {self.seed}"
 
     def failures(self) -> list[str]:
         """What any run must show before its numbers are worth a look, and this one does not; [] for nothing.
@@ -366,7 +366,7 @@ def stored(profile: str, experiment: str) -> list[RunResult]:
     of_variant: dict[str, Path] = {}
     for path, run in found.items():
         for one, sections in ((first, SHARED), (of_variant.setdefault(run.variant, path), OF_VARIANT)):
-            if differs := _difference(run.config.sections(), found[one].config.sections(), sections):
+            if differs := difference(run.config.sections(), found[one].config.sections(), sections):
                 raise DataError(f"{path}: {differs} in {one}; remove the older of the two, and {command} makes it anew")
     return list(found.values())
 
@@ -394,34 +394,12 @@ def failures(profile: str) -> list[str]:
     return [f"{run.name}: {sentence}" for run in runs for sentence in run.failures()]
 
 
-def outdated(profile: str, experiment: str | None = None) -> list[str]:
-    """One sentence for each stored run whose configuration is no longer the profile's.
-
-    Snakemake makes such runs anew where it has made them before; of a clone's stored runs it knows no configuration.
-    """
-    found, file = [], paths.profile_file(profile)
-    for config in Runs(profile).of(experiment):
-        path = metrics_path(profile, config.experiment, config.variant, config.seed)
-        if not path.is_file():
-            continue
-        run = RunResult.read(path, profile)
-        if differs := _difference(run.config.sections(), config.model_dump(mode="json"), OF_VARIANT):
-            found.append(f"{path}: {differs} in {file}; {remedy(path, profile)}")
-    return found
-
-
-def _difference(one: dict[str, Any], other: dict[str, Any], sections: Iterable[str]) -> str | None:
+def difference(one: dict[str, Any], other: dict[str, Any], sections: Iterable[str]) -> str | None:
     """The first difference of two configurations in words: "train.epochs is 10, but 30"; None where there is none."""
     if (key := first_difference(other, one, sections)) is None:
         return None
     section, _, name = key.partition(".")
     return f"{key} is {', but '.join(repr(of[section].get(name, 'left at its default')) for of in (one, other))}"
-
-
-def refuse_outdated(profile: str, experiment: str) -> None:
-    """Raise a DataError with the first sentence of `outdated`, if there is one."""
-    if found := outdated(profile, experiment):
-        raise DataError(found[0])
 
 
 def runs_frame(profile: str) -> pd.DataFrame:

@@ -7,6 +7,7 @@ from pathlib import Path
 from headdiv.core import paths
 from headdiv.core.errors import DataError
 from headdiv.core.files import replacing
+from headdiv.experiments.outdated import refuse_outdated
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import metrics_path, with_results
 from headdiv.report.scale import machine
@@ -32,13 +33,14 @@ def write_crate(profile: str, folder: Path) -> Path:
 
     Raises:
         ConfigError: no such profile.
-        DataError: nothing is stored, or ``folder`` is there.
+        DataError: nothing is stored, some runs were made with other settings, or ``folder`` is there.
     """
     from rocrate.model.contextentity import ContextEntity  # here, since importing it takes a noticeable time
     from rocrate.rocrate import ROCrate
 
     if folder.exists():
         raise DataError(f"{folder}: is there already; expected the name of a new folder")
+    refuse_outdated(profile)
     runs, results, home = Runs(profile), paths.results(profile), paths.home()
     stored = [run for group in with_results(profile).values() for run in group]
     crate = ROCrate(gen_preview=False)

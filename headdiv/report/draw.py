@@ -5,8 +5,8 @@ from __future__ import annotations
 from headdiv.core import paths
 from headdiv.core.errors import DataError
 from headdiv.core.settings import nearest
+from headdiv.experiments.outdated import refuse_outdated
 from headdiv.experiments.pipeline import make_plan
-from headdiv.experiments.results import refuse_outdated
 from headdiv.report.figures import write_figure
 from headdiv.report.tables import write_tables
 

@@ -9,6 +9,7 @@ from tabulate import tabulate
 
 from headdiv.analysis.statistics import Interval, interval
 from headdiv.experiments.claims.ledger import ledger, verdict_counts
+from headdiv.experiments.outdated import outdated
 from headdiv.experiments.papers import BASELINE, task_of
 from headdiv.experiments.results import RunResult, with_results
 from headdiv.report.formats import NONE, as_printed, enough, plural
@@ -235,6 +236,7 @@ def summary_text(profile: str) -> str:
     lines.append("↑ more is better, ↓ less is better; ±: 95 % interval of the mean over seeds")
     counts = verdict_counts(ledger())
     lines.append("the papers' claims: " + ", ".join(f"{verdict} {count}" for verdict, count in counts.items() if count))
+    lines += [f"no longer the profile's settings: {sentence}" for sentence in outdated(profile)]
     if any(outcome.toy for outcome in found):
         lines.append(TOY.strip("*"))
     return "\n".join(lines)

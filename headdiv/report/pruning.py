@@ -32,7 +32,7 @@ def draw_pruning(profile: str, figure: FigureEntry) -> Figure:
     number of components that they were trained with, from their metrics.
     """
     paper = figure.paper
-    experiments = [experiment for experiment in Runs(profile).experiments() if experiment.startswith(f"{paper}/")]
+    experiments = figure.experiments_in(Runs(profile).experiments())
     panels = {experiment: groups for experiment in experiments if (groups := stored_importance(profile, experiment))}
     if not panels:
         raise DataError(

@@ -1,5 +1,7 @@
 """Runs that have learnt nothing are named."""
 
+import re
+
 import pytest
 from click.testing import CliRunner
 from conftest import EXPERIMENT
@@ -43,15 +45,19 @@ def test_each_failure_is_one_sentence(finished):
         cli(["check", "--profile", "tiny"], standalone_mode=False)
 
 
-def test_runs_of_an_earlier_profile_are_named_and_not_shown_as_its_own(finished):
+def test_runs_of_an_earlier_profile_are_named_and_not_shown_as_its_own(finished, tmp_path):
     """Of stored runs in a clone Snakemake does not know the configuration."""
     for variant in ("baseline", "direct-8"):
         change(variant, 3.0, 2.0, 1.0, 4.0)
     finished.write_profile("tiny", train={"learning_rate": 0.5})
     sentence = r"baseline/seed1/metrics.json: train.learning_rate is \S+, but 0.5 in \S+; `headdiv train \S+ baseline"
-    for command in (["check"], ["table", EXPERIMENT], ["draw", "deacon"]):
+    figures = (["figure", name, str(tmp_path / "a.svg")] for name in ("deacon_figure6", "deacon_pruning"))
+    for command in (["check"], ["table", EXPERIMENT], ["draw", "deacon"], ["crate", str(tmp_path / "crate")], *figures):
         with pytest.raises(HeaddivError, match=sentence):
             cli([*command, "--profile", "tiny"], standalone_mode=False)
+    summary = CliRunner().invoke(cli, ["summary", "--profile", "tiny"]).output.splitlines()
+    assert sum(line.startswith("no longer the profile's settings: ") for line in summary) == 2
+    assert re.search(sentence, "\n".join(summary))
 
 
 def test_a_training_that_diverges_is_marked_wherever_it_is_shown(project, caplog):

@@ -183,6 +183,19 @@ def test_what_is_not_stored_is_named_and_text_is_escaped(project):
     assert "<script>alert" not in found["index"]
 
 
+def test_runs_that_are_no_longer_the_profiles_are_named(project):
+    write_profile(project, "p", "translation", variants=["baseline", "direct-8"])
+    put(metrics("baseline", 1, data="multi30k"), metrics("baseline", 2, data="multi30k"))
+    found = sources(project, "p")
+    run = "p_deacon_translation_baseline_seed1"
+    assert "**No longer with the profile's settings:** deacon/translation, baseline, seed 1; " in found["index"]
+    assert "**No longer with the profile's settings:** Baseline Transformer, seed 1; Baseline" in found["deacon"]
+    assert "data.name is &#39;multi30k&#39;, but &#39;toy&#39; in " in found[run]
+    put(metrics("baseline", 1), metrics("baseline", 2))
+    found = sources(project, "p")
+    assert not any("No longer" in found[name] for name in ("index", "deacon", run))
+
+
 @pytest.mark.parametrize("file", TABLES, ids=lambda file: f"{file.parts[-3]}-{file.stem}")
 def test_a_table_in_git_is_what_its_runs_say(monkeypatch, file):
     monkeypatch.setenv("HEADDIV_HOME", str(ROOT))

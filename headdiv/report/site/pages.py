@@ -27,6 +27,7 @@ from headdiv.core.files import write_text
 from headdiv.experiments.catalogue import FigureEntry, figures_of, known_figures, tables_of
 from headdiv.experiments.claims import ledger as claims
 from headdiv.experiments.claims.files import RELATION, papers_with_claims
+from headdiv.experiments.outdated import outdated_among
 from headdiv.experiments.papers import BASELINE, data_table_of, load_paper
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import with_results
@@ -53,6 +54,7 @@ class Site:
         self.title = f"headdiv: {self.runs.profile.title}"
         self.pages = {name: [RunPage(profile, run) for run in runs] for name, runs in with_results(profile).items()}
         self.own_pages = [page for pages in self.pages.values() for page in pages]
+        self.outdated = outdated_among(profile, [page.run for page in self.own_pages])
         self.own_outcomes = [(self.runs.name, outcome) for outcome in outcomes(profile)]
         self.toy = any(outcome.toy for _, outcome in self.own_outcomes)
         self.lacking = [name for name in self.runs.experiments() if name not in self.pages]
@@ -204,6 +206,7 @@ class Site:
         return {
             "id": slug(table),
             "table": data,
+            "outdated": [page.label for page in pages if page.run.name in self.outdated],
             "tables": [
                 (caption, interactive(self._linked(data, frame, pages) if of_results else frame, f"{slug(table)}_{i}"))
                 for i, (caption, frame) in enumerate(zip(_captions(data), data.tables, strict=True))

@@ -1,0 +1,37 @@
+"""Stored runs whose configuration is no longer the profile's.
+
+Snakemake makes such runs anew where it has made them before; of a clone's stored runs it knows no configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headdiv.core import paths
+from headdiv.core.errors import DataError
+from headdiv.experiments.profiles import Runs
+from headdiv.experiments.results import OF_VARIANT, RunIdentity, RunResult, difference, metrics_path, remedy
+
+
+def outdated(profile: str, experiment: str | None = None) -> list[str]:
+    """One sentence for each stored run of a profile, or of its experiment, whose configuration is no longer its own."""
+    configs = Runs(profile).of(experiment)
+    files = (metrics_path(profile, config.experiment, config.variant, config.seed) for config in configs)
+    return list(outdated_among(profile, [RunResult.read(file, profile) for file in files if file.is_file()]).values())
+
+
+def outdated_among(profile: str, runs: Iterable[RunIdentity]) -> dict[str, str]:
+    """The sentences of `outdated` about these runs of a profile, by the run's name."""
+    found, known, file = {}, Runs(profile), paths.profile_file(profile)
+    for run in runs:
+        config = known.one(run.experiment, run.variant, run.seed).model_dump(mode="json")
+        if differs := difference(run.config.sections(), config, OF_VARIANT):
+            path = metrics_path(profile, run.experiment, run.variant, run.seed).with_name(f"{run.noun}.json")
+            found[run.name] = f"{path}: {differs} in {file}; {remedy(path, profile, run.command)}"
+    return found
+
+
+def refuse_outdated(profile: str, experiment: str | None = None) -> None:
+    """Raise a DataError with the first sentence of `outdated`, if there is one."""
+    if found := outdated(profile, experiment):
+        raise DataError(found[0])
