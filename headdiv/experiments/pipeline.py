@@ -199,8 +199,8 @@ def load_plan(profile: str) -> Plan:
     try:
         content = read_json(stored)
     except DataError:  # none yet, or a damaged one
-        content = {}
-    if content.get("key") != key:
+        content = None
+    if not isinstance(content, dict) or content.get("key") != key:
         content = {"key": key, "plan": _planned_elsewhere(profile)}
         if content["plan"]["lasting"]:
             write_json(stored, content)

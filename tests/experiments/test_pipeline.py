@@ -129,6 +129,14 @@ def test_a_plan_is_made_anew_only_when_profile_papers_or_code_change(planned, co
     assert len(counted) == 4
 
 
+@pytest.mark.parametrize("damaged", ["[]", "null", '{"key"'])
+def test_a_damaged_plan_is_made_anew(planned, counted, damaged):
+    plan = load_plan("tiny")
+    (planned.home / ".snakemake" / "headdiv" / "tiny.json").write_text(damaged)
+    assert load_plan("tiny") == load_plan("tiny") == plan
+    assert len(counted) == 2
+
+
 def test_a_plan_with_code_of_ones_own_is_made_each_time(planned, counted, monkeypatch):
     own = type("Own", (Method,), {"__module__": "own_method"})
     monkeypatch.setattr(METHODS, "_added", METHODS._added | {"own": own})
