@@ -24,16 +24,25 @@ def execute(notebook: Path, output: Path, parameters: dict[str, Any], scratch: P
         scratch: folder for the copy while it runs, and for good where a cell fails.
 
     Raises:
+        DataError: ``notebook`` is not there, or no notebook.
         HeaddivError: a cell failed; the sentence names the cell, its error and the copy to look at.
     """
     # jsonschema imports it where it is there, and it spends a second and more on a grammar of addresses.
     sys.modules.setdefault("rfc3987_syntax", None)
+    import nbformat
     import papermill
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillException, PapermillExecutionError
 
     if not notebook.is_file():
         raise DataError(f"{notebook}: no such notebook")
+    try:
+        nbformat.read(notebook, as_version=4)
+    except (AttributeError, TypeError, ValueError, nbformat.ValidationError) as error:
+        found = str(error).partition("\n")[0][:200]
+        raise DataError(
+            f"{notebook}: expected a notebook in Jupyter's format, found something else ({found})"
+        ) from None
     scratch.mkdir(parents=True, exist_ok=True)
     copy = scratch / notebook.name
     with tempfile.TemporaryDirectory() as private:

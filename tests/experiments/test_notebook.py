@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from faulty import exactly
+from faulty import exactly, fails
 
 from headdiv.core import progress
 from headdiv.core.errors import HeaddivError
@@ -38,6 +38,15 @@ def test_a_notebook_that_is_not_there_is_named(tmp_path):
     with exactly(f"{tmp_path}/a.ipynb: no such notebook"):
         execute(tmp_path / "a.ipynb", tmp_path / "b.ipynb", {}, tmp_path / "scratch")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", ["", "text", "[]", "{}", '{"cells": 3}', '{"nbformat": 4, "cells": [3]}'])
+def test_a_file_that_is_no_notebook_is_named(folder, content):
+    notebook = folder / "some.ipynb"
+    notebook.write_text(content)
+    with fails(f"{notebook}: expected a notebook in Jupyter's format, found something else ("):
+        execute(notebook, folder / "run.ipynb", {}, folder / "scratch")
+    assert [path.name for path in folder.iterdir()] == ["some.ipynb"]
 
 
 @pytest.mark.slow
