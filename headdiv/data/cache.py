@@ -49,15 +49,18 @@ def check_data(
         roles: roles that must have files; one of a group "a|b" is enough.
 
     Raises:
-        ConfigError: no such data set or split, or one without the files that the task needs.
+        ConfigError: no such data set or split, one without the files that the task needs, or a key that says nothing
+            of this data.
     """
     if config.files is not None:
         if config.name == "toy":
             raise mistake((*at, "name"), "'toy' is generated; with 'files' give another name", source)
     elif config.name == "toy":
+        _refuse(config, ("valid", "test"), "generated text has no other splits", at, source)
         return
     elif config.name not in (known := registry.load_registry()):
         raise mistake((*at, "name"), f"{config.name!r} is not known{nearest(config.name, [*known, 'toy'])}", source)
+    _refuse(config, ("held_out",), "it is of generated text alone, other data has splits of its own", at, source)
     splits = roles_of_splits(config)
     for key, name in config.read_splits.items():
         if name not in splits:
@@ -67,6 +70,14 @@ def check_data(
             if not set(role.split("|")) & set(splits[name]):
                 what = f"{config.name!r} has no file for {role!r} in split {name!r}; {_known(splits[name])}"
                 raise mistake((*at, "name"), what, source)
+
+
+def _refuse(config: DataConfig, keys: Sequence[str], why: str, at: tuple[str, ...], source: Source | None) -> None:
+    """Raise a ConfigError where one of these keys is not its default, since it would change nothing."""
+    for key in keys:
+        found, default = getattr(config, key), type(config).model_fields[key].default
+        if found != default:
+            raise mistake((*at, key), f"found {found!r}, expected the default, {default!r}: {why}", source)
 
 
 def _known(names: Sequence[str] | dict[str, Any]) -> str:

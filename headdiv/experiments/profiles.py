@@ -94,7 +94,7 @@ class Runs:
             raise mistake(at, f"unknown task {kind!r}{nearest(kind, list(TASKS))}", source)
         kinds = TASKS[kind]
         data = check(kinds.Data, experiment.data, (*at, "data"), source)
-        check(kinds.Model, experiment.model, (*at, "model"), source)
+        sizes = check(kinds.Model, experiment.model, (*at, "model"), source)
         decode = check(kinds.Decode, experiment.decode, (*at, "decode"), source)
         kinds.check_data(data, (*at, "data"), source)
         for method, options in experiment.methods.items():
@@ -103,9 +103,15 @@ class Runs:
             if "name" in options:
                 what = "options of a method stand here; another method is a variant under 'define'"
                 raise mistake((*at, "methods", method, "name"), what, source)
-        for variant in experiment.define:
+            fields = METHODS[method].Options.model_fields
+            if unknown := [option for option in options if option not in fields]:
+                what = f"unknown key{nearest(unknown[0], list(fields))}"
+                raise mistake((*at, "methods", method, unknown[0]), what, source)
+        for variant, own in experiment.define.items():
             if not VARIANT.fullmatch(variant):
                 raise mistake((*at, "define", variant), VARIANT_IS, source)
+            if experiment.variants and variant not in experiment.variants:
+                self._method(variant, own, experiment, sizes, at, source)
         known = {variant: row.method for variant, row in rows.items()} | experiment.define
         for position, variant in enumerate(experiment.variants or known):
             if variant not in known:

@@ -101,6 +101,9 @@ def test_variants_are_chosen_and_defined(project):
         ("    define: {a: {m: 2}}\n", 6, "define.a.name: unknown method None; known here: " + KNOWN_METHODS),
         ("    define: {a: {name: mixing, gama: 1}}\n", 6, "define.a.gama: unknown key; did you mean 'gamma'?"),
         ("    define: {a: {name: deacon}}\n", 6, "define.a.architecture: is missing"),
+        ("    variants: [baseline]\n    define: {a: {name: deacon}}\n", 7, "define.a.architecture: is missing"),
+        ("    variants: [baseline]\n    methods: {mixing: {gama: 1}}\n", 7,
+         "methods.mixing.gama: unknown key; did you mean 'gamma'?"),
         ("    methods:\n      deacon: {name: baseline}\n", 7, "methods.deacon.name: options of a method stand here; "
          "another method is a variant under 'define'"),
         ("    define: {a_b: {name: baseline}}\n", 6,
@@ -118,6 +121,12 @@ def test_a_wrong_variant_or_method_is_named_with_its_line(project, more, line, m
         ("{name: multi30k, test: test}", "test: 'test' is not known; there are: test_2016_flickr, "),
         ("{name: multi30k, test: test_2016_flickr, target: xx}", "target: 'xx' is not known; there are: "),
         ("{name: toy, target: fr}", "target: "),
+        ("{name: toy, test: test_2016_flickr}", "test: found 'test_2016_flickr', expected the default, 'test': "),
+        ("{name: toy, valid: val}", "valid: found 'val', expected the default, 'valid': generated text has no other"),
+        (
+            "{name: multi30k, held_out: 8}",
+            "held_out: found 8, expected the default, 500: it is of generated text alone, ",
+        ),
     ],
 )
 def test_data_that_is_not_there_is_named_with_its_line(project, data, message):

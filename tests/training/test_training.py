@@ -76,7 +76,7 @@ def test_a_corpus_is_loaded_once_and_read_for_its_checksum_once(project, monkeyp
         for language in ("en", "de"):
             (project.home / f"{split}.{language}").write_text("Hund 1 rennt .\n" * count)
     names = {split: {tag: f"{split}.{tag}" for tag in ("en", "de")} for split in ("train", "valid", "test")}
-    config = project.config(data={"name": "mine", "files": names, "examples": 20}, train={"epochs": 1})
+    config = project.config(data={"name": "mine", "files": names, "examples": 20, "held_out": 500}, train={"epochs": 1})
     loads, reads, task = [], [], TASKS["translation"]
     load, read = task.load, files.checksum
     monkeypatch.setattr(task, "load", lambda data: loads.append(1) or load(data))
@@ -124,7 +124,7 @@ def test_a_changed_file_is_another_run(project):
             text = "".join(f"{sentence.format(i % 7)}\n" for i in range(count))
             (project.home / f"{split}.{language}").write_text(text)
             names[split][language] = f"{split}.{language}"
-    config = project.config(data={"name": "mine", "files": names, "examples": 40}, train={"epochs": 1})
+    config = project.config(data={"name": "mine", "files": names, "examples": 40, "held_out": 500}, train={"epochs": 1})
     first = train(config)
     (project.home / "test.de").write_text("Katze 1 rennt.\n" * 4)
     with pytest.raises(TrainingError) as found:
