@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ QUIET = 0.5  # other busy processes
 FORMAT = 3  # of metrics.json
 SHARED = ("data", "train")  # sections of the configuration that all runs of an experiment have in common …
 OF_VARIANT = ("data", "model", "method", "train", "decode")  # … and those that all runs of a variant do
+SPLITS = ("train", "valid", "test")
 COSTS = ("training_seconds", "target_tokens_per_second", "peak_memory_mib")
 SCORES = ("training_loss", "validation_nll", "unigram_nll")  # of every run, beside its task's main score
 
@@ -156,6 +158,11 @@ class DataStatistics(Record):
     def split(self, name: str) -> dict[str, Any]:
         """Every statistic of the split "train", "valid" or "test" that the run has, by name."""
         return getattr(self, name).model_dump(exclude_unset=True)
+
+    def by_name(self) -> dict[str, Any]:
+        """Every statistic of the corpus by its name ("train.examples"); not what was drawn of a stream."""
+        splits = {f"{name}.{key}": value for name in SPLITS for key, value in self.split(name).items()}
+        return splits | self.model_dump(exclude={*SPLITS, "stream"}, exclude_unset=True)
 
 
 class Provenance(Record):
@@ -354,7 +361,8 @@ def stored(profile: str, experiment: str) -> list[RunResult]:
     Raises:
         ConfigError: no such profile or experiment.
         DataError: none of its runs is stored, one has metrics of another format, or two were not made alike: with
-            other data or training, or, of one variant, with another model, method or search.
+            other data (by its settings, or by what was counted in it) or training, or, of one variant, with another
+            model, method or search.
     """
     configs = Runs(profile).of(experiment)
     files = [metrics_path(profile, experiment, config.variant, config.seed) for config in configs]
@@ -366,7 +374,8 @@ def stored(profile: str, experiment: str) -> list[RunResult]:
     of_variant: dict[str, Path] = {}
     for path, run in found.items():
         for one, sections in ((first, SHARED), (of_variant.setdefault(run.variant, path), OF_VARIANT)):
-            if differs := difference(run.config.sections(), found[one].config.sections(), sections):
+            differs = difference(run.config.sections(), found[one].config.sections(), sections)
+            if differs := differs or _corpus_difference(run.data, found[one].data):
                 raise DataError(f"{path}: {differs} in {one}; remove the older of the two, and {command} makes it anew")
     return list(found.values())
 
@@ -400,6 +409,19 @@ def difference(one: dict[str, Any], other: dict[str, Any], sections: Iterable[st
         return None
     section, _, name = key.partition(".")
     return f"{key} is {', but '.join(repr(of[section].get(name, 'left at its default')) for of in (one, other))}"
+
+
+def _corpus_difference(one: DataStatistics, other: DataStatistics) -> str | None:
+    """The first statistic by which two corpora differ, in words; None where there is none.
+
+    A key that only one has came later than the other. The last digits of a mean are the machine's.
+    """
+    mine, its = one.by_name(), other.by_name()
+    for key in (key for key in mine if key in its):
+        values = mine[key], its[key]
+        if values[0] != values[1] and not (isinstance(values[0], float) and math.isclose(*values)):
+            return f"data.{key} is {values[0]!r}, but {values[1]!r}"
+    return None
 
 
 def runs_frame(profile: str) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """The store of metrics."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,33 @@ def test_metrics_lie_where_the_pipeline_looks_for_them(project):
     assert store.metrics_path("p", EXPERIMENT, "direct-8", 2) == path
     assert path.is_file()
     assert [(run.variant, run.seed) for run in store.stored("p", EXPERIMENT)] == runs
+
+
+@pytest.mark.parametrize(
+    ("key", "change", "found"),
+    [
+        ("train.examples", {"train": {"examples": 28999}}, "28999, but 29000"),
+        ("refused", {"refused": {"empty": 2}}, "{'empty': 2}, but {}"),
+        ("valid.unigram_nll", {"valid": {"unigram_nll": 4.001}}, "4.001, but 4.0"),
+    ],
+)
+def test_runs_of_another_corpus_are_refused(key, change, found):
+    """As where one's own files were changed, of which the settings have the names alone."""
+    runs = [metrics("baseline", 1), metrics("own", 1)]
+    for run in runs:
+        run["data"]["valid"] = {"unigram_nll": 4.0}
+    store.record(runs[0], "p")
+    runs[1]["data"] |= {
+        "a key that came later": 1,
+        "valid": {"unigram_nll": 4.0 + 1e-12},
+        "stream": {"tokens": {"a": 1}},
+    }
+    store.record(runs[1], "p")
+    assert len(store.stored("p", EXPERIMENT)) == 2
+    store.record(runs[1] | {"data": runs[1]["data"] | change}, "p")
+    one, other = (store.metrics_path("p", EXPERIMENT, variant, 1) for variant in ("own", "baseline"))
+    with pytest.raises(DataError, match=re.escape(f"{one}: data.{key} is {found} in {other}; remove the older")):
+        store.stored("p", EXPERIMENT)
 
 
 @pytest.mark.parametrize(
