@@ -24,6 +24,7 @@ from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
 from headdiv.core.provenance import commit
 from headdiv.core.settings import check
+from headdiv.experiments.outdated import outdated_among
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import RunIdentity, StoredScore, metrics_path, remedy
 from headdiv.tasks import TASKS
@@ -177,7 +178,8 @@ def stored_importance(profile: str, experiment: str) -> dict[str, list[Importanc
 
     Raises:
         ConfigError: no such profile or experiment.
-        DataError: a file of another format, or of another run than the metrics beside it.
+        DataError: a file of another format, of another run than the metrics beside it, or of settings (of the search
+            too, which a run's hash leaves out) that are no longer the profile's.
     """
     groups: dict[str, list[ImportanceResult]] = {}
     for config in Runs(profile).of(experiment):
@@ -191,4 +193,6 @@ def stored_importance(profile: str, experiment: str) -> dict[str, list[Importanc
                 + remedy(path, profile, result.command)
             )
         groups.setdefault(config.variant, []).append(result)
+    if found := outdated_among(profile, (result for group in groups.values() for result in group)):
+        raise DataError(next(iter(found.values())))
     return groups

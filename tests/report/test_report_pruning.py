@@ -4,6 +4,7 @@ import sys
 
 import pytest
 from conftest import EXPERIMENT
+from faulty import exactly
 from reported import metrics, write_profile
 
 from headdiv.__main__ import main
@@ -87,6 +88,20 @@ def test_a_file_that_cannot_be_used_is_refused(profile, content, message):
     assert "makes it anew" in str(found.value)
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(DataError, match=r"not valid JSON .*; `headdiv importance .* makes it anew"):
+        stored_importance(profile, EXPERIMENT)
+
+
+def test_importance_of_another_search_is_refused(profile, project):
+    """A run's hash leaves the search out."""
+    config = {"data": {"name": "toy"}, "decode": {"beam": 5}}
+    path = record_importance(importance("direct-8", config=config), profile)
+    assert stored_importance(profile, EXPERIMENT)
+    text = (project.home / "config" / "p.yaml").read_text()
+    project.write_config("p", text.replace("deacon/translation:", "deacon/translation:\n    decode: {beam: 4}"))
+    with exactly(
+        f"{path}: decode.beam is 5, but 4 in {project.home}/config/p.yaml; "
+        "`headdiv importance deacon/translation direct-8 --seed 1 --profile p` makes it anew"
+    ):
         stored_importance(profile, EXPERIMENT)
 
 
