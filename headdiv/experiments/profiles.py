@@ -97,6 +97,10 @@ class Runs:
         sizes = check(kinds.Model, experiment.model, (*at, "model"), source)
         decode = check(kinds.Decode, experiment.decode, (*at, "decode"), source)
         kinds.check_data(data, (*at, "data"), source)
+        for key in kinds.ignores:
+            if (found := getattr(experiment.train, key)) != TrainConfig.model_fields[key].default:
+                what = f"{found!r} has no effect on the task {kind!r}; expected no such key"
+                raise mistake((*at, "train", key), what, source)
         for method, options in experiment.methods.items():
             if method not in METHODS:
                 raise mistake((*at, "methods", method), f"unknown method{nearest(method, list(METHODS))}", source)

@@ -123,6 +123,7 @@ class Task(ABC, Generic[CorpusT]):
     Attributes:
         name: what papers and `RunConfig.kind` call it.
         Data: the keys of ``data`` in a profile; likewise Model and Decode.
+        ignores: keys of ``train`` that have no effect.
         unit: of losses: "nats/token".
         accuracy: what the accuracy is the share of.
         unigram: what the loss of the simplest model is.
@@ -146,6 +147,7 @@ class Task(ABC, Generic[CorpusT]):
     Data: ClassVar[type[DataConfig]]
     Model: ClassVar[type[Sizes]]
     Decode: ClassVar[type[Settings]]
+    ignores: ClassVar[tuple[str, ...]] = ("epoch_scores",)
     unit: ClassVar[str]
     accuracy: ClassVar[str]
     unigram: ClassVar[str]

@@ -63,6 +63,7 @@ class StreamTask(Task[StreamCorpus]):
     """What tasks on a stream of text have in common: its batches and those of held-out windows, and the loss."""
 
     Model = LMConfig
+    ignores = ("batching", "epoch_scores")
     main_score = MainScore("perplexity", "Perplexity", better="lower")  # of the validation split, as papers report it
     score_labels = {"inference_ms": "Inference time"}  # noqa: RUF012 (a constant)
     example_noun = "documents"

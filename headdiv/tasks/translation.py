@@ -33,6 +33,7 @@ class Translation(Seq2Seq):
 
     name = "translation"
     Data = TranslationData
+    ignores = ()
     main_score = MainScore("bleu", "BLEU")
     score_labels = {  # noqa: RUF012 (a constant)
         "chrf": "chrF",

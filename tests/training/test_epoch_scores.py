@@ -10,7 +10,7 @@ from small_runs import as_rank, enter, interrupt, result, small_config
 from headdiv.core.errors import ConfigError
 from headdiv.data.tokenization.torchtext06 import token_bleu
 from headdiv.experiments.evaluation import head_measures
-from headdiv.experiments.profiles import run_config
+from headdiv.experiments.profiles import Runs, run_config
 from headdiv.experiments.results import CurvePoint
 from headdiv.experiments.running import run_folder, train
 from headdiv.methods.deacon import pca_weights
@@ -127,3 +127,12 @@ def test_scores_are_the_best_of_the_run_and_the_area_under_its_curve(project):
     assert "training_imi" not in once  # one epoch has no area
     with pytest.raises(ConfigError, match=r"train\.epoch_scores: .* greater than or equal to 0, found -1$"):
         configured(project, epoch_scores=-1)
+
+
+@pytest.mark.parametrize("key", ["epoch_scores: 5", "batching: bucketed"])
+def test_a_key_that_a_task_does_not_read_is_refused(project, key):
+    text = f"title: t\nseeds: [1]\nexperiments:\n  deacon/lm:\n    data: {{name: toy, epoch_tokens: 9}}\n    train: {{{key}}}\n"
+    (project.home / "config" / "unread.yaml").write_text(text, encoding="utf-8")
+    name = key.partition(":")[0]
+    with pytest.raises(ConfigError, match=rf"line 6: .*train\.{name}: .* has no effect on the task 'lm'"):
+        Runs("unread")
