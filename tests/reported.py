@@ -100,7 +100,7 @@ def metrics(variant, seed, *, task="translation", experiment=None, parameters=10
 
 # ---- what heads do
 
-HEADS = {"data": WORDS, "model": {"d_model": 32, "heads": 8, "encoder_layers": 2, "decoder_layers": 5}, "train": TRAIN}
+HEADS = {"data": WORDS, "model": {"d_model": 64, "heads": 8, "encoder_layers": 2, "decoder_layers": 5}, "train": TRAIN}
 HEADED = ("mhr/translation", "mhr/spanish", "dpp/translation")
 
 

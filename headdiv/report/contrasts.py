@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from headdiv.analysis.statistics import Interval, interval
 from headdiv.core.errors import DataError
@@ -15,8 +17,9 @@ from headdiv.report.plotting import (
     BLUE,
     GREY,
     ORANGE,
+    SMALL,
+    add_handles,
     add_interval,
-    add_legend,
     add_title,
     name_rows,
     new_figure,
@@ -117,17 +120,34 @@ def draw_contrasts(profile: str, figure: FigureEntry) -> Figure:
                 values = found[name, variant, against]
                 mean = interval(values)
                 add_interval(ax, y, mean, _colour(mean, column))
+                _mark_cut(ax, y, mean)
                 ax.plot(values, np.full(len(values), y), "o", color="0.2", ms=2.5, mew=0, zorder=3)
                 if paper := papers[name, variant, against]:
-                    ax.plot(paper, [y], "o", color="0.2", mfc="none", ms=7, zorder=4, label="the paper, one run")
+                    ax.plot(paper, [y], "o", color="0.2", mfc="none", ms=7, zorder=4)
             ax.axvline(0, color="0.35", lw=1, ls="--", zorder=0)
             unit = f" ({column.unit})" if column.unit else ""
             last = part is parts[-1]
             name_rows(ax, [label for label, *_ in part], xlabel=f"{column.label}{unit}" if last else "")
-    if any(papers.values()):
-        add_legend(drawn, axes.flat)
+    add_handles(drawn, _legend(any(papers.values())), 5, SMALL)
     add_title(drawn, title("Differences to the Transformer" + ", and of one change" * bool(asked), groups))
     return drawn
+
+
+def _mark_cut(ax: Axes, y: int, found: Interval) -> None:
+    """An arrow head where an interval goes on beyond the axis."""
+    low, high = ax.get_xlim()
+    for there, at, marker in ((found.low < low, low, "<"), (found.high > high, high, ">")):
+        if there:
+            ax.plot([at], [y], marker, color=GREY, ms=5, mew=0, clip_on=False)
+
+
+def _legend(papers: bool) -> list[Line2D]:
+    """What the symbols mean."""
+    mean = [(BLUE, "better"), (ORANGE, "worse"), (GREY, "undecided, or one seed")]
+    handles = [Line2D([], [], color="0.2", marker="o", ms=2.5, mew=0, ls="none", label="a seed")]
+    handles += [Line2D([], [], color=colour, marker="D", ms=4.5, label=f"mean, {what}") for colour, what in mean]
+    ring = Line2D([], [], color="0.2", marker="o", mfc="none", ms=7, ls="none", label="the paper, one run")
+    return [*handles, ring] if papers else handles
 
 
 def _shown_whole(values: list[float]) -> list[float]:

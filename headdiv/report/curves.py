@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
+from headdiv.analysis.statistics import interval
 from headdiv.core.errors import DataError
 from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.papers import BASELINE, task_of
@@ -58,8 +59,9 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     for ax, variant in zip(axes[:, 0], [BASELINE] * bool(base) + list(rows), strict=True):
         ax.set_ylabel(labels[variant], rotation=0, ha="right", va="center", fontsize=SMALL)
     what = f"{data_title(run.data_name)}, {training_size(run)}, {over_seeds(groups)}"
-    key = "\nbelow the baseline: difference from it, blue where better, orange where worse" if base and rows else ""
-    key += "; thick axis: a scale of its own" if key and apart else ""
+    key = "\nbelow the baseline: difference from it, blue better, orange worse" if base and rows else ""
+    key += ", grey undecided" if key and max(len(runs) for runs in groups.values()) > 1 else ""
+    key += "; thick axis: its own scale" if key and apart else ""
     add_title(drawn, f"{task_of(figure.experiment).title}: {what}{key}")
     return drawn
 
@@ -110,8 +112,11 @@ def _draw_differences(ax: Axes, panel: Panel, runs: list[RunResult], base: list[
     good = mean > 0 if panel.higher else mean < 0
     for where, colour in ((good, BLUE), (~good, ORANGE)):
         ax.fill_between(epochs, 0, mean, where=where, interpolate=True, color=colour, alpha=0.45, lw=0)
-    ax.plot(epochs, mean, color=GREY if not mean[-1] else BLUE if good[-1] else ORANGE, lw=1.3, marker="o", ms=2)
-    last = signed(mean[-1], 1 if panel.perplexity or panel.higher else 2)
+    end = interval(differences[:, -1].tolist())
+    undecided = not mean[-1] or end.low <= 0 <= end.high
+    ax.plot(epochs, mean, color=GREY if undecided else BLUE if good[-1] else ORANGE, lw=1.3, marker="o", ms=2)
+    digits = 1 if panel.perplexity or panel.higher else 2
+    last = signed(round(mean[-1], digits), digits)
     ax.annotate(last + " %" * panel.perplexity, (1.02, 0.5), xycoords="axes fraction", va="center", fontsize=SMALL)
 
 

@@ -183,7 +183,8 @@ def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
     for ax, name in zip(axes.flat, SHOWN, strict=True):
         for number, (method, runs) in enumerate(table.groupby("method", sort=False)):
             look = {"color": palette[number % len(palette)], "marker": MARKERS[number % len(MARKERS)]}
-            ax.plot(runs[name], runs[SCORE], ls="none", ms=6, alpha=0.7, mew=0, label=_label(method), **look)
+            edge = {"mew": 0.5, "mec": "0.2"}
+            ax.plot(runs[name], runs[SCORE], ls="none", ms=6, alpha=0.7, label=_label(method), **look, **edge)
             if is_sweep(runs):
                 means = pd.concat([start, runs]).groupby("strength")[[name, SCORE]].mean()
                 ax.plot(means[name], means[SCORE], color=look["color"], lw=1)
@@ -192,11 +193,10 @@ def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
         ax.xaxis.set_major_locator(MaxNLocator(5))
         ax.set_xlabel(MEASURES[name][0])
         add_grid(ax)
-    if len(start):
-        for ax in axes.flat:
-            ax.axhline(0, color="0.35", lw=1, ls="--", zorder=0)
-            spread_around_zero(ax, "y")
     axes[0, 0].set_ylabel(f"{_what(groups).partition(' of ')[0]}, test set")
+    for ax in axes.flat if len(start) else ():
+        ax.axhline(0, color="0.35", lw=1, ls="--", zorder=0)
+        spread_around_zero(ax, "y", named=ax is axes[0, 0])
     add_legend(drawn, axes.flat, columns=7, fontsize=SMALL)
     run = next(iter(groups.values()))[0]
     runs = f"{data_title(run.data_name)}, {plural(run.epochs, 'epoch')}, {plural(len(table), 'run')}"

@@ -8,17 +8,21 @@ from collections.abc import Iterable
 import pandas as pd
 
 NONE = "–"
+FURTHEST = 7  # decimals of a small number
 
 
 def as_printed(value: float | None, digits: int, half: float | None = None) -> str:
     """A number with the paper's decimals, and its ± (half an interval's width) if it has one other than 0.
 
     What these decimals would round to nothing is shown with two significant digits: 0.00012, not 0.0; but 0.0 ± 0.3.
+    Further from the point than `FURTHEST` it is 1.2e-08.
     """
     if value is None or pd.isna(value):
         return NONE
     if _vanishes(value, digits) and (half is None or pd.isna(half) or half == 0 or _vanishes(half, digits)):
         digits = _decimals(value, figures=2)
+    if digits > FURTHEST:
+        return f"{value:.1e}".replace("-", "−", 1) if value < 0 else f"{value:.1e}"
     return _with_sd(value, digits, half)
 
 
@@ -33,7 +37,8 @@ def enough(values: Iterable[float], digits: int) -> int:
     A toy's milliseconds and days would else be 0, 1 or 2 beside the paper's 41. Whole numbers need no decimals.
     """
     wanted = [_decimals(value, figures=2) for value in values if not pd.isna(value) and value != round(value)]
-    return max([digits, *wanted])
+    most = min(wanted, default=0) + 3  # one speck beside larger numbers does not widen them all
+    return max([digits, *(number for number in wanted if number <= most)])
 
 
 def significant(value: float | None, half: float | None = None, figures: int = 4) -> str:

@@ -80,11 +80,11 @@ def _draw_differences(ax: Axes, table: pd.DataFrame, y: np.ndarray) -> None:
             ax.errorbar(mean, line, xerr=half or None, fmt="o", color=colour, ms=4.5, lw=1.4, capsize=2.5)
             text = signed(mean, 2, half)
         ax.annotate(text, (1.03, line), xycoords=("axes fraction", "data"), va="center", fontsize=plotting.SMALL)
+    ax.set_xlabel("BLEU minus the baseline's of the same seed, test set", fontsize=plotting.SMALL)
     if table[f"{SCORE}_difference"].abs().max() > FAR:
         plotting.spread_around_zero(ax, "x")
     else:
         ax.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10]))
-    ax.set_xlabel("BLEU minus the baseline's of the same seed, test set", fontsize=plotting.SMALL)
 
 
 def _draw_times(ax: Axes, groups: Groups, table: pd.DataFrame, y: np.ndarray) -> None:

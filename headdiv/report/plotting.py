@@ -122,14 +122,19 @@ def add_interval(ax: Axes, y: float, found: Interval, colour: str, marker: str =
     ax.errorbar(found.mean, y, xerr=half, fmt=marker, color=colour, ms=4.5, lw=1.2, capsize=2)
 
 
-def spread_around_zero(ax: Axes, axis: str) -> None:
-    """Differences of points are read off close to 0, and seen far from it: "x" or "y" is logarithmic beyond ±1."""
+def spread_around_zero(ax: Axes, axis: str, named: bool = True) -> None:
+    """Differences of points are read off close to 0, and seen far from it: "x" or "y" is logarithmic beyond ±1.
+
+    Its label says so, where it is ``named``.
+    """
     line = ax.xaxis if axis == "x" else ax.yaxis
     (ax.set_xscale if axis == "x" else ax.set_yscale)("symlog", linthresh=1)
     ax.autoscale(axis=axis)
     low, high = line.get_view_interval()
     line.set_ticks([tick for tick in DIFFERENCES if low <= tick <= high])
     line.set_major_formatter(lambda value, _: signed(value, 0 if value == round(value) else 1))
+    if named:
+        line.set_label_text(f"{line.get_label_text()}\n(logarithmic beyond ±1)")
 
 
 def number_layers(ax: Axes, layers: Sequence[int]) -> None:

@@ -208,7 +208,7 @@ def test_a_row_far_beyond_the_others_has_a_scale_of_its_own():
     assert usual.get_ylim() == alike.get_ylim()
     assert alike.get_ylim()[1] < 0.5 < 5 < far.get_ylim()[1]
     assert far.spines["left"].get_linewidth() > alike.spines["left"].get_linewidth()
-    assert figure.get_suptitle().endswith("; thick axis: a scale of its own")
+    assert figure.get_suptitle().endswith("; thick axis: its own scale")
 
 
 def test_a_language_models_perplexity_is_the_mean_of_perplexities_on_a_logarithmic_axis():

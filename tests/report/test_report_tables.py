@@ -68,6 +68,7 @@ def test_numbers_have_the_papers_decimals_unless_nothing_would_be_left(value, di
         ([1.5, 12.0], 0, 1),
         ([0.27, 1.05, 41.0], 0, 2),
         ([0.000139, 0.00054], 1, 5),
+        ([0.29, 1.4e-8], 2, 2),
         ([0.0, 12.5], 2, 2),
         ([0.0, 0.04], 2, 3),
         ([5370112, 3], 0, 0),  # counts

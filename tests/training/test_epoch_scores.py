@@ -131,7 +131,8 @@ def test_scores_are_the_best_of_the_run_and_the_area_under_its_curve(project):
 
 @pytest.mark.parametrize("key", ["epoch_scores: 5", "batching: bucketed"])
 def test_a_key_that_a_task_does_not_read_is_refused(project, key):
-    text = f"title: t\nseeds: [1]\nexperiments:\n  deacon/lm:\n    data: {{name: toy, epoch_tokens: 9}}\n    train: {{{key}}}\n"
+    data = "    data: {name: toy, epoch_tokens: 9}\n"
+    text = f"title: t\nseeds: [1]\nexperiments:\n  deacon/lm:\n{data}    train: {{{key}}}\n"
     (project.home / "config" / "unread.yaml").write_text(text, encoding="utf-8")
     name = key.partition(":")[0]
     with pytest.raises(ConfigError, match=rf"line 6: .*train\.{name}: .* has no effect on the task 'lm'"):
