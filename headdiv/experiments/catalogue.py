@@ -14,7 +14,7 @@ from typing import Any
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.settings import nearest
 from headdiv.experiments.figure_kinds import CURVES, HEADS, KINDS, PRUNING
-from headdiv.experiments.papers import PaperFigure, load_paper, paper_names
+from headdiv.experiments.papers import PaperFigure, load_paper, of_each_paper, paper_names
 from headdiv.tasks import TASKS
 
 
@@ -82,17 +82,17 @@ def _entry(paper: str, name: str, figure: PaperFigure) -> FigureEntry:
     return FigureEntry(name, figure.kind, f"{paper}/{figure.task}", caption, figure.label or name, *needs)
 
 
-def known_figures(on_request: bool = False) -> dict[str, FigureEntry]:
-    """The figures of all papers by name: those drawn from a profile's runs, or those drawn on request."""
-    known = {name: entry for paper in paper_names() for name, entry in figures_of_paper(paper).items()}
-    return {name: entry for name, entry in known.items() if entry.on_request == on_request}
+def known_figures() -> dict[str, FigureEntry]:
+    """The figures of all papers by name, those drawn on request too."""
+    return {name: entry for figures in of_each_paper(figures_of_paper).values() for name, entry in figures.items()}
 
 
 def figure_entry(name: str) -> FigureEntry:
-    """The figure of this name. Raises DataError: there is none."""
-    known = known_figures() | known_figures(on_request=True)
+    """The figure of this name. Raises DataError: there is none. ConfigError: the file of its paper is wrong."""
+    paper = name.partition("_")[0]
+    known = figures_of_paper(paper) if paper in paper_names() else {}
     if name not in known:
-        raise DataError(f"figure {name!r} is not known{nearest(name, list(known))}")
+        raise DataError(f"figure {name!r} is not known{nearest(name, list(known_figures()))}")
     return known[name]
 
 

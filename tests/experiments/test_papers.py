@@ -7,9 +7,9 @@ import re
 import pytest
 from faulty import exactly
 
-from headdiv.core.errors import ConfigError
+from headdiv.core.errors import ConfigError, DataError
 from headdiv.data.readers.documents import SLIMPAJAMA
-from headdiv.experiments.catalogue import figures_of_paper
+from headdiv.experiments.catalogue import figure_entry, figures_of_paper
 from headdiv.experiments.papers import FOLDER, data_table_of, load_paper, task_of
 from headdiv.experiments.profiles import Runs
 from headdiv.methods import METHODS, check_method
@@ -211,6 +211,25 @@ def test_a_name_in_ones_own_paper_that_nothing_has_is_refused(folder, at, value,
     path.write_text(json.dumps(paper))
     with pytest.raises(ConfigError, match=rf"\A{path}, line 1: .*{re.escape(message)}"):
         load_paper("other")
+
+
+def test_a_paper_that_cannot_be_read_stops_only_what_names_it(folder, caplog):
+    path = folder / "papers" / "mine.yaml"
+    path.parent.mkdir()
+    path.write_text("title: half a file\n")
+    (folder / "papers" / "my-notes.yaml").write_text("")
+    assert load_paper("deacon").title
+    assert figure_entry("deacon_figure6").paper == "deacon"
+    assert not caplog.messages
+    for call in (lambda: load_paper("mine"), lambda: figure_entry("mine_task_curves")):
+        with pytest.raises(ConfigError, match=rf"{path}, line 1: citation: is missing"):
+            call()
+    with pytest.raises(DataError, match="'deacon_figure7' is not known; did you mean 'deacon_figure6'"):
+        figure_entry("deacon_figure7")
+    assert [message.partition(": ")[0] for message in caplog.messages] == [
+        f"{path}, line 1",
+        str(path.with_name("my-notes.yaml")),
+    ]
 
 
 def test_figures_of_a_task_that_nothing_registered_are_refused(folder):

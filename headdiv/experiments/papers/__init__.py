@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field
 
@@ -16,6 +17,10 @@ from headdiv.core.registry import load_plugin
 from headdiv.core.settings import Settings, Source, check, mistake, nearest
 from headdiv.experiments.figure_kinds import KINDS
 from headdiv.tasks import TASKS
+
+log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
 
 FOLDER = Path(__file__).parent
 BASELINE = "baseline"  # the variant that all others are compared with
@@ -184,28 +189,38 @@ def paper_names() -> list[str]:
     return sorted(_files())
 
 
+def of_each_paper(ask: Callable[[str], Answer]) -> dict[str, Answer]:
+    """What ``ask`` says of every paper; one whose file is wrong is left out, and a warning names it."""
+    answers = {}
+    for name in paper_names():
+        try:
+            answers[name] = ask(name)
+        except ConfigError as error:
+            log.warning("%s; this paper is left out", error)
+    return answers
+
+
 def _files() -> dict[str, Path]:
-    """Every paper's file; raises ConfigError: one of the project's own has a name that is headdiv's, or is none."""
-    own, headdivs = (
-        {path.stem: path for path in folder.glob("*.yaml")} for folder in (paths.home() / "papers", FOLDER)
-    )
-    for name, path in own.items():
-        if not NAME.fullmatch(name):
-            raise ConfigError(f"{path}: a paper's name is made of small letters and digits, found {name!r}")
-        if name in headdivs:
-            raise ConfigError(f"{path}: headdiv has a paper {name!r}; expected another name")
-    return own | headdivs
+    """Every paper's file; of two with one name the project's own, which `load_paper` refuses."""
+    return {path.stem: path for folder in (FOLDER, paths.home() / "papers") for path in folder.glob("*.yaml")}
 
 
 def load_paper(name: str) -> Paper:
     """The paper of this name (``deacon``): one of headdiv's own, or ``papers/<name>.yaml`` in the project's folder.
 
-    Its plugins are loaded with it. Raises ConfigError: there is no such paper, or its file is wrong.
+    Its plugins are loaded with it. Raises ConfigError: there is no such paper, its name is headdiv's or none, or its
+    file is wrong.
     """
     files = _files()
     if name not in files:
         raise ConfigError(f"paper {name!r} is not known{nearest(name, list(files))}")
-    return _read(files[name])
+    path = files[name]
+    if path.parent != FOLDER:
+        if not NAME.fullmatch(name):
+            raise ConfigError(f"{path}: a paper's name is made of small letters and digits, found {name!r}")
+        if (FOLDER / path.name).is_file():
+            raise ConfigError(f"{path}: headdiv has a paper {name!r}; expected another name")
+    return _read(path)
 
 
 @cache

@@ -24,7 +24,7 @@ from markupsafe import Markup, escape
 from headdiv.core import paths
 from headdiv.core.errors import HeaddivError
 from headdiv.core.files import write_text
-from headdiv.experiments.catalogue import FigureEntry, figures_of, known_figures, tables_of
+from headdiv.experiments.catalogue import FigureEntry, figures_of, figures_of_paper, tables_of
 from headdiv.experiments.claims import ledger as claims
 from headdiv.experiments.claims.files import RELATION, papers_with_claims
 from headdiv.experiments.outdated import outdated_among
@@ -117,11 +117,14 @@ class Site:
 
     def _figures(self) -> dict[str, FigureEntry]:
         """The figures of the experiments that have results, and those drawn on request that there are."""
-        requested = known_figures(on_request=True).items()
+        papers = dict.fromkeys(experiment.partition("/")[0] for experiment in self.pages)
+        known = {name: entry for paper in papers for name, entry in figures_of_paper(paper).items()}
         runs = [page.run for page in self.own_pages]
         by_epoch = {run.experiment for run in runs if run.config.train.get("epoch_heads")}
         return figures_of(((run.experiment, run.variant) for run in runs), by_epoch) | {
-            name: entry for name, entry in requested if entry.experiment in self.pages and self._figure(name).is_file()
+            name: entry
+            for name, entry in known.items()
+            if entry.on_request and entry.experiment in self.pages and self._figure(name).is_file()
         }
 
     # ---- the first page
