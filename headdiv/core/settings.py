@@ -70,7 +70,7 @@ def check(model: type[Checked], value: Any, at: tuple[str | int, ...] = (), sour
     try:
         return model.model_validate(value)
     except ValidationError as problem:
-        first = problem.errors()[0]
+        first = _first(model, problem.errors())
         loc, what = first["loc"], _explain(model, first)
         if first["type"] == "value_error":  # a validator of several keys says which one it is about
             key, _, what = what.partition(": ")
@@ -94,6 +94,15 @@ def mistake(at: tuple[str | int, ...], what: str, source: Source | None = None) 
     return ConfigError(f"{place}{key}{what}")
 
 
+def _first(model: type[BaseModel], errors: list[Any]) -> Any:
+    """The first mistake; where that is a missing key, an unknown one that is nearly a known one, if there is one."""
+    if errors[0]["type"] != "missing":
+        return errors[0]
+    unknown = [error for error in errors if error["type"] == "extra_forbidden"]
+    misspelt = (error for error in unknown if _near(str(error["loc"][-1]), _fields_at(model, error["loc"][:-1])))
+    return next(misspelt, errors[0])
+
+
 def _explain(model: type[BaseModel], error: Any) -> str:
     if error["type"] == "extra_forbidden":
         return "unknown key" + nearest(str(error["loc"][-1]), _fields_at(model, error["loc"][:-1]))
@@ -107,8 +116,12 @@ def _explain(model: type[BaseModel], error: Any) -> str:
 
 def nearest(name: str, known: list[str]) -> str:
     """The end of a message about a name that is not known: a near one, or what there is to choose from."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    close = _near(name, known)
     return f"; did you mean '{close[0]}'?" if close else f"; known here: {', '.join(sorted(known)) or 'none'}"
+
+
+def _near(name: str, known: list[str]) -> list[str]:
+    return difflib.get_close_matches(name, known, n=1, cutoff=0.6)
 
 
 def _fields_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:

@@ -86,7 +86,9 @@ def stored_method(method: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _options(method: Mapping[str, Any], at: tuple[str | int, ...], source: Source | None = None) -> Settings:
-    name = method.get("name")
+    if "name" not in method:
+        raise mistake((*at, "name"), "is missing", source)
+    name = method["name"]
     if not isinstance(name, str) or name not in METHODS:
         raise mistake((*at, "name"), f"unknown method {name!r}{nearest(str(name), list(METHODS))}", source)
     return check(METHODS[name].Options, {k: v for k, v in method.items() if k != "name"}, at, source)

@@ -37,7 +37,9 @@ def refusal(project, text):
 
 MODEL_KEYS = "activation, attention_bias, d_ff, d_model, decoder_layers, dropout, encoder_layers, heads, tied_output"
 MISTAKES = {  # what is replaced in the profile, by what: line, key and problem
-    ("title:", "titel:"): "1: title: is missing",
+    ("title: test\n", ""): "1: title: is missing",
+    ("title: test\n", "note: test\n"): "1: title: is missing",
+    ("seeds: [1]", "seed: 1"): "2: seed: unknown key; did you mean 'seeds'?",
     ("title: test", "title: test\nthread: 1"): "2: thread: unknown key; did you mean 'threads'?",
     ("epochs", "epoch"): f"10: {HERE}.train.epoch: unknown key; did you mean 'epochs'?",
     ("{name: toy}", "{name: toy, min_frequenzy: 2}"): (
@@ -55,6 +57,7 @@ MISTAKES = {  # what is replaced in the profile, by what: line, key and problem
     ("    model:", "    decode: {beam: 100000}\n    model:"): (
         f"6: {HERE}.decode.beam: input should be less than or equal to 256, found 100000"
     ),
+    ("  deacon/translation:", "  deacon:"): "4: experiments.deacon: found 'deacon', expected <paper>/<task>",
     ("    model:", "    variants: []\n    model:"): f"6: {HERE}.variants: value should have at least 1 item",
     ("    model:", "    variants: [baseline, direct-8, baseline]\n    model:"): (
         f"6: {HERE}.variants: input should name nothing twice, and 'baseline' is"

@@ -98,7 +98,7 @@ def test_variants_are_chosen_and_defined(project):
          "variants.direct-8.m: 8 is more than the k = 4 inputs of the PCA layer (direct architecture, 4 heads)"),
         ("    methods: {decon: {xi: 0.5}}\n", 6, "methods.decon: unknown method; did you mean 'deacon'?"),
         ("    methods: {deacon: {deltap: 1}}\n", 6, "methods.deacon.deltap: unknown key; did you mean 'delta_p'?"),
-        ("    define: {a: {m: 2}}\n", 6, "define.a.name: unknown method None; known here: " + KNOWN_METHODS),
+        ("    define: {a: {m: 2}}\n", 6, "define.a.name: is missing"),
         ("    define: {a: {name: mixing, gama: 1}}\n", 6, "define.a.gama: unknown key; did you mean 'gamma'?"),
         ("    define: {a: {name: deacon}}\n", 6, "define.a.architecture: is missing"),
         ("    variants: [baseline]\n    define: {a: {name: deacon}}\n", 7, "define.a.architecture: is missing"),

@@ -176,6 +176,8 @@ OWN = {
 @pytest.mark.parametrize(
     ("at", "value", "message"),
     [
+        ("tasks.text.variants.baseline", ROW | {"method": {"m": 2}},
+         "tasks.text.variants.baseline.method.name: is missing"),
         ("tasks.text.variants.baseline.reported", {"blue": 3.0}, "reported.blue: unknown column 'blue'; did you"),
         ("tasks.translation.contrasts", [{"what": "w", "variant": "direct8", "against": "baseline"}],
          "contrasts.0.variant: unknown variant 'direct8'; did you mean 'direct-8'?"),
@@ -244,8 +246,9 @@ def test_figures_of_a_task_that_nothing_registered_are_refused(folder):
     [
         (lambda: load_paper("decon"), "paper 'decon' is not known; did you mean 'deacon'?"),
         (lambda: load_paper("zzz"), f"paper 'zzz' is not known; known here: {', '.join(PAPERS)}"),
-        (lambda: task_of("deacon"),
-         "task '' of deacon is not known; known here: dissection, lm, qa, summarisation, translation"),
+        (lambda: task_of("deacon"), "found 'deacon', expected <paper>/<task>"),
+        (lambda: task_of("deacon/zzz"),
+         "task 'zzz' of deacon is not known; known here: dissection, lm, qa, summarisation, translation"),
         (lambda: data_table_of("decon/sources"), "paper 'decon' is not known; did you mean 'deacon'?"),
     ],
 )  # fmt: skip

@@ -42,7 +42,8 @@ def too_many(m, k, architecture):
         (deacon(gha_step=5), "method.gha_step: unknown key; did you mean 'gha_steps'?"),
         ({"name": "baseline", "m": 3}, "method.m: unknown key; known here: none"),
         ({"name": "decon"}, "method.name: unknown method 'decon'; did you mean 'deacon'?"),
-        ({}, "method.name: unknown method None; known here: " + KNOWN),
+        ({}, "method.name: is missing"),
+        ({"name": None}, "method.name: unknown method None; known here: " + KNOWN),
     ],
 )  # fmt: skip
 def test_wrong_options_are_named(options, message):

@@ -230,9 +230,12 @@ def _read(path: Path) -> Paper:
     for name, task in paper.tasks.items():
         if not NAME.fullmatch(name):
             raise mistake(("tasks", name), "a task's name is made of small letters and digits", source)
-        for variant in task.variants:
+        for variant, row in task.variants.items():
+            at = ("tasks", name, "variants", variant)
             if not VARIANT.fullmatch(variant):
-                raise mistake(("tasks", name, "variants", variant), VARIANT_IS, source)
+                raise mistake(at, VARIANT_IS, source)
+            if "name" not in row.method:
+                raise mistake((*at, "method", "name"), "is missing", source)
     load_plugins(paper.plugins, source)
     _check_names(paper, source)
     return paper
@@ -313,6 +316,8 @@ def load_plugins(plugins: Sequence[str], source: Source) -> None:
 def task_of(experiment: str) -> PaperTask:
     """The task of ``<paper>/<task>``. Raises ConfigError: there is no such paper or task."""
     paper, _, task = experiment.partition("/")
+    if not task:
+        raise ConfigError(f"found {experiment!r}, expected <paper>/<task>")
     tasks = load_paper(paper).tasks
     if task not in tasks:
         raise ConfigError(f"task {task!r} of {paper} is not known{nearest(task, list(tasks))}")
