@@ -282,7 +282,9 @@ def table(name: str, paths: tuple[Path, ...], profile: str) -> None:
 @click.argument("paths", nargs=-1, required=True, type=PATH)
 @profile_option()
 @click.option("--option", "options", type=(str, str), multiple=True, metavar="KEY VALUE",
-              help="Draw it otherwise: limit 1 gives deacon_figure6 the full scale.")  # fmt: skip
+              help="Draw it otherwise: `limit` of the colours, 1 at full scale (deacon_figure6); `distance` of heads, "
+              "cosine or l2 (mhr_figure6, mhr_figure7); `split`, training or validation "
+              "(homeostasis_figure1 to 4).")  # fmt: skip
 def figure(name: str, paths: tuple[Path, ...], profile: str, options: tuple[tuple[str, str], ...]) -> None:
     """Draw the figure NAME from stored results into each of PATHS (.png, .svg, .pdf).
 

@@ -18,6 +18,7 @@ import headdiv
 from headdiv.__main__ import main
 from headdiv.core.files import read_json
 from headdiv.data import registry
+from headdiv.experiments.figure_kinds import KINDS
 from headdiv.experiments.running import run_folder
 from headdiv.report.site import build
 
@@ -264,6 +265,12 @@ def test_tables_figures_and_report_are_written(finished, headdiv_says, tmp_path,
         told = (0, f"report: {place / 'index.html'}\n", "")
         assert headdiv_says("report", *given, "--profile", "tiny") == told
         assert (place / "index.md").is_file()
+
+
+def test_help_lists_the_options_of_figures(headdiv_says):
+    options = {option for kind in KINDS.values() for option in kind.Options.model_fields}
+    listed = re.findall(r"`(\w+)`", headdiv_says("figure", "--help")[1])
+    assert set(listed) == options - {"how", "definition"}  # which captions alone show
 
 
 def test_a_summary_says_what_came_out(finished, headdiv_says):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -31,7 +32,7 @@ KINDS: dict[str, Callable[[str, FigureEntry], Figure]] = {
 }  # fmt: skip
 
 
-def draw(name: str, profile: str, **options: str) -> Figure:
+def draw(name: str, profile: str, **options: Any) -> Figure:
     """Draw a figure by name.
 
     Args:
@@ -57,7 +58,7 @@ def draw(name: str, profile: str, **options: str) -> Figure:
         return KINDS[entry.kind](profile, entry)
 
 
-def write_figure(name: str, profile: str, *paths: Path, **options: str) -> None:
+def write_figure(name: str, profile: str, *paths: Path, **options: Any) -> None:
     """Draw a figure once and write it in the format of each path's ending.
 
     Raises:

@@ -53,18 +53,18 @@ def show_parameters(profile: str, experiment: str) -> pd.DataFrame | Markdown:
         return Markdown(f"*{error}*")
 
 
-def show_figure(name: str, profile: str) -> Figure | Markdown:
-    """A figure by name.
+def show_figure(name: str, profile: str, **options: Any) -> Figure | Markdown:
+    """A figure by name; ``options`` in the place of its own, as `headdiv figure --option`.
 
     Raises:
-        ConfigError: no such profile.
+        ConfigError: no such profile, or the figure has no such option or value.
         DataError: no figure of this name, or no stored results to draw it from.
     """
     from headdiv.report.figures import draw  # a second and a half that notebooks without figures are spared
 
     entry = figure_entry(name)
     lacking = _lacking(profile, entry.experiment, entry.variants, entry.against, by_epoch=entry.kind == HEADS)
-    return draw(name, profile) if lacking is None else lacking
+    return draw(name, profile, **options) if lacking is None else lacking
 
 
 def _lacking(

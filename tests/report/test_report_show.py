@@ -6,6 +6,7 @@ from IPython.display import Markdown
 from matplotlib.figure import Figure
 from reported import metrics, store_all, write_profile
 
+from headdiv.core.errors import ConfigError
 from headdiv.experiments.papers import load_paper, paper_names
 from headdiv.report import show, tables
 from headdiv.report.diagrams import show_diagram
@@ -65,6 +66,14 @@ def test_figures_and_audits_are_shown():
     store_all("p")
     assert isinstance(show.show_figure("deacon_lm_curves", "p"), Figure)
     assert list(show.show_parameters("tiny", "deacon/translation").index) == ["baseline", "direct-8"]
+
+
+def test_a_figure_is_shown_with_other_options():
+    store_all("p", metrics("direct-8", 1))
+    shown = show.show_figure("deacon_figure6", "p", limit=1)
+    assert shown.axes[0].collections[0].get_clim() == (-1, 1)
+    with pytest.raises(ConfigError, match=r"figure deacon_figure6: option limit: input should be .*, found 'abc'"):
+        show.show_figure("deacon_figure6", "p", limit="abc")
 
 
 def test_scores_are_shown_whole():
