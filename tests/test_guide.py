@@ -4,7 +4,11 @@ import re
 import shutil
 from pathlib import Path
 
+import yaml
+from conftest import TINY
+
 import headdiv
+from headdiv.experiments.profiles import Runs
 
 GUIDE = (Path(__file__).parents[1] / "docs" / "guide.md").read_text(encoding="utf-8")
 
@@ -21,3 +25,15 @@ def test_what_python_trains_is_stored(finished):
     frame = headdiv.runs_frame("tiny")
     assert set(frame["variant"]) == {"direct-8"}
     assert "bleu" in set(frame["score"])
+
+
+def test_the_profile_and_the_paper_of_ones_own_can_be_read(project):
+    text, paper = blocks("yaml", "title:")
+    project.write_config("text", text)
+    assert [config.variant for config in Runs("text").all()] == ["baseline", "direct-8"]
+    path = project.home / "papers" / "mirror.yaml"
+    path.parent.mkdir()
+    path.write_text(paper, encoding="utf-8")
+    experiment = {key: value for key, value in next(iter(TINY["experiments"].values())).items() if key != "variants"}
+    project.write_config("own", yaml.safe_dump(TINY | {"experiments": {"mirror/translation": experiment}}))
+    assert [config.variant for config in Runs("own").all()] == ["baseline", "two"]
