@@ -275,7 +275,9 @@ class Deacon(Method):
     def _move(self, layers: list[PCAOutput], progress: float) -> None:
         for layer in layers:
             if layer.moments is None:
-                raise TrainingError(f"{layer.spec.place}: DEACON needs a forward pass in training mode, found none")
+                raise TrainingError(
+                    f"{layer.spec.place}: DEACON needs a forward pass in training mode, found none; call model.train()"
+                )
         C = self._covariances(layers)  # (modules, k, k)
         w = torch.stack([layer.w for layer in layers])  # (modules, k, M)
         G = torch.stack([layer.w.grad for layer in layers])

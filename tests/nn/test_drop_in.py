@@ -335,7 +335,7 @@ def test_after_backward_without_gradients_says_so():
         method.after_backward(module, 0.0)
     module = drop_in(deacon("direct", 2)).eval()
     module(x, x, x)[0].sum().backward()
-    with pytest.raises(TrainingError, match=r"encoder 1: .* forward pass in training mode"):
+    with pytest.raises(TrainingError, match=r"encoder 1: .* training mode, found none; call model\.train\(\)"):
         method.after_backward(module, 0.0)
 
 
