@@ -60,6 +60,8 @@ def execute(notebook: Path, output: Path, parameters: dict[str, Any], scratch: P
                 stdout_file=sys.stdout,
                 stderr_file=sys.stderr,
                 autosave_cell_every=30,
+                # Jupyter interrupts a kernel before it ends it; one that is still busy would call that an error.
+                extra_arguments=["--log-level=CRITICAL"],
             )
         except PapermillExecutionError as error:
             what = f"{error.ename}: {error.evalue}"

@@ -61,6 +61,23 @@ def test_an_executed_notebook_is_kept_whole(folder):
     assert list(scratch.iterdir()) == []
 
 
+SLOW_TO_SAY_WHAT_IT_IS = """
+import time
+handlers = get_ipython().kernel.shell_handlers
+answer = handlers["kernel_info_request"]
+async def slow(*message):
+    await answer(*message)
+    time.sleep(1)
+handlers["kernel_info_request"] = slow
+"""
+
+
+@pytest.mark.slow
+def test_a_kernel_that_is_busy_when_it_is_ended_calls_that_no_error(folder, capfd):
+    execute(write(folder, SLOW_TO_SAY_WHAT_IT_IS), folder / "run.ipynb", {}, folder / "scratch")
+    assert "KeyboardInterrupt" not in capfd.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("earlier", [False, True])
 def test_a_failing_cell_leaves_the_earlier_output_and_the_copy(folder, earlier):
