@@ -84,8 +84,8 @@ def masks_without(model: nn.Module, gone: Sequence[Head]) -> dict[str, Tensor]:
     counts, masks = heads_of(model), {}
     for place, head in gone:
         if not 1 <= head <= counts.get(place, 0):
-            there = ", ".join(f"{count} in {place}" for place, count in counts.items())
-            raise DataError(f"the model has no head {head} in {place!r}; there are: {there}")
+            there = ", ".join(f"1 to {count} in {place}" for place, count in counts.items())
+            raise DataError(f"the model has no head {head} in {place!r}; heads are {there}")
         masks.setdefault(place, torch.ones(counts[place]))[head - 1] = 0
     return masks
 

@@ -173,7 +173,7 @@ def test_importance_beside_heads_that_are_gone(folder):
     assert [each.head for each in found] == [1, 3, 4]
     expected = masked_loss(run, {"decoder 1": [0, 0, 1, 1]}) - masked_loss(run, {"decoder 1": [1, 0, 1, 1]})
     assert found[0].change == pytest.approx(expected)
-    with exactly("the model has no head 5 in 'decoder 1'; there are: 4 in decoder 1"):
+    with exactly("the model has no head 5 in 'decoder 1'; heads are 1 to 4 in decoder 1"):
         head_importance(run, gone=[("decoder 1", 5)])
 
 
@@ -221,8 +221,8 @@ def test_a_curve_goes_from_all_heads_to_none(folder):
     for steps, named, sentence in [
         (0, order, "steps: 0, expected 1 at least"),
         (1, order[:1] * 2, f"order: decoder 1 {order[0][1]} stands in it more than once"),
-        (1, [("decoder 1", 0)], "the model has no head 0 in 'decoder 1'; there are: 4 in decoder 1"),
-        (1, [("encoder 1", 1)], "the model has no head 1 in 'encoder 1'; there are: 4 in decoder 1"),
+        (1, [("decoder 1", 0)], "the model has no head 0 in 'decoder 1'; heads are 1 to 4 in decoder 1"),
+        (1, [("encoder 1", 1)], "the model has no head 1 in 'encoder 1'; heads are 1 to 4 in decoder 1"),
     ]:
         with exactly(sentence):
             pruning_curve(run, steps=steps, order=named)
