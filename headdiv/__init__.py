@@ -67,6 +67,7 @@ _PUBLIC = {
 _PRETRAINED = {
     "attach": "headdiv.analysis.pretrained",
     "mean_loss": "headdiv.analysis.pretrained",
+    "least_important_first": "headdiv.analysis.masking",
     "copied": "headdiv.analysis.pretrained",
     "load": "headdiv.methods.insertion",
     "inserted_method": "headdiv.methods.insertion",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Integral
 from typing import NamedTuple
 
 import torch
@@ -75,14 +76,26 @@ def masked_heads(model: nn.Module, masks: Masks) -> Iterator[None]:
         yield
 
 
+def _pairs(heads: Sequence[Head]) -> list[Head]:
+    """The heads as tuples. Raises a DataError for what is none, such as a `HeadChange`: it would say no order."""
+    for one in heads:
+        pair = isinstance(one, tuple | list) and len(one) == 2
+        if not (pair and isinstance(one[0], str) and isinstance(one[1], Integral)):
+            raise DataError(
+                f"heads: found {one!r}, expected pairs such as ('encoder 1', 3): "
+                "`headdiv.pretrained.least_important_first` makes them of scores"
+            )
+    return [(place, head) for place, head in heads]
+
+
 def masks_without(model: nn.Module, gone: Sequence[Head]) -> dict[str, Tensor]:
     """The masks that remove these heads.
 
     Raises:
-        DataError: one of them is not there.
+        DataError: one of them is not there, or no pair.
     """
     counts, masks = heads_of(model), {}
-    for place, head in gone:
+    for place, head in _pairs(gone):
         if not 1 <= head <= counts.get(place, 0):
             there = ", ".join(f"1 to {count} in {place}" for place, count in counts.items())
             raise DataError(f"the model has no head {head} in {place!r}; heads are {there}")
@@ -99,8 +112,9 @@ def masking_changes(model: nn.Module, measures: Sequence[Measure], gone: Sequenc
         gone: heads that are masked in any case; they are not in the result.
 
     Raises:
-        DataError: one of ``gone`` is not there.
+        DataError: one of ``gone`` is not there, or no pair.
     """
+    gone = _pairs(gone)
     before = [measure(masks_without(model, gone)) for measure in measures]
     heads = [(place, head) for place, count in heads_of(model).items() for head in range(1, count + 1)]
     left, changes = [head for head in heads if head not in set(gone)], []
@@ -122,8 +136,9 @@ def pruning_steps(model: nn.Module, steps: int, order: Sequence[Head]) -> list[t
     """Heads kept and masks of each point of a pruning curve, from all heads on.
 
     Raises:
-        DataError: there are fewer than one step, or a head of ``order`` is not there or named twice.
+        DataError: there are fewer than one step, or a head of ``order`` is not there, no pair, or named twice.
     """
+    order = _pairs(order)
     if steps < 1:
         raise DataError(f"steps: {steps}, expected 1 at least")
     twice = [f"{place} {head}" for (place, head), count in Counter(order).items() if count > 1]

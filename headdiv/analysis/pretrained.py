@@ -1,8 +1,8 @@
 """The heads of a Hugging Face model: recorded, measured, masked, ranked, pruned, removed.
 
 heads = headdiv.pretrained.attach(model)
-heads.table(batches)                                   # a row for each head
-order = least_important_first(heads.importance(batches))
+heads.table(batches)  # a row for each head
+order = headdiv.pretrained.least_important_first(heads.importance(batches))
 heads.pruning_curve(lambda: accuracy(model), order)
 heads.remove(order[:6])
 heads.detach()

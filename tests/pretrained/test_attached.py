@@ -241,6 +241,11 @@ def test_mistakes_are_one_sentence(monkeypatch):
         headdiv.pretrained.attach(second)
     with pytest.raises(DataError, match=r"no head 5 in 'encoder 1'"):
         heads.remove([("encoder 1", 5)])
+    for use in (heads.remove, heads.without):
+        with pytest.raises(DataError, match=r"^heads: found HeadChange\(.*expected pairs"):
+            use(heads.leave_one_out(lambda: 0.0)[:2])
+    with pytest.raises(DataError, match=r"^heads: found HeadChange\(.*expected pairs"):
+        heads.leave_one_out(lambda: 0.0, gone=heads.leave_one_out(lambda: 0.0)[:1])
     heads.modules[0].projections.owner.dense = torch.nn.Identity()
     with pytest.raises(DataError, match=r"encoder 1: heads cannot be removed from a Identity; expected Linear"):
         heads.remove([("encoder 1", 1)])

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 from attachable import arguments, model_of
@@ -11,13 +12,23 @@ from headdiv.methods.deacon import pca_layers
 
 PAGE = Path(__file__).parents[2] / "docs" / "pretrained.md"
 BERT = {"hidden_size": 48, "num_attention_heads": 12}
-_, _, LOOP = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+LOOK, _, LOOP = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
 
 
 def run(code, **names):
     names |= {"headdiv": headdiv, "torch": torch}
     exec(compile(code, PAGE.name, "exec"), names)
     return names
+
+
+def test_heads_are_looked_at_masked_ranked_and_removed():
+    model = model_of("bert", **BERT, num_hidden_layers=4)
+    batch, tokenizer = arguments(model, labels=True), SimpleNamespace(all_special_ids=[0])
+    metric = headdiv.pretrained.mean_loss(model, [batch])
+    names = run(LOOK, model=model, batch=batch, batches=[batch], tokenizer=tokenizer, metric=metric)
+    assert {each[:2] for each in names["scores"]} == set(names["order"])
+    assert len(names["order"]) == 48
+    assert model.config.headdiv["removed"]
 
 
 def test_any_other_loop_trains_a_model_that_was_just_loaded():
