@@ -20,7 +20,7 @@ from headdiv.tasks import TASKS
 
 log = logging.getLogger(__name__)
 
-Answer = TypeVar("Answer")
+Said = TypeVar("Said")
 
 FOLDER = Path(__file__).parent
 BASELINE = "baseline"  # the variant that all others are compared with
@@ -189,7 +189,7 @@ def paper_names() -> list[str]:
     return sorted(_files())
 
 
-def of_each_paper(ask: Callable[[str], Answer]) -> dict[str, Answer]:
+def of_each_paper(ask: Callable[[str], Said]) -> dict[str, Said]:
     """What ``ask`` says of every paper; one whose file is wrong is left out, and a warning names it."""
     answers = {}
     for name in paper_names():
