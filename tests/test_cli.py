@@ -56,7 +56,7 @@ def start(*arguments, **environment):
         ("prepare deacon/translation --profile p.yaml", "p.yaml: no such file; known here: none"),
         (
             "train deacon/translation direct-8 --profile tiny --seed -3",
-            "seed: expected 0 to 2^63 - 1, found -3",
+            "seed: expected a whole number from 0 to 2^63 - 1, found -3",
         ),
         ("fetch multi40k", "data set 'multi40k' is not known; did you mean 'multi30k'?"),
         ("table deacon/translatoin", "task 'translatoin' of deacon is not known; did you mean 'translation'?"),

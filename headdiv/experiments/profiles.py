@@ -19,6 +19,7 @@ list them too, and papers of one's own stand in ``papers/<paper>.yaml`` in the p
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
@@ -162,12 +163,12 @@ class Runs:
         """One run, with any seed; the profile's tables and figures show its own seeds alone.
 
         Raises:
-            ConfigError: the profile has no such experiment or variant, or the seed is below 0 or too large.
+            ConfigError: the profile has no such experiment or variant, or the seed is none.
         """
         config = self.of(experiment, variant)[0]
-        if not 0 <= seed < 2**63:
-            raise ConfigError(f"seed: expected 0 to 2^63 - 1, found {seed}")
-        return config.model_copy(update={"seed": seed})
+        if not isinstance(seed, Integral) or not 0 <= seed < 2**63:
+            raise ConfigError(f"seed: expected a whole number from 0 to 2^63 - 1, found {seed!r}")
+        return config.model_copy(update={"seed": int(seed)})
 
 
 def with_shared(own: dict[str, Any], methods: dict[str, dict[str, Any]], own_first: bool) -> dict[str, Any]:

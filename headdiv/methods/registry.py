@@ -69,7 +69,11 @@ def check_method(
 
 
 def make_method(method: Mapping[str, Any], at: tuple[str | int, ...] = ("method",)) -> Method:
-    """The method that a run's configuration describes: {"name": …, option: value, …}."""
+    """The method that a run's configuration describes: {"name": …, option: value, …}.
+
+    Raises:
+        ConfigError: it is none, the method or an option is unknown, or a value is wrong.
+    """
     options = _options(method, at)
     return METHODS[method["name"]](options)
 
@@ -86,6 +90,8 @@ def stored_method(method: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _options(method: Mapping[str, Any], at: tuple[str | int, ...], source: Source | None = None) -> Settings:
+    if not isinstance(method, Mapping):
+        raise mistake(at, f"expected {{'name': …, option: value, …}}, found {method!r}", source)
     if "name" not in method:
         raise mistake((*at, "name"), "is missing", source)
     name = method["name"]

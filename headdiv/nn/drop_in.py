@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headdiv.core.errors import ConfigError
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, Kind, MultiHeadAttention, record_heads
 from headdiv.nn.config import Sizes
 from headdiv.nn.packing import Side, padded_side
@@ -42,7 +43,7 @@ class MultiheadAttention(nn.Module):
     Args:
         embed_dim: D, width of queries, keys and values.
         num_heads: H.
-        method: builds the attention module (`headdiv.make_method`).
+        method: builds the attention module (`headdiv.make_method`); one object for all modules of a model.
         dropout: share of the attention weights that are dropped in training.
         bias: whether query, key and value projections have one; the output has one in any case.
         add_bias_kv: only False.
@@ -56,6 +57,7 @@ class MultiheadAttention(nn.Module):
         layer: its layer, from 0; some methods treat layers differently, and measures and masks name modules by both.
 
     Raises:
+        ConfigError: the method is none.
         ValueError: num_heads does not divide embed_dim, the method does not fit so many heads of this width, or an
             argument asks for what there is not.
     """
@@ -85,6 +87,11 @@ class MultiheadAttention(nn.Module):
         layer: int = 0,
     ) -> None:
         super().__init__()
+        if not callable(getattr(method, "attention", None)):
+            raise ConfigError(
+                "method: expected what `headdiv.make_method({'name': …, …})` returns, one object for all modules of a "
+                f"model, found {method!r}"
+            )
         if embed_dim % num_heads:
             raise ValueError(f"num_heads: {num_heads} does not divide embed_dim = {embed_dim}")
         for name, width in (("kdim", kdim), ("vdim", vdim)):

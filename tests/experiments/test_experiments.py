@@ -197,3 +197,9 @@ def test_more_components_than_heads_are_possible_in_the_nonlinear_architecture_o
 def test_a_run_that_is_not_there_is_named(project, experiment, variant, seed, message):
     found = runs(project)
     assert refusal(lambda: found.one(experiment, variant, seed)) == f"profile p: {message}"
+
+
+@pytest.mark.parametrize("seed", ["1", 1.0, None, 2**63])
+def test_a_seed_that_is_none_is_named(project, seed):
+    expected = f"seed: expected a whole number from 0 to 2^63 - 1, found {seed!r}"
+    assert refusal(lambda: runs(project).one(EXPERIMENT, "baseline", seed)) == expected

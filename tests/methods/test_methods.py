@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from examples import CONFIG, EXAMPLES, deacon, some_pairs, tiny, trained_one_step, watched_pass
+from faulty import exactly
 from torch import nn
 
 from headdiv.core.errors import ConfigError
@@ -48,6 +49,12 @@ def too_many(m, k, architecture):
 )  # fmt: skip
 def test_wrong_options_are_named(options, message):
     assert refusal(options) == message
+
+
+@pytest.mark.parametrize("method", ["deacon", None, ["deacon"]])
+def test_what_is_no_method_is_named(method):
+    with exactly(f"method: expected {{'name': …, option: value, …}}, found {method!r}", ConfigError):
+        make_method(method)
 
 
 def test_options_left_out_are_the_papers():

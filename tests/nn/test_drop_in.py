@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from headdiv.analysis.masking import heads_of
-from headdiv.core.errors import DataError, TrainingError
+from headdiv.core.errors import ConfigError, DataError, TrainingError
 from headdiv.methods import make_method
 from headdiv.methods.deacon import pca_layers
 from headdiv.methods.rotation import swap_heads
@@ -257,6 +257,12 @@ def test_torchs_arguments_are_there_or_refused():
             drop_in(**{name: value})
     with pytest.raises(ValueError, match=f"^method: k: 5 chosen and 1 shared heads are more than the model's {H}$"):
         drop_in({"name": "moh", "shared": 1, "k": 5})
+
+
+@pytest.mark.parametrize("method", ["deacon", None, deacon("direct", 2)], ids=str)
+def test_options_are_no_method(method):
+    with pytest.raises(ConfigError, match=r"^method: expected what `headdiv\.make_method\(.*one object for"):
+        MultiheadAttention(D, H, method)
 
 
 @pytest.mark.parametrize("bias", [True, False])
