@@ -395,6 +395,7 @@ def heads(model: str, text: Path, target: Path | None, output: Path, lines: int,
 
     Writes heads.csv, a heat map by layer and head of each measure, and index.html with all of it.
     """
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # without a network it logs each of its tries, twice
     from headdiv.report.model_heads import measure_model, write_model_heads
 
     report = measure_model(model, text, target, batch, length, lines)

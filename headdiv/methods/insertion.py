@@ -175,8 +175,10 @@ def load(folder: str | Path) -> nn.Module:
     other model, by name or folder, ``from_pretrained``'s answer.
 
     Raises:
-        DataError: the weights are not those of the model that ``config.json`` describes.
+        DataError: there is no such folder, or the weights are not those of the model that ``config.json`` describes.
     """
+    if (isinstance(folder, Path) or _is_path(folder)) and not Path(folder).is_dir():
+        raise DataError(f"{folder}: no such folder; expected a model's, or its name on the hub")
     library = transformers()
     config = library.AutoConfig.from_pretrained(folder)
     cls = getattr(library, (config.architectures or ["AutoModel"])[0], library.AutoModel)
@@ -199,6 +201,11 @@ def load(folder: str | Path) -> nn.Module:
     if lost:
         raise DataError(f"{folder}: the weights do not fit config.json's model: {min(lost)}")
     return model.eval()
+
+
+def _is_path(name: str) -> bool:
+    """Whether this can be no name on the hub, which is ``name`` or ``owner/name``."""
+    return name.startswith((".", "/", "~")) or name.endswith("/") or name.count("/") > 1
 
 
 def inserted_method(model: nn.Module) -> Method | None:

@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
 from attachable import model_of
 from click.testing import CliRunner
+from faulty import exactly
 
 import headdiv
 from headdiv.__main__ import cli
@@ -50,6 +52,16 @@ def test_batches_hide_what_a_masked_model_predicts_and_shift_what_a_decoder_writ
         assert torch.equal(batch["decoder_input_ids"][:, 1:][counted[:, 1:]], labels[:, :-1][counted[:, 1:]])
         with pytest.raises(DataError, match="found 1 targets for 8 texts"):
             next(headdiv.pretrained.text_batches(model, tokenizer, TEXTS, ["one"]))
+
+
+@pytest.mark.parametrize("name", ["/some/folder", "./folder", "a/b/c", "folder/"])
+def test_a_folder_that_is_not_there_is_named(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("\n".join(TEXTS))
+    found = CliRunner().invoke(cli, ["heads", name, "--text", "text"]).exception
+    assert str(found) == f"{name}: no such folder; expected a model's, or its name on the hub"
+    with exactly("folder: no such folder; expected a model's, or its name on the hub"):
+        headdiv.pretrained.load(Path("folder"))
 
 
 def test_the_command_writes_table_maps_and_page(tmp_path):
