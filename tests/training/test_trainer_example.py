@@ -1,10 +1,12 @@
-"""The example of the README, as it stands there."""
+"""Examples of the README, as they stand there."""
 
 import re
 from pathlib import Path
 
 import torch
+from torch import nn
 
+import headdiv
 from headdiv.methods.deacon import pca_layers
 
 README = Path(__file__).parents[2] / "README.md"
@@ -20,3 +22,22 @@ def test_the_example_of_the_readme_learns():
     assert names["curve"][-1]["validation_nll"] < 0.1  # nats; chance is log 20 = 3
     (layer,) = pca_layers(names["model"]).values()
     assert all(layer.w is not p for group in names["trainer"].learner.optimiser.param_groups for p in group["params"])
+
+
+class OneLayer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        method = headdiv.make_method({"name": "dpp", "term": "output"})
+        self.attention = headdiv.MultiheadAttention(16, 4, method, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x)[0].square().mean()
+
+
+def test_the_loss_of_the_readme_has_what_the_heads_add():
+    (code,) = re.findall(r"^A method that adds to the loss.*?^```python\n(.*?)^```", README.read_text(), re.M | re.S)
+    model, batch = OneLayer(), torch.randn(2, 5, 16)
+    names = {"headdiv": headdiv, "model": model, "batch": batch, "progress": 0.0, "count": 10}
+    exec(compile(code, "README.md", "exec"), names)
+    assert torch.isfinite(names["loss"])
+    assert not torch.isclose(names["loss"], model(batch))
