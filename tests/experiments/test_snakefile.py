@@ -253,12 +253,12 @@ def test_all_tasks_together_and_then_one_of_them_alone(project):
 
 
 def test_a_profile_may_be_given_by_path(project):
-    """Its name and its folder's may have spaces."""
-    path = project.home / "own profiles" / "my own.yaml"
+    """Its folder's name may have spaces."""
+    path = project.home / "own profiles" / "my-own.yaml"
     path.parent.mkdir()
     project.write_profile("tiny", variants=["baseline"])
     shutil.copy(project.home / "config" / "tiny.yaml", path)
-    status, said = snakemake(project.home, "tables", profile="own profiles/my own.yaml")
+    status, said = snakemake(project.home, "tables", profile="own profiles/my-own.yaml")
     assert status == 0, said
-    table = project.home / "results" / "my own" / "tables" / "deacon_translation.md"
+    table = project.home / "results" / "my-own" / "tables" / "deacon_translation.md"
     assert table.is_file(), said

@@ -189,7 +189,7 @@ def test_a_table_about_data_stands_before_the_results(recorded):
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ("moa", "task '' of moa is not known; known here: mlm, translation"),
+        ("moa", "found 'moa', expected <paper>/<task>"),
         ("deacon/qaa", "task 'qaa' of deacon is not known; did you mean 'qa'?"),
         ("decon/sources", "paper 'decon' is not known; did you mean 'deacon'?"),
     ],

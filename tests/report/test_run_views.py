@@ -20,7 +20,7 @@ METHODS = {
     "direct": ({"name": "deacon", "architecture": "direct", "m": 4}, ["map", "lines"]),
     "rotation": ({"name": "dynamic-rotation", "choice": "random"}, ["map"]),
     "alphas": ({"name": "mixing", "start": 0.0}, ["map"]),
-    "rfb": ({"name": "homeostasis", "attention": "rfb-kwta"}, ["histogram"]),
+    "rfb": ({"name": "homeostasis", "attention": "rfb-kwta", "s_att": 0.5}, ["histogram"]),
     "moa": ({"name": "moa", "experts": 8, "k": 4}, ["map"]),
     "dis": ({"name": "disagreement", "term": "output"}, []),
     "both": (
@@ -28,7 +28,7 @@ METHODS = {
             "name": "combined",
             "methods": [
                 {"name": "deacon", "architecture": "direct", "m": 8},
-                {"name": "homeostasis", "attention": "kwta"},
+                {"name": "homeostasis", "attention": "kwta", "s_att": 0.5},
             ],
         },
         ["map", "lines", "histogram"],
