@@ -21,8 +21,9 @@ def as_printed(value: float | None, digits: int, half: float | None = None) -> s
         return NONE
     if _vanishes(value, digits) and (half is None or pd.isna(half) or half == 0 or _vanishes(half, digits)):
         digits = _decimals(value, figures=2)
-    if digits > FURTHEST:
-        return f"{value:.1e}".replace("-", "−", 1) if value < 0 else f"{value:.1e}"
+        if digits > FURTHEST:
+            text = f"−{-value:.1e}" if value < 0 else f"{value:.1e}"
+            return f"{text} ± {half:.1e}" if half and not pd.isna(half) else text
     return _with_sd(value, digits, half)
 
 
