@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -85,6 +86,16 @@ def refuse_infinite(value: Any, at: tuple[str | int, ...] = ()) -> None:
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
     for key, one in inner:
         refuse_infinite(one, (*at, key))
+
+
+def refuse_unread(
+    settings: BaseModel, keys: Iterable[str], why: str, at: tuple[str | int, ...] = (), source: Source | None = None
+) -> None:
+    """Raise a ConfigError where one of these keys is not its default, since it would change nothing."""
+    for key in keys:
+        found, default = getattr(settings, key), type(settings).model_fields[key].default
+        if found != default:
+            raise mistake((*at, key), f"found {found!r}, expected the default, {default!r}: {why}", source)
 
 
 def mistake(at: tuple[str | int, ...], what: str, source: Source | None = None) -> ConfigError:

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from headdiv.core import manifest, paths
 from headdiv.core.errors import ConfigError, DamageError, DataError
 from headdiv.core.files import fingerprint, read_json, remove_leftovers, replacing, short_hash, write_json
-from headdiv.core.settings import Source, mistake, nearest
+from headdiv.core.settings import Source, mistake, nearest, refuse_unread
 from headdiv.data import download, registry, toy
 from headdiv.data.config import DataConfig
 
@@ -56,11 +56,11 @@ def check_data(
         if config.name == "toy":
             raise mistake((*at, "name"), "'toy' is generated; with 'files' give another name", source)
     elif config.name == "toy":
-        _refuse(config, ("valid", "test"), "generated text has no other splits", at, source)
+        refuse_unread(config, ("valid", "test"), "generated text has no other splits", at, source)
         return
     elif config.name not in (known := registry.load_registry()):
         raise mistake((*at, "name"), f"{config.name!r} is not known{nearest(config.name, [*known, 'toy'])}", source)
-    _refuse(config, ("held_out",), "it is of generated text alone, other data has splits of its own", at, source)
+    refuse_unread(config, ("held_out",), "it is of generated text alone, other data has splits of its own", at, source)
     splits = roles_of_splits(config)
     for key, name in config.read_splits.items():
         if name not in splits:
@@ -70,14 +70,6 @@ def check_data(
             if not set(role.split("|")) & set(splits[name]):
                 what = f"{config.name!r} has no file for {role!r} in split {name!r}; {_known(splits[name])}"
                 raise mistake((*at, "name"), what, source)
-
-
-def _refuse(config: DataConfig, keys: Sequence[str], why: str, at: tuple[str, ...], source: Source | None) -> None:
-    """Raise a ConfigError where one of these keys is not its default, since it would change nothing."""
-    for key in keys:
-        found, default = getattr(config, key), type(config).model_fields[key].default
-        if found != default:
-            raise mistake((*at, key), f"found {found!r}, expected the default, {default!r}: {why}", source)
 
 
 def _known(names: Sequence[str] | dict[str, Any]) -> str:

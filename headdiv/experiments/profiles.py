@@ -26,7 +26,7 @@ from pydantic import Field, model_validator
 
 from headdiv.core import paths
 from headdiv.core.errors import ConfigError
-from headdiv.core.settings import Distinct, Settings, Source, check, mistake, nearest
+from headdiv.core.settings import Distinct, Settings, Source, check, mistake, nearest, refuse_unread
 from headdiv.experiments.papers import VARIANT, VARIANT_IS, load_plugins, task_of
 from headdiv.methods import METHODS, check_method
 from headdiv.nn.config import Sizes
@@ -98,10 +98,7 @@ class Runs:
         sizes = check(kinds.Model, experiment.model, (*at, "model"), source)
         decode = check(kinds.Decode, experiment.decode, (*at, "decode"), source)
         kinds.check_data(data, (*at, "data"), source)
-        for key in kinds.ignores:
-            if (found := getattr(experiment.train, key)) != TrainConfig.model_fields[key].default:
-                what = f"{found!r} has no effect on the task {kind!r}; expected no such key"
-                raise mistake((*at, "train", key), what, source)
+        refuse_unread(experiment.train, kinds.ignores, f"it has no effect on the task {kind!r}", (*at, "train"), source)
         for method, options in experiment.methods.items():
             if method not in METHODS:
                 raise mistake((*at, "methods", method), f"unknown method{nearest(method, list(METHODS))}", source)

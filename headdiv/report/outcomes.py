@@ -9,7 +9,7 @@ from tabulate import tabulate
 
 from headdiv.analysis.statistics import Interval, interval
 from headdiv.experiments.claims.ledger import ledger, verdict_counts
-from headdiv.experiments.outdated import outdated
+from headdiv.experiments.outdated import outdated_among
 from headdiv.experiments.papers import BASELINE, task_of
 from headdiv.experiments.results import RunResult, with_results
 from headdiv.report.formats import NONE, as_printed, enough, plural
@@ -230,13 +230,15 @@ def summary_text(profile: str) -> str:
         ConfigError: no such profile.
         DataError: nothing is stored at all, or metrics of another format.
     """
-    found = outcomes(profile)
+    stored = with_results(profile)
+    found = [_outcome(profile, experiment, runs) for experiment, runs in stored.items()]
     rows = [["experiment", "score", "baseline", "best variant", "", "runs"], *map(_line, found)]
     lines = [line.rstrip() for line in tabulate(rows, tablefmt="plain", disable_numparse=True).splitlines()]
     lines.append("↑ more is better, ↓ less is better; ±: 95 % interval of the mean over seeds")
     counts = verdict_counts(ledger())
     lines.append("the papers' claims: " + ", ".join(f"{verdict} {count}" for verdict, count in counts.items() if count))
-    lines += [f"no longer the profile's settings: {sentence}" for sentence in outdated(profile)]
+    runs = (run for runs in stored.values() for run in runs)
+    lines += [f"no longer the profile's settings: {sentence}" for sentence in outdated_among(profile, runs).values()]
     if any(outcome.toy for outcome in found):
         lines.append(TOY.strip("*"))
     return "\n".join(lines)
