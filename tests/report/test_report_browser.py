@@ -82,6 +82,13 @@ def test_two_runs_are_compared(at):
     assert page.complaints == []
 
 
+def test_another_variant_is_compared_where_the_address_names_none(at):
+    page = at("compare.html")
+    page.until("document.querySelectorAll('#run-data .js-plotly-plot').length > 0")
+    chosen = page.evaluate("[...document.querySelectorAll('#choose select')].map((select) => select.value)")
+    assert chosen == ["p_deacon_translation_baseline_seed1", "p_deacon_translation_direct-8_seed1"]
+
+
 def test_the_ledger_is_one_table_that_is_filtered_by_its_address(at):
     page = at("claims.html?deacon&contradicted")
     wanted = [row for row in claims.ledger("deacon") if row.verdict == claims.CONTRADICTED]

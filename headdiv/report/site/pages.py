@@ -96,12 +96,21 @@ class Site:
                 name: f"{page.profile_name}: {page.run.experiment}, {page.label}"
                 for name, page in self.all_pages.items()
             },
+            chosen=self._compared_first(),
         )
         self._page(source, "api", groups=public_names())
         for page in self.all_pages.values():
             self._page(source, f"runs/{page.name}", "run", page=page, own=page.profile == self.profile)
             write_text(source / "_static" / "runs" / f"{page.name}.js", page.script())
         return self.title
+
+    def _compared_first(self) -> list[str]:
+        """The runs that are compared before any are chosen: the first one, and another variant with its seed."""
+        pages = list(self.all_pages.values())
+        unlike = sorted(
+            pages[1:], key=lambda page: (page.run.variant == pages[0].run.variant, page.run.seed != pages[0].run.seed)
+        )
+        return [page.name for page in [*pages[:1], *unlike, *pages][:2]]
 
     def _page(self, source: Path, name: str, template: str | None = None, **values: Any) -> None:
         path = source / f"{name}.md"
@@ -235,9 +244,12 @@ class Site:
     def _ledger_table(self) -> Markup:
         rows = []
         for row in self.ledger:
-            decided = " ".join(_link(f"runs/{page.name}.html", page.label) for page in run_pages(row))
-            working = escape("" if row.working == str(row.ours) else row.working)
-            working += Markup(f" Runs: {decided}") if decided else ""
+            decided = Markup("; ").join(_link(f"runs/{page.name}.html", page.label) for page in run_pages(row))
+            parts = [
+                "" if row.working == str(row.ours) else escape(row.working),
+                Markup("runs: ") + decided if decided else "",
+            ]
+            working = Markup("; ").join(part for part in parts if part)
             rows.append([row.verdict, row.paper, row.place, row.kind, shown(row.value, row.unit),
                          shown(row.ours, row.unit), working, row.cause or ""])  # fmt: skip
         columns = ["Verdict", "Paper", "Place", "Kind", "The paper says", "Here", "Working", "Cause"]

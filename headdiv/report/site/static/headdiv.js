@@ -103,7 +103,8 @@ function show(place, runs) {
     const scores = [...new Set(runs.flatMap((run) => Object.keys(run.scores)))];
     table(place, ["", ...labels], scores.map((name) => [name, ...runs.map((run) => run.scores[name] ?? "–")]));
     part("Settings that differ");
-    table(place, ["", ...labels], differing(runs, "settings"));
+    const settings = differing(runs, "settings");
+    if (settings.length) table(place, ["", ...labels], settings); else make(place, "p", "None; at most the seed.");
   }
   if (runs.length > 1) part("Curves");
   drawCurves(place, runs);
@@ -148,7 +149,7 @@ function start() {
   const draw = () => Promise.all(names.map(load)).then((runs) => show(place, runs));
   if (form) {
     const selects = [...form.querySelectorAll("select")], asked = location.search.slice(1).split("&").map(decodeURIComponent);
-    selects.forEach((select, i) => { select.selectedIndex = i; if (asked[i]) select.value = asked[i]; });
+    selects.forEach((select, i) => { if (asked[i]) select.value = asked[i]; });
     form.onchange = () => { names = selects.map((select) => select.value); draw(); };
     names = selects.map((select) => select.value);
   }
