@@ -187,10 +187,12 @@ class Source:
         children = node.value if isinstance(node, yaml.CollectionNode) else []
         if isinstance(node, yaml.MappingNode):
             keys, children = [key for key, _ in children], [value for _, value in children]
-            for number, key in enumerate(keys):
-                if key.value in [earlier.value for earlier in keys[:number]]:
+            seen: set[str] = set()
+            for key in keys:
+                if (name := str(key.value)) in seen:  # of a key that is no text, which YAML's loading refuses: nodes
                     line = key.start_mark.line + 1
                     raise ConfigError(f"{self.path}, line {line}: the key {key.value!r} is given twice")
+                seen.add(name)
         for child in children:
             self._check(child, depth + 1)
 
