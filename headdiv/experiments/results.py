@@ -307,10 +307,11 @@ class RunResult(RunIdentity):
             found.append(f"the validation loss {nll:.4f} is not below {unigram:.4f}, that of frequencies alone")
         return found
 
-    def value(self, score: str) -> float | None:
-        """A score's number; None where the run does not have it."""
-        found = self.scores.get(score)
-        return found.value if found else None
+    def value(self, name: str) -> float | None:
+        """A number of a paper's column: a score, ``parameters``, ``training_hours``; None where the run has none."""
+        found = self.scores.get(name)
+        own = {"parameters": self.parameters, "training_hours": self.cost.training_seconds / 3600}
+        return found.value if found else own.get(name)
 
 
 def metrics_path(profile: str, experiment: str, variant: str, seed: int) -> Path:

@@ -30,9 +30,10 @@ JUDGE = "validation_nll"  # a part is judged, and a variant chosen, without the 
 
 
 def differences(groups: Groups, variant: str, against: str, score: str) -> list[float]:
-    """A score of one variant minus another's, for every seed that both have."""
-    base = {run.seed: run.value(score) for run in groups[against]}
-    return [run.value(score) - base[run.seed] for run in groups[variant] if run.seed in base]
+    """A score of one variant minus another's, for every seed of which both have it."""
+    mine, its = ({run.seed: run.value(score) for run in groups[name]} for name in (variant, against))
+    pairs = ((value, its.get(seed)) for seed, value in mine.items())
+    return [value - other for value, other in pairs if value is not None and other is not None]
 
 
 def differences_of(groups: Groups, score: str) -> dict[str, list[float]]:
@@ -158,7 +159,7 @@ def _shown_whole(values: list[float]) -> list[float]:
 
 def _range(values: list[float]) -> tuple[float, float]:
     """Of an axis that shows all of these and 0."""
-    low, high = min(0.0, *values), max(0.0, *values)
+    low, high = min([0.0, *values]), max([0.0, *values])
     room = 0.05 * (high - low) or 1.0
     return low - room, high + room
 

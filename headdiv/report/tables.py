@@ -115,12 +115,8 @@ def _row(task: PaperTask, more: list[str], variant: str, runs: list[RunResult], 
 
 
 def _value(run: RunResult, name: str, base: float) -> float:
-    if name == "parameters":
-        return run.parameters
     if name == "parameters_of_base":
         return 100 * run.parameters / base
-    if name == "training_hours":
-        return run.cost.training_seconds / 3600
     value = run.value(name)
     return math.nan if value is None else value
 

@@ -1,5 +1,6 @@
 """What one change does: differences seed by seed, in words and as a figure."""
 
+import numpy as np
 import pytest
 from reported import headed, put, write_profile
 
@@ -68,6 +69,17 @@ def test_the_figure_has_a_panel_for_each_score_and_a_line_for_each_pair(recorded
     put(headed("direct-8", 1, experiment=EXPERIMENT), profile="q")
     with pytest.raises(DataError, match="deacon_dissection needs two variants to compare"):
         figures.draw("deacon_dissection", "q")
+
+
+def test_what_cannot_be_compared_has_no_difference(project):
+    write_profile(project, "p", "deacon/translation", variants=["baseline", "direct-3"])
+    put(headed("baseline", 1, experiment="deacon/translation"), headed("direct-3", 2, experiment="deacon/translation"))
+    figure = figures.draw("deacon_table3", "p")  # no seed in common
+    assert all(np.isnan(ax.containers[0].lines[0].get_xdata()[0]) for ax in figure.axes)
+    put(headed("baseline", 2, experiment="deacon/translation"))
+    groups = by_variant("p", "deacon/translation")
+    assert differences(groups, "direct-3", "baseline", "rouge_l") == []  # no run has it
+    assert differences(groups, "direct-3", "baseline", "training_hours") == [0.0]
 
 
 def test_rings_are_the_papers_differences_to_its_own_baseline(project):

@@ -185,10 +185,6 @@ def _quantity(run: RunResult, name: str) -> float | None:
     section, _, path = name.partition(".")
     if section == "config":
         found = walk(run.config.sections(), path.split("."))
-    elif name == "parameters":
-        found = run.parameters
-    elif name == "training_hours":
-        found = run.cost.training_seconds / 3600
     elif name in PCA:  # means over modules and columns
         values = [module.get(name, []) for module in run.heads.artifact("pca_weights").values()]
         every = [one for value in values for one in (value if isinstance(value, list) else [value])]
