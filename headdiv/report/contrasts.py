@@ -21,6 +21,7 @@ from headdiv.report.plotting import (
     add_handles,
     add_interval,
     add_title,
+    judged,
     name_rows,
     new_figure,
     runs_of_figure,
@@ -120,7 +121,8 @@ def draw_contrasts(profile: str, figure: FigureEntry) -> Figure:
             for y, (_, variant, against) in enumerate(part):
                 values = found[name, variant, against]
                 mean = interval(values)
-                add_interval(ax, y, mean, _colour(mean, column))
+                ends = (-mean.high, -mean.low) if column.better == "lower" else (mean.low, mean.high)
+                add_interval(ax, y, mean, judged(*ends))
                 _mark_cut(ax, y, mean)
                 ax.plot(values, np.full(len(values), y), "o", color="0.2", ms=2.5, mew=0, zorder=3)
                 if paper := papers[name, variant, against]:
@@ -162,10 +164,3 @@ def _range(values: list[float]) -> tuple[float, float]:
     low, high = min([0.0, *values]), max([0.0, *values])
     room = 0.05 * (high - low) or 1.0
     return low - room, high + room
-
-
-def _colour(found: Interval, column: Column) -> str:
-    """Blue: better, the whole interval; orange: worse; grey: not settled."""
-    sign = -1 if column.better == "lower" else 1
-    low, high = sorted((sign * found.low, sign * found.high))
-    return BLUE if low > 0 else ORANGE if high < 0 else GREY

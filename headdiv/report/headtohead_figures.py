@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -23,8 +21,6 @@ from headdiv.report.headtohead import Comparison, all_quiet, table_of
 from headdiv.report.measures import MEASURES, SCORE, mean_measure, measures_by_module
 
 FAR = 10  # BLEU; where a difference is larger the axis is logarithmic beyond ±1
-COLOURS = {"better": plotting.BLUE, "worse": plotting.ORANGE}
-COLOURS |= {"the interval contains 0, or there is one seed": plotting.GREY}
 
 
 def draw_forest(profile: str, figure: FigureEntry) -> Figure:
@@ -38,9 +34,8 @@ def draw_forest(profile: str, figure: FigureEntry) -> Figure:
     groups = chosen(profile, figure.experiment, figure.label)
     if BASELINE not in groups:
         raise DataError(f"{figure.label} needs {BASELINE} among the stored runs of profile {profile}")
-    table = table_of(figure.experiment, groups, Comparison(differences_of(groups, SCORE))).fillna(
-        {f"{SCORE}_difference": 0.0}
-    )
+    table = table_of(figure.experiment, groups, Comparison(differences_of(groups, SCORE)))
+    table.loc[table["variant"] == BASELINE, f"{SCORE}_difference"] = 0.0  # its place among the others
     table = table.sort_values(f"{SCORE}_difference", ascending=False, kind="stable")
     quiet = all_quiet(groups)
     widths = [3.2, 1.6, *([1.6] if quiet else [])]
@@ -57,7 +52,9 @@ def draw_forest(profile: str, figure: FigureEntry) -> Figure:
         ax.axvline(1 if ax is axes[-1] and quiet else 100, color="0.6", lw=0.8, zorder=0)
         ax.tick_params(axis="y", length=0)
         plotting.add_grid(ax, "x")
-    handles = [Line2D([], [], color=colour, marker="o", ms=4.5, label=what) for what, colour in COLOURS.items()]
+    undecided = "the interval contains 0, or there is one seed"
+    looks = {"better": plotting.BLUE, "worse": plotting.ORANGE, undecided: plotting.GREY}
+    handles = [Line2D([], [], color=colour, marker="o", ms=4.5, label=what) for what, colour in looks.items()]
     plotting.add_handles(drawn, handles, 3, plotting.SMALL)
     over = "±: 95 % interval over seeds" if (table["seeds"] > 1).any() else "one seed: no intervals"
     plotting.add_title(drawn, f"{title('Head to head', groups)}; {over}")
@@ -65,20 +62,21 @@ def draw_forest(profile: str, figure: FigureEntry) -> Figure:
 
 
 def _draw_differences(ax: Axes, table: pd.DataFrame, y: np.ndarray) -> None:
-    """A point and a bar for each method, coloured by whether its interval leaves out 0; the numbers at the right."""
-    base = table.loc[table["variant"] == BASELINE].iloc[0]
+    """A point and a bar for each method, coloured by whether its interval leaves out 0; the numbers at the right.
+
+    One that has no seed in common with the baseline has neither.
+    """
     ax.axvline(0, color="0.35", lw=1, ls="--", zorder=0)
     for line, (_, row) in zip(y, table.iterrows(), strict=True):
-        mean, high = row[f"{SCORE}_difference"], row.get(f"{SCORE}_difference_high", math.nan)
-        half = 0.0 if pd.isna(high) else high - mean
-        better, worse, neither = COLOURS.values()
-        colour = better if half and mean - half > 0 else worse if half and mean + half < 0 else neither
+        mean, low, high = (row[f"{SCORE}_difference{end}"] for end in ("", "_low", "_high"))
         if row["variant"] == BASELINE:
             ax.plot(0, line, "D", color="black", mfc="white", ms=6)
-            text = f"BLEU {as_printed(base[SCORE], 1, base[f'{SCORE}_high'] - base[SCORE])}"
+            text = f"BLEU {as_printed(row[SCORE], 1, row[f'{SCORE}_high'] - row[SCORE])}"
         else:
-            ax.errorbar(mean, line, xerr=half or None, fmt="o", color=colour, ms=4.5, lw=1.4, capsize=2.5)
-            text = signed(mean, 2, half)
+            bar = None if pd.isna(high) else high - mean
+            colour = plotting.judged(low, high)
+            ax.errorbar(mean, line, xerr=bar, fmt="o", color=colour, ms=4.5, lw=1.4, capsize=2.5)
+            text = "no seed in common" if pd.isna(mean) else signed(mean, 2, bar)
         ax.annotate(text, (1.03, line), xycoords=("axes fraction", "data"), va="center", fontsize=plotting.SMALL)
     ax.set_xlabel("BLEU minus the baseline's of the same seed, test set", fontsize=plotting.SMALL)
     if table[f"{SCORE}_difference"].abs().max() > FAR:

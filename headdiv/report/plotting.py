@@ -122,6 +122,11 @@ def add_interval(ax: Axes, y: float, found: Interval, colour: str, marker: str =
     ax.errorbar(found.mean, y, xerr=half, fmt=marker, color=colour, ms=4.5, lw=1.2, capsize=2)
 
 
+def judged(low: float, high: float) -> str:
+    """The colour of an interval of gains: blue where all of it is above 0, orange below, grey: not settled, or none."""
+    return BLUE if low > 0 else ORANGE if high < 0 else GREY
+
+
 def spread_around_zero(ax: Axes, axis: str, named: bool = True) -> None:
     """Differences of points are read off close to 0, and seen far from it: "x" or "y" is logarithmic beyond ±1.
 

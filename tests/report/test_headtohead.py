@@ -234,6 +234,15 @@ def test_differences_from_the_baseline_are_sorted_beside_what_they_cost(recorded
     assert figure.get_suptitle().endswith("mean over 1 or 3 seeds; ±: 95 % interval over seeds")
 
 
+def test_a_method_without_a_seed_of_the_baseline_has_no_difference(profile):
+    for variant, seed, bleu in (("baseline", 1, 20.0), ("direct-8", 1, 19.0), ("direct-3", 2, 25.0)):
+        store.record(result(variant, seed, bleu), profile)
+    differences = figures.draw("headtohead_forest", profile).axes[0]
+    assert [text.get_text() for text in differences.texts] == ["BLEU 20.0", "−1.00", "no seed in common"]
+    assert len(differences.containers) == 2
+    assert math.isnan(differences.containers[1].lines[0].get_xdata()[0])
+
+
 def test_a_method_far_off_leaves_the_others_readable(recorded):
     assert figures.draw("headtohead_forest", recorded).axes[0].get_xscale() == "linear"
     store.record(result("moa-32-4", 1, 2.0), recorded)
