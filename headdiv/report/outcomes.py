@@ -126,14 +126,16 @@ class Outcome:
         found = [interval([sign * d for d in self._differences(one).values()]) for one in self.variants]
         found = [one for one in found if one.count > 1]
         seeds, alone = sorted({one.count for one in found}), len(self.variants) - len(found)
-        if not found:
+        if not found and len(self.seeds) == 1:
             return "One training of each model: whether methods differ or only trainings do is not known."
+        if not found:
+            return "No variant has two seeds in common with the baseline, so that there are no intervals."
         better, worse = (sum(holds) for holds in ([i.low > 0 for i in found], [i.high < 0 for i in found]))
         return (
             f"{better or 'None'} of {plural(len(self.variants), 'variant')} {'is' if better < 2 else 'are'} better "
             f"than the baseline, {worse or 'none'} worse, {len(found) - better - worse or 'none'} undecided, by 95 % "
             f"intervals of the difference in {self.measure} over {' or '.join(map(str, seeds))} seeds"
-            f"{f'; {alone} with one seed, without an interval' if alone else ''}."
+            f"{f'; {alone} without an interval' if alone else ''}."
         )
 
     def sentences(self) -> str:

@@ -82,7 +82,7 @@ def test_the_finding_counts_intervals_of_differences(project, task, score, varia
     found = of(f"deacon/{task}")
     assert found.finding() == (
         "2 of 5 variants are better than the baseline, 1 worse, 1 undecided, by 95 % intervals of the difference in "
-        f"{found.measure} over 3 seeds; 1 with one seed, without an interval."
+        f"{found.measure} over 3 seeds; 1 without an interval."
     )
     assert (found.best.label, found.better) == ("own", 4)
 
@@ -125,11 +125,13 @@ def test_without_a_seed_in_common_nothing_is_compared():
     found = of()
     assert (found.shared, found.difference, found.better) == ([], None, 0)
     assert found.sentences() == "Direct-8 and the baseline have no seed in common: BLEU 31.0 against 28.0."
+    assert found.finding().startswith("No variant has two seeds in common with the baseline, ")
 
 
 def test_what_is_missing_for_a_comparison_is_said():
     record(metrics("baseline", 1, bleu=28.0))
     assert of().sentences() == "The baseline alone has been run: BLEU 28.0."
+    assert of().finding().startswith("One training of each model: ")
     record(metrics("direct-8", 1, task="qa"))
     found = of("deacon/qa")
     assert found.sentences() == "No run of the baseline is stored, so there is nothing to compare with."
