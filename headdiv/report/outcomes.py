@@ -171,14 +171,9 @@ class Outcome:
         return f"{said}."
 
 
-def outcomes(profile: str) -> list[Outcome]:
-    """The outcome of each experiment that has stored runs, in the profile's order.
-
-    Raises:
-        ConfigError: no such profile.
-        DataError: nothing is stored at all, or metrics of another format.
-    """
-    return [_outcome(profile, experiment, runs) for experiment, runs in with_results(profile).items()]
+def outcomes(profile: str, stored: dict[str, list[RunResult]]) -> list[Outcome]:
+    """The outcome of each experiment of a profile, from the runs that `with_results` finds."""
+    return [_outcome(profile, experiment, runs) for experiment, runs in stored.items()]
 
 
 def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
@@ -233,7 +228,7 @@ def summary_text(profile: str) -> str:
         DataError: nothing is stored at all, or metrics of another format.
     """
     stored = with_results(profile)
-    found = [_outcome(profile, experiment, runs) for experiment, runs in stored.items()]
+    found = outcomes(profile, stored)
     rows = [["experiment", "score", "baseline", "best variant", "", "runs"], *map(_line, found)]
     lines = [line.rstrip() for line in tabulate(rows, tablefmt="plain", disable_numparse=True).splitlines()]
     lines.append("↑ more is better, ↓ less is better; ±: 95 % interval of the mean over seeds")

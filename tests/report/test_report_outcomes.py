@@ -11,6 +11,7 @@ from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
 from headdiv.experiments import results as store
 from headdiv.experiments.claims import ledger as claims
+from headdiv.experiments.results import with_results
 from headdiv.report.outcomes import outcomes, summary_text, verdict_counts
 
 TOY = "A toy corpus: this shows that the pipeline works and reproduces nothing of the paper."
@@ -22,7 +23,7 @@ def profile(project):
 
 
 def of(experiment="deacon/translation"):
-    return next(outcome for outcome in outcomes("p") if outcome.experiment == experiment)
+    return next(outcome for outcome in outcomes("p", with_results("p")) if outcome.experiment == experiment)
 
 
 def record(*runs):
@@ -176,7 +177,7 @@ def test_a_number_that_is_none_is_named_with_its_file_and_the_remedy(keys, said)
     found[keys[-1]] = math.nan
     path.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(DataError) as error:
-        outcomes("p")
+        with_results("p")
     assert str(error.value).startswith(f"{path}: {said}")
     assert str(error.value).endswith("`headdiv train deacon/translation direct-8 --seed 1 --profile p` makes it anew")
 

@@ -52,10 +52,11 @@ class Site:
     def __init__(self, profile: str) -> None:
         self.profile, self.runs = profile, Runs(profile)
         self.title = f"headdiv: {self.runs.profile.title}"
-        self.pages = {name: [RunPage(profile, run) for run in runs] for name, runs in with_results(profile).items()}
+        stored = with_results(profile)
+        self.pages = {name: [RunPage(profile, run) for run in runs] for name, runs in stored.items()}
         self.own_pages = [page for pages in self.pages.values() for page in pages]
         self.outdated = outdated_among(profile, [page.run for page in self.own_pages])
-        self.own_outcomes = [(self.runs.name, outcome) for outcome in outcomes(profile)]
+        self.own_outcomes = [(self.runs.name, outcome) for outcome in outcomes(profile, stored)]
         self.toy = any(outcome.toy for _, outcome in self.own_outcomes)
         self.lacking = [name for name in self.runs.experiments() if name not in self.pages]
         self.ledger = claims.ledger()
@@ -144,9 +145,9 @@ class Site:
         A profile whose results cannot be read is left out: its own report says why.
         """
         found = list(self.own_outcomes)
-        for folder in sorted((paths.home() / "results").glob("*/")):
+        for name in sorted(folder.name for folder in (paths.home() / "results").glob("*/")):
             with contextlib.suppress(HeaddivError):
-                found += [(folder.name, one) for one in outcomes(folder.name)] if folder.name != self.runs.name else []
+                found += [(name, one) for one in outcomes(name, with_results(name))] if name != self.runs.name else []
         found = [(profile, outcome) for profile, outcome in found if not outcome.toy]
         return sorted(found, key=lambda one: (len(one[1].seeds), one[1].steps), reverse=True)
 
