@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from headdiv.core.errors import DataError
 from headdiv.experiments.catalogue import FigureEntry
+from headdiv.experiments.papers import BASELINE
 from headdiv.experiments.results import Record, RunResult
 from headdiv.report import plotting
 from headdiv.report.formats import as_printed
@@ -292,5 +293,5 @@ def _draw_separation(ax: Axes, values: np.ndarray, variants: list[str]) -> None:
     y = np.arange(len(variants))
     ax.plot(values, y, "o", color="0.72", ms=3, mew=0)
     ax.plot(values.mean(axis=1), y, "D", color=plotting.BLUE, ms=5)
-    if "baseline" in variants:
-        ax.axvline(values[variants.index("baseline")].mean(), color="0.35", lw=1, ls="--", zorder=0)
+    if BASELINE in variants:
+        ax.axvline(values[variants.index(BASELINE)].mean(), color="0.35", lw=1, ls="--", zorder=0)

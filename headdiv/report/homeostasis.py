@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 
 from headdiv.core.errors import DataError
 from headdiv.experiments.catalogue import FigureEntry
-from headdiv.experiments.papers import load_paper
+from headdiv.experiments.papers import BASELINE, load_paper
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import Record, RunResult, metrics_path
 from headdiv.report import plotting
@@ -77,7 +77,7 @@ def draw_bleu(profile: str, figure: FigureEntry) -> Figure:
     """
     split, sizes = figure.options["split"], bool(figure.beside)
     key = f"{split}_bleu"
-    shown = [(figure.experiment, figure.variants), *((other, ("baseline",)) for other in figure.beside)]
+    shown = [(figure.experiment, figure.variants), *((other, (BASELINE,)) for other in figure.beside)]
     found = _found(profile, shown, figure.label)
     groups = {name: runs for name, runs in found.items() if all(hasattr(run.curve[0], key) for run in runs)}
     if not groups:  # a choice of the profile: no reason for a pipeline to break

@@ -15,7 +15,7 @@ import pandas as pd
 
 from headdiv.analysis.statistics import half_width
 from headdiv.core.files import write_text
-from headdiv.experiments.papers import PaperTask, data_table_of, task_of
+from headdiv.experiments.papers import BASELINE, PaperTask, data_table_of, task_of
 from headdiv.experiments.parameters import audit
 from headdiv.experiments.results import RunResult
 from headdiv.report.formats import as_printed, enough, significant
@@ -83,7 +83,7 @@ def results_table(profile: str, experiment: str) -> pd.DataFrame:
 
 def _table(task: PaperTask, groups: Groups) -> pd.DataFrame:
     more = list(_more(task, groups))
-    base = groups["baseline"][0].parameters if "baseline" in groups else math.nan
+    base = groups[BASELINE][0].parameters if BASELINE in groups else math.nan
     return pd.DataFrame([_row(task, more, variant, runs, base) for variant, runs in groups.items()])
 
 

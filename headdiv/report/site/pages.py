@@ -29,6 +29,7 @@ from headdiv.experiments.claims import ledger as claims
 from headdiv.experiments.claims.files import RELATION, papers_with_claims
 from headdiv.experiments.outdated import outdated_among
 from headdiv.experiments.papers import BASELINE, data_table_of, load_paper
+from headdiv.experiments.pipeline import EXPLORER
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import with_results
 from headdiv.report.figures import write_figure
@@ -40,7 +41,6 @@ from headdiv.report.tables import table_data
 
 HERE = Path(__file__).resolve().parent
 LEADS = ("headtohead_forest",)  # the figure of the first page: the first of these that is drawn
-EXPLORER = "explore"  # the notebook of one sentence and one head, executed
 REPOSITORY = HERE.parents[2]
 # Documents of the repository, in the order of the menu; not there where headdiv is installed without its repository.
 DOCUMENTS = ("docs/*.md", "CONTRIBUTING.md", "config/README.md", "data/README.md")
