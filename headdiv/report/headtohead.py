@@ -98,8 +98,8 @@ def _must_agree(profile: str, experiment: str, run: RunResult, found: float) -> 
 # ---- the table for programs
 
 
-def comparison_table(profile: str, experiment: str) -> pd.DataFrame:
-    """One line a variant, in the order of the paper's file.
+def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFrame:
+    """One line a variant, in the order of the paper's file, of these runs by variant and their comparison.
 
     Columns: variant, label, seeds, epochs; of BLEU, its difference to the baseline of the same seed, training_seconds,
     sentences_per_second, peak_memory_mib and the head measures: mean over seeds, and ``<name>_low``, ``<name>_high``,
@@ -107,17 +107,7 @@ def comparison_table(profile: str, experiment: str) -> pd.DataFrame:
     p_below_5_percent and p_seeds, how many seeds are below 0.05 of how many; parameters and parameters_of_base (%);
     front_parameters and front_training_seconds, whether no other variant has as much BLEU for less (by differences;
     by time empty where other work kept the machine busy).
-
-    Raises:
-        ConfigError: no such profile or experiment.
-        DataError: no stored results, or results that contradict each other.
     """
-    groups = chosen(profile, experiment, experiment)
-    return table_of(experiment, groups, compare(profile, experiment, groups))
-
-
-def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFrame:
-    """`comparison_table` of these runs by variant, with their comparison."""
     labels = labels_of(experiment, groups)
     base = groups[BASELINE][0].parameters if BASELINE in groups else math.nan
     rows = []

@@ -23,7 +23,7 @@ from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import RunResult, metrics_path
 from headdiv.experiments.running import load_run
 from headdiv.report import figures, tables
-from headdiv.report.headtohead import comparison_table, pareto_front
+from headdiv.report.headtohead import comparison_data, pareto_front
 from headdiv.report.measures import MEASURES, measures_by_module
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import observed_heads, outputs_path
@@ -68,6 +68,10 @@ def recorded(profile):
         store.record(result("direct-3", seed, 20.5 + seed, parameters=900, seconds=20.0), profile)
     store.record(result("moa-32-4", 2, 18.0, parameters=3000, seconds=30.0, speed=None), profile)
     return profile
+
+
+def comparison_table(profile, experiment):
+    return comparison_data(profile, experiment).numbers
 
 
 def cell(table, variant, name):
