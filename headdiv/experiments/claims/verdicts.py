@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import Literal
 
 from headdiv.analysis.statistics import interval
 from headdiv.core.settings import nearest
@@ -47,8 +46,6 @@ TOLERANCE: dict[str, tuple[float, float]] = {
     "h": (0.0, 0.2),
     "ms": (0.0, 0.2),
 }
-
-Direction = Literal["higher", "lower"]
 
 
 def computed(claim: Claim, ours: float | bool, spread: float) -> tuple[str, str]:
