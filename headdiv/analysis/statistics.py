@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 import numpy as np
 import sacrebleu
 
-LEVEL = 0.95
+LEVEL = 0.95  # probability that an interval holds the true mean of normally distributed numbers
 SAMPLES, SEED = 1000, 12345  # of the bootstrap, as in sacrebleu
 
 
@@ -33,25 +33,24 @@ class Interval:
         return self.mean + self.half
 
 
-def interval(values: Sequence[float], level: float = LEVEL) -> Interval:
+def interval(values: Sequence[float]) -> Interval:
     """Mean and Student's interval, mean ± t·s/√n with n − 1 degrees of freedom, of numbers from different seeds.
 
     Args:
         values: one for each seed. A single one has no interval; if one is NaN, so is the mean.
-        level: probability that the interval holds the true mean of normally distributed numbers.
     """
     n = len(values)
     mean = fmean(values) if n else math.nan
     if n < 2 or math.isnan(mean):
         return Interval(mean, math.nan, n)
-    return Interval(mean, half_width(stdev(values), n, level), n)
+    return Interval(mean, half_width(stdev(values), n), n)
 
 
-def half_width(deviation: float, count: int, level: float = LEVEL) -> float:
+def half_width(deviation: float, count: int) -> float:
     """Half the width of that interval, of the standard deviation of ``count`` numbers, two or more."""
     from scipy.special import stdtrit  # here, since importing it takes a noticeable time
 
-    return float(stdtrit(count - 1, (1 + level) / 2)) * deviation / math.sqrt(count)
+    return float(stdtrit(count - 1, (1 + LEVEL) / 2)) * deviation / math.sqrt(count)
 
 
 def coefficient_of_variation(values: Sequence[float]) -> float:

@@ -42,11 +42,11 @@ def enough(values: Iterable[float], digits: int) -> int:
     return max([digits, *(number for number in wanted if number <= most)])
 
 
-def significant(value: float | None, half: float | None = None, figures: int = 4) -> str:
+def significant(value: float | None, half: float | None = None) -> str:
     """A number with four significant digits, but never rounded before the point."""
     if value is None or pd.isna(value):
         return NONE
-    return _with_sd(value, _decimals(value, figures), half)
+    return _with_sd(value, _decimals(value, figures=4), half)
 
 
 def _vanishes(value: float, digits: int) -> bool:
