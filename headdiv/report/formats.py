@@ -9,6 +9,7 @@ import pandas as pd
 
 NONE = "–"
 FURTHEST = 7  # decimals of a small number
+LONGEST = 600  # characters of a text in a table
 
 
 def as_printed(value: float | None, digits: int, half: float | None = None) -> str:
@@ -62,6 +63,11 @@ def _with_sd(value: float, digits: int, half: float | None) -> str:
     if half is None or pd.isna(half) or half == 0:
         return text
     return f"{text} ± {half:,.{_decimals(half, figures=1) if _vanishes(half, digits) else digits}f}"
+
+
+def shortened(text: str) -> str:
+    """The text, cut after `LONGEST` characters."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 
 def plural(count: int, one: str) -> str:

@@ -16,14 +16,12 @@ from headdiv.experiments.figure_kinds import HEADS
 from headdiv.experiments.papers import task_of
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import RunResult, metrics_path, score_table
-from headdiv.report.formats import significant
+from headdiv.report.formats import shortened, significant
 from headdiv.report.tables import as_markdown, experiment_of_table, parameter_table
 from headdiv.tasks.base import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-LONGEST = 600  # characters of a cell
 
 
 def show_table(profile: str, table: str) -> Markdown:
@@ -116,6 +114,4 @@ def as_text(table: pd.DataFrame, name: str) -> Styler:
 
 
 def _cell(value: str | float) -> str:
-    if isinstance(value, str):
-        return value if len(value) <= LONGEST else f"{value[:LONGEST]} …"
-    return significant(value)
+    return shortened(value) if isinstance(value, str) else significant(value)

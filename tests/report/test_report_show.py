@@ -8,7 +8,7 @@ from reported import metrics, store_all, write_profile
 
 from headdiv.core.errors import ConfigError
 from headdiv.experiments.papers import load_paper, paper_names
-from headdiv.report import show, tables
+from headdiv.report import formats, show, tables
 from headdiv.report.diagrams import show_diagram
 
 
@@ -94,6 +94,6 @@ def test_long_examples_are_cut(monkeypatch):
         show, "examples", lambda run, count: pd.DataFrame([[text, "short"]] * count, columns=["a", "b"])
     )
     page = show.show_examples(None, 2).to_html()
-    assert text[: show.LONGEST] + " …" in page
+    assert text[: formats.LONGEST] + " …" in page
     assert text not in page
     assert page.count("short") == 2

@@ -18,14 +18,13 @@ from headdiv.core import paths
 from headdiv.core.files import read_json
 from headdiv.experiments.papers import task_of
 from headdiv.experiments.results import RunResult, metrics_path
-from headdiv.report.formats import NONE, significant
+from headdiv.report.formats import NONE, shortened, significant
 from headdiv.report.groups import place_name, score_label
 from headdiv.report.measures import PAIRS
 from headdiv.report.scale import machine
 from headdiv.tasks import TASKS
 
 EXAMPLES = 5  # outputs that a page shows
-LONGEST = 600  # characters of one of them
 
 
 @dataclass(frozen=True)
@@ -114,8 +113,8 @@ class RunPage:
         """The first examples of the test set, the output in the last column; before it what was given, if stored."""
         stored = self._beside("examples.json")
         if stored:
-            return pd.DataFrame(stored["rows"], columns=stored["columns"]).map(_short)
-        return pd.DataFrame({"output": [_short(text) for text in self._outputs()]})
+            return pd.DataFrame(stored["rows"], columns=stored["columns"]).map(shortened)
+        return pd.DataFrame({"output": [shortened(text) for text in self._outputs()]})
 
     @staticmethod
     def pairs(values: dict[str, str]) -> pd.DataFrame:
@@ -169,10 +168,6 @@ class RunPage:
 
 def _rounded(matrix: list[list[float | None]]) -> list[list[float | None]]:
     return [[None if value is None else round(value, 3) for value in row] for row in matrix]
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 
 def _flat(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
