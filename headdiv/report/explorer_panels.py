@@ -16,7 +16,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 from pandas.io.formats.style import Styler
 from scipy.cluster import hierarchy
 
@@ -28,7 +28,7 @@ from headdiv.report import explorer_view as explorer
 from headdiv.report.explorer_view import MEASURES, View
 from headdiv.report.formats import plural
 from headdiv.report.groups import KINDS, place_name
-from headdiv.report.plotting import BLUE, DIVERGING, ORANGE, SMALL, STYLE, add_grid, new_figure
+from headdiv.report.plotting import BLUE, DIVERGING, ORANGE, SMALL, STYLE, add_grid, new_figure, write_numbers
 from headdiv.report.show import as_text
 from headdiv.tasks import TASKS
 
@@ -238,12 +238,12 @@ def show_likeness(view: View | Markdown, measure: str = "cosine") -> Shown:
     left.set(xlim=(1.05 * deepest, 0), xlabel="1 − similarity")
     left.spines["left"].set_visible(False)
     left.tick_params(labelleft=False, left=False, labelsize=SMALL - 1)
-    left.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(2))
+    left.xaxis.set_major_locator(MaxNLocator(2))
     left.xaxis.label.set_fontsize(SMALL)
     look = {"cmap": DIVERGING, "vmin": -1} if scale.low < 0 else {"cmap": WEIGHTS, "vmin": 0}
     image = ax.imshow(similarity[np.ix_(order, order)], vmax=1, aspect="auto", interpolation="nearest", **look)
     if H <= MOST_NUMBERS:
-        _numbers(ax, similarity[np.ix_(order, order)], image)
+        write_numbers(ax, image)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_ticks(range(H), [head + 1 for head in order])
     ax.tick_params(labelleft=True)
@@ -256,15 +256,6 @@ def show_likeness(view: View | Markdown, measure: str = "cosine") -> Shown:
     _bar(ax, image, scale.label)
     drawn.suptitle(f"{_module(view)}: {scale.label}\n{view.name}", fontsize=9)
     return drawn
-
-
-def _numbers(ax: Axes, values: np.ndarray, image: AxesImage) -> None:
-    """Every value in its cell, in black or white, whichever can be read there."""
-    red, green, blue, _ = np.moveaxis(image.cmap(image.norm(values)), -1, 0)
-    dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-    for (row, column), value in np.ndenumerate(values):
-        look = {"fontsize": SMALL - 1, "color": "white" if dark[row, column] else "0.15"}
-        ax.text(column, row, f"{value:.2f}".replace("-", "−"), ha="center", va="center", **look)
 
 
 # ---- masking
@@ -295,7 +286,7 @@ def show_components(view: View | Markdown) -> Shown:
     drawn, ((left, right),) = new_figure(side + 5.2, side + 0.9, 1, 2, width_ratios=(side, 3.0))
     image = left.imshow(found.cosines, cmap=WEIGHTS, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     if M <= MOST_NUMBERS:
-        _numbers(left, found.cosines, image)
+        write_numbers(left, image)
     step = math.ceil(M / MOST_TICKS)
     for axis in (left.xaxis, left.yaxis):
         axis.set_ticks(range(0, M, step), range(1, M + 1, step))
@@ -306,7 +297,7 @@ def show_components(view: View | Markdown) -> Shown:
     right.plot(range(1, k + 1), found.best, color="0.45", marker="o", label="principal components", **style)
     right.plot(range(1, M + 1), found.kept, color=BLUE, marker="s", label="columns of w", **style)
     right.set(ylim=(0, 1.03), xlim=(0.5, k + 0.5), xlabel="how many, from the first", ylabel="variance in their span")
-    right.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(8, integer=True))
+    right.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     right.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     add_grid(right)
     right.legend(frameon=False, fontsize=SMALL, loc="lower right")

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib.style
-import numpy as np
 import pandas as pd
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headdiv.analysis.pretrained import Arguments, attach, head_table
@@ -20,8 +18,8 @@ from headdiv.data.pretrained import text_batches
 from headdiv.data.readers.lines import read_lines
 from headdiv.methods.insertion import load
 from headdiv.nn.attached import transformers
-from headdiv.report.groups import KINDS
-from headdiv.report.plotting import DIVERGING, SMALL, STYLE, add_colour_bar, add_title, new_figure
+from headdiv.report.groups import KINDS, by_module, kinds_of
+from headdiv.report.plotting import DIVERGING, SMALL, STYLE, add_colour_bar, add_title, new_figure, write_numbers
 from headdiv.report.site.build import build_site
 from headdiv.report.site.pages import interactive, templates
 
@@ -99,12 +97,12 @@ def measure_model(
     model, tokenizer = model_and_tokenizer(name)
     heads = attach(model)
 
-    def batches(labels: bool) -> Sequence[Arguments]:
+    def batches(labels: bool) -> Iterator[Arguments]:
         return text_batches(model, tokenizer, texts, targets, size, length, labels)
 
     found = heads.measures(batches(labels=False), tokenizer.all_special_ids)
     table = head_table(found)
-    if "labels" in next(iter(batches(labels=True))):
+    if "labels" in next(batches(labels=True)):
         importance = {each[:2]: each.change for each in heads.importance(batches(labels=True))}
         table.insert(0, "importance", pd.Series(importance))
     return HeadReport(
@@ -120,11 +118,9 @@ def measure_model(
 
 def draw_map(report: HeadReport, measure: str) -> Figure:
     """A measure of every head: a panel for each kind of attention, layers by heads."""
-    column = report.table[measure]
-    modules = list(report.words)
-    kinds = [kind for kind in KINDS if any(place.startswith(kind) for place in modules)]
-    heads = int(report.table.index.get_level_values("head").max())
-    layers = max(int(place.rpartition(" ")[2]) for place in modules)
+    column, modules = report.table[measure], by_module(report.words)
+    rows, kinds, layers = column.unstack(), kinds_of(modules), max(layer for _, layer in modules)
+    heads = rows.shape[1]
     width, height = max(0.42 * heads + 0.6, 2.4) * len(kinds) + 1.2, 0.34 * layers + 1.3
     with matplotlib.style.context(STYLE):
         figure, axes = new_figure(width, height, 1, len(kinds), sharey=True)
@@ -134,15 +130,12 @@ def draw_map(report: HeadReport, measure: str) -> Figure:
         if measure in SIGNED:
             low, high = -largest, largest
         for ax, kind in zip(axes[0], kinds, strict=True):
-            cells = np.full((layers, heads), np.nan)
-            for (place, head), value in column.items():
-                if place.startswith(kind):
-                    cells[int(place.rpartition(" ")[2]) - 1, head - 1] = value
+            cells = rows.reindex(f"{kind} {layer}" for layer in range(1, layers + 1)).to_numpy()
             image = ax.imshow(
                 cells, cmap=DIVERGING if measure in SIGNED else "viridis", vmin=low, vmax=high, aspect="auto"
             )
             if heads <= MOST:
-                _write_numbers(ax, cells, low, high, measure in SIGNED, unit)
+                write_numbers(ax, image, unit, 2 if unit == 1 else 1)
             ax.set(xticks=range(heads), xticklabels=range(1, heads + 1), yticks=range(layers), title=KINDS[kind])
             ax.set(yticklabels=range(1, layers + 1), xlabel="head")
             ax.tick_params(length=0, labelsize=SMALL)
@@ -152,16 +145,6 @@ def draw_map(report: HeadReport, measure: str) -> Figure:
         small = unit != 1 and heads <= MOST
         add_title(figure, MEASURES[measure][0].partition(" (")[0] + (f", in units of {unit:g}" if small else ""))
     return figure
-
-
-def _write_numbers(ax: Axes, cells: np.ndarray, low: float, high: float, diverging: bool, unit: float) -> None:
-    for (row, column), value in np.ndenumerate(cells):
-        if np.isnan(value):
-            continue
-        share = (value - low) / ((high - low) or 1)
-        dark = abs(share - 0.5) > 0.35 if diverging else share < 0.6
-        look = {"ha": "center", "va": "center", "fontsize": SMALL - 1, "color": "w" if dark else "k"}
-        ax.text(column, row, f"{value / unit:.{2 if unit == 1 else 1}f}", **look)
 
 
 def write_model_heads(report: HeadReport, folder: Path) -> Path:

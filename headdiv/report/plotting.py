@@ -16,6 +16,7 @@ from matplotlib.collections import QuadMesh
 from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 
 from headdiv.analysis.statistics import Interval
 from headdiv.experiments.catalogue import FigureEntry
@@ -108,6 +109,16 @@ def draw_matrix(ax: Axes, matrix: np.ndarray, norm: Normalize, **options: Any) -
     ax.spines[:].set_visible(False)
     ax.set(xticks=[], yticks=[], ylim=(len(matrix), 0))
     return ax.pcolormesh(matrix, norm=norm, cmap=DIVERGING, **options)
+
+
+def write_numbers(ax: Axes, image: AxesImage, unit: float = 1.0, digits: int = 2) -> None:
+    """Every number of an image in its cell, divided by ``unit``, in black or white, whichever can be read there."""
+    values = image.get_array()
+    red, green, blue, _ = np.moveaxis(image.cmap(image.norm(values)), -1, 0)
+    dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+    for (row, column), value in np.ma.ndenumerate(values):  # all but NaN
+        look = {"fontsize": SMALL - 1, "color": "white" if dark[row, column] else "0.15"}
+        ax.text(column, row, f"{value / unit:.{digits}f}".replace("-", "−"), ha="center", va="center", **look)
 
 
 def add_grid(ax: Axes, axis: str = "both") -> None:
