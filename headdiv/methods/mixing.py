@@ -126,5 +126,5 @@ class Mixing(Method):
         """Every Alphas matrix, as its difference from the identity that it starts from."""
         alphas = {layer.spec.place: layer.alphas.detach().cpu() for layer in self.layers(model)}
         changes = {place: A - torch.eye(len(A)) for place, A in alphas.items()}
-        limit = max(float(change.abs().max()) for change in changes.values())
+        limit = max(float(change.abs().max()) for change in changes.values()) or 1.0  # white is zero, on all maps too
         return [Picture("Alphas minus the identity", "map", changes, "head", "mixture", limit)]
