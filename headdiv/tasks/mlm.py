@@ -107,9 +107,11 @@ class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
         return self.lay_out(np.stack([read, np.full_like(read, IGNORED)])[None], run.corpus, run.config.data)
 
     def example_text(self, run: Run) -> tuple[str, str | None]:
-        """Of the first test window with a masked token, the part that belongs to one document."""
-        bpe = run.corpus.bpe
-        (text,) = self.examples(run, 1)["text"]
+        """Of the first test window with a masked token, the part that belongs to one document; errors as of `Task`."""
+        bpe, texts = run.corpus.bpe, self.examples(run, 1)["text"]
+        if texts.empty:
+            raise DataError(f"the test split has no masked token among the first {SHOWN_TOKENS} of any window")
+        (text,) = texts
         return next(part for part in text.split(bpe.decode([bpe.end])) if MASK_TOKEN in part).strip(), None
 
     def expect_output(self, run: Run, batch: Windows) -> Windows:

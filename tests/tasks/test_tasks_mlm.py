@@ -14,6 +14,7 @@ from headdiv.core.settings import Settings
 from headdiv.data.config import MLMData
 from headdiv.data.corpora.masking import mask_held_out
 from headdiv.experiments import evaluation
+from headdiv.experiments.showcase import showcase
 from headdiv.methods import check_method
 from headdiv.nn.config import LMConfig
 from headdiv.nn.language_model import IGNORED, make_masked_windows
@@ -180,6 +181,15 @@ def test_a_last_window_that_lacks_tokens_is_an_example_too(run):
     corpus = replace(run.corpus, test=test, masked={"test": masked})
     (text,) = TASK.examples(replace(run, corpus=corpus), 3)["text"]
     assert "[MASK]" in text
+
+
+def test_a_test_split_with_few_masked_tokens_has_no_example_and_is_shown_all_the_same(run, monkeypatch):
+    masked = run.corpus.masked["test"].copy()
+    masked[:, 1] = IGNORED
+    bare = replace(run, corpus=replace(run.corpus, masked={"test": masked}))
+    with pytest.raises(DataError, match="no masked token among the first 48 of any window"):
+        TASK.example_text(bare)
+    assert showcase(bare) == {"columns": ["text", "masked", "likeliest"], "rows": [], "attention": {}}
 
 
 @pytest.mark.parametrize(
