@@ -164,29 +164,25 @@ class Seq2Seq(PairTask[Corpus]):
     def _search(self, run: Run, sources: Sequence[np.ndarray]) -> list[list[int]]:
         return translate(run.model, sources, run.config.decode, run.device)
 
-    def _source(self, run: Run, text: str) -> np.ndarray:
-        """A typed source as word indices."""
-        return run.corpus.encode(self._words(run, text, "source", self.source_limit))
-
-    def _words(self, run: Run, text: str, side: str, limit: str | None) -> list[str]:
-        data = run.config.data
+    def _indices(self, run: Run, text: str, side: str) -> np.ndarray:
+        """A typed text of the source's or the target's side as word indices."""
+        data, limit = run.config.data, getattr(self, f"{side}_limit")
         words = tokenize(text, getattr(data, side, "en"), **word_rules(data))
-        return words[: getattr(data, limit)] if limit else words
+        return run.corpus.encode(words[: getattr(data, limit)] if limit else words, side)
 
     def apply(self, run: Run, text: str, second: str | None = None) -> str:
         """The output for one source; ``second`` is not read."""
-        (output,) = self._search(run, [self._source(run, text)])
+        (output,) = self._search(run, [self._indices(run, text, "source")])
         return self.as_text(run, output)
 
     def example_batch(self, run: Run, text: str, second: str | None = None) -> Batch:
         """See `Task`; ``second`` is the output that the decoder is given."""
-        source, corpus = self._source(run, text), run.corpus
+        source = self._indices(run, text, "source")
         if second is None:
             (output,) = self._search(run, [source])
             target = np.array(output, dtype=np.int32)
         else:
-            words = self._words(run, second, "target", self.target_limit)
-            target = corpus.target.encode(words if corpus.subwords is None else corpus.subwords.encode(words))
+            target = self._indices(run, second, "target")
         return make_batch(Pairs([source], [target]), [0]).to(run.device)
 
     def example_text(self, run: Run) -> tuple[str, str | None]:

@@ -59,9 +59,10 @@ class Corpus:
     statistics: dict[str, Any]  # sizes of the vocabularies; of every split, counts and shares
     subwords: subwords.Subwords | None = None  # None: indices are of whole words
 
-    def encode(self, words: Sequence[str]) -> np.ndarray:
-        """The indices of a source's words."""
-        return self.source.encode(words if self.subwords is None else self.subwords.encode(words))
+    def encode(self, words: Sequence[str], side: str) -> np.ndarray:
+        """The indices of the words of a source or a target."""
+        pieces = words if self.subwords is None else self.subwords.encode(words)
+        return getattr(self, side).encode(pieces)
 
     def decode(self, output: Iterable[int]) -> list[str]:
         """The words of a target's indices, up to the first END."""
