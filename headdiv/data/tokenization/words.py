@@ -63,13 +63,13 @@ def tokenize(
     return [word.lower() for word in words] if lowercase and fold_late else words
 
 
-def tokenize_all(lines: Sequence[str], language: str, lowercase: bool = False, **rules: Any) -> list[list[str]]:
+def tokenize_all(lines: Sequence[str], language: str, **rules: Any) -> list[list[str]]:
     """`tokenize` for many lines; from `PARALLEL` on by all processors where Moses rules, which are slow, are used.
 
     The processes are this module's own: those of `multiprocessing` would run a user's script again, without an end
     where it has no main guard.
     """
-    rules |= {"language": language, "lowercase": lowercase}
+    rules |= {"language": language}
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if len(lines) < PARALLEL or processors == 1 or rules.get("tokenizer") == "spacy":
         return [tokenize(line, **rules) for line in lines]
