@@ -15,7 +15,6 @@ from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
 
 END_TEXT = "<|endoftext|>"  # the special token between documents
-SMALLEST = 257  # entries: one for each byte, and END_TEXT
 LONGEST_WORD = 20_000  # characters: learning from one takes half a second, and from twice as many four times that
 SUSPECT = re.compile(rf"\S{{{LONGEST_WORD}}}|\s{{{LONGEST_WORD}}}")
 SEEN = 2  # times: a pair of entries that occurs once in the whole training text is not worth an entry
@@ -58,13 +57,8 @@ def train_bpe(texts: Iterable[str], vocabulary_size: int) -> str:
     Its entries are ``<|endoftext|>`` with id 0, the 256 bytes, and merges of pairs that occur at least twice.
 
     Raises:
-        DataError: the size is below 257, or the texts have too few pairs to reach it.
+        DataError: the texts have too few pairs to reach the size, which is 257 at least.
     """
-    if vocabulary_size < SMALLEST:
-        raise DataError(
-            f"a vocabulary of {vocabulary_size} entries is too small, expected at least {SMALLEST}: "
-            f"the 256 bytes and {END_TEXT}"
-        )
     tokenizer = Tokenizer(models.BPE())
     splitter = tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     texts = (check_words(text, splitter) for text in texts)
