@@ -15,7 +15,7 @@ from typing import IO, Any, TypeVar
 import click
 
 from headdiv import __version__
-from headdiv.core.errors import DataError, HeaddivError
+from headdiv.core.errors import HeaddivError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -98,16 +98,13 @@ def init(folder: Path) -> None:
 def fetch(name: str, folder: Path | None, unverified: bool) -> None:
     """Download the public data set NAME and check its files' checksums."""
     from headdiv.core import paths
-    from headdiv.core.settings import nearest
     from headdiv.data import download, registry
 
-    known = registry.load_registry()
-    if name not in known:
-        raise DataError(f"data set {name!r} is not known{nearest(name, list(known))}")
     where = download.fetch(name, folder or paths.raw(), unverified=unverified)
-    for split, entry in known[name].splits.items():
+    fetched = registry.load_registry()[name]
+    for split, entry in fetched.splits.items():
         click.echo(f"{split}: {entry.count:,} examples in {', '.join(dict.fromkeys(entry.files.values()))}")
-    click.echo(f"{where} is complete. Licence: {known[name].licence}")
+    click.echo(f"{where} is complete. Licence: {fetched.licence}")
 
 
 @cli.command()

@@ -17,6 +17,7 @@ from tqdm.auto import tqdm
 
 from headdiv.core.errors import DataError
 from headdiv.core.files import checksum, replacing, write_text
+from headdiv.core.settings import nearest
 from headdiv.data import registry as public
 from headdiv.data.registry import RemoteFile
 
@@ -44,7 +45,7 @@ def fetch(name: str, folder: Path | str, unverified: bool = False) -> Path:
     """
     known = public.load_registry()
     if name not in known:
-        raise DataError(f"no data set is called {name!r}, expected one of: {', '.join(sorted(known))}")
+        raise DataError(f"data set {name!r} is not known{nearest(name, list(known))}")
     mirror = _mirror()
     home = Path(folder) / name
     for file, remote in known[name].files.items():

@@ -99,7 +99,7 @@ def names(folder):
 
 
 def test_unknown_set(tmp_path):
-    with fails("no data set is called 'multi31k', expected one of: iwslt14, multi30k"):
+    with fails("data set 'multi31k' is not known; did you mean 'multi30k'?"):
         fetch("multi31k", tmp_path)
 
 
