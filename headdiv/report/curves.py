@@ -130,9 +130,10 @@ def _share_scale(axes: np.ndarray) -> bool:
     far = widths > FAR * np.median(widths) if len(axes) else np.zeros(0, bool)
     for ax, own, alone in zip(axes, ends, far, strict=True):
         low, high = own if alone else (ends[~far, 0].min(), ends[~far, 1].max())
-        room = 0.1 * (high - low)
+        linear = ax.get_yscale() == "linear"
+        room = 0.1 * (high - low) * linear  # a logarithmic axis has no room below 0
         ax.set_ylim(low - room, high + room)
-        if ax.get_yscale() == "linear":
+        if linear:
             ax.yaxis.set_major_locator(MaxNLocator(2))
         if alone:
             ax.spines["left"].set_linewidth(2.5)

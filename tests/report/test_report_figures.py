@@ -228,6 +228,18 @@ def test_a_language_models_perplexity_is_the_mean_of_perplexities_on_a_logarithm
     assert difference.texts[-1].get_text() == "+10.5 %"  # exp(0.1)
 
 
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_rows_of_perplexities_share_their_scale():
+    for variant, nll in (("direct-8", 1.0), ("direct-16", 5.5)):
+        run = metrics(variant, 1, task="lm", unigram_nll=6.0)
+        for point in run["curve"]:
+            point["validation_nll"] = nll
+        put(run)
+    one, other = grid(figures.draw("deacon_lm_curves", "p"), 2)[:, 1]
+    assert one.get_ylim() == other.get_ylim()
+    assert one.get_ylim()[0] < np.exp(1) < np.exp(6) < one.get_ylim()[1]
+
+
 def test_without_the_baseline_every_row_has_absolute_values():
     put(metrics("direct-8", 1), metrics("direct-3", 2))
     figure = figures.draw("deacon_translation_curves", "p")
