@@ -94,9 +94,9 @@ def score_label(run: RunResult, name: str) -> str:
 
 
 def title(what: str, groups: Groups, first: bool = False) -> str:
-    """ "What: data, 2 epochs, mean over 2 seeds"; ``first``: one run of each variant is shown."""
+    """ "What: data, 2 epochs, mean over 2 seeds"; ``first``: the first run of each variant is shown."""
     run = next(iter(groups.values()))[0]
-    over = f"seed {run.seed}" if first else over_seeds(groups)
+    over = over_seeds({variant: runs[:1] for variant, runs in groups.items()} if first else groups)
     return f"{what}: {data_title(run.data_name)}, {plural(run.epochs, 'epoch')}, {over}"
 
 

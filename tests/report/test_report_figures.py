@@ -22,6 +22,7 @@ from headdiv.core.errors import ConfigError, DataError
 from headdiv.experiments import catalogue, figure_kinds
 from headdiv.methods.kwta import boost, keep_probabilities
 from headdiv.report import figures, illustrations
+from headdiv.report.groups import by_variant, title
 from headdiv.report.plotting import BLUE, ORANGE, lines_of
 
 COMPARED = ("headtohead/translation", "deacon/dissection")
@@ -245,6 +246,7 @@ def test_without_the_baseline_every_row_has_absolute_values():
     figure = figures.draw("deacon_translation_curves", "p")
     assert names(figure, 3) == ["Direct-8", "Direct-3"]
     assert list(grid(figure, 3)[0, 1].lines[0].get_ydata()) == [4, 2]
+    assert title("What", by_variant("p", "deacon/translation"), first=True).endswith(", seeds 1 and 2")
     put(metrics("baseline", 1))
     figure = figures.draw("deacon_translation_curves", "p")
     assert grid(figure, 3)[2, 0].texts[0].get_text() == "no seed in common"
