@@ -166,7 +166,7 @@ class Arrow(Settings):
 class Diagram(Settings):
     """A paper's idea as boxes and arrows."""
 
-    boxes: dict[str, Box]
+    boxes: dict[str, Box] = Field(min_length=1)
     arrows: list[Arrow]
 
 
@@ -257,6 +257,12 @@ def _check_names(paper: Paper, source: Source) -> None:
         for number, contrast in enumerate(task.contrasts):
             for key in ("variant", "against"):
                 must_be((*at, "contrasts", number, key), "variant", getattr(contrast, key), task.variants)
+        for key, needed in (("compares_outputs", "bleu"), ("contrasts", "validation_nll")):
+            if getattr(task, key) and needed not in task.columns:
+                raise mistake((*at, "columns", needed), f"is missing; {key} asks for it", source)
+    for number, arrow in enumerate(paper.diagram.arrows if paper.diagram else ()):
+        for key in ("tail", "head"):
+            must_be(("diagram", "arrows", number, key), "box", getattr(arrow, key), paper.diagram.boxes)
     for section in ("tables", "figures"):
         for name, content in getattr(paper, section).items():
             if not FILE.fullmatch(name):
