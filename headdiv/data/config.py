@@ -135,7 +135,7 @@ class LMData(DataConfig):
     """Plain text, or shards of JSON lines in SlimPajama's form, as a stream."""
 
     files: dict[str, list[str]] | None = Field(None, description="by split: files or patterns (*.jsonl.zst, *.txt)")
-    mixture: dict[str, Annotated[float, Field(gt=0)]] | None = Field(
+    mixture: Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_length=1)] | None = Field(
         None, description="weights by source of SlimPajama; null: one stream, the files in their order"
     )
     document_start: str | None = Field(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from small_runs import as_rank, assert_loss_is_literal, enter, small_config, untrained
 
 from headdiv.core.errors import ConfigError
+from headdiv.core.settings import check
 from headdiv.data.config import LMData
 from headdiv.data.corpora.mixture import HeldOut
 from headdiv.experiments.evaluation import examples
@@ -283,3 +284,5 @@ def test_a_source_that_slimpajama_does_not_have():
         TASK.check_data(LMData(**result, mixture={"C4": 1.0, "Book": 2.0}))
     with pytest.raises(ConfigError, match=r"^data\.name: 'xsum' has no file for 'examples' in split"):
         TASK.check_data(LMData(**result | {"name": "xsum"}))
+    with pytest.raises(ConfigError, match=r"^data\.mixture: dictionary should have at least 1 item"):
+        check(LMData, result | {"mixture": {}}, ("data",))
