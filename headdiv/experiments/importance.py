@@ -124,7 +124,7 @@ def _points(run: Run, steps: int, order: Sequence[Head]) -> list[tuple[int, floa
     return points
 
 
-def importance_record(run: Run, steps: int = 10, with_score: bool = False) -> dict[str, Any]:
+def importance_record(run: Run, steps: int, with_score: bool = False) -> dict[str, Any]:
     """Importance of every head and the pruning curve, in so many steps: importance.json as a dictionary."""
     task, began = TASKS[run.config.kind], time.perf_counter()
     heads = head_importance(run, with_score=with_score)

@@ -73,15 +73,13 @@ def model_and_tokenizer(name: str) -> tuple[torch.nn.Module, object]:
         raise DataError(f"{name}: expected a model with a tokenizer, in a folder or on the hub: {found}") from error
 
 
-def measure_model(
-    name: str, text: Path, target: Path | None = None, size: int = 16, length: int = 128, most: int = 1000
-) -> HeadReport:
+def measure_model(name: str, text: Path, target: Path | None, size: int, length: int, most: int) -> HeadReport:
     """Measures and importance of every head over the first lines of a text.
 
     Args:
         name: of a model, or its folder.
         text: one example a line, UTF-8; empty lines are left out unless there is a target.
-        target: of an encoder-decoder, line for line; the text itself where left out.
+        target: of an encoder-decoder, line for line; None: the text itself.
         size: examples of a batch.
         length: tokens after which a line is cut.
         most: lines that are read.
