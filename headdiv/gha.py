@@ -58,7 +58,7 @@ def pooled_covariance(rows: Tensor, mean: Tensor, C: Tensor) -> Tensor:
 
 
 def sanger_rule(C: Tensor, w: Tensor) -> Tensor:
-    """F(w) = C w − w triu(wᵀ C w): Eq. 13/14 averaged over the rows.
+    """F(w) = C w − w triu(wᵀ C w): Eq. 14 (in Eq. 12 with a learning rate) averaged over the rows.
 
     The paper writes y yᵀ with the elements above the diagonal set to zero; for w with components in
     columns that is the upper triangle with the diagonal.
@@ -157,7 +157,7 @@ def principal_components(C: Tensor, m: int) -> Tensor:
 
 
 def deacon_update(G: Tensor, F: Tensor, delta_p: float, xi: float) -> Tensor:
-    """DEACON's step (Eqs. 12 and 15 to 18) in closed form.
+    """DEACON's step (Eqs. 13 and 15 to 19) in closed form.
 
     With g = G/‖G‖ and F⊥ = F − ⟨F, g⟩ g,
 

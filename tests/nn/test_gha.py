@@ -50,7 +50,7 @@ def literal_sanger(X, w):
 
 
 def literal_deacon(G, F, delta_p, xi):
-    """Eqs. 12 and 15 to 18 as the paper has them."""
+    """Eqs. 13 and 15 to 19 as the paper has them."""
     I_GG, I_GF, I_FF = inner(G, G), inner(G, F), inner(F, F)
     dQ = -xi * delta_p * I_GG.sqrt()
     lambda_2 = 0.5 * ((I_GG * delta_p**2 - dQ**2) / (I_FF * I_GG - I_GF**2)) ** -0.5
