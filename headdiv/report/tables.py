@@ -174,8 +174,12 @@ def _unmeasured(task: PaperTask, table: pd.DataFrame) -> list[str]:
 
 
 def parameter_table(profile: str, experiment: str) -> pd.DataFrame:
-    """`audit` as a table, with the difference to the paper, at its sizes where they are known."""
+    """`audit` as a table, with the difference to the paper, at its sizes where they are known.
+
+    A column without a value, as of a paper that prints no count, is left out.
+    """
     table = pd.DataFrame(audit(profile, experiment)).T
     counts = table[["parameters", "at_paper_sizes", "paper"]].astype("Int64")
     judged = counts["at_paper_sizes"].fillna(counts["parameters"])
-    return counts.assign(difference=judged - counts["paper"], follows=table["follows"])
+    audited = counts.assign(difference=judged - counts["paper"], follows=table["follows"])
+    return audited.dropna(axis="columns", how="all")

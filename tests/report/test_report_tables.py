@@ -209,3 +209,9 @@ def test_the_audit_says_how_far_a_count_is_from_the_papers(project):
     assert (table["difference"] == 0).all()  # at the paper's sizes
     assert (table["parameters"] < table["paper"]).all()
     assert (table["follows"] == "yes").all()
+
+
+def test_an_audit_without_counts_of_a_paper_has_our_own_alone(monkeypatch):
+    unprinted = dict.fromkeys(("at_paper_sizes", "paper", "follows"))
+    monkeypatch.setattr(tables, "audit", lambda *_: {"moa-8-8": {"parameters": 2_531_200, **unprinted}})
+    assert tables.parameter_table("p", "moa/translation").to_dict("list") == {"parameters": [2_531_200]}
