@@ -1,7 +1,6 @@
 """The explorer's controls, driven by their values without a front end, and the notebook executed."""
 
 import base64
-import json
 from pathlib import Path
 
 import ipywidgets
@@ -10,15 +9,16 @@ import yaml
 from conftest import EXPERIMENT, TINY
 from matplotlib.figure import Figure
 from small_runs import SMALL
+from test_repository import code_cells
 
 import headdiv
 from headdiv.core import progress
 from headdiv.core.errors import TrainingError
-from headdiv.experiments.notebooks import execute
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.running import load_run, train
 from headdiv.report import widgets
 from headdiv.report.explorer_panels import look_at
+from headdiv.report.explorer_view import MEASURES
 from headdiv.report.widgets import ASIDE, Explorer, explore
 from headdiv.tasks import TASKS
 
@@ -201,26 +201,33 @@ def test_controls_are_for_somebody_who_looks_on(finished, sketched, monkeypatch)
 # ---- the notebook
 
 
-def executed(home, monkeypatch, **parameters):
-    """What it put out, one after the other: MIME types or a line of text."""
-    monkeypatch.setenv("IPYTHONDIR", str(home / "ipython"))  # `execute` sets both; taken back at the end
-    monkeypatch.setenv(progress.PLAIN, "")
-    execute(NOTEBOOK, home / "out.ipynb", {"profile": "tiny", **parameters}, home / "scratch")
-    cells = json.loads((home / "out.ipynb").read_text())["cells"]
-    outputs = [output["data"] for cell in cells for output in cell.get("outputs", [])]
-    return ["".join(data.get("text/markdown", [])) or set(data) - {"text/plain"} for data in outputs]
+def executed(monkeypatch, **parameters):
+    """What it shows, one after the other: its cells run in this process as in a step of the pipeline."""
+    shown, names = [], {}
+    monkeypatch.setenv(progress.PLAIN, "plain")
+    monkeypatch.setattr(widgets, "display", shown.append)
+    defaults, *cells, last = code_cells(NOTEBOOK)
+    exec(defaults, names)
+    names |= {"profile": "tiny"} | parameters
+    for cell in cells:
+        exec(cell, names)
+    shown.append(eval(last, names))
+    return shown
 
 
-@pytest.mark.slow
 def test_executed_it_shows_all_panels(finished, monkeypatch):
-    found = executed(finished.home, monkeypatch, place="encoder 1", head=2, measure="cka")
-    assert found == [{"text/html"}, {"image/png"}, {"image/png"}, {"text/html"}, {"image/png"}, ASIDE]
+    maps, attention, likeness, masked, parts, aside = executed(monkeypatch, place="encoder 1", head=2, measure="cka")
+    assert f"<p>{DEACON}: encoder, layer 1, heads 1 to 8</p>" in maps.data
+    assert attention.axes[0].get_title("left") == f"encoder self-attention, layer 1, head 2\n{DEACON}"
+    assert likeness.axes[1].child_axes[0].get_ylabel() == MEASURES["cka"].label
+    assert "without encoder, layer 1, head 2" in masked.to_html()
+    assert parts.get_suptitle().startswith("encoder self-attention, layer 1: 8 columns for 8 inputs")
+    assert aside.data == ASIDE
 
 
-@pytest.mark.slow
 def test_executed_without_a_run_it_says_so(project, monkeypatch):
-    (line,) = executed(project.home, monkeypatch)
-    assert line.startswith("*Profile tiny has no trained run on this machine;")
+    (line,) = executed(monkeypatch)
+    assert line.data.startswith("*Profile tiny has no trained run on this machine;")
 
 
 @pytest.mark.slow
