@@ -241,11 +241,7 @@ main()
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("run", "score", "ranks", "later"),
-    [
-        ("deacon/translation d3", "bleu", 2, 3),
-        ("deacon/translation d3", "bleu", 1, 2),
-        ("deacon/lm a2", "perplexity", 2, 1),
-    ],
+    [("deacon/translation d3", "bleu", 1, 3), ("deacon/lm a2", "perplexity", 2, 1)],
 )
 def test_any_number_of_ranks_goes_on_from_a_checkpoint(home, tmp_path, run, score, ranks, later):
     project_in(tmp_path, PROFILE.replace("epsilon: 1.0e-3", "epsilon: 1.0e-3, checkpoint_seconds: 1.0e-6"))
