@@ -1,5 +1,6 @@
-"""The whole pipeline on the tiny profile: what is made, and what is made again after a change."""
+"""The whole pipeline on the tiny profile with all tasks: what is made, and what is made again after a change."""
 
+import copy
 import json
 import os
 import re
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 NEEDED = ("Snakefile", "environment.yml", "notebooks", "profiles", "config/report")
-RUN_NOTEBOOK = Path("notebooks") / "runs" / "deacon_translation.ipynb"
+OTHER_TASKS = ("summarisation", "qa", "lm")
 RESULTS = Path("results") / "tiny"
 RUN_FILES = ("metrics.json", "outputs.json", "examples.json", "model.json", "heads.png", "run.ipynb")
 
@@ -33,14 +34,38 @@ def snakemake(home, *arguments, profile="tiny", config=()):
     return done.returncode, done.stdout + done.stderr
 
 
-def planned(home, target="reproduce-all", profile="tiny"):
-    """How many jobs of each rule would be run."""
-    status, said = snakemake(home, target, "--dry-run", profile=profile)
+def made(home, *arguments, profile="tiny"):
+    """What Snakemake says; it succeeds."""
+    status, said = snakemake(home, *arguments, profile=profile)
     assert status == 0, said
+    return said
+
+
+def jobs(said):
+    """How many jobs of each rule were or would be run."""
     if "Nothing to be done" in said:
         return {}
     table = said.split("Job stats:")[1].split("\ntotal")[0]
     return {name: int(count) for name, count in re.findall(r"^([\w-]+) +(\d+)$", table, flags=re.MULTILINE)}
+
+
+def runs(said):
+    """Task and variant of the jobs that train or evaluate."""
+    return re.findall(r"wildcards: paper=deacon, task=(\w+), variant=([\w-]+), seed=1$", said, flags=re.MULTILINE)
+
+
+def every_task():
+    """The tiny profile's experiments, and the baseline of each other task."""
+    others = {f"deacon/{task}": SMALL[task] | {"variants": ["baseline"]} for task in OTHER_TASKS}
+    return {"experiments": copy.deepcopy(TINY["experiments"]) | others}
+
+
+def change(home, notebook, cell):
+    """Another source of one of a notebook's cells."""
+    path = home / "notebooks" / "runs" / notebook
+    content = json.loads(path.read_text())
+    content["cells"][cell]["source"].append("\n# changed")
+    path.write_text(json.dumps(content))
 
 
 def made_in(results):
@@ -56,8 +81,8 @@ def trained(home):
 
 
 @pytest.fixture(scope="module")
-def reproduced(tmp_path_factory):
-    """A copy of the project in which `snakemake reproduce-all` has been run; not to be changed."""
+def first(tmp_path_factory):
+    """A copy of the project in which `snakemake reproduce-all` has been run, and what that said."""
     home = tmp_path_factory.mktemp("pipeline") / "home"
     home.mkdir()
     for name in NEEDED:
@@ -68,11 +93,15 @@ def reproduced(tmp_path_factory):
             )
         else:
             shutil.copy(source, home / name)
-    Project(home).write_profile()
+    Project(home).write_profile("tiny", every_task())
     shutil.copy(ROOT / "config" / "paper.yaml", home / "config")  # the companion counts its parameters
-    status, said = snakemake(home, "reproduce-all")
-    assert status == 0, said
-    return home
+    return home, made(home, "reproduce-all")
+
+
+@pytest.fixture(scope="module")
+def reproduced(first):
+    """The copy of the project; not to be changed."""
+    return first[0]
 
 
 @pytest.fixture
@@ -80,67 +109,58 @@ def project(reproduced, tmp_path):
     return Project(shutil.copytree(reproduced, tmp_path / "home"))
 
 
-def test_everything_is_made(reproduced):
-    results = reproduced / RESULTS
-    made = made_in(results)
-    runs = [f"{EXPERIMENT}/{variant}/seed1/{file}" for variant in ("baseline", "direct-8")
-            for file in RUN_FILES]  # fmt: skip
-    figures = ("deacon_figure6", "deacon_table3", "deacon_translation_curves")
-    assert made == {
-        *runs,
-        *(f"tables/deacon_translation.{kind}" for kind in ("csv", "md")),
+def test_everything_is_made(first):
+    home, said = first
+    assert jobs(said) == {"run": 5, "draw_deacon": 1, "companion": 2, "report": 1, "reproduce-all": 1}
+    results, tasks = home / RESULTS, ("translation", *OTHER_TASKS)
+    folders = [f"{EXPERIMENT}/direct-8/seed1", *(f"deacon/{task}/baseline/seed1" for task in tasks)]
+    figures = ("deacon_figure6", "deacon_table3", *(f"deacon_{task}_curves" for task in tasks))
+    assert made_in(results) == {
+        *(f"{folder}/{file}" for folder in folders for file in RUN_FILES),
+        *(f"tables/deacon_{table}.{kind}" for table in (*tasks, "sources") for kind in ("csv", "md")),
         *(f"figures/{figure}.{kind}" for figure in figures for kind in ("png", "svg")),
         "companions/deacon.ipynb",
         "companions/explore.ipynb",
         "report/index.html",
     }
-    assert len(trained(reproduced)) == 2
-    assert {path.name for path in reproduced.iterdir()} == {
+    assert len(trained(home)) == 5
+    assert {path.name for path in home.iterdir()} == {
         *(name.partition("/")[0] for name in NEEDED), "data", "logs", "results", "work", ".snakemake"
     }  # fmt: skip
     report = results / "report"
     assert 'href="../companions/deacon.html"' in (report / "papers" / "deacon.html").read_text()
     assert "Direct-8" in (report / "companions" / "deacon.html").read_text()
+    companion = (results / "companions" / "deacon.ipynb").read_text()
+    assert "Profile tiny has no deacon/dissection." in companion
+    assert "354818048" in companion
+    assert "there are no sources to compare" in companion  # the small run's text is one stream
     explored = (results / "companions" / "explore.ipynb").read_text()
     assert explored.count('"image/png"') == 3
     assert "log-probability of all heads' translation (nats/token)" in explored
     assert "training loss" in (results / f"{EXPERIMENT}/baseline/seed1/run.ipynb").read_text()
 
 
-def test_prose_of_a_notebook_trains_nothing(project):
-    path = project.home / RUN_NOTEBOOK
-    content = json.loads(path.read_text())
-    content["cells"][0]["source"] = ["# Other words\n"]
-    path.write_text(json.dumps(content))
-    assert planned(project.home) == {}
+def test_prose_of_a_notebook_and_keys_that_decide_nothing_make_nothing_again(project):
+    change(project.home, "deacon_translation.ipynb", 0)
+    project.write_profile("tiny", every_task(), train={"checkpoint_seconds": 7.0})
+    assert jobs(made(project.home, "reproduce-all", "--dry-run")) == {}
 
 
 def test_code_of_a_notebook_runs_it_again_without_training(project):
-    path, before = project.home / RUN_NOTEBOOK, trained(project.home)
-    content = json.loads(path.read_text())
-    content["cells"].append({**content["cells"][-1], "id": "another", "source": ["1 + 1"]})
-    path.write_text(json.dumps(content))
-    assert planned(project.home)["run"] == 2
-    status, said = snakemake(project.home, "tables")
-    assert status == 0, said
+    before = trained(project.home)
+    change(project.home, "deacon_lm.ipynb", -1)
+    files = [str(RESULTS / "deacon" / task / "baseline" / "seed1" / "metrics.json") for task in ("translation", "lm")]
+    said = made(project.home, *files)
+    assert (jobs(said), runs(said)) == ({"run": 1}, [("lm", "baseline")])
     assert trained(project.home) == before
 
 
-@pytest.mark.parametrize(
-    ("sections", "runs"),
-    [
-        ({"train": {"checkpoint_seconds": 7.0}}, 0),
-        ({"methods": {"deacon": {"xi": 0.5}}}, 1),
-        ({"variants": ["baseline", "direct-8", "average-8"]}, 1),
-        ({"data": {"examples": 61}}, 2),
-    ],
-    ids=str,
-)
-def test_a_change_of_the_profile_runs_what_it_changes(project, sections, runs):
-    project.write_profile("tiny", **sections)
-    jobs = planned(project.home)
-    assert jobs.get("run", 0) == runs
-    assert ("report" in jobs) == bool(runs)
+def test_a_change_of_the_profile_runs_what_it_changes(project):
+    changed = {"methods": {"deacon": {"xi": 0.5}}, "variants": ["baseline", "direct-8", "average-8"]}
+    project.write_profile("tiny", every_task(), **changed)
+    said = made(project.home, "reproduce-all", "--dry-run")
+    assert jobs(said) == {"run": 2, "draw_deacon": 1, "companion": 2, "report": 1, "reproduce-all": 1}
+    assert sorted(runs(said)) == [("translation", "average-8"), ("translation", "direct-8")]
 
 
 def test_a_mistake_in_the_profile_is_one_clear_message(project):
@@ -156,17 +176,21 @@ def test_a_mistake_in_the_profile_is_one_clear_message(project):
 
 
 def test_ranks_train_a_run_together_and_the_notebook_evaluates_it(project):
+    """Of a profile that is given by its path, in a folder whose name has spaces."""
     project.write_profile("tiny", {"ranks": 2}, variants=["baseline"], train={"epochs": 3})
-    status, said = snakemake(project.home, "tables")
-    assert status == 0, said
-    metrics = json.loads((project.home / RESULTS / EXPERIMENT / "baseline" / "seed1" / "metrics.json").read_text())
+    path = project.home / "own profiles" / "my-own.yaml"
+    path.parent.mkdir()
+    shutil.move(project.home / "config" / "tiny.yaml", path)
+    made(project.home, "tables", profile="own profiles/my-own.yaml")
+    results = project.home / "results" / "my-own"
+    metrics = json.loads((results / EXPERIMENT / "baseline" / "seed1" / "metrics.json").read_text())
     assert (len(metrics["curve"]), metrics["provenance"]["ranks"]) == (3, 2)
     assert metrics["scores"]
+    assert (results / "tables" / "deacon_translation.md").is_file()
 
 
 def test_what_is_made_can_be_packed_as_a_report_of_snakemake(project):
-    status, said = snakemake(project.home, "reproduce-all", "--report", "report.zip")
-    assert status == 0, said
+    made(project.home, "reproduce-all", "--report", "report.zip")
     with zipfile.ZipFile(project.home / "report.zip") as packed:
         names = [Path(name).name for name in packed.namelist()]
     for name in ("report.html", "deacon_figure6.svg", "deacon_translation.md", "deacon.ipynb", "explore.ipynb"):
@@ -186,22 +210,20 @@ def test_a_clone_with_stored_results_draws_without_data_and_training(project):
     for path in project.home.rglob("*"):  # git sets times in no order that means anything
         moment = 1_700_000_000 + zlib.crc32(path.name.encode()) % 1000
         os.utime(path, (moment, moment))
-    assert planned(project.home).keys() <= {"draw_deacon", "companion", "report", "reproduce-all"}
     figure = project.home / RESULTS / "figures" / "deacon_figure6.svg"
     content = figure.read_bytes()
     shutil.rmtree(figure.parent)
-    assert planned(project.home, "figures") == {"draw_deacon": 1, "figures": 1}
-    status, said = snakemake(project.home, "figures")
-    assert status == 0, said
+    assert jobs(made(project.home, "figures")) == {"draw_deacon": 1, "figures": 1}
     assert figure.read_bytes() == content
     assert not (project.home / "work").exists()
     assert not (project.home / "data").exists()
     shutil.rmtree(project.home / RESULTS / "deacon" / "translation" / "direct-8")
-    assert planned(project.home)["run"] == 1  # the missing one alone
+    said = made(project.home, "reproduce-all", "--dry-run")
+    assert runs(said) == [("translation", "direct-8")]  # the missing one alone
 
 
 def test_a_failing_run_says_why(project):
-    project.write_profile("tiny", train={"learning_rate": 1e30, "warmup_steps": 0})
+    project.write_profile("tiny", variants=["baseline"], train={"learning_rate": 1e30, "warmup_steps": 0})
     status, said = snakemake(project.home, "reproduce-all")
     assert status != 0
     assert "the loss is nan at step 2; nothing was recorded" in said
@@ -209,56 +231,13 @@ def test_a_failing_run_says_why(project):
     assert "the loss is nan at step 2" in log.read_text()
 
 
-def write_profile(project, name, tasks):
-    """A profile of the baseline on each of these tasks, in sizes that train in a second."""
-    sections = {"translation": TINY["experiments"][EXPERIMENT]} | SMALL
-    experiments = {f"deacon/{task}": sections[task] | {"variants": ["baseline"]} for task in tasks}
-    content = {"title": name, "seeds": [1], "experiments": experiments}
-    return project.write_config(name, yaml.safe_dump(content, sort_keys=False))
-
-
-def test_all_tasks_together_and_then_one_of_them_alone(project):
-    tasks = ("translation", "summarisation", "qa", "lm")
-    four = write_profile(project, "four", tasks)
-    assert planned(project.home, profile=four) == {
-        "run": 4, "draw_deacon": 1, "companion": 2, "report": 1, "reproduce-all": 1
-    }  # fmt: skip
-    status, said = snakemake(project.home, "reproduce-all", profile=four)
-    assert status == 0, said
-    results = project.home / "results" / four
-    made = made_in(results)
-    assert made == {
-        *(f"deacon/{task}/baseline/seed1/{file}" for task in tasks for file in RUN_FILES),
-        *(f"tables/deacon_{table}.{kind}" for table in (*tasks, "sources") for kind in ("csv", "md")),
-        *(f"figures/deacon_{task}_curves.{kind}" for task in tasks for kind in ("png", "svg")),
-        "companions/deacon.ipynb",
-        "companions/explore.ipynb",
-        "report/index.html",
-    }
-    assert planned(project.home, profile=four) == {}
-    companion = (results / "companions" / "deacon.ipynb").read_text()
-    assert "Profile four has none of direct-8, average-8, nonlinear-8 in deacon/translation." in companion
-    assert "354818048" in companion
-    assert "there are no sources to compare" in companion  # the small run's text is one stream
-
-    alone, before = write_profile(project, "alone", ["lm"]), trained(project.home)
-    jobs = planned(project.home, profile=alone)
-    assert (jobs["run"], jobs["draw_deacon"]) == (1, 1)
+def test_one_task_alone_is_reported_from_what_is_trained(project):
+    experiments = {"deacon/lm": every_task()["experiments"]["deacon/lm"]}
+    content = {"title": "alone", "seeds": [1], "experiments": experiments}
+    alone, before = project.write_config("alone", yaml.safe_dump(content)), trained(project.home)
     companion = Path("results") / alone / "companions" / "deacon.ipynb"
-    status, said = snakemake(project.home, str(companion), profile=alone)
-    assert status == 0, said
+    said = made(project.home, str(companion), profile=alone)
+    assert jobs(said) == {"run": 1, "draw_deacon": 1, "companion": 1}
     assert trained(project.home) == before
     for task in ("translation", "summarisation", "qa"):
         assert f"Profile alone has no deacon/{task}." in (project.home / companion).read_text()
-
-
-def test_a_profile_may_be_given_by_path(project):
-    """Its folder's name may have spaces."""
-    path = project.home / "own profiles" / "my-own.yaml"
-    path.parent.mkdir()
-    project.write_profile("tiny", variants=["baseline"])
-    shutil.copy(project.home / "config" / "tiny.yaml", path)
-    status, said = snakemake(project.home, "tables", profile="own profiles/my-own.yaml")
-    assert status == 0, said
-    table = project.home / "results" / "my-own" / "tables" / "deacon_translation.md"
-    assert table.is_file(), said
