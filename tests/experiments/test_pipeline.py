@@ -13,7 +13,7 @@ from conftest import EXPERIMENT
 from faulty import exactly
 from reported import EXPERIMENTS, write_profile
 
-from headdiv.core.errors import ConfigError, HeaddivError
+from headdiv.core.errors import ConfigError
 from headdiv.experiments import pipeline
 from headdiv.experiments.pipeline import Plan, check_config, load_plan, make_plan, notebook_code
 from headdiv.experiments.profiles import Profile, Runs
@@ -197,13 +197,6 @@ def test_prose_of_a_notebook_does_not_count_and_code_does(planned):
     assert changed("code", ["\n# a comment is code"]) != before
     content["cells"].insert(0, {"cell_type": "markdown", "metadata": {}, "source": "As one string."})
     assert changed("markdown", "") == before
-
-
-@pytest.mark.slow
-def test_a_data_set_that_is_not_there_is_named_before_anything_runs(planned):
-    planned.write_profile("tiny", data={"name": "toi"})
-    with pytest.raises(HeaddivError, match=r"line 8: .*\.data\.name: 'toi' is not known; did you mean 'toy'"):
-        load_plan("tiny")  # the sentence of another process
 
 
 @pytest.mark.parametrize(
