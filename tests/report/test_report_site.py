@@ -1,156 +1,27 @@
-"""The report as a site: built once from a tiny profile's stored results."""
+"""The pages of a report before Sphinx: what they say, and what a report may replace."""
 
-import json
-import re
 import shutil
 from pathlib import Path
 
 import claimed
 import pytest
 from click.testing import CliRunner
-from conftest import EXPERIMENT, Project
-from pages import asks_elsewhere, draw_figures, site, write_site
-from reported import EXPERIMENTS, metrics, put, routed, store_all, write_profile
+from pages import draw_figures
+from reported import metrics, put, routed, write_profile
 from small_runs import enter
 
 from headdiv.__main__ import cli
 from headdiv.core.errors import DataError
-from headdiv.core.files import write_json
 from headdiv.experiments import catalogue
 from headdiv.experiments import results as store
 from headdiv.experiments.claims import ledger as claims
 from headdiv.experiments.claims import verdicts
 from headdiv.report.site import build
-from headdiv.report.site.pages import Site, public_names, run_pages
+from headdiv.report.site.pages import Site, run_pages
 from headdiv.report.tables import as_markdown
 
 ROOT = Path(__file__).parents[2]
 TABLES = sorted(file for file in (ROOT / "results").glob("*/tables/*.md") if file.parts[-3] != "quick")  # not in git
-COMPANION = {
-    "cells": [
-        {"cell_type": "markdown", "metadata": {}, "source": "# Companion\n\nInline $x^2$ and\n\n$$ \\sqrt{\\xi} $$"},
-        {
-            "cell_type": "code",
-            "execution_count": 1,
-            "metadata": {},
-            "source": "frame",
-            "outputs": [
-                {
-                    "output_type": "execute_result",
-                    "execution_count": 1,
-                    "metadata": {},
-                    "data": {
-                        "text/html": "<table><tr><td>a cell</td></tr></table>",
-                        "application/vnd.jupyter.widget-view+json": {"model_id": "a", "version_major": 2},
-                        "text/plain": "a",
-                    },
-                }
-            ],
-        },
-    ],
-    "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
-    "nbformat": 4,
-    "nbformat_minor": 5,
-}
-
-
-@pytest.fixture(scope="module")
-def folder(prepared_home, tmp_path_factory):
-    """The report of a profile of which two seeds of one variant, and a baseline of everything are stored."""
-    home = shutil.copytree(prepared_home, tmp_path_factory.mktemp("site") / "home")
-    with pytest.MonkeyPatch.context() as patch:
-        enter(patch, home)
-        write_profile(Project(home), "p", *EXPERIMENTS, "deacon/dissection")  # which has a figure of its own name
-        store_all("p", *(metrics("direct-8", seed, bleu=3.0 + seed) for seed in (1, 2)), metrics("baseline", 1))
-        put(*(metrics(variant, 1, experiment="deacon/dissection") for variant in ("baseline", "direct-8")))
-        run = home / "results" / "p" / EXPERIMENT / "direct-8" / "seed1"
-        write_json(run / "outputs.json", ["Ein <b>Hund</b>.", "Eine Katze."])
-        write_json(home / "results" / "p" / "companions" / "deacon.ipynb", COMPANION)
-        patch.setattr(build.log, "warning", pytest.fail)
-        yield shutil.move(write_site(Project(home), "p"), home / "elsewhere")
-
-
-@pytest.fixture(scope="module")
-def pages(folder):
-    return site(folder)
-
-
-@pytest.mark.slow
-def test_every_link_leads_somewhere_and_nothing_comes_from_a_network(folder, pages):
-    for page in pages.values():
-        assert not asks_elsewhere(page.source), page.path
-        for address in (*page.loads, *page.links):
-            if (target := page.leads_to(address)) is None:
-                assert address not in page.loads or address.startswith("data:"), f"{page.path}: {address}"
-                continue
-            file, anchor = target
-            assert file.is_file(), f"{page.path}: {address}"
-            assert file.is_relative_to(folder.resolve()), f"{page.path}: {address}"
-            found = pages.get(file.relative_to(folder.resolve()).as_posix())
-            assert not anchor or not found or anchor in found.ids, f"{page.path}: {address}"
-    for style in folder.rglob("*.css"):
-        assert not asks_elsewhere(style.read_text(encoding="utf-8")), style
-
-
-@pytest.mark.slow
-def test_a_paper_has_a_page_with_its_tables_figures_runs_and_companion(pages):
-    page = pages["papers/deacon.html"]
-    known = catalogue.figures_of((f"deacon/{task}", "direct-8") for task in EXPERIMENTS)
-    assert known
-    assert {f"../_images/{name}.svg" for name in known} <= set(page.loads)
-    assert "alt=\"Are the columns of each PCA layer's weights orthogonal, as principal" in page.source
-    assert 'alt="The idea of “Diversifying Multi-Head Attention in the Transformer Model” as a diagram"' in page.source
-    for said in [*(f"Table {number}: " for number in (2, 3, 4, 5, 6)), "A toy corpus: ", "how bleu is made"]:
-        assert said in page.text
-    for seed in (1, 2):
-        assert f"../runs/p_deacon_translation_direct-8_seed{seed}.html" in page.links
-    companion = pages["companions/deacon.html"]
-    assert companion.path.name in {link.rpartition("/")[2] for link in page.links}
-    assert companion.source.count("<math") == 2
-    assert "a cell" in companion.text
-    assert "$" not in companion.text
-
-
-@pytest.mark.slow
-def test_a_run_has_a_page_and_its_data(folder, pages):
-    name = "p_deacon_translation_direct-8_seed1"
-    page = pages[f"runs/{name}.html"]
-    for said in ("hash-of-direct-8-1", "abc123", "a CPU, 2 threads", "headdiv train deacon/translation direct-8",
-                 "how bleu is made", "train.tokens_per_batch", "Ein <b>Hund</b>."):  # fmt: skip
-        assert said in page.text
-    script = (folder / "_static" / "runs" / f"{name}.js").read_text(encoding="utf-8")
-    data = json.loads(re.fullmatch(r'headdivRun\("[^"]+", (.*)\);\n', script)[1])
-    assert data["curves"]["Training loss"] == [6.0, 3.5]
-    assert data["examples"] == {"columns": ["output"], "data": [["Ein <b>Hund</b>."], ["Eine Katze."]]}
-    assert name in pages["compare.html"].source
-
-
-@pytest.mark.slow
-def test_the_first_page_of_a_toy_compares_nothing(pages):
-    page = pages["index.html"]
-    assert "No results on real text are stored" in page.text
-    assert page.text.count("A toy corpus") == 1
-    assert "better" not in page.text.partition("A toy corpus")[2].replace("is better", "")
-
-
-@pytest.mark.slow
-def test_the_ledger_has_every_claim(pages):
-    text = pages["claims.html"].text
-    for row in claims.ledger():
-        assert " ".join(row.place.split()) in text
-    for row in claims.ledger(verdict=claims.CONTRADICTED):
-        assert " ".join(row.working.split()) in text
-    assert any(link.startswith("claims.html?deacon&") for link in pages["index.html"].links)
-
-
-@pytest.mark.slow
-def test_the_library_is_documented(pages):
-    names = {name for names in public_names().values() for _, name in names}
-    assert names <= pages["api.html"].ids
-    assert "design.html" in {link.rpartition("/")[2] for link in pages["index.html"].links}
-
-
-# ---- before Sphinx
 
 
 def sources(project, profile):
