@@ -103,10 +103,22 @@ def test_the_core_needs_no_extra_and_imports_in_a_second_and_a_half_beyond_torch
     assert re.fullmatch(r"headdiv: \w+ is not installed; this needs pip install 'headdiv\[pipeline\]'\n", said)
 
 
-def test_with_hf_models_of_transformers_are_taken(installed, tmp_path):
+HEADS = """
+import torch
+from transformers import BertConfig, BertForMaskedLM
+from headdiv import insert, pretrained
+sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
+model = BertForMaskedLM(BertConfig(vocab_size=50, **sizes))
+insert(model, {"name": "mixing", "start": 0.0})
+print(len(pretrained.attach(model).table([{"input_ids": torch.arange(4, 34).view(3, 10)}])), "heads")
+pretrained.Trainer, pretrained.HeadTraining
+"""
+
+
+def test_with_hf_the_heads_of_models_of_transformers_are_measured(installed, tmp_path):
     site, python = installed
     link(needs(site, "hf"), site)
-    run(python, "-c", "from headdiv import pretrained; pretrained.attach, pretrained.HeadTraining", cwd=tmp_path)
+    assert "8 heads" in run(python, "-c", HEADS, cwd=tmp_path)
 
 
 def test_with_the_pipeline_an_empty_folder_becomes_a_project(installed, tmp_path):
