@@ -291,8 +291,10 @@ def test_bench_measures_something(project, headdiv_says, monkeypatch):
     speeds = ("deacon_step_over_baseline", "moa_step_over_baseline", "moa_e32_over_e4")
     for name in (*speeds, "baseline_over_nn_transformer", "gemm_share", "decode_over_ctranslate2"):
         assert 0 < result[name]["low"] <= result[name]["median"] <= result[name]["high"]
-    status, out, _ = headdiv_says("bench", "--profile", "tiny", "--rounds", "3")
-    assert out.startswith("deacon_step_over_baseline ")
+    monkeypatch.setattr("headdiv.experiments.bench.measure", lambda *_: result)
+    first, *_, last = headdiv_says("bench", "--profile", "tiny", "--rounds", "3")[1].splitlines()
+    assert first.split()[:2] == ["deacon_step_over_baseline", f"{result['deacon_step_over_baseline']['median']:.3f}"]
+    assert f"baseline {result['tokens_per_second']['baseline']:,}" in last
 
 
 def test_claims_are_printed_counted_and_filtered(project, headdiv_says):
