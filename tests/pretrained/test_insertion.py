@@ -130,14 +130,26 @@ def test_dropped_heads_are_dropped_for_whole_sentences_and_only_in_training(comb
     ],
 )
 def test_methods_train_in_a_bfloat16_model(options):
-    model = model_of("bert").bfloat16().train()
-    method = headdiv.insert(model, options)
-    with headdiv.record_heads(model) as records:
-        loss = model(**arguments(model, labels=True)).loss
-    added = method.aux_loss(model, records, 0.5, 12)
-    (loss if added is None else loss + added).backward()
-    method.after_backward(model, 0.5)
-    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    losses = []
+    for dtype in (torch.float32, torch.bfloat16):
+        model = model_of("bert").to(dtype).train()
+        method = headdiv.insert(model, options)
+        for module in model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+        with headdiv.record_heads(model) as records:
+            loss = model(**arguments(model, labels=True)).loss
+        added = method.aux_loss(model, records, 0.5, 12)
+        losses.append([float(each) for each in (loss, added) if each is not None])
+        before = {name: p.detach().clone() for name, p in model.named_parameters()}
+        (loss if added is None else loss + added).backward()
+        method.after_backward(model, 0.5)
+    assert losses[1] == pytest.approx(losses[0], rel=0.1, abs=1e-3)
+    assert all(p.isfinite().all() and (p.grad is None or p.grad.isfinite().all()) for p in model.parameters())
+    named = dict(model.named_parameters())
+    own = {name for name in named if name.endswith((".w", "alphas"))}
+    assert len(own) == (0 if options["name"] == "hsic" else 2)
+    assert all(named[name].grad is not None or not torch.equal(named[name], before[name]) for name in own)
 
 
 def test_with_gradient_checkpointing_a_method_is_refused_where_it_would_see_too_little():
@@ -190,8 +202,9 @@ def test_an_output_stage_starts_from_the_models_own_times_its_scale():
     small, whole = model_of("gpt2"), model_of("gpt2")
     for model, scale in ((small, 0.1), (whole, 1.0)):
         headdiv.insert(model, {"name": "head-scale", "output_scale": scale})
-    pairs = zip(small.modules(), whole.modules(), strict=True)
-    assert all(torch.allclose(a.weight * 10, b.weight) for a, b in pairs if isinstance(a, ScaledOutput))
+    stages = [[each for each in model.modules() if isinstance(each, ScaledOutput)] for model in (small, whole)]
+    assert len(stages[0]) == len(attention_modules(small))
+    assert all(torch.allclose(a.weight * 10, b.weight) for a, b in zip(*stages, strict=True))
 
 
 APART = {"name": "disagreement", "term": "output"}
