@@ -29,7 +29,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BASE_PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "headdiv needs Python 3.11 or newer, and $(PYTHON) is %d.%d: make venv PYTHON=python3.11" % sys.version_info[:2])'
 	$(BASE_PYTHON) -m venv .venv
 	$(PIP) install --quiet "$$(grep '^setuptools==' requirements.lock)"
-	$(PIP) install --no-build-isolation --use-pep517 -r requirements.lock
+	$(PIP) install --no-compile --no-build-isolation --use-pep517 -r requirements.lock
 	$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	$(PIP) check
 	@touch $@
