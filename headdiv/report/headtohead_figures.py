@@ -45,6 +45,8 @@ def draw_forest(profile: str, figure: FigureEntry) -> Figure:
     plotting.name_rows(axes[0], table["label"])
     _draw_differences(axes[0], table, y)
     axes[1].plot(table["parameters_of_base"], y, "o", color=plotting.GREY, ms=4.5)
+    axes[1].update_datalim([(99, 0), (101, 0)])  # of nearly equal sizes ticks would have five digits
+    axes[1].autoscale_view()
     axes[1].set_xlabel("parameters (% of baseline)", fontsize=plotting.SMALL)
     if quiet:
         _draw_times(axes[2], groups, table, y)
