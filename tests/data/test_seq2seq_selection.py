@@ -132,7 +132,7 @@ def test_words_become_pieces_of_one_encoding(mine):
         assert corpus.statistics["train"][f"{name}_whole_words"] == words
         assert corpus.statistics["train"][f"{name}_words"] > words
     assert corpus.decode(corpus.test.pairs.target[0]) == ["w0", "ist", "hier", "."]
-    assert corpus.encode(["w0", "is", "here", "."]).tolist() == corpus.test.pairs.source[0].tolist()
+    assert corpus.encode(["w0", "is", "here", "."], "source").tolist() == corpus.test.pairs.source[0].tolist()
 
 
 def test_the_share_of_words_with_an_unknown_piece_is_recorded(mine):

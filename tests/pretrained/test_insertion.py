@@ -140,7 +140,7 @@ def test_methods_train_in_a_bfloat16_model(options):
         with headdiv.record_heads(model) as records:
             loss = model(**arguments(model, labels=True)).loss
         added = method.aux_loss(model, records, 0.5, 12)
-        losses.append([float(each) for each in (loss, added) if each is not None])
+        losses.append([each.item() for each in (loss, added) if each is not None])
         before = {name: p.detach().clone() for name, p in model.named_parameters()}
         (loss if added is None else loss + added).backward()
         method.after_backward(model, 0.5)
