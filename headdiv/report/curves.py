@@ -30,7 +30,7 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     The first row has the baseline's, means over seeds; every other row a variant's difference from the baseline of the
     same seed: the mean over seeds as an area, each seed as a thin line, and the last epoch's mean as a number. All
     differences of a measure have one scale, but those far beyond most. Without a baseline all rows have absolute
-    values.
+    values. Where some variants have several seeds, a row of one seed decides nothing and is grey.
     """
     groups = by_variant(profile, figure.experiment)
     labels, run = labels_of(figure.experiment, groups), next(iter(groups.values()))[0]
@@ -39,11 +39,11 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     heights = [HIGH] * bool(base) + [LOW if base else HIGH] * len(rows)
     drawn, axes = new_figure(WIDE * len(panels) + 1.6, sum(heights) + 0.9, len(heights), len(panels), sharex=True,
                              height_ratios=heights)  # fmt: skip
-    apart = False
+    apart, seeds = False, {len(runs) for runs in groups.values()}
     for column, panel in zip(axes.T, panels, strict=True):
         for ax, runs in zip(column[bool(base) :], rows.values(), strict=True):
             if base:
-                _draw_differences(ax, panel, runs, base)
+                _draw_differences(ax, panel, runs, base, grey_alone=seeds != {1})
             else:
                 _draw_absolute(ax, panel, runs)
         apart = _share_scale(column[bool(base) :]) or apart
@@ -59,9 +59,11 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     for ax, variant in zip(axes[:, 0], [BASELINE] * bool(base) + list(rows), strict=True):
         ax.set_ylabel(labels[variant], rotation=0, ha="right", va="center", fontsize=SMALL)
     what = f"{data_title(run.data_name)}, {training_size(run)}, {over_seeds(groups)}"
-    key = "\nbelow the baseline: difference from it, blue better, orange worse" if base and rows else ""
-    key += ", grey undecided" if key and max(len(runs) for runs in groups.values()) > 1 else ""
-    key += "; thick axis: its own scale" if key and apart else ""
+    key = ""
+    if base and rows:
+        key = "\nbelow the baseline: difference from it, blue better, orange worse"
+        key += ", grey undecided" * (seeds != {1}) + " or one seed" * (seeds > {1})
+        key += "; thick axis: its own scale" * apart
     add_title(drawn, f"{task_of(figure.experiment).title}: {what}{key}")
     return drawn
 
@@ -93,7 +95,7 @@ def _draw_absolute(ax: Axes, panel: Panel, runs: list[RunResult]) -> None:
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 
 
-def _draw_differences(ax: Axes, panel: Panel, runs: list[RunResult], base: list[RunResult]) -> None:
+def _draw_differences(ax: Axes, panel: Panel, runs: list[RunResult], base: list[RunResult], grey_alone: bool) -> None:
     """Differences seed by seed; of perplexities in percent."""
     ax.axhline(0, color="0.6", lw=0.8)
     ax.spines["bottom"].set_visible(False)
@@ -113,7 +115,7 @@ def _draw_differences(ax: Axes, panel: Panel, runs: list[RunResult], base: list[
     for where, colour in ((good, BLUE), (~good, ORANGE)):
         ax.fill_between(epochs, 0, mean, where=where, interpolate=True, color=colour, alpha=0.45, lw=0)
     end = interval(differences[:, -1].tolist())
-    undecided = not mean[-1] or end.low <= 0 <= end.high
+    undecided = not mean[-1] or end.low <= 0 <= end.high or (grey_alone and len(pairs) == 1)
     ax.plot(epochs, mean, color=GREY if undecided else BLUE if good[-1] else ORANGE, lw=1.3, marker="o", ms=2)
     digits = 1 if panel.perplexity or panel.higher else 2
     last = signed(round(mean[-1], digits), digits)

@@ -23,7 +23,7 @@ from headdiv.experiments import catalogue, figure_kinds
 from headdiv.methods.kwta import boost, keep_probabilities
 from headdiv.report import figures, illustrations
 from headdiv.report.groups import by_variant, title
-from headdiv.report.plotting import BLUE, ORANGE, lines_of
+from headdiv.report.plotting import BLUE, GREY, ORANGE, lines_of
 
 COMPARED = ("headtohead/translation", "deacon/dissection")
 RUNS = (("own", 1), ("direct-8", 1), ("direct-8", 2), ("baseline", 1), ("baseline", 2))
@@ -197,6 +197,23 @@ def test_curves_are_the_baselines_and_differences_from_it_seed_by_seed():
         "validation token accuracy (%)",
     ]
     assert ": toy, 29,000 training pairs, mean over 1 or 2 seeds\nbelow the baseline: " in figure.get_suptitle()
+
+
+def test_one_seed_beside_several_is_grey():
+    def lines(*runs):
+        for run in runs:
+            run["curve"][-1]["training_loss"] += run["variant"] != "baseline"
+        put(*runs)
+        figure = figures.draw("deacon_translation_curves", "p")
+        return [ax.lines[-1].get_color() for ax in grid(figure, 3)[1:, 0]], figure.get_suptitle()
+
+    runs = [metrics(variant, 1) for variant in ("baseline", "direct-8", "direct-3")]
+    colours, title = lines(*runs)
+    assert colours == [ORANGE, ORANGE]
+    assert title.endswith("orange worse")
+    colours, title = lines(metrics("baseline", 2), metrics("direct-8", 2))
+    assert colours == [ORANGE, GREY]
+    assert title.endswith("grey undecided or one seed")
 
 
 def test_a_row_far_beyond_the_others_has_a_scale_of_its_own():
