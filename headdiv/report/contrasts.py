@@ -121,8 +121,7 @@ def draw_contrasts(profile: str, figure: FigureEntry) -> Figure:
             for y, (_, variant, against) in enumerate(part):
                 values = found[name, variant, against]
                 mean = interval(values)
-                ends = (-mean.high, -mean.low) if column.better == "lower" else (mean.low, mean.high)
-                add_interval(ax, y, mean, judged(*ends))
+                add_interval(ax, y, mean, judged(mean.low, mean.high, column.better != "lower"))
                 _mark_cut(ax, y, mean)
                 ax.plot(values, np.full(len(values), y), "o", color="0.2", ms=2.5, mew=0, zorder=3)
                 if paper := papers[name, variant, against]:

@@ -15,7 +15,18 @@ from headdiv.experiments.results import RunResult
 from headdiv.report.formats import signed
 from headdiv.report.groups import Groups, by_variant, labels_of, over_seeds
 from headdiv.report.measures import MEASURES
-from headdiv.report.plotting import BLUE, GREY, ORANGE, SMALL, add_grid, add_legend, add_title, lines_of, new_figure
+from headdiv.report.plotting import (
+    BLUE,
+    GREY,
+    ORANGE,
+    SMALL,
+    add_grid,
+    add_legend,
+    add_title,
+    judged,
+    lines_of,
+    new_figure,
+)
 from headdiv.report.scale import data_title, training_size
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Panel
@@ -43,7 +54,7 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     for column, panel in zip(axes.T, panels, strict=True):
         for ax, runs in zip(column[bool(base) :], rows.values(), strict=True):
             if base:
-                _draw_differences(ax, panel, runs, base, grey_alone=seeds != {1})
+                _draw_differences(ax, panel, runs, base, by_sign=seeds == {1})
             else:
                 _draw_absolute(ax, panel, runs)
         apart = _share_scale(column[bool(base) :]) or apart
@@ -95,8 +106,8 @@ def _draw_absolute(ax: Axes, panel: Panel, runs: list[RunResult]) -> None:
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 
 
-def _draw_differences(ax: Axes, panel: Panel, runs: list[RunResult], base: list[RunResult], grey_alone: bool) -> None:
-    """Differences seed by seed; of perplexities in percent."""
+def _draw_differences(ax: Axes, panel: Panel, runs: list[RunResult], base: list[RunResult], by_sign: bool) -> None:
+    """Differences seed by seed; of perplexities in percent. The line's colour is that of the last interval, or sign."""
     ax.axhline(0, color="0.6", lw=0.8)
     ax.spines["bottom"].set_visible(False)
     ax.tick_params(labelsize=SMALL - 1)
@@ -115,8 +126,8 @@ def _draw_differences(ax: Axes, panel: Panel, runs: list[RunResult], base: list[
     for where, colour in ((good, BLUE), (~good, ORANGE)):
         ax.fill_between(epochs, 0, mean, where=where, interpolate=True, color=colour, alpha=0.45, lw=0)
     end = interval(differences[:, -1].tolist())
-    undecided = not mean[-1] or end.low <= 0 <= end.high or (grey_alone and len(pairs) == 1)
-    ax.plot(epochs, mean, color=GREY if undecided else BLUE if good[-1] else ORANGE, lw=1.3, marker="o", ms=2)
+    ends = (end.mean, end.mean) if by_sign else (end.low, end.high)
+    ax.plot(epochs, mean, color=judged(*ends, panel.higher), lw=1.3, marker="o", ms=2)
     digits = 1 if panel.perplexity or panel.higher else 2
     last = signed(round(mean[-1], digits), digits)
     ax.annotate(last + " %" * panel.perplexity, (1.02, 0.5), xycoords="axes fraction", va="center", fontsize=SMALL)
@@ -133,7 +144,7 @@ def _share_scale(axes: np.ndarray) -> bool:
     for ax, own, alone in zip(axes, ends, far, strict=True):
         low, high = own if alone else (ends[~far, 0].min(), ends[~far, 1].max())
         linear = ax.get_yscale() == "linear"
-        room = 0.1 * (high - low) * linear  # a logarithmic axis has no room below 0
+        room = 0.1 * (high - low) if linear else 0.0  # a logarithmic axis has no room below 0
         ax.set_ylim(low - room, high + room)
         if linear:
             ax.yaxis.set_major_locator(MaxNLocator(2))

@@ -133,9 +133,13 @@ def add_interval(ax: Axes, y: float, found: Interval, colour: str, marker: str =
     ax.errorbar(found.mean, y, xerr=half, fmt=marker, color=colour, ms=4.5, lw=1.2, capsize=2)
 
 
-def judged(low: float, high: float) -> str:
-    """The colour of an interval of gains: blue where all of it is above 0, orange below, grey: not settled, or none."""
-    return BLUE if low > 0 else ORANGE if high < 0 else GREY
+def judged(low: float, high: float, higher: bool = True) -> str:
+    """The colour of an interval of differences: blue where all of it is better, orange worse, grey: undecided, or none.
+
+    ``higher``: more is better.
+    """
+    above, below = (BLUE, ORANGE) if higher else (ORANGE, BLUE)
+    return above if low > 0 else below if high < 0 else GREY
 
 
 def spread_around_zero(ax: Axes, axis: str, named: bool = True) -> None:

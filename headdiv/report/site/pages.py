@@ -107,11 +107,13 @@ class Site:
 
     def _compared_first(self) -> list[str]:
         """The runs that are compared before any are chosen: the first one, and another variant with its seed."""
-        pages = list(self.all_pages.values())
-        unlike = sorted(
-            pages[1:], key=lambda page: (page.run.variant == pages[0].run.variant, page.run.seed != pages[0].run.seed)
+        first, *others = self.all_pages.values()
+        second = min(
+            others,
+            key=lambda page: (page.run.variant == first.run.variant, page.run.seed != first.run.seed),
+            default=first,
         )
-        return [page.name for page in [*pages[:1], *unlike, *pages][:2]]
+        return [first.name, second.name]
 
     def _page(self, source: Path, name: str, template: str | None = None, **values: Any) -> None:
         path = source / f"{name}.md"
