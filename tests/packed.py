@@ -4,7 +4,8 @@ import math
 
 import torch
 
-from headdiv.nn.attention import AttentionLayout, AttentionSpec, MultiHeadAttention
+from headdiv.nn.attention import AttentionLayout, AttentionSpec
+from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import assign_windows, attention_mask, lay_out
 
 D, H, K = 6, 2, 3

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import replacing, write_json
-from headdiv.nn.attention import MultiHeadAttention
 from headdiv.nn.batching import BEGIN, END, PAD, SPECIALS
 from headdiv.nn.folding import fold
+from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.transformer import MAX_POSITIONS, Transformer
 from headdiv.tasks.base import Run
 

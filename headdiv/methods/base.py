@@ -38,10 +38,10 @@ from headdiv.nn.attention import (
     HeadModule,
     HeadRecord,
     Kind,
-    MultiHeadAttention,
     attention_modules,
 )
 from headdiv.nn.config import Sizes
+from headdiv.nn.multi_head_attention import MultiHeadAttention
 
 RequiredRecords = Literal["nothing", "heads", "weights"]
 DecodeToken = Callable[[str, int], str]  # kind of attention and index of a word -> text

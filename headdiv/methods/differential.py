@@ -28,9 +28,10 @@ from torch.nn import functional as F
 from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.core.settings import Settings
 from headdiv.methods.base import Method
-from headdiv.nn.attention import AttentionLayout, AttentionSpec, MultiHeadAttention
+from headdiv.nn.attention import AttentionLayout, AttentionSpec
 from headdiv.nn.caches import Cache
 from headdiv.nn.config import Sizes
+from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import Side
 
 

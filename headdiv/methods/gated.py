@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from headdiv.core.settings import Settings
 from headdiv.methods.base import Method
-from headdiv.nn.attention import AttentionSpec, MultiHeadAttention
+from headdiv.nn.attention import AttentionSpec
+from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import Side
 
 

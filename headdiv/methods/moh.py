@@ -26,8 +26,9 @@ from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.core.settings import Settings
 from headdiv.methods.base import DecodeToken, Method, RequiredRecords
 from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
-from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadRecord, MultiHeadAttention
+from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadRecord
 from headdiv.nn.config import Sizes
+from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import Side
 
 

@@ -23,8 +23,9 @@ from headdiv.analysis.similarity import measure_heads
 from headdiv.core.errors import TrainingError
 from headdiv.core.settings import Settings
 from headdiv.methods.base import EpochEnd, Method, Picture, of_kinds
-from headdiv.nn.attention import KINDS, AttentionSpec, Kind, MultiHeadAttention, keyed_by_place
+from headdiv.nn.attention import KINDS, AttentionSpec, Kind, keyed_by_place
 from headdiv.nn.config import LMConfig, ModelConfig, Sizes
+from headdiv.nn.multi_head_attention import MultiHeadAttention
 
 
 class HeadIndex(NamedTuple):

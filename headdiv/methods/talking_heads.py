@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headdiv.methods.base import Method
-from headdiv.nn.attention import AttentionLayout, AttentionSpec, MultiHeadAttention
+from headdiv.nn.attention import AttentionLayout, AttentionSpec
 from headdiv.nn.caches import Cache
+from headdiv.nn.multi_head_attention import MultiHeadAttention
 
 
 class TalkingHeadsAttention(MultiHeadAttention):

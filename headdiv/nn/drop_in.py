@@ -20,8 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.core.errors import ConfigError
-from headdiv.nn.attention import AttentionLayout, AttentionSpec, Kind, MultiHeadAttention, record_heads
+from headdiv.nn.attention import AttentionLayout, AttentionSpec, Kind, record_heads
 from headdiv.nn.config import Sizes
+from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import Side, padded_side
 from headdiv.nn.transformer import ModuleFactory
 

@@ -10,7 +10,8 @@ from torch import nn
 
 from headdiv.core.errors import ConfigError
 from headdiv.nn.attached import attachment_of
-from headdiv.nn.attention import AttentionSpec, MultiHeadAttention
+from headdiv.nn.attention import AttentionSpec
+from headdiv.nn.multi_head_attention import MultiHeadAttention
 
 Folded = TypeVar("Folded", bound=nn.Module)
 

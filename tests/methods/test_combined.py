@@ -17,9 +17,10 @@ from headdiv.methods.combined import Combined, part_names
 from headdiv.methods.deacon import PCAOutput, pca_layers
 from headdiv.methods.homeostasis import Inhibition, inhibitions
 from headdiv.methods.mixing import MixingOutput
-from headdiv.nn.attention import AttentionSpec, BlockSpec, MultiHeadAttention
+from headdiv.nn.attention import AttentionSpec, BlockSpec
 from headdiv.nn.batching import make_batch
 from headdiv.nn.config import ModelConfig
+from headdiv.nn.multi_head_attention import MultiHeadAttention
 
 BASELINE = {"name": "baseline"}
 DEACON = deacon(gha_steps=5)

@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from headdiv.methods.homeostasis import Homeostasis, Inhibition, Options
 from headdiv.methods.kwta import keep_probabilities, winners
-from headdiv.nn.attention import AttentionSpec, MultiHeadAttention
+from headdiv.nn.attention import AttentionSpec
+from headdiv.nn.multi_head_attention import MultiHeadAttention
 
 COUNTING = ["kwta", "rfb-kwta", "smart"]
 G, N = 2, 6

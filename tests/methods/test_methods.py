@@ -12,9 +12,9 @@ from torch import nn
 from headdiv.core.errors import ConfigError
 from headdiv.methods import METHODS, check_method, make_method
 from headdiv.methods.deacon import pca_layers
-from headdiv.nn.attention import MultiHeadAttention
 from headdiv.nn.batching import Pairs, make_batch
 from headdiv.nn.config import ModelConfig
+from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.transformer import Transformer
 
 KNOWN = ", ".join(sorted(METHODS))

@@ -19,9 +19,10 @@ from headdiv.methods import check_method, make_method
 from headdiv.methods.moa import MixtureAttention
 from headdiv.methods.routing import RoutedRecord
 from headdiv.nn import attention
-from headdiv.nn.attention import AttentionLayout, AttentionSpec, MultiHeadAttention, record_heads
+from headdiv.nn.attention import AttentionLayout, AttentionSpec, record_heads
 from headdiv.nn.caches import Lines
 from headdiv.nn.config import ModelConfig
+from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import MASKED, assign_windows, attention_mask, lay_out, pad_rows
 from headdiv.nn.transformer import count_parameters, initialise
 
