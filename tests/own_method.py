@@ -13,17 +13,9 @@ from torch import Tensor, nn
 import headdiv
 from headdiv.core.settings import Settings
 from headdiv.methods.base import Method
-from headdiv.nn.attention import (
-    AttentionLayout,
-    AttentionModule,
-    AttentionSpec,
-    HeadRecord,
-    attention_modules,
-    dot_product,
-    into_windows,
-    out_of_windows,
-)
+from headdiv.nn.attention import AttentionLayout, AttentionModule, AttentionSpec, HeadRecord, attention_modules
 from headdiv.nn.caches import Cache, Lines
+from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
 
 
 class MultiQueryAttention(AttentionModule):

@@ -35,17 +35,10 @@ from headdiv.core.precision import autocast
 from headdiv.core.settings import Settings, later
 from headdiv.methods.base import DecodeToken, Method, Picture, RequiredRecords
 from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
-from headdiv.nn.attention import (
-    AttentionLayout,
-    AttentionModule,
-    AttentionSpec,
-    HeadRecord,
-    dot_product,
-    into_windows,
-    out_of_windows,
-)
+from headdiv.nn.attention import AttentionLayout, AttentionModule, AttentionSpec, HeadRecord
 from headdiv.nn.caches import Cache, Lines
 from headdiv.nn.config import Sizes
+from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
 
 # ---- products with the chosen experts' matrices
 

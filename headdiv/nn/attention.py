@@ -1,31 +1,29 @@
-"""Attention modules on packed rows, their arithmetic, and records of what their heads do.
+"""Attention modules: position and sizes, what they read, what headdiv asks of them, and records of what their heads do.
 
-Letters for shapes: B batch, T rows (real tokens), R windows, N query slots, S key slots, H heads,
-D model width, K head width (d_k).
+Letters for shapes: T rows (real tokens), R windows, N query slots, S key slots, H heads, D model width, K head width
+(d_k).
 """
 
 from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from headdiv.core.errors import DataError
-from headdiv.core.precision import HALF, at_least_float32
-from headdiv.nn.caches import Cache, Lines, cached_product
+from headdiv.nn.caches import Cache, Lines
 from headdiv.nn.packing import Side, attention_mask
 
 Found = TypeVar("Found")
 Kind = Literal["encoder", "decoder", "cross"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-WIDE = 64 * 64  # weights of a window and head: up to here our own product is as fast, beyond torch's fused one wins
+WIDE = 64 * 64  # weights of a window and head: up to here `ScaledDotProduct` is as fast, beyond torch's fused one wins
 
 
 @dataclass(frozen=True)
@@ -204,131 +202,6 @@ def keyed_by_place(found: Iterable[tuple[str, Found]]) -> dict[str, Found]:
             )
         keyed[place] = one
     return keyed
-
-
-class ScaledDotProduct(torch.autograd.Function):
-    """softmax(q kᵀ/√K + mask) v (Eq. 5) with a backward pass of four batched products and no copies.
-
-    On short windows this takes 60 % of the time of torch's fused CPU kernel. The weights come with it, for losses
-    on them; as long as nobody uses them they cost nothing.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """q (R, H, N, K), k and v (R, H, S, K), mask (R, 1, N, S) -> (R, H, N, K) and weights (R, H, N, S)."""
-        ctx.set_materialize_grads(False)
-        # In float32 throughout: torch's softmax of bfloat16 takes twice the time of both conversions and float32's.
-        scores = at_least_float32(q @ k.transpose(-2, -1))
-        p = torch.softmax(scores.mul_(q.shape[-1] ** -0.5).add_(mask), dim=-1).to(v.dtype)
-        ctx.save_for_backward(q, k, v, p)
-        return p @ v, p
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor | None, grad_weights: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Gradients of q, k, v; the mask has none."""
-        q, k, v, p = ctx.saved_tensors
-        if grad is None and grad_weights is None:
-            return None, None, None, None
-        if grad is None:
-            grad_v, grad_p = None, grad_weights.clone()
-        else:
-            grad_v = p.transpose(-2, -1) @ grad
-            grad_p = grad @ v.transpose(-2, -1)
-            if grad_weights is not None:
-                grad_p += grad_weights
-        if p.dtype in HALF:  # one pass, where a sum and a broadcast difference take four times as long
-            grad_scores = torch.ops.aten._softmax_backward_data(grad_p, p, -1, p.dtype).mul_(q.shape[-1] ** -0.5)
-        else:
-            grad_scores = grad_p.sub_((grad_p * p).sum(dim=-1, keepdim=True)).mul_(p).mul_(q.shape[-1] ** -0.5)
-        return grad_scores @ k, grad_scores.transpose(-2, -1) @ q, grad_v, None
-
-
-def dot_product(
-    q: Tensor, k: Tensor, v: Tensor, layout: AttentionLayout | Cache, weights: bool = False
-) -> tuple[Tensor, Tensor | None]:
-    """softmax(q kᵀ/√K + mask) v, (R, H, N, K), by whichever way is faster for windows of this width.
-
-    The weights (R, H, N, S) come with it where they are asked for.
-    """
-    if isinstance(layout, Cache):
-        return cached_product(q, k, v, layout.written_out()), None
-    if layout.dropout is not None:
-        mask = layout.written_out().to(q.dtype)
-        if not weights:
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=layout.dropout), None
-        scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1) + mask
-        p = F.dropout(torch.softmax(scores, dim=-1), layout.dropout).to(v.dtype)
-        return p @ v, p
-    if weights or not layout.wide:
-        z, p = ScaledDotProduct.apply(q, k, v, layout.written_out())
-        return z, p if weights else None
-    mask = layout.mask if layout.mask is None else layout.mask.to(q.dtype)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None), None
-
-
-def into_windows(x: Tensor, side: Side, parts: int, heads: int) -> tuple[Tensor, ...]:
-    """(T, parts·H·K) rows -> ``parts`` tensors (R, H, N, K); an empty slot holds some row's values."""
-    if torch.compiler.is_compiling():  # which differentiates by itself, and cannot look into the function
-        return _gather(x, side, parts, heads).unbind(0)
-    return _IntoWindows.apply(x, side, parts, heads)
-
-
-def out_of_windows(z: Tensor, side: Side) -> Tensor:
-    """(R, H, N, K) windows -> (T, H·K) rows; empty slots are dropped."""
-    if torch.compiler.is_compiling():
-        return _scatter([z], side)
-    return _OutOfWindows.apply(z, side)
-
-
-def _gather(x: Tensor, side: Side, parts: int, heads: int) -> Tensor:
-    if not side.full:
-        x = x.index_select(0, side.rows)
-    R, N = side.sentences.shape
-    K = x.shape[1] // (parts * heads)
-    return x.view(R, N, parts, heads, K).permute(2, 0, 3, 1, 4).contiguous()  # (parts, R, H, N, K)
-
-
-def _scatter(parts: Sequence[Tensor], side: Side) -> Tensor:
-    """(R, H, N, K) each -> (T, parts·H·K), in one pass over memory."""
-    R, H, N, K = parts[0].shape
-    x = parts[0].new_empty(R, N, len(parts), H, K)
-    for i, part in enumerate(parts):
-        x[:, :, i] = part.transpose(1, 2)
-    x = x.view(R * N, len(parts) * H * K)
-    return x if side.full else x.index_select(0, side.slots)
-
-
-class _IntoWindows(torch.autograd.Function):
-    """A gather whose backward pass is a gather too: an empty slot is masked, so its gradient is zero.
-
-    Autograd's own answer would be a scatter with addition, many times slower.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, side: Side, parts: int, heads: int) -> tuple[Tensor, ...]:
-        ctx.side = side
-        return _gather(x, side, parts, heads).unbind(0)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        return _scatter(grads, ctx.side), None, None, None
-
-
-class _OutOfWindows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, side: Side) -> Tensor:
-        ctx.side, ctx.heads = side, z.shape[1]
-        return _scatter([z], side)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        side = ctx.side
-        if side.full:
-            return _gather(grad, side, 1, ctx.heads)[0], None
-        R, N = side.sentences.shape
-        spread = grad.new_zeros(R * N, grad.shape[1])
-        spread[side.slots] = grad
-        return spread.view(R, N, ctx.heads, grad.shape[1] // ctx.heads).transpose(1, 2).contiguous(), None
 
 
 @contextlib.contextmanager

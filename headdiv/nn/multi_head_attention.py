@@ -10,15 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headdiv.nn.attention import (
-    AttentionLayout,
-    AttentionModule,
-    AttentionSpec,
-    dot_product,
-    into_windows,
-    out_of_windows,
-)
+from headdiv.nn.attention import AttentionLayout, AttentionModule, AttentionSpec
 from headdiv.nn.caches import Cache, Lines
+from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
 from headdiv.nn.packing import Side
 
 

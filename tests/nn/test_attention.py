@@ -9,9 +9,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from headdiv.nn import attention
-from headdiv.nn.attention import AttentionLayout, ScaledDotProduct, into_windows, out_of_windows, record_heads
+from headdiv.nn.attention import AttentionLayout, record_heads
 from headdiv.nn.caches import Lines, State
-from headdiv.nn.packing import MASKED, assign_windows, lay_out, pad_rows
+from headdiv.nn.dot_product import into_windows, out_of_windows
+from headdiv.nn.packing import MASKED, lay_out, pad_rows
 
 seeds = st.integers(0, 2**31 - 1)
 pairs_of_lengths = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), min_size=1, max_size=5)
@@ -66,23 +67,6 @@ def test_without_a_mask_every_slot_sees_itself_and_earlier_ones(wide, monkeypatc
         recorded = module(rows, None, implied)
     torch.testing.assert_close(recorded, module(rows, None, layout))
     assert (records[0].weights.triu(1) == 0).all()
-
-
-# ---- the three autograd functions
-
-
-@given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=5), width=st.integers(1, 12))
-def test_windows_hold_the_rows_slot_by_slot(lengths, width):
-    side = lay_out(lengths, assign_windows(lengths, width=width))
-    x = random(1, side.tokens, 3 * H * K)
-    parts = into_windows(x, side, 3, H)
-    for part, window in enumerate(parts):
-        for t, slot in enumerate(side.slots.tolist()):
-            r, n = divmod(slot, side.sentences.shape[1])
-            for h in range(H):
-                first = part * H * K + h * K
-                assert torch.equal(window[r, h, n], x[t, first : first + K])
-        assert torch.equal(out_of_windows(window, side), x[:, part * H * K : (part + 1) * H * K])
 
 
 # ---- masks
@@ -216,17 +200,3 @@ def test_autocast_stays_close_to_float32(recording):
 
     for found, expected in zip(run(True), run(False), strict=True):
         assert (found - expected).norm() < 0.03 * expected.norm()
-
-
-def test_backward_takes_a_softmax_that_autocast_has_widened(monkeypatch):
-    """A GPU's autocast turns every softmax into float32; the CPU's does not."""
-    softmax = torch.softmax
-    q, k, v = (random(i, 2, H, 3, K).bfloat16().requires_grad_() for i in range(3))
-    mask = torch.zeros(2, 1, 3, 3)
-    ScaledDotProduct.apply(q, k, v, mask)[0].sum().backward()
-    narrow = [x.grad for x in (q, k, v)]
-    for x in (q, k, v):
-        x.grad = None
-    monkeypatch.setattr(torch, "softmax", lambda x, dim: softmax(x.float(), dim=dim))
-    ScaledDotProduct.apply(q, k, v, mask)[0].sum().backward()
-    torch.testing.assert_close([x.grad for x in (q, k, v)], narrow, atol=0.05, rtol=0.05)
