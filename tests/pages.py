@@ -6,8 +6,8 @@ from urllib.parse import unquote, urlsplit
 
 from headdiv.core.files import write_text
 from headdiv.experiments import catalogue
-from headdiv.experiments import results as store
 from headdiv.experiments.profiles import Runs
+from headdiv.experiments.run_result import metrics_path
 from headdiv.report.site.build import write_report
 
 DRAWING = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"></svg>'
@@ -22,7 +22,7 @@ def write_site(project, profile):
 
 def draw_figures(project, profile):
     """Each figure that the report needs, as an empty drawing."""
-    stored = [run for run in Runs(profile).all() if store.metrics_path(profile, *of(run)).is_file()]
+    stored = [run for run in Runs(profile).all() if metrics_path(profile, *of(run)).is_file()]
     for name in catalogue.figures_of((f"{run.paper}/{run.task}", run.variant) for run in stored):
         write_text(project.home / "results" / profile / "figures" / f"{name}.svg", DRAWING)
 

@@ -11,7 +11,7 @@ import pandas as pd
 from headdiv.analysis.similarity import averages, by_place, compare_heads
 from headdiv.core import paths
 from headdiv.core.provenance import commit
-from headdiv.experiments.results import FORMAT, RunResult
+from headdiv.experiments.run_result import FORMAT, RunResult
 from headdiv.experiments.showcase import write_showcase
 from headdiv.methods import make_method
 from headdiv.tasks import TASKS

@@ -26,7 +26,7 @@ from headdiv.core.provenance import commit
 from headdiv.core.settings import check
 from headdiv.experiments.outdated import outdated_among
 from headdiv.experiments.profiles import Runs
-from headdiv.experiments.results import RunIdentity, StoredScore, metrics_path, remedy
+from headdiv.experiments.run_result import RunIdentity, StoredScore, metrics_path, remedy
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import Run, Score, held_out_loss, score
 

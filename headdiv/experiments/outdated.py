@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from headdiv.core import paths
 from headdiv.core.errors import DataError
 from headdiv.experiments.profiles import Runs
-from headdiv.experiments.results import OF_VARIANT, RunIdentity, RunResult, difference, metrics_path, remedy
+from headdiv.experiments.results import OF_VARIANT, difference
+from headdiv.experiments.run_result import RunIdentity, RunResult, metrics_path, remedy
 
 
 def outdated(profile: str, experiment: str | None = None) -> list[str]:

@@ -9,7 +9,8 @@ from headdiv.core.errors import DataError
 from headdiv.core.files import replacing
 from headdiv.experiments.outdated import refuse_outdated
 from headdiv.experiments.profiles import Runs
-from headdiv.experiments.results import metrics_path, with_results
+from headdiv.experiments.results import with_results
+from headdiv.experiments.run_result import metrics_path
 from headdiv.report.scale import machine
 
 LEFT_OUT = ("report", "companions")  # made anew from the rest

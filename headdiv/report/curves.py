@@ -11,7 +11,7 @@ from headdiv.analysis.statistics import interval
 from headdiv.core.errors import DataError
 from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.papers import BASELINE, task_of
-from headdiv.experiments.results import RunResult
+from headdiv.experiments.run_result import RunResult
 from headdiv.report.formats import signed
 from headdiv.report.groups import Groups, by_variant, labels_of, over_seeds
 from headdiv.report.measures import MEASURES

@@ -7,7 +7,8 @@ from typing import Any
 
 from headdiv.core.errors import DataError
 from headdiv.experiments.papers import load_paper, task_of
-from headdiv.experiments.results import RunResult, stored
+from headdiv.experiments.results import stored
+from headdiv.experiments.run_result import RunResult
 from headdiv.report.formats import plural
 from headdiv.report.scale import data_title
 from headdiv.tasks import TASKS

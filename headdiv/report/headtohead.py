@@ -13,7 +13,7 @@ import pandas as pd
 from headdiv.analysis.statistics import LEVEL, interval, paired_bootstrap
 from headdiv.core.errors import DataError
 from headdiv.experiments.papers import BASELINE, Column, task_of
-from headdiv.experiments.results import RunResult, SearchCost, metrics_path, remedy
+from headdiv.experiments.run_result import RunResult, SearchCost, metrics_path, remedy
 from headdiv.report.contrasts import compared_scores, differences_of, sentences
 from headdiv.report.diversity import diversity_sentences
 from headdiv.report.formats import NONE, as_printed, enough, plural, signed

@@ -15,7 +15,7 @@ from headdiv.core.errors import DataError
 from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.papers import BASELINE, load_paper
 from headdiv.experiments.profiles import Runs
-from headdiv.experiments.results import Record, RunResult, metrics_path
+from headdiv.experiments.run_result import Record, RunResult, metrics_path
 from headdiv.report import plotting
 from headdiv.report.groups import Groups, chosen, labels_of, title
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from headdiv.analysis.similarity import between_heads
-from headdiv.experiments.results import RunResult
+from headdiv.experiments.run_result import RunResult
 
 SCORE = "bleu"
 MEASURES = {  # of `headdiv.analysis.similarity`: how each is labelled, and its decimals

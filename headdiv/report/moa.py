@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from headdiv.core.errors import DataError
 from headdiv.experiments.catalogue import FigureEntry
-from headdiv.experiments.results import Record, RunResult
+from headdiv.experiments.run_result import Record, RunResult
 from headdiv.report.groups import KINDS, by_module, chosen, kinds_of, labels_of, place_name, title
 from headdiv.report.plotting import (
     BLUE,

@@ -11,7 +11,8 @@ from headdiv.analysis.statistics import Interval, interval
 from headdiv.experiments.claims.ledger import ledger, verdict_counts
 from headdiv.experiments.outdated import outdated_among
 from headdiv.experiments.papers import BASELINE, task_of
-from headdiv.experiments.results import RunResult, with_results
+from headdiv.experiments.results import with_results
+from headdiv.experiments.run_result import RunResult
 from headdiv.report.formats import NONE, as_printed, enough, plural
 from headdiv.report.scale import TOY, data_title, scale, toy
 from headdiv.tasks import TASKS

@@ -14,7 +14,8 @@ from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.importance import ImportanceResult, stored_importance
 from headdiv.experiments.papers import BASELINE, task_of
 from headdiv.experiments.profiles import Runs
-from headdiv.experiments.results import metrics_path, stored
+from headdiv.experiments.results import stored
+from headdiv.experiments.run_result import metrics_path
 from headdiv.methods.deacon import Deacon
 from headdiv.report.formats import plural
 from headdiv.report.groups import labels_of, over_seeds

@@ -16,7 +16,7 @@ from pandas.io.formats.style import Styler
 from torch import nn
 
 from headdiv.core.files import replacing
-from headdiv.experiments.results import RunResult, metrics_path
+from headdiv.experiments.run_result import RunResult, metrics_path
 from headdiv.methods import make_method
 from headdiv.methods.base import Picture
 from headdiv.nn.attention import AttentionModule

@@ -7,7 +7,7 @@ import re
 
 from headdiv.core import paths
 from headdiv.data.registry import load_registry
-from headdiv.experiments.results import RunResult
+from headdiv.experiments.run_result import RunResult
 from headdiv.report.formats import as_printed, plural
 from headdiv.tasks import TASKS
 

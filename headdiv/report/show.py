@@ -15,7 +15,8 @@ from headdiv.experiments.evaluation import examples
 from headdiv.experiments.figure_kinds import HEADS
 from headdiv.experiments.papers import task_of
 from headdiv.experiments.profiles import Runs
-from headdiv.experiments.results import RunResult, metrics_path, score_table
+from headdiv.experiments.results import score_table
+from headdiv.experiments.run_result import RunResult, metrics_path
 from headdiv.report.formats import shortened, significant
 from headdiv.report.tables import as_markdown, experiment_of_table, parameter_table
 from headdiv.tasks.base import Run

@@ -9,7 +9,8 @@ import pandas as pd
 from headdiv.analysis.statistics import half_width
 from headdiv.core import paths
 from headdiv.experiments.papers import DataTable
-from headdiv.experiments.results import RunResult, stored
+from headdiv.experiments.results import stored
+from headdiv.experiments.run_result import RunResult
 from headdiv.report.formats import as_printed, plural
 from headdiv.report.scale import data_title, toy
 from headdiv.report.table_data import PLUS_MINUS, TableData

@@ -13,7 +13,8 @@ from matplotlib.ticker import MaxNLocator
 from headdiv.core.errors import DataError
 from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.papers import task_of
-from headdiv.experiments.results import Record, RunResult, stored
+from headdiv.experiments.results import stored
+from headdiv.experiments.run_result import Record, RunResult
 from headdiv.methods import METHODS, classes_of
 from headdiv.report.groups import KINDS, chosen, kinds_of, labels_of, title
 from headdiv.report.heads import measure_by_module

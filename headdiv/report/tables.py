@@ -17,7 +17,7 @@ from headdiv.analysis.statistics import half_width
 from headdiv.core.files import write_text
 from headdiv.experiments.papers import BASELINE, PaperTask, data_table_of, task_of
 from headdiv.experiments.parameters import audit
-from headdiv.experiments.results import RunResult
+from headdiv.experiments.run_result import RunResult
 from headdiv.report.formats import as_printed, enough, significant
 from headdiv.report.groups import Groups, by_variant, score_label
 from headdiv.report.headtohead import comparison_data

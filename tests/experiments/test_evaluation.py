@@ -12,8 +12,9 @@ from headdiv.analysis.statistics import paired_bootstrap
 from headdiv.core import paths
 from headdiv.core.errors import DataError
 from headdiv.core.files import canonical_json, read_json
-from headdiv.experiments.evaluation import FORMAT, evaluate, examples
-from headdiv.experiments.results import metrics_path, record, score_table
+from headdiv.experiments.evaluation import evaluate, examples
+from headdiv.experiments.results import record, score_table
+from headdiv.experiments.run_result import FORMAT, metrics_path
 from headdiv.experiments.running import load_run, run_name
 from headdiv.nn.decoding import translate
 from headdiv.tasks import TASKS, seq2seq

@@ -17,7 +17,7 @@ from headdiv.core.errors import ConfigError
 from headdiv.experiments import pipeline
 from headdiv.experiments.pipeline import Plan, check_config, load_plan, make_plan, notebook_code
 from headdiv.experiments.profiles import Profile, Runs
-from headdiv.experiments.results import metrics_path
+from headdiv.experiments.run_result import metrics_path
 from headdiv.methods import METHODS
 from headdiv.methods.base import Method
 

@@ -11,7 +11,8 @@ from headdiv.core.errors import DataError, HeaddivError
 from headdiv.core.files import read_json, write_json
 from headdiv.experiments.evaluation import evaluate
 from headdiv.experiments.profiles import Runs
-from headdiv.experiments.results import RunResult, failures, metrics_path, record
+from headdiv.experiments.results import failures, record
+from headdiv.experiments.run_result import RunResult, metrics_path
 from headdiv.experiments.running import train
 from headdiv.report.tables import as_markdown
 

@@ -20,7 +20,7 @@ from headdiv.data.corpora.seq2seq import load_translation
 from headdiv.experiments import results as store
 from headdiv.experiments.evaluation import evaluate
 from headdiv.experiments.profiles import Runs
-from headdiv.experiments.results import RunResult, metrics_path
+from headdiv.experiments.run_result import RunResult, metrics_path
 from headdiv.experiments.running import load_run
 from headdiv.report import figures, tables
 from headdiv.report.headtohead import comparison_data, pareto_front

@@ -11,6 +11,7 @@ from reported import metrics, put, write_profile
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
 from headdiv.experiments import results as store
+from headdiv.experiments.run_result import metrics_path
 from headdiv.report import figures, tables
 from headdiv.report.site.build import write_report
 
@@ -30,7 +31,7 @@ def test_metrics_lie_where_the_pipeline_looks_for_them(project):
     runs = [("baseline", 1), ("baseline", 2), ("direct-8", 1), ("direct-8", 2), ("own", 1)]
     put(*(metrics(*run) for run in reversed(runs)))
     path = project.home / "results" / "p" / "deacon" / "translation" / "direct-8" / "seed2" / "metrics.json"
-    assert store.metrics_path("p", EXPERIMENT, "direct-8", 2) == path
+    assert metrics_path("p", EXPERIMENT, "direct-8", 2) == path
     assert path.is_file()
     assert [(run.variant, run.seed) for run in store.stored("p", EXPERIMENT)] == runs
 
@@ -57,7 +58,7 @@ def test_runs_of_another_corpus_are_refused(key, change, found):
     store.record(runs[1], "p")
     assert len(store.stored("p", EXPERIMENT)) == 2
     store.record(runs[1] | {"data": runs[1]["data"] | change}, "p")
-    one, other = (store.metrics_path("p", EXPERIMENT, variant, 1) for variant in ("own", "baseline"))
+    one, other = (metrics_path("p", EXPERIMENT, variant, 1) for variant in ("own", "baseline"))
     with pytest.raises(DataError, match=re.escape(f"{one}: data.{key} is {found} in {other}; remove the older")):
         store.stored("p", EXPERIMENT)
 
@@ -71,7 +72,7 @@ def test_runs_that_were_not_made_alike_are_refused(project, variant, seed, secti
     store.record(metrics("baseline", 1), "p")
     other = metrics(variant, seed)
     before = other["config"].setdefault(section, {}).get(key)
-    one = store.metrics_path("p", EXPERIMENT, "baseline", 1)
+    one = metrics_path("p", EXPERIMENT, "baseline", 1)
     if before is None:
         first = read_json(one)
         first["config"].setdefault(section, {})[key] = before
@@ -80,7 +81,7 @@ def test_runs_that_were_not_made_alike_are_refused(project, variant, seed, secti
     store.record(other, "p")
     with pytest.raises(DataError) as found:
         store.stored("p", EXPERIMENT)
-    there = store.metrics_path("p", EXPERIMENT, variant, seed)
+    there = metrics_path("p", EXPERIMENT, variant, seed)
     assert str(found.value) == (
         f"{there}: {section}.{key} is 77, but {before!r} in {one}; remove the "
         "older of the two, and `snakemake reproduce-all --config profile=p` makes it anew"
@@ -117,7 +118,7 @@ def test_missing_results_say_how_to_make_them(project, call):
 )
 def test_metrics_of_another_format_and_without_a_key_are_refused(project, content, message):
     store.record(metrics("direct-8", 1), "p")
-    path = store.metrics_path("p", EXPERIMENT, "baseline", 2)
+    path = metrics_path("p", EXPERIMENT, "baseline", 2)
     write_json(path, content)
     with pytest.raises(DataError, match=message) as found:
         tables.as_markdown("p", EXPERIMENT)

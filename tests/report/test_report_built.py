@@ -14,7 +14,7 @@ from small_runs import enter
 from headdiv.core.files import write_json
 from headdiv.experiments import catalogue
 from headdiv.experiments.claims import ledger as claims
-from headdiv.experiments.results import metrics_path
+from headdiv.experiments.run_result import metrics_path
 from headdiv.report.site import build
 from headdiv.report.site.pages import public_names
 

@@ -11,7 +11,7 @@ import headdiv
 from headdiv.core.errors import DataError
 from headdiv.experiments import catalogue
 from headdiv.experiments.papers import task_of
-from headdiv.experiments.results import RunResult
+from headdiv.experiments.run_result import RunResult
 from headdiv.report import figures, groups, heads, moa, swaps
 from headdiv.report.groups import KINDS
 from headdiv.report.plotting import BLUE, ORANGE

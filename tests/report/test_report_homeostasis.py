@@ -6,7 +6,7 @@ from matplotlib.colors import to_hex
 from reported import HOMEOSTASIS, homeostatic, put, write_profile
 
 from headdiv.core.errors import DataError
-from headdiv.experiments.results import RunResult
+from headdiv.experiments.run_result import RunResult
 from headdiv.report import figures, homeostasis
 from headdiv.report.tables import as_markdown, results_table
 

@@ -3,7 +3,7 @@
 import pytest
 from reported import STREAM, metrics, write_profile
 
-from headdiv.experiments.results import RunResult
+from headdiv.experiments.run_result import RunResult
 from headdiv.report.scale import TOY, data_losses, scale, training_size
 
 

@@ -11,7 +11,7 @@ from headdiv.core.errors import ConfigError
 from headdiv.data.tokenization.torchtext06 import token_bleu
 from headdiv.experiments.evaluation import head_measures
 from headdiv.experiments.profiles import Runs, run_config
-from headdiv.experiments.results import CurvePoint
+from headdiv.experiments.run_result import CurvePoint
 from headdiv.experiments.running import run_folder, train
 from headdiv.methods.deacon import pca_weights
 from headdiv.nn.config import DecodeConfig

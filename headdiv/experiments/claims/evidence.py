@@ -17,7 +17,7 @@ from headdiv.core import paths
 from headdiv.core.errors import HeaddivError
 from headdiv.experiments.claims.files import load_claims, sizes_of, walk
 from headdiv.experiments.papers import PaperTask, load_paper
-from headdiv.experiments.results import RunResult
+from headdiv.experiments.run_result import RunResult
 from headdiv.methods import METHODS, check_method, stored_method
 from headdiv.tasks import TASKS
 from headdiv.tasks.config import first_difference

@@ -33,7 +33,7 @@ from headdiv.experiments.claims.files import (
 from headdiv.experiments.claims.verdicts import CONTRADICTED, NOT_RUN, VERDICTS, computed, measured
 from headdiv.experiments.papers import load_paper
 from headdiv.experiments.parameters import count
-from headdiv.experiments.results import RunResult
+from headdiv.experiments.run_result import RunResult
 
 OURS, PARAMS, DATA, ALL = "ours", "params", "data", "all"
 

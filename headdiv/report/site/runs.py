@@ -17,7 +17,7 @@ import pandas as pd
 from headdiv.core import paths
 from headdiv.core.files import read_json
 from headdiv.experiments.papers import task_of
-from headdiv.experiments.results import RunResult, metrics_path
+from headdiv.experiments.run_result import RunResult, metrics_path
 from headdiv.report.formats import NONE, shortened, significant
 from headdiv.report.groups import place_name, score_label
 from headdiv.report.measures import PAIRS
