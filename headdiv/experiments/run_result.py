@@ -213,12 +213,16 @@ class RunIdentity(Record):
 
     @property
     def name(self) -> str:
-        """ "deacon/translation, direct-8, seed 1"."""
+        """What messages call it: "deacon/translation, direct-8, seed 1"."""
         return f"{self.experiment}, {self.variant}, seed {self.seed}"
 
     @classmethod
     def read(cls, path: Path, profile: str | None = None) -> Self:
-        """What is stored in this file of a profile's, by default that of its folder's name.
+        """What this file holds.
+
+        Args:
+            path: among a profile's results.
+            profile: that an error's command names; by default the folder of the results has its name.
 
         Raises:
             DataError: no such file, no JSON, another format, a key that is missing or wrong, or the result of another
@@ -281,7 +285,7 @@ class RunResult(RunIdentity):
         return len(self.curve)
 
     def failures(self) -> list[str]:
-        """What any run must show before its numbers are worth a look, and this one does not; [] for nothing.
+        """What any run must show before its numbers are worth a look, and this one does not: a sentence each.
 
         The training loss must have fallen from the first epoch to the last (where there are two) and must have kept at
         least half of its fall; the validation loss must be below that of the simplest model, which knows frequencies

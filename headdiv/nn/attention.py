@@ -1,7 +1,7 @@
 """Attention modules: position and sizes, what they read, what headdiv asks of them, and records of what their heads do.
 
-Letters for shapes: T rows (real tokens), R windows, N query slots, S key slots, H heads, D model width, K head width
-(d_k).
+Letters for shapes: T rows of queries and T' of keys (real tokens), R windows, N query slots, S key slots, H heads,
+D model width, K head width (d_k); one token at a time N lines of n texts, as in `headdiv.nn.caches`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from headdiv.nn.packing import Side
 
 
 class ScaledDotProduct(torch.autograd.Function):
-    """softmax(q kᵀ/√K + mask) v (Eq. 5) with a backward pass of four batched products and no copies.
+    """softmax(q kᵀ/√K + mask) v (Vaswani et al. 2017, Eq. 1), with a backward pass of four batched products, no copies.
 
     On short windows this takes 60 % of the time of torch's fused CPU kernel. The weights come with it, for losses
     on them; as long as nobody uses them they cost nothing.

@@ -1,7 +1,7 @@
 """Multi-head attention on packed rows (Vaswani et al. 2017, section 3.2): projections, heads, and an output stage.
 
-Letters for shapes: T rows (real tokens), R windows, N query slots, S key slots, H heads, D model width, K head width
-(d_k).
+Letters for shapes: T rows of queries and T' of keys (real tokens), R windows, N query slots, S key slots, H heads,
+D model width, K head width (d_k); one token at a time N lines of n texts with W slots each, as in `headdiv.nn.caches`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from headdiv.nn.packing import Side
 class MultiHeadAttention(AttentionModule):
     """Scaled dot-product attention in H heads, and an output stage (in the baseline, W^O).
 
-    The projections W^Q, W^K, W^V (Eqs. 2 to 4) are the three blocks of ``in_projection``'s rows; head i
-    owns rows i·K to (i+1)·K of each.
+    The projections W^Q, W^K, W^V are the three blocks of ``in_projection``'s rows; head i, from 0, owns rows i·K to
+    (i+1)·K of each.
 
     Args:
         spec: where the module stands, and its sizes.
@@ -58,7 +58,7 @@ class MultiHeadAttention(AttentionModule):
         return self.output.register_forward_pre_hook(multiply, prepend=True)  # what inhibits sees masked heads
 
     def attend(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
-        """The heads side by side, M of Eq. 6: (T, H·K)."""
+        """The heads side by side, as the output stage reads them: (T, H·K)."""
         H, K = self.spec.heads, self.spec.d_head
         if memory is None:
             projected = self.in_projection(x)  # (T, 3·H·K)
@@ -76,11 +76,11 @@ class MultiHeadAttention(AttentionModule):
     def weighted(
         self, q: Tensor, k: Tensor, v: Tensor, layout: AttentionLayout | Cache
     ) -> tuple[Tensor, Tensor | None]:
-        """The heads' outputs, (R, H, N, K), and where `needs_weights` their weights; of one query where decoding."""
+        """The heads' outputs, (R, H, N, K), and where `needs_weights` their weights; in `step` of one query a line."""
         return dot_product(q, k, v, layout, self.needs_weights)
 
     def finished(self, heads: Tensor, x: Tensor, side: Side | None) -> Tensor:
-        """What goes into the output stage, (T, H·K), of the heads' outputs and the rows x (T, D); no side in `step`."""
+        """What the output stage reads, (T, H·K), of the heads' outputs and the rows x (T, D); no side in `step`."""
         return heads
 
     def _project(self, x: Tensor, first: int, last: int) -> Tensor:
