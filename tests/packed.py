@@ -47,7 +47,7 @@ def unpack(rows, layout, order):
 
 
 def literal_attention(module, queries, keys, kind):
-    """Eqs. 2 to 6 for one sentence, head by head and token by token."""
+    """Vaswani et al., Eq. 1, for one sentence, head by head and token by token."""
     wq, wk, wv = module.in_projection.weight.view(3, H, K, D)
     bq, bk, bv = (torch.zeros(3, H, K) if module.in_projection.bias is None else module.in_projection.bias).view(
         3, H, K
