@@ -1,0 +1,137 @@
+"""The numbers in the tables of docs/results.md, and the hours of docs/checklist.md, are those of the stored runs."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from headdiv.analysis.statistics import interval
+from headdiv.core.files import read_json
+from headdiv.experiments.papers import task_of
+from headdiv.report.contrasts import reported_difference
+from headdiv.report.groups import by_variant
+from headdiv.report.measures import MEASURES, mean_measure
+
+ROOT = Path(__file__).parents[2]
+NUMBER = re.compile(r"[+−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
+RUNS = {
+    "long": ("multi30k-30", "deacon/translation"),
+    "alone": ("multi30k-30", "deacon/dissection"),
+    "float32": ("multi30k-float32", "deacon/translation"),
+    "parts": ("dissection", "deacon/dissection"),
+    "dropout": ("dissection-dropout", "deacon/dissection"),
+    "toy": ("dissection-toy", "deacon/dissection"),
+    "small": ("headtohead-small", "headtohead/translation"),
+    "sweep": ("diversity", "headtohead/translation"),
+}
+
+
+def over(name, rows):
+    """Each row minus its baseline; a row may be of several variants, and its cells have a number for each."""
+    return [", ".join(f"{name}/{variant} - {name}/baseline" for variant in row.split()) for row in rows.split("; ")]
+
+
+ROWS = "direct-8; direct-3; average-8; average-3; nonlinear-8; nonlinear-3"
+LONG = [f"long/{row}" for row in f"baseline; {ROWS}".split("; ")]
+ALONE = ["alone/batch-norm - alone/baseline", "alone/direct-8 - alone/batch-norm"]
+PARTS = """direct-8; batch-norm; frozen; optimiser; no-norm; gamma-03; gamma-03-delta-005; gamma-03-frozen; \
+gamma-03-optimiser; batch-norm-03; output-03"""
+TOY = "batch-norm-03; gamma-03-frozen; gamma-03-optimiser; gamma-03; gamma-03-delta-005"
+FLOATS = [f"parts/{variant} - float32/{variant}" for variant in ("baseline", "direct-8")]
+SMALL = """alphas-kwta-80; dpp-o dis-o alphas; soft manual; rfb-80 smart-16; direct-3 direct-8 direct-8-dis-o; \
+average-8 nonlinear-8; moa-8-4 moa-32-4"""
+SWEEP = """dis-o-03 dis-o-1 dis-o-3 dis-o-10 dis-o-30; dpp-o-1e1 dpp-o-1e2 dpp-o-1e3 dpp-o-1e4 dpp-o-1e5; \
+alphas-10 alphas-40 alphas-160 alphas-640 alphas-2560; orthogonality-1 orthogonality-10 orthogonality-100; \
+hsic-1 hsic-10 hsic-100"""
+SCORES = "training_loss validation_nll lowest validation_accuracy bleu"
+PAPER = re.sub(r"training_loss|validation_accuracy|bleu", r"\g<0> paper:\g<0>", SCORES)
+# Heading and number of a table, the runs of its rows, and what its columns show of them ("" and "-": nothing stored):
+# a score, or the paper's; where the row is a difference, also the score "of" the first or of the one taken "off".
+TABLES = [
+    ("At the paper's length", 0, LONG, f"{PAPER} cka effective_rank"),
+    ("At the paper's length", 1, over("long", ROWS) + ALONE, PAPER),
+    ("At the paper's length", 2, LONG, "parameters"),
+    ("At the paper's length", 2, LONG, "paper:parameters"),
+    ("How strong is the baseline?", 0, ["long/baseline", *[""] * 5], "- paper:bleu"),
+    ("How strong is the baseline?", 0, ["", "long/baseline", "parts/baseline", "dropout/baseline", "", ""], "- bleu"),
+    ("DEACON dissected", 0, ["parts/baseline", *over("parts", PARTS)], f"seeds {SCORES}"),
+    ("DEACON dissected", 1, ["dropout/baseline - parts/baseline", *over("dropout", PARTS)[:2]], f"seeds {SCORES}"),
+    ("DEACON dissected", 2, over("toy", "batch-norm; frozen; optimiser; direct-8; "), "validation_nll bleu"),
+    ("DEACON dissected", 2, over("toy", TOY), "- - validation_nll bleu"),
+    ("bfloat16 against float32", 0, [*FLOATS, ""], "off:validation_nll validation_nll off:bleu bleu"),
+    ("bfloat16 against float32", 0, ["", "", *over("float32", "direct-8")], "validation_nll - bleu"),
+    ("Head to head", 0, over("small", SMALL), "bleu"),
+    ("Does diversity help?", 0, over("sweep", SWEEP), "- validation_nll bleu of:cka of:cosine of:effective_rank"),
+]
+runs_of = cache(by_variant)
+
+
+def tables(page):
+    """Each table's rows of cells, the header first, by the heading above it and its number under that."""
+    found = {}
+    for heading, *text in (part.split("\n") for part in re.split(r"^#+ ", (ROOT / page).read_text(), flags=re.M)):
+        for number, table in enumerate(re.findall(r"(?:^\|.*\n?)+", "\n".join(text), re.M)):
+            rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+            found[heading, number] = [rows[0], *rows[2:]]
+    return found
+
+
+def by_seed(what, score):
+    name, variant = what.split("/")
+    runs = {run.seed: run for run in runs_of(*RUNS[name])[variant]}
+    if score == "lowest":
+        return {seed: min(point.validation_nll for point in run.curve) for seed, run in runs.items()}
+    return {seed: mean_measure(run, score) if score in MEASURES else run.value(score) for seed, run in runs.items()}
+
+
+def numbers(what, column):
+    """What a column shows of runs, or of their differences to others: the mean over seeds and half its interval."""
+    (how, _, score), (one, _, other) = column.rpartition(":"), what.partition(" - ")
+    name, variant = one.split("/")
+    if how == "paper":
+        task = task_of(RUNS[name][1])
+        reported = [task.variants[variant].reported.get(score)]
+        return reported_difference(task, variant, other.split("/")[1], score) if other else reported
+    if score == "seeds":
+        return [len(by_seed(one, "bleu"))]
+    mine, its = by_seed(other if how == "off" else one, score), by_seed(other, score) if other and not how else {}
+    found = interval([number - its.get(seed, 0) for seed, number in mine.items() if seed in its or not its])
+    return [found.mean, found.half]
+
+
+def agree(cell, found):
+    """Whether a cell shows these numbers, each rounded to as many decimals as it has there."""
+    shown = [text.replace("−", "-").replace(",", "") for text in NUMBER.findall(cell)]
+    rounded = [round(one, len(text.partition(".")[2])) for text, one in zip(shown, found, strict=False)]
+    return len(shown) == len(found) and [float(text) for text in shown] == rounded
+
+
+@pytest.mark.parametrize(("heading", "number", "rows", "columns"), TABLES)
+def test_a_table_of_results_shows_the_stored_runs(monkeypatch, heading, number, rows, columns):
+    monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
+    table, wrong = tables("docs/results.md")[heading, number], []
+    if len(table) == 2:  # a row for all runs
+        table = list(zip(*table, strict=True))
+    for (label, *cells), row in zip(table[1:], rows, strict=True):
+        for cell, column in zip(cells, columns.split(), strict=False):
+            if row and column != "-":
+                each = [numbers(what, column) for what in row.split(", ")]
+                found = [number for pair in each for number in pair[: 2 if "±" in cell else 1]]
+                if not agree(cell, found):
+                    wrong.append(f"{label}, {column}: found {cell!r}, expected {found}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_hours_of_the_checklist_are_those_of_the_stored_runs():
+    (_, *rows), *_ = tables("docs/checklist.md").values()
+    seconds = {}
+    for profile, trainings, hours, machine in rows:
+        if "not kept" in machine:
+            seconds[profile] = [3600 * float(hours)]
+            continue
+        stored = (read_json(path) for path in (ROOT / "results" / profile.strip("`")).rglob("metrics.json"))
+        seconds[profile] = {run["hash"]: run["cost"]["training_seconds"] for run in stored}.values()
+        assert (trainings, hours) == (f"{len(seconds[profile])}", f"{sum(seconds[profile]) / 3600:.1f}"), profile
+    total = sum(map(sum, seconds.values())) / 3600
+    assert f"Together {total:.1f} hours" in (ROOT / "docs" / "checklist.md").read_text()
