@@ -23,6 +23,7 @@ RUNS = {
     "dropout": ("dissection-dropout", "deacon/dissection"),
     "toy": ("dissection-toy", "deacon/dissection"),
     "small": ("headtohead-small", "headtohead/translation"),
+    "homeostasis": ("homeostasis-small", "homeostasis/small"),
     "sweep": ("diversity", "headtohead/translation"),
 }
 
@@ -38,6 +39,7 @@ ALONE = ["alone/batch-norm - alone/baseline", "alone/direct-8 - alone/batch-norm
 PARTS = """direct-8; batch-norm; frozen; optimiser; no-norm; gamma-03; gamma-03-delta-005; gamma-03-frozen; \
 gamma-03-optimiser; batch-norm-03; output-03"""
 TOY = "batch-norm-03; gamma-03-frozen; gamma-03-optimiser; gamma-03; gamma-03-delta-005"
+HOMEOSTASIS = [f"homeostasis/{variant}" for variant in ("baseline", "rfb-50", "rfb-80")]
 FLOATS = [f"parts/{variant} - float32/{variant}" for variant in ("baseline", "direct-8")]
 SMALL = """alphas-kwta-80; dpp-o dis-o alphas; soft manual; rfb-80 smart-16; direct-3 direct-8 direct-8-dis-o; \
 average-8 nonlinear-8; moa-8-4 moa-32-4"""
@@ -45,6 +47,7 @@ SWEEP = """dis-o-03 dis-o-1 dis-o-3 dis-o-10 dis-o-30; dpp-o-1e1 dpp-o-1e2 dpp-o
 alphas-10 alphas-40 alphas-160 alphas-640 alphas-2560; orthogonality-1 orthogonality-10 orthogonality-100; \
 hsic-1 hsic-10 hsic-100"""
 SCORES = "training_loss validation_nll lowest validation_accuracy bleu"
+SMALL_MODEL = "training_loss validation_nll validation_accuracy validation_bleu training_imi bleu paper:bleu"
 PAPER = re.sub(r"training_loss|validation_accuracy|bleu", r"\g<0> paper:\g<0>", SCORES)
 # Heading and number of a table, the runs of its rows, and what its columns show of them ("" and "-": nothing stored):
 # a score, or the paper's; where the row is a difference, also the score "of" the first or of the one taken "off".
@@ -61,6 +64,7 @@ TABLES = [
     ("DEACON dissected", 2, over("toy", TOY), "- - validation_nll bleu"),
     ("bfloat16 against float32", 0, [*FLOATS, ""], "off:validation_nll validation_nll off:bleu bleu"),
     ("bfloat16 against float32", 0, ["", "", *over("float32", "direct-8")], "validation_nll - bleu"),
+    ("Homeostasis, small model", 0, HOMEOSTASIS, SMALL_MODEL),
     ("Head to head", 0, over("small", SMALL), "bleu"),
     ("Does diversity help?", 0, over("sweep", SWEEP), "- validation_nll bleu of:cka of:cosine of:effective_rank"),
 ]
