@@ -24,6 +24,7 @@ RUNS = {
     "toy": ("dissection-toy", "deacon/dissection"),
     "small": ("headtohead-small", "headtohead/translation"),
     "homeostasis": ("homeostasis-small", "homeostasis/small"),
+    "ten": ("headtohead-10", "headtohead/translation"),
     "sweep": ("diversity", "headtohead/translation"),
 }
 
@@ -66,6 +67,7 @@ TABLES = [
     ("bfloat16 against float32", 0, ["", "", *over("float32", "direct-8")], "validation_nll - bleu"),
     ("Homeostasis, small model", 0, HOMEOSTASIS, SMALL_MODEL),
     ("Head to head", 0, over("small", SMALL), "bleu"),
+    ("Head to head", 1, over("ten", "rfb-80; dpp-o; alphas; dis-o; soft; manual"), "training_loss validation_nll bleu"),
     ("Does diversity help?", 0, over("sweep", SWEEP), "- validation_nll bleu of:cka of:cosine of:effective_rank"),
 ]
 runs_of = cache(by_variant)
