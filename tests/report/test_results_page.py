@@ -44,7 +44,7 @@ HOMEOSTASIS = [f"homeostasis/{variant}" for variant in ("baseline", "rfb-50", "r
 FLOATS = [f"parts/{variant} - float32/{variant}" for variant in ("baseline", "direct-8")]
 SMALL = """alphas-kwta-80; dpp-o dis-o alphas; soft manual; rfb-80 smart-16; direct-3 direct-8 direct-8-dis-o; \
 average-8 nonlinear-8; moa-8-4 moa-32-4"""
-TEN = """rfb-80; layer-dropout; direct-8-dis-o; alphas; dis-o; direct-8; soft; alphas-kwta-80; dpp-o; manual; moa-8-4; \
+TEN = """rfb-80; layer-dropout; direct-8-dis-o; alphas; direct-8; dis-o; soft; alphas-kwta-80; dpp-o; manual; moa-8-4; \
 direct-3; nonlinear-8; moa-32-4; smart-16; average-8"""
 SWEEP = """dis-o-03 dis-o-1 dis-o-3 dis-o-10 dis-o-30; dpp-o-1e1 dpp-o-1e2 dpp-o-1e3 dpp-o-1e4 dpp-o-1e5; \
 alphas-10 alphas-40 alphas-160 alphas-640 alphas-2560; orthogonality-1 orthogonality-10 orthogonality-100; \
