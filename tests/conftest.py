@@ -21,6 +21,8 @@ os.fsync = lambda descriptor: None  # no test survives a loss of power, and all 
 settings.register_profile("headdiv", deadline=None, derandomize=True, max_examples=30)
 settings.load_profile("headdiv")
 
+# Copies of public data, for tests of real data: read now, since a test's own project unsets it.
+MIRROR = os.environ.get("HEADDIV_MIRROR") or str(Path(__file__).parents[2] / "shared" / "data")
 EXPERIMENT = "deacon/translation"
 TINY = {
     "title": "tiny",
@@ -126,3 +128,12 @@ def home(tmp_path_factory):
     """An empty project's folder that the tests of one file share."""
     with pytest.MonkeyPatch.context() as patch:
         yield enter(patch, tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture
+def mirror(monkeypatch):
+    """The folder with copies of the public data, which HEADDIV_MIRROR names; skipped where there is none."""
+    if not Path(MIRROR, "multi30k").is_dir():
+        pytest.skip(f"{MIRROR}: no folder multi30k; HEADDIV_MIRROR should name copies of the public data")
+    monkeypatch.setenv("HEADDIV_MIRROR", MIRROR)
+    return Path(MIRROR)
