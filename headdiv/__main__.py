@@ -339,13 +339,35 @@ def summary(profile: str) -> None:
 @cli.command()
 @profile_option()
 def check(profile: str) -> None:
-    """Hold the profile's stored runs against the profile, and against the least: that something was learnt."""
+    """Hold the profile's stored runs against the profile, and against the least: that something was learnt.
+
+    What makes scores of texts doubtful is said as well: outputs far longer or shorter than references, unknown words.
+    """
     from headdiv.experiments.outdated import outdated
-    from headdiv.experiments.results import failures
+    from headdiv.experiments.results import doubts, failures
 
     if found := [*outdated(profile), *failures(profile)]:
         raise HeaddivError("\n".join(found))
+    for sentence in doubts(profile):
+        click.echo(f"read with care: {sentence}")
     click.echo("Every stored run has learnt: its loss fell, and validation beats frequencies alone.")
+
+
+@cli.command()
+@profile_option()
+def rescore(profile: str) -> None:
+    """Score the stored outputs of a profile's runs anew, and say which scores of which runs changed.
+
+    Nothing is trained or searched; the data's references are read. All runs are scored before any file is written.
+    """
+    from headdiv.experiments.rescoring import rescore as score_anew
+
+    found = score_anew(profile)
+    rows = [(run.name, name, *values) for run in found for name, values in run.changed.items()]
+    if rows:
+        print_table(rows, ["run", "score", "stored", "now"])
+    changed = sum(bool(run.changed) for run in found)
+    click.echo(f"{len(found)} stored runs, scores of {changed} changed")
 
 
 @cli.command()

@@ -16,10 +16,12 @@ from headdiv.core.files import checksum, read_json, write_json, write_text
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.run_result import DataStatistics, RunResult, metrics_path
 from headdiv.tasks.config import first_difference
-from headdiv.tasks.counts import counts_path
+from headdiv.tasks.counts import counts_path, tokens_path
 
 SHARED = ("data", "train")  # sections of the configuration that all runs of an experiment have in common …
 OF_VARIANT = ("data", "model", "method", "train", "decode")  # … and those that all runs of a variant do
+RATIOS = 0.9, 1.1  # of the lengths of outputs and references, within which scores are taken as they are …
+UNKNOWN = 1.0  # … and of unknown words, %
 COSTS = ("training_seconds", "target_tokens_per_second", "peak_memory_mib")
 
 
@@ -27,7 +29,8 @@ def record(metrics: Mapping[str, Any], profile: str) -> Path:
     """Write a run's metrics to their path in the profile's results; an earlier file is replaced whole.
 
     Beside them come ``outputs.json``, a copy of the test set's outputs (translations, summaries, answers; an empty list
-    for a task that has none), ``counts.csv``, what BLEU needs of each sentence of a translation, ``examples.json``,
+    for a task that has none), ``tokens.json``, their tokens before they were joined, ``counts.csv``, what BLEU needs of
+    each sentence of a translation, ``examples.json``,
     what the report shows of the run (`headdiv.experiments.showcase`), and ``model.json``, which says where the trained
     model lies: path, bytes, SHA-256.
     """
@@ -38,8 +41,11 @@ def record(metrics: Mapping[str, Any], profile: str) -> Path:
     if file != paths.home() / "config" / f"{file.stem}.yaml":
         write_text(paths.results(profile) / paths.OWNER, f"{os.path.relpath(file, paths.home())}\n")
     write_json(path.with_name("outputs.json"), outputs)
-    if result.outputs and (counts := counts_path(paths.home() / result.outputs)).is_file():
-        write_text(counts_path(path.with_name("outputs.json")), counts.read_text())
+    if result.outputs:
+        file, copy = paths.home() / result.outputs, path.with_name("outputs.json")
+        for beside in (counts_path, tokens_path):
+            if beside(file).is_file():
+                write_text(beside(copy), beside(file).read_text(encoding="utf-8"))
     if (examples := paths.work() / result.hash / "examples.json").is_file():
         write_text(path.with_name("examples.json"), examples.read_text(encoding="utf-8"))
     model = paths.work() / result.hash / "model.safetensors"
@@ -73,7 +79,7 @@ def stored(profile: str, experiment: str) -> list[RunResult]:
     for path, run in found.items():
         for one, sections in ((first, SHARED), (of_variant.setdefault(run.variant, path), OF_VARIANT)):
             differs = difference(run.config.sections(), found[one].config.sections(), sections)
-            if differs := differs or _corpus_difference(run.data, found[one].data):
+            if differs := differs or corpus_difference(run.data, found[one].data):
                 raise DataError(f"{path}: {differs} in {one}; remove the older of the two, and {command} makes it anew")
     return list(found.values())
 
@@ -101,6 +107,32 @@ def failures(profile: str) -> list[str]:
     return [f"{run.name}: {sentence}" for run in runs for sentence in run.failures()]
 
 
+def doubts(profile: str) -> list[str]:
+    """A sentence for each reason why scores of texts of a profile's runs must be read with care, by experiment.
+
+    Outputs whose length is beyond `RATIOS` of the references' (without BLEU's brevity penalty more words would match),
+    and those of which more than `UNKNOWN` % are unknown words, which match nothing.
+    """
+    found = []
+    for experiment, runs in with_results(profile).items():
+        ratios = [(run, run.value("length_ratio")) for run in runs]
+        far = [f"{run.variant} (seed {run.seed}) {ratio:.2f}" for run, ratio in ratios if _is_far(ratio)]
+        if far:
+            low, high = RATIOS
+            found.append(f"{experiment}: outputs over references in length, beyond {low} to {high}: {', '.join(far)}")
+        shares = [share for run in runs if (share := run.value("unknown_share")) is not None and share > UNKNOWN]
+        if shares:
+            found.append(
+                f"{experiment}: more than {UNKNOWN:g} % of the outputs' words are <unk> in {len(shares)} of "
+                f"{len(runs)} runs, {min(shares):.1f} to {max(shares):.1f} %"
+            )
+    return found
+
+
+def _is_far(ratio: float | None) -> bool:
+    return ratio is not None and not RATIOS[0] <= ratio <= RATIOS[1]
+
+
 def difference(one: dict[str, Any], other: dict[str, Any], sections: Iterable[str]) -> str | None:
     """The first difference of two configurations in words: "train.epochs is 10, but 30"; None where there is none."""
     if (key := first_difference(other, one, sections)) is None:
@@ -109,7 +141,7 @@ def difference(one: dict[str, Any], other: dict[str, Any], sections: Iterable[st
     return f"{key} is {', but '.join(repr(of[section].get(name, 'left at its default')) for of in (one, other))}"
 
 
-def _corpus_difference(one: DataStatistics, other: DataStatistics) -> str | None:
+def corpus_difference(one: DataStatistics, other: DataStatistics) -> str | None:
     """The first statistic by which two corpora differ, in words; None where there is none.
 
     A key that only one has came later than the other. The last digits of a mean are the machine's.

@@ -9,7 +9,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from headdiv.analysis.statistics import SAMPLES, SEED
 from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.papers import BASELINE
 from headdiv.methods import METHODS
@@ -28,6 +27,7 @@ from headdiv.report.plotting import (
     spread_around_zero,
 )
 from headdiv.report.scale import data_title
+from headdiv.tasks.bleu import SAMPLES, SEED
 
 SHOWN = ("cka", "cosine", "effective_rank")
 FEWEST = 5  # variants; of fewer a curve says nothing

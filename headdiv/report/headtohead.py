@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headdiv.analysis.statistics import LEVEL, interval, paired_bootstrap
+from headdiv.analysis.statistics import LEVEL, interval
 from headdiv.core.errors import DataError
 from headdiv.experiments.papers import BASELINE, Column, task_of
 from headdiv.experiments.run_result import RunResult, SearchCost, metrics_path, remedy
@@ -21,6 +21,7 @@ from headdiv.report.groups import Groups, chosen, labels_of
 from headdiv.report.measures import MEASURES, SCORE, mean_measure
 from headdiv.report.scale import scale
 from headdiv.report.table_data import TableData
+from headdiv.tasks.bleu import paired_bootstrap
 from headdiv.tasks.counts import counts_path, read_counts
 
 ALPHA = 0.05

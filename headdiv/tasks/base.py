@@ -255,6 +255,17 @@ class Task(ABC, Generic[CorpusT]):
         with tempfile.TemporaryDirectory() as folder:
             return self.scores(replace(run, folder=Path(folder)))[self.test_score_name]
 
+    def score_lines(self, run: Run, lines: list[str], tokens: list[list[str]] | None = None) -> dict[str, Score]:
+        """The scores that outputs, as `outputs_file` has them, and references decide; none where these are no texts.
+
+        The run's model is not asked. ``tokens``: the outputs' own tokens, where the task keeps them.
+        """
+        return {}
+
+    def sentence_counts(self, run: Run, lines: list[str]) -> np.ndarray | None:
+        """What the main score needs of each output, see `headdiv.tasks.counts`; None where nothing is kept of it."""
+        return None
+
     def search_time(self, run: Run) -> dict[str, Any] | None:
         """How long the search of the test set's outputs took; None for a task without a search word by word."""
         return None

@@ -18,8 +18,13 @@ def counts_path(outputs: Path) -> Path:
     return outputs.with_name(outputs.name.replace("outputs", "counts")).with_suffix(".csv")
 
 
+def tokens_path(outputs: Path) -> Path:
+    """The file of the tokens that a file of outputs was joined of."""
+    return outputs.with_name(outputs.name.replace("outputs", "tokens"))
+
+
 def write_counts(path: Path, counts: np.ndarray) -> None:
-    """Write `headdiv.analysis.statistics.sentence_counts`, (S, 10), a line a sentence."""
+    """Write `headdiv.tasks.bleu.sentence_counts`, (S, 10), a line a sentence."""
     write_text(path, pd.DataFrame(counts, columns=COLUMNS).to_csv(index=False))
 
 

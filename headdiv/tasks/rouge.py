@@ -25,7 +25,9 @@ def rouge(predictions: Sequence[str], references: Sequence[str], stemming: bool 
     Texts are lower-cased and split at everything but the letters a to z and digits, so an accented
     letter separates words. A text of n words has max(n - 1, 0) bigrams. F1 is 0 where either text has
     nothing to count: an empty prediction scores 0, a text without any of those letters and digits
-    scores 0 even against itself, and so does a single word in ROUGE-2.
+    scores 0 even against itself, and so does a single word in ROUGE-2. An unknown word, ``<unk>``, is the one word
+    "unk": it counts in the precision, and only a reference that says "unk" would match it. (Written as a symbol, as
+    BLEU needs it, it would be dropped, which rewards leaving words out.)
 
     It lacks ROUGE-1.5.5's WordNet exception list. On XSum's public outputs of T-ConvS2S it gives 31.58 / 11.49 / 25.58
     for ROUGE-1, -2 and -L, the Perl script 31.89 / 11.54 / 25.75.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ import pandas as pd
 from torch import Tensor
 
 from headdiv.core import distributed, manifest
-from headdiv.core.files import read_json, write_json
+from headdiv.core.files import read_json, write_json, write_text
 from headdiv.core.provenance import provenance
 from headdiv.data.corpora.seq2seq import Corpus, word_rules
 from headdiv.data.tokenization.words import detokenize, tokenize
@@ -25,6 +26,7 @@ from headdiv.nn.losses import Losses, linear_cross_entropy
 from headdiv.nn.transformer import ModuleFactory, Transformer
 from headdiv.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, CorpusT, Panel, Run, Task, outputs_path
 from headdiv.tasks.config import RunConfig
+from headdiv.tasks.counts import tokens_path
 from headdiv.training.feeds import Feed, PlannedFeed
 
 
@@ -120,12 +122,20 @@ class Seq2Seq(PairTask[Corpus]):
     def outputs(self, run: Run) -> list[str]:
         """The test set's sources in the form of targets, as text; kept beside the model for the next time."""
         path = self.outputs_file(run)
+        own = tokens_path(path)
         if manifest.whole(path, "the search is made again"):
             return read_json(path)
-        lines = [self.as_text(run, output) for output in self._search(run, run.corpus.test.pairs.source)]
+        tokens = [run.corpus.decode(output) for output in self._search(run, run.corpus.test.pairs.source)]
+        lines = [self._joined(run, words) for words in tokens]
+        write_text(own, "[\n" + ",\n".join(json.dumps(words, ensure_ascii=False) for words in tokens) + "\n]\n")
         write_json(path, lines)
-        manifest.note(path.parent, path.name)
+        manifest.note(path.parent, own.name, path.name)
         return lines
+
+    def tokens(self, run: Run) -> list[list[str]] | None:
+        """The words of `outputs` before they were joined; None for outputs that were made before these were kept."""
+        path = tokens_path(self.outputs_file(run))
+        return read_json(path) if manifest.whole(path, "the tokens are those of the joined text") else None
 
     def search_time(self, run: Run) -> dict[str, Any] | None:
         """How long the search of the test set took when its outputs were made, which is now where they are missing.
@@ -159,7 +169,10 @@ class Seq2Seq(PairTask[Corpus]):
 
     def as_text(self, run: Run, output: list[int]) -> str:
         """Word indices as text."""
-        return detokenize(run.corpus.decode(output), getattr(run.config.data, "target", "en"))
+        return self._joined(run, run.corpus.decode(output))
+
+    def _joined(self, run: Run, words: list[str]) -> str:
+        return detokenize(words, getattr(run.config.data, "target", "en"))
 
     def _search(self, run: Run, sources: Sequence[np.ndarray]) -> list[list[int]]:
         return translate(run.model, sources, run.config.decode, run.device)

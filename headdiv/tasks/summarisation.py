@@ -9,6 +9,7 @@ from headdiv.data.corpora.seq2seq import Corpus, load_summarisation
 from headdiv.tasks.base import Cut, MainScore, Run, Score
 from headdiv.tasks.rouge import rouge
 from headdiv.tasks.seq2seq import Seq2Seq
+from headdiv.tasks.unknown import unknown_scores
 
 
 class Summarisation(Seq2Seq):
@@ -46,6 +47,7 @@ class Summarisation(Seq2Seq):
         """ROUGE-1, -2, -L and -Lsum by rouge-score against the whole reference summaries."""
         return self.score_lines(run, self.outputs(run))
 
-    def score_lines(self, run: Run, lines: list[str]) -> dict[str, Score]:
-        """The same for summaries from anywhere."""
-        return rouge(lines, self.references(run))
+    def score_lines(self, run: Run, lines: list[str], tokens: list[list[str]] | None = None) -> dict[str, Score]:
+        """The same for summaries from anywhere; their tokens are not asked for."""
+        words = sum(len(line.split()) for line in lines)
+        return rouge(lines, self.references(run)) | unknown_scores(lines, words, "the summaries' words")

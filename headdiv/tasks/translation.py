@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sacrebleu
+import numpy as np
 import torch
 from torch import nn
 
-from headdiv.analysis.statistics import sentence_counts
 from headdiv.core import manifest
 from headdiv.core.settings import Source, mistake
 from headdiv.data import cache
@@ -17,11 +16,13 @@ from headdiv.data.tokenization.torchtext06 import token_bleu
 from headdiv.data.tokenization.words import tokenize
 from headdiv.nn.config import DecodeConfig
 from headdiv.nn.decoding import translate
+from headdiv.tasks import bleu
 from headdiv.tasks.base import MainScore, Run, Score, score
 from headdiv.tasks.config import RunConfig
 from headdiv.tasks.counts import counts_path, write_counts
 from headdiv.tasks.imi import imi
 from headdiv.tasks.seq2seq import Seq2Seq
+from headdiv.tasks.unknown import scored_references, scored_text
 
 # After an epoch; not the run's own search, which may be another for the same training.
 EPOCH_SEARCH = DecodeConfig(beam=1, batch_sentences=128)
@@ -83,32 +84,39 @@ class Translation(Seq2Seq):
         return scores
 
     def scores(self, run: Run) -> dict[str, Score]:
-        """BLEU and chrF by sacrebleu against the raw references; torchtext's BLEU over tokens as a cross-check."""
+        """BLEU and chrF by sacrebleu against the raw references; torchtext's BLEU over the model's own tokens."""
         lines, path = self.outputs(run), counts_path(self.outputs_file(run))
         if not manifest.whole(path, "they are counted again"):
-            write_counts(path, sentence_counts(lines, self.references(run), run.config.data.lowercase))
+            write_counts(path, self.sentence_counts(run, lines))
             manifest.note(path.parent, path.name)
-        return self.score_lines(run, lines) | _by_epoch(run)
+        return self.score_lines(run, lines, self.tokens(run)) | _by_epoch(run)
+
+    def sentence_counts(self, run: Run, lines: list[str]) -> np.ndarray:
+        """Matching n-grams, all n-grams and lengths, (S, 10)."""
+        return bleu.sentence_counts(lines, self.references(run), run.config.data.lowercase)
 
     def references(self, run: Run) -> list[str]:
         """The test set's targets as they stand: sacrebleu folds case itself, and its signature says so."""
         return [target for _, target in run.corpus.test.text]
 
-    def score_lines(self, run: Run, lines: list[str]) -> dict[str, Score]:
-        """The same for translations from anywhere."""
-        data, references, found = run.config.data, self.references(run), {}
-        metrics = {"bleu": sacrebleu.BLEU(lowercase=data.lowercase), "chrf": sacrebleu.CHRF(lowercase=data.lowercase)}
-        for name, metric in metrics.items():
-            result = metric.corpus_score(lines, [references])
-            words = TOKENIZERS[data.tokenizer]
-            joined = "" if data.tokenizer == "moses" else f"; words of {words}, joined by Moses rules"
-            found[name] = score(result.score, "0 to 100", f"{metric.get_signature()}{joined}")
+    def score_lines(self, run: Run, lines: list[str], tokens: list[list[str]] | None = None) -> dict[str, Score]:
+        """The same for translations from anywhere, with ``<unk>`` for unknown words.
+
+        The BLEU of tokens is of ``tokens``; where they are left out, of those of the text.
+        """
+        data, references, words = run.config.data, self.references(run), TOKENIZERS[run.config.data.tokenizer]
+        found = bleu.text_scores(lines, references, data.lowercase)
+        if data.tokenizer != "moses":
+            for one in (found["bleu"], found["chrf"]):
+                one["signature"] += f"; words of {words}, joined by Moses rules"
         # Case is folded before words are found, since translations have none that the rules could go by.
         rules = word_rules(data) | {"fold_late": False}
-        tokens = [[tokenize(line, data.target, **rules) for line in side] for side in (lines, references)]
+        expected = [tokenize(line, data.target, **rules) for line in scored_references(references)]
+        own = "the model's own" if tokens else "of the joined text"
+        tokens = tokens or [tokenize(line, data.target, **rules) for line in scored_text(lines)]
         case = "lower case" if data.lowercase else "case kept"
-        signature = f"torchtext 0.6.0 bleu_score, {TOKENIZERS[data.tokenizer]} tokens, {case}, one reference"
-        found["bleu_tokens"] = score(token_bleu(*tokens), "0 to 100", signature)
+        signature = f"torchtext 0.6.0 bleu_score, {words} tokens, {own}, {case}, one reference"
+        found["bleu_tokens"] = score(token_bleu(tokens, expected), "0 to 100", signature)
         return found
 
 

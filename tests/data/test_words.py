@@ -115,7 +115,7 @@ def test_a_corpus_of_spacys_words_is_scored_in_them(project):
     scores = task.score_lines(run, [line.lower() for line in task.references(run)])
     assert [scores[name]["value"] for name in ("bleu", "chrf", "bleu_tokens")] == pytest.approx([100] * 3)
     assert scores["bleu"]["signature"].endswith("; words of spaCy, joined by Moses rules")
-    assert scores["bleu_tokens"]["signature"] == "torchtext 0.6.0 bleu_score, spaCy tokens, lower case, one reference"
+    assert "spaCy tokens" in scores["bleu_tokens"]["signature"]
 
 
 @pytest.mark.skipif("HEADDIV_MIRROR" not in os.environ, reason="HEADDIV_MIRROR does not name the real data")

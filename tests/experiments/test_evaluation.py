@@ -8,7 +8,6 @@ from conftest import EXPERIMENT
 from sacrebleu import corpus_bleu
 
 import headdiv
-from headdiv.analysis.statistics import paired_bootstrap
 from headdiv.core import paths
 from headdiv.core.errors import DataError
 from headdiv.core.files import canonical_json, read_json
@@ -18,6 +17,7 @@ from headdiv.experiments.run_result import FORMAT, metrics_path
 from headdiv.experiments.running import load_run, run_name
 from headdiv.nn.decoding import translate
 from headdiv.tasks import TASKS, seq2seq
+from headdiv.tasks.bleu import paired_bootstrap
 from headdiv.tasks.counts import counts_path, read_counts
 
 TRANSLATION = TASKS["translation"]
@@ -55,7 +55,8 @@ def test_metrics_hold_everything_that_is_reported(run):
     assert metrics["provenance"]["packages"]["torch"]
     scores = metrics["scores"]
     last = ["training_loss", "validation_accuracy", "validation_nll", "unigram_nll"]
-    assert list(scores) == [*last, "bleu", "chrf", "bleu_tokens"]
+    beside = ["length_ratio", "brevity_penalty", "unknown_words", "unknown_share"]
+    assert list(scores) == [*last, "bleu", "chrf", *beside, "bleu_tokens"]
     for key in ("training_loss", "validation_accuracy", "validation_nll"):
         assert scores[key]["value"] == metrics["curve"][-1][key]
     assert scores["unigram_nll"]["value"] == metrics["data"]["valid"]["unigram_nll"]

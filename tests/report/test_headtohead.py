@@ -13,7 +13,6 @@ from reported import metrics
 from sacrebleu import corpus_bleu
 
 from headdiv.analysis.similarity import BY_HEAD, BY_PAIR, averages, compare_heads
-from headdiv.analysis.statistics import sentence_counts
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
 from headdiv.data.corpora.seq2seq import load_translation
@@ -27,6 +26,7 @@ from headdiv.report.headtohead import comparison_data, pareto_front
 from headdiv.report.measures import MEASURES, measures_by_module
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import observed_heads, outputs_path
+from headdiv.tasks.bleu import sentence_counts
 from headdiv.tasks.counts import counts_path, write_counts
 
 TABLE = "headtohead/translation"

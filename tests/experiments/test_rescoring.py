@@ -1,0 +1,82 @@
+"""Stored outputs scored anew: what changes, what stays, and what is refused."""
+
+import shutil
+
+import pytest
+
+from headdiv.core.errors import DataError
+from headdiv.core.files import read_json, write_json
+from headdiv.experiments.rescoring import rescore
+from headdiv.experiments.results import doubts
+from headdiv.experiments.run_result import metrics_path
+
+EXPERIMENT = "deacon/translation"
+
+
+@pytest.fixture
+def path(finished):
+    """The stored metrics of a run, whose folder is put back afterwards."""
+    found = metrics_path("tiny", EXPERIMENT, "baseline", 1)
+    kept = found.parent.with_name("kept")
+    shutil.copytree(found.parent, kept)
+    yield found
+    shutil.rmtree(found.parent)
+    kept.rename(found.parent)
+
+
+def test_a_run_scored_by_its_own_tokens_stays_as_it_is(path):
+    before = path.read_bytes()
+    assert all(run.changed == {} for run in rescore("tiny"))
+    assert path.read_bytes() == before
+    assert read_json(path.with_name("tokens.json"))
+
+
+def test_scores_are_made_anew_from_outputs_and_references_alone(path):
+    right = read_json(path)
+    wrong = read_json(path)
+    wrong["scores"]["bleu"] |= {"value": 99.0, "signature": "another measure"}
+    del wrong["scores"]["unknown_share"]
+    write_json(path, wrong)
+    counts = path.with_name("counts.csv")
+    stored = counts.read_text()
+    counts.write_text("damaged")
+    changed = {run.name: run.changed for run in rescore("tiny")}
+    assert changed.pop("deacon/translation, baseline, seed 1") == {
+        "bleu": (99.0, right["scores"]["bleu"]["value"]),
+        "unknown_share": (None, right["scores"]["unknown_share"]["value"]),
+    }
+    assert not any(changed.values())
+    assert read_json(path) == right
+    assert counts.read_text() == stored
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda path: path.with_name("outputs.json").unlink(), "missing.*makes it anew"),
+        (lambda path: write_json(path.with_name("outputs.json"), ["a"]), "1 translations and 8 references"),
+        (lambda path: write_json(path, read_json(path) | {"hash": "0" * 16}), "checksums of its data"),
+    ],
+    ids=["no outputs", "another number", "other references"],
+)
+def test_what_cannot_be_scored_leaves_all_runs_as_they_were(path, spoil, message):
+    other = metrics_path("tiny", EXPERIMENT, "direct-8", 1)
+    metrics = read_json(other)
+    before = other.read_bytes()
+    write_json(other, metrics | {"scores": metrics["scores"] | {"bleu": metrics["scores"]["bleu"] | {"value": 1.0}}})
+    changed = other.read_bytes()
+    spoil(path)
+    with pytest.raises(DataError, match=message):
+        rescore("tiny")
+    assert other.read_bytes() == changed
+    other.write_bytes(before)
+
+
+def test_doubtful_scores_are_named(path):
+    metrics = read_json(path)
+    metrics["scores"]["length_ratio"]["value"] = 1.117
+    metrics["scores"]["unknown_share"]["value"] = 6.0
+    write_json(path, metrics)
+    length, unknown = doubts("tiny")[0], doubts("tiny")[-1]
+    assert "baseline (seed 1) 1.12" in length
+    assert "<unk>" in unknown

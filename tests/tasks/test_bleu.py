@@ -1,0 +1,173 @@
+"""BLEU and chrF of translations with unknown words, counts of sentences, and the paired bootstrap over sentences."""
+
+import math
+
+import numpy as np
+import pytest
+from rouge_score.rouge_scorer import RougeScorer
+from sacrebleu import BLEU, CHRF, corpus_bleu
+from sacrebleu.significance import PairedTest
+
+from headdiv.core.errors import DataError
+from headdiv.data.tokenization.torchtext06 import token_bleu
+from headdiv.tasks.bleu import SAMPLES, SEED, paired_bootstrap, sentence_counts, text_scores
+from headdiv.tasks.rouge import rouge
+from headdiv.tasks.unknown import UNKNOWN_MARK
+
+# Of eight tokens seven match; of seven pairs five (…), of six triples three, of five quadruples one.
+OUTPUT, REFERENCE = "a b c d <unk> f g h", "a b c d e f g h"
+COUNTS = [7, 5, 3, 1, 8, 7, 6, 5, 8, 8]
+BY_HAND = 100 * (7 / 8 * 5 / 7 * 3 / 6 * 1 / 5) ** (1 / 4)
+
+
+def values(lines, references, **options):
+    return {name: one["value"] for name, one in text_scores(lines, references, **options).items()}
+
+
+def test_a_sentence_whose_n_grams_are_counted_by_hand():
+    assert sentence_counts([OUTPUT], [REFERENCE]).tolist() == [COUNTS]
+    found = values([OUTPUT], [REFERENCE])
+    assert found["bleu"] == pytest.approx(BY_HAND, abs=1e-9)
+    assert (found["length_ratio"], found["brevity_penalty"]) == (1, 1)
+    assert (found["unknown_words"], found["unknown_share"]) == (1, 12.5)
+
+
+def test_an_unknown_word_is_one_token_of_every_score():
+    marked = [OUTPUT.replace("<unk>", UNKNOWN_MARK)]
+    found = values([OUTPUT], [REFERENCE])
+    assert found["bleu"] == BLEU().corpus_score(marked, [[REFERENCE]]).score
+    assert found["chrf"] == CHRF().corpus_score(marked, [[REFERENCE]]).score
+    split = BLEU().corpus_score([OUTPUT], [[REFERENCE]])  # what sacrebleu makes of it as it stands
+    assert split.sys_len == 10
+    assert split.score < found["bleu"]
+
+
+def test_an_unknown_word_lengthens_no_translation():
+    """Split in three it would make up for words that are missing, and hide the brevity penalty."""
+    found = values(["a b <unk>"], ["a b c d e"])
+    assert found["length_ratio"] == 3 / 5
+    assert found["brevity_penalty"] == pytest.approx(math.exp(1 - 5 / 3))
+
+
+@pytest.mark.parametrize("output", ["wie <unk>, so <unk>.", "<unk>", "ein <unk>-Mann", "<unk><unk>"])
+def test_a_reference_never_matches_an_unknown_word(output):
+    reference = output.replace("<unk>", UNKNOWN_MARK)
+    matching = sentence_counts([output], [reference])[0, 0]
+    assert matching == sentence_counts([output.replace("<unk>", "qqq")], [reference])[0, 0]
+
+
+def test_both_conventions_of_the_papers():
+    """Rare words of references as they stand, which nothing matches, or as <unk>, which an unknown word does."""
+    output, reference = OUTPUT.split(), REFERENCE.split()
+    assert token_bleu([output], [reference]) == pytest.approx(BY_HAND, abs=1e-4)
+    known = ["<unk>" if word == "e" else word for word in reference]
+    assert token_bleu([output], [known]) == pytest.approx(100)
+    assert values([OUTPUT], [REFERENCE])["bleu"] == pytest.approx(token_bleu([output], [reference]), abs=1e-4)
+
+
+def test_rouge_reads_an_unknown_word_as_one_word_that_no_reference_has():
+    found = rouge(["a b <unk> d"], ["a b c d"])
+    precision = recall = 3 / 4
+    assert found["rouge1"]["value"] == pytest.approx(100 * 2 * precision * recall / (precision + recall))
+    dropped = RougeScorer(["rouge1"]).score("a b c d", f"a b {UNKNOWN_MARK} d")["rouge1"]
+    assert dropped.precision == 1  # as the symbol it would not count
+
+
+def test_outputs_and_references_must_be_as_many():
+    for wrong in (sentence_counts, text_scores):
+        with pytest.raises(DataError, match="1 translations and 2 references"):
+            wrong(["a"], ["a", "b"])
+    with pytest.raises(DataError, match="no translations"):
+        text_scores([], [])
+
+
+# ---- bootstrap
+
+
+def sentences(n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(list("abcdefgh"), 8)) for _ in range(n)]
+
+
+def worse(lines, share, seed):
+    rng = np.random.default_rng(seed)
+    return [" ".join("z" if rng.random() < share else word for word in line.split()) for line in lines]
+
+
+def bootstrap(base, systems, references, lowercase=False):
+    """Of translations as text."""
+    counts = {name: sentence_counts(lines, references, lowercase) for name, lines in {"": base, **systems}.items()}
+    return paired_bootstrap(counts.pop(""), counts, lowercase)
+
+
+def sampled_differences(base, system, references):
+    """A literal twin: the whole test set drawn and scored anew for each sample."""
+    draws = np.random.default_rng(SEED).choice(len(references), size=(SAMPLES, len(references)), replace=True)
+    scored = [
+        [
+            BLEU().corpus_score([lines[i] for i in draw], [[references[i] for i in draw]]).score
+            for lines in (base, system)
+        ]
+        for draw in draws
+    ]
+    return np.array([b - a for a, b in scored])
+
+
+def test_the_bootstrap_scores_the_samples_as_sacrebleu_does():
+    references = sentences(12)
+    base, system = worse(references, 0.3, 1), worse(references, 0.2, 2)
+    found = bootstrap(base, {"x": system}, references)
+    scores = [corpus_bleu(lines, [references]).score for lines in (base, system)]
+    assert (found.baseline, found.scores["x"]) == pytest.approx(tuple(scores))
+    differences = sampled_differences(base, system, references)
+    as_large = np.abs(differences - differences.mean()) >= abs(scores[1] - scores[0])
+    assert found.p_values["x"] == pytest.approx((as_large.sum() + 1) / (SAMPLES + 1))
+    assert 1 / (SAMPLES + 1) < found.p_values["x"] < 1
+
+
+def test_draws_and_signature_are_sacrebleus():
+    """Its own p-value, worked out from the same samples, is its own."""
+    references = sentences(12)
+    base, system = worse(references, 0.3, 1), worse(references, 0.2, 2)
+    systems = [("base", base), ("x", system)]
+    signatures, results = PairedTest(systems, {"BLEU": BLEU()}, [references], test_type="bs", n_samples=SAMPLES)()
+    assert bootstrap(base, {"x": system}, references).signature == str(signatures["BLEU"])
+    sizes = np.abs(sampled_differences(base, system, references))
+    whole = abs(results["BLEU"][1].score - results["BLEU"][0].score)
+    assert results["BLEU"][1].p_value == pytest.approx(((sizes - sizes.mean() > whole).sum() + 1) / (SAMPLES + 1))
+
+
+def test_of_equally_good_systems_one_in_twenty_differs():
+    found = []
+    for trial in range(100):
+        references = sentences(40, trial)
+        pair = [worse(references, 0.25, 2 * trial + side) for side in (0, 1)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("headdiv.tasks.bleu.SAMPLES", 100)
+            found.append(bootstrap(pair[0], {"x": pair[1]}, references).p_values["x"])
+    assert 0.01 <= np.mean(np.array(found) < 0.05) <= 0.09
+    assert 0.4 < np.median(found) < 0.6
+    assert max(found) > 0.9
+
+
+def test_number_of_samples_and_seed_are_fixed_and_named(monkeypatch):
+    references = sentences()
+    base, systems = worse(references, 0.3, 1), {"x": worse(references, 0.28, 2)}
+    found = bootstrap(base, systems, references)
+    monkeypatch.setenv("SACREBLEU_SEED", "7")
+    assert bootstrap(base, systems, references) == found
+    assert found.signature.startswith("nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    assert "case:lc" in bootstrap(base, systems, references, lowercase=True).signature
+
+
+def test_equal_translations_do_not_differ():
+    references = sentences()
+    base = worse(references, 0.3, 1)
+    found = bootstrap(base, {"same": list(base), "much": references}, references)
+    assert found.p_values["same"] == 1
+    assert found.p_values["much"] < 0.01
+
+
+def test_systems_must_have_as_many_sentences_as_the_baseline():
+    with pytest.raises(ValueError, match=r"^1 sentences of x, 2 of the baseline$"):
+        paired_bootstrap(np.zeros((2, 10)), {"x": np.zeros((1, 10))})
