@@ -34,7 +34,7 @@ class Translation(Seq2Seq):
     name = "translation"
     Data = TranslationData
     ignores = ()
-    main_score = MainScore("bleu", "BLEU")
+    main_score, also_compared = MainScore("bleu", "BLEU"), ("chrf",)
     score_labels = {  # noqa: RUF012 (a constant)
         "chrf": "chrF",
         "bleu_tokens": "BLEU of tokens",
