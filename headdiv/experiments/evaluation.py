@@ -38,9 +38,12 @@ def evaluate(run: Run) -> dict[str, Any]:
     task = TASKS[config.kind]
     search = task.search_time(run)
     scores, outputs = task.scores(run), task.outputs_file(run)
-    scores, others = scores | loss_scores(run), {}
+    scores, others = scores | loss_scores(run), task.further_tests(run)
+    for name, other in others.items():
+        scores |= named(task.compared_scores(other), name, name)
     if best := best_run(run):
-        scores, others = scores | best_scores(run, best, scores), {"best": best} if best is not run else {}
+        scores |= best_scores(run, best, scores)
+        others |= {"best": best} if best is not run else {}
     smoothing, simplest = config.train.label_smoothing, record["data"]["valid"]["unigram_nll"]
     noisy = f"mean over the last epoch's steps, dropout {config.model.dropout}, label smoothing {smoothing}"
     metrics = {
@@ -125,11 +128,13 @@ def best_scores(run: Run, best: Run, scores: Mapping[str, Score]) -> dict[str, S
             best.point["validation_nll"], task.unit, f"without label smoothing and dropout, after {what}"
         ),
         "best_epoch": score(epoch, "epochs", "with the lowest validation loss, the first of equal ones"),
-        **{
-            f"{name}_best": one | {"signature": f"{one['signature']}; parameters of {what}"}
-            for name, one in found.items()
-        },
+        **named(found, "best", f"parameters of {what}"),
     }
+
+
+def named(scores: Mapping[str, Score], suffix: str, what: str) -> dict[str, Score]:
+    """Scores with their names' and their signatures' ends: ("bleu", "best") -> "bleu_best"."""
+    return {f"{name}_{suffix}": one | {"signature": f"{one['signature']}; {what}"} for name, one in scores.items()}
 
 
 def _relative(path: Path | None) -> str | None:

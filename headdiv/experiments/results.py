@@ -28,9 +28,9 @@ def record(metrics: Mapping[str, Any], profile: str) -> Path:
 
     Beside them come ``outputs.json``, a copy of the test set's outputs (translations, summaries, answers; an empty list
     for a task that has none), ``outputs_best.json``, those of the best epoch's parameters where these are not the ones
-    of ``outputs.json``, ``counts.csv``, what BLEU needs of each sentence of a translation, ``examples.json``,
-    what the report shows of the run (`headdiv.experiments.showcase`), and ``model.json``, which says where the trained
-    model lies: path, bytes, SHA-256.
+    of ``outputs.json``, ``outputs_<split>.json`` of further test sets, ``counts.csv``, what BLEU needs of each sentence
+    of a translation, ``examples.json``, what the report shows of the run (`headdiv.experiments.showcase`), and
+    ``model.json``, which says where the trained model lies: path, bytes, SHA-256.
     """
     result = RunResult.parse(metrics)
     path = metrics_path(profile, result.experiment, result.variant, result.seed)

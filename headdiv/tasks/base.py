@@ -212,8 +212,10 @@ class Task(ABC, Generic[CorpusT]):
         """What tables call a score: "Validation loss"."""
         main = {self.main_score.name: self.main_score.label}
         known = {**LOSS_LABELS, **main, **self.score_labels}
-        if name not in known and name.endswith("_best"):
-            return f"{self.score_label(name.removesuffix('_best'))} of the best epoch"
+        for base in (self.test_score_name, *self.also_compared, "validation_nll"):
+            if name not in known and name.startswith(f"{base}_"):
+                of = name.removeprefix(f"{base}_")
+                return f"{self.score_label(base)} {'of the best epoch' if of == 'best' else f'on {of}'}"
         return known.get(name) or name.replace("_", " ").capitalize()
 
     @property
@@ -232,6 +234,10 @@ class Task(ABC, Generic[CorpusT]):
     def compared_scores(self, run: Run) -> dict[str, Score]:
         """`test_score` and those of `also_compared`, by name; outputs are kept in the run's folder."""
         return {self.test_score_name: self.test_score(run)}
+
+    def further_tests(self, run: Run) -> dict[str, Run]:
+        """The run with other test sets that it is scored on (`compared_scores`), by name; each with its own folder."""
+        return {}
 
     def search_time(self, run: Run) -> dict[str, Any] | None:
         """How long the search of the test set's outputs took; None for a task without a search word by word."""

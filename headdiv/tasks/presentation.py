@@ -27,7 +27,6 @@ LOSS_LABELS = {
     "training_nll": "Training loss without smoothing",
     "validation_nll": "Validation loss",
     "training_nll_evaluated": "Training loss in evaluation mode",
-    "validation_nll_best": "Validation loss of the best epoch",
     "validation_nll_calibrated": "Validation loss after a temperature is fitted",
     "unigram_nll": "Loss of frequencies alone",
 }
