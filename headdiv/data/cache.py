@@ -153,7 +153,7 @@ def content_key(config: DataConfig) -> str:
 
 def prepared_folder(config: DataConfig) -> Path:
     """Where the prepared corpus is stored: its name depends on all that decides its content."""
-    settings = {type(config).__name__: config.model_dump(mode="json")}
+    settings = {type(config).__name__: config.model_dump(mode="json", exclude={*config.scored_alone})}
     return paths.prepared() / f"{config.name}-{short_hash([settings, content_key(config)])}"
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
-from headdiv.core.settings import Settings
+from headdiv.core.settings import Distinct, Settings, later
 
 
 class DataConfig(Settings):
-    """Which corpus; every task adds how it is prepared."""
+    """Which corpus; every task adds how it is prepared.
+
+    Attributes:
+        scored_alone: keys that decide neither training nor prepared corpus, but what a finished run is scored on.
+    """
+
+    scored_alone: ClassVar[tuple[str, ...]] = ()
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$",  # it becomes part of a folder's name
@@ -65,8 +71,13 @@ def _path_or_paths(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
 PathOrPaths = Annotated[str | Annotated[list[str], Field(min_length=1)], WrapValidator(_path_or_paths)]
 
 
+SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # it becomes part of files' names
+
+
 class TranslationData(WordsConfig):
     """Parallel text: files of each language, or an archive with both."""
+
+    scored_alone = ("more_tests",)
 
     files: dict[str, dict[str, PathOrPaths]] | None = Field(
         None,
@@ -88,6 +99,10 @@ class TranslationData(WordsConfig):
         ge=1,
         description="of a byte-pair encoding of both languages' words; case is then folded after Moses rules, as is "
         "usual with it, not before; null: whole words",
+    )
+
+    more_tests: Distinct[SplitName] = later(
+        [], description="further test splits that a finished run is scored on; training and hash do not depend on them"
     )
 
     @property

@@ -12,6 +12,7 @@ from headdiv.core import paths
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
 from headdiv.core.settings import check
+from headdiv.experiments.evaluation import BEST, named
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import corpus_difference
 from headdiv.experiments.run_result import DataStatistics, RunResult, metrics_path, remedy
@@ -76,6 +77,7 @@ def _rescored(config: RunConfig, path: Path, profile: str) -> tuple[dict[str, An
     scores = task.score_lines(run, lines, read_json(own) if own.is_file() else None)
     metrics = read_json(path)
     kept = metrics["scores"]
+    scores |= _of_more_outputs(stored, run, path, scores)
     changed = {
         name: (kept[name]["value"] if name in kept else None, one["value"])
         for name, one in scores.items()
@@ -84,6 +86,24 @@ def _rescored(config: RunConfig, path: Path, profile: str) -> tuple[dict[str, An
     counts = task.sentence_counts(run, lines) if changed else None
     new = metrics | {"scores": _merged(kept, scores)} if changed else None
     return new, counts, Rescored(stored.name, path, changed)
+
+
+def _of_more_outputs(stored: RunResult, run: Run, path: Path, scores: dict[str, Score]) -> dict[str, Score]:
+    """The scores of the best epoch's outputs and of further test sets, as far as the run has them."""
+    task, found = TASKS[stored.kind], {}
+    others = task.further_tests(run) | {BEST: run}
+    for name in others if scores else ():
+        compared = {one: f"{one}_{name}" for one in (task.test_score_name, *task.also_compared)}
+        if not stored.scores.keys() >= set(compared.values()):
+            continue
+        file = path.with_name(f"outputs_{name}.json")
+        if name in stored.more_outputs and not file.is_file():
+            raise DataError(f"{file}: missing, so that {stored.name} cannot be scored anew")
+        # The outputs of the best epoch may be those of the last one.
+        own = task.score_lines(others[name], read_json(file)) if name in stored.more_outputs else scores
+        *_, what = stored.scores[compared[task.test_score_name]].signature.rpartition("; ")
+        found |= named({one: own[one] for one in compared}, name, what)
+    return found
 
 
 def _other_data(stored: RunResult, config: RunConfig, run: Run) -> str | None:

@@ -29,18 +29,22 @@ def record(metrics: Mapping[str, Any], profile: str) -> Path:
     """Write a run's metrics to their path in the profile's results; an earlier file is replaced whole.
 
     Beside them come ``outputs.json``, a copy of the test set's outputs (translations, summaries, answers; an empty list
-    for a task that has none), ``tokens.json``, their tokens before they were joined, ``counts.csv``, what BLEU needs of
-    each sentence of a translation, ``examples.json``,
-    what the report shows of the run (`headdiv.experiments.showcase`), and ``model.json``, which says where the trained
-    model lies: path, bytes, SHA-256.
+    for a task that has none), ``tokens.json``, their tokens before they were joined, ``outputs_best.json``, those of
+    the best epoch's parameters where these are not the ones of ``outputs.json``, ``outputs_<split>.json`` of further
+    test sets, ``counts.csv``, what BLEU needs of each sentence of a translation, ``examples.json``, what the report
+    shows of the run (`headdiv.experiments.showcase`), and ``model.json``, which says where the trained model lies:
+    path, bytes, SHA-256.
     """
     result = RunResult.parse(metrics)
     path = metrics_path(profile, result.experiment, result.variant, result.seed)
-    outputs = read_json(paths.home() / result.outputs) if result.outputs else []
     file = paths.profile_file(profile).resolve()
     if file != paths.home() / "config" / f"{file.stem}.yaml":
         write_text(paths.results(profile) / paths.OWNER, f"{os.path.relpath(file, paths.home())}\n")
-    write_json(path.with_name("outputs.json"), outputs)
+    files = {path.with_name(f"outputs_{name}.json"): file for name, file in result.more_outputs.items()}
+    for target, outputs in ({path.with_name("outputs.json"): result.outputs} | files).items():
+        write_json(target, read_json(paths.home() / outputs) if outputs else [])
+    for old in {*path.parent.glob("outputs_*.json")} - {*files}:  # of an earlier evaluation
+        old.unlink()
     if result.outputs:
         file, copy = paths.home() / result.outputs, path.with_name("outputs.json")
         for beside in (counts_path, tokens_path):

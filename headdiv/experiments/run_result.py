@@ -246,7 +246,14 @@ class RunIdentity(Record):
 
 
 class RunResult(RunIdentity):
-    """The stored result of one run: the content of ``metrics.json``."""
+    """The stored result of one run: the content of ``metrics.json``.
+
+    Attributes:
+        outputs: file of the test set's outputs.
+        more_outputs: files of further outputs by name: "best", of the best epoch's parameters where these are others,
+            and the names of further test splits.
+        evaluated_epoch: the epoch, from 1, whose parameters are scored; None for runs stored before it was: the last.
+    """
 
     stored_format, noun, command = FORMAT, "metrics", "train"
 
@@ -256,6 +263,8 @@ class RunResult(RunIdentity):
     curve: list[CurvePoint] = Field(min_length=1)
     heads: Heads
     outputs: str | None = None
+    more_outputs: dict[str, str] = Field(default_factory=dict)
+    evaluated_epoch: int | None = None
     cost: Cost
     data: DataStatistics
     provenance: Provenance

@@ -8,11 +8,13 @@ import math
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from filelock import FileLock
+from safetensors.torch import save_file
 from torch import nn
 
 from headdiv.analysis.similarity import Observed, averages, compare_heads
@@ -29,9 +31,10 @@ from headdiv.tasks.base import Run, Task, held_out_loss, observed_heads, vocabul
 from headdiv.tasks.config import RunConfig
 from headdiv.training import checkpoints
 from headdiv.training.learner import Loss
-from headdiv.training.trainer import Trainer
+from headdiv.training.trainer import Trainer, best_epoch
 
 FILES = ("model.safetensors", "training.json")  # of a finished run, in the order in which they are written
+BEST = "best"  # folder in a run's: the model of the best epoch where that is not the one of `FILES`, and its outputs
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +108,8 @@ def _finished(folder: Path) -> bool:
         return False
     try:
         manifest.check(folder, *FILES)
+        if _has_best(read_json(folder / FILES[-1])):
+            manifest.check(folder / BEST, FILES[0])
     except DamageError as error:
         aside = folder / "damaged"
         log.warning("%s; the run is trained again, its files are in %s", error, aside)
@@ -115,6 +120,11 @@ def _finished(folder: Path) -> bool:
                 path.rename(aside / path.name)
         return False
     return True
+
+
+def _has_best(record: dict[str, Any]) -> bool:
+    """Whether the best epoch's parameters are kept beside the evaluated ones."""
+    return record.get("best_epoch") not in (None, record.get("evaluated_epoch"))
 
 
 def _train(config: RunConfig, folder: Path, device: torch.device) -> Run:
@@ -134,6 +144,8 @@ def _train(config: RunConfig, folder: Path, device: torch.device) -> Run:
         "parameters": count_parameters(model),
         "data": corpus.statistics | {"stream": trainer.feed.report()},
         "curve": state.curve,
+        "best_epoch": trainer.kept_epoch or None,  # None: a training that began before best epochs were kept
+        "evaluated_epoch": len(state.curve),
         "cost": {
             "training_seconds": state.seconds,
             "target_tokens_per_second": state.tokens / state.seconds,
@@ -144,6 +156,12 @@ def _train(config: RunConfig, folder: Path, device: torch.device) -> Run:
     }
     if distributed.is_first():
         model_file, record_file = (folder / name for name in FILES)
+        shutil.rmtree(folder / BEST, ignore_errors=True)
+        if _has_best(record):
+            with replacing(folder / BEST) as temporary:
+                temporary.mkdir()
+                save_file(trainer.best or {}, temporary / FILES[0])
+                manifest.note(temporary)
         with replacing(model_file) as temporary:
             checkpoints.save_model(model, temporary)
         write_json(record_file, record)  # last: its presence says that all else is there
@@ -179,6 +197,26 @@ def load_run(config: RunConfig, device: torch.device | str | None = None) -> Run
     model, _ = build_model(config, vocabulary_of(corpus), device or choose_device())
     checkpoints.load_model(model, model_file)
     return Run(config, folder, corpus, model.eval(), read_json(record_file))
+
+
+def best_run(run: Run) -> Run | None:
+    """The run with the parameters of its best epoch, the one with the lowest validation loss, and a folder of its own.
+
+    The run itself where that is the epoch whose parameters it has; None where the best epoch's were not kept.
+
+    Raises:
+        DamageError: the file of the best epoch's model is not what was written.
+    """
+    if (epoch := run.record.get("best_epoch")) is None:
+        last = best_epoch(run.record["curve"]) == len(run.record["curve"])
+        return run if last else None
+    if not _has_best(run.record):
+        return run
+    folder = run.folder / BEST
+    manifest.check(folder, FILES[0])
+    model, _ = build_model(run.config, vocabulary_of(run.corpus), run.device)
+    checkpoints.load_model(model, folder / FILES[0])
+    return replace(run, folder=folder, model=model.eval(), record=run.record | {"evaluated_epoch": epoch})
 
 
 def run_name(config: RunConfig) -> str:

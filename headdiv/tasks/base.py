@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -40,54 +40,11 @@ from headdiv.nn.config import Sizes
 from headdiv.nn.losses import Losses
 from headdiv.nn.transformer import ModuleFactory
 from headdiv.tasks.config import RunConfig
+from headdiv.tasks.presentation import LOSS_LABELS, TRAINING_LOSS, VALIDATION_LOSS, Cut, MainScore, Panel
 from headdiv.training.feeds import Feed
 
 CorpusT = TypeVar("CorpusT")
 Score = dict[str, Any]  # value, unit, signature
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A measure by epoch: one panel of the figure of learning curves."""
-
-    key: str  # of the curve's points
-    label: str
-    unit: str | None = "%"  # None: that of the losses
-    perplexity: bool = False  # e to the power of the measure, on a logarithmic axis
-    unigram: bool = False  # a dashed line at the level of the simplest model
-
-    @property
-    def higher(self) -> bool:
-        """Whether more is better."""
-        return self.unit == "%"
-
-
-TRAINING_LOSS = Panel("training_loss", "training loss", unit=None)
-LOSS_LABELS = {
-    "training_nll": "Training loss without smoothing",
-    "validation_nll": "Validation loss",
-    "unigram_nll": "Loss of frequencies alone",
-}
-VALIDATION_LOSS = Panel("validation_nll", "validation loss", unit=None, unigram=True)
-
-
-@dataclass(frozen=True)
-class Cut:
-    """Something that is cut at a length, and what captions call it."""
-
-    share: str  # key of each split's statistics: the share of texts that were cut
-    what: str  # "articles"
-    limit: str  # key of the data's configuration: how many words are left
-
-
-@dataclass(frozen=True)
-class MainScore:
-    """The score that variants are compared by, and its column where a paper has none."""
-
-    name: str  # among `Task.scores`
-    label: str
-    better: Literal["higher", "lower"] = "higher"
-    digits: int = 2  # decimals
 
 
 def outputs_path(run: Run, name: str) -> Path:
@@ -104,6 +61,11 @@ class Run:
     corpus: Any
     model: nn.Module
     record: dict[str, Any]  # training.json: curve, cost, provenance
+
+    @property
+    def point(self) -> dict[str, Any]:
+        """The curve's point of the epoch whose parameters the model has: the last, unless the record names another."""
+        return self.record["curve"][self.record.get("evaluated_epoch", 0) - 1]
 
     @property
     def device(self) -> torch.device:
@@ -128,6 +90,7 @@ class Task(ABC, Generic[CorpusT]):
         accuracy: what the accuracy is the share of.
         unigram: what the loss of the simplest model is.
         main_score: what variants are compared by.
+        also_compared: scores that the best epoch's parameters and further test sets get, beside `test_score_name`.
         score_labels: what tables call other scores, where it is not the name with spaces.
         curves: panels of the figure of learning curves.
         curves_caption: what that figure shows.
@@ -152,6 +115,7 @@ class Task(ABC, Generic[CorpusT]):
     accuracy: ClassVar[str]
     unigram: ClassVar[str]
     main_score: ClassVar[MainScore]
+    also_compared: ClassVar[tuple[str, ...]] = ()
     score_labels: ClassVar[Mapping[str, str]] = {}
     curves: ClassVar[tuple[Panel, ...]] = (TRAINING_LOSS, VALIDATION_LOSS)
     curves_caption: ClassVar[str] = (
@@ -204,9 +168,16 @@ class Task(ABC, Generic[CorpusT]):
     def held_out(self, corpus: CorpusT, split: str, config: RunConfig) -> Iterator[Any]:
         """Batches of the split "valid" or "test", each example once; with several ranks, this one's share."""
 
+    def training_sample(self, corpus: CorpusT, config: RunConfig) -> tuple[Iterator[Any], str] | None:
+        """Batches of a fixed part of the training text, as large as the validation split, and what it is in words.
+
+        None for a task without: the training loss in evaluation mode is then not measured.
+        """
+        return None
+
     @abstractmethod
     def loss(self, model: Callable[[Any], Tensor], weight: Tensor, batch: Any, smoothing: float = 0.0) -> Losses:
-        """Loss and accuracy of the model on a batch; ``weight`` is its output weight."""
+        """Loss and accuracy of the model on a batch; ``weight`` is its output weight, divided by the temperature."""
 
     def epoch_scores(
         self, model: nn.Module, corpus: CorpusT, config: RunConfig, device: torch.device | str
@@ -240,7 +211,12 @@ class Task(ABC, Generic[CorpusT]):
     def score_label(self, name: str) -> str:
         """What tables call a score: "Validation loss"."""
         main = {self.main_score.name: self.main_score.label}
-        return {**LOSS_LABELS, **main, **self.score_labels}.get(name) or name.replace("_", " ").capitalize()
+        known = {**LOSS_LABELS, **main, **self.score_labels}
+        for base in (self.test_score_name, *self.also_compared, "validation_nll"):
+            if name not in known and name.startswith(f"{base}_"):
+                of = name.removeprefix(f"{base}_")
+                return f"{self.score_label(base)} {'of the best epoch' if of == 'best' else f'on {of}'}"
+        return known.get(name) or name.replace("_", " ").capitalize()
 
     @property
     def test_score_name(self) -> str:
@@ -265,6 +241,14 @@ class Task(ABC, Generic[CorpusT]):
     def sentence_counts(self, run: Run, lines: list[str]) -> np.ndarray | None:
         """What the main score needs of each output, see `headdiv.tasks.counts`; None where nothing is kept of it."""
         return None
+
+    def compared_scores(self, run: Run) -> dict[str, Score]:
+        """`test_score` and those of `also_compared`, by name; outputs are kept in the run's folder."""
+        return {self.test_score_name: self.test_score(run)}
+
+    def further_tests(self, run: Run) -> dict[str, Run]:
+        """The run with other test sets that it is scored on (`compared_scores`), by name; each with its own folder."""
+        return {}
 
     def search_time(self, run: Run) -> dict[str, Any] | None:
         """How long the search of the test set's outputs took; None for a task without a search word by word."""
@@ -372,15 +356,27 @@ def observed_heads(
         yield Observed(records, task.special_tokens(batch), task.words(batch))
 
 
-@torch.no_grad()
 def held_out_loss(
     task: Task[Any], model: nn.Module, corpus: Any, split: str, config: RunConfig, device: torch.device | str
 ) -> dict[str, float]:
     """Loss in nats for each prediction and accuracy in percent on a split, nothing dropped out."""
+    return evaluation_loss(task, model, task.held_out(corpus, split, config), device)
+
+
+@torch.no_grad()
+def evaluation_loss(
+    task: Task[Any],
+    model: nn.Module,
+    batches: Iterable[Any],
+    device: torch.device | str,
+    temperature: float = 1.0,
+) -> dict[str, float]:
+    """The same for any batches; logits are divided by ``temperature``."""
     model.eval()
     nll = correct = count = 0.0
-    for batch in task.held_out(corpus, split, config):
-        losses = task.loss(model, model.output_weight, batch.to(device))
+    weight = model.output_weight if temperature == 1 else model.output_weight / temperature
+    for batch in batches:
+        losses = task.loss(model, weight, batch.to(device))
         nll, correct, count = nll + losses.nll.item(), correct + losses.correct.item(), count + losses.count
     nll, correct, count = distributed.total_numbers(nll, correct, count)
     return {"nll": nll / count, "accuracy": 100 * correct / count}

@@ -10,7 +10,7 @@ from pydantic import Field, SerializeAsAny, field_serializer
 from headdiv.core.errors import ConfigError
 from headdiv.core.files import short_hash
 from headdiv.core.settings import Settings
-from headdiv.data.config import DataConfig
+from headdiv.data.config import DataConfig, TranslationData
 from headdiv.methods import METHODS, stored_method
 from headdiv.nn.config import DecodeConfig, ModelConfig, Sizes
 from headdiv.training.config import OF_NO_EFFECT, TrainConfig
@@ -59,8 +59,9 @@ class RunConfig(Settings):
     def hash(self) -> str:
         """Equal for all runs that train the same thing: what is left out is names, and the search of outputs."""
         settings = self.model_dump(mode="json", exclude={"paper", "task", "variant", "decode"})
-        for key in OF_NO_EFFECT:
-            settings["train"].pop(key, None)
+        for section, keys in (("train", OF_NO_EFFECT), ("data", self.data.scored_alone)):
+            for key in keys:
+                settings[section].pop(key, None)
         if not settings["train"]["epoch_scores"]:  # a later key: without it a run is what it was before
             del settings["train"]["epoch_scores"]
         return short_hash({"recipe": RECIPE, **settings})
@@ -88,6 +89,6 @@ def first_difference(one: dict[str, Any], other: dict[str, Any], sections: Itera
 
 def _left_out_by_default(section: str, key: str, values: dict[str, Any]) -> bool:
     method = METHODS.get(str(values.get("name")))
-    options = {"train": TrainConfig, "method": method and method.Options}.get(section)
+    options = {"data": TranslationData, "train": TrainConfig, "method": method and method.Options}.get(section)
     field = options.model_fields.get(key) if options else None
     return field is not None and field.exclude_if is not None

@@ -143,6 +143,14 @@ class StreamTask(Task[StreamCorpus]):
         for start in starts[distributed.rank() :: distributed.world()]:
             yield self.lay_out(windows[start : start + size], corpus, data)
 
+    def training_sample(self, corpus: StreamCorpus, config: RunConfig) -> tuple[Iterator[Windows], str]:
+        """See `Task`."""
+        count, size = len(self.windows(corpus, "valid")), max(1, EVALUATION_TOKENS // config.data.context)
+        stream = self.stream(corpus, config)
+        parts = (stream.next(min(size, count - start)) for start in range(0, count, size))
+        what = f"the first {count:,} windows that this run was trained on"
+        return (self.lay_out(windows, corpus, config.data) for windows in parts), what
+
     def loss(
         self, model: Callable[[Windows], Tensor], weight: Tensor, batch: Windows, smoothing: float = 0.0
     ) -> Losses:
@@ -221,7 +229,7 @@ class LanguageModelling(StreamTask[LMCorpus]):
         """Perplexity by token and by word, bits per byte, of both held-out splits; cost; convergence."""
         found = {}
         for split, nll in (
-            ("valid", run.record["curve"][-1]["validation_nll"]),
+            ("valid", run.point["validation_nll"]),
             ("test", held_out_loss(self, run.model, run.corpus, "test", run.config, run.device)["nll"]),
         ):
             found |= text_measures(nll, getattr(run.corpus, split), "" if split == "valid" else "test_", split)

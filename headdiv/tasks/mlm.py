@@ -80,8 +80,7 @@ class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
 
     def scores(self, run: Run) -> dict[str, Score]:
         """Perplexity and accuracy on the masked tokens of both held-out splits."""
-        last = run.record["curve"][-1]
-        valid = {"nll": last["validation_nll"], "accuracy": last["validation_accuracy"]}
+        valid = {"nll": run.point["validation_nll"], "accuracy": run.point["validation_accuracy"]}
         test = held_out_loss(self, run.model, run.corpus, "test", run.config, run.device)
         return _measures(valid, run, "valid", "") | _measures(test, run, "test", "test_")
 

@@ -68,7 +68,7 @@ class QuestionAnswering(PairTask[QACorpus]):
     unit = "nats/answer"
     accuracy = "share of questions whose first gold answer's first and last word are both the likeliest"
     unigram = "first and last word by the frequency of their positions among the training answers"
-    main_score = MainScore("f1", "F1")
+    main_score, also_compared = MainScore("f1", "F1"), ("em",)
     score_labels = {"em": "Exact match"}  # noqa: RUF012 (a constant)
     curves = (TRAINING_LOSS, VALIDATION_LOSS, Panel("validation_accuracy", "validation accuracy of whole spans"))
     curves_caption = (
@@ -150,6 +150,10 @@ class QuestionAnswering(PairTask[QACorpus]):
     def scores(self, run: Run) -> dict[str, Score]:
         """Exact match and F1 over the test set's gold answers."""
         return squad_scores(self.answers(run), run.corpus.test.questions)
+
+    def compared_scores(self, run: Run) -> dict[str, Score]:
+        """See `Task`."""
+        return self.scores(run)
 
     def apply(self, run: Run, text: str, second: str | None = None) -> str:
         """The answer to a question on a passage; errors as those of `example_batch`."""

@@ -24,7 +24,7 @@ from headdiv.nn.config import DecodeConfig, ModelConfig
 from headdiv.nn.decoding import translate
 from headdiv.nn.losses import Losses, linear_cross_entropy
 from headdiv.nn.transformer import ModuleFactory, Transformer
-from headdiv.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, CorpusT, Panel, Run, Task, outputs_path
+from headdiv.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, CorpusT, Panel, Run, Score, Task, outputs_path
 from headdiv.tasks.config import RunConfig
 from headdiv.tasks.counts import tokens_path
 from headdiv.training.feeds import Feed, PlannedFeed
@@ -60,6 +60,15 @@ class PairTask(Task[CorpusT]):
         plan = self._planner(data)(self.evaluation_tokens, seed=None)
         for numbers in plan[distributed.rank() :: distributed.world()]:
             yield self.lay_out(data, numbers)
+
+    def training_sample(self, corpus: CorpusT, config: RunConfig) -> tuple[Iterator[Batch], str]:
+        """See `Task`."""
+        split = corpus.train
+        every, size = self.scored(split), len(self.scored(corpus.valid))
+        numbers = every[:size]
+        plan = batch_numbers(split.pairs.sizes(*self.budget)[numbers], self.evaluation_tokens, seed=None)
+        what = f"the first {len(numbers):,} of {len(every):,} training {self.example_noun}"
+        return (self.lay_out(split, numbers[batch].tolist()) for batch in plan), what
 
     def _planner(self, split: Any) -> Callable[..., list[list[int]]]:
         """`batch_numbers` of the split's examples, which are counted once for all epochs."""
@@ -136,6 +145,11 @@ class Seq2Seq(PairTask[Corpus]):
         """The words of `outputs` before they were joined; None for outputs that were made before these were kept."""
         path = tokens_path(self.outputs_file(run))
         return read_json(path) if manifest.whole(path, "the tokens are those of the joined text") else None
+
+    def compared_scores(self, run: Run) -> dict[str, Score]:
+        """See `Task`."""
+        found = self.scores(run)
+        return {name: found[name] for name in (self.test_score_name, *self.also_compared)}
 
     def search_time(self, run: Run) -> dict[str, Any] | None:
         """How long the search of the test set took when its outputs were made, which is now where they are missing.

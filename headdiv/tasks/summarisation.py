@@ -17,7 +17,7 @@ class Summarisation(Seq2Seq):
 
     name = "summarisation"
     Data = SummarisationData
-    main_score = MainScore("rougeL", "ROUGE-L")
+    main_score, also_compared = MainScore("rougeL", "ROUGE-L"), ("rouge1", "rouge2", "rougeLsum")
     score_labels = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeLsum": "ROUGE-Lsum"}  # noqa: RUF012 (a constant)
     curves_caption = (
         "Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of the "

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import nn
 
 from headdiv.core import manifest
-from headdiv.core.settings import Source, mistake
+from headdiv.core.files import short_hash
+from headdiv.core.settings import Source, mistake, refuse_unread
 from headdiv.data import cache
 from headdiv.data.config import TranslationData
-from headdiv.data.corpora.seq2seq import Corpus, load_translation, word_rules
+from headdiv.data.corpora.seq2seq import Corpus, load_further_test, load_translation, word_rules
 from headdiv.data.readers.ted import languages_of
 from headdiv.data.tokenization.torchtext06 import token_bleu
 from headdiv.data.tokenization.words import tokenize
@@ -35,7 +38,7 @@ class Translation(Seq2Seq):
     name = "translation"
     Data = TranslationData
     ignores = ()
-    main_score = MainScore("bleu", "BLEU")
+    main_score, also_compared = MainScore("bleu", "BLEU"), ("chrf",)
     score_labels = {  # noqa: RUF012 (a constant)
         "chrf": "chrF",
         "bleu_tokens": "BLEU of tokens",
@@ -61,6 +64,8 @@ class Translation(Seq2Seq):
             value = getattr(config, key)
             if known is not None and value not in known:
                 raise mistake((*at, key), f"{value!r} is not known; there are: {', '.join(sorted(known))}", source)
+
+        _check_more_tests(config, at, source)
 
     def load(self, config: TranslationData) -> Corpus:
         """See `Task`."""
@@ -94,6 +99,15 @@ class Translation(Seq2Seq):
     def sentence_counts(self, run: Run, lines: list[str]) -> np.ndarray:
         """Matching n-grams, all n-grams and lengths, (S, 10)."""
         return bleu.sentence_counts(lines, self.references(run), run.config.data.lowercase)
+
+    def further_tests(self, run: Run) -> dict[str, Run]:
+        """Those of ``data.more_tests``; a folder belongs to a set's content, which the run's name does not say."""
+        found = {}
+        for name in run.config.data.more_tests:
+            test = load_further_test(run.config.data, name, run.corpus)
+            folder = run.folder / f"{name}-{short_hash(test.text)}"
+            found[name] = replace(run, folder=folder, corpus=replace(run.corpus, test=test))
+        return found
 
     def references(self, run: Run) -> list[str]:
         """The test set's targets as they stand: sacrebleu folds case itself, and its signature says so."""
@@ -134,6 +148,24 @@ def _by_epoch(run: Run) -> dict[str, Score]:
         signature = f"area under the curve of BLEU {words} of training, over that of 100 from epoch 1 to {len(curve)}"
         found["training_imi"] = score(area, "0 to 1", signature)
     return found
+
+
+def _check_more_tests(config: TranslationData, at: tuple[str, ...], source: Source | None) -> None:
+    """Further test sets must be there, in both languages or as an archive, and must not be the test set."""
+    if config.is_toy:
+        refuse_unread(config, ("more_tests",), "generated text has no other splits", at, source)
+        return
+    roles = cache.roles_of_splits(config)
+    for position, name in enumerate(config.more_tests):
+        place = (*at, "more_tests", position)
+        if name not in roles:
+            raise mistake(place, f"{name!r} is not known; there are: {', '.join(sorted(roles))}", source)
+        if name in (config.test, "best"):
+            taken = "is data.test, which is scored anyway" if name == config.test else "is the best epoch's name"
+            raise mistake(place, f"{name!r} {taken}; expected another split", source)
+        for language in (config.source, config.target):
+            if not {"archive", language} & set(roles[name]):
+                raise mistake(place, f"{name!r} has no file for {language!r}; found {', '.join(roles[name])}", source)
 
 
 def _languages(config: TranslationData, at: tuple[str, ...], source: Source | None) -> set[str] | None:

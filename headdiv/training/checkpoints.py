@@ -21,6 +21,7 @@ from headdiv.core.files import read_json, remove_leftovers, replacing, write_jso
 FILES = ("model.safetensors", "optimiser.safetensors", "state.json")
 KEPT = 2  # checkpoints: should the newest be damaged, the one before it is there
 _NAME = re.compile(r"step(\d+)")
+_BEST = "best.safetensors"  # the parameters of the best epoch so far, in checkpoints that have them
 _PLAIN = "optimiser"  # key of the optimiser's state that is not tensors
 _SETTINGS = "settings"
 
@@ -34,6 +35,7 @@ def save(
     optimiser: torch.optim.Optimizer,
     state: dict[str, Any],
     settings: dict[str, Any] | None = None,
+    best: dict[str, torch.Tensor] | None = None,
 ) -> None:
     """Write ``folder/step<step>`` and remove all but it and the one before it; called by all ranks, the first writes.
 
@@ -44,6 +46,7 @@ def save(
         optimiser: its state is kept, of any class: tensors, and what else JSON can hold.
         state: everything else, as JSON; the random number generators' states are added.
         settings: what must be the same where the training goes on, as JSON.
+        best: the model's state after its best epoch so far, as `copied` gives it.
     """
     tensors = {"random": distributed.gathered(torch.get_rng_state())}  # (ranks, bytes)
     if torch.cuda.is_available():
@@ -53,6 +56,8 @@ def save(
     with replacing(folder / f"step{step}") as temporary:
         temporary.mkdir()
         save_model(model, temporary / "model.safetensors")
+        if best is not None:
+            save_file(best, temporary / _BEST)
         plain: dict[str, Any] = {}
         for number, values in optimiser.state_dict()["state"].items():
             for name, value in values.items():
@@ -60,6 +65,7 @@ def save(
                 into[f"{number}.{name}"] = value.contiguous() if into is tensors else value
         save_file(tensors, temporary / "optimiser.safetensors")
         more = {name: value for name, value in ((_SETTINGS, settings), (_PLAIN, plain)) if value}
+        more |= {} if best is None else {_BEST: True}
         write_json(temporary / "state.json", state | more)
         manifest.note(temporary)
     others = sorted(_all(folder).items(), key=lambda found: (found[0] == step, found[0] < step, found[0]))
@@ -93,6 +99,7 @@ def restore(
     state = read_json(newest / "state.json")
     _must_be_the_same(folder, state.pop(_SETTINGS, {}), settings or {})
     load_model(model, newest / "model.safetensors")
+    state.pop(_BEST, None)
     path = newest / "optimiser.safetensors"
     tensors = _read(path)
     random, random_cuda = tensors.pop("random", None), tensors.pop("random_cuda", None)
@@ -120,6 +127,13 @@ def restore(
     return state
 
 
+def restore_best(folder: Path) -> dict[str, torch.Tensor] | None:
+    """The state of the best epoch in the newest checkpoint, which `restore` has found whole; None if it has none."""
+    found = _all(folder)
+    path = found[max(found)] / _BEST if found else folder / _BEST
+    return _read(path) if path.is_file() else None
+
+
 def _must_be_the_same(folder: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
     for key in {**there, **here} if there and here else ():
         if there.get(key) != here.get(key):
@@ -136,8 +150,10 @@ def _set_damaged_aside(folder: Path) -> None:
         path = found.pop(max(found))
         try:
             manifest.check(path, *FILES)
-            if not read_json(path / "state.json"):
+            if not (state := read_json(path / "state.json")):
                 raise DamageError(f"{path / 'state.json'}: empty")
+            if state.get(_BEST):
+                manifest.check(path, _BEST)
             return
         except DamageError as error:
             instead = f"the training goes on from step {max(found)}" if found else "the training begins anew"
@@ -153,6 +169,14 @@ def _fits(value: Any, parameter: torch.Tensor) -> bool:
         return True
     pairs = zip(value.shape, parameter.shape, strict=False)
     return value.dim() == parameter.dim() and all(mine in (1, whole) for mine, whole in pairs)
+
+
+def copied(model: nn.Module) -> dict[str, torch.Tensor]:
+    """A copy of parameters and buffers in main memory; a tied parameter is there under each of its names."""
+    return {
+        name: value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+        for name, value in model.state_dict().items()
+    }
 
 
 def save_model(model: nn.Module, path: Path) -> None:

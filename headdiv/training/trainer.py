@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,8 @@ class Trainer:
         config: optimiser, schedule, clipping, precision; see `TrainerConfig`.
         folder: where checkpoints are written. A training that was interrupted goes on from there to the same
             result; one that was finished is not repeated. None: no checkpoints.
-        validate: called with the model in evaluation mode after every epoch; its numbers go into the curve.
+        validate: called with the model in evaluation mode after every epoch; its numbers go into the curve. Where
+            ``validation_nll`` is among them, the parameters of the epoch with the lowest one are kept: `best`.
         measure: called after it, in evaluation mode as well; what it returns (JSON) goes into the curve as it is.
         observe: yields what the heads do with held-out batches, for methods that choose heads by it.
         seed: of dropout and of whatever else draws from torch's generator; None leaves the generator as it is.
@@ -94,6 +95,7 @@ class Trainer:
         if not self.steps:
             raise TrainingError("batches: found none; expected at least one an epoch")
         self.state = TrainerState()
+        self.best: dict[str, torch.Tensor] | None = None  # the model's state after its best epoch, in main memory
 
     def run(self) -> TrainerState:
         """Train to the end, from the newest checkpoint if there is one, and return what was measured.
@@ -161,6 +163,8 @@ class Trainer:
         for key, value in scores.items():
             must_be_finite(key.replace("_", " "), value, state.step)
         point |= scores
+        if distributed.agreed(best_epoch([*state.curve, point]) == number + 1):
+            self.best = checkpoints.copied(self.model)  # before the method changes what was validated
         if number + 1 < self.config.epochs and (done := self._between_epochs(number + 1)):
             point["method"] = done
         state.curve.append(point)
@@ -169,6 +173,11 @@ class Trainer:
             measured = "".join(f", {key.replace('_', ' ')} {value:.4f}" for key, value in scores.items())
             speed = f"{state.tokens / state.seconds:,.0f} tokens/s" if state.tokens else f"{state.seconds:.1f} s"
             progress.say(f"{self.name} {name}: training loss {point['training_loss']:.4f}{measured}, {speed}")
+
+    @property
+    def kept_epoch(self) -> int:
+        """The epoch of `best`, from 1; 0 where none was kept."""
+        return best_epoch(self.state.curve) if self.best is not None else 0
 
     def _between_epochs(self, epoch: int) -> dict[str, Any]:
         end = EpochEnd(
@@ -192,7 +201,8 @@ class Trainer:
         if self.folder:
             self.state.feed = self.feed.state()
             state = {key: value for key, value in asdict(self.state).items() if key != "ranks" or value}
-            checkpoints.save(self.folder, self.state.step, self.model, self.learner.optimiser, state, self._settings())
+            model, optimiser = self.model, self.learner.optimiser
+            checkpoints.save(self.folder, self.state.step, model, optimiser, state, self._settings(), self.best)
 
     def _settings(self) -> dict[str, Any]:
         """What decides a training, beside its model and data; JSON."""
@@ -209,8 +219,15 @@ class Trainer:
         if stored:
             self.state = TrainerState(**stored | {"epoch": StepSums(**stored["epoch"])})
             self.feed.restore(self.state.feed)
+            self.best = checkpoints.restore_best(self.folder)
             if distributed.is_first():
                 progress.say(f"{self.name}: going on from step {self.state.step}")
+
+
+def best_epoch(curve: Sequence[Mapping[str, Any]]) -> int:
+    """The epoch, from 1, with the lowest validation loss, the first of equal ones; 0 where none was measured."""
+    losses = [point.get("validation_nll", math.inf) for point in curve]
+    return 1 + losses.index(min(losses)) if min(losses, default=math.inf) < math.inf else 0
 
 
 def on_device(batch: Any, device: torch.device) -> Any:

@@ -55,17 +55,19 @@ def test_metrics_hold_everything_that_is_reported(run):
     assert metrics["provenance"]["packages"]["torch"]
     scores = metrics["scores"]
     last = ["training_loss", "validation_accuracy", "validation_nll", "unigram_nll"]
+    fitted = ["training_nll_evaluated", "validation_nll_calibrated", "temperature"]
+    best = ["validation_nll_best", "best_epoch", "bleu_best", "chrf_best"]
     beside = ["length_ratio", "brevity_penalty", "unknown_words", "unknown_share"]
-    assert list(scores) == [*last, "bleu", "chrf", *beside, "bleu_tokens"]
+    assert list(scores) == [*last, "bleu", "chrf", *beside, "bleu_tokens", *fitted, *best]
     for key in ("training_loss", "validation_accuracy", "validation_nll"):
         assert scores[key]["value"] == metrics["curve"][-1][key]
     assert scores["unigram_nll"]["value"] == metrics["data"]["valid"]["unigram_nll"]
     assert scores["unigram_nll"]["unit"] == scores["validation_nll"]["unit"] == "nats/token"
     assert read_json(paths.home() / metrics["outputs"]) == TRANSLATION.outputs(run)
-    for score in scores.values():
+    for name, score in scores.items():
         assert set(score) == {"value", "unit", "signature"}
         assert math.isfinite(score["value"])
-        assert score["unit"]
+        assert bool(score["unit"]) == (name != "temperature")
         assert score["signature"]
     assert scores["training_loss"]["signature"] == (
         "mean over the last epoch's steps, dropout 0.1, label smoothing 0.0"

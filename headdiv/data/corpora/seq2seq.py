@@ -75,6 +75,25 @@ def load_translation(config: TranslationData) -> Corpus:
     return _load(cache.prepared(config, _prepare_translation))
 
 
+def load_further_test(config: TranslationData, name: str, corpus: Corpus) -> TextSplit:
+    """Another test split of the data, in the words of a prepared corpus; errors as those of `load_translation`."""
+    bad_records = BadRecords(config.strict)
+    texts = _parallel(config.model_copy(update={"test": name}), bad_records, only="test")
+    pairs = texts["test"]
+    words = {
+        side: tokenize_all([pair[at] for pair in pairs], getattr(config, side), **word_rules(config))
+        for at, side in enumerate(SIDES)
+    }
+    if corpus.subwords is not None:
+        words = {side: corpus.subwords.encode_all(lines) for side, lines in words.items()}
+    if pairs:
+        texts, split = _leave_out_long(texts, {"test": words}, bad_records)
+        pairs, words = texts["test"], split["test"]
+    if not pairs:
+        raise DataError(f"data.more_tests: no pair is left of {name!r}")
+    return TextSplit(pairs, Pairs(*([getattr(corpus, side).encode(line) for line in words[side]] for side in SIDES)))
+
+
 def load_summarisation(config: SummarisationData) -> Corpus:
     """The same for documents and summaries, which share one vocabulary."""
     return _load(cache.prepared(config, _prepare_summarisation))
@@ -177,13 +196,15 @@ def _some(text: Text, sides: Sides, numbers: Iterable[int]) -> tuple[Text, Sides
     return [text[i] for i in numbers], {side: [lines[i] for i in numbers] for side, lines in sides.items()}
 
 
-def _parallel(config: TranslationData, bad_records: BadRecords) -> dict[str, Text]:
-    """The pairs of every split that is read; empty training pairs too where cleaning removes them."""
+def _parallel(config: TranslationData, bad_records: BadRecords, only: str | None = None) -> dict[str, Text]:
+    """The pairs of every split that is read, or of one; empty training pairs too where cleaning removes them."""
     if config.is_toy:
         texts = toy.translation(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
         return {split: texts[split] for split in config.read_splits}
     texts = {}
     for split, files in cache.locate(config).items():
+        if split != (only or split):
+            continue
         keep_empty = split == "train" and config.cleans
         if "archive" in files:
             (archive,) = files["archive"]

@@ -1,0 +1,104 @@
+"""Further test sets that a translation run is scored on, which decide no training."""
+
+import pytest
+
+from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.files import read_json
+from headdiv.data.corpora.seq2seq import load_translation
+from headdiv.experiments.evaluation import evaluate
+from headdiv.experiments.profiles import Runs
+from headdiv.experiments.results import record
+from headdiv.experiments.running import run_name, train
+from headdiv.tasks import TASKS, seq2seq
+from headdiv.tasks.config import first_difference
+
+TASK = TASKS["translation"]
+SIZES = {"train": 40, "valid": 4, "test": 5, "other": 6}
+
+
+@pytest.fixture
+def mine(project):
+    """Makes the configuration of a run on one's own files, with a further split "other"."""
+    files = {name: {side: f"{name}.{side}" for side in ("en", "de")} for name in SIZES}
+    for shift, (name, count) in enumerate(SIZES.items()):
+        for side, words in (("en", "Dog {} sees {}."), ("de", "Hund {} sieht {}.")):
+            lines = (words.format((i + shift) % 7, (i * shift) % 5) for i in range(count))
+            (project.home / f"{name}.{side}").write_text("".join(f"{line}\n" for line in lines))
+    data = {"name": "mine", "files": files, "held_out": 500, "examples": 40}
+    return lambda **more: project.config(data=data | more, train={"epochs": 6}, model={"dropout": 0.0})
+
+
+@pytest.mark.parametrize("merges", [None, 10])
+def test_a_further_set_is_scored_as_if_it_were_the_test_set(mine, merges):
+    run = train(mine(merges=merges, more_tests=["other"]))
+    metrics = evaluate(run)
+    alone = train(mine(merges=merges, test="other"))
+    expected = evaluate(alone)
+    for name in ("bleu", "chrf"):
+        found = metrics["scores"][f"{name}_other"]
+        assert found["value"] == expected["scores"][name]["value"]
+        assert found["signature"] == expected["scores"][name]["signature"] + "; other"
+    path = record(metrics, "tiny")
+    assert read_json(path.with_name("outputs_other.json")) == TASK.outputs(alone)
+    assert len(read_json(path.with_name("outputs.json"))) == SIZES["test"]
+    assert TASK.score_label("bleu_other") == "BLEU on other"
+    assert TASK.score_label("chrf_best") == "chrF of the best epoch"
+
+
+def test_training_corpus_and_name_do_not_depend_on_it(mine, project, monkeypatch):
+    plain, more = mine(), mine(more_tests=["other"])
+    assert plain.hash == more.hash
+    assert run_name(plain) == run_name(more)
+    assert "more_tests" not in plain.model_dump(mode="json")["data"]
+    first = train(plain)
+    load_translation(more.data)
+    assert len([path for path in (project.home / "data/prepared").glob("mine-*") if path.is_dir()]) == 1
+    evaluate(first)
+    monkeypatch.setattr(seq2seq, "translate", counted := Counted(seq2seq.translate))
+    metrics = evaluate(train(more))  # not trained again, and only the further set is searched
+    assert counted.sizes == [SIZES["other"]]
+    (project.home / "other.de").write_text("Hund 1 sieht 2.\n" * SIZES["other"])
+    again = evaluate(train(more))
+    assert counted.sizes == [SIZES["other"]] * 2
+    assert again["scores"]["bleu_other"] != metrics["scores"]["bleu_other"]
+    assert again["scores"]["bleu"] == metrics["scores"]["bleu"]
+    sections = [config.model_dump(mode="json") for config in (plain, more)]
+    assert first_difference(*sections, ["data"]) == "data.more_tests"  # a stored run without its scores is outdated
+
+
+class Counted:
+    """A search that remembers of how many sources it was, but of one."""
+
+    def __init__(self, real):
+        self.real, self.sizes = real, []
+
+    def __call__(self, model, sources, *rest):
+        self.sizes += [len(sources)] if len(sources) > 1 else []
+        return self.real(model, sources, *rest)
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        ("othr", r"more_tests\.0: 'othr' is not known; there are: .*other"),
+        ("test", r"more_tests\.0: 'test' is data\.test"),
+        ("../a", r"more_tests\.0: .*match pattern"),
+        ("half", r"more_tests\.0: 'half' has no file for 'de'; found en"),
+    ],
+)
+def test_a_set_that_is_not_there_is_named(project, split, message):
+    files = {name: {"en": "a.en", "de": "a.de"} for name in SIZES} | {"half": {"en": "a.en"}}
+    data = {"name": "mine", "files": files, "examples": 40, "held_out": 500, "more_tests": [split]}
+    name = project.write_profile("wrong", data=data)
+    with pytest.raises(ConfigError, match=rf"wrong\.yaml, line \d+: .*{message}"):
+        Runs(name)
+
+
+def test_generated_text_has_none_and_an_empty_set_is_named(mine, project):
+    with pytest.raises(ConfigError, match=r"data\.more_tests: .* generated text has no other splits"):
+        project.config(data={"more_tests": ["other"]})
+    run = train(mine(more_tests=["other"]))
+    for side in ("en", "de"):
+        (project.home / f"other.{side}").write_text("")
+    with pytest.raises(DataError, match="other"):
+        TASK.further_tests(run)

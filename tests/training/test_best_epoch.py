@@ -1,0 +1,213 @@
+"""The best epoch's parameters beside the last's: what is kept, after kills too, and what is measured of them."""
+
+import copy
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from small_runs import enter, interrupt, small_config
+from torch.nn import functional as F
+
+from headdiv.core.errors import DamageError
+from headdiv.core.files import read_json
+from headdiv.experiments import evaluation, running
+from headdiv.experiments.evaluation import evaluate, fit_temperature
+from headdiv.experiments.results import record
+from headdiv.experiments.run_result import RunResult
+from headdiv.experiments.running import best_run, load_run, run_folder, train
+from headdiv.tasks import TASKS, seq2seq
+from headdiv.tasks.base import Task, score
+
+EPOCHS = {"epochs": 4, "checkpoint_seconds": 1e-9}
+BEST = "best/model.safetensors"
+
+
+def losses(patch, *values):
+    """The trainings' validation losses are these, epoch by epoch, whatever the models are."""
+    real, finish, epoch = running.held_out_loss, running.Trainer._finish_epoch, [0]
+
+    def remembered(self, number, name):
+        epoch[0] = number
+        return finish(self, number, name)
+
+    patch.setattr(running, "held_out_loss", lambda *args: real(*args) | {"nll": values[epoch[0]]})
+    patch.setattr(running.Trainer, "_finish_epoch", remembered)
+
+
+@pytest.fixture
+def second(project, monkeypatch):
+    """A run of four epochs whose second is the best: the third is no better."""
+    losses(monkeypatch, 6.0, 5.0, 5.0, 5.5)
+    return train(project.config("direct-8", train=EPOCHS))
+
+
+def searches(patch):
+    """The searches from now on of more than the showcase's one sentence."""
+    found, real = [], seq2seq.translate
+
+    def counted(model, sources, *rest):
+        found.extend([len(sources)] if len(sources) > 1 else [])
+        return real(model, sources, *rest)
+
+    patch.setattr(seq2seq, "translate", counted)
+    return found
+
+
+def tensors(path):
+    return {name: value.numpy().tobytes() for name, value in load_file(path).items()}
+
+
+def test_the_best_epochs_parameters_are_kept_beside_the_last(project, second):
+    """Those of a training that ends there, since nothing in this schedule depends on the number of epochs."""
+    ended = train(project.config("direct-8"))
+    assert tensors(second.folder / BEST) == tensors(ended.folder / "model.safetensors")
+    assert tensors(second.folder / BEST) != tensors(second.folder / "model.safetensors")
+    stored = read_json(second.folder / "training.json")
+    assert (stored["best_epoch"], stored["evaluated_epoch"]) == (2, 4)
+    assert stored["curve"] == second.record["curve"]
+    assert not (ended.folder / "best").exists()
+
+
+def test_a_kill_changes_nothing(project, second):
+    """Killed in the second epoch, before its parameters are kept, in the third, and at the end of the last."""
+    config, expected = second.config, tensors(second.folder / BEST)
+    second.folder.rename(second.folder.with_name("before"))
+    interrupt(config, 8, 4, 7)
+    assert tensors(train(config).folder / BEST) == expected
+
+
+def test_a_checkpoint_with_a_damaged_best_epoch_gives_way_to_the_one_before(project, monkeypatch, caplog):
+    losses(monkeypatch, 6.0, 5.0, 5.0, 5.5)
+    config = project.config("direct-8", train=EPOCHS)
+    interrupt(config, 13)
+    newest = run_folder(config) / "checkpoints" / "step13" / "best.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-8])
+    run = train(config)
+    assert "goes on from step 12" in caplog.records[0].getMessage()
+    assert tensors(run.folder / BEST) == tensors(train(project.config("direct-8")).folder / "model.safetensors")
+
+
+def test_a_training_from_before_best_epochs_were_kept_goes_on_without(project, monkeypatch):
+    losses(monkeypatch, 6.0, 5.0, 5.0, 5.5)
+    config = project.config("direct-8", train=EPOCHS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running.Trainer, "best", property(lambda self: None, lambda self, value: None), raising=False)
+        interrupt(config, 13)
+    run = train(config)
+    assert run.record["best_epoch"] is None
+    assert best_run(run) is None
+    metrics = evaluate(run)
+    assert not {name for name in metrics["scores"] if "best" in name}
+    assert RunResult.parse(metrics).evaluated_epoch == 4
+
+
+def test_the_best_epoch_is_scored_and_its_outputs_are_stored(project, second, monkeypatch):
+    ended = train(project.config("direct-8"))
+    expected, metrics = evaluate(ended), evaluate(second)
+    scores = metrics["scores"]
+    for name in ("bleu", "chrf"):
+        assert scores[f"{name}_best"]["value"] == expected["scores"][name]["value"]
+        assert "epoch 2 of 4" in scores[f"{name}_best"]["signature"]
+    assert (scores["validation_nll_best"]["value"], scores["best_epoch"]["value"]) == (5.0, 2)
+    assert (scores["validation_nll"]["value"], metrics["evaluated_epoch"]) == (5.5, 4)
+    path = record(metrics, "tiny")
+    task = TASKS["translation"]
+    assert read_json(path.with_name("outputs_best.json")) == task.outputs(ended) == task.outputs(best_run(second))
+    assert read_json(path.with_name("outputs.json")) == task.outputs(second)
+    searched = searches(monkeypatch)
+    assert evaluate(load_run(second.config)) == metrics
+    assert not searched
+    record(metrics | {"more_outputs": {}}, "tiny")
+    assert not path.with_name("outputs_best.json").exists()
+
+
+def test_nothing_is_searched_again_where_the_last_epoch_is_the_best(project, monkeypatch):
+    losses(monkeypatch, 6.0, 5.0)
+    run, searched = train(project.config("direct-8")), searches(monkeypatch)
+    scores = evaluate(run)["scores"]
+    assert len(searched) == 1
+    assert scores["bleu_best"]["value"] == scores["bleu"]["value"]
+    assert scores["best_epoch"]["value"] == 2
+
+
+def test_a_damaged_best_epoch_is_noticed_and_trained_again(project, second, caplog):
+    path, expected = second.folder / BEST, tensors(second.folder / BEST)
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(DamageError, match="damaged"):
+        best_run(second)
+    assert tensors(train(second.config).folder / BEST) == expected
+    assert "trained again" in caplog.records[-1].getMessage()
+
+
+# ---- fit and calibration
+
+
+@pytest.fixture(scope="module")
+def confident(prepared_home, tmp_path_factory):
+    """A run whose logits are three times too large."""
+    from conftest import Project
+
+    with pytest.MonkeyPatch.context() as patch:
+        home = tmp_path_factory.mktemp("confident")
+        enter(patch, home)
+        run = train(Project(home).config(model={"dropout": 0.0}, train={"epochs": 20}))
+        before = fit_temperature(run)
+        with torch.no_grad():
+            run.model.output_embedding.weight *= 3
+        yield run, before
+
+
+def literal_nll(run, split, count, temperature=1.0):
+    """One sentence at a time, the softmax in float64."""
+    task, total, words = TASKS["translation"], 0.0, 0
+    with torch.no_grad():
+        for number in range(count):
+            batch = task.lay_out(split, [number])
+            logits = run.model(batch).double() @ run.model.output_weight.double().T / temperature
+            total += F.cross_entropy(logits, batch.target_out, reduction="sum").item()
+            words += len(logits)
+    return total / words
+
+
+def test_one_temperature_takes_back_what_certainty_alone_does_wrong(confident):
+    run, (before, expected) = confident
+    run.record["curve"][-1]["validation_nll"] = literal_nll(run, run.corpus.valid, 8)
+    temperature, nll = fit_temperature(run)
+    assert fit_temperature(run) == (temperature, nll)
+    assert temperature == pytest.approx(3 * before, rel=3e-3)
+    assert nll == pytest.approx(expected, rel=1e-5)
+    assert nll == pytest.approx(literal_nll(run, run.corpus.valid, 8, temperature), rel=1e-5)
+    grid = [literal_nll(run, run.corpus.valid, 8, temperature * factor) for factor in (0.8, 0.95, 1.05, 1.25)]
+    assert nll < min(grid)
+    assert nll < literal_nll(run, run.corpus.valid, 8)
+
+
+def test_the_training_text_is_measured_without_dropout_on_as_many_pairs_as_validation_has(confident):
+    run, _ = confident
+    found = evaluation.loss_scores(run)["training_nll_evaluated"]
+    assert found["value"] == pytest.approx(literal_nll(run, run.corpus.train, 8), rel=1e-5)
+    assert found["signature"].endswith("the first 8 of 60 training pairs")
+    assert found["unit"] == "nats/token"
+
+
+@pytest.mark.parametrize("name", ["summarisation", "qa", "lm"])
+def test_every_task_has_these_measures(tmp_path, monkeypatch, name):
+    enter(monkeypatch, tmp_path)
+    config = small_config(name)
+    losses(monkeypatch, 3.0, 2.0, 2.5)
+    run = train(config)
+    metrics = evaluate(run)
+    scores, task = metrics["scores"], TASKS[name]
+    assert scores.keys() >= {f"{one}_best" for one in (task.test_score_name, *task.also_compared, "validation_nll")}
+    assert scores.keys() >= {"training_nll_evaluated", "validation_nll_calibrated", "temperature"}
+    assert ("best" in metrics["more_outputs"]) == (name != "lm")
+    record(metrics, "tiny")
+
+
+def test_a_task_without_samples_of_its_training_text_does_without(confident, monkeypatch):
+    run, _ = confident
+    monkeypatch.setattr(type(TASKS["translation"]), "training_sample", Task.training_sample)
+    assert "training_nll_evaluated" not in evaluation.loss_scores(run)
+    monkeypatch.setattr(type(TASKS["translation"]), "compared_scores", Task.compared_scores)
+    found = evaluation.best_scores(run, copy.copy(run), {"bleu": score(1, "", "")})
+    assert found.keys() == {"validation_nll_best", "best_epoch", "bleu_best"}
