@@ -101,6 +101,9 @@ class TranslationData(WordsConfig):
         "usual with it, not before; null: whole words",
     )
 
+    joint_vocabulary: bool = later(
+        False, description="one vocabulary of both languages, each word counted on both sides; model.tied: all needs it"
+    )
     more_tests: Distinct[SplitName] = later(
         [], description="further test splits that a finished run is scored on; training and hash do not depend on them"
     )

@@ -46,7 +46,8 @@ def evaluate(run: Run) -> dict[str, Any]:
         scores |= best_scores(run, best, scores)
         others |= {BEST: best} if best is not run else {}
     smoothing, simplest = config.train.label_smoothing, record["data"]["valid"]["unigram_nll"]
-    noisy = f"mean over the last epoch's steps, dropout {config.model.dropout}, label smoothing {smoothing}"
+    which = "the last epoch's steps" if last is record["curve"][-1] else f"the steps of epoch {last['epoch']}"
+    noisy = f"mean over {which}, dropout {config.model.dropout}, label smoothing {smoothing}"
     metrics = {
         "format": FORMAT,
         **run.identity(),

@@ -121,6 +121,7 @@ class Runs:
                 raise mistake((*at, "variants", position), what, source)
             own = rows[variant].model if variant in rows and variant not in experiment.define else {}
             model = check(kinds.Model, experiment.model | own, (*at, "model"), source)
+            kinds.check_model(model, data, (*at, "model"), source)
             method = self._method(variant, known[variant], experiment, model, at, source)
             given = {"paper": paper, "task": task, "kind": kind, "variant": variant, "data": data, "model": model}
             given |= {"method": method, "train": experiment.train, "decode": decode, "threads": self.profile.threads}

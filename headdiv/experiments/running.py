@@ -145,7 +145,7 @@ def _train(config: RunConfig, folder: Path, device: torch.device) -> Run:
         "data": corpus.statistics | {"stream": trainer.feed.report()},
         "curve": state.curve,
         "best_epoch": trainer.kept_epoch or None,  # None: a training that began before best epochs were kept
-        "evaluated_epoch": len(state.curve),
+        "evaluated_epoch": trainer.kept_epoch if config.train.patience else len(state.curve),
         "cost": {
             "training_seconds": state.seconds,
             "target_tokens_per_second": state.tokens / state.seconds,

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from headdiv.core.settings import Settings
+from headdiv.core.settings import Settings, later
 
 
 class Sizes(Settings):
@@ -32,6 +32,15 @@ class ModelConfig(Sizes):
     encoder_layers: int = Field(2, ge=1)
     decoder_layers: int = Field(2, ge=1)
     tied_output: bool = Field(False, description="the output embedding is the target embedding")
+    tied: Literal["all"] | None = later(
+        None, description="all: source, target and output have one embedding, over one vocabulary of both sides"
+    )
+
+    @model_validator(mode="after")
+    def _tied_once(self) -> ModelConfig:
+        if self.tied and self.tied_output:
+            raise ValueError("tied_output: found true beside tied = 'all', which includes it; expected one of the two")
+        return self
 
 
 class LMConfig(Sizes):

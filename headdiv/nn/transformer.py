@@ -1,7 +1,8 @@
 """The encoder-decoder Transformer (Vaswani et al. 2017) on packed rows.
 
 Post-norm as in the original, without a final layer norm; sinusoidal positions; source, target and output
-embeddings untied and no output bias. These choices reproduce every parameter count of DEACON's Table 3.
+embeddings untied, unless asked for, and no output bias. These choices reproduce every parameter count of DEACON's
+Table 3.
 
 Letters for shapes: B batch, T source rows, U target rows, D model width, V vocabulary.
 """
@@ -15,6 +16,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from headdiv.core.errors import ConfigError
 from headdiv.core.precision import autocast
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, BlockSpec, Kind
 from headdiv.nn.batching import Batch
@@ -136,10 +138,15 @@ class Transformer(nn.Module):
         D = config.d_model
         self.source_embedding = nn.Embedding(source_words, D)
         self.target_embedding = nn.Embedding(target_words, D)
+        if config.tied:
+            if source_words != target_words:
+                what = f"found {source_words:,} source and {target_words:,} target words"
+                raise ConfigError(f"model.tied: {what}; expected one vocabulary of both sides")
+            self.source_embedding.weight = self.target_embedding.weight
         self.encoder = make_layers(config, parts, ["encoder"], config.encoder_layers)
         self.decoder = make_layers(config, parts, ["decoder", "cross"], config.decoder_layers)
         self.output_embedding = nn.Linear(D, outputs or target_words, bias=False)
-        if config.tied_output:
+        if config.tied_output or config.tied:
             self.output_embedding.weight = self.target_embedding.weight
         self.dropout = Dropout(config.dropout)
         self.register_buffer("position_table", sinusoids(MAX_POSITIONS, D), persistent=False)

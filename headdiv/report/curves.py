@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -41,7 +43,8 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     The first row has the baseline's, means over seeds; every other row a variant's difference from the baseline of the
     same seed: the mean over seeds as an area, each seed as a thin line, and the last epoch's mean as a number. All
     differences of a measure have one scale, but those far beyond most. Without a baseline all rows have absolute
-    values. Where some variants have several seeds, a row of one seed decides nothing and is grey.
+    values. Where some variants have several seeds, a row of one seed decides nothing and is grey. Runs that ended early
+    are drawn as far as all of a row go.
     """
     groups = by_variant(profile, figure.experiment)
     labels, run = labels_of(figure.experiment, groups), next(iter(groups.values()))[0]
@@ -83,11 +86,17 @@ def _values(panel: Panel, run: RunResult) -> np.ndarray:
     return np.array([getattr(point, panel.key) for point in run.curve])
 
 
+def common_epochs(curves: Sequence[Sequence[float]]) -> np.ndarray:
+    """Curves as rows, (runs, epochs), cut to the shortest: with ``train.patience`` runs end at different epochs."""
+    shortest = min(map(len, curves))
+    return np.array([curve[:shortest] for curve in curves])
+
+
 def _draw_absolute(ax: Axes, panel: Panel, runs: list[RunResult]) -> None:
     """The mean over seeds, and the level of the simplest model."""
-    values = np.array([_values(panel, run) for run in runs])
+    values = common_epochs([_values(panel, run) for run in runs])
     mean = (np.exp(values) if panel.perplexity else values).mean(axis=0)
-    ax.plot([point.epoch for point in runs[0].curve], mean, color=GREY, marker="o", ms=2.5, lw=1.2)
+    ax.plot(np.arange(1, len(mean) + 1), mean, color=GREY, marker="o", ms=2.5, lw=1.2)
     if panel.unigram:
         level = runs[0].scores["unigram_nll"].value
         ax.axhline(np.exp(level) if panel.perplexity else level, color="0.6", lw=1, ls="--")
@@ -116,10 +125,10 @@ def _draw_differences(ax: Axes, panel: Panel, runs: list[RunResult], base: list[
     if not pairs:
         ax.text(0.5, 0.5, "no seed in common", transform=ax.transAxes, ha="center", va="center", fontsize=SMALL)
         return
-    differences = np.array([mine - its for mine, its in pairs])  # (seeds, epochs)
+    differences = common_epochs([np.subtract(*common_epochs(pair)) for pair in pairs])  # (seeds, epochs)
     if panel.perplexity:
         differences = 100 * np.expm1(differences)
-    epochs, mean = [point.epoch for point in runs[0].curve], differences.mean(axis=0)
+    epochs, mean = np.arange(1, differences.shape[1] + 1), differences.mean(axis=0)
     if len(pairs) > 1:
         ax.plot(epochs, differences.T, color="0.45", lw=0.5)
     good = mean > 0 if panel.higher else mean < 0
@@ -207,7 +216,7 @@ def _heads_by_epoch(profile: str, groups: Groups) -> dict[str, dict[str, np.ndar
                     f"profile {profile}"
                 )
         for name, of_variants in values.items():
-            lines = np.array([_by_epoch(run, name) for run in runs])
+            lines = common_epochs([_by_epoch(run, name) for run in runs])
             if lines.size:
                 of_variants[variant] = lines
     return {name: of_variants for name, of_variants in values.items() if of_variants}

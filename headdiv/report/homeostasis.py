@@ -17,6 +17,7 @@ from headdiv.experiments.papers import BASELINE, load_paper
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.run_result import Record, RunResult, metrics_path
 from headdiv.report import plotting
+from headdiv.report.curves import common_epochs
 from headdiv.report.groups import Groups, chosen, labels_of, title
 
 LINES = ("-", "--", "-.", ":")  # coinciding curves stay visible
@@ -88,7 +89,8 @@ def draw_bleu(profile: str, figure: FigureEntry) -> Figure:
     drawn, ((ax,),) = plotting.new_figure(6.4, 4.0)
     styles = zip(groups.items(), cycle(plotting.PALETTE), cycle(plotting.MARKERS), cycle(LINES))
     for (name, runs), colour, marker, line in styles:
-        values = np.array([[getattr(point, key) for point in run.curve] for run in runs]).mean(axis=0)  # (epochs,)
+        curves = common_epochs([[getattr(point, key) for point in run.curve] for run in runs])
+        values = curves.mean(axis=0)  # (epochs,)
         label = labels[name] + (f", {runs[0].parameters / 1e6:.1f} M parameters" if sizes else "")
         look = {"marker": marker, "ms": 4, "markevery": -(-len(values) // MOST_MARKERS)}
         ax.plot(np.arange(1, len(values) + 1), values, color=colour, lw=1.4, ls=line, label=label, **look)

@@ -138,6 +138,11 @@ class Task(ABC, Generic[CorpusT]):
     def check_data(self, config: Any, at: tuple[str, ...] = ("data",), source: Source | None = None) -> None:
         """Check the data's part of a configuration against the files there are; raises ConfigError."""
 
+    def check_model(
+        self, model: Any, data: Any, at: tuple[str, ...] = ("model",), source: Source | None = None
+    ) -> None:
+        """Check the model's part of a configuration against the data's; raises ConfigError."""
+
     @abstractmethod
     def load(self, config: Any) -> CorpusT:
         """The prepared corpus, fetched and prepared where that has not been done; raises DataError."""

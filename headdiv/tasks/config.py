@@ -89,6 +89,11 @@ def first_difference(one: dict[str, Any], other: dict[str, Any], sections: Itera
 
 def _left_out_by_default(section: str, key: str, values: dict[str, Any]) -> bool:
     method = METHODS.get(str(values.get("name")))
-    options = {"data": TranslationData, "train": TrainConfig, "method": method and method.Options}.get(section)
+    options = {
+        "data": TranslationData,
+        "model": ModelConfig,
+        "train": TrainConfig,
+        "method": method and method.Options,
+    }.get(section)
     field = options.model_fields.get(key) if options else None
     return field is not None and field.exclude_if is not None

@@ -49,6 +49,8 @@ class SpanModelConfig(ModelConfig):
     def _no_words_to_tie(self) -> SpanModelConfig:
         if self.tied_output:
             raise ValueError("tied_output: expected false, as the two outputs of question answering are not words")
+        if self.tied:
+            raise ValueError("tied: expected none, as the two outputs of question answering are not words")
         return self
 
 

@@ -17,7 +17,7 @@ from headdiv.data.corpora.seq2seq import Corpus, load_further_test, load_transla
 from headdiv.data.readers.ted import languages_of
 from headdiv.data.tokenization.torchtext06 import token_bleu
 from headdiv.data.tokenization.words import tokenize
-from headdiv.nn.config import DecodeConfig
+from headdiv.nn.config import DecodeConfig, ModelConfig
 from headdiv.nn.decoding import translate
 from headdiv.tasks import bleu
 from headdiv.tasks.base import MainScore, Run, Score, score
@@ -66,6 +66,14 @@ class Translation(Seq2Seq):
                 raise mistake((*at, key), f"{value!r} is not known; there are: {', '.join(sorted(known))}", source)
 
         _check_more_tests(config, at, source)
+
+    def check_model(
+        self, model: ModelConfig, data: TranslationData, at: tuple[str, ...] = ("model",), source: Source | None = None
+    ) -> None:
+        """One embedding of both sides needs one vocabulary."""
+        if model.tied and not data.joint_vocabulary:
+            what = "source and target have a vocabulary each; expected data.joint_vocabulary: true"
+            raise mistake((*at, "tied"), f"found {model.tied!r}, but {what}", source)
 
     def load(self, config: TranslationData) -> Corpus:
         """See `Task`."""

@@ -16,6 +16,12 @@ class TrainerConfig(Settings):
     """Settings of `headdiv.Trainer`: epochs, optimiser, schedule and precision."""
 
     epochs: int = Field(30, ge=1)
+    patience: int | None = later(
+        None,
+        ge=1,
+        description="stop after so many epochs without a lower validation loss, and take the best epoch's parameters; "
+        "schedules remain those of all epochs",
+    )
     optimiser: dict[str, Any] | None = later(
         None, description="name of a class of torch.optim, and its options; absent: AdamW with the three keys below"
     )

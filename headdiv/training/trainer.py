@@ -23,6 +23,8 @@ from headdiv.training.config import OF_NO_EFFECT, TrainerConfig
 from headdiv.training.feeds import Batches, Feed, IterableFeed
 from headdiv.training.learner import Learner, Loss, StepSums, must_be_finite
 
+NO_VALIDATION = "patience: expected the argument 'validate', a function whose numbers have 'validation_nll'"
+
 
 @dataclass
 class TrainerState:
@@ -88,6 +90,8 @@ class Trainer:
         self.validate, self.measure, self.observe = validate, measure, observe
         self.feed = batches if isinstance(batches, Feed) else IterableFeed(batches)
         self.learner = Learner(model, loss, method or Method(Settings()), self.config)
+        if self.config.patience and not validate:
+            raise TrainingError(NO_VALIDATION)
         if self.learner.method.observes_heads and not observe:
             _nothing_to_observe()
         # Random batches differ in number from epoch to epoch by a handful at most; the first stands for all.
@@ -100,6 +104,8 @@ class Trainer:
     def run(self) -> TrainerState:
         """Train to the end, from the newest checkpoint if there is one, and return what was measured.
 
+        With ``patience`` the end may be earlier, and the model then has the parameters of its best epoch.
+
         Raises:
             TrainingError: loss, gradient or a validation score is not finite; the last checkpoint stays. The folder
                 holds a training with other settings.
@@ -109,6 +115,8 @@ class Trainer:
         self._restore()
         self._note_ranks()
         for number in range(len(self.state.curve), self.config.epochs):
+            if self._out_of_patience(self.state.curve):
+                break
             name = f"epoch {number + 1}/{self.config.epochs}"
             try:
                 self._train_epoch(number, name)
@@ -116,6 +124,8 @@ class Trainer:
             except TrainingError as error:
                 raise TrainingError(f"{self.name}, {name}: {error}") from None
             self._save()
+        if self.config.patience and self.best is not None:
+            self.model.load_state_dict(self.best)
         return self.state
 
     def _train_epoch(self, number: int, name: str) -> None:
@@ -159,13 +169,16 @@ class Trainer:
         with torch.no_grad():
             found = self.validate(self.model) if self.validate else {}
             point |= self.measure(self.model) if self.measure else {}
+        if self.config.patience and "validation_nll" not in found:
+            raise TrainingError(NO_VALIDATION)
         scores = {key: float(value) for key, value in found.items()}
         for key, value in scores.items():
             must_be_finite(key.replace("_", " "), value, state.step)
         point |= scores
         if distributed.agreed(best_epoch([*state.curve, point]) == number + 1):
             self.best = checkpoints.copied(self.model)  # before the method changes what was validated
-        if number + 1 < self.config.epochs and (done := self._between_epochs(number + 1)):
+        goes_on = number + 1 < self.config.epochs and not self._out_of_patience([*state.curve, point])
+        if goes_on and (done := self._between_epochs(number + 1)):
             point["method"] = done
         state.curve.append(point)
         state.epoch = StepSums()
@@ -173,6 +186,11 @@ class Trainer:
             measured = "".join(f", {key.replace('_', ' ')} {value:.4f}" for key, value in scores.items())
             speed = f"{state.tokens / state.seconds:,.0f} tokens/s" if state.tokens else f"{state.seconds:.1f} s"
             progress.say(f"{self.name} {name}: training loss {point['training_loss']:.4f}{measured}, {speed}")
+
+    def _out_of_patience(self, curve: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether the last epochs of a curve are as many as `TrainerConfig.patience` allows without a better one."""
+        patience = self.config.patience
+        return patience is not None and distributed.agreed(len(curve) - best_epoch(curve) >= patience)
 
     @property
     def kept_epoch(self) -> int:

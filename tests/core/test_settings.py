@@ -37,7 +37,9 @@ def refusal(project, text):
     return str(found.value).removeprefix(folder)
 
 
-MODEL_KEYS = "activation, attention_bias, d_ff, d_model, decoder_layers, dropout, encoder_layers, heads, tied_output"
+MODEL_KEYS = (
+    "activation, attention_bias, d_ff, d_model, decoder_layers, dropout, encoder_layers, heads, tied, tied_output"
+)
 MISTAKES = {  # what is replaced in the profile, by what: line, key and problem
     ("title: test\n", ""): "1: title: is missing",
     ("title: test\n", "note: test\n"): "1: title: is missing",

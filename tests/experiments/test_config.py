@@ -91,8 +91,8 @@ def test_what_a_task_adds_to_its_data_is_written_out():
         (LMData, {"name": "a", "epoch_tokens": 9, "mixture": {"C4": 0}},
          "data.mixture.C4: input should be greater than 0, found 0"),
         (TranslationData, {"name": "a", "pairs": 5}, "data.pairs: unknown key; known here: examples, files, held_out, "
-         "lowercase, max_ratio, max_words, merges, min_frequency, more_tests, name, source, split_dashes, strict, "
-         "target, test, tokenizer, valid, valid_every"),
+         "joint_vocabulary, lowercase, max_ratio, max_words, merges, min_frequency, more_tests, name, source, "
+         "split_dashes, strict, target, test, tokenizer, valid, valid_every"),
         (TranslationData, {"name": "a", "tokenizer": "spacy", "split_dashes": False},
          "data.split_dashes: it is a choice of Moses rules, and the tokenizer is 'spacy'"),
         (QAData, {"name": "a", "tokenizer": "spacy"}, "data.tokenizer: input should be 'moses', found 'spacy'"),

@@ -22,6 +22,7 @@ from headdiv.core.errors import ConfigError, DataError
 from headdiv.experiments import catalogue, figure_kinds
 from headdiv.methods.kwta import boost, keep_probabilities
 from headdiv.report import figures, illustrations
+from headdiv.report.curves import common_epochs
 from headdiv.report.groups import by_variant, title
 from headdiv.report.plotting import BLUE, GREY, ORANGE, lines_of
 
@@ -328,3 +329,8 @@ def test_the_interpretations_of_smart_inhibition_are_those_of_the_method():
             counts = np.round(np.array(line.get_xdata()) * 10_000).astype(int)
             assert np.allclose(line.get_ydata(), boost(torch.tensor(counts), k))
     assert plt.get_fignums() == []
+
+
+def test_curves_of_runs_that_ended_early_go_as_far_as_all_of_them():
+    assert common_epochs([[3, 2, 1], [5, 4]]).tolist() == [[3, 2], [5, 4]]
+    assert common_epochs([np.array([]), np.array([1.0])]).shape == (2, 0)

@@ -143,11 +143,15 @@ def _prepare_translation(config: TranslationData, folder: Path) -> dict[str, Any
             split: {side: encoding.encode_all(sides[side]) for side in sides} for split, sides in words.items()
         }  # fmt: skip
     texts, words = _leave_out_long(texts, words, bad_records)
-    vocabularies = {side: Vocabulary.build(texts_, config.min_frequency) for side, texts_ in words["train"].items()}
+    sides = words["train"]
+    if config.joint_vocabulary:
+        sides = {"source": [*sides["source"], *sides["target"]]}
+    vocabularies = {side: Vocabulary.build(lines, config.min_frequency) for side, lines in sides.items()}
     if config.merges is not None:
         for split, sides in whole.items():
             for side, sentences in sides.items():
-                more[split] |= whole_word_statistics(side, sentences, encoding, vocabularies[side])
+                vocabulary = vocabularies.get(side, vocabularies["source"])
+                more[split] |= whole_word_statistics(side, sentences, encoding, vocabulary)
     if not config.is_toy:  # checksums: of a data set without published ones, nothing else says what was read
         read = {path for files in cache.locate(config).values() for path in files.get("archive", [])}
         extra |= {"archives": {path.name: checksum(path) for path in sorted(read)}} if read else {}

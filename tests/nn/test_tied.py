@@ -1,0 +1,131 @@
+"""One embedding of source, target and output: its storage, gradient, first values, count, checkpoints and export."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from small_runs import interrupt, result
+
+from headdiv.core.errors import ConfigError
+from headdiv.experiments.cost import _step
+from headdiv.experiments.export import export
+from headdiv.experiments.parameters import count, parameters_of
+from headdiv.experiments.profiles import Runs
+from headdiv.experiments.running import build_model, load_run, run_folder, train
+from headdiv.nn.batching import END
+from headdiv.nn.config import DecodeConfig
+from headdiv.nn.decoding import translate
+from headdiv.tasks import TASKS
+from headdiv.tasks.base import Run, vocabulary_of
+from headdiv.tasks.summarisation import Summarisation
+
+TASK = TASKS["translation"]
+NAMES = ("source_embedding.weight", "target_embedding.weight", "output_embedding.weight")
+JOINT = {"data": {"joint_vocabulary": True}}
+TIED = JOINT | {"model": {"tied": "all"}}
+
+
+def built(config):
+    corpus = TASK.load(config.data)
+    return corpus, build_model(config, vocabulary_of(corpus))[0]
+
+
+@pytest.mark.parametrize("merges", [None, 40])
+def test_a_joint_vocabulary_has_the_words_of_both_sides(project, merges):
+    data = {"joint_vocabulary": True, "merges": merges}
+    joint, apart = (TASK.load(project.config(data=given).data) for given in (data, {"merges": merges}))
+    assert joint.source.words == joint.target.words
+    assert set(joint.source.words) == {*apart.source.words, *apart.target.words}
+    assert joint.statistics["vocabulary"] == {"source": len(joint.source), "target": len(joint.source)}
+    for side in ("source", "target"):
+        own, other = (getattr(corpus.train.pairs, side) for corpus in (joint, apart))
+        words = [getattr(apart, side).decode(line) for line in other]
+        assert [getattr(joint, side).decode(line) for line in own] == words
+
+
+def test_the_three_are_one_and_its_gradient_is_the_sum(project):
+    config = project.config(**TIED)
+    corpus, model = built(config)
+    V, D = len(corpus.source), config.model.d_model
+    assert model.source_embedding.weight is model.target_embedding.weight is model.output_embedding.weight
+    _, apart = built(project.config(**JOINT))
+    apart.load_state_dict(model.state_dict())
+    batch = TASK.lay_out(corpus.train, range(6))
+    for one in (model, apart):
+        TASK.loss(one.eval(), one.output_weight, batch).loss.backward()
+    parts = dict(apart.named_parameters())
+    expected = sum(parts[name].grad for name in NAMES)
+    assert torch.allclose(model.output_weight.grad, expected, rtol=1e-4, atol=1e-6)
+    assert parameters_of(config, (V, V)) == parameters_of(project.config(**JOINT), (V, V)) - 2 * V * D
+    assert count("translation", {"name": "baseline"}, {"tied": "all"}, (90, 90)) == (
+        count("translation", {"name": "baseline"}, {"tied_output": True}, (90, 90)) - 90 * 256
+    )
+    assert _step(config, next(TASK.feed(corpus, config).epoch(0))).state == 2 * parameters_of(config, (V, V))
+
+
+def test_first_values_are_those_of_the_target_embedding(project):
+    """All other parameters begin as without tying, too."""
+    tied, apart = (built(project.config(**sections))[1].state_dict() for sections in (TIED, JOINT))
+    for name, value in tied.items():
+        assert torch.equal(value, apart[NAMES[1] if name in NAMES else name])
+
+
+def test_a_run_is_stored_loaded_and_resumed(project):
+    config = project.config(**TIED | {"train": {"checkpoint_seconds": 1e-9}})
+    expected = result(train(config).folder)
+    stored = load_file(run_folder(config) / "model.safetensors")
+    assert all(torch.equal(stored[name], stored[NAMES[0]]) for name in NAMES)
+    model = load_run(config).model
+    assert model.source_embedding.weight is model.output_embedding.weight
+    run_folder(config).rename(run_folder(config).with_name("before"))
+    interrupt(config, 3, 4)
+    assert result(train(config).folder) == expected
+
+
+@pytest.mark.parametrize("to", ["ctranslate2", "huggingface"])
+def test_it_is_exported(project, to):
+    package = pytest.importorskip({"huggingface": "transformers"}.get(to, to))
+    config = project.config(**TIED)
+    corpus, model = built(config)
+    torch.manual_seed(1)
+    for name, value in model.state_dict().items():  # else it repeats the word that it reads
+        if name.endswith("bias"):
+            value.normal_(std=0.5)
+    run = Run(config, project.home / "none", corpus, model.eval(), {})
+    sources = corpus.test.pairs.source
+    own = translate(model, sources, DecodeConfig(beam=1, max_length_factor=0, max_length_offset=8))
+    folder = export(run, project.home / "exported", to)
+    assert export(run, folder, to) == folder  # an earlier export is known as one
+    if to == "ctranslate2":
+        translator = package.Translator(str(folder), compute_type="float32", intra_threads=1)
+        words = [corpus.source.decode(source) for source in sources]
+        found = translator.translate_batch(words, beam_size=1, max_decoding_length=7)
+        assert [one.hypotheses[0] for one in found] == [corpus.target.decode(output) for output in own]
+    else:
+        marian = package.MarianMTModel.from_pretrained(folder)
+        source = torch.tensor([[*sources[0].tolist(), END]])
+        written = marian.generate(source, num_beams=1, max_new_tokens=7, do_sample=False)
+        assert written[0, 1:7].tolist() == own[0][:6]  # what follows is forced to be END
+
+
+def test_what_cannot_be_tied_is_refused(project):
+    for sections, message in (
+        ({"model": {"tied": "all"}}, r"wrong\.yaml, line \d+: .*model\.tied: .* expected data\.joint_vocabulary: true"),
+        (JOINT | {"model": {"tied": "all", "tied_output": True}}, r"line \d+: .*model\.tied_output: .* one of the two"),
+        (JOINT | {"model": {"tied": "both"}}, r"line \d+: .*model\.tied: input should be 'all', found 'both'"),
+    ):
+        name = project.write_profile("wrong", **sections)
+        with pytest.raises(ConfigError, match=message):
+            Runs(name)
+    with pytest.raises(ConfigError, match=r"model\.tied: found 90 source and 80 target words"):
+        count("translation", {"name": "baseline"}, {"tied": "all"}, (90, 80))
+    with pytest.raises(ConfigError, match="question answering are not words"):
+        count("qa", {"name": "baseline"}, {"tied": "all"}, (90,))
+    Summarisation().check_model(TASK.Model(tied="all"), None)  # documents and summaries share one vocabulary
+
+
+def test_the_hash_of_other_models_is_as_it_was(project):
+    plain = project.config()
+    dump = plain.model_dump(mode="json")
+    assert "tied" not in dump["model"]
+    assert "joint_vocabulary" not in dump["data"]
+    assert len({plain.hash, project.config(**JOINT).hash, project.config(**TIED).hash}) == 3
