@@ -61,6 +61,27 @@ rule figures:
         expand(f"{RESULTS}/figures/{{figure}}.{{kind}}", figure=PLAN.figures, kind=["png", "svg"]),
 
 
+# The settings of a variant, where the profile tunes it, before its runs. What has been trained is stored beside the
+# choice and not trained again.
+rule tune:
+    output:
+        f"{RESULTS}/{{paper}}/{{task}}/tune/{{variant}}/choice.json",
+    log:
+        f"{LOGS}/{{paper}}/{{task}}/tune/{{variant}}.log",
+    conda:
+        "environment.yml"
+    threads: PLAN.threads
+    resources:
+        gpu=config.get("gpu", PLAN.gpu),
+    params:
+        decisive=lambda w: PLAN.tuned[f"{w.paper}/{w.task}"][w.variant],
+        profile=PLAN.profile,
+    shell:
+        "if [ {resources.gpu} != 0 ]; then export HEADDIV_DEVICE=${{HEADDIV_DEVICE:-cuda}}; fi; "
+        "python -m headdiv --log {log:q} tune {wildcards.paper}/{wildcards.task} --arm {wildcards.variant}"
+        " --profile {params.profile:q}"
+
+
 # What decides a run is its configuration and the notebook's code, not the age of files: prose may change freely. Its
 # corpus is no input either: where that is not there yet, a clone's stored runs would be made again with the missing
 # ones. The first run that needs it prepares it, and others wait for that.
@@ -69,6 +90,7 @@ rule figures:
 rule run:
     input:
         notebook=ancient("notebooks/runs/{paper}_{task}.ipynb"),
+        choice=ancient(lambda w: PLAN.choices([f"{w.paper}/{w.task}"], w.variant)),
     output:
         metrics=f"{RUN}/metrics.json",
         outputs=f"{RUN}/outputs.json",

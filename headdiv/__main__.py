@@ -8,54 +8,27 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO
 
 import click
 
 from headdiv import __version__
+from headdiv.core.commands import (
+    EXPERIMENT,
+    JSON,
+    PATH,
+    SEED,
+    VARIANT,
+    Whole,
+    print_json,
+    print_table,
+    profile_option,
+)
 from headdiv.core.errors import HeaddivError
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 terminal: IO[str] | None = None  # where errors go besides stderr, once output is sent to a log
 tracebacks = False  # whether they are shown
-
-EXPERIMENT = click.argument("experiment", metavar="PAPER/TASK")
-VARIANT = click.argument("variant")
-SEED = click.option("--seed", type=int, default=1, show_default=True, help="Any; tables show the profile's own.")
-JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-PATH = click.Path(path_type=Path)
-
-
-def print_json(value: Any) -> None:
-    """The result of a command for programs."""
-    click.echo(json.dumps(value, indent=1, ensure_ascii=False))
-
-
-def print_table(rows: Sequence[Any], headers: str | Sequence[str] = ()) -> None:
-    """The result of a command for people; "keys": the columns are named by the keys of the rows."""
-    from tabulate import tabulate
-
-    click.echo(tabulate(rows, headers, "plain", floatfmt=".4f", intfmt=",", missingval="–"))
-
-
-def profile_option(default: str = "quick") -> Callable[[Command], Command]:
-    """``--profile``, the same wherever it is taken."""
-    return click.option(
-        "--profile", default=default, show_default=True, help="Name of a file in config/, or the path of a YAML file."
-    )
-
-
-class Whole(click.Group):
-    """Its list of commands says of each its whole first sentence."""
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """See `click.Group`."""
-        rows = [(name, self.commands[name].get_short_help_str(limit=1000)) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
 
 
 @click.group(cls=Whole)
@@ -115,7 +88,7 @@ def prepare(experiment: str, profile: str) -> None:
     from headdiv.experiments.profiles import Runs
     from headdiv.tasks import TASKS
 
-    config = Runs(profile).of(experiment)[0]
+    config = Runs(profile).planned(experiment)[0]
     print_json(TASKS[config.kind].load(config.data).statistics)
 
 
@@ -159,9 +132,32 @@ def cost(experiment: str, variant: str, profile: str, device: str, count: int, m
     from headdiv.experiments.cost import cost_of, say
     from headdiv.experiments.profiles import Runs
 
-    runs = Runs(profile)
-    found = cost_of(runs.one(experiment, variant, runs.profile.seeds[0]), device, count, mfu)
+    found = cost_of(Runs(profile).planned(experiment, variant)[0], device, count, mfu)
     print_json(found) if as_json else click.echo(say(found))
+
+
+@cli.command()
+@EXPERIMENT
+@profile_option()
+@click.option("--arm", help="This variant alone.")
+@click.option("--epoch-seconds", type=click.FloatRange(0, min_open=True),
+              help="What an epoch takes: print how long tuning and runs take with it, and train nothing.")  # fmt: skip
+def tune(experiment: str, profile: str, arm: str | None, epoch_seconds: float | None) -> None:
+    """Tune an experiment's arms by validation loss, as its profile's section 'tune' says, and print what was tried.
+
+    What is stored is not trained again. The experiment's runs then have each arm's choice.
+    """
+    from headdiv.experiments import halving
+    from headdiv.report.tuning import tuning_data
+
+    if epoch_seconds:
+        epochs = halving.epochs_in_all(profile, experiment)
+        rows = [(what, count, f"{count * epoch_seconds / 3600:,.1f}") for what, count in epochs.items()]
+        print_table(rows, ("", "epochs", "hours"))
+        return
+    arms = [choice.arm for choice in halving.tune(profile, experiment, arm)]
+    data = tuning_data(profile, experiment)
+    print_table(data.tables[0][data.numbers["variant"].isin(arms)].to_dict("records"), "keys")
 
 
 @cli.command()

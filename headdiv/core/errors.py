@@ -17,6 +17,10 @@ class TrainingError(HeaddivError):
     """A training run cannot go on (a loss that is not finite, a checkpoint of another run)."""
 
 
+class DivergenceError(TrainingError):
+    """A loss, a gradient or a score of a training is not finite."""
+
+
 class StorageError(HeaddivError):
     """A file cannot be written: no space, no permission, a file in the place of a folder."""
 

@@ -141,6 +141,8 @@ def _fields_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]
         if isinstance(inner, type) and issubclass(inner, BaseModel):
             field = inner.model_fields.get(str(key))
             inner = field.annotation if field else None
+            if type(None) in (options := get_args(inner)):  # Model | None
+                inner = options[0]
         else:  # dict[str, Model], list[Model]
             inner = (get_args(inner) or (None,))[-1]
     return list(inner.model_fields) if isinstance(inner, type) and issubclass(inner, BaseModel) else []
@@ -199,9 +201,10 @@ class Source:
     def place(self, path: tuple[str | int, ...]) -> str:
         """File and line of the key ("file, line n: "), or of the nearest one above it that is there."""
         node, line = self.node, 1
-        for key in path:
+        for number, key in enumerate(path):
             if isinstance(node, yaml.MappingNode):
-                found = [(k, v) for k, v in node.value if k.value == str(key)]
+                names = str(key), ".".join(map(str, path[number:]))  # a key may have dots: model.dropout
+                found = [(k, v) for k, v in node.value if k.value in names]
                 if not found:
                     break
                 line, node = found[0][0].start_mark.line + 1, found[0][1]

@@ -13,9 +13,11 @@ from typing import Any
 
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.settings import nearest
-from headdiv.experiments.figure_kinds import CURVES, HEADS, KINDS, PRUNING
+from headdiv.experiments.figure_kinds import CURVES, HEADS, KINDS, PRUNING, TUNING
 from headdiv.experiments.papers import PaperFigure, load_paper, of_each_paper, paper_names
 from headdiv.tasks import TASKS
+
+OF_TUNING = "_tuning"  # end of the name of the table about an experiment's tuning
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ def figures_of_paper(name: str) -> dict[str, FigureEntry]:
         caption = TASKS[kind].curves_caption
         entries.append(FigureEntry(f"{name}_{task}_curves", CURVES, f"{name}/{task}", caption))
         entries.append(FigureEntry(f"{name}_{task}_heads_by_epoch", HEADS, f"{name}/{task}", KINDS[HEADS].caption))
+        entries.append(FigureEntry(f"{name}_{task}_tuning", TUNING, f"{name}/{task}", KINDS[TUNING].caption))
         entries += [_entry(name, key, figure) for key, figure in paper.figures.items() if figure.task == task]
     return {entry.name: entry for entry in entries}
 
@@ -96,10 +99,12 @@ def figure_entry(name: str) -> FigureEntry:
     return known[name]
 
 
-def figures_of(configured: Iterable[tuple[str, str]], by_epoch: Container[str] = ()) -> dict[str, FigureEntry]:
+def figures_of(
+    configured: Iterable[tuple[str, str]], by_epoch: Container[str] = (), tuned: Container[str] = ()
+) -> dict[str, FigureEntry]:
     """The figures that runs, (experiment, variant) each, allow, without those that are drawn on request alone.
 
-    ``by_epoch``: the experiments whose heads are measured after each epoch.
+    ``by_epoch``: the experiments whose heads are measured after each epoch; ``tuned``: those with arms that are tuned.
     """
     variants: dict[str, set[str]] = {}
     for experiment, variant in configured:
@@ -110,20 +115,22 @@ def figures_of(configured: Iterable[tuple[str, str]], by_epoch: Container[str] =
         for name, entry in figures_of_paper(paper).items()
         if not entry.on_request
         and (entry.kind != HEADS or entry.experiment in by_epoch)
+        and (entry.kind != TUNING or entry.experiment in tuned)
         and (there := variants.get(entry.experiment))
         and (not entry.variants or there & set(entry.variants))
         and there.issuperset(entry.against)
     }
 
 
-def tables_of(experiments: Iterable[str]) -> dict[str, str]:
+def tables_of(experiments: Iterable[str], tuned: Container[str] = ()) -> dict[str, str]:
     """The tables that these experiments give, each with the experiment whose runs it needs.
 
-    A table about an experiment's data comes before that of its results.
+    A table about an experiment's data comes before that of its results; then, where arms are ``tuned``, that of tuning.
     """
     found = {}
     for experiment in experiments:
         paper, _, task = experiment.partition("/")
         about = {f"{paper}/{name}": experiment for name, t in load_paper(paper).tables.items() if t.task == task}
         found |= about | {experiment: experiment}
+        found |= {f"{experiment}{OF_TUNING}": experiment} if experiment in tuned else {}
     return found

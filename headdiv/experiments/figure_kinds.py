@@ -13,7 +13,8 @@ from pydantic import Field
 
 from headdiv.core.settings import Settings
 
-CURVES, HEADS, PRUNING = "curves", "heads-by-epoch", "pruning"  # those that every task of a paper can have
+# Those that every task of a paper can have.
+CURVES, HEADS, PRUNING, TUNING = "curves", "heads-by-epoch", "pruning", "tuning"
 OF_THE_FIGURE = ("label", "and_larger")  # what captions name besides options
 
 
@@ -113,6 +114,12 @@ KINDS = {
         "The score on the test set with ever fewer heads: after training, heads are masked in the order of how little "
         "masking each alone adds to the validation loss, measured anew when half of them are gone, and nothing is "
         "trained again. Dashed: models of DEACON, by the number m of components that they were trained with."
+    ),
+    TUNING: FigureKind(
+        "What was tried to tune each method: validation loss after each epoch, mean over the tuning's seeds, a line of "
+        "each setting, by its number in the table. After a rung (dotted) the settings whose lowest loss so far is "
+        "highest fall out, where their lines end. Blue: the choice, which stands above the panel. The first epochs' "
+        "losses are cut off."
     ),
     "pca-weights": FigureKind(Options=PCAOptions),
     **dict.fromkeys(("activations", "confidence", "contrasts", "diversity"), FigureKind()),

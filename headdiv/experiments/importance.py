@@ -182,7 +182,7 @@ def stored_importance(profile: str, experiment: str) -> dict[str, list[Importanc
             too, which a run's hash leaves out) that are no longer the profile's.
     """
     groups: dict[str, list[ImportanceResult]] = {}
-    for config in Runs(profile).of(experiment):
+    for config in Runs(profile).planned(experiment):
         path = importance_path(profile, experiment, config.variant, config.seed)
         if not path.is_file():
             continue

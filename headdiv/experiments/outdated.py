@@ -16,7 +16,7 @@ from headdiv.experiments.run_result import RunIdentity, RunResult, metrics_path,
 
 def outdated(profile: str, experiment: str | None = None) -> list[str]:
     """One sentence for each stored run of a profile, or of its experiment, whose configuration is no longer its own."""
-    configs = Runs(profile).of(experiment)
+    configs = Runs(profile).planned(experiment)
     files = (metrics_path(profile, config.experiment, config.variant, config.seed) for config in configs)
     return list(outdated_among(profile, [RunResult.read(file, profile) for file in files if file.is_file()]).values())
 
@@ -25,9 +25,12 @@ def outdated_among(profile: str, runs: Iterable[RunIdentity]) -> dict[str, str]:
     """The sentences of `outdated` about these runs of a profile, by the run's name."""
     found, known, file = {}, Runs(profile), paths.profile_file(profile)
     for run in runs:
+        path = metrics_path(profile, run.experiment, run.variant, run.seed).with_name(f"{run.noun}.json")
+        if (arm := known.arm_of(run)) and not arm.choice:
+            found[run.name] = f"{path}: {arm.untuned}"
+            continue
         config = known.one(run.experiment, run.variant, run.seed).model_dump(mode="json")
         if differs := difference(run.config.sections(), config, OF_VARIANT):
-            path = metrics_path(profile, run.experiment, run.variant, run.seed).with_name(f"{run.noun}.json")
             found[run.name] = f"{path}: {differs} in {file}; {remedy(path, profile, run.command)}"
     return found
 

@@ -56,6 +56,7 @@ class Plan:
         threads: CPU threads of each run; ``gpu``: its GPUs; ``ranks``: processes that train it together.
         runs: by experiment.
         tables: by the files' name without their endings; so are `figures`.
+        tuned: by experiment, by variant that is tuned: what changes when its choice must be made anew.
         papers: title by name; ``contents``: what changes with a paper's file.
         lasting: whether nothing but profile, papers and code decides all this.
     """
@@ -66,6 +67,7 @@ class Plan:
     gpu: int
     ranks: int
     runs: dict[str, list[PlannedRun]]
+    tuned: dict[str, dict[str, str]]
     tables: dict[str, Product]
     figures: dict[str, Product]
     papers: dict[str, str]
@@ -92,6 +94,15 @@ class Plan:
             for file in files or ["metrics.json"]
         ]
 
+    def choices(self, experiments: Iterable[str], variant: str | None = None) -> list[str]:
+        """The choices of the arms of these experiments, or of the one of this variant, if it is tuned."""
+        return [
+            f"results/{self.name}/{experiment}/tune/{arm}/choice.json"
+            for experiment in experiments
+            for arm in self.tuned.get(experiment, {})
+            if variant in (None, arm)
+        ]
+
     def tables_of(self, paper: str) -> dict[str, Product]:
         """Its tables, by name."""
         return {name: product for name, product in self.tables.items() if product.paper == paper}
@@ -101,9 +112,12 @@ class Plan:
         return {name: product for name, product in self.figures.items() if product.paper == paper}
 
     def drawn_from(self, paper: str) -> list[str]:
-        """The files of runs that its tables and figures are made from."""
+        """The files of runs and of tuning that its tables and figures are made from."""
         products = (*self.tables_of(paper).values(), *self.figures_of(paper).values())
-        files = (self.results(p.experiments, "metrics.json", *["outputs.json"] * p.outputs) for p in products)
+        files = (
+            self.choices(p.experiments) + self.results(p.experiments, "metrics.json", *["outputs.json"] * p.outputs)
+            for p in products
+        )
         return list(dict.fromkeys(chain.from_iterable(files)))
 
     def companion(self, paper: str) -> list[str]:
@@ -146,7 +160,7 @@ def make_plan(profile: str) -> Plan:
         ConfigError: the profile is wrong.
         DataError: files of one's own are not there.
     """
-    from headdiv.experiments.catalogue import figures_of, tables_of
+    from headdiv.experiments.catalogue import OF_TUNING, figures_of, tables_of
     from headdiv.experiments.papers import data_table_of, load_paper, task_of
     from headdiv.experiments.profiles import Runs
     from headdiv.experiments.running import run_name
@@ -154,20 +168,31 @@ def make_plan(profile: str) -> Plan:
     from headdiv.tasks import TASKS
 
     known = Runs(profile)
-    configs = known.all()
+    configs = known.planned()
     runs: dict[str, list[PlannedRun]] = {name: [] for name in known.experiments()}
+    # What decides a choice decides the runs that have it, so that a plan is the same before and after tuning.
+    tuned = {
+        experiment: {
+            name: short_hash([arm.key, *(run_name(config) for config in arm.configs)]) for name, arm in arms.items()
+        }
+        for experiment, arms in known.arms.items()
+    }
     for config in configs:
-        decisive = short_hash([run_name(config), config.decode.model_dump(mode="json")])
+        name = run_name(config)
+        if arm := tuned.get(config.experiment, {}).get(config.variant):
+            name = f"{arm} {config.seed}"
+        decisive = short_hash([name, config.decode.model_dump(mode="json")])
         runs[config.experiment].append(PlannedRun(config.variant, config.seed, decisive))
     tables = {}
-    for table, experiment in tables_of(runs).items():
+    for table, experiment in tables_of(runs, tuned).items():
         task, about = task_of(experiment), data_table_of(table)
-        caption = f"{(about or task).table}. {(about or task).title}"
+        of_tuning = ", tuning" if table.endswith(OF_TUNING) else ""
+        caption = f"{(about or task).table}{of_tuning}. {(about or task).title}"
         paper = experiment.partition("/")[0]
-        outputs = about is None and task.compares_outputs
+        outputs = table == experiment and task.compares_outputs
         tables[table.replace("/", "_")] = Product(paper, [experiment], caption, outputs)
     by_epoch = {config.experiment for config in configs if config.train.epoch_heads}
-    drawn = figures_of(((name, run.variant) for name, listed in runs.items() for run in listed), by_epoch)
+    drawn = figures_of(((name, run.variant) for name, listed in runs.items() for run in listed), by_epoch, tuned)
     figures = {name: Product(entry.paper, entry.experiments_in(runs), entry.caption) for name, entry in drawn.items()}
     papers = {name: load_paper(name) for name in sorted({config.paper for config in configs})}
     used = {part for c in configs for part in (*classes_of(c.method), type(TASKS[c.kind]))}
@@ -178,6 +203,7 @@ def make_plan(profile: str) -> Plan:
         name=known.name,
         **{key: getattr(known.profile, key) for key in ("threads", "gpu", "ranks")},
         runs=runs,
+        tuned=tuned,
         tables=tables,
         figures=figures,
         papers={name: paper.title for name, paper in papers.items()},

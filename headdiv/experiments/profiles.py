@@ -12,6 +12,9 @@ model, training and decoding; the variants come from the paper's own file, and m
         methods:
           deacon: {delta_p: 0.05}                      # options for every variant of that method
 
+The section ``tune`` of an experiment says which settings are tried for which variants before its runs
+(`headdiv.experiments.tuning`).
+
 ``plugins`` lists Python files that register tasks and methods of one's own (`headdiv.register`), relative to the
 project's folder; every command, notebook and pipeline step that reads the profile then knows them. A paper's file can
 list them too, and papers of one's own stand in ``papers/<paper>.yaml`` in the project's folder.
@@ -19,6 +22,7 @@ list them too, and papers of one's own stand in ``papers/<paper>.yaml`` in the p
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from numbers import Integral
 from typing import Annotated, Any
 
@@ -28,6 +32,8 @@ from headdiv.core import paths
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import Distinct, Settings, Source, check, mistake, nearest, refuse_unread
 from headdiv.experiments.papers import VARIANT, VARIANT_IS, load_plugins, task_of
+from headdiv.experiments.run_result import RunIdentity
+from headdiv.experiments.tuning import Arm, Place, Setting, Tune, by_section
 from headdiv.methods import METHODS, check_method
 from headdiv.nn.config import Sizes
 from headdiv.tasks import TASKS
@@ -47,6 +53,7 @@ class Experiment(Settings):
     )
     define: dict[str, dict[str, Any]] = Field(default_factory=dict, description="further variants: their method")
     methods: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options by method, for all variants")
+    tune: Tune | None = Field(None, description="settings that are tried for variants, and chosen, before their runs")
 
 
 class Profile(Settings):
@@ -76,10 +83,11 @@ class Runs:
 
     def __init__(self, profile: str) -> None:
         source = Source(paths.profile_file(profile))
-        self.name = source.path.stem
+        self.name, self._asked = source.path.stem, profile
         self.profile = check(Profile, source.data, source=source)
         load_plugins(self.profile.plugins, source)
-        self._all: list[RunConfig] = []
+        self._all: list[RunConfig] = []  # with the profile's own settings
+        self.arms: dict[str, dict[str, Arm]] = {}  # by experiment, by variant: those that are tuned
         for name, experiment in self.profile.experiments.items():
             self._expand(name, experiment, source)
 
@@ -115,17 +123,62 @@ class Runs:
             if experiment.variants and variant not in experiment.variants:
                 self._method(variant, own, experiment, sizes, at, source)
         known = {variant: row.method for variant, row in rows.items()} | experiment.define
-        for position, variant in enumerate(experiment.variants or known):
+
+        def config_of(variant: str, setting: Mapping[str, Any], there: Place) -> RunConfig:
+            """A variant's run, with the keys of ``setting``, which is ``there``, in the place of the profile's."""
+            own = rows[variant].model if variant in rows and variant not in experiment.define else {}
+            tuned, train = by_section(setting, there, source), experiment.train
+            model = check(kinds.Model, experiment.model | own | tuned["model"], (*there, "model"), source)
+            if tuned["train"]:
+                keys = train.model_dump(exclude_unset=True) | tuned["train"]
+                train = check(TrainConfig, keys, (*there, "train"), source)
+                refuse_unread(train, kinds.ignores, f"it has no effect on {kind!r}", (*there, "train"), source)
+            kinds.check_model(model, data, (*there, "model"), source)
+            method = self._method(variant, known[variant], experiment, model, at, source)
+            if tuned["method"]:
+                method = check_method(method | tuned["method"], model, (*there, "method"), source)
+            given = {"paper": paper, "task": task, "kind": kind, "variant": variant, "data": data, "model": model}
+            given |= {"method": method, "train": train, "decode": decode, "threads": self.profile.threads}
+            return RunConfig(**given, seed=self.profile.seeds[0])
+
+        variants = experiment.variants or list(known)
+        for position, variant in enumerate(variants):
             if variant not in known:
                 what = f"unknown variant {variant!r}{nearest(variant, list(known))}"
                 raise mistake((*at, "variants", position), what, source)
-            own = rows[variant].model if variant in rows and variant not in experiment.define else {}
-            model = check(kinds.Model, experiment.model | own, (*at, "model"), source)
-            kinds.check_model(model, data, (*at, "model"), source)
-            method = self._method(variant, known[variant], experiment, model, at, source)
-            given = {"paper": paper, "task": task, "kind": kind, "variant": variant, "data": data, "model": model}
-            given |= {"method": method, "train": experiment.train, "decode": decode, "threads": self.profile.threads}
-            self._all += [RunConfig(**given, seed=seed) for seed in self.profile.seeds]
+            config = config_of(variant, {}, at)
+            self._all += [config.model_copy(update={"seed": seed}) for seed in self.profile.seeds]
+        if experiment.tune:
+            self._check_tune(experiment, experiment.tune, variants, (*at, "tune"), source)
+            self.arms[name] = {
+                arm: self._arm(arm, experiment.tune, config_of, (*at, "tune"), source) for arm in experiment.tune.arms
+            }
+
+    def _check_tune(self, experiment: Experiment, tune: Tune, variants: list[str], at: Place, source: Source) -> None:
+        for position, seed in enumerate(tune.seeds):
+            if seed in self.profile.seeds:
+                what = f"{seed} is a seed of the runs too; expected others, since a choice flatters its own seeds"
+                raise mistake((*at, "seeds", position), what, source)
+        if (rung := tune.rungs[-1]) > (epochs := experiment.train.epochs):
+            what = f"{rung} is longer than the training; expected at most train.epochs = {epochs}"
+            raise mistake((*at, "rungs", len(tune.rungs) - 1), what, source)
+        for arm in tune.arms:
+            if arm not in variants:
+                raise mistake((*at, "arms", arm), f"is no variant of the experiment{nearest(arm, variants)}", source)
+
+    def _arm(
+        self, name: str, tune: Tune, config_of: Callable[[str, Setting, Place], RunConfig], at: Place, source: Source
+    ) -> Arm:
+        settings, configs, hashes = [], [], []
+        for place, setting in tune.of_arm(name):
+            config = config_of(name, setting, (*at, *place))
+            if config.hash in hashes:
+                what = f"trains the same as setting {hashes.index(config.hash) + 1} of {name}; expected each once"
+                raise mistake((*at, *place), what, source)
+            settings.append(setting)
+            configs.append(config)
+            hashes.append(config.hash)
+        return Arm(self._asked, tune, settings, configs)
 
     @staticmethod
     def _method(
@@ -139,17 +192,15 @@ class Runs:
         here = ("methods", own["name"]) if experiment.methods.get(own["name"]) else ("variants", variant)
         return check_method(options, model, (*at, *here), source)
 
-    def all(self) -> list[RunConfig]:
-        """Every run, in the profile's order."""
-        return list(self._all)
+    def planned(
+        self, experiment: str | None = None, variant: str | None = None, seed: int | None = None
+    ) -> list[RunConfig]:
+        """The runs with these names in the profile's order, with its own settings even where their arm is tuned.
 
-    def experiments(self) -> list[str]:
-        """<paper>/<task> of each experiment."""
-        return list(self.profile.experiments)
-
-    def of(self, experiment: str | None = None, variant: str | None = None, seed: int | None = None) -> list[RunConfig]:
-        """The runs with these names, any where one is left out. Raises ConfigError: the profile has no such run."""
-        found = self.all()
+        Raises:
+            ConfigError: the profile has no such run.
+        """
+        found = list(self._all)
         for key, value in (("experiment", experiment), ("variant", variant), ("seed", seed)):
             known = [str(one) for one in dict.fromkeys(getattr(config, key) for config in found)]
             if value is not None and str(value) not in known:
@@ -157,11 +208,44 @@ class Runs:
             found = [config for config in found if value is None or getattr(config, key) == value]
         return found
 
+    def all(self) -> list[RunConfig]:
+        """Every run that there is, in the profile's order: arms with their choice; those not tuned yet have none."""
+        return [found for config in self._all if (found := self._tuned(config))]
+
+    def _tuned(self, config: RunConfig) -> RunConfig | None:
+        arm = self.arm_of(config)
+        return arm.tuned(config.seed) if arm else config
+
+    def arm_of(self, run: RunConfig | RunIdentity) -> Arm | None:
+        """The arm that a run is of; None where its variant is not tuned."""
+        return self.arms.get(run.experiment, {}).get(run.variant)
+
+    def tuned_keys(self, experiment: str) -> set[str]:
+        """The dotted keys in which the variants of an experiment may differ, since they are tuned."""
+        tune = self.profile.experiments[experiment].tune
+        return tune.keys if tune else set()
+
+    def experiments(self) -> list[str]:
+        """<paper>/<task> of each experiment."""
+        return list(self.profile.experiments)
+
+    def of(self, experiment: str | None = None, variant: str | None = None, seed: int | None = None) -> list[RunConfig]:
+        """The runs with these names, any where one is left out.
+
+        Raises:
+            ConfigError: the profile has no such run, or all of them are of arms that are not tuned yet.
+        """
+        found = self.planned(experiment, variant, seed)
+        tuned = [config for one in found if (config := self._tuned(one))]
+        if not tuned and (arm := self.arm_of(found[0])):
+            raise ConfigError(arm.untuned)
+        return tuned
+
     def one(self, experiment: str, variant: str, seed: int) -> RunConfig:
         """One run, with any seed; the profile's tables and figures show its own seeds alone.
 
         Raises:
-            ConfigError: the profile has no such experiment or variant, or the seed is none.
+            ConfigError: the profile has no such experiment or variant, its arm is not tuned yet, or the seed is none.
         """
         config = self.of(experiment, variant)[0]
         if not isinstance(seed, Integral) or not 0 <= seed < 2**63:

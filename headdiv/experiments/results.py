@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from headdiv.experiments.run_result import DataStatistics, RunResult, metrics_pa
 from headdiv.tasks.config import first_difference
 from headdiv.tasks.counts import counts_path, tokens_path
 
-SHARED = ("data", "train")  # sections of the configuration that all runs of an experiment have in common …
+# Sections of the configuration that all runs of an experiment have in common, but for keys that are tuned …
+SHARED = ("data", "train")
 OF_VARIANT = ("data", "model", "method", "train", "decode")  # … and those that all runs of a variant do
 RATIOS = 0.9, 1.1  # of the lengths of outputs and references, within which scores are taken as they are …
 UNKNOWN = 1.0  # … and of unknown words, %
@@ -37,9 +38,7 @@ def record(metrics: Mapping[str, Any], profile: str) -> Path:
     """
     result = RunResult.parse(metrics)
     path = metrics_path(profile, result.experiment, result.variant, result.seed)
-    file = paths.profile_file(profile).resolve()
-    if file != paths.home() / "config" / f"{file.stem}.yaml":
-        write_text(paths.results(profile) / paths.OWNER, f"{os.path.relpath(file, paths.home())}\n")
+    note_owner(profile)
     files = {path.with_name(f"outputs_{name}.json"): file for name, file in result.more_outputs.items()}
     for target, outputs in ({path.with_name("outputs.json"): result.outputs} | files).items():
         write_json(target, read_json(paths.home() / outputs) if outputs else [])
@@ -61,18 +60,26 @@ def record(metrics: Mapping[str, Any], profile: str) -> Path:
     return path
 
 
+def note_owner(profile: str) -> None:
+    """Write the profile's file into the folder of its results where its name does not say which it is."""
+    file = paths.profile_file(profile).resolve()
+    if file != paths.home() / "config" / f"{file.stem}.yaml":
+        write_text(paths.results(profile) / paths.OWNER, f"{os.path.relpath(file, paths.home())}\n")
+
+
 def stored(profile: str, experiment: str) -> list[RunResult]:
     """A profile's runs of an experiment, as far as they are stored, in the profile's order.
 
     Files of variants and seeds that the profile does not name are left alone.
 
     Raises:
-        ConfigError: no such profile or experiment.
+        ConfigError: no such profile or experiment, or none of its variants is tuned yet.
         DataError: none of its runs is stored, one has metrics of another format, or two were not made alike: with
             other data (by its settings, or by what was counted in it) or training, or, of one variant, with another
             model, method or search.
     """
-    configs = Runs(profile).of(experiment)
+    known = Runs(profile)
+    configs, tuned = known.of(experiment), known.tuned_keys(experiment)
     files = [metrics_path(profile, experiment, config.variant, config.seed) for config in configs]
     found = {path: RunResult.read(path, profile) for path in files if path.is_file()}
     command = f"`snakemake reproduce-all --config profile={profile}`"
@@ -81,8 +88,9 @@ def stored(profile: str, experiment: str) -> list[RunResult]:
     first = next(iter(found))
     of_variant: dict[str, Path] = {}
     for path, run in found.items():
-        for one, sections in ((first, SHARED), (of_variant.setdefault(run.variant, path), OF_VARIANT)):
-            differs = difference(run.config.sections(), found[one].config.sections(), sections)
+        of_its_own = of_variant.setdefault(run.variant, path)
+        for one, sections, free in ((first, SHARED, tuned), (of_its_own, OF_VARIANT, ())):
+            differs = difference(run.config.sections(), found[one].config.sections(), sections, free)
             if differs := differs or corpus_difference(run.data, found[one].data):
                 raise DataError(f"{path}: {differs} in {one}; remove the older of the two, and {command} makes it anew")
     return list(found.values())
@@ -99,7 +107,11 @@ def with_results(profile: str) -> dict[str, list[RunResult]]:
     there = [
         experiment
         for experiment in runs.experiments()
-        if any(metrics_path(profile, experiment, c.variant, c.seed).is_file() for c in runs.of(experiment))
+        if any(
+            metrics_path(profile, experiment, config.variant, config.seed).is_file()
+            for config in runs.all()
+            if config.experiment == experiment
+        )
     ]
     # With nothing stored the first experiment's own error says how to make it.
     return {experiment: stored(profile, experiment) for experiment in there or runs.experiments()[:1]}
@@ -137,9 +149,14 @@ def _is_far(ratio: float | None) -> bool:
     return ratio is not None and not RATIOS[0] <= ratio <= RATIOS[1]
 
 
-def difference(one: dict[str, Any], other: dict[str, Any], sections: Iterable[str]) -> str | None:
-    """The first difference of two configurations in words: "train.epochs is 10, but 30"; None where there is none."""
-    if (key := first_difference(other, one, sections)) is None:
+def difference(
+    one: dict[str, Any], other: dict[str, Any], sections: Iterable[str], free: Container[str] = ()
+) -> str | None:
+    """The first difference of two configurations in words: "train.epochs is 10, but 30"; None where there is none.
+
+    ``sections`` and ``free`` are as for `headdiv.tasks.config.first_difference`.
+    """
+    if (key := first_difference(other, one, sections, free)) is None:
         return None
     section, _, name = key.partition(".")
     return f"{key} is {', but '.join(repr(of[section].get(name, 'left at its default')) for of in (one, other))}"

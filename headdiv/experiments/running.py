@@ -31,7 +31,7 @@ from headdiv.tasks.base import Run, Task, held_out_loss, observed_heads, vocabul
 from headdiv.tasks.config import RunConfig
 from headdiv.training import checkpoints
 from headdiv.training.learner import Loss
-from headdiv.training.trainer import Trainer, best_epoch
+from headdiv.training.trainer import Trainer, TrainerState, best_epoch
 
 FILES = ("model.safetensors", "training.json")  # of a finished run, in the order in which they are written
 BEST = "best"  # folder in a run's: the model of the best epoch where that is not the one of `FILES`, and its outputs
@@ -92,6 +92,34 @@ def train(config: RunConfig, device: torch.device | str | None = None) -> Run:
         if distributed.agreed(distributed.is_first() and not _finished(folder)):
             return _train(config, folder, device)
     return load_run(config, device)
+
+
+def train_until(config: RunConfig, epochs: int, device: torch.device | str | None = None) -> TrainerState:
+    """Train a run's first epochs and stop; `train`, or this function with more epochs, goes on from there.
+
+    Returns:
+        What was measured: of more epochs than were asked for where the training is further along.
+
+    Raises:
+        DivergenceError: loss or gradient is not finite.
+        DataError: the data cannot be had.
+    """
+    device = torch.device(device) if device else choose_device()
+    folder = run_folder(config)
+    with distributed.process_group(device), _alone(folder):
+        if (folder / FILES[-1]).is_file():
+            record = read_json(folder / FILES[-1])
+            return TrainerState(curve=record["curve"], seconds=record["cost"]["training_seconds"])
+        runtime.configure(config.threads)
+        return _trainer(config, folder, TASKS[config.kind].load(config.data), device).run(until=epochs)
+
+
+def discard_checkpoints(config: RunConfig) -> None:
+    """Remove the checkpoints of a run that is not to be trained further, or that may begin anew."""
+    folder = run_folder(config)
+    if (folder / "checkpoints").is_dir():
+        with _alone(folder):
+            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 
 def _alone(folder: Path) -> contextlib.AbstractContextManager[Any]:

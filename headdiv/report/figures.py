@@ -15,7 +15,18 @@ from headdiv.core.files import replacing
 from headdiv.core.settings import check, nearest
 from headdiv.experiments import figure_kinds
 from headdiv.experiments.catalogue import FigureEntry, figure_entry
-from headdiv.report import contrasts, curves, diversity, heads, headtohead_figures, homeostasis, moa, pruning, swaps
+from headdiv.report import (
+    contrasts,
+    curves,
+    diversity,
+    heads,
+    headtohead_figures,
+    homeostasis,
+    moa,
+    pruning,
+    swaps,
+    tuning,
+)
 from headdiv.report.plotting import STYLE
 
 FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # and what would change their bytes
@@ -29,6 +40,7 @@ KINDS: dict[str, Callable[[str, FigureEntry], Figure]] = {
     "changes": heads.draw_changes, "separation": heads.draw_separation, "swaps": swaps.draw_swaps,
     "bleu": homeostasis.draw_bleu, "activations": homeostasis.draw_activations,
     "routers": moa.draw_routers, "words": moa.draw_words, "pruning": pruning.draw_pruning,
+    "tuning": tuning.draw_tuning,
 }  # fmt: skip
 
 

@@ -78,7 +78,7 @@ def _lacking(
     runs = Runs(profile)
     if experiment not in runs.experiments():
         return Markdown(f"*Profile {runs.name} has no {experiment}.*")
-    configs = runs.of(experiment)
+    configs = runs.planned(experiment)
     there = {config.variant for config in configs}
     if variants and not there & set(variants):
         return Markdown(f"*Profile {runs.name} has none of {', '.join(variants)} in {experiment}.*")

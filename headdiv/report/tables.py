@@ -15,6 +15,7 @@ import pandas as pd
 
 from headdiv.analysis.statistics import half_width
 from headdiv.core.files import write_text
+from headdiv.experiments.catalogue import OF_TUNING
 from headdiv.experiments.papers import BASELINE, PaperTask, data_table_of, task_of
 from headdiv.experiments.parameters import audit
 from headdiv.experiments.run_result import RunResult
@@ -24,6 +25,7 @@ from headdiv.report.headtohead import comparison_data
 from headdiv.report.scale import scale
 from headdiv.report.sources import sources_data
 from headdiv.report.table_data import PLUS_MINUS, TableData
+from headdiv.report.tuning import tuning_data
 
 
 def experiment_of_table(table: str) -> str:
@@ -34,13 +36,14 @@ def experiment_of_table(table: str) -> str:
     """
     about = data_table_of(table)
     if about is None:
-        task_of(table)
-        return table
+        experiment = table.removesuffix(OF_TUNING)
+        task_of(experiment)
+        return experiment
     return f"{table.partition('/')[0]}/{about.task}"
 
 
 def table_data(profile: str, table: str) -> TableData:
-    """A table for people and for programs: of a comparison, of an experiment's results or of its data.
+    """A table for people and for programs: of a comparison, of an experiment's results, its data or its tuning.
 
     Raises:
         ConfigError: no such profile or table.
@@ -49,6 +52,8 @@ def table_data(profile: str, table: str) -> TableData:
     about = data_table_of(table)
     if about is not None:
         return sources_data(profile, experiment_of_table(table), about)
+    if table.endswith(OF_TUNING):
+        return tuning_data(profile, experiment_of_table(table))
     return (comparison_data if task_of(table).compares_outputs else results_data)(profile, table)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from pydantic import Field, SerializeAsAny, field_serializer
@@ -67,7 +67,9 @@ class RunConfig(Settings):
         return short_hash({"recipe": RECIPE, **settings})
 
 
-def first_difference(one: dict[str, Any], other: dict[str, Any], sections: Iterable[str]) -> str | None:
+def first_difference(
+    one: dict[str, Any], other: dict[str, Any], sections: Iterable[str], free: Container[str] = ()
+) -> str | None:
     """The first key ("train.epochs") with which two stored configurations ask for different results.
 
     When checkpoints are written changes nothing, nor what is kept for the backward pass. A key that only one has came
@@ -77,12 +79,14 @@ def first_difference(one: dict[str, Any], other: dict[str, Any], sections: Itera
         one: a run's configuration as its metrics keep it.
         other: another's.
         sections: those that are compared: "data", "model", "method", "train", "decode".
+        free: keys ("train.learning_rate") that may differ.
     """
     for section in sections:
         mine, its = one.get(section, {}), other.get(section, {})
         for key in mine | its:
             counts = (key in mine and key in its) or _left_out_by_default(section, key, mine)
-            if counts and key not in OF_NO_EFFECT and mine.get(key) != its.get(key):
+            differs = counts and key not in OF_NO_EFFECT and mine.get(key) != its.get(key)
+            if differs and f"{section}.{key}" not in free:
                 return f"{section}.{key}"
     return None
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from headdiv.core import distributed
-from headdiv.core.errors import TrainingError
+from headdiv.core.errors import DivergenceError, TrainingError
 from headdiv.methods.base import Method
 from headdiv.nn.attention import HeadRecord, record_heads
 from headdiv.nn.losses import Losses
@@ -75,7 +75,7 @@ class Learner:
             more: further batches of this step.
 
         Raises:
-            TrainingError: the loss or the gradient is not finite; the parameters are as they were.
+            DivergenceError: the loss or the gradient is not finite; the parameters are as they were.
         """
         config = self.config
         for group in self.optimiser.param_groups:
@@ -158,9 +158,9 @@ def rate_factor(config: TrainerConfig, step: int, steps: int) -> float:
 
 
 def must_be_finite(what: str, value: float, step: int) -> None:
-    """Raise the TrainingError that says what is not finite, and what may help."""
+    """Raise the DivergenceError that says what is not finite, and what may help."""
     if not math.isfinite(value):
-        raise TrainingError(
+        raise DivergenceError(
             f"the {what} is {value} at step {step}; nothing was recorded "
             "(try a smaller train.learning_rate or train.clip_norm)"
         )

@@ -101,20 +101,25 @@ class Trainer:
         self.state = TrainerState()
         self.best: dict[str, torch.Tensor] | None = None  # the model's state after its best epoch, in main memory
 
-    def run(self) -> TrainerState:
+    def run(self, until: int | None = None) -> TrainerState:
         """Train to the end, from the newest checkpoint if there is one, and return what was measured.
 
         With ``patience`` the end may be earlier, and the model then has the parameters of its best epoch.
 
+        Args:
+            until: epochs after which to stop, as if the training were interrupted: schedule and method have all of
+                the configuration's epochs before them, and the next call goes on to the same result. None: the end.
+
         Raises:
-            TrainingError: loss, gradient or a validation score is not finite; the last checkpoint stays. The folder
-                holds a training with other settings.
+            DivergenceError: loss, gradient or a validation score is not finite; the last checkpoint stays.
+            TrainingError: the folder holds a training with other settings.
         """
+        last = self.config.epochs if until is None else min(until, self.config.epochs)
         if self.seed is not None:
             torch.manual_seed(self.seed + 1000 * distributed.rank())  # ranks drop different values out
         self._restore()
         self._note_ranks()
-        for number in range(len(self.state.curve), self.config.epochs):
+        for number in range(len(self.state.curve), last):
             if self._out_of_patience(self.state.curve):
                 break
             name = f"epoch {number + 1}/{self.config.epochs}"
@@ -122,9 +127,10 @@ class Trainer:
                 self._train_epoch(number, name)
                 self._finish_epoch(number, name)
             except TrainingError as error:
-                raise TrainingError(f"{self.name}, {name}: {error}") from None
+                raise type(error)(f"{self.name}, {name}: {error}") from None
             self._save()
-        if self.config.patience and self.best is not None:
+        ended = len(self.state.curve) == self.config.epochs or self._out_of_patience(self.state.curve)
+        if self.config.patience and ended and self.best is not None:
             self.model.load_state_dict(self.best)
         return self.state
 

@@ -31,7 +31,7 @@ def test_runs_that_learnt_have_no_failures(finished):
         change(variant, 3.0, 2.0, 1.0, 4.0)
     assert failures("tiny") == []
     said = CliRunner().invoke(cli, ["check", "--profile", "tiny"]).output
-    assert said == "Every stored run has learnt: its loss fell, and validation beats frequencies alone.\n"
+    assert said.splitlines()[-1].startswith("Every stored run has learnt")
 
 
 def test_each_failure_is_one_sentence(finished):

@@ -241,3 +241,14 @@ def test_one_task_alone_is_reported_from_what_is_trained(project):
     assert trained(project.home) == before
     for task in ("translation", "summarisation", "qa"):
         assert f"Profile alone has no deacon/{task}." in (project.home / companion).read_text()
+
+
+def test_a_run_waits_for_its_arms_choice_and_a_choice_changes_no_plan(project):
+    tune = {"seeds": [101], "rungs": [1], "keep": [1], "arms": {"baseline": [{}, {"model.dropout": 0.2}]}}
+    project.write_profile("tuned", tune=tune)
+    run = f"results/tuned/{EXPERIMENT}/baseline/seed1/metrics.json"
+    assert jobs(made(project.home, "-n", run, profile="tuned")) == {"tune": 1, "run": 1}
+    made(project.home, f"results/tuned/{EXPERIMENT}/tune/baseline/choice.json", profile="tuned")
+    assert jobs(made(project.home, "-n", run, profile="tuned")) == {"run": 1}
+    made(project.home, run, profile="tuned")
+    assert jobs(made(project.home, "-n", run, profile="tuned")) == {}

@@ -10,9 +10,9 @@ from pins import ROOT, in_lines, pinned
 
 from headdiv.core.files import checksum, read_json, short_hash
 from headdiv.data.cache import PREPARATION, content_key
+from headdiv.experiments.importance import ImportanceResult
 from headdiv.experiments.outdated import outdated, outdated_among
 from headdiv.experiments.profiles import Runs
-from headdiv.experiments.run_result import RunIdentity
 from headdiv.experiments.running import run_name
 from headdiv.tasks.config import OF_NO_EFFECT, RECIPE
 
@@ -105,9 +105,7 @@ def test_none_is_left_out():
 
 def test_what_is_stored_of_a_run_beside_its_metrics_has_its_name():
     for file in sorted((ROOT / "results").rglob("importance.json")):
-        found = read_json(file)
-        run = RunIdentity.model_validate({key: found[key] for key in RunIdentity.model_fields})
-        assert outdated_among(file.relative_to(ROOT).parts[1], [run]) == {}
+        assert outdated_among(file.relative_to(ROOT).parts[1], [ImportanceResult.read(file)]) == {}
         assert run.hash == read_json(file.with_name("metrics.json"))["hash"], file
     for file in sorted((ROOT / "results").rglob("model.json")):
         name = read_json(file.with_name("metrics.json"))["hash"]

@@ -61,7 +61,11 @@ def headed_too(recorded, project):
 
 @pytest.mark.parametrize(
     "name",
-    [name for name, it in catalogue.known_figures().items() if it.kind != catalogue.HEADS and not it.on_request],
+    [
+        name
+        for name, it in catalogue.known_figures().items()
+        if it.kind not in (catalogue.HEADS, catalogue.TUNING) and not it.on_request
+    ],
 )
 def test_every_figure_is_drawn_with_the_name_of_its_data(headed_too, name):
     assert ": toy, " in figures.draw(name, "p").get_suptitle()

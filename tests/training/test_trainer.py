@@ -81,6 +81,18 @@ def assert_interruptions_change_nothing(folder, *arguments, steps=(0, 3, 4, 6), 
         assert all(torch.equal(found[name], wanted[name]) for name in wanted)
 
 
+def test_a_training_that_stops_early_goes_on_as_if_it_had_not(tmp_path):
+    whole = trainer_of(epochs=4)
+    expected = whole.run()
+    stopped = trainer_of(epochs=4, folder=tmp_path).run(until=1)
+    assert stopped.curve == expected.curve[:1]
+    assert trainer_of(epochs=4, folder=tmp_path).run(until=3).curve == expected.curve[:3]
+    assert trainer_of(epochs=4, folder=tmp_path).run(until=2).curve == expected.curve[:3]  # nothing is taken back
+    again = trainer_of(epochs=4, folder=tmp_path)
+    assert again.run(until=9).curve == expected.curve
+    assert all(torch.equal(value, values(whole.model)[name]) for name, value in values(again.model).items())
+
+
 def shuffled(own):
     generator = torch.Generator().manual_seed(5) if own else None
     return DataLoader(texts(), batch_size=6, shuffle=True, generator=generator)

@@ -28,7 +28,7 @@ from headdiv.experiments.catalogue import FigureEntry, figures_of, figures_of_pa
 from headdiv.experiments.claims import ledger as claims
 from headdiv.experiments.claims.files import RELATION, papers_with_claims
 from headdiv.experiments.outdated import outdated_among
-from headdiv.experiments.papers import BASELINE, data_table_of, load_paper
+from headdiv.experiments.papers import BASELINE, load_paper
 from headdiv.experiments.pipeline import EXPLORER
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import with_results
@@ -133,7 +133,7 @@ class Site:
         known = {name: entry for paper in papers for name, entry in figures_of_paper(paper).items()}
         runs = [page.run for page in self.own_pages]
         by_epoch = {run.experiment for run in runs if run.config.train.get("epoch_heads")}
-        return figures_of(((run.experiment, run.variant) for run in runs), by_epoch) | {
+        return figures_of(((run.experiment, run.variant) for run in runs), by_epoch, self.runs.arms) | {
             name: entry
             for name, entry in known.items()
             if entry.on_request and entry.experiment in self.pages and self._figure(name).is_file()
@@ -202,7 +202,7 @@ class Site:
     # ---- papers
 
     def _paper(self, paper: str) -> dict[str, Any]:
-        tables = tables_of(name for name in self.pages if name.startswith(f"{paper}/"))
+        tables = tables_of((name for name in self.pages if name.startswith(f"{paper}/")), self.runs.arms)
         diagram = f"docs/diagrams/{paper}.svg"
         return {
             "paper": paper,
@@ -217,7 +217,7 @@ class Site:
     def _section(self, table: str, experiment: str) -> dict[str, Any]:
         """A table; with an experiment's results also its outcome, figures and runs."""
         data, pages = table_data(self.profile, table), self.pages[experiment]
-        of_results = data_table_of(table) is None
+        of_results = table == experiment
         return {
             "id": slug(table),
             "table": data,

@@ -1,0 +1,251 @@
+"""Tuning: what a profile may say of it, the same choice after kills, and the runs that have the choice."""
+
+import dataclasses
+import shutil
+
+import pytest
+from click.testing import CliRunner
+from conftest import EXPERIMENT
+from faulty import fails
+from small_runs import Power, fail_after
+
+from headdiv.__main__ import cli
+from headdiv.core.errors import ConfigError, DataError, TrainingError
+from headdiv.core.files import read_json, write_json
+from headdiv.experiments import halving, pipeline
+from headdiv.experiments.evaluation import evaluate
+from headdiv.experiments.outdated import outdated
+from headdiv.experiments.profiles import Runs, run_config
+from headdiv.experiments.results import record, stored
+from headdiv.experiments.run_result import metrics_path
+from headdiv.experiments.running import train
+from headdiv.report import figures
+from headdiv.report.tables import table_data
+from headdiv.tasks import TASKS
+
+STEPS_AN_EPOCH = 5
+GRID = [{"model.dropout": 0.2}, {"model.dropout": 0.3, "train.learning_rate": 0.002}]
+TUNE = {
+    "seeds": [101, 102],
+    "rungs": [1, 3],
+    "keep": [2, 1],
+    "settings": GRID,
+    "arms": {"baseline": [{"train.learning_rate": 0.02}], "direct-8": [{"method.delta_p": 0.05}]},
+}
+
+
+@pytest.fixture
+def tuning(project):
+    """The tiny profile, four epochs, both variants tuned."""
+    project.write_profile(train={"epochs": 4}, tune=TUNE)
+    return project
+
+
+def outcome(home, arm):
+    """An arm's choice without what depends on the machine."""
+    choice = read_json(home / "results" / "tiny" / EXPERIMENT / "tune" / arm / "choice.json")
+    return {key: value for key, value in choice.items() if key not in ("seconds", "provenance")}
+
+
+def counted_steps(monkeypatch):
+    return fail_after(monkeypatch, -1)
+
+
+def test_settings_fall_out_by_the_mean_of_the_lowest_validation_loss(tuning, monkeypatch):
+    steps = counted_steps(monkeypatch)
+    (choice,) = halving.tune("tiny", EXPERIMENT, "baseline")
+    assert steps[0] == STEPS_AN_EPOCH * 2 * (3 * 1 + 2 * 2)
+    assert halving.epochs_in_all("tiny", EXPERIMENT) == {"tuning": 28, "runs": 8, "all": 36}
+    assert [tried.setting for tried in choice.tried] == [*GRID, TUNE["arms"]["baseline"][0]]
+    for tried in choice.tried:
+        until = tried.fell_out or 3
+        assert {seed: len(curve) for seed, curve in tried.curves.items()} == {101: until, 102: until}
+        lowest = [sum(min(curve[:rung]) for curve in tried.curves.values()) / 2 for rung in (1, 3) if rung <= until]
+        assert tried.losses == pytest.approx(lowest)
+    first = {number: tried.losses[0] for number, tried in enumerate(choice.tried)}
+    (worst,) = (number for number, tried in enumerate(choice.tried) if tried.fell_out == 1)
+    assert first[worst] == max(first.values())
+    assert choice.chosen.losses[1] == min(tried.losses[1] for tried in choice.tried if len(tried.losses) > 1)
+    # As far as it goes, the training is that of the whole run.
+    config = run_config("tiny", EXPERIMENT, "baseline", 101)
+    assert [point["validation_nll"] for point in train(config).record["curve"]][:3] == choice.chosen.curves[101]
+
+
+def test_a_tuning_that_was_killed_or_lost_its_checkpoints_chooses_the_same(tuning, tmp_path, monkeypatch):
+    before = shutil.copytree(tuning.home, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setenv("HEADDIV_HOME", str(before))
+        halving.tune("tiny", EXPERIMENT)
+    for steps in (3, 12, 31, 20):  # within and between rungs
+        with monkeypatch.context() as patch:
+            fail_after(patch, steps)
+            with pytest.raises(Power):
+                halving.tune("tiny", EXPERIMENT)
+        if steps == 31:
+            shutil.rmtree(tuning.home / "work")
+    halving.tune("tiny", EXPERIMENT)
+    for arm in TUNE["arms"]:
+        assert outcome(tuning.home, arm) == outcome(before, arm)
+
+
+def test_what_is_stored_is_not_trained_again(tuning, monkeypatch):
+    halving.tune("tiny", EXPERIMENT)
+    expected = outcome(tuning.home, "direct-8")
+    shutil.rmtree(tuning.home / "work")
+    (tuning.home / "results" / "tiny" / EXPERIMENT / "tune" / "direct-8" / "choice.json").unlink()
+    with monkeypatch.context() as patch:
+        fail_after(patch, 0)
+        halving.tune("tiny", EXPERIMENT)
+    assert outcome(tuning.home, "direct-8") == expected
+    more = {**TUNE, "rungs": [1, 4]}
+    tuning.write_profile(train={"epochs": 4}, tune=more)  # longer, from what is stored of the first rung
+    steps = counted_steps(monkeypatch)
+    with fails("not tuned yet", ConfigError):
+        run_config("tiny", EXPERIMENT, "baseline", 1)
+    halving.tune("tiny", EXPERIMENT, "baseline")
+    assert steps[0] == STEPS_AN_EPOCH * 2 * 2 * 4  # without checkpoints
+
+
+def test_the_test_set_is_not_read(tuning, monkeypatch):
+    task = type(TASKS["translation"])
+    load = task.load
+    monkeypatch.setattr(task, "load", lambda self, config: dataclasses.replace(load(self, config), test=None))
+    assert len(halving.tune("tiny", EXPERIMENT)) == 2
+
+
+def test_a_setting_that_diverges_falls_out(tuning):
+    tune = {**TUNE, "settings": [{"train.learning_rate": 1e30}, {}], "keep": [1, 1], "arms": {"baseline": []}}
+    tuning.write_profile(train={"epochs": 4, "warmup_steps": 0}, tune=tune)
+    (choice,) = halving.tune("tiny", EXPERIMENT)
+    assert (choice.tried[0].losses, choice.tried[0].fell_out) == ([None], 1)
+    assert choice.chosen.setting == {}
+    assert "diverged" in table_data("tiny", f"{EXPERIMENT}_tuning").markdown()
+    figures.draw("deacon_translation_tuning", "tiny")
+    tuning.write_profile(tune=tune | {"rungs": [1, 2], "settings": [{"train.learning_rate": 1e30}]})
+    with fails("every setting diverged", TrainingError):
+        halving.tune("tiny", EXPERIMENT)
+
+
+# ---- the runs that have the choice
+
+
+def test_runs_have_their_arms_choice_as_if_it_were_written_out(tuning, monkeypatch):
+    monkeypatch.setattr(pipeline, "notebook_code", lambda notebook: "")
+    planned = pipeline.make_plan("tiny")
+    with fails("`headdiv tune deacon/translation --profile tiny --arm direct-8` tunes it", ConfigError):
+        run_config("tiny", EXPERIMENT, "direct-8", 1)
+    assert Runs("tiny").all() == []
+    chosen = {choice.arm: choice.chosen.setting for choice in halving.tune("tiny", EXPERIMENT)}
+    assert pipeline.make_plan("tiny") == planned  # so that Snakemake makes nothing anew
+    for arm, setting in chosen.items():
+        own = {section: {} for section in ("model", "train", "method")}
+        for key, value in setting.items():
+            section, _, name = key.partition(".")
+            own[section][name] = value
+        method = {"name": "deacon", "architecture": "direct", "m": 8} if arm == "direct-8" else {"name": "baseline"}
+        by_hand = tuning.config("by-hand", train={"epochs": 4} | own["train"], model=own["model"],
+                                variants=["by-hand"], define={"by-hand": method | own["method"]})  # fmt: skip
+        assert run_config("tiny", EXPERIMENT, arm, 1).hash == by_hand.hash
+
+
+def test_a_plan_tunes_before_it_trains(tuning):
+    plan = pipeline.make_plan("tiny")
+    choices = [f"results/tiny/{EXPERIMENT}/tune/{arm}/choice.json" for arm in TUNE["arms"]]
+    assert plan.choices([EXPERIMENT]) == choices
+    assert plan.choices([EXPERIMENT], "direct-8") == choices[1:]
+    assert set(choices) < set(plan.drawn_from("deacon"))
+    assert "deacon_translation_tuning" in plan.tables.keys() & plan.figures.keys()
+    before = plan.decisive(EXPERIMENT, "baseline", 1)
+    tuning.write_profile(train={"epochs": 4}, tune=TUNE | {"rungs": [2, 3]})
+    assert pipeline.make_plan("tiny").decisive(EXPERIMENT, "baseline", 1) != before
+
+
+def test_results_may_differ_in_what_is_tuned_and_in_nothing_else(tuning):
+    arms = {"baseline": [{"train.learning_rate": 0.02}], "direct-8": [{"train.learning_rate": 0.005}]}
+    tune = {"seeds": [101], "rungs": [1], "keep": [1], "arms": arms}
+    tuning.write_profile(tune=tune)
+    halving.tune("tiny", EXPERIMENT)
+    for config in Runs("tiny").all():
+        record(evaluate(train(config)), "tiny")
+    assert [run.config.train["learning_rate"] for run in stored("tiny", EXPERIMENT)] == [0.02, 0.005]
+    assert len(table_data("tiny", EXPERIMENT).numbers) == 2
+    assert outdated("tiny") == []
+    path = metrics_path("tiny", EXPERIMENT, "direct-8", 1)
+    metrics = read_json(path)
+    metrics["config"]["train"]["warmup_steps"] = 7
+    write_json(path, metrics)
+    with fails("train.warmup_steps is 7, but 5", DataError):
+        stored("tiny", EXPERIMENT)
+    tuning.write_profile(tune=tune | {"seeds": [103]})
+    found = outdated("tiny")
+    assert len(found) == 2
+    assert "direct-8/seed1/metrics.json: deacon/translation direct-8: not tuned yet" in found[1]
+
+
+# ---- what is shown
+
+
+def test_what_was_tried_is_shown(tuning):
+    done = CliRunner().invoke(cli, ["tune", EXPERIMENT, "--profile", "tiny", "--arm", "direct-8"])
+    assert "Baseline" not in done.output
+    assert "dropout 0.3, learning rate 0.002" in done.output
+    choice = Runs("tiny").arms[EXPERIMENT]["direct-8"].choice
+    numbers = table_data("tiny", f"{EXPERIMENT}_tuning").numbers
+    assert list(numbers) == [
+        "variant", "label", "setting", "model.dropout", "train.learning_rate", "method.delta_p", "loss_1", "loss_3",
+        "fell_out", "chosen"
+    ]  # fmt: skip
+    assert numbers["chosen"].sum() == 1
+    assert numbers["loss_1"].tolist() == [tried.losses[0] for tried in choice.tried]
+    (panel,) = (ax for ax in figures.draw("deacon_translation_tuning", "tiny").axes if ax.get_visible())
+    thick = [line for line in panel.get_lines() if line.get_linewidth() > 2]
+    assert len(thick) == 1
+    expected = [sum(pair) / 2 for pair in zip(*choice.chosen.curves.values(), strict=True)]
+    assert thick[0].get_ydata() == pytest.approx(expected)
+    done = CliRunner().invoke(cli, ["tune", EXPERIMENT, "--profile", "tiny", "--epoch-seconds", "3600"])
+    assert done.output.split()[-3:] == ["all", "36", "36.0000"]
+
+
+# ---- mistakes
+
+
+@pytest.mark.parametrize(
+    ("changed", "key", "message"),
+    [
+        ({"rungs": [3, 3]}, "rungs", "expected epochs that rise from rung to rung, found [3, 3]"),
+        ({"rungs": [1, 5]}, "rungs.1", "5 is longer than the training; expected at most train.epochs = 4"),
+        ({"keep": [1]}, "keep", "expected a number for each rung, the last of them 1, found [1]"),
+        ({"keep": [1, 2, 1], "rungs": [1, 2, 3]}, "keep", "expected fewer survivors, or as many, from rung to rung"),
+        ({"keep": [4, 1]}, "keep", "found [4, 1] of 3 settings of baseline"),
+        ({"seeds": [101, 1]}, "seeds.1", "1 is a seed of the runs too"),
+        ({"arms": {"basline": []}}, "arms.basline", "no variant of the experiment; did you mean 'baseline'?"),
+        ({"settings": [GRID[0], GRID[0]]}, "settings.1", "trains the same as setting 1 of baseline"),
+        ({"settings": [{}, {"model.dropout": 0.1}]}, "settings.1", "trains the same as setting 1 of baseline"),
+        ({"settings": [{}, {"model.dropuot": 0.2}]}, "settings.1.model.dropuot", "did you mean 'dropout'?"),
+        ({"settings": [{}, {"train.learning_rate": -1}]}, "settings.1.train.learning_rate", "greater than 0"),
+        ({"arms": {"direct-8": [{}, {"method.weight": 1}]}}, "arms.direct-8.1.method.weight", "unknown key"),
+        ({"settings": [{}, {"data.name": "x"}]}, "settings.1.data.name", "expected one of model, train, method"),
+        ({"settings": [{}, {"train.epochs": 3}]}, "settings.1.train.epochs", "cannot be tuned"),
+        ({"settings": [{}, {"method.name": "x"}]}, "settings.1.method.name", "cannot be tuned"),
+        ({"rung": [1]}, "rung", "unknown key; did you mean 'rungs'?"),
+    ],
+)
+def test_a_mistake_is_named_with_its_key_and_line(project, changed, key, message):
+    project.write_profile("p", train={"epochs": 4}, tune={**TUNE, **changed})
+    with pytest.raises(ConfigError) as error:
+        Runs("p")
+    said = str(error.value)
+    assert f": experiments.{EXPERIMENT}.tune.{key}: " in said
+    assert message in said
+    lines = (project.home / "config" / "p.yaml").read_text().splitlines()
+    line = lines[int(said.partition(", line ")[2].partition(":")[0]) - 1].strip()
+    # PyYAML writes a key of a setting, and an item of a list, in a line of its own.
+    assert line.startswith((f"- {key.partition('.1.')[2]}", f"{key.rpartition('.')[2]}:"))
+
+
+def test_only_arms_are_tuned(tuning):
+    with fails(f"{EXPERIMENT} has no arm 'direct-3'", ConfigError):
+        halving.tune("tiny", EXPERIMENT, "direct-3")
+    tuning.write_profile("plain")
+    with fails("no section 'tune'", ConfigError):
+        halving.tune("plain", EXPERIMENT)
