@@ -85,7 +85,7 @@ class PCAOutput(nn.Module):
         return self.w.shape[1]
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.view(len(x), self.spec.heads, self.spec.d_head)  # (T, H, K)
+        return x.view(x.shape[0], self.spec.heads, self.spec.d_head)  # (T, H, K)
 
     def _record_moments(self, by_input: Tensor, scale: Tensor | None = None, shift: Tensor | None = None) -> None:
         """Moments of the PCA layer's inputs, from their values input by input: (k, …).
@@ -100,7 +100,7 @@ class PCAOutput(nn.Module):
                 mean, C = moments(rows)
                 if scale is not None:
                     mean, C = mean * scale + shift, C * scale * scale[:, None]
-                batch = len(rows), mean.nan_to_num(), C.nan_to_num()
+                batch = rows.shape[0], mean.nan_to_num(), C.nan_to_num()
             if self.collected is None:
                 self.moments = batch if self.moments is None else joined_moments(self.moments, batch)
             else:
@@ -176,7 +176,7 @@ class NonLinearOutput(PCAOutput):
             w, b = self.w * scale[:, None], self.b + shift @ self.w.to(shift)
         self._record_moments(inputs, scale, shift)
         y = w.T.to(features) @ features + b.to(features)[:, None]  # (M, T·K)
-        return self.project(y.view(self.components, len(x), self.spec.d_head).transpose(0, 1).flatten(1))
+        return self.project(y.view(self.components, x.shape[0], self.spec.d_head).transpose(0, 1).flatten(1))
 
 
 OUTPUTS: dict[str, type[PCAOutput]] = {"direct": DirectOutput, "average": AverageOutput, "nonlinear": NonLinearOutput}

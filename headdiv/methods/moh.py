@@ -51,6 +51,8 @@ class MixtureOfHeads(MultiHeadAttention):
         gates: 1 on average over the heads that are on, as coded, or the paper's.
     """
 
+    rowwise_heads = True
+
     def __init__(self, spec: AttentionSpec, shared: int, k: int, gates: Gates = "coded") -> None:
         super().__init__(spec)
         coded = gates == "coded"

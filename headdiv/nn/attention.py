@@ -171,6 +171,14 @@ class AttentionModule(HeadModule):
     def forward(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
         """(T, D) queries and, for encoder-decoder attention, (T', D) memory -> (T, D)."""
 
+    @property
+    def rowwise(self) -> bool:
+        """Whether in training, too, no row acts on another beside attention: none by statistics, none by counts.
+
+        Then padding among the rows changes nothing but its own.
+        """
+        return False
+
     # ---- one token at a time
 
     @abstractmethod

@@ -38,6 +38,8 @@ class BatchNorm(nn.BatchNorm1d):
     def forward(self, x: Tensor) -> Tensor:
         """(T, C) or (T, C, K), normalised for each of the C channels."""
         if not self.training or distributed.world() == 1:
+            if self.training and torch.compiler.is_compiling():  # which T may be unknown to
+                torch._check(x.shape[0] > 1)
             return super().forward(x)
         with full_precision(x):
             values = at_least_float32(x)
@@ -63,7 +65,9 @@ class BatchNorm(nn.BatchNorm1d):
 
     def _statistics(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of each of the rows (C, N), all ranks' together."""
-        if rows.shape[1] < 2 and distributed.world() == 1:
+        if distributed.world() == 1 and torch.compiler.is_compiling():
+            torch._check(rows.shape[1] > 1)
+        elif distributed.world() == 1 and rows.shape[1] < 2:
             raise ValueError("batch normalisation needs more than 1 value of each channel in training, found 1")
         n = distributed.total(rows.new_full((1,), rows.shape[1])).detach()
         mean = distributed.total(rows.sum(dim=1)) / n

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.core.errors import ConfigError
+from headdiv.core.tracing import is_traced
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, Kind, record_heads
 from headdiv.nn.config import Sizes
 from headdiv.nn.multi_head_attention import MultiHeadAttention
@@ -167,13 +168,15 @@ class MultiheadAttention(nn.Module):
             mask, real = mask + padding[:, None, None, :], padding.detach() != -torch.inf
             if own:  # padded slots are no queries: what they see has no effect, but it must be finite
                 mask = mask.masked_fill(~real[:, None, :, None], 0.0)
-            # Shapes of an exported model cannot depend on data; in evaluation no position acts on another's statistics.
-            if self.training or not torch.compiler.is_compiling():
+            # Where torch traces, shapes should not depend on data: padding is computed, unless it would act on others.
+            acts = self.training and not (self.attention.rowwise and self.attention.recorder is None)
+            if acts or not is_traced():
                 keys = queries = padded_side(real)
-                if own and not keys.tokens:
+                nothing = not is_traced() and not keys.tokens  # a traced size is not asked for its value
+                if own and nothing:
                     weights = mask.new_zeros((B, N, S) if average_attn_weights else (B, slots, N, S))
                     return torch.zeros_like(x), weights if need_weights else None
-                if not keys.tokens:
+                if nothing:
                     keys = _full(B, S, query.device)
         if not own:
             queries = _full(B, N, query.device)
