@@ -55,7 +55,8 @@ class MultiheadAttention(nn.Module):
         batch_first: (B, N, D) instead of torch's default (N, B, D).
         device: where the parameters are made.
         dtype: of the parameters.
-        kind: where the module stands; some methods treat the kinds differently.
+        kind: where the module stands; some methods treat the kinds differently. "cross" says that padding of keys is
+            none of queries, whatever these are.
         layer: its layer, from 0; some methods treat layers differently, and measures and masks name modules by both.
 
     Raises:
@@ -123,19 +124,25 @@ class MultiheadAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """As in torch, with these differences.
 
-        key and value must be one tensor, with a batch. In self-attention (query is key) positions that
-        ``key_padding_mask`` excludes (by True or -inf) are no queries either: their output and their weights are
-        zero, and they enter no batch statistics. There is_causal alone is a mask; beside attn_mask it adds nothing.
+        key and value must be equal, with a batch. In self-attention positions that ``key_padding_mask`` excludes (by
+        True or -inf) are no queries either: their output and their weights are zero, and they enter no batch
+        statistics. There is_causal alone is a mask; beside attn_mask it adds nothing.
+
+        Self-attention is what has a query that equals key, whether it is the same object, a view of it or a copy, in
+        a module whose ``kind`` is not "cross". Where only values could tell, they are compared; a GPU waits for that.
 
         Returns:
             Output, shaped as query, and weights (B, N, S), or (B, H, N, S) if they are not to be averaged.
 
         Raises:
-            ValueError: an argument has another shape or type than these, or key and value differ.
+            ValueError: an argument has another shape or type than these, or key and value differ; or torch traces,
+                and the objects do not say whether query and key are equal.
         """
-        if key is not value:
+        if key is not value and (is_traced() or not _equal(key, value)):
             raise ValueError("key and value must be the same tensor: projections of one memory are shared")
-        own = query is key
+        own = self._is_self_attention(
+            query, key, matters=key_padding_mask is not None or (is_causal and attn_mask is None)
+        )
         if own and query.is_nested:
             if key_padding_mask is not None or attn_mask is not None:
                 raise ValueError("a nested tensor has no padding, and takes no masks")
@@ -200,6 +207,20 @@ class MultiheadAttention(nn.Module):
             output = output * real[:, :, None]
         return (output if self.batch_first else output.transpose(0, 1)), weights
 
+    def _is_self_attention(self, query: Tensor, key: Tensor, matters: bool) -> bool:
+        """Whether query and key are one; without masks of keys it makes no difference, and is not looked for."""
+        cross = self.attention.spec.kind == "cross"
+        if query is key:
+            return not cross
+        if cross or not matters or query.shape != key.shape:
+            return False
+        if is_traced():
+            raise ValueError(
+                "query and key are two tensors of one shape, and a trace cannot tell whether they are equal; expected "
+                "the same object for self-attention, or a module with kind='cross'"
+            )
+        return _equal(query, key)
+
     def _nested(self, x: Tensor, **options: bool) -> tuple[Tensor, Tensor | None]:
         """Self-attention of a nested tensor, which a layer of torch's before this one may pass on: its own answer."""
         parts = x.unbind()
@@ -228,6 +249,15 @@ def _initialise(attention: MultiHeadAttention) -> None:
     for layer in (attention.in_projection, attention.output):
         if isinstance(layer, nn.Linear) and layer.bias is not None:
             nn.init.zeros_(layer.bias)
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors have the same values, NaN included; without a look at them where they are one memory."""
+    if a.is_nested or b.is_nested or (a.shape, a.dtype, a.device) != (b.shape, b.dtype, b.device):
+        return False
+    if a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
+        return True
+    return torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True)
 
 
 def _added(name: str, mask: Tensor, shapes: list[tuple[int, ...]], dtype: torch.dtype) -> Tensor:
