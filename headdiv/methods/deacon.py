@@ -30,6 +30,7 @@ from headdiv.core import distributed
 from headdiv.core.errors import TrainingError
 from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.core.settings import Settings, later
+from headdiv.core.tracing import is_recomputing, is_transformed
 from headdiv.gha import (
     Moments,
     deacon_update,
@@ -66,6 +67,7 @@ class PCAOutput(nn.Module):
         self.moments: Moments | None = (
             None  # of all PCA inputs in training since the last `after_backward`, on this rank
         )
+        self.learned = False  # whether the last pass was counted in `moments`
         self.collected: Moments | None = None  # of all inputs since `collected_moments` was opened
         nn.init.orthogonal_(self.w)
 
@@ -92,7 +94,13 @@ class PCAOutput(nn.Module):
 
         Where the layer is given scale and shift (k,) instead, of ``by_input * scale + shift``.
         """
-        learning = self.training and torch.is_grad_enabled()
+        learning = self.training and torch.is_grad_enabled() and not is_transformed()
+        if (
+            is_recomputing()
+        ):  # counted before, unless checkpointing is the reentrant one, whose first pass learns nothing
+            learning = learning and not self.learned
+        elif self.learned != learning and not torch.compiler.is_compiling():
+            self.learned = learning
         if learning or self.collected is not None:
             with torch.no_grad(), full_precision(by_input):
                 rows = at_least_float32(by_input.flatten(1).T)  # (N, k)

@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 from headdiv.core import distributed
 from headdiv.core.settings import Settings
+from headdiv.core.tracing import is_recomputing
 from headdiv.methods.base import AttentionHook, Method, Picture
 from headdiv.methods.kwta import HIGHEST, LOWEST, Interpretation, boost, keep_probabilities, sampled, survivors, winners
 from headdiv.nn.attention import AttentionSpec, BlockSpec, Kind, keyed_by_place
@@ -135,7 +136,7 @@ class Inhibition(nn.Module):
 
     def _counted(self, mask: Tensor) -> Tensor:
         """The same mask (T, G, n); while training its activations are counted (Eq. 4)."""
-        if self.training:
+        if self.training and not is_recomputing():
             counts = torch.cat([mask.sum(0).flatten(), self.total.new_full((1,), mask.shape[0])])
             self.pending = counts if self.pending is None else self.pending + counts
         return mask

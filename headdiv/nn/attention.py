@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
 
 from headdiv.core.errors import DataError
+from headdiv.core.tracing import is_recomputing
 from headdiv.nn.caches import Cache, Lines
 from headdiv.nn.packing import Side, attention_mask
 
@@ -99,6 +100,7 @@ class Recorder:
     weights: bool  # whether attention weights are recorded
     records: list[HeadRecord]
     outer: Recorder | None = None  # of a `record_heads` that was open before: it records too
+    again: bool = field(default_factory=is_recomputing)  # opened within a pass that activation checkpointing repeats
 
     @property
     def needs_weights(self) -> bool:
@@ -106,14 +108,17 @@ class Recorder:
         return self.weights or (self.outer is not None and self.outer.needs_weights)
 
     def append(self, record: HeadRecord) -> None:
-        """Add a record wherever it is asked for, with weights only where they are."""
-        self.records.append(record if self.weights else replace(record, weights=None))
+        """Add a record wherever it is asked for, with weights only where they are; of a repeated pass, not again."""
+        if self.again or not is_recomputing():
+            self.records.append(record if self.weights else replace(record, weights=None))
         if self.outer is not None:
             self.outer.append(record)
 
 
 class HeadModule(nn.Module, ABC):
     """Heads that can be recorded, measured and masked: `AttentionModule`, or the heads of somebody else's attention."""
+
+    gave_weights = False  # whether `needs_weights` was true in the last pass
 
     def __init__(self, spec: AttentionSpec) -> None:
         super().__init__()
@@ -142,8 +147,13 @@ class HeadModule(nn.Module, ABC):
 
     @property
     def needs_weights(self) -> bool:
-        """Whether `record` is to be given the attention weights."""
-        return self.recorder is not None and self.recorder.needs_weights
+        """Whether `record` is to be given the attention weights; in a pass that is repeated, as the first time."""
+        if self.recorder is None and is_recomputing():
+            return self.gave_weights
+        needed = self.recorder is not None and self.recorder.needs_weights
+        if needed != self.gave_weights and not torch.compiler.is_compiling():
+            self.gave_weights = needed
+        return needed
 
     def record(
         self,
