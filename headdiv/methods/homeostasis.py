@@ -110,13 +110,14 @@ class Inhibition(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(T, G·n) -> (T, G·n); counts while training."""
-        if not self.training and self._rests():
+        if not self.training and self.rests:
             return x
         groups = x.view(x.shape[0], self.groups, self.units)
         # A product and not a choice: what is not a number must stay so, for the trainer to see it.
         return (groups * self._factor(groups)).to(x.dtype).view(x.shape)
 
-    def _rests(self) -> bool:
+    @property
+    def rests(self) -> bool:
         """Whether the mechanism does nothing at evaluation."""
         if self.mechanism in KWTA:
             return self.options.kwta_evaluation == "inactive"

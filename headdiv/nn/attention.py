@@ -182,6 +182,11 @@ class AttentionModule(HeadModule):
         """(T, D) queries and, for encoder-decoder attention, (T', D) memory -> (T, D)."""
 
     @property
+    def is_plain(self) -> bool:
+        """Whether in evaluation the heads are those of the Transformer, and only the output stage may be another."""
+        return False
+
+    @property
     def rowwise(self) -> bool:
         """Whether in training, too, no row acts on another beside attention: none by statistics, none by counts.
 
