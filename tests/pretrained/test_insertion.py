@@ -371,12 +371,11 @@ class Shrinking(Method):
         return False
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", [{"name": "disagreement", "term": "output", "weight": 3.0}, Shrinking(Shrinking.Options())]
 )
 def test_the_added_loss_is_that_of_the_whole_step_whatever_the_accumulation(tmp_path, method):
-    states = []
+    states, logged = [], []
     for size, steps in ((4, 1), (2, 2)):
         settings = {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps, "max_steps": 2}
         trainer = trainer_of(tmp_path / str(steps), method, optim="sgd", **settings)
@@ -385,5 +384,8 @@ def test_the_added_loss_is_that_of_the_whole_step_whatever_the_accumulation(tmp_
                 module.p = 0.0
         trainer.train()
         states.append(trainer.model.state_dict())
+        logged.append([entry["auxiliary_loss"] for entry in trainer.state.log_history if "auxiliary_loss" in entry])
+    assert len(logged[0]) == 2
+    assert logged[1] == pytest.approx(logged[0], rel=1e-3)
     assert all(torch.allclose(states[0][name], states[1][name], atol=1e-4) for name in states[0])
     assert attachment_of(trainer.model) is not None
