@@ -234,9 +234,17 @@ def record_heads(model: nn.Module, weights: bool = True) -> Iterator[list[HeadRe
     Args:
         model: whatever holds attention modules.
         weights: with the attention weights, which wide windows would otherwise not hold in memory.
+
+    Raises:
+        DataError: the model holds none.
     """
     records: list[HeadRecord] = []
     modules = attention_modules(model)
+    if not modules:
+        raise DataError(
+            f"{type(model).__name__}: found no heads to record; expected attention that headdiv built "
+            "(headdiv.MultiheadAttention) or attached (headdiv.pretrained.attach)"
+        )
     for module in modules:
         module.recorder = Recorder(weights, records, outer=module.recorder)
     try:
