@@ -118,6 +118,7 @@ class Recorder:
 class HeadModule(nn.Module, ABC):
     """Heads that can be recorded, measured and masked: `AttentionModule`, or the heads of somebody else's attention."""
 
+    built_by: Any = None  # the method that made it; None where that is not known
     gave_weights = False  # whether `needs_weights` was true in the last pass
 
     def __init__(self, spec: AttentionSpec) -> None:

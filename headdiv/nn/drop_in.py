@@ -107,6 +107,7 @@ class MultiheadAttention(nn.Module):
             raise ValueError(f"method: {problem[0]}: {problem[1]}")
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
         self.attention = method.attention(AttentionSpec(kind, layer, embed_dim, num_heads, bias))
+        self.attention.built_by = method
         if isinstance(self.attention, MultiHeadAttention):
             _initialise(self.attention)
         self.to(device=device, dtype=dtype)
