@@ -8,6 +8,7 @@ from attachable import ARCHITECTURES, arguments, difference, logits, model_of
 from torch import nn
 
 import headdiv
+from headdiv import methods
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.methods.base import Method
 from headdiv.methods.deacon import pca_layers
@@ -217,7 +218,10 @@ class Squashed(Method):
         return nn.Sequential(nn.Linear(spec.heads * spec.d_head, spec.d_model), nn.Tanh())
 
 
-def test_what_cannot_be_inserted_says_so():
+def test_what_cannot_be_inserted_says_so(monkeypatch):
+    with pytest.raises(ConfigError, match=r"'Squashed' is not registered, .* expected headdiv\.register\(Squashed"):
+        headdiv.insert(model_of("bert"), Squashed(Squashed.Options()))
+    monkeypatch.setattr(methods.METHODS, "_added", {**methods.METHODS._added, "squashed": Squashed})
     with pytest.raises(ConfigError, match=r"Sequential cannot start from .* take_over\(weight, bias\)"):
         headdiv.insert(model_of("bert"), Squashed(Squashed.Options()))
     model = model_of("bert")
@@ -369,6 +373,14 @@ class Shrinking(Method):
 
     def counts_predictions(self):
         return False
+
+
+def test_a_model_trained_with_an_own_loss_that_is_not_registered_loads_as_it_is(tmp_path):
+    model = model_of("bert")
+    headdiv.insert(model, Shrinking(Shrinking.Options()))
+    model.save_pretrained(tmp_path)
+    given = arguments(model)
+    assert torch.equal(logits(headdiv.pretrained.load(tmp_path), given), logits(model.eval(), given))
 
 
 @pytest.mark.parametrize(
