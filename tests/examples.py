@@ -55,7 +55,7 @@ EXAMPLES = {
     "drop-head": [{"name": "drop-head", "start": 0.5}],
     "gated": [{"name": "gated"}, {"name": "gated", "gates": "headwise"}],
     "differential": [{"name": "differential", "heads": "kept"}],
-    "moh": [{"name": "moh", "shared": 1, "k": 1}],
+    "moh": [{"name": "moh", "shared": 1, "k": 2}, {"name": "moh", "shared": 1, "k": 1, "gates": "printed"}],
     "combined": [
         combined(deacon(gha_steps=5), {"name": "disagreement", "term": "output"}),
         combined({"name": "mixing", "start": 0.0}, {"name": "homeostasis", "attention": "kwta", "s_att": 0.5}),

@@ -72,7 +72,7 @@ def text_batches(
     length: int = 128,
     labels: bool = True,
 ) -> Iterator[dict[str, Tensor]]:
-    """Arguments of forward passes over texts, in their order; padded on the right.
+    """Arguments of forward passes over texts, in their order; padded on the right. The tokeniser stays as it is.
 
     Labels are the next tokens of a decoder, 15 % of the tokens of a masked language model (drawn from the texts'
     position, and masked in the input), and the targets of an encoder-decoder. A model without such an output has none.
@@ -91,24 +91,22 @@ def text_batches(
     """
     if targets is not None and len(targets) != len(texts):
         raise DataError(f"found {len(targets)} targets for {len(texts)} texts; expected one for each")
-    tokenizer.padding_side = "right"
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
     positions = getattr(model.config, "max_position_embeddings", length)
     for name, module in model.named_modules():  # RoBERTa counts from the index after padding's
         if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
             positions -= module.padding_idx + 1
     length = min(length, positions)
-    options = {"padding": True, "truncation": True, "max_length": length, "return_tensors": "pt"}
+    options = {"truncation": True, "max_length": length}
+    # Padding is masked, so that any word will do where there is none for it.
+    padding = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
     for first in range(0, len(texts), size):
-        inputs = tokenizer(list(texts[first : first + size]), **options)
-        batch = {name: inputs[name] for name in ("input_ids", "attention_mask")}
-        ids, real = batch["input_ids"], batch["attention_mask"].bool()
+        ids, real = _padded(tokenizer(list(texts[first : first + size]), **options)["input_ids"], padding)
+        batch = {"input_ids": ids, "attention_mask": real.long()}
         if model.config.is_encoder_decoder:
-            wanted = tokenizer(text_target=list((targets or texts)[first : first + size]), **options)
-            answer = wanted["input_ids"].masked_fill(wanted["attention_mask"] == 0, -100)
+            wanted = tokenizer(text_target=list((targets or texts)[first : first + size]), **options)["input_ids"]
+            answer, said = _padded(wanted, -100)
             batch["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(answer)
-            batch["decoder_attention_mask"] = wanted["attention_mask"]
+            batch["decoder_attention_mask"] = said.long()
         elif model.can_generate():
             answer = ids.masked_fill(~real, -100)
         elif (
@@ -125,6 +123,14 @@ def text_batches(
         if labels and answer is not None:
             batch["labels"] = answer
         yield {name: x.to(model.device) for name, x in batch.items()}
+
+
+def _padded(texts: list[list[int]], padding: int) -> tuple[Tensor, Tensor]:
+    """Words of texts, padded on the right, and which are real: (B, N) each."""
+    rows = [torch.tensor(text, dtype=torch.long) for text in texts]
+    real = [torch.ones(len(row), dtype=torch.bool) for row in rows]
+    pad = torch.nn.utils.rnn.pad_sequence
+    return pad(rows, batch_first=True, padding_value=padding), pad(real, batch_first=True)
 
 
 def text_examples(model: nn.Module, tokenizer: Any, texts: Sequence[str], **options: Any) -> list[dict[str, Tensor]]:

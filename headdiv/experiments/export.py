@@ -18,7 +18,7 @@ from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import replacing, write_json
 from headdiv.nn.batching import BEGIN, END, PAD, SPECIALS
 from headdiv.nn.folding import fold
-from headdiv.nn.multi_head_attention import MultiHeadAttention
+from headdiv.nn.multi_head_attention import rests
 from headdiv.nn.transformer import MAX_POSITIONS, Transformer
 from headdiv.tasks.base import Run
 
@@ -66,9 +66,10 @@ def _plain(run: Run) -> Transformer:
     model = fold(model).cpu().float()
     for layer in [*model.encoder, *model.decoder]:
         for part in layer.attention.values():
-            plain = type(part) is MultiHeadAttention and type(part.output) is nn.Linear
-            if not plain or hasattr(part.output, "inhibition") or type(layer.block_output) is not nn.Identity:
+            if not part.is_plain or type(part.output) is not nn.Linear:
                 raise ConfigError(f"{what}its {part.spec.place} attention is not plain attention in evaluation either")
+        if not rests(layer.block_output):
+            raise ConfigError(f"{what}what follows {part.spec.place} changes its layer's output in evaluation too")
     return model
 
 

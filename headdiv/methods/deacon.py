@@ -30,6 +30,7 @@ from headdiv.core import distributed
 from headdiv.core.errors import TrainingError
 from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.core.settings import Settings, later
+from headdiv.core.tracing import is_recomputing, is_transformed
 from headdiv.gha import (
     Moments,
     deacon_update,
@@ -66,6 +67,7 @@ class PCAOutput(nn.Module):
         self.moments: Moments | None = (
             None  # of all PCA inputs in training since the last `after_backward`, on this rank
         )
+        self.learned = False  # whether the last pass was counted in `moments`
         self.collected: Moments | None = None  # of all inputs since `collected_moments` was opened
         nn.init.orthogonal_(self.w)
 
@@ -85,14 +87,20 @@ class PCAOutput(nn.Module):
         return self.w.shape[1]
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.view(len(x), self.spec.heads, self.spec.d_head)  # (T, H, K)
+        return x.view(x.shape[0], self.spec.heads, self.spec.d_head)  # (T, H, K)
 
     def _record_moments(self, by_input: Tensor, scale: Tensor | None = None, shift: Tensor | None = None) -> None:
         """Moments of the PCA layer's inputs, from their values input by input: (k, …).
 
         Where the layer is given scale and shift (k,) instead, of ``by_input * scale + shift``.
         """
-        learning = self.training and torch.is_grad_enabled()
+        learning = self.training and torch.is_grad_enabled() and not is_transformed()
+        if (
+            is_recomputing()
+        ):  # counted before, unless checkpointing is the reentrant one, whose first pass learns nothing
+            learning = learning and not self.learned
+        elif self.learned != learning and not torch.compiler.is_compiling():
+            self.learned = learning
         if learning or self.collected is not None:
             with torch.no_grad(), full_precision(by_input):
                 rows = at_least_float32(by_input.flatten(1).T)  # (N, k)
@@ -100,7 +108,7 @@ class PCAOutput(nn.Module):
                 mean, C = moments(rows)
                 if scale is not None:
                     mean, C = mean * scale + shift, C * scale * scale[:, None]
-                batch = len(rows), mean.nan_to_num(), C.nan_to_num()
+                batch = rows.shape[0], mean.nan_to_num(), C.nan_to_num()
             if self.collected is None:
                 self.moments = batch if self.moments is None else joined_moments(self.moments, batch)
             else:
@@ -176,7 +184,7 @@ class NonLinearOutput(PCAOutput):
             w, b = self.w * scale[:, None], self.b + shift @ self.w.to(shift)
         self._record_moments(inputs, scale, shift)
         y = w.T.to(features) @ features + b.to(features)[:, None]  # (M, T·K)
-        return self.project(y.view(self.components, len(x), self.spec.d_head).transpose(0, 1).flatten(1))
+        return self.project(y.view(self.components, x.shape[0], self.spec.d_head).transpose(0, 1).flatten(1))
 
 
 OUTPUTS: dict[str, type[PCAOutput]] = {"direct": DirectOutput, "average": AverageOutput, "nonlinear": NonLinearOutput}

@@ -43,6 +43,8 @@ class DifferentialAttention(MultiHeadAttention):
         halved: h = H / 2 heads of width 2·K, else H of width K.
     """
 
+    rowwise_heads = True
+
     def __init__(self, spec: AttentionSpec, halved: bool) -> None:
         super().__init__(spec)
         self.halved = halved
@@ -90,7 +92,7 @@ class DifferentialAttention(MultiHeadAttention):
 
     def finished(self, heads: Tensor, x: Tensor, side: Side | None) -> Tensor:
         """See `MultiHeadAttention`."""
-        each = at_least_float32(heads.view(len(heads), self.head_slots, self.head_width))
+        each = at_least_float32(heads.view(heads.shape[0], self.head_slots, self.head_width))
         with full_precision(heads):
             normed = F.rms_norm(each, each.shape[-1:], self.norm.weight, self.norm.eps)
         return ((1 - self.start) * normed).flatten(1).to(heads.dtype)

@@ -31,6 +31,8 @@ class GatedAttention(MultiHeadAttention):
         gates: of each head: K, or 1.
     """
 
+    rowwise_heads = True
+
     def __init__(self, spec: AttentionSpec, gates: int) -> None:
         super().__init__(spec)
         self.gate = nn.Linear(spec.d_model, spec.heads * gates, bias=False)

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from headdiv.core.settings import Settings
 from headdiv.methods.base import Method
 from headdiv.nn.attention import AttentionSpec
-from headdiv.nn.batch_norm import Normalisation, normalisation, unused_scale
+from headdiv.nn.batch_norm import BatchNorm, Normalisation, normalisation, unused_scale
 from headdiv.nn.config import Sizes
 
 
@@ -33,6 +33,11 @@ class ScaledOutput(nn.Linear):
     def affine(self) -> bool:
         """Whether it is one linear layer in evaluation; layer normalisation depends on each row."""
         return not isinstance(self.norm, nn.LayerNorm)
+
+    @property
+    def rowwise(self) -> bool:
+        """See `MultiHeadAttention`."""
+        return not isinstance(self.norm, BatchNorm)
 
     def initialise(self, generator: torch.Generator) -> None:
         """The baseline's W^O times the scale."""

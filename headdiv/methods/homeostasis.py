@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 from headdiv.core import distributed
 from headdiv.core.settings import Settings
+from headdiv.core.tracing import is_recomputing
 from headdiv.methods.base import AttentionHook, Method, Picture
 from headdiv.methods.kwta import HIGHEST, LOWEST, Interpretation, boost, keep_probabilities, sampled, survivors, winners
 from headdiv.nn.attention import AttentionSpec, BlockSpec, Kind, keyed_by_place
@@ -109,13 +110,14 @@ class Inhibition(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(T, G·n) -> (T, G·n); counts while training."""
-        if not self.training and self._rests():
+        if not self.training and self.rests:
             return x
-        groups = x.view(len(x), self.groups, self.units)
+        groups = x.view(x.shape[0], self.groups, self.units)
         # A product and not a choice: what is not a number must stay so, for the trainer to see it.
         return (groups * self._factor(groups)).to(x.dtype).view(x.shape)
 
-    def _rests(self) -> bool:
+    @property
+    def rests(self) -> bool:
         """Whether the mechanism does nothing at evaluation."""
         if self.mechanism in KWTA:
             return self.options.kwta_evaluation == "inactive"
@@ -126,7 +128,7 @@ class Inhibition(nn.Module):
         """What (T, G, n) values are multiplied by: 0 where they are inhibited."""
         if self.mechanism == "smart":
             keep = keep_probabilities(self.counts, self.s, self.options.reading, self.options.delta)
-            return self._counted(sampled(keep, len(x))) if self.training else keep.to(x.dtype)
+            return self._counted(sampled(keep, x.shape[0])) if self.training else keep.to(x.dtype)
         if self.mechanism == "kwta":
             return self._counted(winners(x, self.k))
         boosts = boost(self.counts, self.k).to(torch.promote_types(x.dtype, torch.float32))  # (G, n)
@@ -135,8 +137,8 @@ class Inhibition(nn.Module):
 
     def _counted(self, mask: Tensor) -> Tensor:
         """The same mask (T, G, n); while training its activations are counted (Eq. 4)."""
-        if self.training:
-            counts = torch.cat([mask.sum(0).flatten(), self.total.new_full((1,), len(mask))])
+        if self.training and not is_recomputing():
+            counts = torch.cat([mask.sum(0).flatten(), self.total.new_full((1,), mask.shape[0])])
             self.pending = counts if self.pending is None else self.pending + counts
         return mask
 

@@ -29,7 +29,7 @@ from headdiv.core.errors import ConfigError, DataError, TrainingError
 from headdiv.methods.base import Method
 from headdiv.methods.registry import METHODS, make_method
 from headdiv.nn.attached import AttachedHeads, attach_heads, attachment_of, bias, transformers
-from headdiv.nn.attention import BlockSpec, Kind
+from headdiv.nn.attention import KINDS, BlockSpec, Kind
 from headdiv.nn.config import Sizes
 from headdiv.nn.drop_in import MultiheadAttention
 from headdiv.nn.removal import remove_heads
@@ -72,11 +72,13 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any]) -> Method:
         The method: its `after_backward` and `aux_loss` belong into the training.
 
     Raises:
-        ConfigError: the method needs more than a place between heads and output projection, or does not fit.
+        ConfigError: the method needs more than a place between heads and output projection, does not fit, or is not
+            registered, so that a saved model could not be loaded.
         DataError: the model has no attention that is known here, or has a method already.
     """
     made = method if isinstance(method, Method) else make_method(method)
-    name = next((name for name, cls in METHODS.items() if cls is type(made)), type(made).__name__)
+    registered = next((name for name, cls in METHODS.items() if cls is type(made)), None)
+    name = registered or type(made).__name__
     theirs = [(path, module) for path, module in model.named_modules() if isinstance(module, nn.MultiheadAttention)]
     if (
         (made.builds_modules and (theirs or not made.can_be_inserted))
@@ -87,6 +89,11 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any]) -> Method:
     if theirs:
         _replace(model, made, theirs)
         return made
+    if registered is None and any(made.makes(kind) for kind in KINDS):
+        raise ConfigError(
+            f"method {name!r} is not registered, and what it makes could not be loaded once the model is saved; "
+            f"expected headdiv.register({name}, '…') before"
+        )
     attachment = attach_heads(model)
     if inserted_method(model) is not None:
         raise DataError("the model has a method already: expected one; 'combined' is several")
@@ -98,6 +105,8 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any]) -> Method:
         raise ConfigError(f"method {name!r}: {error}") from None
     for each in attachment.heads:
         _insert(each, made)
+    if registered is None:  # a loss alone: the model is the same without it
+        return made
     options = {"name": name, **made.options.model_dump(mode="json")}
     attachment.config.headdiv = {**(getattr(attachment.config, "headdiv", None) or {}), "method": options}
     return made

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from headdiv.core.precision import at_least_float32
+from headdiv.core.tracing import is_traced
 
 Interpretation = Literal["inhibition", "inverted", "printed"]
 
@@ -58,8 +59,8 @@ def _kth_largest(x: Tensor, k: int) -> Tensor:
 
 
 def _at_hand(x: Tensor) -> bool:
-    """Whether the values can be looked at: on the CPU, and not while torch.compile or torch.export traces."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+    """Whether the values can be looked at: on the CPU, and not while torch traces."""
+    return x.device.type == "cpu" and not is_traced()
 
 
 def boost(counts: Tensor, k: int) -> Tensor:

@@ -35,6 +35,8 @@ class MixingOutput(nn.Linear):
     It is W^O itself with two parameters more: a fresh model is, number by number, its baseline.
     """
 
+    rowwise = True  # see `MultiHeadAttention`
+
     def __init__(self, spec: AttentionSpec) -> None:
         super().__init__(spec.heads * spec.d_head, spec.d_model)
         self.spec, self.affine = spec, True

@@ -33,6 +33,7 @@ from torch.nn import functional as F
 from headdiv.analysis.similarity import Observed
 from headdiv.core.precision import autocast
 from headdiv.core.settings import Settings, later
+from headdiv.core.tracing import is_transformed
 from headdiv.methods.base import DecodeToken, Method, Picture, RequiredRecords
 from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
 from headdiv.nn.attention import AttentionLayout, AttentionModule, AttentionSpec, HeadRecord
@@ -70,13 +71,10 @@ class ExpertProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, at: Sequence[Tensor], to: Sequence[Tensor], lines: int) -> Tensor:
-        """x (X, A), weight (E, A, B), at and to for each expert -> (lines, B)."""
+        """As `_expert_product`."""
         ctx.save_for_backward(x, weight)
         ctx.at, ctx.to = at, to
-        y = x.new_zeros(lines, weight.shape[2])
-        for matrix, here, there in zip(weight.unbind(0), at, to, strict=True):
-            y.index_add_(0, there, x.index_select(0, here) @ matrix)
-        return y
+        return _expert_product(x, weight, at, to, lines)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -88,6 +86,19 @@ class ExpertProduct(torch.autograd.Function):
             grad_x.index_add_(0, here, own @ weight[number].T)
             torch.mm(x.index_select(0, here).T, own, out=grad_weight[number])
         return grad_x, grad_weight, None, None, None
+
+
+def expert_product(x: Tensor, weight: Tensor, at: Sequence[Tensor], to: Sequence[Tensor], lines: int) -> Tensor:
+    """x (X, A), weight (E, A, B), at and to for each expert -> (lines, B), see `ExpertProduct`."""
+    made = _expert_product if is_transformed() else ExpertProduct.apply
+    return made(*_one_type(x, weight), at, to, lines)
+
+
+def _expert_product(x: Tensor, weight: Tensor, at: Sequence[Tensor], to: Sequence[Tensor], lines: int) -> Tensor:
+    y = x.new_zeros(lines, weight.shape[2])
+    for matrix, here, there in zip(weight.unbind(0), at, to, strict=True):
+        y.index_add_(0, there, x.index_select(0, here) @ matrix)
+    return y
 
 
 # ---- the module
@@ -178,8 +189,8 @@ class MixtureAttention(AttentionModule):
         """Which experts serve each row, the same by expert, and their queries (T, k, K)."""
         routing = self.router(x)
         groups = ExpertGroups.of(routing.experts, self.experts)
-        P = len(x) * self.k
-        q = ExpertProduct.apply(*_one_type(x, self.query.weight), groups.rows, groups.pairs, P)  # (P, K)
+        P = x.shape[0] * self.k
+        q = expert_product(x, self.query.weight, groups.rows, groups.pairs, P)  # (P, K)
         q = q.view(-1, self.k, self.d_head)
         if self.query.bias is not None:
             q = q + F.embedding(routing.experts, self.query.bias).to(q.dtype)
@@ -188,7 +199,7 @@ class MixtureAttention(AttentionModule):
     def _mix(self, heads: Tensor, routing: Routing, groups: ExpertGroups) -> Tensor:
         """Σ gate · head · W^o: (T, k, K) -> (T, D)."""
         gated = (heads * routing.gates.unsqueeze(-1).to(heads.dtype)).view(-1, self.d_head)  # (P, K)
-        y = ExpertProduct.apply(*_one_type(gated, self.output.weight), groups.pairs, groups.rows, len(heads))
+        y = expert_product(gated, self.output.weight, groups.pairs, groups.rows, heads.shape[0])
         return y + self.output_bias.to(y.dtype)
 
     # ---- one token at a time

@@ -4,9 +4,16 @@
                                g_i = α_2 softmax(W_r x)_i for the k largest of the others, 0 for the rest
     [α_1, α_2] = softmax(W_h x)
 
+As printed, these gates add up to 1 at most, so that a fresh module's output has a fifth of the baseline's norm. In
+the authors' code (github.com/SkyworkAI/MoH) the gates of the heads that are on are 1 on average (``gates: coded``, the
+default):
+
+    g_i = 2 α_1 s softmax(W_s x)_i      g_i = 2 α_2 k softmax(W_r x)_i / Σ_j softmax(W_r x)_j, j the chosen ones
+
 To the loss is added β Σ_i f_i P_i over the routed heads: f_i the share of tokens that choose i, P_i the mean of its
 probability; here it is added to the mean over predictions and summed over modules, as the losses of
-`headdiv.methods.moa` are. Heads that are not chosen are computed and multiplied by 0, so that a step saves no time.
+`headdiv.methods.moa` are. (The code's is this one times the number of routed heads.) Heads that are not chosen are
+computed and multiplied by 0, so that a step saves no time.
 
 Letters: T rows, D model width, H heads, K head width.
 """
@@ -14,7 +21,7 @@ Letters: T rows, D model width, H heads, K head width.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -31,6 +38,8 @@ from headdiv.nn.config import Sizes
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import Side
 
+Gates = Literal["coded", "printed"]
+
 
 class MixtureOfHeads(MultiHeadAttention):
     """The baseline's module with a weight for each head and token; head records hold the weighted outputs.
@@ -39,11 +48,16 @@ class MixtureOfHeads(MultiHeadAttention):
         spec: where it stands, and its sizes.
         shared: s, of which there is one at least.
         k: chosen ones of the H − s others.
+        gates: 1 on average over the heads that are on, as coded, or the paper's.
     """
 
-    def __init__(self, spec: AttentionSpec, shared: int, k: int) -> None:
+    rowwise_heads = True
+
+    def __init__(self, spec: AttentionSpec, shared: int, k: int, gates: Gates = "coded") -> None:
         super().__init__(spec)
-        self.router = Router(spec.d_model, spec.heads - shared, k)
+        coded = gates == "coded"
+        self.router = Router(spec.d_model, spec.heads - shared, k, renormalise=coded)
+        self.scales = (2 * shared, 2 * k) if coded else (1, 1)  # of the shared heads' gates, and of the chosen ones'
         self.shared = nn.Linear(spec.d_model, shared, bias=False)  # W_s
         self.types = nn.Linear(spec.d_model, 2, bias=False)  # W_h
         self.routing: Routing | None = None  # of the rows that are being computed
@@ -56,7 +70,8 @@ class MixtureOfHeads(MultiHeadAttention):
             always = F.linear(x, at_least_float32(self.shared.weight)).softmax(dim=-1)  # (T, s)
             routing = self.router(x)
             chosen = torch.zeros_like(routing.probabilities).scatter(1, routing.experts, routing.gates)
-            return torch.cat([always * alpha[:, :1], chosen * alpha[:, 1:]], dim=1), routing
+            shared, routed = (self.scales[i] * alpha[:, i : i + 1] for i in (0, 1))  # (T, 1) each
+            return torch.cat([always * shared, chosen * routed], dim=1), routing
 
     def finished(self, heads: Tensor, x: Tensor, side: Side | None) -> Tensor:
         """See `MultiHeadAttention`."""
@@ -80,19 +95,22 @@ class Moh(Method):
         shared: int = Field(2, ge=1, description="heads that are always on")
         k: int = Field(4, ge=1, description="heads chosen for a token among the others")
         balance: float = Field(0.01, ge=0, description="β")
+        gates: Gates = Field("coded", description="1 on average over the heads that are on, or the paper's equations")
 
     options: Options
 
     @classmethod
     def check(cls, options: Settings, model: Sizes) -> tuple[str, str] | None:
-        """There are as many heads."""
-        if options.shared + options.k <= model.heads:
-            return None
-        return "k", f"{options.k} chosen and {options.shared} shared heads are more than the model's {model.heads}"
+        """There are as many heads, and gates that can learn."""
+        if options.shared + options.k > model.heads:
+            return "k", f"{options.k} chosen and {options.shared} shared heads are more than the model's {model.heads}"
+        if options.gates == "coded" and options.k == 1:
+            return "k", "1 chosen head has the same gate whichever it is, and the router learns nothing; expected k ≥ 2"
+        return None
 
     def attention(self, spec: AttentionSpec) -> MixtureOfHeads:
         """See `Method`."""
-        return MixtureOfHeads(spec, self.options.shared, self.options.k)
+        return MixtureOfHeads(spec, self.options.shared, self.options.k, self.options.gates)
 
     def required_records(self) -> RequiredRecords:
         """The choices come with the heads."""

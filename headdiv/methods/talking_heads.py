@@ -24,6 +24,8 @@ from headdiv.nn.multi_head_attention import MultiHeadAttention
 class TalkingHeadsAttention(MultiHeadAttention):
     """The baseline's module with two mixtures; it holds the weights of a window whatever its width."""
 
+    rowwise_heads = True
+
     def __init__(self, spec: AttentionSpec) -> None:
         super().__init__(spec)
         self.mix_logits = nn.Parameter(torch.eye(spec.heads))  # P_l

@@ -272,6 +272,12 @@ class Attachment:
     implementations: list[tuple[Any, str]]
     hooks: list[RemovableHandle]
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Of a pickled model, which may be loaded where nothing was attached before."""
+        self.__dict__.update(state)
+        for _, name in self.implementations:
+            _register(name)
+
 
 def attachment_of(model: nn.Module) -> Attachment | None:
     """That of a model that is attached."""
@@ -291,7 +297,7 @@ def attach_heads(model: nn.Module) -> Attachment:
     models = [m for m in model.modules() if isinstance(m, library.PreTrainedModel)]
     inputs = Inputs()
     heads = [AttachedHeads(spec, projections, inputs) for spec, projections in _attention_of(model)]
-    if not heads:
+    if not heads or not all(hasattr(each.projections.module, "config") for each in heads):
         known = ", ".join("/".join((*naming.inputs, naming.output)) for naming in NAMINGS)
         raise DataError(
             f"{type(model).__name__}: no attention that is known here; expected a model of transformers "
@@ -305,7 +311,12 @@ def attach_heads(model: nn.Module) -> Attachment:
                 f"{type(model).__name__}: its config belongs to a model that is attached already; expected a config of "
                 "its own (copy.deepcopy(config) before the model is made)"
             )
-        if name not in SUPPORTED or (name == "eager" and getattr(config, "reorder_and_upcast_attn", False)):
+        if name == "eager" and getattr(config, "reorder_and_upcast_attn", False):
+            raise DataError(
+                f"{type(model).__name__}: with reorder_and_upcast_attn its eager attention calls no function that "
+                "could be replaced; expected model.set_attn_implementation('sdpa')"
+            )
+        if name not in SUPPORTED:
             raise DataError(
                 f"{type(model).__name__}: its attention runs as {name!r}; expected 'sdpa' or 'eager': "
                 "model.set_attn_implementation('sdpa') changes it"
@@ -389,15 +400,17 @@ def _register(name: str) -> None:
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    def forward(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, **options: Any) -> Any:
+    def forward(
+        module: nn.Module, q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None = None, **options: Any
+    ) -> Any:
         eager = name == "eager"
         original = (
             sys.modules[type(module).__module__].eager_attention_forward if eager else ALL_ATTENTION_FUNCTIONS[name]
         )
         attached = module._modules.get(NAME)
         if attached is None:
-            return original(module, q, k, v, mask, **options)
-        return attached.attend(original, q, k, v, mask, options)
+            return original(module, q, k, v, attention_mask, **options)
+        return attached.attend(original, q, k, v, attention_mask, options)
 
     ALL_ATTENTION_FUNCTIONS.register(f"{PREFIX}{name}", forward)
     ALL_MASK_ATTENTION_FUNCTIONS.register(f"{PREFIX}{name}", ALL_MASK_ATTENTION_FUNCTIONS[name])

@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
 
 from headdiv.core.errors import DataError
+from headdiv.core.tracing import is_recomputing
 from headdiv.nn.caches import Cache, Lines
 from headdiv.nn.packing import Side, attention_mask
 
@@ -99,6 +100,7 @@ class Recorder:
     weights: bool  # whether attention weights are recorded
     records: list[HeadRecord]
     outer: Recorder | None = None  # of a `record_heads` that was open before: it records too
+    again: bool = field(default_factory=is_recomputing)  # opened within a pass that activation checkpointing repeats
 
     @property
     def needs_weights(self) -> bool:
@@ -106,14 +108,18 @@ class Recorder:
         return self.weights or (self.outer is not None and self.outer.needs_weights)
 
     def append(self, record: HeadRecord) -> None:
-        """Add a record wherever it is asked for, with weights only where they are."""
-        self.records.append(record if self.weights else replace(record, weights=None))
+        """Add a record wherever it is asked for, with weights only where they are; of a repeated pass, not again."""
+        if self.again or not is_recomputing():
+            self.records.append(record if self.weights else replace(record, weights=None))
         if self.outer is not None:
             self.outer.append(record)
 
 
 class HeadModule(nn.Module, ABC):
     """Heads that can be recorded, measured and masked: `AttentionModule`, or the heads of somebody else's attention."""
+
+    built_by: Any = None  # the method that made it; None where that is not known
+    gave_weights = False  # whether `needs_weights` was true in the last pass
 
     def __init__(self, spec: AttentionSpec) -> None:
         super().__init__()
@@ -142,8 +148,13 @@ class HeadModule(nn.Module, ABC):
 
     @property
     def needs_weights(self) -> bool:
-        """Whether `record` is to be given the attention weights."""
-        return self.recorder is not None and self.recorder.needs_weights
+        """Whether `record` is to be given the attention weights; in a pass that is repeated, as the first time."""
+        if self.recorder is None and is_recomputing():
+            return self.gave_weights
+        needed = self.recorder is not None and self.recorder.needs_weights
+        if needed != self.gave_weights and not torch.compiler.is_compiling():
+            self.gave_weights = needed
+        return needed
 
     def record(
         self,
@@ -170,6 +181,19 @@ class AttentionModule(HeadModule):
     @abstractmethod
     def forward(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
         """(T, D) queries and, for encoder-decoder attention, (T', D) memory -> (T, D)."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether in evaluation the heads are those of the Transformer, and only the output stage may be another."""
+        return False
+
+    @property
+    def rowwise(self) -> bool:
+        """Whether in training, too, no row acts on another beside attention: none by statistics, none by counts.
+
+        Then padding among the rows changes nothing but its own.
+        """
+        return False
 
     # ---- one token at a time
 
@@ -211,9 +235,17 @@ def record_heads(model: nn.Module, weights: bool = True) -> Iterator[list[HeadRe
     Args:
         model: whatever holds attention modules.
         weights: with the attention weights, which wide windows would otherwise not hold in memory.
+
+    Raises:
+        DataError: the model holds none.
     """
     records: list[HeadRecord] = []
     modules = attention_modules(model)
+    if not modules:
+        raise DataError(
+            f"{type(model).__name__}: found no heads to record; expected attention that headdiv built "
+            "(headdiv.MultiheadAttention) or attached (headdiv.pretrained.attach)"
+        )
     for module in modules:
         module.recorder = Recorder(weights, records, outer=module.recorder)
     try:

@@ -6,9 +6,11 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from headdiv.core import distributed
 from headdiv.core.precision import at_least_float32, full_precision
+from headdiv.core.tracing import is_recomputing
 
 Normalisation = Literal["batch", "layer", "none"]
 
@@ -38,13 +40,20 @@ class BatchNorm(nn.BatchNorm1d):
     def forward(self, x: Tensor) -> Tensor:
         """(T, C) or (T, C, K), normalised for each of the C channels."""
         if not self.training or distributed.world() == 1:
-            return super().forward(x)
+            if self.training and torch.compiler.is_compiling():  # which T may be unknown to
+                torch._check(x.shape[0] > 1)
+            return self._repeated(x) if self.training and is_recomputing() else super().forward(x)
         with full_precision(x):
             values = at_least_float32(x)
             scale, shift = (
                 part.view(1, -1, *[1] * (x.dim() - 2)) for part in self.scale_and_shift(values.transpose(0, 1))
             )
             return (values * scale + shift).to(x.dtype)
+
+    def _repeated(self, x: Tensor) -> Tensor:
+        """A training pass that is not counted, since activation checkpointing repeats it."""
+        statistics = self.running_mean.clone(), self.running_var.clone()
+        return F.batch_norm(x, *statistics, self.weight, self.bias, True, self.momentum, self.eps)
 
     def scale_and_shift(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """What normalises x, for a caller whose next step is linear as well: x * scale + shift.
@@ -63,12 +72,16 @@ class BatchNorm(nn.BatchNorm1d):
 
     def _statistics(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of each of the rows (C, N), all ranks' together."""
-        if rows.shape[1] < 2 and distributed.world() == 1:
+        if distributed.world() == 1 and torch.compiler.is_compiling():
+            torch._check(rows.shape[1] > 1)
+        elif distributed.world() == 1 and rows.shape[1] < 2:
             raise ValueError("batch normalisation needs more than 1 value of each channel in training, found 1")
         n = distributed.total(rows.new_full((1,), rows.shape[1])).detach()
         mean = distributed.total(rows.sum(dim=1)) / n
         centred = rows - mean.detach()[:, None]  # deviations add up to 0: the variance has no gradient by the mean
         variance = distributed.total(torch.linalg.vecdot(centred, centred)) / n
+        if is_recomputing():
+            return mean, variance
         with torch.no_grad():
             self.num_batches_tracked += 1
             self.running_mean.lerp_(mean.to(self.running_mean), self.momentum)

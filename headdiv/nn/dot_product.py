@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headdiv.core.precision import HALF, at_least_float32
+from headdiv.core.tracing import is_traced, is_transformed
 from headdiv.nn.attention import AttentionLayout
 from headdiv.nn.caches import Cache, cached_product
 from headdiv.nn.packing import Side
@@ -71,6 +72,10 @@ def dot_product(
         scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1) + mask
         p = F.dropout(torch.softmax(scores, dim=-1), layout.dropout).to(v.dtype)
         return p @ v, p
+    if is_transformed():
+        scores = at_least_float32(q @ k.transpose(-2, -1)) * q.shape[-1] ** -0.5
+        p = torch.softmax(scores + layout.written_out(), dim=-1).to(v.dtype)
+        return p @ v, p if weights else None
     if weights or not layout.wide:
         z, p = ScaledDotProduct.apply(q, k, v, layout.written_out())
         return z, p if weights else None
@@ -80,14 +85,14 @@ def dot_product(
 
 def into_windows(x: Tensor, side: Side, parts: int, heads: int) -> tuple[Tensor, ...]:
     """(T, parts·H·K) rows -> ``parts`` tensors (R, H, N, K); an empty slot holds some row's values."""
-    if torch.compiler.is_compiling():  # which differentiates by itself, and cannot look into the function
+    if is_traced():  # which differentiates by itself, and cannot look into the function
         return _gather(x, side, parts, heads).unbind(0)
     return _IntoWindows.apply(x, side, parts, heads)
 
 
 def out_of_windows(z: Tensor, side: Side) -> Tensor:
     """(R, H, N, K) windows -> (T, H·K) rows; empty slots are dropped."""
-    if torch.compiler.is_compiling():
+    if is_traced():
         return _scatter([z], side)
     return _OutOfWindows.apply(z, side)
 

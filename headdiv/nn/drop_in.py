@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.core.errors import ConfigError
+from headdiv.core.tracing import is_traced
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, Kind, record_heads
 from headdiv.nn.config import Sizes
 from headdiv.nn.multi_head_attention import MultiHeadAttention
@@ -54,7 +55,8 @@ class MultiheadAttention(nn.Module):
         batch_first: (B, N, D) instead of torch's default (N, B, D).
         device: where the parameters are made.
         dtype: of the parameters.
-        kind: where the module stands; some methods treat the kinds differently.
+        kind: where the module stands; some methods treat the kinds differently. "cross" says that padding of keys is
+            none of queries, whatever these are.
         layer: its layer, from 0; some methods treat layers differently, and measures and masks name modules by both.
 
     Raises:
@@ -105,6 +107,7 @@ class MultiheadAttention(nn.Module):
             raise ValueError(f"method: {problem[0]}: {problem[1]}")
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
         self.attention = method.attention(AttentionSpec(kind, layer, embed_dim, num_heads, bias))
+        self.attention.built_by = method
         if isinstance(self.attention, MultiHeadAttention):
             _initialise(self.attention)
         self.to(device=device, dtype=dtype)
@@ -122,19 +125,25 @@ class MultiheadAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """As in torch, with these differences.
 
-        key and value must be one tensor, with a batch. In self-attention (query is key) positions that
-        ``key_padding_mask`` excludes (by True or -inf) are no queries either: their output and their weights are
-        zero, and they enter no batch statistics. There is_causal alone is a mask; beside attn_mask it adds nothing.
+        key and value must be equal, with a batch. In self-attention positions that ``key_padding_mask`` excludes (by
+        True or -inf) are no queries either: their output and their weights are zero, and they enter no batch
+        statistics. There is_causal alone is a mask; beside attn_mask it adds nothing.
+
+        Self-attention is what has a query that equals key, whether it is the same object, a view of it or a copy, in
+        a module whose ``kind`` is not "cross". Where only values could tell, they are compared; a GPU waits for that.
 
         Returns:
             Output, shaped as query, and weights (B, N, S), or (B, H, N, S) if they are not to be averaged.
 
         Raises:
-            ValueError: an argument has another shape or type than these, or key and value differ.
+            ValueError: an argument has another shape or type than these, or key and value differ; or torch traces,
+                and the objects do not say whether query and key are equal.
         """
-        if key is not value:
+        if key is not value and (is_traced() or not _equal(key, value)):
             raise ValueError("key and value must be the same tensor: projections of one memory are shared")
-        own = query is key
+        own = self._is_self_attention(
+            query, key, matters=key_padding_mask is not None or (is_causal and attn_mask is None)
+        )
         if own and query.is_nested:
             if key_padding_mask is not None or attn_mask is not None:
                 raise ValueError("a nested tensor has no padding, and takes no masks")
@@ -167,13 +176,15 @@ class MultiheadAttention(nn.Module):
             mask, real = mask + padding[:, None, None, :], padding.detach() != -torch.inf
             if own:  # padded slots are no queries: what they see has no effect, but it must be finite
                 mask = mask.masked_fill(~real[:, None, :, None], 0.0)
-            # Shapes of an exported model cannot depend on data; in evaluation no position acts on another's statistics.
-            if self.training or not torch.compiler.is_compiling():
+            # Where torch traces, shapes should not depend on data: padding is computed, unless it would act on others.
+            acts = self.training and not (self.attention.rowwise and self.attention.recorder is None)
+            if acts or not is_traced():
                 keys = queries = padded_side(real)
-                if own and not keys.tokens:
+                nothing = not is_traced() and not keys.tokens  # a traced size is not asked for its value
+                if own and nothing:
                     weights = mask.new_zeros((B, N, S) if average_attn_weights else (B, slots, N, S))
                     return torch.zeros_like(x), weights if need_weights else None
-                if not keys.tokens:
+                if nothing:
                     keys = _full(B, S, query.device)
         if not own:
             queries = _full(B, N, query.device)
@@ -196,6 +207,20 @@ class MultiheadAttention(nn.Module):
         if own and real is not None:
             output = output * real[:, :, None]
         return (output if self.batch_first else output.transpose(0, 1)), weights
+
+    def _is_self_attention(self, query: Tensor, key: Tensor, matters: bool) -> bool:
+        """Whether query and key are one; without masks of keys it makes no difference, and is not looked for."""
+        cross = self.attention.spec.kind == "cross"
+        if query is key:
+            return not cross
+        if cross or not matters or query.shape != key.shape:
+            return False
+        if is_traced():
+            raise ValueError(
+                "query and key are two tensors of one shape, and a trace cannot tell whether they are equal; expected "
+                "the same object for self-attention, or a module with kind='cross'"
+            )
+        return _equal(query, key)
 
     def _nested(self, x: Tensor, **options: bool) -> tuple[Tensor, Tensor | None]:
         """Self-attention of a nested tensor, which a layer of torch's before this one may pass on: its own answer."""
@@ -225,6 +250,15 @@ def _initialise(attention: MultiHeadAttention) -> None:
     for layer in (attention.in_projection, attention.output):
         if isinstance(layer, nn.Linear) and layer.bias is not None:
             nn.init.zeros_(layer.bias)
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors have the same values, NaN included; without a look at them where they are one memory."""
+    if a.is_nested or b.is_nested or (a.shape, a.dtype, a.device) != (b.shape, b.dtype, b.device):
+        return False
+    if a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
+        return True
+    return torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True)
 
 
 def _added(name: str, mask: Tensor, shapes: list[tuple[int, ...]], dtype: torch.dtype) -> Tensor:

@@ -6,6 +6,8 @@ D model width, K head width (d_k); one token at a time N lines of n texts with W
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -13,7 +15,11 @@ from torch.nn import functional as F
 from headdiv.nn.attention import AttentionLayout, AttentionModule, AttentionSpec
 from headdiv.nn.caches import Cache, Lines
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
+from headdiv.nn.dropout import Dropout
 from headdiv.nn.packing import Side
+
+RESTING = (nn.Identity, nn.Dropout, Dropout)  # modules that do nothing in evaluation
+ROWWISE = (*RESTING, nn.Linear)
 
 
 class MultiHeadAttention(AttentionModule):
@@ -29,6 +35,10 @@ class MultiHeadAttention(AttentionModule):
             ``inhibition``, whatever stage that is: state dictionaries have the same names.
     """
 
+    # Of a subclass: whether what it does with the heads is `rowwise`, and whether it does something in training alone.
+    rowwise_heads: ClassVar[bool] = False
+    trains_alone: ClassVar[bool] = False
+
     def __init__(
         self, spec: AttentionSpec, output: nn.Module | None = None, before_output: nn.Module | None = None
     ) -> None:
@@ -36,6 +46,20 @@ class MultiHeadAttention(AttentionModule):
         width = spec.heads * spec.d_head
         self.in_projection = nn.Linear(spec.d_model, 3 * width, bias=spec.bias)
         self.set_output(nn.Linear(width, spec.d_model) if output is None else output, before_output)
+
+    @property
+    def is_plain(self) -> bool:
+        """See `AttentionModule`."""
+        return (self.trains_alone or type(self) is MultiHeadAttention) and rests(
+            getattr(self.output, "inhibition", None)
+        )
+
+    @property
+    def rowwise(self) -> bool:
+        """See `AttentionModule`; an output stage, and what stands in front of it, say it by the same name."""
+        parts = self.output, getattr(self.output, "inhibition", nn.Identity())
+        apart = all(type(part) in ROWWISE or getattr(part, "rowwise", False) for part in parts)
+        return apart and (self.rowwise_heads or type(self) is MultiHeadAttention)
 
     def set_output(self, output: nn.Module, before_output: nn.Module | None) -> None:
         """Put in an output stage, and what the heads go through in front of it."""
@@ -110,6 +134,11 @@ class MultiHeadAttention(AttentionModule):
             q = self._project(x, 0, 1).unflatten(-1, (self.spec.heads, -1))
         z, _ = self.weighted(*cache.windows(q.unsqueeze(2)), cache)  # (n, H, W, K)
         return self.output(self.finished(cache.rows(z), x, None))
+
+
+def rests(module: nn.Module | None) -> bool:
+    """Whether a module passes its input on in evaluation: it is none, a dropout, or has an attribute ``rests``."""
+    return module is None or type(module) in RESTING or getattr(module, "rests", False)
 
 
 def _inhibit(output: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:

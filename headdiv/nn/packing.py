@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from headdiv.core.errors import DataError
+from headdiv.core.tracing import is_traced
 
 MAX_POSITIONS = 4096  # tokens of a sentence, which the Transformer has positions for
 MASKED = -1e9  # finite: a slot that may see nothing must not become NaN, for its gradient is multiplied by 0
@@ -133,10 +134,11 @@ def padded_side(real: Tensor) -> Side:
     B, N = real.shape
     slots = real.flatten().nonzero().flatten()
     rows = torch.zeros(B * N, dtype=torch.int64, device=real.device)
-    rows[slots] = torch.arange(len(slots), device=real.device)
+    rows[slots] = torch.arange(slots.shape[0], device=real.device)
     sentences = torch.arange(B, device=real.device)[:, None].expand(B, N).masked_fill(~real, -1)
     positions = (real.cumsum(1) - 1).flatten()[slots]
-    return Side(real.sum(1), positions, slots, rows, sentences, full=bool(real.all()), longest=N)
+    full = not is_traced() and bool(real.all())
+    return Side(real.sum(1), positions, slots, rows, sentences, full, longest=N)
 
 
 def pad_rows(rows: Tensor, side: Side, fill: float = 0.0) -> Tensor:

@@ -1,4 +1,8 @@
-"""Activation checkpointing (Chen et al. 2016): activations are computed again in the backward pass instead of kept."""
+"""Activation checkpointing (Chen et al. 2016): activations are computed again in the backward pass instead of kept.
+
+Around a module with our attention `torch.utils.checkpoint.checkpoint` gives the same gradients, statistics and records
+(records with gradient where ``use_reentrant=False``). What other modules count, it counts twice; `recomputed` does not.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +37,7 @@ def _forgetting(module: nn.Module, recorders: dict[HeadModule, Recorder | None])
         part.__dict__ = state | {"_buffers": buffers}
     for part, recorder in recorders.items():
         part.recorder = None if recorder is None else Recorder(recorder.needs_weights, [])
+        part.gave_weights = recorder is not None and recorder.needs_weights
     try:
         yield
     finally:

@@ -37,7 +37,7 @@ class HeadTraining:
         found = inserted_method(self.model)
         there = type(found) is type(made) and found.options == made.options
         self.head_method = made if there else insert(self.model, made)
-        self.added: list[float] = []  # to the loss, since it was logged last
+        self.added, self.steps_added = 0.0, 0  # to the loss since it was logged last, and by how many steps
 
     @property
     def progress(self) -> float:
@@ -64,8 +64,11 @@ class HeadTraining:
         if self.model.training:
             added = self.head_method.aux_loss(self.model, records, self.progress, count)
             if added is not None:
-                self.added.append(added.item())
-                loss = loss + added * self._share(inputs, num_items_in_batch, count)
+                added = added * self._share(inputs, num_items_in_batch, count)
+                loss = loss + added
+                summed = num_items_in_batch is not None and self.model_accepts_loss_kwargs
+                mean = not summed and self.compute_loss_func is None  # the trainer's, over the batches of a step
+                self.added += added.item() / (self.current_gradient_accumulation_steps if mean else 1)
         return (loss, outputs) if return_outputs else loss
 
     def _share(self, inputs: dict[str, Any], num_items: Tensor | int | None, count: int) -> float:
@@ -90,16 +93,18 @@ class HeadTraining:
         """The trainer's, and after the last backward pass of a step the method's update."""
         loss = super().training_step(*args, **options)
         if self.accelerator.sync_gradients:
+            self.steps_added += 1
             for parameter in self.head_method.frozen_parameters(self.model, self.progress):
                 parameter.grad = None
             self.head_method.after_backward(self.model, self.progress)
         return loss
 
     def log(self, logs: dict[str, float], *args: Any, **options: Any) -> None:
-        """With ``auxiliary_loss``, the mean of what was added since the last time."""
-        if "loss" in logs and self.added:
-            logs["auxiliary_loss"] = sum(self.added) / len(self.added)
-            self.added.clear()
+        """With ``auxiliary_loss``, the mean of what the steps since the last time added."""
+        if "loss" in logs and self.steps_added:
+            if self.added:
+                logs["auxiliary_loss"] = self.added / self.steps_added
+            self.added, self.steps_added = 0.0, 0
         super().log(logs, *args, **options)
 
 

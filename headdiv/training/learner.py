@@ -15,7 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 from headdiv.core import distributed
 from headdiv.core.errors import DivergenceError, TrainingError
 from headdiv.methods.base import Method
-from headdiv.nn.attention import HeadRecord, record_heads
+from headdiv.methods.insertion import inserted_method
+from headdiv.nn.attention import KINDS, HeadRecord, attention_modules, record_heads
 from headdiv.nn.losses import Losses
 from headdiv.training.config import TrainerConfig
 from headdiv.training.optimiser import OPTIMISERS
@@ -155,6 +156,41 @@ def rate_factor(config: TrainerConfig, step: int, steps: int) -> float:
     if config.schedule == "linear":
         return max(0.0, (steps - step + 1) / max(steps - warmup + 1, 1))
     return 1.0
+
+
+def refuse_another_method(model: nn.Module, method: Method | None) -> None:
+    """Raise a TrainingError where the method that built the model's attention is not this one.
+
+    Of methods that leave attention as it is, and only add to the loss, another may be given, but not none.
+    """
+    found = [one for module in attention_modules(model) if isinstance(one := module.built_by, Method)]
+    found += [one for one in [inserted_method(model)] if one is not None]
+    others = [one for one in found if type(one) is not Method and not _same(one, method)]
+    expected = next((one for one in others if method is None or _changes_attention(one)), None)
+    if expected is not None:
+        raise TrainingError(
+            f"method: {_named(expected)} is in the model's attention, found {_named(method)}; expected the same"
+        )
+    if method is not None and found and _changes_attention(method) and not any(_same(one, method) for one in found):
+        raise TrainingError(
+            f"method: {_named(method)} changes attention, and is not in the model's; expected attention that it built, "
+            f"found that of {_named(found[0])}"
+        )
+
+
+def _same(one: Method, other: Method | None) -> bool:
+    return type(one) is type(other) and one.options == other.options
+
+
+def _changes_attention(method: Method) -> bool:
+    return any(method.makes(kind) for kind in KINDS)
+
+
+def _named(method: Method | None) -> str:
+    if method is None:
+        return "no method"
+    options = ", ".join(f"{key}={value!r}" for key, value in method.options.model_dump(mode="json").items())
+    return f"{type(method).__name__}({options})"
 
 
 def must_be_finite(what: str, value: float, step: int) -> None:

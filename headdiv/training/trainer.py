@@ -21,7 +21,7 @@ from headdiv.methods.base import EpochEnd, Method
 from headdiv.training import checkpoints
 from headdiv.training.config import OF_NO_EFFECT, TrainerConfig
 from headdiv.training.feeds import Batches, Feed, IterableFeed
-from headdiv.training.learner import Learner, Loss, StepSums, must_be_finite
+from headdiv.training.learner import Learner, Loss, StepSums, must_be_finite, refuse_another_method
 
 NO_VALIDATION = "patience: expected the argument 'validate', a function whose numbers have 'validation_nll'"
 
@@ -50,7 +50,7 @@ class Trainer:
             the epoch (from 0) that returns one, see `IterableFeed`; or a `Feed`.
         loss: called with the model and a batch (tensors moved to the model's device); returns the loss of each
             prediction as a tensor (``reduction="none"``), a scalar for their mean, or `Losses`.
-        method: `headdiv.make_method`; None trains without one.
+        method: `headdiv.make_method`, the one that built the model's attention; None: there is none in the model.
         config: optimiser, schedule, clipping, precision; see `TrainerConfig`.
         folder: where checkpoints are written. A training that was interrupted goes on from there to the same
             result; one that was finished is not repeated. None: no checkpoints.
@@ -64,7 +64,8 @@ class Trainer:
 
     Raises:
         ConfigError: an unknown option, or a wrong value.
-        TrainingError: the batches have no length, or there are none; ``observe`` is missing, and the method needs it.
+        TrainingError: another method built the model's attention; the batches have no length, or there are none;
+            ``observe`` is missing, and the method needs it.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Trainer:
         name: str = "training",
         **options: Any,
     ) -> None:
+        refuse_another_method(model, method)
         config = config or TrainerConfig()
         self.config = check(type(config), config.model_dump() | options) if options else config
         self.model, self.name, self.seed = model, name, seed

@@ -15,6 +15,12 @@ from headdiv.tasks import TASKS
 from headdiv.tasks.base import Run, vocabulary_of
 
 WORDS = 8  # of each output, END included
+# What changes training alone.
+RESTING = [
+    {"name": "drop-head", "start": 0.5},
+    {"name": "homeostasis", "attention": "smart", "block": "dropout"},
+    {"name": "homeostasis", "attention": "kwta", "s_att": 0.5, "kwta_evaluation": "inactive"},
+]
 LINEAR = {"name": "deacon", "architecture": "average", "m": 4}
 
 
@@ -52,7 +58,7 @@ def test_ctranslate2_writes_the_same_words(project, method, quantization):
     assert all(same) or (quantization and np.mean(same) > 0.5)
 
 
-@pytest.mark.parametrize("method", [{"name": "baseline"}, LINEAR], ids=["baseline", "average"])
+@pytest.mark.parametrize("method", [{"name": "baseline"}, LINEAR, *RESTING], ids=str)
 def test_marian_writes_the_same_words(project, method):
     transformers = pytest.importorskip("transformers")
     run = fresh_run(project, method)
@@ -66,9 +72,15 @@ def test_marian_writes_the_same_words(project, method):
 
 
 def test_what_is_not_plain_attention_is_refused(project):
-    run = fresh_run(project, {"name": "deacon", "architecture": "nonlinear", "m": 8})
-    with pytest.raises(ConfigError, match="tried seed 1 cannot be exported: its encoder 1 attention is not plain"):
-        export(run, project.home / "exported", "ctranslate2")
+    for method, sentence in (
+        ({"name": "deacon", "architecture": "nonlinear", "m": 8}, "its encoder 1 attention is not plain"),
+        ({"name": "homeostasis", "attention": "kwta", "s_att": 0.5}, "its encoder 1 attention is not plain"),
+        ({"name": "homeostasis", "attention": "smart", "smart_evaluation": "expectation"}, "its encoder 1 attention"),
+        ({"name": "homeostasis", "block": "kwta", "s_bo": 0.5}, "what follows encoder 1 changes its layer's output"),
+        ({"name": "moh"}, "its encoder 1 attention is not plain"),
+    ):
+        with pytest.raises(ConfigError, match=f"tried seed 1 cannot be exported: {sentence}"):
+            export(fresh_run(project, method), project.home / "exported", "ctranslate2")
 
 
 @pytest.mark.parametrize(

@@ -110,9 +110,11 @@ def test_differential_attention_is_the_literal_one(seed, heads, layer):
     assert (record.spec.heads, record.spec.d_head) == (h, 2 * width)
 
 
-@given(seeds, st.integers(1, 3), st.integers(1, 3))
-def test_mixture_of_heads_is_the_literal_one(seed, shared, k):
-    options, k = {"name": "moh", "shared": shared, "k": min(k, H - shared)}, min(k, H - shared)
+@given(seeds, st.integers(1, 3), st.integers(1, 3), st.sampled_from(["coded", "printed"]))
+def test_mixture_of_heads_is_the_literal_one(seed, shared, k, equations):
+    """Eqs. 5 to 8 of the paper, or forward() of MoHAttention in the authors' code, token by token."""
+    k = min(k, H - shared)
+    options = {"name": "moh", "shared": shared, "k": k, "gates": equations}
     module = module_of(options, seed)
     assert isinstance(module, MixtureOfHeads)
     x, memory, output, record = run(module, seed)
@@ -124,18 +126,41 @@ def test_mixture_of_heads_is_the_literal_one(seed, shared, k):
         always = torch.softmax(module.shared.weight @ x[t], dim=0)
         routed = torch.softmax(module.router.weight @ x[t], dim=0)
         P = P + routed / N
+        best = sorted(range(H - shared), key=lambda h: -routed[h])[:k]
         for h in range(shared):
             gates[t, h] = alpha[0] * always[h]
-        for h in sorted(range(H - shared), key=lambda h: -routed[h])[:k]:
+        for h in best:
             gates[t, shared + h] = alpha[1] * routed[h]
             f[h] += 1 / N
+        if equations == "coded":
+            gates[t, :shared] *= 2 * shared
+            gates[t, shared:] *= 2 * k / sum(routed[h] for h in best)
     heads = torch.stack([gates[:, h, None] * (weights[h] @ v[h]) for h in range(H)])
     check(module, x, memory, output, record, weights, heads)
     loss = make_method({**options, "balance": 0.5}).aux_loss(module, [record, record], 0.0, 7)
     torch.testing.assert_close(loss, 2 * 0.5 * (f * P).sum())
 
 
-@pytest.mark.parametrize("options", [{"name": "moh", "shared": 1, "k": 1}, {"name": "moa", "experts": 4, "k": 2}])
+@pytest.mark.parametrize(("gates", "least", "most"), [("coded", 0.8, 1.2), ("printed", 0.1, 0.25)])
+def test_a_fresh_mixture_of_heads_puts_out_as_much_as_the_baseline(gates, least, most):
+    """As the authors' code does; by the paper's equations a fifth of it."""
+    torch.manual_seed(0)
+    x, norms = torch.randn(4, 16, 64), []
+    for options in ({"name": "moh", "gates": gates}, {"name": "baseline"}):
+        torch.manual_seed(1)
+        module = headdiv.MultiheadAttention(64, 8, make_method(options), batch_first=True)
+        norms.append(module(x, x, x)[0].norm())
+    assert least < norms[0] / norms[1] < most
+
+
+def test_the_choice_of_one_head_cannot_be_learned_by_a_gate_that_is_always_the_same():
+    sentence = "k: 1 chosen head has the same gate whichever it is.*expected k ≥ 2"
+    with pytest.raises(ConfigError, match=sentence):
+        check_method({"name": "moh", "shared": 1, "k": 1}, CONFIG)
+    check_method({"name": "moh", "shared": 1, "k": 1, "gates": "printed"}, CONFIG)
+
+
+@pytest.mark.parametrize("options", [{"name": "moh", "shared": 1, "k": 2}, {"name": "moa", "experts": 4, "k": 2}])
 def test_routers_choose_in_float32_in_a_bfloat16_module_that_can_be_copied_after_a_pass(options):
     torch.manual_seed(1)
     module = headdiv.MultiheadAttention(12, H, make_method(options), batch_first=True, dtype=torch.bfloat16)

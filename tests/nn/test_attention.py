@@ -1,5 +1,7 @@
 """Attention on packed rows against a loop over sentences, heads and tokens, and against torch's own."""
 
+import contextlib
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from packed import D, H, K, build, pack, random, run_literal, run_packed, senten
 from torch import nn
 from torch.nn import functional as F
 
+from headdiv.core.errors import DataError
 from headdiv.nn import attention
 from headdiv.nn.attention import AttentionLayout, record_heads
 from headdiv.nn.caches import Lines, State
@@ -188,15 +191,23 @@ def test_lines_go_on_from_any_others_and_texts_without_one_give_up_their_slots()
 @pytest.mark.parametrize("recording", [False, True])
 def test_autocast_stays_close_to_float32(recording):
     module = build(27).float()
-    watched = module if recording else nn.Identity()
     x, _, layout, _ = pack([0.3 * s.float() for s in sentences(28, [3, 2])], [], "encoder", 3)
+
+    def recorded():
+        return record_heads(module) if recording else contextlib.nullcontext()
 
     def run(enabled):
         module.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=enabled), record_heads(watched):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled), recorded():
             y = module(x, None, layout)
         y.float().square().mean().backward()
         return y.float(), module.in_projection.weight.grad
 
     for found, expected in zip(run(True), run(False), strict=True):
         assert (found - expected).norm() < 0.03 * expected.norm()
+
+
+def test_a_model_without_heads_has_none_to_record():
+    found = pytest.raises(DataError, match=r"Linear: found no heads to record; expected .*MultiheadAttention")
+    with found, record_heads(nn.Linear(2, 2)):
+        pass

@@ -205,7 +205,7 @@ def test_is_causal_is_a_mask_in_self_attention_and_refused_elsewhere():
     torch.testing.assert_close(ours(x, x, x, is_causal=True), expected)
     torch.testing.assert_close(ours(x, x, x, is_causal=True, attn_mask=later), expected)
     with pytest.raises(ValueError, match="is_causal needs attn_mask where query is not key"):
-        ours(x.clone(), x, x, is_causal=True)
+        ours(x.flip(1), x, x, is_causal=True)
 
 
 @pytest.mark.parametrize("need", [True, False])
@@ -289,14 +289,14 @@ def test_an_empty_batch_and_one_of_padding_alone_give_zeros(options, average):
     assert not output.any()
     assert not weights.any()
     assert weights.shape == module(x, x, x, average_attn_weights=average)[1].shape
-    memory = x.clone()
+    memory = x.flip(1)
     assert module(x, memory, memory, everything)[0].isnan().all()  # as in torch: there is nothing to see
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m, x: m(x, x, x.clone()),
+        (lambda m, x: m(x, x, x.flip(1)),
          "key and value must be the same tensor: projections of one memory are shared"),
         (lambda m, x: m(*[x[0]] * 3), "query must have three dimensions (a batch), found 2"),
         (lambda m, x: m(*[x[..., 1:]] * 3), f"query must have the width embed_dim = {D}, found {D - 1}"),

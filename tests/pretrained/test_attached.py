@@ -1,6 +1,8 @@
 """Attached models: the same outputs, records, masks, removal; nothing left behind."""
 
 import copy
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -252,3 +254,39 @@ def test_mistakes_are_one_sentence(monkeypatch):
     monkeypatch.setitem(attached.sys.modules, "transformers", None)
     with pytest.raises(ConfigError, match=r"pip install 'headdiv\[hf\]'"):
         headdiv.pretrained.attach(model)
+
+
+# ---- one sentence, or it works
+
+
+def test_an_attached_model_that_was_pickled_runs_in_another_process(tmp_path):
+    model = headdiv.pretrained.small_model("gpt2")
+    headdiv.pretrained.attach(model)
+    words = torch.tensor([[4, 5, 6]])
+    torch.save((model, words, model(words).logits), tmp_path / "model.pt")
+    code = (
+        "import sys, torch; model, words, expected = torch.load(sys.argv[1], weights_only=False); "
+        "assert torch.equal(model(words).logits, expected)"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path / "model.pt"], check=True)
+
+
+def test_a_model_that_names_the_mask_is_recorded():
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2}
+    model = transformers.DogeForCausalLM(transformers.DogeConfig(vocab_size=50, intermediate_size=64, **sizes)).eval()
+    words = torch.tensor([[4, 5, 6, 7]])
+    expected = model(words).logits
+    headdiv.pretrained.attach(model)
+    with headdiv.record_heads(model) as records:
+        assert torch.equal(model(words).logits, expected)
+    assert [record.outputs.shape for record in records] == [(4, 4, 8)] * 2
+    torch.testing.assert_close(torch.einsum("bhns,shk->nhk", records[0].weights, records[0].values), records[0].outputs)
+
+
+def test_attention_that_goes_through_no_function_of_transformers_is_refused():
+    long = transformers.LongT5Config(d_model=32, d_kv=8, d_ff=64, num_heads=4, num_layers=2, vocab_size=50)
+    with pytest.raises(DataError, match="LongT5ForConditionalGeneration: no attention that is known here"):
+        headdiv.pretrained.attach(transformers.LongT5ForConditionalGeneration(long))
+    upcast = headdiv.pretrained.small_model("gpt2", reorder_and_upcast_attn=True, attn_implementation="eager")
+    with pytest.raises(DataError, match="GPT2LMHeadModel: with reorder_and_upcast_attn its eager attention"):
+        headdiv.pretrained.attach(upcast)

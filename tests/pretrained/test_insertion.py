@@ -8,6 +8,7 @@ from attachable import ARCHITECTURES, arguments, difference, logits, model_of
 from torch import nn
 
 import headdiv
+from headdiv import methods
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.methods.base import Method
 from headdiv.methods.deacon import pca_layers
@@ -217,7 +218,10 @@ class Squashed(Method):
         return nn.Sequential(nn.Linear(spec.heads * spec.d_head, spec.d_model), nn.Tanh())
 
 
-def test_what_cannot_be_inserted_says_so():
+def test_what_cannot_be_inserted_says_so(monkeypatch):
+    with pytest.raises(ConfigError, match=r"'Squashed' is not registered, .* expected headdiv\.register\(Squashed"):
+        headdiv.insert(model_of("bert"), Squashed(Squashed.Options()))
+    monkeypatch.setattr(methods.METHODS, "_added", {**methods.METHODS._added, "squashed": Squashed})
     with pytest.raises(ConfigError, match=r"Sequential cannot start from .* take_over\(weight, bias\)"):
         headdiv.insert(model_of("bert"), Squashed(Squashed.Options()))
     model = model_of("bert")
@@ -371,12 +375,19 @@ class Shrinking(Method):
         return False
 
 
-@pytest.mark.slow
+def test_a_model_trained_with_an_own_loss_that_is_not_registered_loads_as_it_is(tmp_path):
+    model = model_of("bert")
+    headdiv.insert(model, Shrinking(Shrinking.Options()))
+    model.save_pretrained(tmp_path)
+    given = arguments(model)
+    assert torch.equal(logits(headdiv.pretrained.load(tmp_path), given), logits(model.eval(), given))
+
+
 @pytest.mark.parametrize(
     "method", [{"name": "disagreement", "term": "output", "weight": 3.0}, Shrinking(Shrinking.Options())]
 )
 def test_the_added_loss_is_that_of_the_whole_step_whatever_the_accumulation(tmp_path, method):
-    states = []
+    states, logged = [], []
     for size, steps in ((4, 1), (2, 2)):
         settings = {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps, "max_steps": 2}
         trainer = trainer_of(tmp_path / str(steps), method, optim="sgd", **settings)
@@ -385,5 +396,8 @@ def test_the_added_loss_is_that_of_the_whole_step_whatever_the_accumulation(tmp_
                 module.p = 0.0
         trainer.train()
         states.append(trainer.model.state_dict())
+        logged.append([entry["auxiliary_loss"] for entry in trainer.state.log_history if "auxiliary_loss" in entry])
+    assert len(logged[0]) == 2
+    assert logged[1] == pytest.approx(logged[0], rel=1e-3)
     assert all(torch.allclose(states[0][name], states[1][name], atol=1e-4) for name in states[0])
     assert attachment_of(trainer.model) is not None

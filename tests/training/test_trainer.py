@@ -362,3 +362,34 @@ def test_batches_are_moved_however_they_are_nested():
     moved = on_device({"a": [x, (x, "text")], "b": 3}, torch.device("meta"))
     assert moved["a"][0].device.type == moved["a"][1][0].device.type == "meta"
     assert (moved["a"][1][1], moved["b"]) == ("text", 3)
+
+
+# ---- the method
+
+
+DIRECT = {"name": "deacon", "architecture": "direct", "m": 2, "gha_steps": 5}
+DISAGREEMENT = {"name": "disagreement", "term": "output"}
+
+
+@pytest.mark.parametrize(
+    ("built", "given", "message"),
+    [
+        (DIRECT, None, r"Deacon\(architecture='direct', m=2.* is in the model's attention, found no method"),
+        (DIRECT, {**DIRECT, "m": 1}, r"Deacon\(.*m=2.* is in the model's attention, found Deacon\(.*m=1"),
+        (DIRECT, {"name": "baseline"}, r"Deacon\(.* is in the model's attention, found Method"),
+        ({"name": "baseline"}, {"name": "mixing"}, r"Mixing\(.* changes attention, and is not in the model's"),
+        (DISAGREEMENT, None, r"Disagreement\(.* is in the model's attention, found no method"),
+        (DISAGREEMENT, {"name": "baseline"}, None),
+        (DISAGREEMENT, {"name": "dpp", "term": "output"}, None),
+        ({"name": "baseline"}, DISAGREEMENT, None),
+        ({"name": "baseline"}, None, None),
+        (DIRECT, DIRECT, None),
+    ],
+)
+def test_the_method_is_the_one_that_built_the_models_attention(built, given, message):
+    model, method = Reverser(make_method(built)), None if given is None else make_method(given)
+    if message is None:
+        Trainer(copy.deepcopy(model), texts().split(6), loss, method=method)
+        return
+    with pytest.raises(TrainingError, match=message):
+        Trainer(copy.deepcopy(model), texts().split(6), loss, method=method)
