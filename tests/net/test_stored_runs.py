@@ -105,7 +105,8 @@ def test_none_is_left_out():
 
 def test_what_is_stored_of_a_run_beside_its_metrics_has_its_name():
     for file in sorted((ROOT / "results").rglob("importance.json")):
-        assert outdated_among(file.relative_to(ROOT).parts[1], [ImportanceResult.read(file)]) == {}
+        run = ImportanceResult.read(file)
+        assert outdated_among(file.relative_to(ROOT).parts[1], [run]) == {}
         assert run.hash == read_json(file.with_name("metrics.json"))["hash"], file
     for file in sorted((ROOT / "results").rglob("model.json")):
         name = read_json(file.with_name("metrics.json"))["hash"]
