@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from headdiv.analysis.statistics import Interval, interval
+from headdiv.analysis import comparison
+from headdiv.analysis.comparison import Difference
+from headdiv.analysis.statistics import Interval
 from headdiv.core.errors import DataError
 from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.papers import BASELINE, Column, Contrast, PaperTask, task_of
@@ -30,18 +34,24 @@ from headdiv.report.plotting import (
 JUDGE = "validation_nll"  # a part is judged, and a variant chosen, without the test set
 
 
-def differences(groups: Groups, variant: str, against: str, score: str) -> list[float]:
+def scores_of(groups: Groups, score: str) -> dict[str, dict[int, float]]:
+    """A score by variant and seed, as far as the runs have it."""
+    found = {
+        variant: {run.seed: value for run in runs if (value := run.value(score)) is not None}
+        for variant, runs in groups.items()
+    }
+    return {variant: by_seed for variant, by_seed in found.items() if by_seed}
+
+
+def seed_by_seed(groups: Groups, variant: str, against: str, score: str) -> list[float]:
     """A score of one variant minus another's, for every seed of which both have it."""
-    mine, its = ({run.seed: run.value(score) for run in groups[name]} for name in (variant, against))
-    pairs = ((value, its.get(seed)) for seed, value in mine.items())
-    return [value - other for value, other in pairs if value is not None and other is not None]
+    mine, its = (scores_of({name: groups[name]}, score).get(name, {}) for name in (variant, against))
+    return [value - its[seed] for seed, value in mine.items() if seed in its]
 
 
-def differences_of(groups: Groups, score: str) -> dict[str, list[float]]:
-    """A score of every variant minus that of the baseline with the same seed, one number a seed."""
-    others = [variant for variant in groups if variant != BASELINE and BASELINE in groups]
-    found = {variant: differences(groups, variant, BASELINE, score) for variant in others}
-    return {variant: values for variant, values in found.items() if values}
+def differences_of(groups: Groups, score: str) -> dict[str, Difference]:
+    """A score of every variant minus the baseline's, with Dunnett's simultaneous intervals."""
+    return comparison.against(scores_of(groups, score), BASELINE)
 
 
 def reported_difference(task: PaperTask, variant: str, against: str, score: str) -> list[float]:
@@ -60,37 +70,45 @@ def stored_contrasts(task: PaperTask, groups: Groups) -> list[Contrast]:
     return [one for one in task.contrasts if one.variant in groups and one.against in groups]
 
 
+def asked_differences(task: PaperTask, groups: Groups, score: str) -> list[tuple[Contrast, Difference]]:
+    """The task's questions that these runs answer, with their differences; intervals are simultaneous over them."""
+    asked = stored_contrasts(task, groups)
+    found = comparison.differences(scores_of(groups, score), [(one.variant, one.against) for one in asked])
+    return [(one, found[one.variant, one.against]) for one in asked]
+
+
 def sentences(task: PaperTask, groups: Groups) -> list[str]:
     """Which changes lower the validation loss, which raise it, which is open; and which row has the lowest.
 
-    Each with the differences of that loss and of the table's last score, and their 95 % intervals over seeds.
+    Each with the differences of that loss and of the table's last score, and their simultaneous 95 % intervals.
     """
+    *_, last = compared_scores(task)
     found: dict[str, list[str]] = {"Helps": [], "Hurts": [], "Not settled": []}
-    for one in stored_contrasts(task, groups):
-        judged = interval(differences(groups, one.variant, one.against, JUDGE))
-        verdict = "Helps" if judged.high < 0 else "Hurts" if judged.low > 0 else "Not settled"
-        found[verdict].append(f"{one.what} ({_shown(task, groups, one.variant, one.against)})")
+    pairs = zip(asked_differences(task, groups, JUDGE), asked_differences(task, groups, last), strict=True)
+    for (one, loss), (_, score) in pairs:
+        verdict = "Helps" if loss.high < 0 else "Hurts" if loss.low > 0 else "Not settled"
+        found[verdict].append(f"{one.what} ({_shown(task, loss, score)})")
     said = [f"{verdict}: {'; '.join(changes)}." for verdict, changes in found.items() if changes]
-    others = differences_of(groups, JUDGE)
+    others = {name: one for name, one in differences_of(groups, JUDGE).items() if one.count}
     if said and others:
-        best = min(others, key=lambda variant: np.mean(others[variant]))
-        count = plural(len(others[best]), "seed")
+        best = min(others, key=lambda variant: others[variant].mean)
+        count = plural(others[best].count, "seed")
         said.append(
             f"The lowest validation loss of all rows but the Transformer: {task.label(best)}; against the Transformer "
-            f"{_shown(task, groups, best, BASELINE)}, {count}."
+            f"{_shown(task, others[best], differences_of(groups, last)[best])}, {count}."
         )
     if said:
-        said[0] = f"Judged by the validation loss, differences seed by seed with 95 % intervals. {said[0]}"
+        said[0] = f"Judged by the validation loss, differences with simultaneous 95 % intervals. {said[0]}"
     return said
 
 
-def _shown(task: PaperTask, groups: Groups, variant: str, against: str) -> str:
+def _shown(task: PaperTask, loss: Difference, score: Difference) -> str:
     *_, last = compared_scores(task)
     parts = []
-    for name in (JUDGE, last):
-        column, found = task.columns[name], interval(differences(groups, variant, against, name))
+    for name, one in ((JUDGE, loss), (last, score)):
+        column = task.columns[name]
         sign = f"{column.label} " if name == last else ""
-        parts.append(sign + signed(found.mean, column.digits, found.half))
+        parts.append(sign + signed(one.mean, column.digits, one.half))
     return ", ".join(parts)
 
 
@@ -111,16 +129,22 @@ def draw_contrasts(profile: str, figure: FigureEntry) -> Figure:
         11.5, 0.2 * sum(heights) + 0.8, len(parts), len(scores), sharex="col", sharey="row", height_ratios=heights
     )
     pairs = [pair for part in parts for _, *pair in part]
-    found = {(name, *pair): differences(groups, *pair, name) for pair in pairs for name in scores}
+    points = {(name, *pair): seed_by_seed(groups, *pair, name) for pair in pairs for name in scores}
+    found = {
+        (name, *pair): one
+        for name in scores
+        for part in parts  # whose intervals hold together
+        for pair, one in comparison.differences(scores_of(groups, name), [(v, a) for _, v, a in part]).items()
+    }
     papers = {(name, *pair): reported_difference(task, *pair, name) for pair in pairs for name in scores}
     for ax, name in zip(axes[-1], scores, strict=True):
-        ends = [end for pair in pairs for end in (*_shown_whole(found[name, *pair]), *papers[name, *pair])]
+        keys = [(name, *pair) for pair in pairs]
+        ends = [end for key in keys for end in (*points[key], *_ends(found[key]), *papers[key])]
         ax.set_xlim(_range(ends))
     for part, line in zip(parts, axes, strict=True):
         for ax, (name, column) in zip(line, scores.items(), strict=True):
             for y, (_, variant, against) in enumerate(part):
-                values = found[name, variant, against]
-                mean = interval(values)
+                values, mean = points[name, variant, against], found[name, variant, against]
                 add_interval(ax, y, mean, judged(mean.low, mean.high, column.better != "lower"))
                 _mark_cut(ax, y, mean)
                 ax.plot(values, np.full(len(values), y), "o", color="0.2", ms=2.5, mew=0, zorder=3)
@@ -145,17 +169,16 @@ def _mark_cut(ax: Axes, y: int, found: Interval) -> None:
 
 def _legend(papers: bool) -> list[Line2D]:
     """What the symbols mean."""
-    mean = [(BLUE, "better"), (ORANGE, "worse"), (GREY, "undecided, or one seed")]
+    mean = [(BLUE, "better"), (ORANGE, "worse"), (GREY, "undecided")]
     handles = [Line2D([], [], color="0.2", marker="o", ms=2.5, mew=0, ls="none", label="a seed")]
     handles += [Line2D([], [], color=colour, marker="D", ms=4.5, label=f"mean, {what}") for colour, what in mean]
     ring = Line2D([], [], color="0.2", marker="o", mfc="none", ms=7, ls="none", label="the paper, one run")
     return [*handles, ring] if papers else handles
 
 
-def _shown_whole(values: list[float]) -> list[float]:
-    """What must be on the axis: points, and ends of intervals; those of two seeds are ten times as wide."""
-    found = interval(values)
-    return [*values, found.low, found.high] if found.count > 2 else values
+def _ends(found: Difference) -> list[float]:
+    """The ends of an interval that must be on the axis; those of one or two seeds may run off it."""
+    return [found.low, found.high] if found.count > 2 and not math.isnan(found.half) else []
 
 
 def _range(values: list[float]) -> tuple[float, float]:

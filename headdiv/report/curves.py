@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from headdiv.analysis.statistics import interval
+from headdiv.analysis import comparison
 from headdiv.core.errors import DataError
 from headdiv.experiments.catalogue import FigureEntry
 from headdiv.experiments.papers import BASELINE, task_of
@@ -18,9 +18,7 @@ from headdiv.report.formats import signed
 from headdiv.report.groups import Groups, by_variant, labels_of, over_seeds
 from headdiv.report.measures import MEASURES
 from headdiv.report.plotting import (
-    BLUE,
     GREY,
-    ORANGE,
     SMALL,
     add_grid,
     add_legend,
@@ -43,8 +41,8 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     The first row has the baseline's, means over seeds; every other row a variant's difference from the baseline of the
     same seed: the mean over seeds as an area, each seed as a thin line, and the last epoch's mean as a number. All
     differences of a measure have one scale, but those far beyond most. Without a baseline all rows have absolute
-    values. Where some variants have several seeds, a row of one seed decides nothing and is grey. Runs that ended early
-    are drawn as far as all of a row go.
+    values. A row's colour is that of its simultaneous interval after the last epoch. Runs that ended early are drawn as
+    far as all of a row go.
     """
     groups = by_variant(profile, figure.experiment)
     labels, run = labels_of(figure.experiment, groups), next(iter(groups.values()))[0]
@@ -53,11 +51,16 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     heights = [HIGH] * bool(base) + [LOW if base else HIGH] * len(rows)
     drawn, axes = new_figure(WIDE * len(panels) + 1.6, sum(heights) + 0.9, len(heights), len(panels), sharex=True,
                              height_ratios=heights)  # fmt: skip
-    apart, seeds = False, {len(runs) for runs in groups.values()}
+    apart, judged_any = False, False
     for column, panel in zip(axes.T, panels, strict=True):
-        for ax, runs in zip(column[bool(base) :], rows.values(), strict=True):
+        ends = comparison.against(
+            {variant: {run.seed: float(_values(panel, run)[-1]) for run in of} for variant, of in groups.items()},
+            BASELINE,
+        )
+        judged_any = judged_any or any(one.freedom for one in ends.values())
+        for ax, (variant, runs) in zip(column[bool(base) :], rows.items(), strict=True):
             if base:
-                _draw_differences(ax, panel, runs, base, by_sign=seeds == {1})
+                _draw_differences(ax, panel, runs, base, ends[variant])
             else:
                 _draw_absolute(ax, panel, runs)
         apart = _share_scale(column[bool(base) :]) or apart
@@ -75,8 +78,9 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     what = f"{data_title(run.data_name)}, {training_size(run)}, {over_seeds(groups)}"
     key = ""
     if base and rows:
-        key = "\nbelow the baseline: difference from it, blue better, orange worse"
-        key += ", grey undecided" * (seeds != {1}) + " or one seed" * (seeds > {1})
+        key = "\nbelow the baseline: difference from it"
+        coloured = ", blue better, orange worse, grey undecided after the last epoch (simultaneous 95 % intervals)"
+        key += coloured if judged_any else ", one seed: nothing is decided"
         key += "; thick axis: its own scale" * apart
     add_title(drawn, f"{task_of(figure.experiment).title}: {what}{key}")
     return drawn
@@ -115,8 +119,10 @@ def _draw_absolute(ax: Axes, panel: Panel, runs: list[RunResult]) -> None:
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 
 
-def _draw_differences(ax: Axes, panel: Panel, runs: list[RunResult], base: list[RunResult], by_sign: bool) -> None:
-    """Differences seed by seed; of perplexities in percent. The line's colour is that of the last interval, or sign."""
+def _draw_differences(
+    ax: Axes, panel: Panel, runs: list[RunResult], base: list[RunResult], end: comparison.Difference
+) -> None:
+    """Differences seed by seed; of perplexities in percent. The colour is that of ``end``, after the last epoch."""
     ax.axhline(0, color="0.6", lw=0.8)
     ax.spines["bottom"].set_visible(False)
     ax.tick_params(labelsize=SMALL - 1)
@@ -131,12 +137,9 @@ def _draw_differences(ax: Axes, panel: Panel, runs: list[RunResult], base: list[
     epochs, mean = np.arange(1, differences.shape[1] + 1), differences.mean(axis=0)
     if len(pairs) > 1:
         ax.plot(epochs, differences.T, color="0.45", lw=0.5)
-    good = mean > 0 if panel.higher else mean < 0
-    for where, colour in ((good, BLUE), (~good, ORANGE)):
-        ax.fill_between(epochs, 0, mean, where=where, interpolate=True, color=colour, alpha=0.45, lw=0)
-    end = interval(differences[:, -1].tolist())
-    ends = (end.mean, end.mean) if by_sign else (end.low, end.high)
-    ax.plot(epochs, mean, color=judged(*ends, panel.higher), lw=1.3, marker="o", ms=2)
+    colour = judged(end.low, end.high, panel.higher)
+    ax.fill_between(epochs, 0, mean, color=colour, alpha=0.35, lw=0)
+    ax.plot(epochs, mean, color=colour, lw=1.3, marker="o", ms=2)
     digits = 1 if panel.perplexity or panel.higher else 2
     last = signed(round(mean[-1], digits), digits)
     ax.annotate(last + " %" * panel.perplexity, (1.02, 0.5), xycoords="axes fraction", va="center", fontsize=SMALL)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headdiv.analysis.statistics import LEVEL, interval
+from headdiv.analysis.comparison import Difference
+from headdiv.analysis.statistics import Interval, interval
 from headdiv.core.errors import DataError
 from headdiv.experiments.papers import BASELINE, Column, task_of
 from headdiv.experiments.run_result import RunResult, SearchCost, metrics_path, remedy
@@ -25,6 +26,7 @@ from headdiv.tasks.bleu import paired_bootstrap
 from headdiv.tasks.counts import counts_path, read_counts
 
 ALPHA = 0.05
+MARGINS = {SCORE: 0.5, "validation_nll": 0.01}  # within which two variants count as equally good: BLEU, nats
 
 COSTS: dict[str, Callable[[RunResult], float]] = {  # the time of a search is NaN where it was not kept
     "training_seconds": lambda run: run.cost.training_seconds,
@@ -39,7 +41,7 @@ COSTS: dict[str, Callable[[RunResult], float]] = {  # the time of a search is Na
 class Comparison:
     """Every variant against the baseline of the same seed, on the same test set."""
 
-    differences: dict[str, list[float]] = field(default_factory=dict)  # of BLEU, by variant, one a seed
+    differences: dict[str, Difference] = field(default_factory=dict)  # of BLEU, by variant
     p_values: dict[str, list[float]] = field(default_factory=dict)  # of the bootstrap, likewise
     signature: str | None = None  # of the bootstrap; None where there was none
     lacking: list[str] = field(default_factory=list)  # runs without counts, or outputs and corpus
@@ -102,33 +104,32 @@ def _must_agree(profile: str, experiment: str, run: RunResult, found: float) -> 
 def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFrame:
     """One line a variant, in the order of the paper's file, of these runs by variant and their comparison.
 
-    Columns: variant, label, seeds, epochs; of BLEU, its difference to the baseline of the same seed, training_seconds,
-    sentences_per_second, peak_memory_mib and the head measures: mean over seeds, and ``<name>_low``, ``<name>_high``,
-    the ends of its 95 % interval (empty for one seed); of the bootstrap p_lowest and p_highest over seeds,
-    p_below_5_percent and p_seeds, how many seeds are below 0.05 of how many; parameters and parameters_of_base (%);
-    front_parameters and front_training_seconds, whether no other variant has as much BLEU for less (by differences;
-    by time empty where other work kept the machine busy).
+    Columns: variant, label, seeds, epochs; of BLEU, training_seconds, sentences_per_second, peak_memory_mib and the
+    head measures: mean over seeds, and ``<name>_low``, ``<name>_high``, the ends of Student's 95 % interval (empty for
+    one seed); of BLEU's difference to the baseline the same, with Dunnett's simultaneous interval, the number of
+    common_seeds, and equivalence_p, the p-value of equivalence within `MARGINS`; of the bootstrap p_lowest and
+    p_highest over seeds, p_below_5_percent and p_seeds, how many seeds are below 0.05 of how many; parameters and
+    parameters_of_base (%); front_parameters and front_training_seconds, whether no other variant has as much BLEU for
+    less (by differences; by time empty where other work kept the machine busy).
     """
     labels = labels_of(experiment, groups)
     base = groups[BASELINE][0].parameters if BASELINE in groups else math.nan
     rows = []
 
-    def ends(name: str, values: Sequence[float]) -> dict[str, float]:
-        found = interval(values)
-        return {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
-
     for variant, runs in groups.items():
         p = compared.p_values.get(variant, [])
         row: dict[str, Any] = {"variant": variant, "label": labels[variant], "seeds": len(runs)}
-        row |= {"epochs": runs[0].epochs} | ends(SCORE, [run.value(SCORE) for run in runs])
-        row |= ends(f"{SCORE}_difference", compared.differences.get(variant, []))
+        row |= {"epochs": runs[0].epochs} | _ends(SCORE, interval([run.value(SCORE) for run in runs]))
+        apart = compared.differences.get(variant, Difference(math.nan, math.nan, 0))
+        row |= _ends(f"{SCORE}_difference", apart)
+        row |= {"common_seeds": apart.count, "equivalence_p": apart.equivalence(MARGINS[SCORE])}
         row |= {"p_lowest": min(p, default=math.nan), "p_highest": max(p, default=math.nan)}
         row |= {"p_below_5_percent": sum(value < ALPHA for value in p), "p_seeds": len(p)}
         row |= {"parameters": runs[0].parameters, "parameters_of_base": 100 * runs[0].parameters / base}
         for name, cost in COSTS.items():
-            row |= ends(name, [cost(run) for run in runs])
+            row |= _ends(name, interval([cost(run) for run in runs]))
         for name in MEASURES:
-            row |= ends(name, [mean_measure(run, name) for run in runs])
+            row |= _ends(name, interval([mean_measure(run, name) for run in runs]))
         rows.append(row)
     table = pd.DataFrame(rows)
     score = table[SCORE]
@@ -139,6 +140,10 @@ def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFr
     quiet = all_quiet(groups)  # else times are not compared
     table["front_training_seconds"] = pareto_front(table["training_seconds"], score) if quiet else None
     return table
+
+
+def _ends(name: str, found: Interval) -> dict[str, float]:
+    return {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
 def all_quiet(groups: Groups) -> bool:
@@ -186,9 +191,11 @@ def _learning(table: pd.DataFrame, groups: Groups, scores: dict[str, Column]) ->
     shown = {"Method": table["label"]}
     for name, column in scores.items():
         own = [interval([run.value(name) for run in runs]) for runs in groups.values()]
-        differences = differences_of(groups, name)
-        apart = [interval(differences.get(variant, [])) for variant in groups]
-        table[name], table[f"{name}_difference"] = [one.mean for one in own], [one.mean for one in apart]
+        found = differences_of(groups, name)
+        apart = [found.get(variant, Difference(math.nan, math.nan, 0)) for variant in groups]
+        table[name] = [one.mean for one in own]
+        for end, of_end in {"": "mean", "_low": "low", "_high": "high"}.items():
+            table[f"{name}_difference{end}"] = [getattr(one, of_end) for one in apart]
         shown[f"{column.label} ({column.unit})"] = [as_printed(one.mean, column.digits, one.half) for one in own]
         shown[f"{column.label}, difference"] = [signed(one.mean, column.digits, one.half) for one in apart]
     return pd.DataFrame(shown)
@@ -236,16 +243,23 @@ def _p_values(row: pd.Series) -> str:
     return f"{' to '.join(ends)} (below {ALPHA}: {row['p_below_5_percent']} of {row['p_seeds']})"
 
 
+def _about_intervals(table: pd.DataFrame) -> str:
+    judged = table[f"{SCORE}_difference_low"].notna()
+    if not judged.any():
+        return "One seed each: there are no intervals, and how much another seed would change is not known."
+    said = (
+        "± of a difference to the baseline is half the width of Dunnett's simultaneous 95 % interval, of one additive "
+        "model of variant and seed for all rows with a pooled residual: all intervals of a column hold together with "
+        "95 %, and a row of fewer seeds has a wider one. ± of a score is Student's interval of its mean over seeds and "
+        "says nothing about differences."
+    )
+    equal = table.loc[judged & (table["equivalence_p"] <= ALPHA), "label"]
+    within = f"within ±{MARGINS[SCORE]} BLEU of the baseline (two one-sided t-tests, 5 %)"
+    return f"{said} Shown to be {within}: {', '.join(equal) if len(equal) else 'none'}."
+
+
 def _notes(table: pd.DataFrame, compared: Comparison, timed: bool) -> list[str]:
-    several, count = (table["seeds"] > 1).any(), int(table["p_seeds"].sum())
-    apart = int(table[f"{SCORE}_difference_low"].notna().sum())
-    notes = [
-        "± is half the width of Student's 95 % interval of the mean over seeds; of the difference to the baseline, of "
-        f"the differences seed by seed. Of {plural(apart, 'such interval')} about {apart * (1 - LEVEL):.2g} would "
-        "leave out 0 if nothing differed, and the best of many lies above the baseline by chance alone."
-        if several
-        else "One seed each: there are no intervals, and how much another seed would change is not known."
-    ]
+    count, notes = int(table["p_seeds"].sum()), [_about_intervals(table)]
     if count:
         notes.append(
             f"p tells whether another test set could reverse the difference of two trained models, not whether another "

@@ -54,11 +54,12 @@ def draw_forest(profile: str, figure: FigureEntry) -> Figure:
         ax.axvline(1 if ax is axes[-1] and quiet else 100, color="0.6", lw=0.8, zorder=0)
         ax.tick_params(axis="y", length=0)
         plotting.add_grid(ax, "x")
-    undecided = "the interval contains 0, or there is one seed"
+    undecided = "undecided: the interval contains 0"
     looks = {"better": plotting.BLUE, "worse": plotting.ORANGE, undecided: plotting.GREY}
     handles = [Line2D([], [], color=colour, marker="o", ms=4.5, label=what) for what, colour in looks.items()]
     plotting.add_handles(drawn, handles, 3, plotting.SMALL)
-    over = "±: 95 % interval over seeds" if (table["seeds"] > 1).any() else "one seed: no intervals"
+    judged = table[f"{SCORE}_difference_high"].notna().any()
+    over = "±: simultaneous 95 % intervals (Dunnett)" if judged else "one seed: no intervals"
     plotting.add_title(drawn, f"{title('Head to head', groups)}; {over}")
     return drawn
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from statistics import mean
 
 from tabulate import tabulate
 
-from headdiv.analysis.statistics import Interval, interval
+from headdiv.analysis.comparison import Difference, against
+from headdiv.analysis.statistics import interval
 from headdiv.experiments.claims.ledger import ledger, verdict_counts
 from headdiv.experiments.outdated import outdated_among
 from headdiv.experiments.papers import BASELINE, task_of
 from headdiv.experiments.results import with_results
 from headdiv.experiments.run_result import RunResult
-from headdiv.report.formats import NONE, as_printed, enough, plural
+from headdiv.report.formats import NONE, as_printed, enough, plural, signed
 from headdiv.report.scale import TOY, data_title, scale, toy
 from headdiv.tasks import TASKS
 
@@ -25,6 +27,7 @@ class Scored:
     label: str
     by_seed: dict[int, float]
     paper: float | None  # what the paper reports
+    difference: Difference  # to the baseline, with its simultaneous interval; NaN for the baseline itself
 
     @property
     def value(self) -> float:
@@ -72,70 +75,58 @@ class Outcome:
 
     @property
     def best(self) -> Scored | None:
-        """The best variant beside the baseline."""
-        return self.variants[0] if self.variants else None
-
-    @property
-    def shared(self) -> list[int]:
-        """The seeds that both the best variant and the baseline have: those that are compared."""
-        return sorted(self._differences(self.best)) if self.best else []
-
-    @property
-    def difference(self) -> float | None:
-        """The best variant's score minus the baseline's of the same seed, mean over the seeds that both have."""
-        return self._gain.mean if self._gain.count else None
-
-    @property
-    def _gain(self) -> Interval:
-        return interval(list(self._differences(self.best).values()) if self.best else [])
-
-    def _differences(self, scored: Scored) -> dict[int, float]:
-        return _differences(scored, self.baseline)
+        """The best variant beside the baseline; of those with several seeds where there are such, else of all."""
+        several = [one for one in self.variants if one.difference.count > 1]
+        return next(iter(several or self.variants), None)
 
     @property
     def papers_difference(self) -> float | None:
-        """The same of the paper's own numbers, for the same variant."""
+        """The best variant's difference to the baseline by the paper's own numbers."""
         if not self.best or not self.baseline or self.best.paper is None or self.baseline.paper is None:
             return None
         return self.best.paper - self.baseline.paper
 
-    @property
-    def better(self) -> int:
-        """How many variants score better than the baseline."""
-        sign = -1 if self.lower else 1
-        return sum(sign * sum(self._differences(one).values()) > 0 for one in self.variants)
+    def count(self, verdict: str) -> int:
+        """How many variants are "better", "worse" or "undecided" by their intervals."""
+        return sum(self.verdict(one) == verdict for one in self.variants)
+
+    def verdict(self, scored: Scored) -> str | None:
+        """Which side of the baseline: "better" or "worse" where the interval leaves out 0, else "undecided".
+
+        None without an interval.
+        """
+        found = scored.difference
+        if math.isnan(found.half):
+            return None
+        if found.low <= 0 <= found.high:
+            return "undecided"
+        return "better" if (found.mean < 0) == self.lower else "worse"
 
     def shown(self, scored: Scored | None) -> str:
         """A score as it is printed, with half the width of its interval over seeds."""
         return as_printed(scored and scored.value, self.digits, scored and scored.half)
 
     def versus_baseline(self) -> str:
-        """`difference` in words, with half the width of its interval over seeds."""
-        return self.versus(self.difference, self._gain.half)
-
-    def versus(self, difference: float | None, half: float | None = None) -> str:
-        """A difference in words, which say whether it is a gain: of a perplexity a lower one is."""
-        if difference is None:
+        """The best variant's difference to the baseline with its interval, and what that decides."""
+        if self.best is None or not self.best.difference.count:
             return NONE
-        sign = -1 if self.lower else 1
-        size = as_printed(abs(difference), self.digits, half)
-        return f"{size} {'better' if sign * difference > 0 else 'worse'}" if difference else "equal"
+        found = self.best.difference
+        verdict = self.verdict(self.best) or "one seed"
+        return f"{signed(found.mean, self.digits, found.half)}, {verdict}" if found.mean else f"equal, {verdict}"
 
     def finding(self) -> str:
-        """What the variants' differences from the baseline say by their intervals over seeds, in a sentence."""
-        sign = -1 if self.lower else 1
-        found = [interval([sign * d for d in self._differences(one).values()]) for one in self.variants]
-        found = [one for one in found if one.count > 1]
-        seeds, alone = sorted({one.count for one in found}), len(self.variants) - len(found)
+        """What the variants' differences from the baseline say by their simultaneous intervals, in a sentence."""
+        found = [one for one in self.variants if self.verdict(one)]
         if not found and len(self.seeds) == 1:
             return "One training of each model: whether methods differ or only trainings do is not known."
         if not found:
-            return "No variant has two seeds in common with the baseline, so that there are no intervals."
-        better, worse = (sum(holds) for holds in ([i.low > 0 for i in found], [i.high < 0 for i in found]))
+            return "No variant has a seed in common with the baseline, so that there are no intervals."
+        better, worse, undecided = map(self.count, ("better", "worse", "undecided"))
+        seeds, alone = sorted({one.difference.count for one in found}), len(self.variants) - len(found)
         return (
-            f"{better or 'None'} of {plural(len(self.variants), 'variant')} {'is' if better < 2 else 'are'} better "
-            f"than the baseline, {worse or 'none'} worse, {len(found) - better - worse or 'none'} undecided, by 95 % "
-            f"intervals of the difference in {self.measure} over {' or '.join(map(str, seeds))} seeds"
+            f"{better or 'None'} of {plural(len(found), 'variant')} {'is' if better < 2 else 'are'} better than the "
+            f"baseline, {worse or 'none'} worse, {undecided or 'none'} undecided, by simultaneous 95 % intervals of "
+            f"differences in {self.measure} over {' or '.join(map(str, seeds))} seeds"
             f"{f'; {alone} without an interval' if alone else ''}."
         )
 
@@ -145,31 +136,23 @@ class Outcome:
             return "No run of the baseline is stored, so there is nothing to compare with."
         if self.best is None:
             return f"The baseline alone has been run: {self.measure} {self.shown(self.baseline)}."
-        count, less = len(self.variants), " (less is better)" if self.lower else ""
-        ours = f"{self.measure}{less} {self.shown(self.best)} against {self.shown(self.baseline)}"
-        if self.best.half is not None or self.baseline.half is not None:
-            ours += " (±: 95 % interval over seeds)"
-        if self.difference is None:
-            return f"{self.best.label} and the baseline have no seed in common: {ours}."
-        ours += f", {self.versus_baseline()}"
-        if self.best.by_seed.keys() != self.baseline.by_seed.keys():
-            ours += f" over {plural(len(self.shared), 'seed')} that both have"
-        if count == 1:
-            said = f"{self.best.label} scores {'better' if self.better else 'no better'} than the baseline: {ours}"
-        elif self.better:
-            said = f"{self.best.label} is the best: {ours}"
-        else:
-            said = f"None of {count} variants scores better than the baseline; the nearest is {self.best.label}: {ours}"
+        best, less = self.best, " (less is better)" if self.lower else ""
+        ours = f"{self.measure}{less} {self.shown(best)} against {self.shown(self.baseline)}"
+        if not best.difference.count:
+            return f"{best.label} and the baseline have no seed in common: {ours}."
+        ours += f", difference {self.versus_baseline()}"
+        if best.by_seed.keys() != self.baseline.by_seed.keys():
+            ours += f" with {plural(best.difference.count, 'seed')} that both have"
         if self.papers_difference is not None:
-            said += f" (the paper's for the same variant: {self.versus(self.papers_difference)})"
-        if self.better and count > 1:
-            scores = "scores" if self.better == 1 else "score"
-            said += f". {self.better} of {count} variants {scores} better than the baseline"
-        if len(self.shared) == 1:
-            said += ". With one seed nothing says how much of this is chance"
-        elif self.better and count > 1:
-            said += ". Of several variants the best is better by chance alone more often than not"
-        return f"{said}."
+            ours += f" (the paper's: {signed(self.papers_difference, self.digits)})"
+        if self.count("better"):
+            said = f"{best.label} is the best variant: {ours}. {self.finding()}"
+        elif self.verdict(best):
+            said = f"No variant is shown to be better than the baseline; the highest mean has {best.label}: {ours}."
+            said = said.replace("highest", "lowest") if self.lower else said
+        else:
+            said = f"{best.label} is nearest to the best or beyond it: {ours}. {self.finding()}"
+        return said
 
 
 def outcomes(profile: str, stored: dict[str, list[RunResult]]) -> list[Outcome]:
@@ -181,10 +164,17 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
     task, main = task_of(experiment), TASKS[runs[0].kind].main_score
     column = task.columns.get(main.name) or main
     lower = column.better == "lower"
-    scored: dict[str, Scored] = {}
-    for variant in dict.fromkeys(run.variant for run in runs):
-        values = {run.seed: run.scores[main.name].value for run in runs if run.variant == variant}
-        scored[variant] = Scored(task.label(variant), values, task.numbers().get(variant, {}).get(main.name))
+    values: dict[str, dict[int, float]] = {}
+    for run in runs:
+        values.setdefault(run.variant, {})[run.seed] = run.scores[main.name].value
+    apart, reported = against(values, BASELINE), task.numbers()
+    none = Difference(math.nan, math.nan, 0)
+    scored = {
+        variant: Scored(
+            task.label(variant), by_seed, reported.get(variant, {}).get(main.name), apart.get(variant, none)
+        )
+        for variant, by_seed in values.items()
+    }
     others = [one for variant, one in scored.items() if variant != BASELINE]
     return Outcome(
         experiment=experiment,
@@ -205,17 +195,10 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
 
 
 def _apart(one: Scored, baseline: Scored | None) -> float:
-    """The mean difference to the baseline of the same seeds; of all seeds where they share none."""
-    if baseline is None:
-        return one.value
-    differences = _differences(one, baseline)
-    return mean(differences.values()) if differences else one.value - baseline.value
-
-
-def _differences(one: Scored, baseline: Scored | None) -> dict[int, float]:
-    """To the baseline, by the seeds that both have."""
-    base = baseline.by_seed if baseline else {}
-    return {seed: value - base[seed] for seed, value in one.by_seed.items() if seed in base}
+    """The difference to the baseline; of the means where they share no seed."""
+    if one.difference.count:
+        return one.difference.mean
+    return one.value - (baseline.value if baseline else 0.0)
 
 
 # ---- for a terminal
@@ -232,7 +215,9 @@ def summary_text(profile: str) -> str:
     found = outcomes(profile, stored)
     rows = [["experiment", "score", "baseline", "best variant", "", "runs"], *map(_line, found)]
     lines = [line.rstrip() for line in tabulate(rows, tablefmt="plain", disable_numparse=True).splitlines()]
-    lines.append("↑ more is better, ↓ less is better; ±: 95 % interval of the mean over seeds")
+    lines.append(
+        "↑ more is better, ↓ less is better; ±: 95 % interval over seeds, of differences simultaneous over all variants"
+    )
     counts = verdict_counts(ledger())
     lines.append("the papers' claims: " + ", ".join(f"{verdict} {count}" for verdict, count in counts.items() if count))
     runs = (run for runs in stored.values() for run in runs)

@@ -19,7 +19,8 @@ from headdiv.experiments.catalogue import OF_TUNING
 from headdiv.experiments.papers import BASELINE, PaperTask, data_table_of, task_of
 from headdiv.experiments.parameters import audit
 from headdiv.experiments.run_result import RunResult
-from headdiv.report.formats import as_printed, enough, significant
+from headdiv.report.contrasts import compared_scores, differences_of
+from headdiv.report.formats import as_printed, enough, signed, significant
 from headdiv.report.groups import Groups, by_variant, score_label
 from headdiv.report.headtohead import comparison_data
 from headdiv.report.scale import scale
@@ -135,7 +136,7 @@ def results_data(profile: str, experiment: str) -> TableData:
         task.title,
         scale(runs, profile),
         table,
-        [_beside_paper(task, table), _ours_alone(task, table, groups)],
+        [_beside_paper(task, table), *_differences(task, groups), _ours_alone(task, table, groups)],
         signatures={score_label(runs[0], name): score.signature for name, score in runs[0].scores.items()},
         notes=[*task.notes, *_unmeasured(task, table), *([PLUS_MINUS] if (table["seeds"] > 1).any() else [])],
     )
@@ -159,6 +160,21 @@ def _halves(table: pd.DataFrame, name: str) -> list[float]:
     """The number after ±: half the width of Student's 95 % interval of the mean over seeds; NaN for one seed."""
     rows = zip(table[f"{name}_sd"], table["seeds"], strict=True)
     return [math.nan if pd.isna(sd) else half_width(sd, count) for sd, count in rows]
+
+
+def _differences(task: PaperTask, groups: Groups) -> list[pd.DataFrame]:
+    """The differences of the paper's columns to the baseline, with their simultaneous intervals; [] for one seed."""
+    scores = {name: differences_of(groups, name) for name in compared_scores(task)}
+    scores = {name: found for name, found in scores.items() if any(one.freedom for one in found.values())}
+    if not scores:
+        return []
+    rows = [variant for variant in groups if variant != BASELINE]
+    shown = pd.DataFrame({"Minus the baseline": [task.label(variant) for variant in rows]})
+    shown["Seeds"] = [str(next(iter(scores.values()))[variant].count) for variant in rows]
+    for name, found in scores.items():
+        column, ones = task.columns[name], [found[variant] for variant in rows]
+        shown[column.label] = [signed(one.mean, column.digits, one.half) for one in ones]
+    return [shown]
 
 
 def _ours_alone(task: PaperTask, table: pd.DataFrame, groups: Groups) -> pd.DataFrame:

@@ -33,7 +33,7 @@ from headdiv.experiments.pipeline import EXPLORER
 from headdiv.experiments.profiles import Runs
 from headdiv.experiments.results import with_results
 from headdiv.report.figures import write_figure
-from headdiv.report.formats import NONE, plural, significant
+from headdiv.report.formats import NONE, plural, signed, significant
 from headdiv.report.outcomes import Outcome, outcomes
 from headdiv.report.site.runs import RunPage
 from headdiv.report.table_data import TableData
@@ -183,7 +183,7 @@ class Site:
                     "Best variant": f"{outcome.best.label}: {outcome.shown(outcome.best)}" if outcome.best else NONE
                 }
                 row |= {"Against the baseline": outcome.versus_baseline()}
-                row |= {"In the paper": outcome.versus(outcome.papers_difference)}
+                row |= {"In the paper": signed(outcome.papers_difference, outcome.digits)}
             rows.append(
                 row | {"Variants": len(outcome.variants), "Seeds": len(outcome.seeds), "Text": outcome.data_name}
             )

@@ -1,0 +1,120 @@
+"""One additive model for all variants of a table, Dunnett's intervals, and equivalence."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from headdiv.analysis.comparison import Difference, against, contrasts, differences, simultaneous_quantile
+from headdiv.analysis.statistics import interval
+
+# Dunnett 1955 and 1964, two-sided 5 %, by (treatments, degrees of freedom), equal group sizes.
+DUNNETT = {(1, 10): 2.23, (2, 10): 2.57, (4, 10): 2.89, (3, 20): 2.54, (9, 20): 2.95, (5, 60): 2.58}
+
+
+@pytest.mark.parametrize("case", DUNNETT)
+def test_quantiles_are_those_of_dunnetts_tables(case):
+    treatments, freedom = case
+    R = np.full((treatments, treatments), 0.5) + 0.5 * np.eye(treatments)
+    assert simultaneous_quantile(R, freedom) == pytest.approx(DUNNETT[case], abs=0.015)
+
+
+def test_quantiles_are_those_of_the_multivariate_t_distribution():
+    R = np.array([[1.0, 0.3, 0.7], [0.3, 1.0, 0.2], [0.7, 0.2, 1.0]])
+    c = simultaneous_quantile(R, 7)
+    inside = stats.multivariate_t(shape=R, df=7, seed=1).cdf(np.full(3, c), lower_limit=np.full(3, -c))
+    assert inside == pytest.approx(0.95, abs=2e-3)
+
+
+def balanced(seed=0, variants=4, seeds=3, scale=1.0):
+    rng = np.random.default_rng(seed)
+    luck = rng.normal(size=seeds)
+    return {f"v{v}": {s: float(v + luck[s] + scale * rng.normal()) for s in range(seeds)} for v in range(variants)}
+
+
+def test_a_balanced_table_worked_out_by_hand():
+    scores = balanced()
+    table = np.array([list(row.values()) for row in scores.values()])
+    residual = table - table.mean(1, keepdims=True) - table.mean(0) + table.mean()
+    freedom = 3 * 2
+    error = math.sqrt((residual**2).sum() / freedom * 2 / 3)
+    c = simultaneous_quantile(np.full((3, 3), 0.5) + 0.5 * np.eye(3), freedom)
+    found = against(scores, "v0")
+    assert list(found) == ["v1", "v2", "v3"]
+    for variant, one in found.items():
+        values = [scores[variant][s] - scores["v0"][s] for s in range(3)]
+        assert one.mean == pytest.approx(np.mean(values))
+        assert (one.freedom, one.count) == (freedom, 3)
+        assert one.error == pytest.approx(error)
+        assert one.half == pytest.approx(c * error, rel=1e-3)
+
+
+def test_one_variant_has_students_interval_of_the_differences():
+    scores = balanced(variants=2)
+    (one,) = against(scores, "v0").values()
+    own = interval([scores["v1"][s] - scores["v0"][s] for s in range(3)])
+    assert (one.mean, one.half) == pytest.approx((own.mean, own.half))
+
+
+def test_intervals_hold_together():
+    """Of 300 tables without any difference one in twenty has an interval that leaves out 0."""
+    wrong = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        scores = {f"v{v}": {s: float(x) for s, x in enumerate(rng.normal(size=3))} for v in range(6)}
+        wrong += any(abs(one.mean) > one.half for one in against(scores, "v0").values())
+    assert 5 <= wrong <= 27
+
+
+def test_a_row_of_fewer_seeds_has_a_wider_interval():
+    scores = balanced()
+    del scores["v3"][1], scores["v3"][2]
+    found = against(scores, "v0")
+    assert found["v3"].half > 1.3 * found["v1"].half
+    assert found["v3"].count == 1
+    assert found["v3"].mean == pytest.approx(_least_squares(scores, "v3", "v0"))
+
+
+def _least_squares(scores, one, other):
+    """A literal twin: the normal equations, with the first seed's effect set to 0."""
+    rows = [(v, s, y) for v, row in scores.items() for s, y in row.items()]
+    variants, seeds = sorted({r[0] for r in rows}), sorted({r[1] for r in rows})[1:]
+    X = np.array([[float(v == w) for w in variants] + [float(s == t) for t in seeds] for v, s, _ in rows])
+    beta = np.linalg.solve(X.T @ X, X.T @ np.array([r[2] for r in rows]))
+    return beta[variants.index(one)] - beta[variants.index(other)]
+
+
+def test_what_cannot_be_judged_has_no_interval():
+    alone = {"a": {1: 1.0}, "b": {1: 2.0}}
+    assert against(alone, "a")["b"].mean == 1.0
+    assert math.isnan(against(alone, "a")["b"].half)
+    apart = {"a": {1: 1.0, 2: 2.0}, "b": {3: 2.0}, "c": {1: 2.0, 2: 5.0}}
+    assert math.isnan(against(apart, "a")["b"].mean)
+    assert against(apart, "a")["c"].half > 0
+    assert against({"b": {1: 1.0}}, "a") == {}
+
+
+def test_equal_runs_do_not_differ():
+    same = {name: {1: 2.0, 2: 3.0} for name in "ab"}
+    found = against(same, "a")["b"]
+    assert (found.mean, found.half) == (pytest.approx(0), pytest.approx(0, abs=1e-9))
+
+
+def test_an_interaction_is_a_difference_of_differences():
+    scores = balanced(variants=4, seeds=5)
+    (one,) = contrasts(scores, [{"v3": 1, "v2": -1, "v1": -1, "v0": 1}])
+    pairs = differences(scores, [("v3", "v2"), ("v1", "v0")])
+    assert one.mean == pytest.approx(pairs["v3", "v2"].mean - pairs["v1", "v0"].mean)
+    assert one.error == pytest.approx(math.sqrt(2) * pairs["v1", "v0"].error)
+    assert one.count == 5
+
+
+def test_equivalence_is_two_one_sided_tests():
+    one = Difference(0.1, 0.3, 3, 0.2, 10)
+    upper, lower = (stats.t.sf((0.5 + sign * 0.1) / 0.2, 10) for sign in (-1, 1))
+    assert one.equivalence(0.5) == pytest.approx(max(upper, lower))
+    # 5 % of equivalence is the 90 % interval within the margin.
+    edge = 0.1 + stats.t.ppf(0.95, 10) * 0.2
+    assert one.equivalence(edge) == pytest.approx(0.05)
+    assert math.isnan(Difference(0.1, math.nan, 1).equivalence(0.5))
