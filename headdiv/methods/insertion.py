@@ -15,14 +15,12 @@ DEACON's direct architecture starts with the part of it that its components can 
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from headdiv.core.errors import ConfigError, DataError, TrainingError
@@ -194,21 +192,38 @@ def load(folder: str | Path) -> nn.Module:
     changed = getattr(config, "headdiv", None)
     if not changed:
         return cls.from_pretrained(folder)
-    with _quiet(library):  # first what the plain model has, under whatever names; the rest does not fit it
-        model, plain = cls.from_pretrained(folder, ignore_mismatched_sizes=True, output_loading_info=True)
-    names = set(model.state_dict())
-    attach_heads(model)
-    remove_heads(model, changed.get("removed", {}))
-    if "method" in changed:
-        insert(model, changed["method"])
-    found = {}
-    for file in _weight_files(Path(folder)):
-        found |= load_file(file)
-    missing, unexpected = model.load_state_dict(found, strict=False)
-    lost = {*unexpected} & {*plain["unexpected_keys"]}
-    lost |= {name for name in missing if name not in names or name in plain["missing_keys"]}
-    if lost:
-        raise DataError(f"{folder}: the weights do not fit config.json's model: {min(lost)}")
+    made: dict[str, Tensor] = {}
+
+    class Changed(cls):  # type: ignore[misc, valid-type]
+        """Makes the model that was saved, for transformers' own loader: only that knows older names of parameters."""
+
+        def __new__(_, config: Any) -> nn.Module:
+            with torch.device("cpu"):  # the loader makes models without memory, which a method cannot start from
+                model = cls(config)
+                attach_heads(model)
+                remove_heads(model, changed.get("removed", {}))
+                if "method" in changed:
+                    insert(model, changed["method"])
+            made.update([*model.named_parameters(), *model.named_buffers()])
+            return model
+
+    with _quiet(library):
+        model, found = Changed.from_pretrained(
+            folder, config=config, ignore_mismatched_sizes=True, output_loading_info=True
+        )
+    for problem, names in (("is not there", found["missing_keys"]), ("is unknown", found["unexpected_keys"])):
+        if names:
+            raise DataError(f"{folder}: the weights do not fit config.json's model: {min(names)} {problem}")
+    for name, *shapes in found["mismatched_keys"]:
+        its, expected = (tuple(shape) for shape in shapes)
+        raise DataError(
+            f"{folder}: the weights do not fit config.json's model: {name} has shape {its}, expected {expected}"
+        )
+    stored = model.state_dict(keep_vars=True)
+    for name, x in made.items():  # tables of positions and the like, which no file holds
+        if not getattr(stored.get(name), "_is_hf_initialized", False):  # the loader's mark
+            owner, _, last = name.rpartition(".")
+            setattr(model.get_submodule(owner), last, x)
     return model.eval()
 
 
@@ -233,11 +248,3 @@ def _quiet(library: Any) -> Iterator[None]:
         yield
     finally:
         library.logging.set_verbosity(before)
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        return [folder / "model.safetensors"]
-    names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-    return [folder / name for name in sorted(set(names))]

@@ -1,8 +1,9 @@
 """Small random models of transformers, and what they read."""
 
 import torch
+import transformers
 
-from headdiv.data.pretrained import SMALL, small_model
+from headdiv.data.pretrained import ENCODER, SMALL, small_model
 
 ARCHITECTURES = list(SMALL)
 
@@ -44,3 +45,36 @@ def difference(one, other, given):
         real = given["attention_mask"].bool()
         one, other = one[real], other[real]
     return float((one - other).abs().max())
+
+
+# ---- what is not in `SMALL`: model class, sizes, and which inputs it takes
+
+IMAGE = {**ENCODER, "image_size": 8, "patch_size": 4}
+OTHERS = {
+    "vit": ("ViTModel", IMAGE, "image"),
+    "deit": ("DeiTModel", IMAGE, "image"),
+    "dinov2": ("Dinov2Model", IMAGE, "image"),
+    "beit": ("BeitModel", IMAGE, "image"),
+}
+INPUTS = {
+    "image": lambda: {"pixel_values": torch.randn(2, 3, 8, 8)},
+}
+
+
+def other(kind, **settings):
+    """A small random model of `OTHERS` and its arguments."""
+    name, sizes, inputs = OTHERS[kind]
+    cls = getattr(transformers, name)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(1)
+        model = cls(cls.config_class(**{**sizes, **settings})).eval()
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.mul_(4)
+        return model, INPUTS[inputs]()
+
+
+@torch.no_grad()
+def output(model, given):
+    """Whatever comes first: logits, or states of the last layer."""
+    return model(**given)[0]
