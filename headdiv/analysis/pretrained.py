@@ -109,9 +109,12 @@ class ModelHeads:
         for record in records:
             kind, sides = record.spec.kind, (record.layout.queries, record.layout.keys)
             ids = (source if kind == "encoder" else target, target if kind == "decoder" else source)
-            if special and all(each is not None for each in ids):
+            fits = all(
+                each is not None and each.shape == side.sentences.shape for each, side in zip(ids, sides, strict=True)
+            )  # another stack has inputs of its own
+            if special and fits:
                 numbers = torch.as_tensor(special, device=ids[0].device)
-                found[kind] = tuple(
+                found[record.spec.place] = tuple(
                     torch.isin(each.flatten()[side.slots], numbers) for each, side in zip(ids, sides, strict=True)
                 )
         return found

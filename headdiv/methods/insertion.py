@@ -47,7 +47,7 @@ class InsertedOutput(nn.Module):
         """(B, N, H·K) -> (B, N, D)."""
         self.attached.inputs.refuse_recomputation()
         B, N, width = x.shape
-        side, rows = self.attached.query_side(B, N, x), x.reshape(B * N, width)
+        side, rows = self.attached.query_side(), x.reshape(B * N, width)
         rows = rows if side.full else rows[side.slots]
         rows = rows if self.own is None else self.own(rows, side)
         y = self.stage(rows if self.before is None else self.before(rows))
@@ -126,6 +126,7 @@ def _insert(each: AttachedHeads, method: Method) -> None:
     before = method.before_output(each.spec) if "before_output" in made else None
     inserted = InsertedOutput(each, method.inserted(each.spec), before, stage).train(old.training)
     setattr(each.projections.owner, each.projections.name, inserted.to(weight))
+    each.watch()
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 import torch
 import transformers
 
-from headdiv.data.pretrained import ENCODER, SMALL, small_model
+from headdiv.data.pretrained import BOTH, ENCODER, GROUPED, SMALL, small_model
 
 ARCHITECTURES = list(SMALL)
 
@@ -50,14 +50,45 @@ def difference(one, other, given):
 # ---- what is not in `SMALL`: model class, sizes, and which inputs it takes
 
 IMAGE = {**ENCODER, "image_size": 8, "patch_size": 4}
+TEXT = {**ENCODER, "vocab_size": 100, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+SPEECH = {
+    **ENCODER, "conv_dim": [16, 16], "conv_stride": [5, 2], "conv_kernel": [10, 3], "num_feat_extract_layers": 2,
+    "num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2, "layerdrop": 0.0,
+}  # fmt: skip
+SPEECH_TO_TEXT = {
+    "vocab_size": 100, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
+    "num_mel_bins": 8, "max_source_positions": 10, "suppress_tokens": None, "begin_suppress_tokens": None,
+}  # fmt: skip
+EXPERTS = {
+    "num_local_experts": 2, "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 16,
+}  # fmt: skip
+FULL = {"layer_types": ["full_attention", "full_attention"]}
+LENGTHS = torch.tensor([[6], [4]])
 OTHERS = {
     "vit": ("ViTModel", IMAGE, "image"),
     "deit": ("DeiTModel", IMAGE, "image"),
     "dinov2": ("Dinov2Model", IMAGE, "image"),
     "beit": ("BeitModel", IMAGE, "image"),
+    "clip": ("CLIPModel", {"text_config": TEXT, "vision_config": IMAGE, "projection_dim": 16}, "both"),
+    "wav2vec2": ("Wav2Vec2Model", SPEECH, "speech"),
+    "whisper": ("WhisperForConditionalGeneration", {**BOTH, **SPEECH_TO_TEXT}, "spectrum"),
+    "gemma2": ("Gemma2ForCausalLM", {**TEXT, **GROUPED, "head_dim": 8}, "text"),
+    "gpt_oss": ("GptOssForCausalLM", {**TEXT, **GROUPED, **EXPERTS, "head_dim": 8}, "text"),
+    "diffllama": ("DiffLlamaForCausalLM", {**TEXT, "num_key_value_heads": 4}, "text"),
+    "qwen3_next": ("Qwen3NextForCausalLM", {**TEXT, **GROUPED, **FULL, **EXPERTS, "head_dim": 8}, "text"),
 }
 INPUTS = {
+    "text": lambda: {"input_ids": torch.randint(4, 90, (2, 6)), "attention_mask": torch.arange(6) < LENGTHS},
     "image": lambda: {"pixel_values": torch.randn(2, 3, 8, 8)},
+    "both": lambda: INPUTS["text"]() | INPUTS["image"](),
+    "speech": lambda: {"input_values": torch.randn(2, 400), "attention_mask": (torch.arange(400) < LENGTHS * 60)},
+    "spectrum": lambda: {
+        "input_features": torch.randn(2, 8, 20),
+        "attention_mask": torch.arange(20) < LENGTHS,
+        "decoder_input_ids": torch.randint(4, 90, (2, 6)),
+        "decoder_attention_mask": torch.arange(6) < LENGTHS,
+    },
 }
 
 
