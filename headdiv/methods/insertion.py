@@ -26,10 +26,11 @@ from torch import Tensor, nn
 from headdiv.core.errors import ConfigError, DataError, TrainingError
 from headdiv.methods.base import Method
 from headdiv.methods.registry import METHODS, make_method
-from headdiv.nn.attached import AttachedHeads, attach_heads, attachment_of, bias, transformers
+from headdiv.nn.attached import AttachedHeads, attach_heads, attachment_of, transformers
 from headdiv.nn.attention import KINDS, BlockSpec, Kind
 from headdiv.nn.config import Sizes
 from headdiv.nn.drop_in import MultiheadAttention
+from headdiv.nn.projections import bias
 from headdiv.nn.removal import remove_heads
 
 

@@ -10,50 +10,25 @@ Letters for shapes: B batch, N queries, S keys, H heads, G heads of keys and val
 
 from __future__ import annotations
 
-import re
 import sys
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadModule, Kind
+from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadModule
 from headdiv.nn.packing import Side
 from headdiv.nn.padding import Inputs
+from headdiv.nn.projections import NAMINGS, Projections, attention_of
 
 NAME = "attached_heads"  # of the submodule
-WIDTHS = ("attention_head_size", "head_dim", "head_size", "key_value_proj_dim")  # attributes that hold K
 PREFIX = "headdiv_"  # of the names of our implementations
 SUPPORTED = ("sdpa", "eager")  # attention implementations
-Fused = Literal["no", "blocks", "heads"]
-
-
-@dataclass(frozen=True)
-class Naming:
-    """What an architecture calls its projections: attributes of the attention module, ``^`` of the module around it."""
-
-    inputs: tuple[str, ...]
-    output: str
-    fused: Fused = "no"  # one projection for queries, keys and values: in blocks, or head by head
-    split_size: str | None = None  # attribute that holds the width of a block
-    shared_bias: bool = False  # whether a position bias of all heads goes from module to module
-
-
-NAMINGS = (
-    Naming(("query", "key", "value"), "^output.dense"),  # BERT, RoBERTa and their kin
-    Naming(("q_proj", "k_proj", "v_proj"), "o_proj"),  # Llama, Mistral, Qwen
-    Naming(("q_proj", "k_proj", "v_proj"), "out_proj"),  # BART, Marian
-    Naming(("q", "k", "v"), "o", shared_bias=True),  # T5
-    Naming(("q_lin", "k_lin", "v_lin"), "out_lin"),  # DistilBERT
-    Naming(("q_attn", "c_attn"), "c_proj", "blocks", "split_size"),  # GPT-2 across
-    Naming(("c_attn",), "c_proj", "blocks", "split_size"),  # GPT-2
-    Naming(("query_key_value",), "dense", "heads"),  # GPT-NeoX, Pythia
-)
 
 
 def transformers() -> Any:
@@ -69,22 +44,6 @@ def transformers() -> Any:
             "transformers is not installed, which models of Hugging Face need: pip install 'headdiv[hf]'"
         ) from None
     return transformers
-
-
-@dataclass(frozen=True)
-class Projections:
-    """Those of one attention module."""
-
-    module: nn.Module  # the attention module
-    inputs: tuple[nn.Module, ...]
-    owner: nn.Module  # holds the output projection, as ``name``
-    name: str
-    naming: Naming
-
-    @property
-    def output(self) -> nn.Module:
-        """The output projection, or what has been put in its place."""
-        return getattr(self.owner, self.name)
 
 
 class AttachedHeads(HeadModule):
@@ -104,7 +63,7 @@ class AttachedHeads(HeadModule):
         self.masks: dict[int, Tensor] = OrderedDict()  # which a handle can refer to
         self.kept: list[int] | None = None
         self.key_heads: list[int] | None = None
-        self.hooks: list[RemovableHandle] = []
+        self.hooks: tuple[RemovableHandle, ...] = ()
         self.checked = False  # whether the output projection has been seen to read what the heads put out
         self.expected: Tensor | None = None  # what it should read
 
@@ -135,13 +94,14 @@ class AttachedHeads(HeadModule):
     def watch(self) -> None:
         """See to it that the module runs with this, and with nothing else between heads and output projection."""
         self.unwatch()
-        self.hooks.append(self.projections.module.register_forward_pre_hook(self._begin))
-        self.hooks.append(self.projections.output.register_forward_pre_hook(self._check))
+        module, output = self.projections.module, self.projections.output
+        self.hooks = module.register_forward_pre_hook(self._begin), output.register_forward_pre_hook(self._check)
 
     def unwatch(self) -> None:
         """Leave the module alone."""
-        while self.hooks:
-            self.hooks.pop().remove()
+        for hook in self.hooks:
+            hook.remove()
+        self.hooks = ()
 
     def _begin(self, module: nn.Module, _: Any) -> None:
         redirect(module.config)
@@ -287,7 +247,7 @@ def attach_heads(model: nn.Module) -> Attachment:
     library = transformers()
     models = [m for m in model.modules() if isinstance(m, library.PreTrainedModel)]
     inputs = Inputs()
-    heads = [AttachedHeads(spec, projections, inputs) for spec, projections in _attention_of(model)]
+    heads = [AttachedHeads(spec, projections, inputs) for spec, projections in attention_of(model)]
     if not heads or not all(hasattr(each.projections.module, "config") for each in heads):
         known = ", ".join("/".join((*naming.inputs, naming.output)) for naming in NAMINGS)
         raise DataError(
@@ -361,48 +321,6 @@ def detach_heads(model: nn.Module) -> None:
     for hook in attachment.hooks:
         hook.remove()
     del model.__dict__["headdiv_attachment"]
-
-
-def _attention_of(model: nn.Module) -> Iterator[tuple[AttentionSpec, Projections]]:
-    layers: Counter[Kind] = Counter()
-    modules = dict(model.named_modules())
-    for name, module in modules.items():
-        if not hasattr(sys.modules.get(type(module).__module__), "ALL_ATTENTION_FUNCTIONS"):
-            continue
-        around = modules[name.rpartition(".")[0]]
-        for naming in NAMINGS:
-            owner, _, last = naming.output.removeprefix("^").rpartition(".")
-            try:
-                holder = (around if naming.output.startswith("^") else module).get_submodule(owner)
-                output = holder.get_submodule(last)
-                inputs = tuple(module.get_submodule(each) for each in naming.inputs)
-            except AttributeError:
-                continue
-            kind = _kind(module, name)
-            K = next(getattr(module, width) for width in WIDTHS if hasattr(module, width))
-            D, width = sizes(output)
-            spec = AttentionSpec(kind, layers[kind], D, width // K, bias(inputs[0]) is not None, K)
-            layers[kind] += 1
-            yield spec, Projections(module, inputs, holder, last, naming)
-            break
-
-
-def _kind(module: nn.Module, name: str) -> Kind:
-    where = ".".join([*name.split(".")[-2:], type(module).__name__])
-    if getattr(module, "is_cross_attention", False) or re.search("cross|encoder_attn|EncDec", where, re.IGNORECASE):
-        return "cross"
-    return "decoder" if getattr(module, "is_causal", False) else "encoder"
-
-
-def sizes(projection: nn.Module) -> tuple[int, int]:
-    """Outputs and inputs of a linear layer, or of transformers' ``Conv1D``, whose weight is transposed."""
-    rows, columns = projection.weight.shape
-    return (columns, rows) if hasattr(projection, "nf") else (rows, columns)
-
-
-def bias(projection: nn.Module) -> Tensor | None:
-    """Of a linear layer."""
-    return getattr(projection, "bias", None)
 
 
 def _register(name: str) -> None:

@@ -49,15 +49,16 @@ def difference(one, other, given):
 
 # ---- what is not in `SMALL`: model class, sizes, and which inputs it takes
 
-IMAGE = {**ENCODER, "image_size": 8, "patch_size": 4}
-TEXT = {**ENCODER, "vocab_size": 100, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+SQUARE = {"image_size": 8, "patch_size": 4}
+IMAGE = {**ENCODER, **SQUARE}
+SPECIAL = {"vocab_size": 100, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+TEXT = {**ENCODER, **SPECIAL}
 SPEECH = {
     **ENCODER, "conv_dim": [16, 16], "conv_stride": [5, 2], "conv_kernel": [10, 3], "num_feat_extract_layers": 2,
     "num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2, "layerdrop": 0.0,
 }  # fmt: skip
 SPEECH_TO_TEXT = {
-    "vocab_size": 100, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
-    "num_mel_bins": 8, "max_source_positions": 10, "suppress_tokens": None, "begin_suppress_tokens": None,
+    **SPECIAL, "num_mel_bins": 8, "max_source_positions": 10, "suppress_tokens": None, "begin_suppress_tokens": None,
 }  # fmt: skip
 EXPERTS = {
     "num_local_experts": 2, "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16,
@@ -77,9 +78,15 @@ OTHERS = {
     "gpt_oss": ("GptOssForCausalLM", {**TEXT, **GROUPED, **EXPERTS, "head_dim": 8}, "text"),
     "diffllama": ("DiffLlamaForCausalLM", {**TEXT, "num_key_value_heads": 4}, "text"),
     "qwen3_next": ("Qwen3NextForCausalLM", {**TEXT, **GROUPED, **FULL, **EXPERTS, "head_dim": 8}, "text"),
+    "stablelm": ("StableLmForCausalLM", {**TEXT, **GROUPED}, "text"),
+    "olmo2": ("Olmo2ForCausalLM", TEXT, "text"),
+    "gpt_bigcode": ("GPTBigCodeForCausalLM", {"vocab_size": 100, "n_embd": 32, "n_head": 4, "n_layer": 2}, "text"),
+    "umt5": ("UMT5ForConditionalGeneration", {**SMALL["t5"][1], **SPECIAL}, "texts"),
+    "swin": ("SwinModel", {"embed_dim": 16, "depths": [2], "num_heads": [4], "window_size": 2, **SQUARE}, "image"),
 }
 INPUTS = {
     "text": lambda: {"input_ids": torch.randint(4, 90, (2, 6)), "attention_mask": torch.arange(6) < LENGTHS},
+    "texts": lambda: INPUTS["text"]() | {"decoder_input_ids": torch.randint(4, 90, (2, 5))},
     "image": lambda: {"pixel_values": torch.randn(2, 3, 8, 8)},
     "both": lambda: INPUTS["text"]() | INPUTS["image"](),
     "speech": lambda: {"input_values": torch.randn(2, 400), "attention_mask": (torch.arange(400) < LENGTHS * 60)},
