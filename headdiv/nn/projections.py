@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from headdiv.nn.attention import AttentionSpec, Kind
 
 WIDTHS = ("attention_head_size", "head_dim", "head_size", "key_value_proj_dim")  # attributes that hold K
+PLAIN = ("Linear of torch.nn.modules.linear", "Conv1D of transformers.pytorch_utils")
 Fused = Literal["no", "blocks", "heads"]
 
 
@@ -45,10 +46,14 @@ class Projections:
     """Those of one attention module."""
 
     module: nn.Module  # the attention module
-    inputs: tuple[nn.Module, ...]
     owner: nn.Module  # holds the output projection, as ``name``
     name: str
     naming: Naming
+
+    @property
+    def inputs(self) -> tuple[nn.Module, ...]:
+        """Those of queries, keys and values, or what has been put in their place."""
+        return tuple(self.module.get_submodule(name) for name in self.naming.inputs)
 
     @property
     def output(self) -> nn.Module:
@@ -77,7 +82,7 @@ def attention_of(model: nn.Module) -> Iterator[tuple[AttentionSpec, Projections]
             D, width = sizes(output)
             spec = AttentionSpec(kind, layers[kind], D, width // K, bias(inputs[0]) is not None, K)
             layers[kind] += 1
-            yield spec, Projections(module, inputs, holder, last, naming)
+            yield spec, Projections(module, holder, last, naming)
             break
 
 
@@ -86,6 +91,16 @@ def _kind(module: nn.Module, name: str) -> Kind:
     if getattr(module, "is_cross_attention", False) or re.search("cross|encoder_attn|EncDec", where, re.IGNORECASE):
         return "cross"
     return "decoder" if getattr(module, "is_causal", False) else "encoder"
+
+
+def kind_of(module: nn.Module) -> str:
+    """Its class and where that comes from."""
+    return f"{type(module).__qualname__} of {type(module).__module__}"
+
+
+def is_plain(projection: nn.Module) -> bool:
+    """Whether a projection is its weight and bias and nothing else: not quantised, adapted, offloaded or a method's."""
+    return kind_of(projection) in PLAIN and "forward" not in vars(projection)
 
 
 def sizes(projection: nn.Module) -> tuple[int, int]:

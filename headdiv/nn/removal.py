@@ -19,10 +19,9 @@ from torch import Tensor, nn
 
 from headdiv.core.errors import DataError
 from headdiv.nn.attached import AttachedHeads, attachment_of
-from headdiv.nn.projections import bias, sizes
+from headdiv.nn.projections import bias, is_plain, kind_of, sizes
 from headdiv.nn.rollback import all_or_nothing
 
-CUTTABLE = ("torch.nn.modules.linear.Linear", "transformers.pytorch_utils.Conv1D")
 TOLERANCE = 10  # square roots of the smallest difference from 1
 
 
@@ -44,10 +43,9 @@ def remove_heads(model: nn.Module, gone: Mapping[str, Sequence[int]]) -> None:
     gone = {place: numbers for place, numbers in gone.items() if numbers}
     for place in gone:
         for projection in (*heads[place].projections.inputs, heads[place].projections.output):
-            kind = type(projection)
-            if f"{kind.__module__}.{kind.__qualname__}" not in CUTTABLE:
+            if not is_plain(projection):
                 raise DataError(
-                    f"{place}: heads cannot be removed from a {kind.__name__} of {kind.__module__}; expected Linear of "
+                    f"{place}: heads cannot be removed from a {kind_of(projection)}; expected a plain Linear of "
                     "torch.nn"
                 )
     with all_or_nothing(model):

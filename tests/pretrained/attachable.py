@@ -72,6 +72,7 @@ OTHERS = {
     "dinov2": ("Dinov2Model", IMAGE, "image"),
     "beit": ("BeitModel", IMAGE, "image"),
     "clip": ("CLIPModel", {"text_config": TEXT, "vision_config": IMAGE, "projection_dim": 16}, "both"),
+    "siglip": ("SiglipModel", {"text_config": TEXT, "vision_config": IMAGE}, "both"),
     "wav2vec2": ("Wav2Vec2Model", SPEECH, "speech"),
     "whisper": ("WhisperForConditionalGeneration", {**BOTH, **SPEECH_TO_TEXT}, "spectrum"),
     "gemma2": ("Gemma2ForCausalLM", {**TEXT, **GROUPED, "head_dim": 8}, "text"),

@@ -203,7 +203,7 @@ def test_a_refusal_to_remove_heads_leaves_the_model_as_it_was():
     for name in ("Quantised", "Linear"):  # peft's adapted layers have this name too
         query.__class__ = type(name, (torch.nn.Linear,), {"__module__": "peft.tuners.lora.layer"})
         with pytest.raises(
-            DataError, match=f"encoder 2: heads cannot be removed from a {name} of peft.* expected Linear of"
+            DataError, match=f"encoder 2: heads cannot be removed from a {name} of peft.* expected a plain Linear"
         ):
             heads.remove([("encoder 1", 1), ("encoder 2", 1)])
     after = heads.model.state_dict()
@@ -403,7 +403,9 @@ def test_mistakes_are_one_sentence(monkeypatch):
     with pytest.raises(DataError, match=r"^heads: found HeadChange\(.*expected pairs"):
         heads.leave_one_out(lambda: 0.0, gone=heads.leave_one_out(lambda: 0.0)[:1])
     heads.modules[0].projections.owner.dense = torch.nn.Identity()
-    with pytest.raises(DataError, match=r"encoder 1: heads cannot be removed from a Identity of .*; expected Linear"):
+    with pytest.raises(
+        DataError, match=r"encoder 1: heads cannot be removed from a Identity of .*; expected a plain Linear"
+    ):
         heads.remove([("encoder 1", 1)])
     monkeypatch.setitem(attached.sys.modules, "transformers", None)
     with pytest.raises(ConfigError, match=r"pip install 'headdiv\[hf\]'"):
