@@ -95,7 +95,8 @@ class AttachedHeads(HeadModule):
         """See to it that the module runs with this, and with nothing else between heads and output projection."""
         self.unwatch()
         module, output = self.projections.module, self.projections.output
-        self.hooks = module.register_forward_pre_hook(self._begin), output.register_forward_pre_hook(self._check)
+        begin = module.register_forward_pre_hook(self._begin)
+        self.hooks = begin, output.register_forward_pre_hook(self._check, with_kwargs=True)
 
     def unwatch(self) -> None:
         """Leave the module alone."""
@@ -107,11 +108,11 @@ class AttachedHeads(HeadModule):
         redirect(module.config)
         self.inputs.passes.pop(self.spec.place, None)
 
-    def _check(self, _: nn.Module, args: tuple[Any, ...]) -> None:
+    def _check(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self.spec.place not in self.inputs.passes:
             raise DataError(f"{self._where}: its attention did not run through transformers' table of functions")
         if self.expected is not None:
-            read, expected = args[0].detach().flatten(), self.expected.flatten()
+            read, expected = (*args, *kwargs.values())[0].detach().flatten(), self.expected.flatten()
             self.checked, self.expected = True, None
             if read.shape != expected.shape or not torch.allclose(read, expected.to(read), 0, 0, equal_nan=True):
                 self.checked = False
@@ -137,7 +138,7 @@ class AttachedHeads(HeadModule):
         q (B, H, N, K), k and v (B, G, S, K); mask and options as the model has them.
 
         Raises:
-            DataError: the module's heads are no heads in headdiv's sense, or a mask has another form.
+            DataError: the module runs attention more than once, or heads are recorded with a mask of another form.
         """
         if self.spec.place in self.inputs.passes:
             raise DataError(f"{self._where}: its attention runs more than once in a forward pass of the module")

@@ -81,26 +81,17 @@ class Inputs:
         self.labels, self.recomputed = None, False
 
     def note(self, spec: AttentionSpec, mask: Tensor | None, q: Tensor, k: Tensor, causal: bool) -> None:
-        """Attention with these arguments is about to run.
-
-        Raises:
-            DataError: the mask has another form.
-        """
-        B, _, N, _ = q.shape
-        S = k.shape[2]
-        fits = mask is None or (
-            mask.dim() == 4 and mask.shape[0] in (1, B) and mask.shape[2] in (1, N) and mask.shape[3] >= S
-        )
-        if not fits:
-            raise DataError(
-                f"{spec.place}: its attention is given a mask of shape {tuple(mask.shape)}; expected {(B, 1, N, S)}"
-            )
-        self.passes[spec.place] = now = Pass(spec, mask, (B, N, S), causal, q.device)
+        """Attention with these arguments is about to run."""
+        self.passes[spec.place] = now = Pass(spec, mask, (len(q), q.shape[2], k.shape[2]), causal, q.device)
         if spec.kind == "decoder":
             self.decoder = now
 
     def sides_of(self, place: str) -> tuple[Side, Side]:
-        """The real queries and keys of a module that has run."""
+        """The real queries and keys of a module that has run.
+
+        Raises:
+            DataError: its mask has another form than those of transformers.
+        """
         now = self.passes[place]
         above = self.decoder if now.spec.kind == "cross" else None
         key = (now.key(), above and above.key())
@@ -137,7 +128,12 @@ def real_tokens(now: Pass) -> tuple[Tensor, Tensor]:
             return real, real
         keys = torch.arange(S, device=now.device).expand(B, S) < (N if now.causal and 1 < N < S else S)
         return real, keys
-    seen = now.mask if now.mask.dtype == torch.bool else now.mask > EXCLUDES
+    mask = now.mask
+    if mask.dim() != 4 or mask.shape[0] not in (1, B) or mask.shape[2] not in (1, N) or mask.shape[3] < S:
+        raise DataError(
+            f"{now.spec.place}: its attention is given a mask of shape {tuple(mask.shape)}; expected {(B, 1, N, S)}"
+        )
+    seen = mask if mask.dtype == torch.bool else mask > EXCLUDES
     seen = seen[..., :S].any(1).expand(B, N, S)
     if own:
         real = seen.diagonal(dim1=1, dim2=2)

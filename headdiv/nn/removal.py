@@ -75,7 +75,7 @@ def remove_if_right(model: nn.Module, gone: Mapping[str, Sequence[int]], given: 
             arguments to try it with.
     """
     attachment, failed = attachment_of(model), None
-    before = getattr(attachment.config, "headdiv", None)
+    before = {key: x for key, x in vars(attachment.config).items() if key == "headdiv"}
     with contextlib.ExitStack() as stack:
         for each in attachment.heads:
             if numbers := gone.get(each.spec.place):
@@ -96,7 +96,8 @@ def remove_if_right(model: nn.Module, gone: Mapping[str, Sequence[int]], given: 
                     "architecture that takes their number from the projections, or masked heads instead"
                 )
     except DataError:
-        attachment.config.headdiv = before
+        attachment.config.__dict__.pop("headdiv", None)
+        attachment.config.__dict__.update(before)
         raise
 
 

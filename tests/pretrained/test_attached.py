@@ -236,7 +236,7 @@ def test_a_model_that_does_not_run_with_fewer_heads_is_refused_and_stays_as_it_w
     assert all(torch.equal(after[name], value) for name, value in before.items())
     assert torch.equal(output(model, given), plain)
     assert set(heads.counts.values()) == {4}
-    assert not getattr(model.config, "headdiv", None)
+    assert not hasattr(model.config, "headdiv")
     with heads.without([(next(iter(heads.counts)), 1)]):
         assert not torch.equal(output(model, given), plain)
 
@@ -313,9 +313,12 @@ def test_an_attention_that_is_bypassed_or_is_not_all_that_there_is_says_so():
     with pytest.raises(DataError, match=r"^encoder 2 \(BertSelfAttention\): its attention did not run"):
         logits(model, arguments(model))
     model = model_of("bert")
-    headdiv.pretrained.attach(model)
-    with pytest.raises(DataError, match=r"^encoder 1: .* mask of shape \(3, 7\); expected \(3, 1, 7, 7\)"):
-        model.bert.encoder(torch.zeros(3, 7, 32), attention_mask=torch.ones(3, 7))
+    heads = headdiv.pretrained.attach(model)
+    with (
+        heads.record(),
+        pytest.raises(DataError, match=r"^encoder 1: .* mask of shape \(7, 7\); expected \(3, 1, 7, 7\)"),
+    ):
+        model.bert.encoder(torch.zeros(3, 7, 32), attention_mask=torch.ones(7, 7).bool())
 
 
 def counts(records):
