@@ -190,7 +190,8 @@ def attention_weights(
         mask = torch.ones(1, 1, N, S, dtype=torch.bool, device=q.device).tril()
     if mask is not None and mask.dtype == torch.bool:  # finite, so that a query that sees nothing has no NaN
         mask = torch.zeros(mask.shape, dtype=q.dtype, device=q.device).masked_fill(~mask, torch.finfo(q.dtype).min)
-    return own_function(module)(module, q, k, v, mask, **{**options, "dropout": 0.0})[1]
+    narrow = v[..., :1]  # values have no part in the weights
+    return own_function(module)(module, q, k, narrow, mask, **{**options, "dropout": 0.0})[1]
 
 
 def own_function(module: nn.Module) -> Callable[..., Any]:

@@ -83,6 +83,7 @@ OTHERS = {
     "olmo2": ("Olmo2ForCausalLM", TEXT, "text"),
     "gpt_bigcode": ("GPTBigCodeForCausalLM", {"vocab_size": 100, "n_embd": 32, "n_head": 4, "n_layer": 2}, "text"),
     "umt5": ("UMT5ForConditionalGeneration", {**SMALL["t5"][1], **SPECIAL}, "texts"),
+    "doge": ("DogeForCausalLM", {**TEXT, **GROUPED}, "text"),
     "swin": ("SwinModel", {"embed_dim": 16, "depths": [2], "num_heads": [4], "window_size": 2, **SQUARE}, "image"),
 }
 INPUTS = {
