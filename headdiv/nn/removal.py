@@ -87,7 +87,7 @@ def remove_if_right(model: nn.Module, gone: Mapping[str, Sequence[int]], given: 
         with all_or_nothing(model):
             remove_heads(model, gone)
             try:
-                failed = _difference(masked, _outputs(model(**tried)))
+                failed = _difference(masked, _outputs(model, tried))
             except (RuntimeError, ValueError, IndexError, TypeError) as error:
                 failed = str(error)
             if failed:
@@ -106,13 +106,13 @@ def _trial(model: nn.Module, given: Mapping[str, Any] | None) -> tuple[Mapping[s
     made = trial_arguments(model)
     with contextlib.suppress(RuntimeError, ValueError, TypeError, IndexError):  # they may not be what the model reads
         if made:
-            return made, _outputs(model(**made))
+            return made, _outputs(model, made)
     if given is None:
         raise DataError(
             f"{type(model).__name__}: its configuration does not say what it reads, to try it with fewer heads; "
             "expected a batch: remove(gone, batch)"
         )
-    return given, _outputs(model(**given))
+    return given, _outputs(model, given)
 
 
 def trial_arguments(model: nn.Module) -> dict[str, Tensor]:
@@ -149,7 +149,11 @@ def _noise(shape: Sequence[int], model: nn.Module) -> Tensor:
     return torch.randn(1, *shape, generator=draw).to(like)
 
 
-def _outputs(found: Any) -> list[Tensor]:
+def _outputs(model: nn.Module, given: Mapping[str, Any]) -> list[Tensor]:
+    """Those of a forward pass; what the model draws is the same in each."""
+    with torch.random.fork_rng({parameter.device for parameter in model.parameters() if parameter.is_cuda}):
+        torch.manual_seed(0)
+        found = model(**given)
     values = found.values() if isinstance(found, Mapping) else found
     return [x for x in values if isinstance(x, Tensor) and x.is_floating_point()]
 

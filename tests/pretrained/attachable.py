@@ -71,6 +71,8 @@ OTHERS = {
     "deit": ("DeiTModel", IMAGE, "image"),
     "dinov2": ("Dinov2Model", IMAGE, "image"),
     "beit": ("BeitModel", IMAGE, "image"),
+    "vit_mae": ("ViTMAEModel", IMAGE, "image"),
+    "yolos": ("YolosModel", {**IMAGE, "image_size": [8, 8], "num_detection_tokens": 2}, "image"),
     "clip": ("CLIPModel", {"text_config": TEXT, "vision_config": IMAGE, "projection_dim": 16}, "both"),
     "siglip": ("SiglipModel", {"text_config": TEXT, "vision_config": IMAGE}, "both"),
     "wav2vec2": ("Wav2Vec2Model", SPEECH, "speech"),
