@@ -36,7 +36,7 @@ from headdiv.analysis.similarity import BY_HEAD, BY_PAIR, HeadComparison, Observ
 from headdiv.core.errors import DataError
 from headdiv.nn.attached import AttachedHeads, attach_heads, detach_heads
 from headdiv.nn.attention import AttentionSpec, HeadRecord, record_heads
-from headdiv.nn.removal import remove_heads
+from headdiv.nn.removal import remove_if_right
 
 Arguments = Mapping[str, Tensor]  # of a forward pass: input_ids, attention_mask, labels, …
 Metric = Callable[[], float]  # of the model as it is when it is called
@@ -109,9 +109,12 @@ class ModelHeads:
         for record in records:
             kind, sides = record.spec.kind, (record.layout.queries, record.layout.keys)
             ids = (source if kind == "encoder" else target, target if kind == "decoder" else source)
-            if special and all(each is not None for each in ids):
+            fits = all(
+                each is not None and each.shape == side.sentences.shape for each, side in zip(ids, sides, strict=True)
+            )  # another stack has inputs of its own
+            if special and fits:
                 numbers = torch.as_tensor(special, device=ids[0].device)
-                found[kind] = tuple(
+                found[record.spec.place] = tuple(
                     torch.isin(each.flatten()[side.slots], numbers) for each, side in zip(ids, sides, strict=True)
                 )
         return found
@@ -229,14 +232,18 @@ class ModelHeads:
 
         Args:
             gone: heads (module, number from 1); those that are left close up.
-            batch: to measure the time of a forward pass with.
+            batch: to measure the time of a forward pass with, and to try the model where its configuration does not say
+                what it reads.
 
         Raises:
-            DataError: a head is not there, or its module is no longer as transformers made it.
+            DataError: a head is not there, its module is no longer as transformers made it, or the architecture's code
+                does not work with fewer heads. The model stays as it was.
         """
         masks = masks_without(self.model, gone)
         parameters, seconds = self._parameters(), self._seconds(batch)
-        remove_heads(self.model, {place: [i for i, m in enumerate(mask, 1) if not m] for place, mask in masks.items()})
+        numbers = {place: [i for i, m in enumerate(mask, 1) if not m] for place, mask in masks.items()}
+        with evaluating(self.model):
+            remove_if_right(self.model, numbers, batch)
         return Removed(parameters, self._parameters(), seconds, self._seconds(batch))
 
     def _parameters(self) -> int:

@@ -93,7 +93,8 @@ class Observed:
 
     Attributes:
         records: of each attention module.
-        special_tokens: by kind of attention, (T,) queries and (T',) keys: True where a row is a special token.
+        special_tokens: by kind of attention, or by module ("encoder 1"), (T,) queries and (T',) keys: True where
+            a row is a special token.
         words: by kind of attention, (T,) index of the word that each query stands for.
     """
 
@@ -248,7 +249,8 @@ def pooled_sums(
         found[module.slot_spec] = sums_of(Words(none, none, like.new_zeros(0, H, K)))
     for seen in observed:
         for record in seen.records:
-            sums = sums_of(words_of(record, *seen.special_tokens.get(record.spec.kind, (None, None))))
+            special, spec = seen.special_tokens, record.spec
+            sums = sums_of(words_of(record, *special.get(spec.place, special.get(spec.kind, (None, None)))))
             if record.spec in found:
                 sums = {name: value + sums[name] for name, value in found[record.spec].items()}
             found[record.spec] = sums

@@ -25,6 +25,7 @@ SMALL: dict[str, tuple[str, dict[str, Any]]] = {  # model class, and sizes of it
     "bert": ("BertForMaskedLM", ENCODER),
     "roberta": ("RobertaForMaskedLM", ENCODER),
     "gpt2": ("GPT2LMHeadModel", {"n_embd": 32, "n_head": 4, "n_layer": 2}),
+    "opt": ("OPTForCausalLM", {**ENCODER, "ffn_dim": 64, "word_embed_proj_dim": 32}),
     "gpt_neox": ("GPTNeoXForCausalLM", ENCODER),
     "llama": ("LlamaForCausalLM", GROUPED),
     "mistral": ("MistralForCausalLM", GROUPED),

@@ -14,25 +14,22 @@ DEACON's direct architecture starts with the part of it that its components can 
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from headdiv.core.errors import ConfigError, DataError, TrainingError
 from headdiv.methods.base import Method
 from headdiv.methods.registry import METHODS, make_method
-from headdiv.nn.attached import AttachedHeads, attach_heads, attachment_of, bias, transformers
+from headdiv.nn.attached import AttachedHeads, attach_heads, attachment_of, detach_heads
 from headdiv.nn.attention import KINDS, BlockSpec, Kind
 from headdiv.nn.config import Sizes
 from headdiv.nn.drop_in import MultiheadAttention
-from headdiv.nn.removal import remove_heads
+from headdiv.nn.projections import attention_of, bias, is_plain, kind_of
+from headdiv.nn.rollback import all_or_nothing
 
 
 class InsertedOutput(nn.Module):
@@ -43,13 +40,14 @@ class InsertedOutput(nn.Module):
     ) -> None:
         super().__init__()
         self.__dict__["attached"] = attached  # the model's submodule already
+        self.__dict__["replaced"] = attached.projections.output  # for `remove_method`
         self.own, self.before, self.stage = own, before, stage
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, N, H·K) -> (B, N, D)."""
         self.attached.inputs.refuse_recomputation()
         B, N, width = x.shape
-        side, rows = self.attached.query_side(B, N, x), x.reshape(B * N, width)
+        side, rows = self.attached.query_side(), x.reshape(B * N, width)
         rows = rows if side.full else rows[side.slots]
         rows = rows if self.own is None else self.own(rows, side)
         y = self.stage(rows if self.before is None else self.before(rows))
@@ -61,7 +59,9 @@ class InsertedOutput(nn.Module):
 def insert(model: nn.Module, method: Method | Mapping[str, Any]) -> Method:
     """Put a method into a model; a method that only adds to the loss has its heads recorded from now on.
 
-    Of a transformers model ``config.headdiv`` then says which, for `headdiv.pretrained.load`. Make the optimiser
+    In every attention module, or with an error in none: `inserted_modules` says what stands where, `remove_method`
+    takes it out again. What was taken from the model stays frozen where it was, and hooks stay. Of a transformers
+    model ``config.headdiv`` says which method, for `headdiv.pretrained.load`. Make the optimiser and peft's adapters
     afterwards: there are new parameters.
 
     Args:
@@ -74,27 +74,122 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any]) -> Method:
     Raises:
         ConfigError: the method needs more than a place between heads and output projection, does not fit, or is not
             registered, so that a saved model could not be loaded.
-        DataError: the model has no attention that is known here, or has a method already.
+        DataError: the model has no attention that is known here, attention of both kinds, adapters of peft, something
+            else than a plain output projection where the method takes its place, or a method already.
     """
     made = method if isinstance(method, Method) else make_method(method)
     registered = next((name for name, cls in METHODS.items() if cls is type(made)), None)
     name = registered or type(made).__name__
-    theirs = [(path, module) for path, module in model.named_modules() if isinstance(module, nn.MultiheadAttention)]
+    theirs = _torchs_own(model)
     if (
         (made.builds_modules and (theirs or not made.can_be_inserted))
         or made.swaps_heads
         or type(made.block_output(BlockSpec("encoder", 0, 1))) is not nn.Identity
     ):
         raise ConfigError(f"method {name!r} changes more than what is between heads and output projection")
-    if theirs:
-        _replace(model, made, theirs)
-        return made
-    if registered is None and any(made.makes(kind) for kind in KINDS):
+    if not theirs and registered is None and any(made.makes(kind) for kind in KINDS):
         raise ConfigError(
             f"method {name!r} is not registered, and what it makes could not be loaded once the model is saved; "
             f"expected headdiv.register({name}, '…') before"
         )
-    attachment = attach_heads(model)
+    new = attachment_of(model) is None
+    if not theirs:
+        attach_heads(model)
+    try:
+        with all_or_nothing(model):
+            if theirs:
+                _replace(model, made, theirs)
+            else:
+                _insert_into_attached(model, made, name, registered is not None)
+    except BaseException:
+        if new:
+            detach_heads(model)
+        raise
+    return made
+
+
+def inserted_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """By path in the model, the modules that `insert` put there; for peft's ``modules_to_save``."""
+    found: dict[str, nn.Module] = {}
+    for path, module in model.named_modules():
+        if isinstance(module, InsertedOutput):
+            parts = module.own, module.before, module.stage if module.stage is not module.replaced else None
+            names = ("own", "before", "stage")
+            found |= {f"{path}.{name}": part for name, part in zip(names, parts, strict=True) if part is not None}
+        elif isinstance(module, MultiheadAttention) and hasattr(module, "replaced"):
+            found[path] = module
+    return found
+
+
+def remove_method(model: nn.Module) -> None:
+    """Take out what `insert` put into a model.
+
+    Parameters that the model kept stay as they are now; an output projection that the method took the place of is the
+    one that was there before.
+
+    Raises:
+        DataError: nothing was inserted.
+    """
+    attachment = attachment_of(model)
+    inserted = [
+        (owner, name, module)
+        for owner in model.modules()
+        for name, module in owner._modules.items()  # under every name that it has
+        if isinstance(module, InsertedOutput | MultiheadAttention) and hasattr(module, "replaced")
+    ]
+    recorded = attachment is not None and "method" in (getattr(attachment.config, "headdiv", None) or {})
+    if not inserted and not recorded:
+        raise DataError(f"{type(model).__name__}: found no method; expected one that headdiv.insert has put there")
+    for each in attachment.heads if attachment else ():
+        each.unwatch()
+    for module in {module for _, _, module in inserted}:
+        module.replaced.to(next(iter(module.parameters()))).train(module.training)
+        _move_hooks(module, module.replaced)
+    for owner, name, module in inserted:
+        setattr(owner, name, module.replaced)
+    for each in attachment.heads if attachment else ():
+        each.watch()
+    if recorded:
+        attachment.config.headdiv = {key: x for key, x in attachment.config.headdiv.items() if key != "method"}
+
+
+def inserted_method(model: nn.Module) -> Method | None:
+    """A new object of the method that stands in a loaded or attached model; None where nothing was put into it."""
+    attachment = attachment_of(model)
+    if attachment is None or not any(isinstance(each.projections.output, InsertedOutput) for each in attachment.heads):
+        return None
+    return make_method(attachment.config.headdiv["method"])
+
+
+def _torchs_own(model: nn.Module) -> list[tuple[str, nn.MultiheadAttention]]:
+    """Under every name that they have.
+
+    Raises:
+        DataError: not all of the model's attention can be replaced.
+    """
+    found = [
+        (path, module)
+        for path, module in model.named_modules(remove_duplicate=False)
+        if isinstance(module, nn.MultiheadAttention)
+    ]
+    for path, module in found:
+        if not path:
+            raise DataError(
+                "the model is a torch.nn.MultiheadAttention, in whose place nothing can be put; expected "
+                "headdiv.MultiheadAttention, or a model that holds it"
+            )
+        if type(module) is not nn.MultiheadAttention:
+            raise DataError(f"{path}: a {kind_of(module)}; expected torch.nn.MultiheadAttention itself")
+    if found and (others := [spec.place for spec, _ in attention_of(model)]):
+        raise DataError(
+            f"{type(model).__name__}: has torch.nn.MultiheadAttention ({found[0][0]}) beside transformers' own "
+            f"attention ({', '.join(others)}); expected one of the two: a part of the model, such as its text_model"
+        )
+    return found
+
+
+def _insert_into_attached(model: nn.Module, made: Method, name: str, registered: bool) -> None:
+    attachment = attachment_of(model)
     if inserted_method(model) is not None:
         raise DataError("the model has a method already: expected one; 'combined' is several")
     for each in attachment.heads:
@@ -105,11 +200,11 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any]) -> Method:
         raise ConfigError(f"method {name!r}: {error}") from None
     for each in attachment.heads:
         _insert(each, made)
-    if registered is None:  # a loss alone: the model is the same without it
-        return made
+    _refuse_adapters(model)
+    if not registered:  # a loss alone: the model is the same without it
+        return
     options = {"name": name, **made.options.model_dump(mode="json")}
     attachment.config.headdiv = {**(getattr(attachment.config, "headdiv", None) or {}), "method": options}
-    return made
 
 
 def _must_fit(method: Method, name: str, heads: int, width: int) -> None:
@@ -123,36 +218,70 @@ def _insert(each: AttachedHeads, method: Method) -> None:
         return
     weight, stage = old.weight.T if hasattr(old, "nf") else old.weight, old
     if "output_stage" in made:
+        if not is_plain(old):
+            raise DataError(
+                f"{each.spec.place}: the method takes the place of the output projection, which is no plain Linear of "
+                f"torch.nn but a {kind_of(old)}: what else it holds would be lost"
+            )
         stage = method.output_stage(each.spec)
         _take_over(stage, weight, bias(old))
     before = method.before_output(each.spec) if "before_output" in made else None
-    inserted = InsertedOutput(each, method.inserted(each.spec), before, stage).train(old.training)
-    setattr(each.projections.owner, each.projections.name, inserted.to(weight))
+    inserted = InsertedOutput(each, method.inserted(each.spec), before, stage).train(old.training).to(weight)
+    each.unwatch()
+    _move_hooks(old, inserted)
+    setattr(each.projections.owner, each.projections.name, inserted)
+    each.watch()
+
+
+def _refuse_adapters(model: nn.Module) -> None:
+    inserted = inserted_modules(model)
+    if inserted and any(getattr(part, "peft_config", None) for part in model.modules()):
+        raise DataError(
+            f"{type(model).__name__}: has adapters of peft, which would not save what the method puts there "
+            f"({min(inserted)}, …); expected adapters that are made afterwards, with "
+            "LoraConfig(…, modules_to_save=[*headdiv.inserted_modules(model)])"
+        )
+
+
+def _move_hooks(old: nn.Module, new: nn.Module) -> None:
+    """Those of forward and backward passes; their handles stay valid."""
+    for name, value in vars(nn.Module()).items():
+        if "_hooks" in name and name.startswith(("_forward", "_backward")):
+            new.__dict__[name] = old.__dict__[name]
+            old.__dict__[name] = type(value)()
+    new._is_full_backward_hook, old._is_full_backward_hook = old._is_full_backward_hook, None
 
 
 @torch.no_grad()
 def _take_over(stage: nn.Module, weight: Tensor, offset: Tensor | None) -> None:
-    """Start an output stage from a projection's weight (D, H·K) and bias."""
-    offset = torch.zeros(len(weight)) if offset is None else offset
+    """Start an output stage from a projection's weight (D, H·K) and bias; frozen where they are."""
+    values = torch.zeros(len(weight)) if offset is None else offset
     if hasattr(stage, "take_over"):
-        stage.take_over(weight, offset)
+        stage.take_over(weight, values)
     elif isinstance(stage, nn.Linear):  # W^O and more
         stage.weight.copy_(weight)
-        stage.bias.copy_(offset)
+        stage.bias.copy_(values)
     else:
         raise ConfigError(
             f"the output stage {type(stage).__name__} cannot start from a projection's weights; "
             "expected an nn.Linear, or a method take_over(weight, bias)"
         )
+    projection = stage if isinstance(stage, nn.Linear) else getattr(stage, "project", None)
+    if projection is not None:
+        projection.weight.requires_grad_(weight.requires_grad)
+        projection.bias.requires_grad_((weight if offset is None else offset).requires_grad)
 
 
 def _replace(model: nn.Module, method: Method, theirs: list[tuple[str, nn.MultiheadAttention]]) -> None:
-    """The drop-in in place of torch's attention modules."""
+    """The drop-in in place of torch's attention modules; query, key and value projections are the same parameters."""
     layers: Counter[Kind] = Counter()
-    made = []
+    made: dict[int, MultiheadAttention] = {}
     for path, old in theirs:
         owner, _, last = path.rpartition(".")
         owner = model.get_submodule(owner)
+        if id(old) in made:
+            setattr(owner, last, made[id(old)])
+            continue
         own: Kind = "decoder" if isinstance(owner, nn.TransformerDecoderLayer) else "encoder"
         kind = "cross" if last == "multihead_attn" else own
         try:
@@ -164,80 +293,10 @@ def _replace(model: nn.Module, method: Method, theirs: list[tuple[str, nn.Multih
         except ValueError as error:
             raise ConfigError(f"{path}: {error}") from None
         layers[kind] += 1
-        with torch.no_grad():
-            new.attention.in_projection.weight.copy_(old.in_proj_weight)
-            if old.in_proj_bias is not None:
-                new.attention.in_projection.bias.copy_(old.in_proj_bias)
         _take_over(new.attention.output, old.out_proj.weight, old.out_proj.bias)
-        made.append((owner, last, new.to(old.out_proj.weight).train(old.training)))
-    for owner, last, new in made:  # all of them, or none
+        new.to(old.out_proj.weight).train(old.training)
+        new.attention.in_projection.weight, new.attention.in_projection.bias = old.in_proj_weight, old.in_proj_bias
+        new.__dict__["replaced"] = old
+        _move_hooks(old, new)
+        made[id(old)] = new
         setattr(owner, last, new)
-
-
-# ---- saving and loading
-
-
-def load(folder: str | Path) -> nn.Module:
-    """A model that ``save_pretrained`` wrote after heads were removed or a method was inserted, in evaluation mode.
-
-    Heads and methods are the model's as before: `headdiv.pretrained.attach` and `inserted_method` find them. Of any
-    other model, by name or folder, ``from_pretrained``'s answer.
-
-    Raises:
-        DataError: there is no such folder, or the weights are not those of the model that ``config.json`` describes.
-    """
-    if (isinstance(folder, Path) or _is_path(folder)) and not Path(folder).is_dir():
-        raise DataError(f"{folder}: no such folder; expected a model's, or its name on the hub")
-    library = transformers()
-    config = library.AutoConfig.from_pretrained(folder)
-    cls = getattr(library, (config.architectures or ["AutoModel"])[0], library.AutoModel)
-    changed = getattr(config, "headdiv", None)
-    if not changed:
-        return cls.from_pretrained(folder)
-    with _quiet(library):  # first what the plain model has, under whatever names; the rest does not fit it
-        model, plain = cls.from_pretrained(folder, ignore_mismatched_sizes=True, output_loading_info=True)
-    names = set(model.state_dict())
-    attach_heads(model)
-    remove_heads(model, changed.get("removed", {}))
-    if "method" in changed:
-        insert(model, changed["method"])
-    found = {}
-    for file in _weight_files(Path(folder)):
-        found |= load_file(file)
-    missing, unexpected = model.load_state_dict(found, strict=False)
-    lost = {*unexpected} & {*plain["unexpected_keys"]}
-    lost |= {name for name in missing if name not in names or name in plain["missing_keys"]}
-    if lost:
-        raise DataError(f"{folder}: the weights do not fit config.json's model: {min(lost)}")
-    return model.eval()
-
-
-def _is_path(name: str) -> bool:
-    """Whether this can be no name on the hub, which is ``name`` or ``owner/name``."""
-    return name.startswith((".", "/", "~")) or name.endswith("/") or name.count("/") > 1
-
-
-def inserted_method(model: nn.Module) -> Method | None:
-    """A new object of the method that stands in a loaded or attached model; None where nothing was put into it."""
-    attachment = attachment_of(model)
-    if attachment is None or not any(isinstance(each.projections.output, InsertedOutput) for each in attachment.heads):
-        return None
-    return make_method(attachment.config.headdiv["method"])
-
-
-@contextlib.contextmanager
-def _quiet(library: Any) -> Iterator[None]:
-    before = library.logging.get_verbosity()
-    library.logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        library.logging.set_verbosity(before)
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        return [folder / "model.safetensors"]
-    names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-    return [folder / name for name in sorted(set(names))]

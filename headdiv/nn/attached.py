@@ -10,50 +10,25 @@ Letters for shapes: B batch, N queries, S keys, H heads, G heads of keys and val
 
 from __future__ import annotations
 
-import inspect
-import re
 import sys
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadModule, Kind
-from headdiv.nn.packing import Side, padded_side
+from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadModule
+from headdiv.nn.packing import Side
+from headdiv.nn.padding import Inputs
+from headdiv.nn.projections import NAMINGS, Projections, attention_of
 
 NAME = "attached_heads"  # of the submodule
-WIDTHS = ("attention_head_size", "head_dim", "head_size", "key_value_proj_dim")  # attributes that hold K
 PREFIX = "headdiv_"  # of the names of our implementations
 SUPPORTED = ("sdpa", "eager")  # attention implementations
-Fused = Literal["no", "blocks", "heads"]
-
-
-@dataclass(frozen=True)
-class Naming:
-    """What an architecture calls its projections: attributes of the attention module, ``^`` of the module around it."""
-
-    inputs: tuple[str, ...]
-    output: str
-    fused: Fused = "no"  # one projection for queries, keys and values: in blocks, or head by head
-    split_size: str | None = None  # attribute that holds the width of a block
-    shared_bias: bool = False  # whether a position bias of all heads goes from module to module
-
-
-NAMINGS = (
-    Naming(("query", "key", "value"), "^output.dense"),  # BERT, RoBERTa and their kin
-    Naming(("q_proj", "k_proj", "v_proj"), "o_proj"),  # Llama, Mistral, Qwen
-    Naming(("q_proj", "k_proj", "v_proj"), "out_proj"),  # BART, Marian
-    Naming(("q", "k", "v"), "o", shared_bias=True),  # T5
-    Naming(("q_lin", "k_lin", "v_lin"), "out_lin"),  # DistilBERT
-    Naming(("q_attn", "c_attn"), "c_proj", "blocks", "split_size"),  # GPT-2 across
-    Naming(("c_attn",), "c_proj", "blocks", "split_size"),  # GPT-2
-    Naming(("query_key_value",), "dense", "heads"),  # GPT-NeoX, Pythia
-)
 
 
 def transformers() -> Any:
@@ -69,79 +44,6 @@ def transformers() -> Any:
             "transformers is not installed, which models of Hugging Face need: pip install 'headdiv[hf]'"
         ) from None
     return transformers
-
-
-@dataclass(frozen=True)
-class Projections:
-    """Those of one attention module."""
-
-    module: nn.Module  # the attention module
-    inputs: tuple[nn.Module, ...]
-    owner: nn.Module  # holds the output projection, as ``name``
-    name: str
-    naming: Naming
-
-    @property
-    def output(self) -> nn.Module:
-        """The output projection, or what has been put in its place."""
-        return getattr(self.owner, self.name)
-
-
-@dataclass
-class Inputs:
-    """Which tokens of the current forward pass are real, by stack; nothing is kept between passes."""
-
-    real: dict[str, Tensor] = field(default_factory=dict)  # (B, S)
-    sides: dict[tuple[str, int, int, int], Side] = field(default_factory=dict)
-    inside: bool = False  # whether the whole model is running, or a part of it alone
-    recomputed: bool = False  # whether the backward pass will run the layers again, when all this is forgotten
-
-    def read(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A forward pre-hook of the model: padding masks from its arguments."""
-        bound = inspect.signature(model.forward).bind_partial(*args, **kwargs).arguments
-        given = bound.get("kwargs", {}) | bound
-        mask, labels = given.get("attention_mask"), given.get("labels")
-        found = {"encoder": mask, "decoder": mask, "cross": given.get("encoder_attention_mask")}
-        if model.config.is_encoder_decoder:
-            decoder = given.get("decoder_attention_mask")
-            found = {"encoder": mask, "cross": mask, "decoder": decoder}
-            generated = decoder is None and given.get("decoder_input_ids") is None
-            if generated and isinstance(labels, Tensor) and labels.dim() == 2:
-                ends = (labels != -100).flip(1).cumsum(1).flip(1)  # an ignored label within a text is no padding
-                found["decoder"] = ends > 0
-        self.sides.clear()
-        self.inside = True
-        learns = model.training and torch.is_grad_enabled()
-        self.recomputed = learns and any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
-        self.real = {name: x.bool() for name, x in found.items() if isinstance(x, Tensor) and x.dim() == 2}
-
-    def read_encoder(self, encoder: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A forward pre-hook of the encoder, which `generate` calls by itself."""
-        mask = inspect.signature(encoder.forward).bind_partial(*args, **kwargs).arguments.get("attention_mask")
-        if not self.inside and isinstance(mask, Tensor) and mask.dim() == 2:
-            self.real, self.sides = {"encoder": mask.bool()}, {}
-
-    def forget(self, *_: Any) -> None:
-        """A forward hook of the model."""
-        self.real, self.sides, self.inside, self.recomputed = {}, {}, False, False
-
-    def refuse_recomputation(self) -> None:
-        """Raise the ConfigError for a model that trains with gradient checkpointing."""
-        if self.recomputed:
-            raise ConfigError(
-                "the model trains with gradient checkpointing, which runs layers again when records and padding of the "
-                "forward pass are gone; expected model.gradient_checkpointing_disable() where a method needs them"
-            )
-
-    def side(self, stack: str, batch: int, length: int, like: Tensor, last: bool = False) -> Side:
-        """The real tokens of ``length`` positions of a stack, the first ones, or the last of those that are known."""
-        key = (stack, batch, length, int(last))
-        if key not in self.sides:
-            real = self.real.get(stack)
-            if real is None or real.shape[1] < length:
-                real = torch.ones(batch, length, dtype=torch.bool, device=like.device)
-            self.sides[key] = padded_side((real[:, -length:] if last else real[:, :length]).to(like.device))
-        return self.sides[key]
 
 
 class AttachedHeads(HeadModule):
@@ -161,6 +63,9 @@ class AttachedHeads(HeadModule):
         self.masks: dict[int, Tensor] = OrderedDict()  # which a handle can refer to
         self.kept: list[int] | None = None
         self.key_heads: list[int] | None = None
+        self.hooks: tuple[RemovableHandle, ...] = ()
+        self.checked = False  # whether the output projection has been seen to read what the heads put out
+        self.expected: Tensor | None = None  # what it should read
 
     @property
     def output(self) -> nn.Module:
@@ -180,9 +85,44 @@ class AttachedHeads(HeadModule):
         self.masks[handle.id] = mask
         return handle
 
-    def query_side(self, batch: int, length: int, like: Tensor) -> Side:
-        """The queries' real tokens."""
-        return self.inputs.side("encoder" if self.spec.kind == "encoder" else "decoder", batch, length, like, last=True)
+    def query_side(self) -> Side:
+        """The queries' real tokens, while the model runs."""
+        return self.inputs.sides_of(self.spec.place)[0]
+
+    # ---- hooks
+
+    def watch(self) -> None:
+        """See to it that the module runs with this, and with nothing else between heads and output projection."""
+        self.unwatch()
+        module, output = self.projections.module, self.projections.output
+        begin = module.register_forward_pre_hook(self._begin)
+        self.hooks = begin, output.register_forward_pre_hook(self._check, with_kwargs=True)
+
+    def unwatch(self) -> None:
+        """Leave the module alone."""
+        for hook in self.hooks:
+            hook.remove()
+        self.hooks = ()
+
+    def _begin(self, module: nn.Module, _: Any) -> None:
+        redirect(module.config)
+        self.inputs.passes.pop(self.spec.place, None)
+
+    def _check(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.spec.place not in self.inputs.passes:
+            raise DataError(f"{self._where}: its attention did not run through transformers' table of functions")
+        if self.expected is not None:
+            read, expected = (*args, *kwargs.values())[0].detach().flatten(), self.expected.flatten()
+            self.checked, self.expected = True, None
+            if read.shape != expected.shape or not torch.allclose(read, expected.to(read), 0, 0, equal_nan=True):
+                self.checked = False
+                raise DataError(
+                    f"{self._where}: its output projection reads something else than what its heads put out"
+                )
+
+    @property
+    def _where(self) -> str:
+        return f"{self.spec.place} ({type(self.projections.module).__name__})"
 
     def attend(
         self,
@@ -196,28 +136,35 @@ class AttachedHeads(HeadModule):
         """What the module's attention function returns: (B, N, H, K), and weights where it gives them.
 
         q (B, H, N, K), k and v (B, G, S, K); mask and options as the model has them.
+
+        Raises:
+            DataError: the module runs attention more than once, or heads are recorded with a mask of another form.
         """
+        if self.spec.place in self.inputs.passes:
+            raise DataError(f"{self._where}: its attention runs more than once in a forward pass of the module")
+        module = self.projections.module
+        self.inputs.note(self.spec, mask, q, k, is_causal(module, options))
         if self.kept is not None and options.get("position_bias") is not None:
             options["position_bias"] = options["position_bias"][:, self.kept]
         if self.key_heads is not None:
             k, v = k[:, self.key_heads], v[:, self.key_heads]
-        module = self.projections.module
         outputs, weights = original(module, q, k, v, mask, **options)
         if self.recorder is not None:
             self.inputs.refuse_recomputation()
             if weights is None or (module.training and options.get("dropout")):
-                weights = attention_weights(module, q, k, mask, **options) if self.needs_weights else None
+                weights = attention_weights(module, q, k, v, mask, options) if self.needs_weights else None
             self._record(weights if self.needs_weights else None, repeated(v, self.spec.heads), outputs)
         for factor in self.masks.values():
             factor = factor.to(outputs)
             outputs = outputs * (factor[:, None, :, None] if factor.dim() == 2 else factor[:, None])
+        if not self.checked and not torch.compiler.is_compiling():
+            self.expected = outputs.detach()
         return outputs, weights
 
     def _record(self, weights: Tensor | None, v: Tensor, outputs: Tensor) -> None:
         B, N, H, K = outputs.shape
         S = v.shape[2]
-        queries = self.query_side(B, N, outputs)
-        keys = queries if self.spec.kind != "cross" and S == N else self.inputs.side(self.spec.kind, B, S, outputs)
+        queries, keys = self.inputs.sides_of(self.spec.place)
         values = v.transpose(1, 2).reshape(B * S, H, K)[keys.slots]
         rows = outputs.reshape(B * N, H, K)[queries.slots]
         self.record(AttentionLayout(queries, keys, None), weights, values, rows)
@@ -228,27 +175,28 @@ def repeated(x: Tensor, heads: int) -> Tensor:
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
 
 
+def is_causal(module: nn.Module, options: dict[str, Any]) -> bool:
+    """Whether attention without a mask is causal."""
+    given = options.get("is_causal")
+    return bool(getattr(module, "is_causal", True) if given is None else given)
+
+
 def attention_weights(
-    module: nn.Module,
-    q: Tensor,
-    k: Tensor,
-    mask: Tensor | None,
-    scaling: float | None = None,
-    position_bias: Tensor | None = None,
-    is_causal: bool | None = None,
-    **_: Any,
+    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, options: dict[str, Any]
 ) -> Tensor:
-    """The weights (B, H, N, S) that torch's fused attention does not give, without dropout; its own arguments."""
+    """The weights (B, H, N, S) without dropout, of the model's own function: fused attention gives none."""
     N, S = q.shape[2], k.shape[2]
-    scores = q @ repeated(k, q.shape[1]).transpose(-2, -1) * (q.shape[-1] ** -0.5 if scaling is None else scaling)
-    if position_bias is not None:
-        scores = scores + position_bias
-    if mask is None and N > 1 and (getattr(module, "is_causal", True) if is_causal is None else is_causal):
-        mask = torch.ones(N, S, dtype=torch.bool, device=q.device).tril()
-    if mask is not None:  # finite, so that a query that sees nothing has no NaN in its gradient
-        least = torch.finfo(scores.dtype).min
-        scores = scores.masked_fill(~mask, least) if mask.dtype == torch.bool else (scores + mask).clamp(min=least)
-    return torch.softmax(scores, -1, dtype=torch.float32).to(q.dtype)
+    if mask is None and N > 1 and is_causal(module, options):
+        mask = torch.ones(1, 1, N, S, dtype=torch.bool, device=q.device).tril()
+    if mask is not None and mask.dtype == torch.bool:  # finite, so that a query that sees nothing has no NaN
+        mask = torch.zeros(mask.shape, dtype=q.dtype, device=q.device).masked_fill(~mask, torch.finfo(q.dtype).min)
+    narrow = v[..., :1]  # values have no part in the weights
+    return own_function(module)(module, q, k, narrow, mask, **{**options, "dropout": 0.0})[1]
+
+
+def own_function(module: nn.Module) -> Callable[..., Any]:
+    """The attention function of the file that the module's class comes from."""
+    return sys.modules[type(module).__module__].eager_attention_forward
 
 
 # ---- attaching
@@ -262,20 +210,20 @@ class Attachment:
         heads: of every attention module, in the order of a forward pass.
         inputs: of the current forward pass.
         config: the model's.
-        implementations: configurations with the attention implementation that they had.
+        configs: those that name the attention implementation.
         hooks: on the model.
     """
 
     heads: list[AttachedHeads]
     inputs: Inputs
     config: Any
-    implementations: list[tuple[Any, str]]
+    configs: list[Any]
     hooks: list[RemovableHandle]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Of a pickled model, which may be loaded where nothing was attached before."""
         self.__dict__.update(state)
-        for _, name in self.implementations:
+        for name in SUPPORTED:
             _register(name)
 
 
@@ -287,16 +235,21 @@ def attachment_of(model: nn.Module) -> Attachment | None:
 def attach_heads(model: nn.Module) -> Attachment:
     """Give every attention module of a transformers model an `AttachedHeads`; of an attached one the same again.
 
+    ``model.set_attn_implementation`` may change the implementation later. At a module's first forward pass it is
+    checked that its output projection reads what its heads put out, and nothing else: a DataError where it does not.
+
     Raises:
         DataError: no attention of a known form is there, or it runs in an implementation that cannot be recorded.
         ConfigError: transformers is not installed.
     """
     if (found := attachment_of(model)) is not None:
+        for config in found.configs:
+            redirect(config)
         return found
     library = transformers()
     models = [m for m in model.modules() if isinstance(m, library.PreTrainedModel)]
     inputs = Inputs()
-    heads = [AttachedHeads(spec, projections, inputs) for spec, projections in _attention_of(model)]
+    heads = [AttachedHeads(spec, projections, inputs) for spec, projections in attention_of(model)]
     if not heads or not all(hasattr(each.projections.module, "config") for each in heads):
         known = ", ".join("/".join((*naming.inputs, naming.output)) for naming in NAMINGS)
         raise DataError(
@@ -304,35 +257,53 @@ def attach_heads(model: nn.Module) -> Attachment:
             f"whose attention modules have projections named {known}"
         )
     configs = {id(c): c for c in (*(m.config for m in models), *(each.projections.module.config for each in heads))}
-    implementations = [(config, config._attn_implementation) for config in configs.values()]
-    for config, name in implementations:
-        if str(name).startswith(PREFIX):
+    for config in configs.values():
+        if str(config._attn_implementation).startswith(PREFIX):
             raise DataError(
                 f"{type(model).__name__}: its config belongs to a model that is attached already; expected a config of "
                 "its own (copy.deepcopy(config) before the model is made)"
             )
-        if name == "eager" and getattr(config, "reorder_and_upcast_attn", False):
-            raise DataError(
-                f"{type(model).__name__}: with reorder_and_upcast_attn its eager attention calls no function that "
-                "could be replaced; expected model.set_attn_implementation('sdpa')"
-            )
-        if name not in SUPPORTED:
-            raise DataError(
-                f"{type(model).__name__}: its attention runs as {name!r}; expected 'sdpa' or 'eager': "
-                "model.set_attn_implementation('sdpa') changes it"
-            )
-    for config, name in implementations:
-        _register(name)
-        config._attn_implementation_internal = f"{PREFIX}{name}"
+        _must_be_supported(config, type(model).__name__)
+    for config in configs.values():
+        redirect(config)
     for each in heads:
         each.projections.module.add_module(NAME, each)
+        each.watch()
     hooks = [models[0].register_forward_pre_hook(inputs.read, with_kwargs=True)]
+    for each in models:
+        hooks.append(each.register_forward_pre_hook(inputs.begin))
+        hooks.append(each.register_forward_hook(inputs.end, always_call=True))
     hooks.append(models[0].register_forward_hook(inputs.forget, always_call=True))
-    if models[0].config.is_encoder_decoder:
-        hooks.append(models[0].get_encoder().register_forward_pre_hook(inputs.read_encoder, with_kwargs=True))
-    made = Attachment(heads, inputs, models[0].config, implementations, hooks)
+    made = Attachment(heads, inputs, models[0].config, list(configs.values()), hooks)
     model.__dict__["headdiv_attachment"] = made
     return made
+
+
+def _must_be_supported(config: Any, owner: str) -> None:
+    name = config._attn_implementation
+    if name == "eager" and getattr(config, "reorder_and_upcast_attn", False):
+        raise DataError(
+            f"{owner}: with reorder_and_upcast_attn its eager attention calls no function that could be replaced; "
+            "expected model.set_attn_implementation('sdpa')"
+        )
+    if name not in SUPPORTED:
+        raise DataError(
+            f"{owner}: its attention runs as {name!r}; expected 'sdpa' or 'eager': "
+            "model.set_attn_implementation('sdpa') changes it"
+        )
+
+
+def redirect(config: Any) -> None:
+    """Let attention run through our function, whichever implementation the configuration names.
+
+    Raises:
+        DataError: one that cannot be recorded.
+    """
+    name = config._attn_implementation
+    if not str(name).startswith(PREFIX):
+        _must_be_supported(config, type(config).__name__)
+        _register(name)
+        config._attn_implementation_internal = f"{PREFIX}{name}"
 
 
 def detach_heads(model: nn.Module) -> None:
@@ -345,54 +316,13 @@ def detach_heads(model: nn.Module) -> None:
     if attachment is None or any(each.needed for each in attachment.heads):
         return
     for each in attachment.heads:
+        each.unwatch()
         delattr(each.projections.module, NAME)
-    for config, name in attachment.implementations:
-        config._attn_implementation_internal = name
+    for config in attachment.configs:
+        config._attn_implementation_internal = config._attn_implementation.removeprefix(PREFIX)
     for hook in attachment.hooks:
         hook.remove()
     del model.__dict__["headdiv_attachment"]
-
-
-def _attention_of(model: nn.Module) -> Iterator[tuple[AttentionSpec, Projections]]:
-    layers: Counter[Kind] = Counter()
-    modules = dict(model.named_modules())
-    for name, module in modules.items():
-        if not hasattr(sys.modules.get(type(module).__module__), "ALL_ATTENTION_FUNCTIONS"):
-            continue
-        around = modules[name.rpartition(".")[0]]
-        for naming in NAMINGS:
-            owner, _, last = naming.output.removeprefix("^").rpartition(".")
-            try:
-                holder = (around if naming.output.startswith("^") else module).get_submodule(owner)
-                output = holder.get_submodule(last)
-                inputs = tuple(module.get_submodule(each) for each in naming.inputs)
-            except AttributeError:
-                continue
-            kind = _kind(module, name)
-            K = next(getattr(module, width) for width in WIDTHS if hasattr(module, width))
-            D, width = sizes(output)
-            spec = AttentionSpec(kind, layers[kind], D, width // K, bias(inputs[0]) is not None, K)
-            layers[kind] += 1
-            yield spec, Projections(module, inputs, holder, last, naming)
-            break
-
-
-def _kind(module: nn.Module, name: str) -> Kind:
-    where = ".".join([*name.split(".")[-2:], type(module).__name__])
-    if getattr(module, "is_cross_attention", False) or re.search("cross|encoder_attn|EncDec", where, re.IGNORECASE):
-        return "cross"
-    return "decoder" if getattr(module, "is_causal", False) else "encoder"
-
-
-def sizes(projection: nn.Module) -> tuple[int, int]:
-    """Outputs and inputs of a linear layer, or of transformers' ``Conv1D``, whose weight is transposed."""
-    rows, columns = projection.weight.shape
-    return (columns, rows) if hasattr(projection, "nf") else (rows, columns)
-
-
-def bias(projection: nn.Module) -> Tensor | None:
-    """Of a linear layer."""
-    return getattr(projection, "bias", None)
 
 
 def _register(name: str) -> None:
@@ -403,10 +333,7 @@ def _register(name: str) -> None:
     def forward(
         module: nn.Module, q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None = None, **options: Any
     ) -> Any:
-        eager = name == "eager"
-        original = (
-            sys.modules[type(module).__module__].eager_attention_forward if eager else ALL_ATTENTION_FUNCTIONS[name]
-        )
+        original = own_function(module) if name == "eager" else ALL_ATTENTION_FUNCTIONS[name]
         attached = module._modules.get(NAME)
         if attached is None:
             return original(module, q, k, v, attention_mask, **options)

@@ -16,7 +16,7 @@ from headdiv.analysis.pretrained import Arguments, attach, head_table
 from headdiv.core.errors import DataError
 from headdiv.data.pretrained import text_batches
 from headdiv.data.readers.lines import read_lines
-from headdiv.methods.insertion import load
+from headdiv.methods.saved import load
 from headdiv.nn.attached import transformers
 from headdiv.report.groups import KINDS, by_module, kinds_of
 from headdiv.report.plotting import DIVERGING, SMALL, STYLE, add_colour_bar, add_title, new_figure, write_numbers

@@ -1,8 +1,9 @@
 """Small random models of transformers, and what they read."""
 
 import torch
+import transformers
 
-from headdiv.data.pretrained import SMALL, small_model
+from headdiv.data.pretrained import BOTH, ENCODER, GROUPED, SMALL, small_model
 
 ARCHITECTURES = list(SMALL)
 
@@ -44,3 +45,78 @@ def difference(one, other, given):
         real = given["attention_mask"].bool()
         one, other = one[real], other[real]
     return float((one - other).abs().max())
+
+
+# ---- what is not in `SMALL`: model class, sizes, and which inputs it takes
+
+SQUARE = {"image_size": 8, "patch_size": 4}
+IMAGE = {**ENCODER, **SQUARE}
+SPECIAL = {"vocab_size": 100, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+TEXT = {**ENCODER, **SPECIAL}
+SPEECH = {
+    **ENCODER, "conv_dim": [16, 16], "conv_stride": [5, 2], "conv_kernel": [10, 3], "num_feat_extract_layers": 2,
+    "num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2, "layerdrop": 0.0,
+}  # fmt: skip
+SPEECH_TO_TEXT = {
+    **SPECIAL, "num_mel_bins": 8, "max_source_positions": 10, "suppress_tokens": None, "begin_suppress_tokens": None,
+}  # fmt: skip
+EXPERTS = {
+    "num_local_experts": 2, "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 16,
+}  # fmt: skip
+FULL = {"layer_types": ["full_attention", "full_attention"]}
+LENGTHS = torch.tensor([[6], [4]])
+OTHERS = {
+    "vit": ("ViTModel", IMAGE, "image"),
+    "deit": ("DeiTModel", IMAGE, "image"),
+    "dinov2": ("Dinov2Model", IMAGE, "image"),
+    "beit": ("BeitModel", IMAGE, "image"),
+    "vit_mae": ("ViTMAEModel", IMAGE, "image"),
+    "yolos": ("YolosModel", {**IMAGE, "image_size": [8, 8], "num_detection_tokens": 2}, "image"),
+    "clip": ("CLIPModel", {"text_config": TEXT, "vision_config": IMAGE, "projection_dim": 16}, "both"),
+    "siglip": ("SiglipModel", {"text_config": TEXT, "vision_config": IMAGE}, "both"),
+    "wav2vec2": ("Wav2Vec2Model", SPEECH, "speech"),
+    "whisper": ("WhisperForConditionalGeneration", {**BOTH, **SPEECH_TO_TEXT}, "spectrum"),
+    "gemma2": ("Gemma2ForCausalLM", {**TEXT, **GROUPED, "head_dim": 8}, "text"),
+    "gpt_oss": ("GptOssForCausalLM", {**TEXT, **GROUPED, **EXPERTS, "head_dim": 8}, "text"),
+    "diffllama": ("DiffLlamaForCausalLM", {**TEXT, "num_key_value_heads": 4}, "text"),
+    "qwen3_next": ("Qwen3NextForCausalLM", {**TEXT, **GROUPED, **FULL, **EXPERTS, "head_dim": 8}, "text"),
+    "stablelm": ("StableLmForCausalLM", {**TEXT, **GROUPED}, "text"),
+    "olmo2": ("Olmo2ForCausalLM", TEXT, "text"),
+    "gpt_bigcode": ("GPTBigCodeForCausalLM", {"vocab_size": 100, "n_embd": 32, "n_head": 4, "n_layer": 2}, "text"),
+    "umt5": ("UMT5ForConditionalGeneration", {**SMALL["t5"][1], **SPECIAL}, "texts"),
+    "doge": ("DogeForCausalLM", {**TEXT, **GROUPED}, "text"),
+    "swin": ("SwinModel", {"embed_dim": 16, "depths": [2], "num_heads": [4], "window_size": 2, **SQUARE}, "image"),
+}
+INPUTS = {
+    "text": lambda: {"input_ids": torch.randint(4, 90, (2, 6)), "attention_mask": torch.arange(6) < LENGTHS},
+    "texts": lambda: INPUTS["text"]() | {"decoder_input_ids": torch.randint(4, 90, (2, 5))},
+    "image": lambda: {"pixel_values": torch.randn(2, 3, 8, 8)},
+    "both": lambda: INPUTS["text"]() | INPUTS["image"](),
+    "speech": lambda: {"input_values": torch.randn(2, 400), "attention_mask": (torch.arange(400) < LENGTHS * 60)},
+    "spectrum": lambda: {
+        "input_features": torch.randn(2, 8, 20),
+        "attention_mask": torch.arange(20) < LENGTHS,
+        "decoder_input_ids": torch.randint(4, 90, (2, 6)),
+        "decoder_attention_mask": torch.arange(6) < LENGTHS,
+    },
+}
+
+
+def other(kind, **settings):
+    """A small random model of `OTHERS` and its arguments."""
+    name, sizes, inputs = OTHERS[kind]
+    cls = getattr(transformers, name)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(1)
+        model = cls(cls.config_class(**{**sizes, **settings})).eval()
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.mul_(4)
+        return model, INPUTS[inputs]()
+
+
+@torch.no_grad()
+def output(model, given):
+    """Whatever comes first: logits, or states of the last layer."""
+    return model(**given)[0]

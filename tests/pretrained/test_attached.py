@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 import torch
 import transformers
-from attachable import ARCHITECTURES, arguments, difference, logits, model_of
+from attachable import ARCHITECTURES, arguments, difference, logits, model_of, other, output
 
 import headdiv
 from headdiv.analysis.masking import least_important_first
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.nn import attached
+from headdiv.nn import attached, removal
 from headdiv.nn.attached import attachment_of
 
 every_architecture = pytest.mark.parametrize("kind", ARCHITECTURES)
@@ -199,14 +199,64 @@ def test_special_tokens_are_those_that_the_decoder_reads_where_only_labels_are_g
 
 def test_a_refusal_to_remove_heads_leaves_the_model_as_it_was():
     heads = headdiv.pretrained.attach(model_of("bert"))
-    query = heads.modules[1].projections.inputs[0]
-    query.__class__ = type("Quantised", (torch.nn.Linear,), {})
-    before = heads.model.state_dict()
-    with pytest.raises(DataError, match="encoder 2: heads cannot be removed from a Quantised"):
-        heads.remove([("encoder 1", 1), ("encoder 2", 1)])
+    query, before = heads.modules[1].projections.inputs[0], heads.model.state_dict()
+    for name in ("Quantised", "Linear"):  # peft's adapted layers have this name too
+        query.__class__ = type(name, (torch.nn.Linear,), {"__module__": "peft.tuners.lora.layer"})
+        with pytest.raises(
+            DataError, match=f"encoder 2: heads cannot be removed from a {name} of peft.* expected a plain Linear"
+        ):
+            heads.remove([("encoder 1", 1), ("encoder 2", 1)])
     after = heads.model.state_dict()
     assert all(torch.equal(after[name], value) for name, value in before.items())
     assert heads.counts == {"encoder 1": 4, "encoder 2": 4}
+
+
+@pytest.mark.parametrize("kind", ["whisper", "stablelm", "clip", "wav2vec2", "gemma2", "doge", "vit_mae"])
+def test_removal_is_masking_in_architectures_that_hold_the_number_of_heads(kind, tmp_path):
+    model, given = other(kind)
+    heads = headdiv.pretrained.attach(model)
+    gone = [(place, head) for place in heads.counts for head in (1, 3)]
+    with heads.without(gone):
+        torch.manual_seed(0)  # vit_mae draws what it hides
+        masked = output(model, given)
+    heads.remove(gone)
+    torch.manual_seed(0)
+    assert torch.allclose(output(model, given), masked, atol=1e-5)
+    given |= {"noise": torch.rand(2, 4)} if kind == "vit_mae" else {}
+    model.save_pretrained(tmp_path)
+    assert torch.equal(output(headdiv.pretrained.load(tmp_path), given), output(model, given))
+
+
+@pytest.mark.parametrize("kind", ["olmo2", "gpt_bigcode", "umt5", "gpt_oss", "swin", "yolos"])
+def test_a_model_that_does_not_run_with_fewer_heads_is_refused_and_stays_as_it_was(kind):
+    model, given = other(kind)
+    heads = headdiv.pretrained.attach(model)
+    before, plain = copy.deepcopy(model.state_dict()), output(model, given)
+    with pytest.raises(DataError, match=rf"^{type(model).__name__}: its code does not work with fewer heads"):
+        heads.remove([(place, 1) for place in heads.counts])
+    after = model.state_dict()
+    assert list(after) == list(before)
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    assert torch.equal(output(model, given), plain)
+    assert set(heads.counts.values()) == {4}
+    assert not hasattr(model.config, "headdiv")
+    with heads.without([(next(iter(heads.counts)), 1)]):
+        assert not torch.equal(output(model, given), plain)
+
+
+def test_a_removal_that_changes_the_output_or_cannot_be_tried_is_refused(monkeypatch):
+    model = model_of("bert")
+    heads, given = headdiv.pretrained.attach(model), arguments(model)
+    plain = logits(model, given)
+    monkeypatch.setattr(removal, "_rows", lambda heads, width: torch.arange(len(heads) * width))
+    with pytest.raises(DataError, match="its output is another than that of the masked model"):
+        heads.remove([("encoder 1", 1)])
+    assert torch.equal(logits(model, given), plain)
+    monkeypatch.undo()
+    heads.model.main_input_name = "molecules"
+    with pytest.raises(DataError, match=r"expected a batch: remove\(gone, batch\)"):
+        heads.remove([("encoder 1", 1)])
+    heads.remove([("encoder 1", 1)], given)
 
 
 def test_one_head_has_no_pairs_and_no_batch_no_measures():
@@ -249,7 +299,9 @@ def test_mistakes_are_one_sentence(monkeypatch):
     with pytest.raises(DataError, match=r"^heads: found HeadChange\(.*expected pairs"):
         heads.leave_one_out(lambda: 0.0, gone=heads.leave_one_out(lambda: 0.0)[:1])
     heads.modules[0].projections.owner.dense = torch.nn.Identity()
-    with pytest.raises(DataError, match=r"encoder 1: heads cannot be removed from a Identity; expected Linear"):
+    with pytest.raises(
+        DataError, match=r"encoder 1: heads cannot be removed from a Identity of .*; expected a plain Linear"
+    ):
         heads.remove([("encoder 1", 1)])
     monkeypatch.setitem(attached.sys.modules, "transformers", None)
     with pytest.raises(ConfigError, match=r"pip install 'headdiv\[hf\]'"):

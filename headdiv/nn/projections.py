@@ -1,0 +1,114 @@
+"""Where the projections of attention are in the models of transformers: a row of a table for each way to name them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor, nn
+
+from headdiv.nn.attention import AttentionSpec, Kind
+
+WIDTHS = ("attention_head_size", "head_dim", "head_size", "key_value_proj_dim")  # attributes that hold K
+PLAIN = ("Linear of torch.nn.modules.linear", "Conv1D of transformers.pytorch_utils")
+Fused = Literal["no", "blocks", "heads"]
+
+
+@dataclass(frozen=True)
+class Naming:
+    """What an architecture calls its projections: attributes of the attention module, ``^`` of the module around it."""
+
+    inputs: tuple[str, ...]
+    output: str
+    fused: Fused = "no"  # one projection for queries, keys and values: in blocks, or head by head
+    split_size: str | None = None  # attribute that holds the width of a block
+    shared_bias: bool = False  # whether a position bias of all heads goes from module to module
+
+
+NAMINGS = (
+    Naming(("query", "key", "value"), "^output.dense"),  # BERT, RoBERTa and their kin
+    Naming(("q_proj", "k_proj", "v_proj"), "o_proj"),  # Llama, Mistral, Qwen
+    Naming(("q_proj", "k_proj", "v_proj"), "out_proj"),  # BART, Marian
+    Naming(("q", "k", "v"), "o", shared_bias=True),  # T5
+    Naming(("q_lin", "k_lin", "v_lin"), "out_lin"),  # DistilBERT
+    Naming(("q_attn", "c_attn"), "c_proj", "blocks", "split_size"),  # GPT-2 across
+    Naming(("c_attn",), "c_proj", "blocks", "split_size"),  # GPT-2
+    Naming(("query_key_value",), "dense", "heads"),  # GPT-NeoX, Pythia
+)
+
+
+@dataclass(frozen=True)
+class Projections:
+    """Those of one attention module."""
+
+    module: nn.Module  # the attention module
+    owner: nn.Module  # holds the output projection, as ``name``
+    name: str
+    naming: Naming
+
+    @property
+    def inputs(self) -> tuple[nn.Module, ...]:
+        """Those of queries, keys and values, or what has been put in their place."""
+        return tuple(self.module.get_submodule(name) for name in self.naming.inputs)
+
+    @property
+    def output(self) -> nn.Module:
+        """The output projection, or what has been put in its place."""
+        return getattr(self.owner, self.name)
+
+
+def attention_of(model: nn.Module) -> Iterator[tuple[AttentionSpec, Projections]]:
+    """The attention modules of a transformers model whose projections have known names, in the order of a pass."""
+    layers: Counter[Kind] = Counter()
+    modules = dict(model.named_modules())
+    for name, module in modules.items():
+        if not hasattr(sys.modules.get(type(module).__module__), "ALL_ATTENTION_FUNCTIONS"):
+            continue
+        around = modules[name.rpartition(".")[0]]
+        for naming in NAMINGS:
+            owner, _, last = naming.output.removeprefix("^").rpartition(".")
+            try:
+                holder = (around if naming.output.startswith("^") else module).get_submodule(owner)
+                output = holder.get_submodule(last)
+                inputs = tuple(module.get_submodule(each) for each in naming.inputs)
+            except AttributeError:
+                continue
+            kind = _kind(module, name)
+            K = next(getattr(module, width) for width in WIDTHS if hasattr(module, width))
+            D, width = sizes(output)
+            spec = AttentionSpec(kind, layers[kind], D, width // K, bias(inputs[0]) is not None, K)
+            layers[kind] += 1
+            yield spec, Projections(module, holder, last, naming)
+            break
+
+
+def _kind(module: nn.Module, name: str) -> Kind:
+    where = ".".join([*name.split(".")[-2:], type(module).__name__])
+    if getattr(module, "is_cross_attention", False) or re.search("cross|encoder_attn|EncDec", where, re.IGNORECASE):
+        return "cross"
+    return "decoder" if getattr(module, "is_causal", False) else "encoder"
+
+
+def kind_of(module: nn.Module) -> str:
+    """Its class and where that comes from."""
+    return f"{type(module).__qualname__} of {type(module).__module__}"
+
+
+def is_plain(projection: nn.Module) -> bool:
+    """Whether a projection is its weight and bias and nothing else: not quantised, adapted, offloaded or a method's."""
+    return kind_of(projection) in PLAIN and "forward" not in vars(projection)
+
+
+def sizes(projection: nn.Module) -> tuple[int, int]:
+    """Outputs and inputs of a linear layer, or of transformers' ``Conv1D``, whose weight is transposed."""
+    rows, columns = projection.weight.shape
+    return (columns, rows) if hasattr(projection, "nf") else (rows, columns)
+
+
+def bias(projection: nn.Module) -> Tensor | None:
+    """Of a linear layer."""
+    return getattr(projection, "bias", None)

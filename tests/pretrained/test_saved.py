@@ -1,0 +1,52 @@
+"""Models that were saved with fewer heads or with a method: they come back whole, or with an error."""
+
+import json
+
+import pytest
+import torch
+from attachable import arguments, logits, model_of, other, output
+from safetensors.torch import load_file, save_file
+
+import headdiv
+from headdiv.core.errors import DataError
+
+DEACON = {"name": "deacon", "architecture": "direct", "m": 3, "gha_steps": 5}
+
+
+@pytest.mark.parametrize("kind", ["t5", "llama"])
+def test_a_model_with_fewer_heads_and_a_method_loads_back(kind, tmp_path):
+    model = model_of(kind)
+    headdiv.pretrained.attach(model).remove([("decoder 1", 1), ("decoder 2", 2), ("decoder 2", 3), ("decoder 2", 4)])
+    headdiv.insert(model, {**DEACON, "m": 1})
+    model.save_pretrained(tmp_path)
+    again, given = headdiv.pretrained.load(tmp_path), arguments(model)
+    assert torch.equal(logits(again, given), logits(model, given))
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["headdiv"]["removed"] = {}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(DataError, match=r"weights do not fit config.json's model: .* has shape .*, expected"):
+        headdiv.pretrained.load(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["vit", "deit", "dinov2", "beit"])
+def test_a_model_whose_files_have_older_names_loads_back_with_fewer_heads(kind, tmp_path):
+    model, given = other(kind)
+    headdiv.pretrained.attach(model).remove([("encoder 1", 2), ("encoder 2", 4)])
+    model.save_pretrained(tmp_path)
+    assert torch.equal(output(headdiv.pretrained.load(tmp_path), given), output(model, given))
+
+
+@pytest.mark.parametrize("problem", ["is not there", "is unknown"])
+def test_a_parameter_that_is_unset_or_unknown_is_an_error(problem, tmp_path):
+    model = model_of("bert")
+    headdiv.insert(model, DEACON)
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    weights = load_file(file)
+    name = next(name for name in weights if name.endswith("stage.w"))
+    weights |= {"bert.own": torch.ones(2)} if problem == "is unknown" else {}
+    if problem == "is not there":
+        del weights[name]
+    save_file(weights, file, {"format": "pt"})
+    with pytest.raises(DataError, match=rf"{name if 'not' in problem else 'bert.own'} {problem}"):
+        headdiv.pretrained.load(tmp_path)

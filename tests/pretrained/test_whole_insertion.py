@@ -1,0 +1,213 @@
+"""A method is put into every attention module of a model or into none; nothing is lost; it can be taken out again."""
+
+import copy
+
+import pytest
+import torch
+from attachable import arguments, difference, logits, model_of, other, output
+from torch import nn
+
+import headdiv
+from headdiv.core.errors import ConfigError, DataError
+from headdiv.methods import METHODS
+from headdiv.methods.base import Method
+from headdiv.nn.attached import attachment_of
+from headdiv.nn.attention import attention_modules
+
+DEACON = {"name": "deacon", "architecture": "direct", "m": 3}
+MIXING = {"name": "mixing", "start": 0.0}
+SCALE = {"name": "head-scale", "gate": 1.0}
+KWTA = {"name": "homeostasis", "attention": "kwta", "s_att": 0.5, "kinds": ["encoder", "decoder", "cross"]}
+every_method = pytest.mark.parametrize("options", [DEACON, MIXING, SCALE, KWTA], ids=lambda options: options["name"])
+
+
+def state_of(model):
+    return {name: x.clone() for name, x in model.state_dict().items()}, [name for name, _ in model.named_modules()]
+
+
+def same(one, other):
+    return (
+        one[1] == other[1]
+        and list(one[0]) == list(other[0])
+        and all(torch.equal(x, other[0][n]) for n, x in one[0].items())
+    )
+
+
+def of_torch():
+    torch.manual_seed(1)
+    return nn.Transformer(16, 4, 2, 1, 32, dropout=0.0, batch_first=True).eval()
+
+
+@every_method
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "torch"])
+def test_what_was_frozen_stays_frozen(options, kind):
+    model = of_torch() if kind == "torch" else model_of(kind)
+    model.requires_grad_(False)
+    headdiv.insert(model, options)
+    found = {name.rpartition(".")[2] for name, p in model.named_parameters() if p.requires_grad}
+    assert found <= {"w", "b", "alphas", "beta", "gate", "weight", "bias"}  # weight, bias: of a normalisation
+    projections = [p for p in model.parameters() if p.requires_grad and p.dim() == 2 and p.shape[0] == 32]
+    assert not projections
+    assert not any(p.requires_grad for name, p in model.named_parameters() if "in_projection" in name)
+
+
+@every_method
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "torch"])
+def test_hooks_see_what_stands_in_their_place(options, kind):
+    model = of_torch() if kind == "torch" else model_of(kind)
+    if kind == "torch":
+        given = torch.randn(2, 5, 16), torch.randn(2, 3, 16)
+        place = model.encoder.layers[0].self_attn
+    else:
+        given = arguments(model)
+        place = headdiv.pretrained.attach(model).modules[0].projections.output
+    seen = []
+    handle = place.register_forward_hook(lambda _, __, y: seen.append((y[0] if isinstance(y, tuple) else y).shape))
+    headdiv.insert(model, options)
+    run = (lambda: model(*given)) if kind == "torch" else (lambda: logits(model, given))
+    run()
+    assert [tuple(shape) for shape in seen] == [(2, 5, 16) if kind == "torch" else (3, 7, 32)]
+    handle.remove()
+    run()
+    assert len(seen) == 1
+
+
+def test_an_attention_with_two_names_is_replaced_under_both_and_its_parameters_are_the_same():
+    attention = nn.MultiheadAttention(16, 4)
+    model = nn.ModuleDict(
+        {"one": nn.ModuleDict({"a": attention, "c": attention}), "two": nn.ModuleDict({"b": attention})}
+    )
+    seen = []
+    attention.register_forward_hook(lambda *_: seen.append(1))
+    weight = attention.in_proj_weight
+    headdiv.insert(model, MIXING)
+    assert model["one"]["a"] is model["one"]["c"] is model["two"]["b"] is not attention
+    assert model["one"]["a"].attention.in_projection.weight is weight
+    assert [*headdiv.inserted_modules(model)] == ["one.a"]
+    headdiv.remove_method(model)
+    assert model["one"]["a"] is model["one"]["c"] is model["two"]["b"] is attention
+    attention(*[torch.randn(2, 1, 16)] * 3)
+    assert seen == [1]
+
+
+def test_what_cannot_be_replaced_as_a_whole_is_refused():
+    class Own(nn.MultiheadAttention):
+        pass
+
+    with pytest.raises(DataError, match=r"is a torch.nn.MultiheadAttention, in whose place nothing can be put"):
+        headdiv.insert(nn.MultiheadAttention(16, 4), MIXING)
+    with pytest.raises(DataError, match=r"^1: a .*Own of .*; expected torch.nn.MultiheadAttention itself"):
+        headdiv.insert(nn.Sequential(nn.Linear(2, 2), Own(16, 4)), MIXING)
+    model, given = other("siglip")
+    del given["attention_mask"]  # the model reads the last token, padding or not
+    before, plain = state_of(model), output(model, given)
+    with pytest.raises(
+        DataError, match=r"SiglipModel: has torch.nn.MultiheadAttention \(vision_model.head.attention\) beside"
+    ):
+        headdiv.insert(model, MIXING)
+    assert same(state_of(model), before)
+    headdiv.insert(model.text_model, MIXING)
+    assert torch.allclose(output(model, given), plain, atol=1e-4)
+    assert len(attention_modules(model)) == 2
+
+
+class Linear(nn.Linear):
+    """As peft's: a projection with adapters beside it."""
+
+    def __init__(self, base):
+        super().__init__(base.in_features, base.out_features)
+        self.load_state_dict(base.state_dict())
+        self.requires_grad_(False)
+        self.lora_A, self.lora_B = nn.Parameter(torch.randn(2, 32)), nn.Parameter(torch.randn(32, 2))
+
+    def forward(self, x):
+        return super().forward(x) + x @ self.lora_A.T @ self.lora_B.T
+
+
+def test_adapters_are_kept_or_the_method_is_refused():
+    model = model_of("bert")
+    for layer in model.bert.encoder.layer:
+        layer.attention.output.dense = Linear(layer.attention.output.dense).eval()
+    before, plain = state_of(model), logits(model, arguments(model))
+    for options in (DEACON, SCALE):
+        with pytest.raises(DataError, match=r"^encoder 1: the method takes the place .* but a Linear of test_whole"):
+            headdiv.insert(model, options)
+        assert same(state_of(model), before)
+        assert attachment_of(model) is None
+    headdiv.insert(model, {"name": "drop-head", "start": 0.5})
+    assert difference(logits(model, arguments(model)), plain, arguments(model)) < 1e-4
+    trained = {name.rpartition(".")[2] for name, p in model.bert.encoder.named_parameters() if "lora" in name}
+    assert trained == {"lora_A", "lora_B"}
+    model = model_of("bert")
+    model.peft_config = {"default": object()}
+    before = state_of(model)
+    with pytest.raises(DataError, match=r"adapters of peft, .*modules_to_save=\[\*headdiv.inserted_modules\(model\)\]"):
+        headdiv.insert(model, MIXING)
+    assert same(state_of(model), before)
+    headdiv.insert(model, {"name": "disagreement", "term": "output"})  # which puts nothing there
+
+
+@every_method
+def test_adapters_that_are_made_afterwards_train_and_save_the_method(options, tmp_path):
+    peft = pytest.importorskip("peft")
+    states = []
+    for trained in (True, False):
+        model = model_of("llama")
+        method = headdiv.insert(model, options)
+        config = peft.LoraConfig(target_modules=["q_proj"], modules_to_save=[*headdiv.inserted_modules(model)])
+        if trained:
+            adapted = peft.get_peft_model(model, config).train()
+            adapted(**arguments(model, labels=True)).loss.backward()
+            method.after_backward(adapted, 0.5)
+            torch.optim.SGD([p for p in adapted.parameters() if p.requires_grad], lr=0.1).step()
+            adapted.save_pretrained(tmp_path)
+        else:
+            adapted = peft.PeftModel.from_pretrained(model, tmp_path)
+        states.append(logits(adapted.eval(), arguments(model)))
+    assert torch.equal(*states)
+
+
+class Third(Method):
+    """Cannot be put into the second module."""
+
+    def output_stage(self, spec):
+        if spec.layer == 1:
+            raise ConfigError("no second layer")
+        return nn.Linear(spec.heads * spec.d_head, spec.d_model)
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_an_error_in_the_middle_leaves_the_model_as_it_was(attached, monkeypatch):
+    monkeypatch.setattr(METHODS, "_added", {**METHODS._added, "third": Third})
+    for model in (model_of("gpt2"), of_torch()):
+        if attached and not isinstance(model, nn.Transformer):
+            headdiv.pretrained.attach(model)
+        before = state_of(model)
+        with pytest.raises(ConfigError, match="no second layer"):
+            headdiv.insert(model, Third(Third.Options()))
+        assert same(state_of(model), before)
+        headdiv.insert(model, MIXING)
+
+
+@every_method
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "t5", "torch"])
+def test_a_method_can_be_taken_out_again(options, kind, tmp_path):
+    model = of_torch() if kind == "torch" else model_of(kind)
+    given = (torch.randn(2, 5, 16), torch.randn(2, 3, 16)) if kind == "torch" else arguments(model)
+    run = (lambda: model(*given)) if kind == "torch" else (lambda: logits(model, given))
+    with pytest.raises(DataError, match="found no method"):
+        headdiv.remove_method(model)
+    plain, before = run(), state_of(model)
+    headdiv.insert(model, options)
+    assert len(headdiv.inserted_modules(model)) == len(attention_modules(model))
+    copied = copy.deepcopy(model)
+    headdiv.remove_method(model)
+    assert not headdiv.inserted_modules(model)
+    if kind != "torch":
+        assert "method" not in model.config.headdiv
+        headdiv.pretrained.attach(model).detach()
+    assert same(state_of(model), before)
+    assert torch.equal(run(), plain)
+    headdiv.insert(model, options)
+    headdiv.remove_method(copied)
+    assert same((state_of(copied)[0], []), (before[0], []))
