@@ -2,7 +2,9 @@
 
     y(variant, seed) = μ(variant) + β(seed) + ε,   ε normal with one variance
 
-The variance is pooled over all variants, since that of three seeds alone is little more than noise. Where several
+The variance is pooled over all variants, since that of three seeds alone is little more than noise. A variant whose
+residuals are far larger than the others' (Cochran's test at 0.1 %: a model that collapses with some seeds) would make
+all intervals as wide as its own: it is left out of the model and has Student's interval of its own. Where several
 differences are judged together their intervals are simultaneous: all of them hold with 95 %. Against one baseline these
 are Dunnett's (1955, "A multiple comparison procedure for comparing several treatments with a control").
 """
@@ -13,12 +15,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import stdev
 
 import numpy as np
 
-from headdiv.analysis.statistics import LEVEL, Interval
+from headdiv.analysis.statistics import LEVEL, Interval, interval
 
 SEED, POWER = 12345, 16  # of the Sobol points that simultaneous quantiles are worked out by: 2^16 of them
+
+COCHRAN, FEWEST = 0.001, 4  # level of the test for uneven variances, and the fewest variants that it is made of
 
 Scores = Mapping[str, Mapping[int, float]]  # by variant, by seed
 
@@ -70,39 +75,91 @@ def contrasts(scores: Scores, weights: Sequence[Mapping[str, float]]) -> list[Di
 
     A difference has the weights 1 and −1; the interaction of two factors is a difference of differences.
     """
-    rows = [(v, s, y) for v, by_seed in scores.items() for s, y in by_seed.items() if not math.isnan(y)]
-    variants, seeds = (list(dict.fromkeys(row[i] for row in rows)) for i in (0, 1))
-    X = np.zeros((len(rows), len(variants) + len(seeds)))
-    for line, (variant, seed, _) in enumerate(rows):
-        X[line, variants.index(variant)] = X[line, len(variants) + seeds.index(seed)] = 1
-    y = np.array([row[2] for row in rows])
-    inverse = np.linalg.pinv(X)  # (variants + seeds, runs)
-    rank = int(np.linalg.matrix_rank(X)) if rows else 0
-    freedom = len(rows) - rank
-    fitted = inverse @ y
-    variance = float(((y - X @ fitted) ** 2).sum()) / freedom if freedom else math.nan
-    C = np.zeros((len(weights), X.shape[1]))
-    shared = []  # seeds
-    for line, weight in enumerate(weights):
-        sets = [{s for v, s, _ in rows if v == variant} for variant in weight]
-        shared.append(len(set.intersection(*sets)) if sets else 0)
-        for variant, value in weight.items():
-            if variant in variants:
-                C[line, variants.index(variant)] = value
-    usable = np.array([count > 0 for count in shared], dtype=bool)
-    spread = C @ inverse  # (contrasts, runs)
-    size = np.sqrt((spread**2).sum(axis=1))
-    critical = math.nan
-    if freedom and usable.any():
-        unit = spread[usable] / size[usable, None]
-        critical = simultaneous_quantile(unit @ unit.T, freedom)
-    means, errors = C @ fitted, size * math.sqrt(variance) if freedom else np.full(len(C), math.nan)
-    return [
-        Difference(round(float(mean), 12), float(critical * error), count, float(error), freedom)
-        if count
-        else Difference(math.nan, math.nan, 0)
-        for mean, error, count in zip(means, errors, shared, strict=True)
-    ]
+    scores = {
+        variant: {seed: y for seed, y in by_seed.items() if not math.isnan(y)} for variant, by_seed in scores.items()
+    }
+    apart = uneven(scores)
+    pooled = _Model({variant: by_seed for variant, by_seed in scores.items() if variant not in apart})
+    of_the_model = [weight for weight in weights if not apart & weight.keys()]
+    estimates = iter(pooled.estimate(of_the_model))
+    return [_alone(scores, weight) if apart & weight.keys() else next(estimates) for weight in weights]
+
+
+def uneven(scores: Scores) -> set[str]:
+    """Variants whose residuals in the additive model are far larger than the others', by Cochran's test at 0.1 %.
+
+    The variance of each is compared with the sum of all, the largest first, until none stands out.
+    """
+    from scipy.special import fdtri
+
+    apart: set[str] = set()
+    while True:
+        model = _Model({variant: by_seed for variant, by_seed in scores.items() if variant not in apart})
+        squares = model.squares()
+        several = {variant: sum_ / (n - 1) for variant, (sum_, n) in squares.items() if n > 1}
+        if len(several) < FEWEST:
+            return apart
+        largest = max(several, key=lambda variant: several[variant])
+        others, freedom = len(several) - 1, min(squares[variant][1] for variant in several) - 1
+        F = float(fdtri(freedom, others * freedom, 1 - COCHRAN / len(several)))
+        if several[largest] <= sum(several.values()) / (1 + others / F):
+            return apart
+        apart.add(largest)
+
+
+class _Model:
+    """Least squares of μ(variant) + β(seed)."""
+
+    def __init__(self, scores: Scores) -> None:
+        self.rows = [(v, s, y) for v, by_seed in scores.items() for s, y in by_seed.items()]
+        self.variants, self.seeds = (list(dict.fromkeys(row[i] for row in self.rows)) for i in (0, 1))
+        X = np.zeros((len(self.rows), len(self.variants) + len(self.seeds)))  # (runs, variants + seeds)
+        for line, (variant, seed, _) in enumerate(self.rows):
+            X[line, self.variants.index(variant)] = X[line, len(self.variants) + self.seeds.index(seed)] = 1
+        y = np.array([row[2] for row in self.rows])
+        self.inverse = np.linalg.pinv(X)  # (variants + seeds, runs)
+        self.fitted = self.inverse @ y
+        self.residuals = y - X @ self.fitted
+        self.freedom = len(self.rows) - (int(np.linalg.matrix_rank(X)) if self.rows else 0)
+
+    def squares(self) -> dict[str, tuple[float, int]]:
+        """By variant: the sum of its squared residuals, and its number of seeds."""
+        found: dict[str, tuple[float, int]] = {}
+        for (variant, *_), residual in zip(self.rows, self.residuals, strict=True):
+            total, count = found.get(variant, (0.0, 0))
+            found[variant] = total + float(residual) ** 2, count + 1
+        return found
+
+    def estimate(self, weights: Sequence[Mapping[str, float]]) -> list[Difference]:
+        """These contrasts with simultaneous intervals; NaN where the variants of one have no seed in common."""
+        C, shared = np.zeros((len(weights), len(self.inverse))), []  # (contrasts, variants + seeds)
+        for line, weight in enumerate(weights):
+            sets = [{s for v, s, _ in self.rows if v == variant} for variant in weight]
+            shared.append(len(set.intersection(*sets)))
+            for variant, value in weight.items():
+                if variant in self.variants:
+                    C[line, self.variants.index(variant)] = value
+        spread = C @ self.inverse  # (contrasts, runs)
+        size, usable = np.sqrt((spread**2).sum(axis=1)), np.array(shared, dtype=bool)
+        error, critical = np.full(len(C), math.nan), math.nan
+        if self.freedom and usable.any():
+            error = size * math.sqrt(float((self.residuals**2).sum()) / self.freedom)
+            unit = spread[usable] / size[usable, None]
+            critical = simultaneous_quantile(unit @ unit.T, self.freedom)
+        none = Difference(math.nan, math.nan, 0)
+        return [
+            Difference(round(mean, 12), critical * one, count, one, self.freedom) if count else none
+            for mean, one, count in zip((C @ self.fitted).tolist(), error.tolist(), shared, strict=True)
+        ]
+
+
+def _alone(scores: Scores, weight: Mapping[str, float]) -> Difference:
+    """A contrast seed by seed, with Student's interval."""
+    seeds = set.intersection(*(set(scores.get(variant, {})) for variant in weight))
+    values = [sum(w * scores[variant][seed] for variant, w in weight.items()) for seed in sorted(seeds)]
+    found = interval(values)
+    error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return Difference(found.mean, found.half, found.count, error, max(found.count - 1, 0))
 
 
 def simultaneous_quantile(correlation: np.ndarray, freedom: int) -> float:

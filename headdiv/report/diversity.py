@@ -30,6 +30,7 @@ from headdiv.report.scale import data_title
 from headdiv.tasks.bleu import SAMPLES, SEED
 
 SHOWN = ("cka", "cosine", "effective_rank")
+FAR = 10  # BLEU from the median variant: a model that has learnt little
 FEWEST = 5  # variants; of fewer a curve says nothing
 
 
@@ -151,7 +152,24 @@ def diversity_sentences(groups: Groups) -> list[str]:
         f"{MEASURES[best][0]}. "
         "Variants differ in more than how alike their heads are: this is no effect of diversity alone.",
         *_within_sentence(within_losses(table)),
+        *_without_extremes(table),
     ]
+
+
+def _without_extremes(table: pd.DataFrame) -> list[str]:
+    """What is left of the correlations without variants that are far from the others, which may decide them alone."""
+    far = [name for name, runs in table.groupby("variant", sort=False) if _is_far(runs, table)]
+    rest = table[~table["variant"].isin(far)]
+    parts = ["; ".join(_rho(name, one) for name, one in relations(of).items()) for of in (rest, within_losses(rest))]
+    if not far or not parts[0]:
+        return []
+    within = f"; between strengths of one loss {parts[1]}" if parts[1] else ""
+    return [f"Without {', '.join(far)}, more than {FAR} BLEU away from the middle variant: {parts[0]}{within}."]
+
+
+def _is_far(runs: pd.DataFrame, table: pd.DataFrame) -> bool:
+    middle = table.groupby("variant")[SCORE].mean().median()
+    return abs(runs[SCORE].mean() - middle) > FAR
 
 
 def _within_sentence(table: pd.DataFrame) -> list[str]:

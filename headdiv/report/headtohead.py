@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headdiv.analysis.comparison import Difference
+from headdiv.analysis.comparison import Difference, uneven
 from headdiv.analysis.statistics import Interval, interval
 from headdiv.core.errors import DataError
 from headdiv.experiments.papers import BASELINE, Column, task_of
 from headdiv.experiments.run_result import RunResult, SearchCost, metrics_path, remedy
-from headdiv.report.contrasts import compared_scores, differences_of, sentences
+from headdiv.report.contrasts import compared_scores, differences_of, scores_of, sentences
 from headdiv.report.diversity import diversity_sentences
 from headdiv.report.formats import NONE, as_printed, enough, plural, signed
 from headdiv.report.groups import Groups, chosen, labels_of
@@ -107,15 +107,16 @@ def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFr
     Columns: variant, label, seeds, epochs; of BLEU, training_seconds, sentences_per_second, peak_memory_mib and the
     head measures: mean over seeds, and ``<name>_low``, ``<name>_high``, the ends of Student's 95 % interval (empty for
     one seed); of BLEU's difference to the baseline the same, with Dunnett's simultaneous interval, the number of
-    common_seeds, and equivalence_p, the p-value of equivalence within `MARGINS`; of the bootstrap p_lowest and
+    common_seeds, equivalence_p, the p-value of equivalence within `MARGINS`, and own_interval, whether the row is left
+    out of the additive model (`headdiv.analysis.comparison.uneven`); of the bootstrap p_lowest and
     p_highest over seeds, p_below_5_percent and p_seeds, how many seeds are below 0.05 of how many; parameters and
     parameters_of_base (%); front_parameters and front_training_seconds, whether no other variant has as much BLEU for
     less (by differences; by time empty where other work kept the machine busy).
     """
     labels = labels_of(experiment, groups)
     base = groups[BASELINE][0].parameters if BASELINE in groups else math.nan
+    alone = uneven(scores_of(groups, SCORE))
     rows = []
-
     for variant, runs in groups.items():
         p = compared.p_values.get(variant, [])
         row: dict[str, Any] = {"variant": variant, "label": labels[variant], "seeds": len(runs)}
@@ -123,6 +124,7 @@ def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFr
         apart = compared.differences.get(variant, Difference(math.nan, math.nan, 0))
         row |= _ends(f"{SCORE}_difference", apart)
         row |= {"common_seeds": apart.count, "equivalence_p": apart.equivalence(MARGINS[SCORE])}
+        row |= {"own_interval": variant in alone}
         row |= {"p_lowest": min(p, default=math.nan), "p_highest": max(p, default=math.nan)}
         row |= {"p_below_5_percent": sum(value < ALPHA for value in p), "p_seeds": len(p)}
         row |= {"parameters": runs[0].parameters, "parameters_of_base": 100 * runs[0].parameters / base}
@@ -253,6 +255,8 @@ def _about_intervals(table: pd.DataFrame) -> str:
         "95 %, and a row of fewer seeds has a wider one. ± of a score is Student's interval of its mean over seeds and "
         "says nothing about differences."
     )
+    if alone := table.loc[judged & table["own_interval"], "label"].tolist():
+        said += f" Of far larger residuals, and so with Student's intervals of their own: {', '.join(alone)}."
     equal = table.loc[judged & (table["equivalence_p"] <= ALPHA), "label"]
     within = f"within ±{MARGINS[SCORE]} BLEU of the baseline (two one-sided t-tests, 5 %)"
     return f"{said} Shown to be {within}: {', '.join(equal) if len(equal) else 'none'}."

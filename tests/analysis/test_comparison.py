@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from headdiv.analysis.comparison import Difference, against, contrasts, differences, simultaneous_quantile
+from headdiv.analysis.comparison import Difference, against, contrasts, differences, simultaneous_quantile, uneven
 from headdiv.analysis.statistics import interval
 
 # Dunnett 1955 and 1964, two-sided 5 %, by (treatments, degrees of freedom), equal group sizes.
@@ -118,3 +118,18 @@ def test_equivalence_is_two_one_sided_tests():
     edge = 0.1 + stats.t.ppf(0.95, 10) * 0.2
     assert one.equivalence(edge) == pytest.approx(0.05)
     assert math.isnan(Difference(0.1, math.nan, 1).equivalence(0.5))
+
+
+def test_a_variant_that_collapses_widens_no_interval_but_its_own():
+    scores = balanced(variants=8)
+    plain = against(scores, "v0")["v1"].half
+    scores["v7"] = {0: -30.0, 1: 90.0, 2: 5.0}
+    assert uneven(scores) == {"v7"}
+    found = against(scores, "v0")
+    assert found["v1"].half < 1.5 * plain
+    own = interval([scores["v7"][s] - scores["v0"][s] for s in range(3)])
+    assert (found["v7"].mean, found["v7"].half) == pytest.approx((own.mean, own.half))
+
+
+def test_equally_uncertain_variants_are_hardly_ever_left_out():
+    assert sum(bool(uneven(balanced(seed, variants=8))) for seed in range(200)) <= 2

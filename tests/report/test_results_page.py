@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headdiv.analysis import comparison
 from headdiv.analysis.statistics import interval
 from headdiv.core.files import read_json
 from headdiv.experiments.papers import task_of
@@ -93,8 +94,27 @@ def by_seed(what, score):
     return {seed: mean_measure(run, score) if score in MEASURES else run.value(score) for seed, run in runs.items()}
 
 
+def scores(name, score):
+    """A score of all variants of a table, by "table/variant" and seed."""
+    found = {f"{name}/{variant}": by_seed(f"{name}/{variant}", score) for variant in runs_of(*RUNS[name])}
+    return {what: {seed: y for seed, y in of.items() if y is not None} for what, of in found.items()}
+
+
+@cache
+def against_baseline(name, score):
+    return comparison.against(scores(name, score), f"{name}/baseline")
+
+
+def difference(one, other, score):
+    """Against a table's baseline with Dunnett's interval; else of a pair alone, its table's residual pooled."""
+    name, its = one.split("/")[0], other.split("/")[0]
+    if name == its and other.endswith("/baseline"):
+        return against_baseline(name, score)[one]
+    return comparison.differences(scores(name, score) | scores(its, score), [(one, other)])[one, other]
+
+
 def numbers(what, column):
-    """What a column shows of runs, or of their differences to others: the mean over seeds and half its interval."""
+    """What a column shows of runs, or of their differences to others: the mean and half its interval."""
     (how, _, score), (one, _, other) = column.rpartition(":"), what.partition(" - ")
     name, variant = one.split("/")
     if how == "paper":
@@ -103,8 +123,10 @@ def numbers(what, column):
         return reported_difference(task, variant, other.split("/")[1], score) if other else reported
     if score == "seeds":
         return [len(by_seed(one, "bleu"))]
-    mine, its = by_seed(other if how == "off" else one, score), by_seed(other, score) if other and not how else {}
-    found = interval([number - its.get(seed, 0) for seed, number in mine.items() if seed in its or not its])
+    if other and not how:
+        found = difference(one, other, score)
+    else:
+        found = interval(list(by_seed(other if how == "off" else one, score).values()))
     return [found.mean, found.half]
 
 
