@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import yaml
 
+from headdiv.analysis.comparison import simultaneous_quantile
 from headdiv.experiments import results as store
 from headdiv.experiments.papers import task_of
 
@@ -253,3 +254,26 @@ def store_all(profile, *runs):
     """Record these metrics, and one run of the baseline of every task that has none among them."""
     lacking = set(EXPERIMENTS) - {run["task"] for run in runs}
     put(*runs, *(metrics("baseline", 1, task=task) for task in sorted(lacking)), profile=profile)
+
+
+# ---- differences
+
+
+def worked_out(scores, *pairs):
+    """A twin of `comparison.differences`: by pair (difference, half its simultaneous interval, standard error).
+
+    The normal equations of variants and of seeds but the first; ``scores`` by variant and seed, with runs to spare.
+    """
+    rows = [(variant, seed, y) for variant, of_seeds in scores.items() for seed, y in of_seeds.items()]
+    variants, seeds = list(scores), sorted({seed for _, seed, _ in rows})[1:]
+    X = np.array([[v == one for one in variants] + [s == one for one in seeds] for v, s, _ in rows], dtype=float)
+    y = np.array([row[2] for row in rows])
+    C = np.array(
+        [[(v == one) - (v == other) for v in variants] + [0] * len(seeds) for one, other in pairs], dtype=float
+    )
+    beta = np.linalg.solve(X.T @ X, X.T @ y)
+    freedom = len(rows) - X.shape[1]
+    covariance = C @ np.linalg.inv(X.T @ X) @ C.T * ((y - X @ beta) ** 2).sum() / freedom
+    errors = np.sqrt(np.diag(covariance))
+    c = simultaneous_quantile(covariance / np.outer(errors, errors), freedom)
+    return {pair: (mean, c * error, error) for pair, mean, error in zip(pairs, C @ beta, errors, strict=True)}

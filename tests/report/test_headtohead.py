@@ -9,8 +9,9 @@ import yaml
 from conftest import EXPERIMENT, TINY
 from hypothesis import given
 from hypothesis import strategies as st
-from reported import metrics
+from reported import metrics, worked_out
 from sacrebleu import corpus_bleu
+from scipy import stats
 
 from headdiv.analysis.similarity import BY_HEAD, BY_PAIR, averages, compare_heads
 from headdiv.core.errors import DataError
@@ -24,6 +25,7 @@ from headdiv.experiments.running import load_run
 from headdiv.report import figures, tables
 from headdiv.report.headtohead import comparison_data, pareto_front
 from headdiv.report.measures import MEASURES, measures_by_module
+from headdiv.report.plotting import BLUE, GREY, ORANGE
 from headdiv.tasks import TASKS
 from headdiv.tasks.base import observed_heads, outputs_path
 from headdiv.tasks.bleu import sentence_counts
@@ -88,11 +90,6 @@ def test_every_variant_has_a_line_with_means_and_intervals(recorded):
     t = 4.302653
     assert cell(table, "direct-8", "bleu") == pytest.approx(26.0)
     assert cell(table, "direct-8", "bleu_high") - 26.0 == pytest.approx(t * 2 / math.sqrt(3), rel=1e-6)
-    assert cell(table, "direct-8", "bleu_difference") == pytest.approx(4.0)  # 3, 4, 5 seed by seed
-    assert 4.0 - cell(table, "direct-8", "bleu_difference_low") == pytest.approx(t / math.sqrt(3), rel=1e-6)
-    assert cell(table, "direct-3", "bleu_difference_low") == pytest.approx(0.5)  # the same in every seed
-    assert math.isnan(cell(table, "baseline", "bleu_difference"))
-    assert cell(table, "moa-32-4", "bleu_difference") == -4.0  # against the baseline of its own seed
     assert math.isnan(cell(table, "moa-32-4", "bleu_low"))
     assert cell(table, "direct-3", "parameters_of_base") == 90
     assert cell(table, "direct-8", "training_seconds") == 14
@@ -102,6 +99,31 @@ def test_every_variant_has_a_line_with_means_and_intervals(recorded):
     assert {name: cell(table, "baseline", name) for name in MEASURES} == pytest.approx(expected)
     assert table["front_parameters"].tolist() == [False, True, True, False]
     assert table["front_training_seconds"].tolist() == [True, True, False, False]
+
+
+SCORES = {
+    "baseline": {1: 21.0, 2: 22.0, 3: 23.0},
+    "direct-8": {1: 24.0, 2: 26.0, 3: 28.0},
+    "direct-3": {1: 21.5, 2: 22.5, 3: 23.5},
+    "moa-32-4": {2: 18.0},
+}
+
+
+def test_differences_have_simultaneous_intervals_and_a_test_of_equivalence(recorded):
+    """The three balanced rows leave a residual of 3·3 − 3 − 2 degrees of freedom."""
+    table = comparison_table(recorded, TABLE)
+    assert table["common_seeds"].tolist() == [0, 3, 3, 1]
+    assert math.isnan(cell(table, "baseline", "bleu_difference"))
+    assert math.isnan(cell(table, "baseline", "equivalence_p"))
+    for (variant, _), (mean, half, error) in worked_out(SCORES, *((v, "baseline") for v in [*SCORES][1:])).items():
+        low, high = mean - half, mean + half
+        expected = {"": mean, "_low": low, "_high": high}
+        assert {end: cell(table, variant, f"bleu_difference{end}") for end in expected} == pytest.approx(
+            expected, abs=0.01
+        )
+        p = max(stats.t.sf((0.5 + sign * mean) / error, 4) for sign in (-1, 1))
+        assert cell(table, variant, "equivalence_p") == pytest.approx(p)
+    assert cell(table, "moa-32-4", "bleu_difference") == pytest.approx(-4)  # against the baseline of its own seed
 
 
 def test_measures_agree_with_those_of_a_run(finished):
@@ -205,13 +227,14 @@ def test_the_table_is_written_like_the_others(recorded, tmp_path):
     assert said.startswith("# Head to head: Machine translation with one model")
     cells = [" | ".join(cell.strip() for cell in row.split("|")[1:-1]) for row in said.splitlines()]
     for line in ("Method | Seeds | BLEU | Against the baseline | p",
-                 "DEACON, direct, m = 8 | 3 | 26.00 ± 4.97 | +4.00 ± 2.48 | –",
-                 "MoA, 4 of 32 experts | 1 | 18.00 | −4.00 | –",
+                 "DEACON, direct, m = 8 | 3 | 26.00 ± 4.97 | +4.00 ± 1.72 | –",
+                 "MoA, 4 of 32 experts | 1 | 18.00 | −4.00 ± 2.63 | –",
                  "Transformer | 1,000 | 100.00 | 10 | 50.0 | 5 | time",
                  "DEACON, direct, m = 8 | 1,010 | 101.00 | 14 ± 2 | 50.0 | 5 | size, time"):  # fmt: skip
         assert line in cells
     assert "the wall clock: beam 5, 64 sentences at a time, a CPU, 2 threads" in said
-    assert "± is half the width of Student's 95 % interval" in said
+    assert "Dunnett's simultaneous 95 % interval" in said
+    assert "within ±0.5 BLEU of the baseline (two one-sided t-tests, 5 %): none." in said
     assert "Without stored counts of n-grams, and so without p: baseline (seed 1), direct-8 (seed 1)" in said
 
 
@@ -233,9 +256,17 @@ def test_differences_from_the_baseline_are_sorted_beside_what_they_cost(recorded
     differences, parameters, _ = figure.axes
     names = [label.get_text() for label in differences.get_yticklabels()]
     assert names == ["DEACON, direct, m = 8", "DEACON, direct, m = 3", "Transformer", "MoA, 4 of 32 experts"]
-    assert [text.get_text() for text in differences.texts] == ["+4.00 ± 2.48", "+0.50", "BLEU 22.0 ± 2.5", "−4.00"]
+    assert [text.get_text() for text in differences.texts] == [
+        "+4.00 ± 1.72",
+        "+0.50 ± 1.72",
+        "BLEU 22.0 ± 2.5",
+        "−4.00 ± 2.63",
+    ]
+    colours = [bar.lines[0].get_color() for bar in differences.containers]
+    assert colours == [BLUE, GREY, ORANGE]
     assert list(parameters.lines[0].get_xdata()) == [101, 90, 100, 300]
-    assert figure.get_suptitle().endswith("mean over 1 or 3 seeds; ±: 95 % interval over seeds")
+    assert "mean over 1 or 3 seeds" in figure.get_suptitle()
+    assert "simultaneous 95 % intervals" in figure.get_suptitle()
 
 
 def test_a_method_without_a_seed_of_the_baseline_has_no_difference(profile):

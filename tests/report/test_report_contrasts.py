@@ -2,47 +2,65 @@
 
 import numpy as np
 import pytest
-from reported import headed, put, write_profile
+from reported import headed, put, worked_out, write_profile
 
 from headdiv.core.errors import DataError
 from headdiv.experiments.papers import task_of
 from headdiv.report import figures, tables
-from headdiv.report.contrasts import differences, sentences
+from headdiv.report.contrasts import asked_differences, differences_of, seed_by_seed, sentences
+from headdiv.report.formats import signed
 from headdiv.report.groups import by_variant
-from headdiv.report.plotting import BLUE, GREY
+from headdiv.report.plotting import BLUE, GREY, ORANGE
 
 EXPERIMENT = "deacon/dissection"
-LOSS = {"baseline": (2.0, 2.1), "direct-8": (2.5, 2.7), "gamma-03": (1.5, 1.61), "optimiser": (2.4, 2.9)}
+LOSS = {
+    "baseline": (2.0, 2.1, 2.2),
+    "direct-8": (2.5, 2.65, 2.7),
+    "gamma-03": (1.5, 1.61, 1.69),
+    "optimiser": (2.55, 2.6, 2.75),
+}
+OF_LOSS = {variant: dict(enumerate(losses, start=1)) for variant, losses in LOSS.items()} | {"frozen": {2: 2.08}}
+AGAINST_BASELINE = [(variant, "baseline") for variant in ("direct-8", "gamma-03", "optimiser", "frozen")]
+ASKED = [("direct-8", "baseline"), ("gamma-03", "direct-8"), ("direct-8", "optimiser"), ("direct-8", "frozen")]
 
 
 @pytest.fixture
 def recorded(project):
-    write_profile(project, "p", EXPERIMENT, variants=[*LOSS, "frozen"])
-    for variant, losses in LOSS.items():
-        for seed, loss in enumerate(losses, start=1):
+    write_profile(project, "p", EXPERIMENT, variants=[*OF_LOSS], seeds=(1, 2, 3))
+    for variant, of_seeds in OF_LOSS.items():
+        for seed, loss in of_seeds.items():
             put(headed(variant, seed, experiment=EXPERIMENT, validation_nll=loss, bleu=30 - 10 * loss))
-    put(headed("frozen", 2, experiment=EXPERIMENT, validation_nll=2.0))
 
 
-def test_changes_are_judged_by_their_intervals_over_the_seeds_of_both(recorded):
+def test_differences_are_of_one_model_with_intervals_that_hold_together(recorded):
     groups, task = by_variant("p", EXPERIMENT), task_of(EXPERIMENT)
-    assert differences(groups, "gamma-03", "baseline", "validation_nll") == pytest.approx([-0.5, -0.49])
-    assert differences(groups, "frozen", "direct-8", "validation_nll") == pytest.approx([-0.7])
+    assert seed_by_seed(groups, "gamma-03", "baseline", "validation_nll") == pytest.approx([-0.5, -0.49, -0.51])
+    assert seed_by_seed(groups, "frozen", "direct-8", "validation_nll") == pytest.approx([-0.57])
+    against = {(name, "baseline"): one for name, one in differences_of(groups, "validation_nll").items()}
+    asked = {(one.variant, one.against): found for one, found in asked_differences(task, groups, "validation_nll")}
+    for pairs, found in ((AGAINST_BASELINE, against), (ASKED, asked)):
+        assert set(found) == set(pairs)
+        for pair, (mean, half, _) in worked_out(OF_LOSS, *pairs).items():
+            assert (found[pair].mean, found[pair].half) == pytest.approx((mean, half), rel=2e-3)
+
+
+def test_changes_are_judged_by_their_simultaneous_intervals(recorded):
+    groups, task = by_variant("p", EXPERIMENT), task_of(EXPERIMENT)
     said = sentences(task, groups)
-    assert len(said) == 3
-    assert said[0].startswith("Judged by the validation loss")
-    assert "Helps: γ from 0.3 instead of 1 (" in said[0]
-    assert "(−1.045 ± 0.572, BLEU +10.4 ± 5.7)" in said[0]
-    assert said[1].startswith("Not settled: DEACON as in the paper (")
-    assert "Hebbian constraint instead of a frozen layer, γ from 1 (" in said[1]  # one seed has no interval
-    assert said[2].startswith("The lowest validation loss of all rows but the Transformer: γ starts at 0.3; against")
-    assert "against the Transformer −0.495 ± 0.064, BLEU" in said[2]
-    assert said[2].endswith("BLEU +4.9 ± 0.6, 2 seeds.")
+    verdicts = {line.partition(": ")[0].split()[-1]: line for line in said[:-1]}
+    assert "simultaneous" in said[0]
+    for (variant, against), (mean, half, _) in worked_out(OF_LOSS, *ASKED).items():
+        (what,) = (one.what for one in task.contrasts if (one.variant, one.against) == (variant, against))
+        verdict = "Helps" if mean + half < 0 else "Hurts" if mean - half > 0 else "settled"
+        assert f"{what} ({signed(mean, 3, half)}, BLEU {signed(-10 * mean, 1, 10 * half)})" in verdicts[verdict]
+    assert set(verdicts) == {"Helps", "Hurts", "settled"}
+    mean, half, _ = worked_out(OF_LOSS, *AGAINST_BASELINE)["gamma-03", "baseline"]
+    assert "lowest validation loss of all rows but the Transformer: γ starts at 0.3" in said[-1]
+    assert f"{signed(mean, 3, half)}, BLEU {signed(-10 * mean, 1, 10 * half)}, 3 seeds" in said[-1]
     data = tables.table_data("p", EXPERIMENT)
     assert set(said) < set(data.notes)
-    assert data.captions[1].startswith("how it is learnt")
     row = data.tables[1].set_index("Method").loc["γ starts at 0.3"]
-    assert row["Validation loss, difference"] == "−0.495 ± 0.064"
+    assert row["Validation loss, difference"] == signed(mean, 3, half)
     assert list(data.tables[1].iloc[0])[2::2] == ["–"] * 3  # the Transformer itself
 
 
@@ -58,13 +76,16 @@ def test_the_figure_has_a_panel_for_each_score_and_a_line_for_each_pair(recorded
     assert len(below[0].get_yticklabels()) == 3
     loss = above[1]
     means, colours = zip(*((drawn[0].get_xydata()[0], drawn[0].get_color()) for drawn in loss.containers), strict=True)
+    expected = worked_out(OF_LOSS, *AGAINST_BASELINE)
     assert [list(at) for at in means] == [
-        [pytest.approx(0.55), 0], [pytest.approx(-0.495), 1], [pytest.approx(0.6), 2], [pytest.approx(-0.1), 3]
-    ]  # fmt: skip
-    assert colours == (GREY, BLUE, GREY, GREY)  # of two seeds or one
-    points = [line.get_xydata().tolist() for line in loss.lines if line.get_markersize() == 2.5]
-    assert points[0] == [[pytest.approx(0.5), 0], [pytest.approx(0.6), 0]]
-    assert points[3] == [[pytest.approx(-0.1), 3]]
+        [pytest.approx(mean), line] for line, (mean, *_) in enumerate(expected.values())
+    ]
+    sides = [0 if abs(mean) < half else np.sign(mean) for mean, half, _ in expected.values()]
+    assert colours == tuple({0: GREY, 1: ORANGE, -1: BLUE}[side] for side in sides)
+    assert set(colours) == {GREY, ORANGE, BLUE}
+    points = [line.get_xdata().tolist() for line in loss.lines if line.get_markersize() == 2.5]
+    assert points[0] == pytest.approx([0.5, 0.55, 0.5])
+    assert points[3] == pytest.approx([-0.02])
     write_profile(project, "q", EXPERIMENT, variants=["direct-8"])
     put(headed("direct-8", 1, experiment=EXPERIMENT), profile="q")
     with pytest.raises(DataError, match="deacon_dissection needs two variants to compare"):
@@ -78,8 +99,8 @@ def test_what_cannot_be_compared_has_no_difference(project):
     assert all(np.isnan(ax.containers[0].lines[0].get_xdata()[0]) for ax in figure.axes)
     put(headed("baseline", 2, experiment="deacon/translation"))
     groups = by_variant("p", "deacon/translation")
-    assert differences(groups, "direct-3", "baseline", "rouge_l") == []  # no run has it
-    assert differences(groups, "direct-3", "baseline", "training_hours") == [0.0]
+    assert seed_by_seed(groups, "direct-3", "baseline", "rouge_l") == []  # no run has it
+    assert seed_by_seed(groups, "direct-3", "baseline", "training_hours") == [0.0]
 
 
 def test_rings_are_the_papers_differences_to_its_own_baseline(project):

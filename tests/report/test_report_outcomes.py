@@ -3,14 +3,17 @@
 import json
 import math
 import re
+from statistics import mean, stdev
 
 import pytest
-from reported import metrics, store_all, write_profile
+from reported import metrics, store_all, worked_out, write_profile
+from scipy import stats
 
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
 from headdiv.experiments import results as store
 from headdiv.experiments.claims import ledger as claims
+from headdiv.experiments.papers import task_of
 from headdiv.experiments.results import with_results
 from headdiv.report.outcomes import outcomes, summary_text, verdict_counts
 
@@ -31,39 +34,48 @@ def record(*runs):
         store.record(run, "p")
 
 
-def test_the_best_variant_stands_against_its_baseline():
-    record(metrics("baseline", 1, bleu=28.0), metrics("direct-8", 1, bleu=28.6), metrics("direct-3", 1, bleu=27.0))
+def record_rows(rows, task="translation", score="bleu"):
+    """Scores by variant, of seeds from 1 on."""
+    for variant, of_seeds in rows.items():
+        record(*(metrics(variant, seed, task=task, **{score: float(y)}) for seed, y in enumerate(of_seeds, start=1)))
+    return {variant: dict(enumerate(map(float, of_seeds), start=1)) for variant, of_seeds in rows.items()}
+
+
+def test_one_training_of_each_decides_nothing():
+    record_rows({"baseline": [28.0], "direct-8": [28.6], "direct-3": [27.0]})
     found = of()
-    assert (found.best.label, found.better, found.difference) == ("Direct-8", 1, pytest.approx(0.6))
+    assert (found.best.label, found.best.difference.mean) == ("Direct-8", pytest.approx(0.6))
     assert found.papers_difference == pytest.approx(0.5)
-    assert found.sentences() == (
-        "Direct-8 is the best: BLEU 28.6 against 28.0, 0.6 better (the paper's for the same variant: 0.5 better). "
-        "1 of 2 variants scores better than the baseline. With one seed nothing says how much of this is chance."
-    )
+    assert [found.verdict(one) for one in found.variants] == [None, None]
+    assert (found.count("better"), found.versus_baseline()) == (0, "+0.6, one seed")
+    said = found.sentences()
+    assert "BLEU 28.6 against 28.0, difference +0.6" in said
+    assert "(the paper's: +0.5)" in said
+    assert said.endswith(found.finding())
+    assert "One training of each model" in found.finding()
     assert TOY in found.scale
     assert found.toy
 
 
 @pytest.mark.parametrize(
-    ("scores", "beginning", "end"),
+    ("rows", "verdict", "beginning"),
     [
-        ({"direct-8": [29]}, "Direct-8 scores better than the baseline: BLEU 29.0 against 28.0, ", "is chance."),
-        ({"direct-8": [27]}, "Direct-8 scores no better than the baseline: BLEU 27.0 against 28.0, ", "is chance."),
-        ({"direct-8": [28]}, "Direct-8 scores no better than the baseline: ", "is chance."),
-        (
-            {"direct-8": [27.5], "own": [27.8]},
-            "None of 2 variants scores better than the baseline; the nearest is own",
-            "",
-        ),
-        ({"direct-8": [29, 30], "own": [27, 27]}, "Direct-8 is the best: ", "by chance alone more often than not."),
+        ([29.0, 30.1, 31.0], "better", "Direct-8 is the best variant: BLEU "),
+        ([28.3, 28.6, 30.9], "undecided", "No variant is shown to be better than the baseline; the highest mean has D"),
+        ([27.1, 27.9, 29.0], "worse", "No variant is shown to be better than the baseline; the highest mean has D"),
+        ([28.0, 29.0, 30.0], "equal, undecided", "No variant is shown to be better "),
     ],
 )
-def test_the_sentence_follows_the_scores(scores, beginning, end):
-    seeds = len(scores["direct-8"])
-    for variant, values in ({"baseline": [28] * seeds} | scores).items():
-        record(*(metrics(variant, seed, bleu=float(bleu)) for seed, bleu in enumerate(values, start=1)))
-    assert of().sentences().startswith(beginning)
-    assert of().sentences().endswith(end)
+def test_the_interval_decides_what_is_said_of_the_best_variant(project, rows, verdict, beginning):
+    """Of two variants it is Student's of the differences."""
+    write_profile(project, "p", seeds=(1, 2, 3))
+    scores = record_rows({"baseline": [28.0, 29.0, 30.0], "direct-8": rows})
+    found = of()
+    gains = [scores["direct-8"][seed] - scores["baseline"][seed] for seed in (1, 2, 3)]
+    half = stats.t.ppf(0.975, 2) * stdev(gains) / math.sqrt(3)
+    assert (found.best.difference.mean, found.best.difference.half) == pytest.approx((mean(gains), half), abs=1e-9)
+    assert found.versus_baseline().endswith(verdict)
+    assert found.sentences().startswith(beginning)
 
 
 @pytest.mark.parametrize(
@@ -73,60 +85,64 @@ def test_the_sentence_follows_the_scores(scores, beginning, end):
         ("lm", "perplexity", ["direct-8", "direct-16", "average-16", "nonlinear-16"], -1),
     ],
 )
-def test_the_finding_counts_intervals_of_differences(project, task, score, variants, sign):
-    """Seeds differ by more than variants do, which cancels within a seed."""
+def test_the_finding_counts_simultaneous_intervals(project, task, score, variants, sign):
+    """Seeds differ by more than variants do, which cancels; a row of one seed is judged by the others' residual."""
     write_profile(project, "p", task, seeds=(1, 2, 3))
-    gains = [(0, 0, 0), (1, 1.1, 0.9), (2, 2.2, 1.9), (-1, -1.2, -1), (0.5, -0.4, 0.1), (3,)]
-    for variant, of_seeds in zip(["baseline", *variants, "own"], gains, strict=True):
-        for seed, gain in enumerate(of_seeds, start=1):
-            record(metrics(variant, seed, task=task, **{score: 26.0 + 2 * seed + sign * gain}))
+    gains = [(0, 0, 0), (1, 1.1, 0.9), (2, 2.2, 1.9), (-1, -1.2, -1), (0.1, 0, 0.2), (3,)]
+    names = ["baseline", *variants, "own"]
+    rows = {name: [26 + 2 * seed + sign * gain for seed, gain in enumerate(of_seeds, start=1)]
+            for name, of_seeds in zip(names, gains, strict=True)}  # fmt: skip
+    scores = record_rows(rows, task, score)
+    expected = worked_out(scores, *((name, "baseline") for name in names[1:]))
     found = of(f"deacon/{task}")
-    assert found.finding() == (
-        "2 of 5 variants are better than the baseline, 1 worse, 1 undecided, by 95 % intervals of the difference in "
-        f"{found.measure} over 3 seeds; 1 without an interval."
-    )
-    assert (found.best.label, found.better) == ("own", 4)
+    by_label = {one.label: one for one in found.variants}
+    judged = {name: by_label[task_of(f"deacon/{task}").label(name)] for name in names[1:]}
+    for (name, _), (difference, half, _) in expected.items():
+        assert judged[name].difference.mean == pytest.approx(difference)
+        assert judged[name].difference.half == pytest.approx(half, rel=1e-3)
+    assert [found.verdict(one) for one in judged.values()] == ["better", "better", "worse", "undecided", "better"]
+    assert judged["own"].difference.half > judged["direct-8"].difference.half
+    assert [found.count(verdict) for verdict in ("better", "worse", "undecided")] == [3, 1, 1]
+    assert found.finding().startswith("3 of 5 variants are better than the baseline, 1 worse, 1 undecided")
+    assert "simultaneous" in found.finding()
+    assert "1 or 3 seeds" in found.finding()
+    assert found.variants[0] is judged["own"]
+    assert found.best is judged[variants[1]]  # of several seeds
 
 
 def test_less_is_better_where_the_score_is_a_perplexity():
-    record(metrics("baseline", 1, task="lm", perplexity=9.5), metrics("direct-8", 1, task="lm", perplexity=9.0))
-    record(metrics("direct-16", 1, task="lm", perplexity=10.0))
+    record_rows({"baseline": [9.5, 9.6], "direct-8": [9.0, 9.4], "direct-16": [10.0, 10.3]}, "lm", "perplexity")
     found = of("deacon/lm")
     assert [one.label for one in found.variants] == ["Direct-8", "Direct-16"]
-    assert "Direct-8 is the best: Perplexity (less is better) 9.00 against 9.50, 0.50 better" in (found.sentences())
+    assert found.versus_baseline().startswith("−0.35 ± ")
+    assert "the lowest mean has Direct-8: Perplexity (less is better) 9.20" in found.sentences()
 
 
-def test_seeds_give_a_mean_and_a_spread():
-    record(*(metrics("baseline", seed, bleu=28.0) for seed in (1, 2)))
-    record(*(metrics("direct-8", seed, bleu=28.0 + seed) for seed in (1, 2)))
+def test_a_score_has_students_interval_of_its_own_seeds():
+    record_rows({"baseline": [28, 28], "direct-8": [29, 30]})
     found = of()
     assert (found.shown(found.best), found.shown(found.baseline)) == ("29.5 ± 6.4", "28.0")
-    assert found.seeds == (1, 2)
-    assert found.runs == 4
-    assert found.sentences() == (
-        "Direct-8 scores better than the baseline: BLEU 29.5 ± 6.4 against 28.0 (±: 95 % interval over seeds), "
-        "1.5 ± 6.4 better (the paper's for the same variant: 0.5 better)."
-    )
+    assert (found.seeds, found.runs) == ((1, 2), 4)
+    assert "BLEU 29.5 ± 6.4 against 28.0, difference +1.5 ± 6.4, undecided" in found.sentences()
 
 
 def test_differences_are_of_equal_seeds():
     record(*(metrics("baseline", seed, bleu=28.0 + seed) for seed in (1, 2)))
     record(metrics("direct-8", 2, bleu=31.0))
     found = of()
-    assert (found.shared, found.difference, found.better) == ([2], 1.0, 1)
-    assert found.sentences() == (
-        "Direct-8 scores better than the baseline: BLEU 31.0 against 29.5 ± 6.4 (±: 95 % interval over seeds), "
-        "1.0 better over 1 seed that both have (the paper's for the same variant: 0.5 better). With one seed nothing "
-        "says how much of this is chance."
-    )
+    assert (found.best.difference.mean, found.best.difference.count) == (pytest.approx(1), 1)
+    assert found.verdict(found.best) is None  # three runs leave no residual
+    assert "difference +1.0, one seed with 1 seed that both have" in found.sentences()
+    assert "no intervals" in found.finding()
 
 
 def test_without_a_seed_in_common_nothing_is_compared():
     record(metrics("baseline", 1, bleu=28.0), metrics("direct-8", 2, bleu=31.0))
     found = of()
-    assert (found.shared, found.difference, found.better) == ([], None, 0)
-    assert found.sentences() == "Direct-8 and the baseline have no seed in common: BLEU 31.0 against 28.0."
-    assert found.finding().startswith("No variant has two seeds in common with the baseline, ")
+    assert (found.best.difference.count, found.versus_baseline()) == (0, "–")
+    assert math.isnan(found.best.difference.mean)
+    assert "Direct-8 and the baseline have no seed in common: BLEU 31.0 against 28.0." in found.sentences()
+    assert "no intervals" in found.finding()
 
 
 def test_what_is_missing_for_a_comparison_is_said():
@@ -136,8 +152,7 @@ def test_what_is_missing_for_a_comparison_is_said():
     record(metrics("direct-8", 1, task="qa"))
     found = of("deacon/qa")
     assert found.sentences() == "No run of the baseline is stored, so there is nothing to compare with."
-    assert (found.difference, found.papers_difference, found.better) == (None, None, 0)
-    assert found.versus(found.difference) == "–"
+    assert (found.papers_difference, found.count("better"), found.versus_baseline()) == (None, 0, "–")
 
 
 def test_nothing_stored_says_how_to_make_it(project):
@@ -150,7 +165,7 @@ def test_a_summary_has_a_line_an_experiment_and_the_verdicts():
     lines = summary_text("p").splitlines()
     assert [re.split(" {2,}", line) for line in lines[:3]] == [
         ["experiment", "score", "baseline", "best variant", "runs"],
-        ["deacon/translation", "BLEU ↑ (u)", "28.0", "Direct-8", "28.6 (0.6 better)", "2 runs, 1 seed"],
+        ["deacon/translation", "BLEU ↑ (u)", "28.0", "Direct-8", "28.6 (+0.6, one seed)", "2 runs, 1 seed"],
         ["deacon/summarisation", "ROUGE-L ↑ (u)", "1.00", "nothing but the baseline", "1 run, 1 seed"],
     ]
     counts = verdict_counts(claims.ledger())

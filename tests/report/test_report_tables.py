@@ -5,7 +5,7 @@ import statistics
 
 import pandas as pd
 import pytest
-from reported import EXPERIMENTS, metrics, store_all, write_profile
+from reported import EXPERIMENTS, metrics, store_all, worked_out, write_profile
 
 from headdiv.core.errors import ConfigError
 from headdiv.experiments import catalogue
@@ -131,7 +131,7 @@ def test_without_a_baseline_there_is_no_share_of_it(project):
 
 
 def test_the_tables_for_reading_are_rounded_as_the_paper_rounds(recorded):
-    shown, beside = (table.set_index("Architecture") for table in tables.table_data("p", EXPERIMENT).tables)
+    shown, _, beside = (table.set_index(table.columns[0]) for table in tables.table_data("p", EXPERIMENT).tables)
     expected = {
         "Parameters": "1,100", "Parameters, paper": "5,373,616", "BLEU": "11.5 ± 19.1", "BLEU, paper": "28.9",
         "Training loss (nats/token)": "1.0000", "Training loss, paper": "0.8031",
@@ -142,6 +142,16 @@ def test_the_tables_for_reading_are_rounded_as_the_paper_rounds(recorded):
         "Validation loss (nats/token)": "1.500", "Loss of frequencies alone (nats/token)": "4.000",
         "chrF (u)": "41.00 ± 12.71", "Tokens/s": "1,500", "Training (s)": "15.00",
     }  # fmt: skip
+
+
+def test_differences_to_the_baseline_have_a_table_where_there_are_intervals(recorded):
+    """A row of one seed too has an interval, of the residual of all."""
+    shown = tables.table_data("p", EXPERIMENT).tables[1].set_index("Minus the baseline")
+    assert shown["Seeds"].to_dict() == {"Direct-8": "2", "own": "1"}
+    scores = {"baseline": {1: 20.0, 2: 21.0}, "direct-8": {1: 10.0, 2: 13.0}, "own": {1: 3.0}}
+    expected = worked_out(scores, ("direct-8", "baseline"), ("own", "baseline"))
+    assert shown["BLEU"].tolist() == [formats.signed(mean, 1, half) for mean, half, _ in expected.values()]
+    assert not any("Minus the baseline" in table for table in tables.table_data("p", "deacon/qa").tables)  # one run
 
 
 def test_a_toys_training_time_is_not_rounded_to_nothing(recorded):
@@ -161,8 +171,8 @@ def test_markdown_has_scale_tables_signatures_and_notes(recorded):
     assert lines[0] == "# Table 3: Machine translation, English to German (Multi30k)"
     assert lines[2].startswith("Profile p: toy, 29,000 training pairs, ")
     rows = [line for line in lines if line.startswith("|")]
-    assert len(rows) == 2 * (2 + 3)
-    for table in (rows[:5], rows[5:]):
+    assert len(rows) == (2 + 3) + (2 + 2) + (2 + 3)  # the differences are of all but the baseline
+    for table in (rows[:5], rows[5:9], rows[9:]):
         assert all(row.count("|") == table[0].count("|") for row in table)
     assert "- BLEU: how bleu is made" in lines
     assert any("The paper names its data WMT-16" in line for line in lines)
