@@ -1,7 +1,11 @@
 """Which stored runs decide a claim, and each verdict on what was measured."""
 
+import math
+
+import numpy as np
 import pytest
 from claimed import at, hours, store, translation
+from scipy import stats
 
 from headdiv.analysis.statistics import coefficient_of_variation
 from headdiv.core.files import write_text
@@ -94,13 +98,31 @@ def test_a_tolerance_as_large_as_the_papers_effect_confirms_nothing(home, label,
     ("gains", "verdict"),
     [((1.0, 1.1, 1.2), CONFIRMED), ((-1.0, -1.1, -1.2), REFUTED), ((-0.5, 1.0, 1.0), UNDECIDED), ((1.0,), UNDECIDED)],
 )
-def test_a_relation_is_decided_by_the_differences_of_each_seed(home, gains, verdict):
+def test_a_relation_is_decided_by_the_differences_within_seeds(home, gains, verdict):
     """Scores of two seeds may lie far apart: what counts is the difference within a seed."""
     store(home, *seeds("baseline", range(28, 28 + len(gains))))
     store(home, *seeds("direct-8", [28 + seed + gain for seed, gain in enumerate(gains)]))
     row = at(HIGHER)
     assert (row.verdict, row.ours) == (verdict, sum(gains) > 0)
     assert (f"difference over {len(gains)} seeds" in row.working) == (len(gains) > 1)
+
+
+@pytest.mark.parametrize("third", [None, (33.0, 31.0, 30.0)])
+def test_the_residual_of_a_relation_is_pooled_over_all_rows_of_its_table(home, third):
+    """By hand: residuals from means of rows and seeds, and a standard error of √(2 s² / 3)."""
+    scores = {"baseline": (28.0, 29.0, 30.0), "direct-8": (29.0, 30.1, 31.3), "average-3": third}
+    scores = {variant: of for variant, of in scores.items() if of}
+    for variant, of in scores.items():
+        store(home, *seeds(variant, of))
+    store(home, *seeds("average-8", (1.0, 40.0, 1.0), epochs=20))  # of other settings, and left out
+    Y = np.array(list(scores.values()))  # (rows, seeds)
+    residual = Y - Y.mean(1, keepdims=True) - Y.mean(0) + Y.mean()
+    freedom = 2 * (len(Y) - 1)
+    half = stats.t.ppf(0.975, freedom) * math.sqrt(2 / 3 * (residual**2).sum() / freedom)
+    gain = Y[1].mean() - Y[0].mean()
+    row, ends = at(HIGHER), f"{gain - half:.4g} to {gain + half:.4g}"
+    assert row.verdict == (UNDECIDED if third else CONFIRMED)
+    assert f"over 3 seeds {ends} (residual degrees of freedom: {freedom})" in row.working
 
 
 def test_a_short_run_agrees_with_a_relation_or_differs(home):
@@ -122,7 +144,7 @@ def test_a_difference_within_bounds_is_two_comparisons(home):
 def test_scores_are_means_over_the_seeds_that_all_rows_have(home):
     store(home, *(translation("direct-8", seed, bleu=bleu) for seed, bleu in ((1, 30.0), (2, 31.0), (3, 20.0))))
     store(home, *(translation("baseline", seed, bleu=29.4) for seed in (1, 2)))
-    assert at(HIGHER).working.startswith("30.5 > 29.4 is true, difference over 2 seeds -5.253 to 7.453; ")
+    assert at(HIGHER).working.startswith("30.5 > 29.4 is true, difference over 2 seeds -5.253 to 7.453 (")
     assert at(HIGHER).working.endswith("seeds 1, 2")
     assert at(BLEU.format("Direct-8")).ours == 27
 
@@ -202,6 +224,18 @@ def test_what_the_heads_do_decides_too(home):
     }
     store(home, run)
     assert at(row.place).ours == pytest.approx(1.0)
+
+
+def test_what_spreads_with_m_is_pooled_over_the_compared_rows_alone(home):
+    cosines = {"direct-8": (0.02, 0.021, 0.022), "average-8": (0.04, 0.042, 0.041), "direct-3": (0.1, 0.5, 0.3)}
+    for variant, of_seeds in cosines.items():
+        for seed, cosine in enumerate(of_seeds, 1):
+            run = translation(variant, seed)
+            run["heads"]["pca_weights"] = {"encoder.0": {"mean_absolute_cosine": cosine}}
+            store(home, run)
+    row = at("§5.1, Figure 6, Direct-8's columns are nearer to orthogonal than Average-8's")
+    assert row.verdict == CONFIRMED
+    assert "freedom: 2)" in row.working
 
 
 def test_times_are_compared_on_one_machine_and_hours_on_the_papers_alone(home):

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from headdiv.analysis.statistics import coefficient_of_variation, interval
+from headdiv.analysis.statistics import Interval, coefficient_of_variation, interval
 from headdiv.core import paths
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.settings import mistake, nearest
@@ -142,9 +142,8 @@ class _Judge:
             return _judged(claim, verdict, ours, [equation + remark, *also])
         by_seed = [self._numbers(claim.working, evidence, seed) for seed in range(evidence.seeds)]
         values = [claim.working.value(numbers) for numbers in by_seed]
-        margins = [claim.working.margins(numbers) for numbers in by_seed]
         relation = claim.unit == RELATION
-        intervals = [interval(sample) for sample in zip(*margins, strict=True)] if relation else [interval(values)]
+        intervals = self._margins(claim.working, known, wanted, evidence) if relation else [interval(values)]
         verdict, remark = measured(claim, values, intervals, evidence.whole)
         cv = None
         if claim.kind == "score" and not relation and len(values) > 1:
@@ -154,6 +153,19 @@ class _Judge:
             names = {name for _, name in wanted.values()}
             also += [note for name, note in self.claims.notes.items() if name in names]
         return _judged(claim, verdict, ours, [equation + remark, *also], evidence, cv)
+
+    def _margins(
+        self, working: Working, known: Known, measured: dict[str, tuple[Row, str]], evidence: Evidence
+    ) -> list[Interval]:
+        """The margin by which each comparison of a relation holds, with its interval by a model of the whole table."""
+        found = []
+        for margin, slopes in zip(working.margins(known), working.slopes(known, measured), strict=True):
+            quantities = {measured[name][1] for name in slopes}
+            if len(quantities) != 1 or abs(sum(slopes.values())) > 1e-5:
+                raise WorkingError(f"{working.text!r}: expected rows that are compared with each other in one quantity")
+            weights = {measured[name][0]: slope for name, slope in slopes.items()}
+            found.append(replace(evidence.difference(weights, *quantities), mean=margin))
+        return found
 
     def _evidence(self, claim: Claim, measured: dict[str, tuple[Row, str]]) -> Evidence | None:
         """The runs that decide a claim; None where there are none, or these lack one of the numbers."""

@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Sequence
 
+from headdiv.analysis.comparison import Difference
 from headdiv.analysis.statistics import Interval
 from headdiv.core.settings import nearest
 from headdiv.experiments.claims.arithmetic import WorkingError, show
@@ -98,7 +99,7 @@ def measured(
     halves = [(math.inf if math.isnan(one.half) else one.half) if whole else 0.0 for one in intervals]
     ends = [(one.mean - half, one.mean + half) for one, half in zip(intervals, halves, strict=True)]
     if len(values) > 1:
-        shown = ", ".join(f"{one.low:.4g} to {one.high:.4g}" for one in intervals)
+        shown = ", ".join(map(_shown, intervals))
         remark += f", {'difference' if relation else 'interval'} over {len(values)} seeds {shown}"
     elif whole:
         remark += ", and one seed has no interval"
@@ -113,6 +114,11 @@ def measured(
     if claim.better == "higher" and ends[0][0] > high:
         return ABOVE, remark
     return (REFUTED if whole else DIFFERS), remark
+
+
+def _shown(found: Interval) -> str:
+    freedom = f" (residual degrees of freedom: {found.freedom})" if isinstance(found, Difference) else ""
+    return f"{found.low:.4g} to {found.high:.4g}{freedom}"
 
 
 def _accepted(claim: Claim) -> tuple[float, float]:
