@@ -123,6 +123,16 @@ def test_the_spread_is_how_far_half_a_digit_of_each_number_moves_the_result():
     assert ratio.spread(KNOWN) == pytest.approx(max(abs(c - ratio.value(KNOWN)) for c in corners), rel=0.01)
 
 
+def test_slopes_say_how_margins_depend_on_numbers():
+    known = {"a": Printed(28.1), "b": Printed(26.8), "c": Printed(3.0)}
+    assert Working("-0.5 <= 2 * a - b <= 0.5 and c > 1").slopes(known, known) == [
+        {"a": 2, "b": -1},
+        {"a": -2, "b": 1},
+        {"c": 1},
+    ]
+    assert Working("a > max(b, c)").slopes(known, known) == [{"a": 1, "b": -1}]
+
+
 def test_filled_in_it_shows_its_numbers():
     text = "100 * (1 - c / a.b) + max(t.all.x) - n"
     assert Working(text).filled(KNOWN) == "100 * (1 - 26.8 / 28.1) + max(1, 4, 2) - 5127586"

@@ -122,6 +122,7 @@ def test_a_sentence_that_cannot_be_is_refused(write_claims, line, sentence):
         ({"workings": {"lm": {"direct_8.perplexity": "1"}}},
          "workings.lm.direct_8.perplexity: expected <column> or <row>.<column> of that table"),
         ({"models": {"big": {"task": "llm", "vocabulary": [1]}}}, "models.big.task: unknown task; did you mean 'lm'?"),
+        ({"notes": {"train_loss": "x"}}, "notes.train_loss: unknown column; did you mean 'training_loss'?"),
         ({"settings": {"mt": {}}},
          "settings.mt: unknown task; known here: dissection, lm, qa, summarisation, translation"),
     ],

@@ -54,6 +54,7 @@ OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Eq: operator.eq,
 }
 TIE = 1e-12
+MOVE = 1e-6  # by which a number is moved to see how a margin depends on it
 NODES = (*OPERATORS, ast.And, ast.Load, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp)
 ALLOWED = f"numbers, + - * / **, comparisons, 'and', dotted names and {', '.join(FUNCTIONS)}"
 
@@ -124,6 +125,22 @@ class Working:
                             found.append(right - left - TIE * isinstance(sign, ast.Lt))
                         case _:
                             found.append(left - right - TIE * isinstance(sign, ast.Gt))
+        return found
+
+    def slopes(self, known: Known, names: Iterable[str]) -> list[dict[str, float]]:
+        """How each comparison's margin changes with each of these single numbers, without those that change nothing.
+
+        Exact to six digits where the sides are sums; of ``max`` and ``min`` only the number that they give counts.
+        """
+
+        def moved(name: str, by: float) -> list[float]:
+            return self.margins({**known, name: replace(known[name], value=known[name].value + by)})
+
+        found = [{} for _ in self.margins(known)]
+        for name in names:
+            for slopes, up, down in zip(found, moved(name, MOVE), moved(name, -MOVE), strict=True):
+                if slope := round((up - down) / (2 * MOVE), 6):
+                    slopes[name] = slope
         return found
 
     def _result(self, tree: ast.expr, known: Known) -> float | bool:

@@ -7,12 +7,13 @@ and was trained for at least `LEAST` of the paper's length. Toys and samples nev
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import mean
 from typing import Any
 
+from headdiv.analysis.comparison import Difference, contrasts
 from headdiv.core import paths
 from headdiv.core.errors import HeaddivError
 from headdiv.experiments.claims.files import load_claims, sizes_of, walk
@@ -40,6 +41,7 @@ class Evidence:
     by_row: dict[Row, list[RunResult]]
     share: float  # of the paper's length, at most 1
     scale: str  # how far from the paper's, in words
+    table: dict[Row, list[RunResult]]  # these and all other rows of the same tables, settings and seeds
 
     @property
     def runs(self) -> tuple[RunResult, ...]:
@@ -65,6 +67,18 @@ class Evidence:
         if None in values:
             return None
         return mean(values) if position is None else values[position]  # type: ignore[type-var]
+
+    def difference(self, weights: Mapping[Row, float], name: str) -> Difference:
+        """A quantity's sum over these rows with these weights, which add up to 0, by `headdiv.analysis.comparison`.
+
+        The residual is pooled over all rows of the table. That of a measure of PCA layers is over these rows alone: it
+        is a mean over pairs of m columns, so that it spreads far more where m is small.
+        """
+        scores = {
+            "/".join(row): {run.seed: found for run in runs if (found := _quantity(run, name)) is not None}
+            for row, runs in (self.by_row if name in PCA else self.table).items()
+        }
+        return contrasts(scores, [{"/".join(row): weight for row, weight in weights.items()}])[0]
 
 
 class Results:
@@ -116,16 +130,24 @@ class Results:
         every = [run for group in runs.values() for run in group]
         first, sections = every[0], [run.config.sections() for run in every]
         alike = all(first_difference(sections[0], other, ("train", "decode")) is None for other in sections)
-        machines = {(run.provenance.device, run.provenance.ranks, run.provenance.threads) for run in every}
+        machines = {_machine(run) for run in every}
         if not alike or len({run.epochs for run in every}) > 1 or (one_machine and len(machines) > 1):
             return None
+        table = {row: list(found) for row, found in runs.items()}
+        for run in self._stored[profile]:
+            row, settings = (run.task, run.variant), run.config.sections()
+            same = first_difference(sections[0], settings, ("data", "train", "decode")) is None
+            same = same and run.epochs == first.epochs and (_machine(run) in machines or not one_machine)
+            if same and row not in runs and row[0] in {task for task, _ in wanted} and run.seed in seeds:
+                table.setdefault(row, []).append(run)
         share, length = self._length(first)
         data, scale = first.data_name, self.scales[first.task]
         if scale.examples:
             data += f", {first.data.train.examples:,} of {scale.examples:,} training examples"
         short = "" if share >= 1 else ", a short run"
         words = [f"profile {profile}{short}: {data}", length, f"seed{'s' if len(seeds) > 1 else ''} {_listed(seeds)}"]
-        return Evidence(profile, runs, share, ", ".join([*words, first.provenance.device] if one_machine else words))
+        scale_said = ", ".join([*words, first.provenance.device] if one_machine else words)
+        return Evidence(profile, runs, share, scale_said, table)
 
     def _is_the_papers(self, run: RunResult, papers_machine: bool) -> bool:
         scale, task = self.scales.get(run.task), self.tasks.get(run.task)
@@ -151,6 +173,10 @@ class Results:
         else:
             done, all_, what = run.curve[-1].steps, scale.steps or 1, "steps"
         return min(1.0, done / all_), f"{done:,} of {all_:,} {what}"
+
+
+def _machine(run: RunResult) -> tuple[str, int, int]:
+    return run.provenance.device, run.provenance.ranks, run.provenance.threads
 
 
 def _listed(seeds: list[int]) -> str:

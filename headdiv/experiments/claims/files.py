@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import Settings, Source, check, mistake, nearest
 from headdiv.experiments.claims.arithmetic import Working, WorkingError
-from headdiv.experiments.papers import FOLDER, PaperTask, Table, Variant, load_paper
+from headdiv.experiments.papers import BASELINE, FOLDER, PaperTask, Table, Variant, load_paper
 
 CLAIMS = FOLDER / "claims"
 RELATION = "relation"
@@ -126,6 +126,9 @@ class ClaimsFile(Settings):
     )
     settings: dict[str, dict[str, TableSetting]] = Field(default_factory=dict, description="by task: by column's label")
     causes: dict[str, Cause] = Field(default_factory=dict, description="of contradictions, by name")
+    notes: dict[str, str] = Field(
+        default_factory=dict, description="by column: why ours may differ; said where a claim is refuted or differs"
+    )
     sentences: dict[str, dict[str, Statement]] = Field(description="by place, by what is claimed there")
 
 
@@ -139,6 +142,8 @@ class Claim:
         at: keys that lead to it in the file of claims, for messages.
         cause: why it does not come out, if it does not.
         better: which way a score is better; None for what is no score of a table.
+        effect: of a table's score: how far the paper's number is from its baseline's, and of the baseline the most that
+            another row is from it; None where there is no baseline or no other row.
     """
 
     paper: str
@@ -154,6 +159,7 @@ class Claim:
     at: tuple[str, ...] = ()
     cause: Cause | None = None
     better: str | None = None
+    effect: float | None = None
 
 
 def papers_with_claims() -> list[str]:
@@ -186,6 +192,8 @@ def load_claims(paper: str) -> ClaimsFile:
             must_be((section, name), "task", name, known.tasks)
     for name, model in file.models.items():
         must_be(("models", name, "task"), "task", model.task, known.tasks)
+    for name in file.notes:
+        must_be(("notes", name), "column", name, [column for task in known.tasks.values() for column in task.columns])
     for name, keys in file.tables.items():
         for key in keys:
             must_be(("tables", name, key), "row or column", key, [*tables[name].numbers(), *tables[name].columns])
@@ -252,8 +260,18 @@ def _of_table(paper: str, name: str, table: Table, file: ClaimsFile) -> Iterator
             how = Recomputation(working=own) if isinstance(own, str) else own or Recomputation(working=default)
             place = f"{tables.get(column) or tables.get(row) or table.table}, {table.label(row)}, {shown.label}"
             given = {"value": value, "step": table.step(column), "unit": shown.quantity, "kind": kind}
-            given["better"] = shown.better if kind == "score" else None
+            if kind == "score":
+                given |= {"better": shown.better, "effect": _effect(table, row, column)}
             yield _claim(paper, how, ("workings", name, key), name, row, place=place, **given)
+
+
+def _effect(table: Table, row: str, column: str) -> float | None:
+    """See `Claim.effect`."""
+    values = {name: numbers[column] for name, numbers in table.numbers().items() if column in numbers}
+    if BASELINE not in values:
+        return None
+    others = [row] if row != BASELINE else [name for name in values if name != BASELINE]
+    return max((round(abs(values[other] - values[BASELINE]), 9) for other in others), default=None)
 
 
 def _of_settings(paper: str, name: str, task: PaperTask, file: ClaimsFile) -> Iterator[Claim]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from headdiv.analysis.statistics import coefficient_of_variation
+from headdiv.analysis.statistics import Interval, coefficient_of_variation, interval
 from headdiv.core import paths
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.settings import mistake, nearest
@@ -30,7 +30,7 @@ from headdiv.experiments.claims.files import (
     papers_with_claims,
     sizes_of,
 )
-from headdiv.experiments.claims.verdicts import CONTRADICTED, NOT_RUN, VERDICTS, computed, measured
+from headdiv.experiments.claims.verdicts import CONTRADICTED, DIFFERS, NOT_RUN, REFUTED, VERDICTS, computed, measured
 from headdiv.experiments.papers import load_paper
 from headdiv.experiments.parameters import count
 from headdiv.experiments.run_result import RunResult
@@ -131,7 +131,7 @@ class _Judge:
         wanted = self._measured(claim.working)
         evidence = self._evidence(claim, wanted) if wanted else None
         if wanted and evidence is None:
-            there = self.results.describe({task for (task, _), _ in wanted})
+            there = self.results.describe({task for (task, _), _ in wanted.values()})
             lacking = "nothing stored is near enough to the paper's data, sizes, method, length or machine"
             return _judged(claim, NOT_RUN, None, [lacking + (f"; there is: {there}" if there else ", or at all")])
         known = self._numbers(claim.working, evidence)
@@ -142,35 +142,53 @@ class _Judge:
             return _judged(claim, verdict, ours, [equation + remark, *also])
         by_seed = [self._numbers(claim.working, evidence, seed) for seed in range(evidence.seeds)]
         values = [claim.working.value(numbers) for numbers in by_seed]
-        margins = [claim.working.margins(numbers) for numbers in by_seed]
-        verdict, remark = measured(claim, values, margins, evidence.whole)
+        relation = claim.unit == RELATION
+        intervals = self._margins(claim.working, known, wanted, evidence) if relation else [interval(values)]
+        verdict, remark = measured(claim, values, intervals, evidence.whole)
         cv = None
-        if claim.kind == "score" and claim.unit != RELATION and len(values) > 1:
+        if claim.kind == "score" and not relation and len(values) > 1:
             cv = coefficient_of_variation([claim.value, *values])
             also.append(f"CV* of the paper's and ours {cv:.2g} %")
+        if verdict in (REFUTED, DIFFERS):
+            names = {name for _, name in wanted.values()}
+            also += [note for name, note in self.claims.notes.items() if name in names]
         return _judged(claim, verdict, ours, [equation + remark, *also], evidence, cv)
 
-    def _evidence(self, claim: Claim, measured: list[tuple[Row, str]]) -> Evidence | None:
+    def _margins(
+        self, working: Working, known: Known, measured: dict[str, tuple[Row, str]], evidence: Evidence
+    ) -> list[Interval]:
+        """The margin by which each comparison of a relation holds, with its interval by a model of the whole table."""
+        found = []
+        for margin, slopes in zip(working.margins(known), working.slopes(known, measured), strict=True):
+            quantities = {measured[name][1] for name in slopes}
+            if len(quantities) != 1 or abs(sum(slopes.values())) > 1e-5:
+                raise WorkingError(f"{working.text!r}: expected rows that are compared with each other in one quantity")
+            weights = {measured[name][0]: slope for name, slope in slopes.items()}
+            found.append(replace(evidence.difference(weights, *quantities), mean=margin))
+        return found
+
+    def _evidence(self, claim: Claim, measured: dict[str, tuple[Row, str]]) -> Evidence | None:
         """The runs that decide a claim; None where there are none, or these lack one of the numbers."""
         cost = claim.kind == "cost"
         absolute = cost and claim.unit not in (RELATION, "times")
-        evidence = self.results.evidence([row for row, _ in measured], one_machine=cost, papers_machine=absolute)
-        if evidence is None or None in [evidence.quantity(row, name) for row, name in measured]:
+        rows = [row for row, _ in measured.values()]
+        evidence = self.results.evidence(rows, one_machine=cost, papers_machine=absolute)
+        if evidence is None or None in [evidence.quantity(row, name) for row, name in measured.values()]:
             return None
         return evidence
 
     # ---- names
 
-    def _measured(self, working: Working) -> list[tuple[Row, str]]:
-        """The quantities of runs that a working needs, each with its row."""
-        found = []
+    def _measured(self, working: Working) -> dict[str, tuple[Row, str]]:
+        """The quantities of runs that a working needs, each with its row, by their names in it."""
+        found = {}
         for name in working.names:
             first, *keys = name.split(".", 3)
             if first == OURS and len(keys) == 3:
                 task, row = keys[0], self._variant(keys[0], keys[1])
                 if not is_quantity(self.known.tasks[task], task, row, keys[2]):
                     raise WorkingError(f"{name!r}: no run measures this")
-                found.append(((task, row), keys[2]))
+                found[name] = (task, row), keys[2]
         return found
 
     def _numbers(

@@ -6,7 +6,8 @@ import math
 import operator
 from collections.abc import Sequence
 
-from headdiv.analysis.statistics import interval
+from headdiv.analysis.comparison import Difference
+from headdiv.analysis.statistics import Interval
 from headdiv.core.settings import nearest
 from headdiv.experiments.claims.arithmetic import WorkingError, show
 from headdiv.experiments.claims.files import RELATION, Claim
@@ -19,10 +20,13 @@ VERDICTS = {
     FOLLOWS: "worked out again from the paper's own numbers, an architecture or a data set, it comes out",
     ROUNDING: "it comes out but for rounding: of the numbers it is made of, or cut off instead of rounded",
     CONTRADICTED: "worked out again, it does not come out; the cause is named, and how much depends on it",
-    CONFIRMED: "measured at the paper's own scale: the 95 % interval over seeds lies within the tolerance",
-    ABOVE: "measured, better than the paper's by more than the tolerance (of a loss or perplexity: lower)",
-    REFUTED: "measured at the paper's own scale: the 95 % interval over seeds lies outside the tolerance",
-    UNDECIDED: "measured at the paper's own scale, and the interval over seeds leaves it open (one seed has none)",
+    CONFIRMED: "measured at the paper's own scale: the 95 % interval over seeds lies within the tolerance, and of a "
+    "table's score the tolerance is smaller than the effect that the paper reports",
+    ABOVE: "measured, and higher than the paper's by more than the tolerance, of a score where higher is better",
+    REFUTED: "measured at the paper's own scale: the 95 % interval over seeds lies outside the tolerance, of a loss or "
+    "perplexity on either side (a lower one than the paper's comes of another recipe or measurement)",
+    UNDECIDED: "measured at the paper's own scale and left open: by the interval over seeds (one seed has none), or by "
+    "a tolerance that is not smaller than the paper's effect",
     AGREES: "a short run: the paper's data, sizes and method, but fewer epochs or steps; its mean lies within",
     DIFFERS: "a short run, and its mean lies outside; a longer one may agree",
     USED: "a setting that the stored runs have",
@@ -74,38 +78,47 @@ def computed(claim: Claim, ours: float | bool, spread: float) -> tuple[str, str]
 
 
 def measured(
-    claim: Claim, values: Sequence[float | bool], margins: Sequence[Sequence[float]], whole: bool
+    claim: Claim, values: Sequence[float | bool], intervals: Sequence[Interval], whole: bool
 ) -> tuple[str, str]:
     """The verdict on what runs measured, and a remark on it.
 
     Args:
         claim: what the paper says.
         values: what each seed's runs measured; truth values for a relation.
-        margins: of a relation, for each seed: by how much each of its comparisons holds (below 0: it does not).
+        intervals: over these seeds. One, of the values; or, of a relation, one for each of its comparisons, of the
+            margin by which it holds (below 0: it does not).
         whole: whether the runs are as long as the paper's. Shorter ones decide by their mean, and nothing for good.
     """
     if claim.kind == "setting":
         return (USED if all(abs(value - claim.value) <= _slack(claim) for value in values) else NOT_RUN), ""
     if relation := _is_relation(claim, values[0]):
-        samples, low, high, remark = list(zip(*margins, strict=True)), 0.0, math.inf, ""
+        low, high, remark = 0.0, math.inf, ""
     else:
-        samples, (low, high) = [tuple(values)], _accepted(claim)
+        low, high = _accepted(claim)
         remark = "" if claim.sign in COMPARISONS else f" (tolerance {show(high - claim.value)})"
-    found = [interval(sample) for sample in samples]
-    halves = [(math.inf if one.count < 2 else one.half) if whole else 0.0 for one in found]
-    ends = [(one.mean - half, one.mean + half) for one, half in zip(found, halves, strict=True)]
+    halves = [(math.inf if math.isnan(one.half) else one.half) if whole else 0.0 for one in intervals]
+    ends = [(one.mean - half, one.mean + half) for one, half in zip(intervals, halves, strict=True)]
     if len(values) > 1:
-        shown = ", ".join(f"{one.low:.4g} to {one.high:.4g}" for one in found)
+        shown = ", ".join(map(_shown, intervals))
         remark += f", {'difference' if relation else 'interval'} over {len(values)} seeds {shown}"
     elif whole:
         remark += ", and one seed has no interval"
     if all(low <= bottom and top <= high for bottom, top in ends):
-        return (CONFIRMED if whole else AGREES), remark
+        if claim.effect is None or high - claim.value < claim.effect - _slack(claim):
+            return (CONFIRMED if whole else AGREES), remark
+        # Then a run without the effect may lie within the tolerance as well.
+        remark += f", but this tolerance is not smaller than the paper's own effect, {show(claim.effect)}"
+        return (UNDECIDED if whole else AGREES), remark
     if not any(top < low or bottom > high for bottom, top in ends):
         return UNDECIDED, remark
-    if (claim.better == "higher" and ends[0][0] > high) or (claim.better == "lower" and ends[0][1] < low):
+    if claim.better == "higher" and ends[0][0] > high:
         return ABOVE, remark
     return (REFUTED if whole else DIFFERS), remark
+
+
+def _shown(found: Interval) -> str:
+    freedom = f" (residual degrees of freedom: {found.freedom})" if isinstance(found, Difference) else ""
+    return f"{found.low:.4g} to {found.high:.4g}{freedom}"
 
 
 def _accepted(claim: Claim) -> tuple[float, float]:
