@@ -31,6 +31,7 @@ from headdiv.report.plotting import (
     runs_of_figure,
 )
 
+NONE = Difference(math.nan, math.nan, 0)
 JUDGE = "validation_nll"  # a part is judged, and a variant chosen, without the test set
 
 
@@ -95,7 +96,7 @@ def sentences(task: PaperTask, groups: Groups) -> list[str]:
         count = plural(others[best].count, "seed")
         said.append(
             f"The lowest validation loss of all rows but the Transformer: {task.label(best)}; against the Transformer "
-            f"{_shown(task, others[best], differences_of(groups, last)[best])}, {count}."
+            f"{_shown(task, others[best], differences_of(groups, last).get(best, NONE))}, {count}."
         )
     if said:
         said[0] = f"Judged by the validation loss, differences with simultaneous 95 % intervals. {said[0]}"

@@ -111,7 +111,7 @@ class Outcome:
         if self.best is None or not self.best.difference.count:
             return NONE
         found = self.best.difference
-        verdict = self.verdict(self.best) or "one seed"
+        verdict = self.verdict(self.best) or "no interval"
         return f"{signed(found.mean, self.digits, found.half)}, {verdict}" if found.mean else f"equal, {verdict}"
 
     def finding(self) -> str:
@@ -120,7 +120,7 @@ class Outcome:
         if not found and len(self.seeds) == 1:
             return "One training of each model: whether methods differ or only trainings do is not known."
         if not found:
-            return "No variant has a seed in common with the baseline, so that there are no intervals."
+            return "Too few runs share a seed with the baseline, so that there are no intervals."
         better, worse, undecided = map(self.count, ("better", "worse", "undecided"))
         seeds, alone = sorted({one.difference.count for one in found}), len(self.variants) - len(found)
         return (
@@ -142,17 +142,18 @@ class Outcome:
             return f"{best.label} and the baseline have no seed in common: {ours}."
         ours += f", difference {self.versus_baseline()}"
         if best.by_seed.keys() != self.baseline.by_seed.keys():
-            ours += f" with {plural(best.difference.count, 'seed')} that both have"
+            ours += f" ({plural(best.difference.count, 'common seed')})"
         if self.papers_difference is not None:
             ours += f" (the paper's: {signed(self.papers_difference, self.digits)})"
-        if self.count("better"):
-            said = f"{best.label} is the best variant: {ours}. {self.finding()}"
-        elif self.verdict(best):
-            said = f"No variant is shown to be better than the baseline; the highest mean has {best.label}: {ours}."
-            said = said.replace("highest", "lowest") if self.lower else said
+        several = " of several seeds" if best is not self.variants[0] else ""
+        if self.verdict(best) == "better":
+            return f"{best.label} is the best variant{several}: {ours}."
+        end = "lowest" if self.lower else "highest"
+        if self.verdict(best) and not self.count("better"):
+            start = f"No variant is shown to be better than the baseline; the {end} mean{several}"
         else:
-            said = f"{best.label} is nearest to the best or beyond it: {ours}. {self.finding()}"
-        return said
+            start = f"The {end} mean of the variants{several}"
+        return f"{start} has {best.label}: {ours}."
 
 
 def outcomes(profile: str, stored: dict[str, list[RunResult]]) -> list[Outcome]:

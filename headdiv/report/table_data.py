@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-PLUS_MINUS = "± is half the width of Student's 95 % interval of the mean over seeds."
+PLUS_MINUS = "± of a score is half the width of Student's 95 % interval of the mean over seeds."
+
+
+SIMULTANEOUS = (
+    "± of a difference to the baseline is half the width of Dunnett's simultaneous 95 % interval: one additive model "
+    "of variant and seed for all rows, its residual pooled."
+)
+MINUS_BASELINE = "Minus the baseline"  # heads the rows of a table of differences
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from headdiv.analysis.comparison import Difference
 from headdiv.analysis.statistics import half_width
 from headdiv.core.files import write_text
 from headdiv.experiments.catalogue import OF_TUNING
@@ -25,7 +26,7 @@ from headdiv.report.groups import Groups, by_variant, score_label
 from headdiv.report.headtohead import comparison_data
 from headdiv.report.scale import scale
 from headdiv.report.sources import sources_data
-from headdiv.report.table_data import PLUS_MINUS, TableData
+from headdiv.report.table_data import MINUS_BASELINE, PLUS_MINUS, SIMULTANEOUS, TableData
 from headdiv.report.tuning import tuning_data
 
 
@@ -131,14 +132,16 @@ def results_data(profile: str, experiment: str) -> TableData:
     """The results of an experiment: the paper's columns with ours beside them, then what else was measured."""
     task, groups = task_of(experiment), by_variant(profile, experiment)
     table, runs = _table(task, groups), [run for group in groups.values() for run in group]
+    differences = _differences(task, groups)
+    intervals = [PLUS_MINUS] * bool((table["seeds"] > 1).any()) + [SIMULTANEOUS] * len(differences)
     return TableData(
         task.table,
         task.title,
         scale(runs, profile),
         table,
-        [_beside_paper(task, table), *_differences(task, groups), _ours_alone(task, table, groups)],
+        [_beside_paper(task, table), *differences, _ours_alone(task, table, groups)],
         signatures={score_label(runs[0], name): score.signature for name, score in runs[0].scores.items()},
-        notes=[*task.notes, *_unmeasured(task, table), *([PLUS_MINUS] if (table["seeds"] > 1).any() else [])],
+        notes=[*task.notes, *_unmeasured(task, table), *intervals],
     )
 
 
@@ -169,10 +172,11 @@ def _differences(task: PaperTask, groups: Groups) -> list[pd.DataFrame]:
     if not scores:
         return []
     rows = [variant for variant in groups if variant != BASELINE]
-    shown = pd.DataFrame({"Minus the baseline": [task.label(variant) for variant in rows]})
-    shown["Seeds"] = [str(next(iter(scores.values()))[variant].count) for variant in rows]
+    shown = pd.DataFrame({MINUS_BASELINE: [task.label(variant) for variant in rows]})
+    none = Difference(math.nan, math.nan, 0)
+    shown["Seeds"] = [str(max(found.get(variant, none).count for found in scores.values())) for variant in rows]
     for name, found in scores.items():
-        column, ones = task.columns[name], [found[variant] for variant in rows]
+        column, ones = task.columns[name], [found.get(variant, none) for variant in rows]
         shown[column.label] = [signed(one.mean, column.digits, one.half) for one in ones]
     return [shown]
 

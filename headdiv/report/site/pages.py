@@ -36,7 +36,7 @@ from headdiv.report.figures import write_figure
 from headdiv.report.formats import NONE, plural, signed, significant
 from headdiv.report.outcomes import Outcome, outcomes
 from headdiv.report.site.runs import RunPage
-from headdiv.report.table_data import TableData
+from headdiv.report.table_data import MINUS_BASELINE, TableData
 from headdiv.report.tables import table_data
 
 HERE = Path(__file__).resolve().parent
@@ -233,8 +233,10 @@ class Site:
     @staticmethod
     def _linked(data: TableData, frame: pd.DataFrame, pages: list[RunPage]) -> pd.DataFrame:
         """The table with links to its runs in the name of each row."""
-        names = []
-        for variant, name in zip(data.numbers["variant"], frame.iloc[:, 0], strict=True):
+        names, variants = [], data.numbers["variant"]
+        if frame.columns[0] == MINUS_BASELINE:  # which has no row of its own
+            variants = variants[variants != BASELINE]
+        for variant, name in zip(variants, frame.iloc[:, 0], strict=True):
             own = [page for page in pages if page.run.variant == variant]
             links = [
                 _link(f"../runs/{page.name}.html", name if len(own) == 1 else f"seed {page.run.seed}") for page in own
@@ -294,8 +296,14 @@ def shown(value: float | bool | None, unit: str) -> str:
 def _captions(table: TableData) -> list[str]:
     if table.captions:
         return table.captions
-    beside = (any(name.endswith(", paper") or ", paper (" in name for name in frame.columns) for frame in table.tables)
-    return ["ours beside the paper's" if there else "further measurements" for there in beside]
+    return [_caption(list(frame.columns)) for frame in table.tables]
+
+
+def _caption(columns: list[str]) -> str:
+    if columns[0] == MINUS_BASELINE:
+        return "differences to the baseline"
+    beside = any(name.endswith(", paper") or ", paper (" in name for name in columns)
+    return "ours beside the paper's" if beside else "further measurements"
 
 
 # ---- HTML
