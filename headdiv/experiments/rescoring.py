@@ -18,7 +18,7 @@ from headdiv.experiments.results import corpus_difference
 from headdiv.experiments.run_result import DataStatistics, RunResult, metrics_path, remedy
 from headdiv.experiments.running import run_folder, run_name
 from headdiv.tasks import TASKS
-from headdiv.tasks.base import Run, Score
+from headdiv.tasks.base import Run, Score, Task
 from headdiv.tasks.config import RunConfig
 from headdiv.tasks.counts import counts_path, tokens_path, write_counts
 
@@ -50,6 +50,7 @@ def rescore(profile: str) -> list[Rescored]:
     there = [
         (config, path)
         for config in Runs(profile).all()
+        if type(TASKS[config.kind]).score_lines is not Task.score_lines  # whose scores are of texts
         if (path := metrics_path(profile, config.experiment, config.variant, config.seed)).is_file()
     ]
     if not there:
