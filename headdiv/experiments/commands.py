@@ -1,34 +1,10 @@
-"""Commands that train, tune, mask and score the runs of a profile."""
+"""Commands that train, mask and score the runs of a profile."""
 
 from __future__ import annotations
 
 import click
 
 from headdiv.core.commands import EXPERIMENT, SEED, VARIANT, print_table, profile_option
-
-
-@click.command()
-@EXPERIMENT
-@profile_option()
-@click.option("--arm", help="This variant alone.")
-@click.option("--epoch-seconds", type=click.FloatRange(0, min_open=True),
-              help="What an epoch takes: print how long tuning and runs take with it, and train nothing.")  # fmt: skip
-def tune(experiment: str, profile: str, arm: str | None, epoch_seconds: float | None) -> None:
-    """Tune an experiment's arms by validation loss, as its profile's section 'tune' says, and print what was tried.
-
-    What is stored is not trained again. The experiment's runs then have each arm's choice.
-    """
-    from headdiv.experiments import halving
-    from headdiv.report.tuning import tuning_data
-
-    if epoch_seconds:
-        epochs = halving.epochs_in_all(profile, experiment)
-        rows = [(what, count, f"{count * epoch_seconds / 3600:,.1f}") for what, count in epochs.items()]
-        print_table(rows, ("", "epochs", "hours"))
-        return
-    arms = [choice.arm for choice in halving.tune(profile, experiment, arm)]
-    data = tuning_data(profile, experiment)
-    print_table(data.tables[0][data.numbers["variant"].isin(arms)].to_dict("records"), "keys")
 
 
 @click.command()
@@ -96,4 +72,4 @@ def rescore(profile: str) -> None:
     click.echo(f"{len(found)} stored runs, scores of {changed} changed")
 
 
-COMMANDS = (tune, train, importance, rescore)
+COMMANDS = (train, importance, rescore)

@@ -136,7 +136,12 @@ class Seq2Seq(PairTask[Corpus]):
             return read_json(path)
         tokens = [run.corpus.decode(output) for output in self._search(run, run.corpus.test.pairs.source)]
         lines = [self._joined(run, words) for words in tokens]
-        write_text(own, "[\n" + ",\n".join(json.dumps(words, ensure_ascii=False) for words in tokens) + "\n]\n")
+        write_text(
+            own,
+            "[\n"
+            + ",\n".join(json.dumps(words, ensure_ascii=False, separators=(",", ":")) for words in tokens)
+            + "\n]\n",
+        )
         write_json(path, lines)
         manifest.note(path.parent, own.name, path.name)
         return lines

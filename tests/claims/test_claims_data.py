@@ -124,7 +124,7 @@ def test_a_sentence_that_cannot_be_is_refused(write_claims, line, sentence):
         ({"models": {"big": {"task": "llm", "vocabulary": [1]}}}, "models.big.task: unknown task; did you mean 'lm'?"),
         ({"notes": {"train_loss": "x"}}, "notes.train_loss: unknown column; did you mean 'training_loss'?"),
         ({"settings": {"mt": {}}},
-         "settings.mt: unknown task; known here: dissection, lm, qa, summarisation, translation"),
+         "settings.mt: unknown task; known here: dissection, lm, qa, regulariser, summarisation, translation"),
     ],
 )  # fmt: skip
 def test_a_name_that_is_not_there_is_said(write_claims, content, message):

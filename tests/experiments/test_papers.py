@@ -253,7 +253,7 @@ def test_figures_of_a_task_that_nothing_registered_are_refused(folder):
         (lambda: load_paper("zzz"), f"paper 'zzz' is not known; known here: {', '.join(PAPERS)}"),
         (lambda: task_of("deacon"), "found 'deacon', expected <paper>/<task>"),
         (lambda: task_of("deacon/zzz"),
-         "task 'zzz' of deacon is not known; known here: dissection, lm, qa, summarisation, translation"),
+         "task 'zzz' of deacon is not known; known here: dissection, lm, qa, regulariser, summarisation, translation"),
         (lambda: data_table_of("decon/sources"), "paper 'decon' is not known; did you mean 'deacon'?"),
     ],
 )  # fmt: skip

@@ -233,7 +233,6 @@ def test_results_keep_the_plan_as_a_sentence(plan, sentence):
 
 
 STORED = [
-    ("samples", "mhr/translation", "c90dbe15012d7a0a"),
     ("headtohead-small", "headtohead/translation", "5996ac3de20ce62e"),
 ]
 

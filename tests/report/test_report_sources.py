@@ -69,7 +69,7 @@ def test_seeds_are_meant_however_many_runs_each_has():
     assert table.loc["C4", "share"] == pytest.approx(100 * 1520 / 10020)
     text = tables.as_markdown("p", "deacon/sources")
     assert "1,520 ± 254" in text  # 12.7 √800 / √2
-    assert "± is half the width of Student's 95 % interval of the mean over seeds." in text
+    assert "half the width of Student's 95 % interval of the mean over seeds." in text
     assert "6,700 |" in text  # equal in both
     assert "mean over 2 seeds" in text
 
