@@ -70,7 +70,8 @@ def change(home, notebook, cell):
 
 def made_in(results):
     """Every file of a profile's results; of the report its first page alone, which stands for the folder."""
-    found = (path for path in results.rglob("*") if path.is_file() and path.name != "counts.csv")  # of translations
+    of_some_tasks = ("counts.csv", "tokens.json", "outputs_best.json")
+    found = (path for path in results.rglob("*") if path.is_file() and path.name not in of_some_tasks)
     paths = (path.relative_to(results).as_posix() for path in found)
     return {path for path in paths if not path.startswith("report/") or path == "report/index.html"}
 
