@@ -26,7 +26,6 @@ TOY = {  # by a name of their own: profile and experiment
 SMALL_TOY = ("summarisation", "qa")  # which take seconds each in the size above
 REAL = {
     "multi30k moses": ("multi30k", "deacon/translation"),
-    "multi30k spacy": ("homeostasis-small", "homeostasis/small"),
     "samples translation": ("samples", "deacon/translation"),
     "samples summarisation": ("samples", "deacon/summarisation"),
     "samples qa": ("samples", "deacon/qa"),
