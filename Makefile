@@ -51,6 +51,7 @@ torture: $(STAMP) ## kill, damage and mislead headdiv for five minutes (TORTURE=
 lint: $(STAMP) ## check style, formatting, the workflow and the words
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/snakefmt --check Snakefile
 	$(BIN)/snakemake --lint
 	$(BIN)/python tests/retired_words.py

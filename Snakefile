@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from headdiv.core.errors import HeaddivError
-from headdiv.experiments import pipeline
+from headdiv.companion.experiments import pipeline
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
 

@@ -17,6 +17,18 @@ from torch import Tensor
 from headdiv.core import distributed
 from headdiv.core.precision import at_least_float32
 
+__all__ = [
+    "covariance",
+    "deacon_update",
+    "gha_inner_loop",
+    "joined_moments",
+    "moments",
+    "pooled_covariance",
+    "principal_components",
+    "sanger_rule",
+    "stable_learning_rate",
+]
+
 
 def moments(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and covariance of rows (..., N, k) -> (..., k), (..., k, k)."""

@@ -2,11 +2,11 @@
 
 import reported
 
+from headdiv.companion.experiments.claims.ledger import ledger
+from headdiv.companion.experiments.papers import task_of
+from headdiv.companion.tasks import TASKS
 from headdiv.core.files import write_json
-from headdiv.experiments.claims.ledger import ledger
-from headdiv.experiments.papers import task_of
 from headdiv.methods import check_method
-from headdiv.tasks import TASKS
 from headdiv.training.config import TrainConfig
 
 

@@ -63,7 +63,7 @@ class Project:
 
     def config(self, variant="baseline", seed=1, **sections):
         """The configuration of a run of the tiny profile, with keys of its sections replaced."""
-        from headdiv.experiments.profiles import run_config
+        from headdiv.companion.experiments.profiles import run_config
 
         name = self.write_profile("changed", {"seeds": [seed]}, **sections)
         try:
@@ -75,7 +75,7 @@ class Project:
 @pytest.fixture(scope="session")
 def prepared_home(tmp_path_factory):
     """A project with its corpus prepared; not to be changed."""
-    from headdiv.data.corpora.seq2seq import load_translation
+    from headdiv.companion.data.corpora.seq2seq import load_translation
 
     project = Project(tmp_path_factory.mktemp("prepared"))
     project.write_profile()
@@ -88,10 +88,10 @@ def prepared_home(tmp_path_factory):
 @pytest.fixture(scope="session")
 def finished_home(prepared_home, tmp_path_factory):
     """A project with both variants trained and their metrics recorded; not to be changed."""
-    from headdiv.experiments.evaluation import evaluate
-    from headdiv.experiments.profiles import Runs
-    from headdiv.experiments.results import record
-    from headdiv.experiments.running import train
+    from headdiv.companion.experiments.evaluation import evaluate
+    from headdiv.companion.experiments.profiles import Runs
+    from headdiv.companion.experiments.results import record
+    from headdiv.companion.experiments.running import train
 
     home = shutil.copytree(prepared_home, tmp_path_factory.mktemp("finished") / "home")
     with pytest.MonkeyPatch.context() as patch:

@@ -6,9 +6,9 @@ import torch
 from headdiv.methods import check_method, make_method
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadRecord, record_heads
 from headdiv.nn.batching import Pairs, make_batch
-from headdiv.nn.config import ModelConfig
 from headdiv.nn.losses import linear_cross_entropy
 from headdiv.nn.packing import attention_mask, lay_out
+from headdiv.nn.sizes import ModelConfig
 from headdiv.nn.transformer import Transformer, initialise
 
 ARCHITECTURES = ["direct", "average", "nonlinear"]

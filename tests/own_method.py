@@ -14,7 +14,7 @@ import headdiv
 from headdiv.core.settings import Settings
 from headdiv.methods.base import Method
 from headdiv.nn.attention import AttentionLayout, AttentionModule, AttentionSpec, HeadRecord, attention_modules
-from headdiv.nn.caches import Cache, Lines
+from headdiv.nn.caches import BeamState, Cache
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
 
 
@@ -44,11 +44,11 @@ class MultiQueryAttention(AttentionModule):
         wide = mask.repeat_interleave(self.spec.d_head)  # (H·K,)
         return self.output.register_forward_pre_hook(lambda _, inputs: (inputs[0] * wide.to(inputs[0].dtype),))
 
-    def self_cache(self, lines: Lines, like: Tensor) -> Cache:
+    def self_cache(self, lines: BeamState, like: Tensor) -> Cache:
         """See `AttentionModule`."""
         return Cache.empty(lines, 1, self.spec.d_head, like)
 
-    def cross_cache(self, lines: Lines, memory: Tensor, mask: Tensor) -> Cache:
+    def cross_cache(self, lines: BeamState, memory: Tensor, mask: Tensor) -> Cache:
         """See `AttentionModule`."""
         keys, values = (part.unsqueeze(1).contiguous() for part in self.key_value(memory).chunk(2, dim=-1))
         return Cache(lines, keys, values, mask)

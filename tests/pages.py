@@ -4,11 +4,11 @@ import re
 from html.parser import HTMLParser
 from urllib.parse import unquote, urlsplit
 
+from headdiv.companion.experiments import catalogue
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.run_result import metrics_path
+from headdiv.companion.report.site.build import write_report
 from headdiv.core.files import write_text
-from headdiv.experiments import catalogue
-from headdiv.experiments.profiles import Runs
-from headdiv.experiments.run_result import metrics_path
-from headdiv.report.site.build import write_report
 
 DRAWING = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"></svg>'
 LOADS = {("link", "href"), ("script", "src"), ("img", "src")}

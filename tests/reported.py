@@ -6,8 +6,8 @@ import numpy as np
 import yaml
 
 from headdiv.analysis.comparison import simultaneous_quantile
-from headdiv.experiments import results as store
-from headdiv.experiments.papers import task_of
+from headdiv.companion.experiments import results as store
+from headdiv.companion.experiments.papers import task_of
 
 MIXTURE = {"CommonCrawl": 67.0, "C4": 15.0, "GitHub": 4.5, "Books": 4.5, "Wikipedia": 4.5, "ArXiv": 2.5}
 MIXTURE["StackExchange"] = 2.0

@@ -15,12 +15,12 @@ from conftest import EXPERIMENT
 from safetensors import SafetensorError
 
 import headdiv
-from headdiv.__main__ import main
+from headdiv.companion.command_line import main
+from headdiv.companion.data import public_sets as registry
+from headdiv.companion.experiments.figure_kinds import FIGURE_KINDS
+from headdiv.companion.experiments.running import run_folder
+from headdiv.companion.report.site import build
 from headdiv.core.files import read_json
-from headdiv.data import registry
-from headdiv.experiments.figure_kinds import KINDS
-from headdiv.experiments.running import run_folder
-from headdiv.report.site import build
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_a_bug_is_one_sentence_too_and_shown_on_request(project, headdiv_says, m
     def broken(*_):
         raise ValueError("negative\nlength")
 
-    monkeypatch.setattr("headdiv.experiments.parameters.audit", broken)
+    monkeypatch.setattr("headdiv.companion.experiments.parameters.audit", broken)
     sentence = "ValueError, which was not expected: negative length (`headdiv --traceback …` shows where)"
     command = ("params", EXPERIMENT, "--profile", "tiny")
     assert headdiv_says(*command) == (1, "", f"headdiv: {sentence}\n")
@@ -175,7 +175,7 @@ def test_an_interruption_is_said_in_a_word(project, headdiv_says, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("headdiv.experiments.parameters.audit", interrupted)
+    monkeypatch.setattr("headdiv.companion.experiments.parameters.audit", interrupted)
     status, out, err = headdiv_says("params", EXPERIMENT, "--profile", "tiny")
     assert (status, out, err.lstrip("\n")) == (130, "", "headdiv: interrupted\n")  # click ends the line with ^C
 
@@ -268,7 +268,7 @@ def test_tables_figures_and_report_are_written(finished, headdiv_says, tmp_path,
 
 
 def test_help_lists_the_options_of_figures(headdiv_says):
-    options = {option for kind in KINDS.values() for option in kind.Options.model_fields}
+    options = {option for kind in FIGURE_KINDS.values() for option in kind.Options.model_fields}
     listed = re.findall(r"`(\w+)`", headdiv_says("figure", "--help")[1])
     assert set(listed) == options - {"how", "definition"}  # which captions alone show
 
@@ -282,16 +282,16 @@ def test_a_summary_says_what_came_out(finished, headdiv_says):
 
 @pytest.mark.slow
 def test_bench_measures_something(project, headdiv_says, monkeypatch):
-    monkeypatch.setattr("headdiv.experiments.bench.GEMM", 32)
+    monkeypatch.setattr("headdiv.companion.experiments.bench.GEMM", 32)
     for name, value in {"WARM_UP": 1, "MOA_WIDTH": 16, "MOA_ROWS": 60}.items():
-        monkeypatch.setattr(f"headdiv.experiments.bench.{name}", value)
+        monkeypatch.setattr(f"headdiv.companion.experiments.bench.{name}", value)
     status, out, err = headdiv_says("bench", "--profile", "tiny", "--rounds", "3", "--json")
     assert status == 0, err
     result = json.loads(out)
     speeds = ("deacon_step_over_baseline", "moa_step_over_baseline", "moa_e32_over_e4")
     for name in (*speeds, "baseline_over_nn_transformer", "gemm_share", "decode_over_ctranslate2"):
         assert 0 < result[name]["low"] <= result[name]["median"] <= result[name]["high"]
-    monkeypatch.setattr("headdiv.experiments.bench.measure", lambda *_: result)
+    monkeypatch.setattr("headdiv.companion.experiments.bench.measure", lambda *_: result)
     first, *_, last = headdiv_says("bench", "--profile", "tiny", "--rounds", "3")[1].splitlines()
     assert first.split()[:2] == ["deacon_step_over_baseline", f"{result['deacon_step_over_baseline']['median']:.3f}"]
     assert f"baseline {result['tokens_per_second']['baseline']:,}" in last
@@ -349,5 +349,5 @@ def test_every_public_name_is_there_and_completes():
     for name in headdiv.pretrained.__all__:
         assert callable(getattr(headdiv.pretrained, name)), name
     assert set(headdiv.__all__) <= set(dir(headdiv))
-    with pytest.raises(AttributeError, match="module 'headdiv' has no attribute 'trian'"):
+    with pytest.raises(AttributeError, match="trian"):
         headdiv.trian  # noqa: B018

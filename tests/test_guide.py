@@ -8,7 +8,7 @@ import yaml
 from conftest import TINY
 
 import headdiv
-from headdiv.experiments.profiles import Runs
+from headdiv.companion.experiments.profiles import Runs
 
 GUIDE = (Path(__file__).parents[1] / "docs" / "guide.md").read_text(encoding="utf-8")
 
@@ -22,7 +22,7 @@ def test_what_python_trains_is_stored(finished):
     shutil.rmtree(finished.home / "results")
     (snippet,) = blocks("python")
     exec(snippet.replace('"quick"', '"tiny"'))
-    frame = headdiv.runs_frame("tiny")
+    frame = headdiv.companion.runs_frame("tiny")
     assert set(frame["variant"]) == {"direct-8"}
     assert "bleu" in set(frame["score"])
 

@@ -1,4 +1,4 @@
-"""Rules for the whole repository: layers, sizes, safe loading, notebooks without logic or outputs."""
+"""Rules for the whole repository: sizes, circles of imports, safe loading, notebooks without logic or outputs."""
 
 import ast
 import json
@@ -12,28 +12,11 @@ import pytest
 import retired_words
 
 import headdiv
-from headdiv.experiments.papers import load_paper, paper_names
+from headdiv.companion.experiments.papers import load_paper, paper_names
 
 ROOT = Path(__file__).parents[1]
 MIB = 1024 * 1024  # bytes
 MAX_LINES = 450
-
-# Packages, lowest first. Code lives in the lowest package whose imports suffice: a package imports from itself and
-# from those below it, never from one above.
-LAYERS = (
-    "core",
-    "gha",
-    "nn",
-    "analysis",
-    "methods",
-    "data",
-    "training",
-    "tasks",
-    "experiments",
-    "report",
-    "__main__",
-)
-LAYER_OF = {package: layer for layer, package in enumerate(LAYERS)}
 
 
 def git_files(*patterns, untracked=False):
@@ -97,57 +80,7 @@ def test_no_python_file_over_450_lines():
     assert {name: lines for name, lines in lengths.items() if lines > MAX_LINES} == {}
 
 
-# --- layers ---
-
-
-def top_name(path):
-    """The package, or the module at the top, that a file belongs to; "" for headdiv/__init__.py, which is above all."""
-    first = path.relative_to(ROOT / "headdiv").parts[0]
-    return "" if first == "__init__.py" else first.removesuffix(".py")
-
-
-def imported_names(path, tree):
-    """The headdiv modules that a file imports, by their top names, each with its line."""
-    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            dotted = [alias.name.split(".") for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = [*package[: len(package) - node.level + 1]] if node.level else []
-            base += node.module.split(".") if node.module else []
-            dotted = [[*base, alias.name] for alias in node.names]
-        else:
-            continue
-        for parts in dotted:
-            if parts[0] == "headdiv" and parts[1:] != ["__version__"]:
-                yield (parts[1] if len(parts) > 1 else ""), node.lineno
-
-
-@pytest.mark.parametrize("name", sorted({top_name(path) for path in MODULES} - {""}))
-def test_every_module_has_a_layer(name):
-    assert name in LAYER_OF, f"headdiv.{name} is in no layer: add it to LAYERS in tests/test_repository.py"
-
-
-@pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_imports_run_one_way(path):
-    importer = top_name(path)
-    if not importer:
-        return  # headdiv/__init__.py gathers the public names of every layer
-    for name, line in imported_names(path, tree_of(path)):
-        where = f"{relative(path)}, line {line}"
-        assert name in LAYER_OF, (
-            f"{where}: imports {f'headdiv.{name}' if name else 'headdiv itself'}, which is not in LAYERS; "
-            "import a name from the module that defines it, and add a new module to tests/test_repository.py"
-        )
-        assert LAYER_OF[name] <= LAYER_OF.get(importer, len(LAYERS)), (
-            f"{where}: headdiv.{importer} imports headdiv.{name}, which is of a later layer"
-        )
-
-
-def test_the_top_of_the_package_is_small_and_every_layer_is_there():
-    entries = {path.relative_to(ROOT / "headdiv").parts[0] for path in git_files("headdiv/*")}
-    assert len(entries) <= 12
-    assert {entry.removesuffix(".py") for entry in entries} == {"__init__", *LAYERS}
+# --- imports (the layers are a contract in pyproject.toml, checked by `make lint`) ---
 
 
 def imported_modules(path):
@@ -243,7 +176,7 @@ def test_literal_code_in_a_notebook_is_checked(path):
 @pytest.mark.parametrize("paper", [name for name in paper_names() if load_paper(name).diagram is not None])
 def test_a_companion_shows_its_idea_and_checks_its_equations(paper):
     cells = code_cells(ROOT / "notebooks" / f"{paper}.ipynb")
-    assert any(f'headdiv.show_diagram("{paper}")' in cell for cell in cells)
+    assert any(f'companion.show_diagram("{paper}")' in cell for cell in cells)
     assert sum("assert_close(" in cell for cell in cells) >= 4
 
 
@@ -255,7 +188,7 @@ def test_every_task_of_a_paper_has_a_run_notebook_and_a_place_in_the_companion()
         }
         companion = "\n".join(code_cells(ROOT / "notebooks" / f"{paper}.ipynb"))
         for table in (*tasks, *load_paper(paper).tables):
-            assert f'headdiv.show_table(profile, "{paper}/{table}")' in companion
+            assert f'companion.show_table(profile, "{paper}/{table}")' in companion
 
 
 # What every run notebook calls, in this order; what its paper is about comes between heads and record.
@@ -270,8 +203,8 @@ def test_a_run_notebook_shows_data_model_training_scores_and_heads_of_its_own_ex
     parameters, *cells = code_cells(path)
     assert [line.split(" =")[0] for line in parameters.splitlines()] == ["profile", "variant", "seed"]
     experiment = path.stem.replace("_", "/", 1)
-    assert f'config = headdiv.run_config(profile, "{experiment}", variant, seed)' in cells[0]
-    calls = re.findall(r"headdiv\.(\w+)\(", "\n".join(cells))
+    assert f'config = companion.run_config(profile, "{experiment}", variant, seed)' in cells[0]
+    calls = re.findall(r"companion\.(\w+)\(", "\n".join(cells))
     assert [name for name in calls if name != "show_method"] == [*RUN_CALLS]
     about_losses = experiment.startswith("dpp/")  # its picture is that of the heads
     assert ("show_method" in calls) != about_losses
@@ -283,8 +216,9 @@ def test_a_notebook_has_parameters_and_calls_public_names_only(path):
     assert [cell["metadata"].get("tags") for cell in cells if cell["metadata"].get("tags")] == [["parameters"]]
     for source in code_cells(path):
         for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "headdiv":
-                assert node.attr in headdiv.__all__, f"{relative(path)}: headdiv.{node.attr}"
+            for name, package in (("headdiv", headdiv), ("companion", headdiv.companion)):
+                if isinstance(node, ast.Attribute) and ast.unparse(node.value) == name:
+                    assert node.attr in package.__all__, f"{relative(path)}: {name}.{node.attr}"
 
 
 # --- words

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from headdiv.core import distributed
 from headdiv.core.precision import at_least_float32
 from headdiv.nn.attention import AttentionSpec, HeadRecord, attention_modules
-from headdiv.nn.packing import Side
+from headdiv.nn.packing import PackedLayout
 
 ENOUGH = 20_000  # queries of each module that the measures are taken over
 BLOCK = 1 << 17  # numbers of all pairs that are worked on at a time, so that they stay in the processor's cache
@@ -59,7 +59,7 @@ def mean_off_diagonal(matrix: Tensor) -> float:
 # ---- what heads did with words
 
 
-def query_rows(x: Tensor, side: Side) -> Tensor:
+def query_rows(x: Tensor, side: PackedLayout) -> Tensor:
     """(R, H, N, …) in windows -> (T, H, …), a row for each query; empty slots are dropped."""
     rows = x.transpose(1, 2).flatten(0, 1)  # (R·N, H, …)
     return rows if side.full else rows.index_select(0, side.slots)

@@ -31,7 +31,7 @@ def bar(total: int, what: str, done: int = 0) -> Iterator[Callable[[str], None]]
         yield advance
 
 
-def say(line: str) -> None:
+def message(line: str) -> None:
     """A line for the log, the terminal or the notebook; it does not break a bar."""
     tqdm.write(line, file=sys.stdout)
     sys.stdout.flush()

@@ -39,7 +39,7 @@ class Settings(BaseModel):
         return value
 
 
-def later(default: Any, **more: Any) -> Any:
+def hash_neutral(default: Any, **more: Any) -> Any:
     """A field that came after runs had been stored: its default is not written, so that their hashes stay."""
     return Field(default, exclude_if=lambda value: value == default, **more)
 
@@ -76,7 +76,7 @@ def check(model: type[Checked], value: Any, at: tuple[str | int, ...] = (), sour
         if first["type"] == "value_error":  # a validator of several keys says which one it is about
             key, _, what = what.partition(": ")
             loc = (*loc, key)
-        raise mistake((*at, *loc), what, source) from None
+        raise config_error((*at, *loc), what, source) from None
 
 
 def refuse_infinite(value: Any, at: tuple[str | int, ...] = ()) -> None:
@@ -95,10 +95,10 @@ def refuse_unread(
     for key in keys:
         found, default = getattr(settings, key), type(settings).model_fields[key].default
         if found != default:
-            raise mistake((*at, key), f"found {found!r}, expected the default, {default!r}: {why}", source)
+            raise config_error((*at, key), f"found {found!r}, expected the default, {default!r}: {why}", source)
 
 
-def mistake(at: tuple[str | int, ...], what: str, source: Source | None = None) -> ConfigError:
+def config_error(at: tuple[str | int, ...], what: str, source: Source | None = None) -> ConfigError:
     """The error "file, line n: key.key: what"."""
     place = source.place(at) if source else ""
     key = ".".join(map(str, at)) + ": " if at else ""

@@ -29,9 +29,9 @@ from torch import Tensor, nn
 
 from headdiv.analysis.similarity import Observed
 from headdiv.core.errors import TrainingError
-from headdiv.core.settings import Settings, Source, mistake
+from headdiv.core.settings import Settings, Source, config_error
 from headdiv.nn.attention import (
-    KINDS,
+    ATTENTION_KINDS,
     AttentionModule,
     AttentionSpec,
     BlockSpec,
@@ -40,8 +40,8 @@ from headdiv.nn.attention import (
     Kind,
     attention_modules,
 )
-from headdiv.nn.config import Sizes
 from headdiv.nn.multi_head_attention import MultiHeadAttention
+from headdiv.nn.sizes import Sizes
 
 RequiredRecords = Literal["nothing", "heads", "weights"]
 DecodeToken = Callable[[str, int], str]  # kind of attention and index of a word -> text
@@ -123,7 +123,7 @@ class Method:
         if problem := cls.check(options, model):
             key, what = problem
             keys = (int(part) if part.isdigit() else part for part in key.split("."))
-            raise mistake((*at, *keys), what, source)
+            raise config_error((*at, *keys), what, source)
         return options.model_dump(mode="json")
 
     @classmethod
@@ -138,13 +138,13 @@ class Method:
 
         By default those that the class overrides, for the kinds in its option ``kinds`` (all where it has none).
         """
-        if kind not in getattr(self.options, "kinds", KINDS):
+        if kind not in getattr(self.options, "kinds", ATTENTION_KINDS):
             return set()
         return {hook for hook in HOOKS if getattr(type(self), hook) is not getattr(Method, hook)}
 
     def refuse_no_attention(self, model: nn.Module) -> None:
         """Raise a TrainingError where the method changes attention modules, and the model has none of those kinds."""
-        if kinds := tuple(kind for kind in KINDS if self.makes(kind)):
+        if kinds := tuple(kind for kind in ATTENTION_KINDS if self.makes(kind)):
             of_kinds(attention_modules(model), kinds)
 
     def conflict(self, other: Method, name: str, others_name: str) -> str | None:
@@ -176,7 +176,7 @@ class Method:
     @property
     def builds_modules(self) -> bool:
         """Whether attention modules are the method's own, not ordinary heads with something after them."""
-        return any("attention" in self.makes(kind) for kind in KINDS)
+        return any("attention" in self.makes(kind) for kind in ATTENTION_KINDS)
 
     @property
     def can_be_inserted(self) -> bool:
@@ -185,7 +185,7 @@ class Method:
 
     def inserted(self, spec: AttentionSpec) -> nn.Module | None:
         """For `headdiv.insert`: what heads of a model that is there already go through in front of its own output
-        projection, with the layout of the rows: (T, H·K), `Side` -> (T, H·K). None: what the other hooks build.
+        projection, with the layout of the rows: (T, H·K), `PackedLayout` -> (T, H·K). None: what the other hooks build.
         """
         return None
 
@@ -288,7 +288,7 @@ def of_kinds(found: Iterable[WithSpec], kinds: tuple[Kind, ...]) -> list[WithSpe
     found = list(found)
     chosen = [one for one in found if one.spec.kind in kinds]
     if not chosen and found:
-        has = " and ".join(kind for kind in KINDS if kind in {one.spec.kind for one in found})
+        has = " and ".join(kind for kind in ATTENTION_KINDS if kind in {one.spec.kind for one in found})
         raise TrainingError(f"method.kinds: the model has no {' or '.join(kinds)} attention, only {has}")
     if not chosen:
         raise TrainingError("the method found no heads: no attention that headdiv built or attached, or no words")

@@ -21,11 +21,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from headdiv.analysis.similarity import Observed
-from headdiv.core.settings import Settings, Source, mistake
+from headdiv.core.settings import Settings, Source, config_error
 from headdiv.methods.base import DecodeToken, EpochEnd, Method, Picture, RequiredRecords
 from headdiv.methods.registry import METHODS, check_method, make_method, stored_method
-from headdiv.nn.attention import KINDS, AttentionModule, AttentionSpec, BlockSpec, HeadRecord, Kind
-from headdiv.nn.config import Sizes
+from headdiv.nn.attention import ATTENTION_KINDS, AttentionModule, AttentionSpec, BlockSpec, HeadRecord, Kind
+from headdiv.nn.sizes import Sizes
 
 
 class Combined(Method):
@@ -71,7 +71,7 @@ class Combined(Method):
                 cls: "stands in the list of another; list its methods here instead",
             }
             if what := refused.get(METHODS.get(str(part.get("name")))):
-                raise mistake((*at, position, "name"), f"{part['name']!r} {what}", source)
+                raise config_error((*at, position, "name"), f"{part['name']!r} {what}", source)
             methods.append(check_method(part, model, (*at, position), source))
         _refuse_conflicts(_parts(methods), at, source)
         return {"methods": methods}
@@ -220,7 +220,7 @@ def _refuse_conflicts(parts: Mapping[str, Method], at: tuple[str | int, ...], so
     for position, (name, part) in enumerate(parts.items()):
         for earlier, other in itertools.islice(parts.items(), position):
             if what := _conflict(part, other, name, earlier):
-                raise mistake((*at, position), what, source)
+                raise config_error((*at, position), what, source)
 
 
 def _conflict(part: Method, other: Method, name: str, earlier: str) -> str | None:
@@ -228,7 +228,7 @@ def _conflict(part: Method, other: Method, name: str, earlier: str) -> str | Non
         return f"{earlier!r} is listed twice; expected all of its options in one place"
     if what := part.conflict(other, name, earlier) or other.conflict(part, earlier, name):
         return what
-    for kind in KINDS:
+    for kind in ATTENTION_KINDS:
         made, others = part.makes(kind), other.makes(kind)
         if made and others and "attention" in made | others:
             one, two = (name, earlier) if "attention" in made else (earlier, name)

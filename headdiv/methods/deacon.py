@@ -29,7 +29,7 @@ from headdiv.analysis.similarity import column_correlations, column_cosines, mea
 from headdiv.core import distributed
 from headdiv.core.errors import TrainingError
 from headdiv.core.precision import at_least_float32, full_precision
-from headdiv.core.settings import Settings, later
+from headdiv.core.settings import Settings, hash_neutral
 from headdiv.core.tracing import is_recomputing, is_transformed
 from headdiv.gha import (
     Moments,
@@ -44,7 +44,7 @@ from headdiv.gha import (
 from headdiv.methods.base import Method, Picture
 from headdiv.nn.attention import AttentionSpec, keyed_by_place
 from headdiv.nn.batch_norm import BatchNorm, Normalisation, normalisation, unused_scale
-from headdiv.nn.config import Sizes
+from headdiv.nn.sizes import Sizes
 
 Architecture = Literal["direct", "average", "nonlinear"]
 
@@ -216,12 +216,12 @@ class Deacon(Method):
             description="F: displacement of the inner loop; one step of Eq. 14; or towards the exact components",
         )
         # To take the method apart; the paper has none of these.
-        update: Literal["hebbian", "optimiser", "frozen"] = later(
+        update: Literal["hebbian", "optimiser", "frozen"] = hash_neutral(
             "hebbian", description="what trains w: DEACON's rule, the optimiser like all else, or nothing"
         )
-        update_every: int = later(1, ge=1, description="w moves at every so many steps")
-        normalisation: Normalisation = later("batch", description="of the heads, in front of the PCA layer")
-        batch_norm_scale: float = later(1.0, gt=0, description="γ of the normalisation at the start")
+        update_every: int = hash_neutral(1, ge=1, description="w moves at every so many steps")
+        normalisation: Normalisation = hash_neutral("batch", description="of the heads, in front of the PCA layer")
+        batch_norm_scale: float = hash_neutral(1.0, gt=0, description="γ of the normalisation at the start")
 
     options: Options
     has_components = True

@@ -30,9 +30,9 @@ from headdiv.core.settings import Settings
 from headdiv.methods.base import Method
 from headdiv.nn.attention import AttentionLayout, AttentionSpec
 from headdiv.nn.caches import Cache
-from headdiv.nn.config import Sizes
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.packing import Side
+from headdiv.nn.packing import PackedLayout
+from headdiv.nn.sizes import Sizes
 
 
 class DifferentialAttention(MultiHeadAttention):
@@ -90,7 +90,7 @@ class DifferentialAttention(MultiHeadAttention):
         """The first of each two minus λ times the second: (R, 2·h, …) -> (R, h, …)."""
         return x[:, 0::2] - self.factor.to(x.dtype) * x[:, 1::2]
 
-    def finished(self, heads: Tensor, x: Tensor, side: Side | None) -> Tensor:
+    def finished(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
         """See `MultiHeadAttention`."""
         each = at_least_float32(heads.view(heads.shape[0], self.head_slots, self.head_width))
         with full_precision(heads):

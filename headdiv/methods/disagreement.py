@@ -23,10 +23,10 @@ from headdiv.analysis.similarity import query_rows
 from headdiv.core.precision import at_least_float32
 from headdiv.methods.head_loss import HeadLoss, Term, by_sentence, inverse_root
 from headdiv.nn.attention import HeadRecord
-from headdiv.nn.packing import Side
+from headdiv.nn.packing import PackedLayout
 
 
-def agreement(x: Tensor, side: Side) -> Tensor:
+def agreement(x: Tensor, side: PackedLayout) -> Tensor:
     """1/H² Σ_i Σ_j cos(x^i, x^j) of each sentence: (T, H, K) -> (B,).
 
     The double sum of products is the square of a sum, so no pair is ever formed.
@@ -36,7 +36,7 @@ def agreement(x: Tensor, side: Side) -> Tensor:
     return by_sentence(units.sum(1).square().sum(-1), side) / x.shape[1] ** 2
 
 
-def overlap(weights: Tensor, side: Side) -> Tensor:
+def overlap(weights: Tensor, side: PackedLayout) -> Tensor:
     """1/H² Σ_i Σ_j |A^i ⊙ A^j| for each query, the mean over a sentence: (R, H, N, S) -> (B,)."""
     H = weights.shape[1]
     each = query_rows(weights.sum(1, keepdim=True).square().sum(-1), side)  # (T, 1)

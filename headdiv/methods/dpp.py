@@ -25,10 +25,10 @@ from headdiv.core.precision import at_least_float32
 from headdiv.methods.base import RequiredRecords
 from headdiv.methods.head_loss import HeadLoss, Term, by_sentence, similarities
 from headdiv.nn.attention import HeadRecord
-from headdiv.nn.packing import Side
+from headdiv.nn.packing import PackedLayout
 
 
-def quality(weights: Tensor, side: Side) -> Tensor:
+def quality(weights: Tensor, side: PackedLayout) -> Tensor:
     """q of each sentence's heads, in (0, 1]: (R, H, N, S) -> (B, H)."""
     each = query_rows(entropies(weights), side)  # (T, H)
     return 1 / (1 + by_sentence(each, side) / side.lengths.clamp_min(1).unsqueeze(1))

@@ -20,7 +20,7 @@ from headdiv.core.settings import Settings
 from headdiv.methods.base import Method
 from headdiv.nn.attention import AttentionSpec
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.packing import Side
+from headdiv.nn.packing import PackedLayout
 
 
 def kept_heads(draws: Tensor, rate: Tensor | float) -> Tensor:
@@ -29,7 +29,7 @@ def kept_heads(draws: Tensor, rate: Tensor | float) -> Tensor:
     return kept * (draws.shape[1] / kept.sum(dim=1, keepdim=True))
 
 
-def drop_heads(heads: Tensor, rate: Tensor, count: int, side: Side) -> Tensor:
+def drop_heads(heads: Tensor, rate: Tensor, count: int, side: PackedLayout) -> Tensor:
     """(T, H·K) -> (T, H·K), of ``count`` = H heads; each sentence of ``side`` has draws of its own."""
     draws = torch.rand(len(side.lengths), count, device=heads.device)
     factor = kept_heads(draws, rate)[side.sentence_of_row()]  # (T, H)
@@ -44,7 +44,7 @@ class DroppedHeads(nn.Module):
         self.heads = heads
         self.register_buffer("rate", torch.tensor(rate))
 
-    def forward(self, heads: Tensor, side: Side) -> Tensor:
+    def forward(self, heads: Tensor, side: PackedLayout) -> Tensor:
         """(T, H·K) -> (T, H·K); heads are dropped in training."""
         return drop_heads(heads, self.rate, self.heads, side) if self.training else heads
 
@@ -58,7 +58,7 @@ class DropHeadAttention(MultiHeadAttention):
         super().__init__(spec)
         self.register_buffer("rate", torch.tensor(rate))
 
-    def finished(self, heads: Tensor, x: Tensor, side: Side | None) -> Tensor:
+    def finished(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
         """See `MultiHeadAttention`."""
         if not self.training or side is None:
             return heads

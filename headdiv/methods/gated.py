@@ -20,7 +20,7 @@ from headdiv.core.settings import Settings
 from headdiv.methods.base import Method
 from headdiv.nn.attention import AttentionSpec
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.packing import Side
+from headdiv.nn.packing import PackedLayout
 
 
 class GatedAttention(MultiHeadAttention):
@@ -37,7 +37,7 @@ class GatedAttention(MultiHeadAttention):
         super().__init__(spec)
         self.gate = nn.Linear(spec.d_model, spec.heads * gates, bias=False)
 
-    def finished(self, heads: Tensor, x: Tensor, side: Side | None) -> Tensor:
+    def finished(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
         """See `MultiHeadAttention`."""
         gates = torch.sigmoid(self.gate(x)).unflatten(1, (self.spec.heads, -1))  # (T, H, K or 1)
         return (heads.unflatten(1, (self.spec.heads, -1)) * gates).flatten(1)

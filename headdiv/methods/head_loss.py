@@ -14,13 +14,13 @@ from headdiv.core import distributed
 from headdiv.core.precision import at_least_float32
 from headdiv.core.settings import Settings
 from headdiv.methods.base import Method, RequiredRecords, of_kinds
-from headdiv.nn.attention import KINDS, HeadRecord, Kind
-from headdiv.nn.packing import Side
+from headdiv.nn.attention import ATTENTION_KINDS, HeadRecord, Kind
+from headdiv.nn.packing import PackedLayout
 
 Term = Literal["subspace", "position", "output"]
 
 
-def by_sentence(rows: Tensor, side: Side) -> Tensor:
+def by_sentence(rows: Tensor, side: PackedLayout) -> Tensor:
     """Sums over the rows of each sentence: (T, …) -> (B, …)."""
     sums = rows.new_zeros(len(side.lengths), *rows.shape[1:])
     return sums.index_add(0, side.sentence_of_row(), rows)
@@ -35,7 +35,7 @@ def inverse_root(squares: Tensor) -> Tensor:
     return torch.where(squares > least, squares.clamp_min(least).rsqrt(), 0.0)
 
 
-def similarity(x: Tensor, side: Side) -> Tensor:
+def similarity(x: Tensor, side: PackedLayout) -> Tensor:
     """φ_i·φ_j of each sentence's heads, the cosines of whole matrices: (T, H, K) -> (B, H, H).
 
     The products of a sentence are the sums of its rows' products, and their diagonal holds the squared norms.
@@ -66,7 +66,9 @@ class HeadLoss(Method, ABC):
 
         term: Term = Field(description="what is compared: values, attention weights or head outputs")
         weight: float = Field(1.0, gt=0, description="λ")
-        kinds: tuple[Kind, ...] = Field(KINDS, min_length=1, description="kinds of attention that it is taken over")
+        kinds: tuple[Kind, ...] = Field(
+            ATTENTION_KINDS, min_length=1, description="kinds of attention that it is taken over"
+        )
 
     options: Options
 

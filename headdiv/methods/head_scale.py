@@ -16,7 +16,7 @@ from headdiv.core.settings import Settings
 from headdiv.methods.base import Method
 from headdiv.nn.attention import AttentionSpec
 from headdiv.nn.batch_norm import BatchNorm, Normalisation, normalisation, unused_scale
-from headdiv.nn.config import Sizes
+from headdiv.nn.sizes import Sizes
 
 
 class ScaledOutput(nn.Linear):

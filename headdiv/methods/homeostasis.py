@@ -35,8 +35,8 @@ from headdiv.core.tracing import is_recomputing
 from headdiv.methods.base import AttentionHook, Method, Picture
 from headdiv.methods.kwta import HIGHEST, LOWEST, Interpretation, boost, keep_probabilities, sampled, survivors, winners
 from headdiv.nn.attention import AttentionSpec, BlockSpec, Kind, keyed_by_place
-from headdiv.nn.config import Sizes
 from headdiv.nn.dropout import Dropout
+from headdiv.nn.sizes import Sizes
 
 Mechanism = Literal["none", "dropout", "kwta", "rfb-kwta", "smart"]
 KWTA: tuple[Mechanism, ...] = ("kwta", "rfb-kwta")

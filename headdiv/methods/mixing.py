@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from headdiv.core.precision import at_least_float32
 from headdiv.core.settings import Settings
 from headdiv.methods.base import Method, Picture, of_kinds
-from headdiv.nn.attention import KINDS, AttentionSpec, HeadRecord, Kind, attention_modules, keyed_by_place
+from headdiv.nn.attention import ATTENTION_KINDS, AttentionSpec, HeadRecord, Kind, attention_modules, keyed_by_place
 
 
 class MixingOutput(nn.Linear):
@@ -79,7 +79,9 @@ class Mixing(Method):
         former: Literal["written", "coded"] = Field(
             "written", description="Θ0: before the last step, or the current parameters; the gradient is the same"
         )
-        kinds: tuple[Kind, ...] = Field(KINDS, min_length=1, description="kinds of attention whose heads are mixed")
+        kinds: tuple[Kind, ...] = Field(
+            ATTENTION_KINDS, min_length=1, description="kinds of attention whose heads are mixed"
+        )
 
     options: Options
 

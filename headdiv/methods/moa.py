@@ -32,14 +32,14 @@ from torch.nn import functional as F
 
 from headdiv.analysis.similarity import Observed
 from headdiv.core.precision import autocast
-from headdiv.core.settings import Settings, later
+from headdiv.core.settings import Settings, hash_neutral
 from headdiv.core.tracing import is_transformed
 from headdiv.methods.base import DecodeToken, Method, Picture, RequiredRecords
 from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
 from headdiv.nn.attention import AttentionLayout, AttentionModule, AttentionSpec, HeadRecord
-from headdiv.nn.caches import Cache, Lines
-from headdiv.nn.config import Sizes
+from headdiv.nn.caches import BeamState, Cache
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
+from headdiv.nn.sizes import Sizes
 
 # ---- products with the chosen experts' matrices
 
@@ -204,11 +204,11 @@ class MixtureAttention(AttentionModule):
 
     # ---- one token at a time
 
-    def self_cache(self, lines: Lines, like: Tensor) -> Cache:
+    def self_cache(self, lines: BeamState, like: Tensor) -> Cache:
         """See `AttentionModule`."""
         return Cache.empty(lines, 1, self.d_head, like)
 
-    def cross_cache(self, lines: Lines, memory: Tensor, mask: Tensor) -> Cache:
+    def cross_cache(self, lines: BeamState, memory: Tensor, mask: Tensor) -> Cache:
         """See `AttentionModule`."""
         keys, values = (part.unsqueeze(1).contiguous() for part in self.key_value(memory).chunk(2, dim=-1))
         return Cache(lines, keys, values, mask)
@@ -249,7 +249,7 @@ class Moa(Method):
             "mean", description="to the mean loss of a prediction; or, as coded, to the sum over a batch's predictions"
         )
         noisy: bool = Field(False, description="noise on the router's logits in training (Eqs. 2 and 3)")
-        noise_floor: float = later(
+        noise_floor: float = hash_neutral(
             0.0, ge=0, description="added to the noise's size; 0.01 as coded, where Eq. 3 has nothing"
         )
         renormalise: bool = Field(False, description="the gates of a token sum to 1 (Eq. 2)")

@@ -34,9 +34,9 @@ from headdiv.core.settings import Settings
 from headdiv.methods.base import DecodeToken, Method, RequiredRecords
 from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadRecord
-from headdiv.nn.config import Sizes
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.packing import Side
+from headdiv.nn.packing import PackedLayout
+from headdiv.nn.sizes import Sizes
 
 Gates = Literal["coded", "printed"]
 
@@ -73,7 +73,7 @@ class MixtureOfHeads(MultiHeadAttention):
             shared, routed = (self.scales[i] * alpha[:, i : i + 1] for i in (0, 1))  # (T, 1) each
             return torch.cat([always * shared, chosen * routed], dim=1), routing
 
-    def finished(self, heads: Tensor, x: Tensor, side: Side | None) -> Tensor:
+    def finished(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
         """See `MultiHeadAttention`."""
         gates, self.routing = self.gates(x)
         return (heads.unflatten(1, (self.spec.heads, -1)) * gates.unsqueeze(-1).to(heads.dtype)).flatten(1)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
+from headdiv.core.errors import ConfigError
 from headdiv.core.registry import Registry
-from headdiv.core.settings import Settings, Source, check, mistake, nearest
+from headdiv.core.settings import Settings, Source, check, config_error, nearest
 from headdiv.methods.base import Method
 from headdiv.methods.deacon import Deacon
 from headdiv.methods.differential import Differential
@@ -23,7 +24,9 @@ from headdiv.methods.moh import Moh
 from headdiv.methods.orthogonality import Orthogonality
 from headdiv.methods.rotation import DynamicRotation, Rotation
 from headdiv.methods.talking_heads import TalkingHeads
-from headdiv.nn.config import Sizes
+from headdiv.nn.sizes import Sizes
+
+Registered = TypeVar("Registered", bound=Method)
 
 METHODS: Registry[type[Method]] = Registry(
     "headdiv.methods",
@@ -47,6 +50,30 @@ METHODS: Registry[type[Method]] = Registry(
         "moh": Moh,
     },
 )
+
+
+def register(method: type[Registered], name: str | None = None) -> type[Registered]:
+    """Make a method known under its name, so that configurations can use it like a built-in one.
+
+    A file that calls this takes part when it is imported, when a profile names it under ``plugins``, or when an
+    installed package names its module in an entry point of the group ``headdiv.methods``.
+
+    Args:
+        method: a class after `Method`.
+        name: its attribute ``name`` where left out.
+
+    Returns:
+        The class, so that it can be decorated.
+
+    Raises:
+        ConfigError: no such class, one without a name, or a name that is taken by another.
+    """
+    if not isinstance(method, type) or not issubclass(method, Method):
+        raise ConfigError(f"register: found {method!r}, expected a class after Method")
+    name = name or getattr(method, "name", None)
+    if not isinstance(name, str):
+        raise ConfigError(f"register: {method!r} has no name")
+    return METHODS.add(name, method)
 
 
 def check_method(
@@ -91,10 +118,10 @@ def stored_method(method: Mapping[str, Any]) -> dict[str, Any]:
 
 def _options(method: Mapping[str, Any], at: tuple[str | int, ...], source: Source | None = None) -> Settings:
     if not isinstance(method, Mapping):
-        raise mistake(at, f"expected {{'name': …, option: value, …}}, found {method!r}", source)
+        raise config_error(at, f"expected {{'name': …, option: value, …}}, found {method!r}", source)
     if "name" not in method:
-        raise mistake((*at, "name"), "is missing", source)
+        raise config_error((*at, "name"), "is missing", source)
     name = method["name"]
     if not isinstance(name, str) or name not in METHODS:
-        raise mistake((*at, "name"), f"unknown method {name!r}{nearest(str(name), list(METHODS))}", source)
+        raise config_error((*at, "name"), f"unknown method {name!r}{nearest(str(name), list(METHODS))}", source)
     return check(METHODS[name].Options, {k: v for k, v in method.items() if k != "name"}, at, source)

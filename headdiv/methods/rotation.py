@@ -23,9 +23,9 @@ from headdiv.analysis.similarity import measure_heads
 from headdiv.core.errors import TrainingError
 from headdiv.core.settings import Settings
 from headdiv.methods.base import EpochEnd, Method, Picture, of_kinds
-from headdiv.nn.attention import KINDS, AttentionSpec, Kind, keyed_by_place
-from headdiv.nn.config import LMConfig, ModelConfig, Sizes
+from headdiv.nn.attention import ATTENTION_KINDS, AttentionSpec, Kind, keyed_by_place
 from headdiv.nn.multi_head_attention import MultiHeadAttention
+from headdiv.nn.sizes import LMConfig, ModelConfig, Sizes
 
 
 class HeadIndex(NamedTuple):
@@ -96,20 +96,20 @@ def _exchange(a: Tensor, rows: Tensor, b: Tensor, others: Tensor) -> None:
     a[rows], b[others] = theirs, mine
 
 
-class Room(NamedTuple):
+class HeadGrid(NamedTuple):
     """Size of a model's attention of one kind."""
 
     layers: int
     heads: int
 
 
-def rooms_of(specs: Iterable[AttentionSpec]) -> dict[Kind, Room]:
+def head_grids(specs: Iterable[AttentionSpec]) -> dict[Kind, HeadGrid]:
     """Layers and heads of every kind of attention of a model with these modules."""
     specs = list(specs)
-    return {spec.kind: Room(sum(other.kind == spec.kind for other in specs), spec.heads) for spec in specs}
+    return {spec.kind: HeadGrid(sum(other.kind == spec.kind for other in specs), spec.heads) for spec in specs}
 
 
-def _rooms_within(model: Sizes) -> dict[Kind, Room]:
+def _head_grids_within(model: Sizes) -> dict[Kind, HeadGrid]:
     """What a model of these sizes may have; a single stack is the encoder's or the decoder's, as the task decides.
 
     Nothing where its layers are not known.
@@ -118,7 +118,7 @@ def _rooms_within(model: Sizes) -> dict[Kind, Room]:
         layers = (model.encoder_layers, model.decoder_layers, model.decoder_layers)
     else:
         layers = (model.layers, model.layers) if isinstance(model, LMConfig) else ()
-    return {kind: Room(number, model.heads) for kind, number in zip(KINDS, layers, strict=False)}
+    return {kind: HeadGrid(number, model.heads) for kind, number in zip(ATTENTION_KINDS, layers, strict=False)}
 
 
 def _record(swaps: Sequence[Swap], back: bool = False) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class SwappingMethod(Method):
 
     def pictures(self, model: nn.Module, heads: dict[str, Any], history: list[dict[str, Any]]) -> list[Picture]:
         """Which heads were swapped before which epoch: 1 where they go, -1 where they return."""
-        sizes = rooms_of(module.spec for module in ordinary_modules(model))
+        sizes = head_grids(module.spec for module in ordinary_modules(model))
         swapped = {kind: np.zeros((layers * H, len(history) + 1)) for kind, (layers, H) in sizes.items()}
         for epoch, record in enumerate(history, start=1):  # what was done after epoch 1 belongs to epoch 2
             for kind, *pair in _swaps_of(record) if record else []:
@@ -178,7 +178,7 @@ class PlannedSwap(Settings):
     )
     epochs: tuple[Annotated[int, Field(ge=2)], ...] = Field(min_length=1, description="before which they are swapped")
 
-    def swaps(self, rooms: Mapping[Kind, Room]) -> list[Swap]:
+    def swaps(self, rooms: Mapping[Kind, HeadGrid]) -> list[Swap]:
         """The pairs, in a model with this room.
 
         Raises:
@@ -229,7 +229,7 @@ class Rotation(SwappingMethod):
     @classmethod
     def check(cls, options: Settings, model: Sizes) -> tuple[str, str] | None:
         """The model must have the plan's layers and heads."""
-        rooms = _rooms_within(model)
+        rooms = _head_grids_within(model)
         for number, planned in enumerate(options.plan if rooms else ()):
             try:
                 planned.swaps(rooms)
@@ -249,7 +249,7 @@ class Rotation(SwappingMethod):
         Raises:
             TrainingError: the model's single stack is not the one that the plan names.
         """
-        rooms, swaps = rooms_of(module.spec for module in ordinary_modules(end.model)), list[Swap]()
+        rooms, swaps = head_grids(module.spec for module in ordinary_modules(end.model)), list[Swap]()
         for number, planned in enumerate(self.options.plan):
             try:
                 pairs = planned.swaps(rooms)
@@ -292,7 +292,9 @@ class DynamicRotation(SwappingMethod):
         every: int = Field(4, ge=1, description="epochs for which a swap stands")
         swap_back: bool = Field(True, description="swapped heads return when their time is over")
         rest: int = Field(1, ge=1, description="epochs after they have returned")
-        kinds: tuple[Kind, ...] = Field(KINDS, min_length=1, description="kinds of attention whose heads change")
+        kinds: tuple[Kind, ...] = Field(
+            ATTENTION_KINDS, min_length=1, description="kinds of attention whose heads change"
+        )
         optimiser_state: bool = Field(True, description="the optimiser's state of the heads moves with them")
 
     options: Options
@@ -306,10 +308,10 @@ class DynamicRotation(SwappingMethod):
         """No more pairs than there are heads for."""
         if options.last < options.first:
             return "last", f"{options.last} comes before first = {options.first}"
-        return cls._too_many(options, _rooms_within(model))
+        return cls._too_many(options, _head_grids_within(model))
 
     @staticmethod
-    def _too_many(options: Settings, rooms: Mapping[Kind, Room]) -> tuple[str, str] | None:
+    def _too_many(options: Settings, rooms: Mapping[Kind, HeadGrid]) -> tuple[str, str] | None:
         for kind, (layers, heads) in rooms.items():
             if kind not in options.kinds:
                 continue
@@ -343,7 +345,7 @@ class DynamicRotation(SwappingMethod):
             TrainingError: the model has no attention of these kinds, or too few heads for so many pairs.
         """
         specs = [module.spec for module in of_kinds(ordinary_modules(end.model), self.options.kinds)]
-        if problem := self._too_many(self.options, rooms_of(specs)):
+        if problem := self._too_many(self.options, head_grids(specs)):
             raise TrainingError(f"method.{problem[0]}: {problem[1]}")
         if not self.observes_heads:
             by_spec = {spec: [0.0] * spec.heads for spec in specs}
@@ -353,7 +355,7 @@ class DynamicRotation(SwappingMethod):
                 for spec, measured in measure_heads(end.observe(), end.model)
             }
         swaps: list[Swap] = []
-        for number, kind in enumerate(KINDS):
+        for number, kind in enumerate(ATTENTION_KINDS):
             importance = np.array([by_spec[spec] for spec in specs if spec.kind == kind])  # (layers, H)
             if importance.size:
                 swaps += self._choose(kind, importance, np.random.default_rng([end.seed, end.epoch, number]))

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from headdiv.core.errors import DataError
 from headdiv.core.tracing import is_recomputing
-from headdiv.nn.caches import Cache, Lines
-from headdiv.nn.packing import Side, attention_mask
+from headdiv.nn.caches import BeamState, Cache
+from headdiv.nn.packing import PackedLayout, attention_mask
 
 Found = TypeVar("Found")
 Kind = Literal["encoder", "decoder", "cross"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+ATTENTION_KINDS: tuple[Kind, ...] = get_args(Kind)
 
 WIDE = 64 * 64  # weights of a window and head: up to here `ScaledDotProduct` is as fast, beyond torch's fused one wins
 
@@ -65,8 +65,8 @@ class AttentionLayout:
     Without a mask every slot attends to itself and all earlier ones of its window (a language model's full windows).
     """
 
-    queries: Side
-    keys: Side
+    queries: PackedLayout
+    keys: PackedLayout
     mask: Tensor | None  # (R, 1, N, S), added to the scores; (R, H, N, S) where heads have masks of their own
     # Of the weights. Where it is a number, attention is computed as torch.nn.MultiheadAttention does it: a query that
     # may see nothing is NaN, and the mask has a gradient.
@@ -198,11 +198,11 @@ class AttentionModule(HeadModule):
     # ---- one token at a time
 
     @abstractmethod
-    def self_cache(self, lines: Lines, like: Tensor) -> Cache:
+    def self_cache(self, lines: BeamState, like: Tensor) -> Cache:
         """An empty cache for these lines, with dtype and device of ``like``."""
 
     @abstractmethod
-    def cross_cache(self, lines: Lines, memory: Tensor, mask: Tensor) -> Cache:
+    def cross_cache(self, lines: BeamState, memory: Tensor, mask: Tensor) -> Cache:
         """Keys and values of the texts' padded memory (n, S, D); mask (n, S) is added to the scores."""
 
     @abstractmethod

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headdiv.nn.attention import AttentionLayout
-from headdiv.nn.packing import Side, assign_windows, attention_mask, lay_out
+from headdiv.nn.packing import PackedLayout, assign_windows, attention_mask, lay_out
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 SPECIALS = ["<pad>", "<unk>", "<s>", "</s>"]
@@ -45,12 +45,12 @@ class Batch:
     cross: AttentionLayout
 
     @property
-    def source_side(self) -> Side:
+    def source_side(self) -> PackedLayout:
         """Where the source tokens stand."""
         return self.encoder.queries
 
     @property
-    def target_side(self) -> Side:
+    def target_side(self) -> PackedLayout:
         """Where the target tokens stand."""
         return self.decoder.queries
 

@@ -21,7 +21,7 @@ from headdiv.nn.packing import MASKED
 CROWDED = 0.75  # share of texts that still have lines, from which on the others' slots are given up
 
 
-class Lines:
+class BeamState:
     """Where the lines of a search stand; at first each text has one, in its first slot.
 
     Args:
@@ -91,13 +91,13 @@ class Cache:
 
     dropout: ClassVar[None] = None  # of the weights: there is none in decoding
 
-    lines: Lines
+    lines: BeamState
     keys: Tensor
     values: Tensor
     mask: Tensor | None = None  # (n, S), added to the scores of encoder-decoder attention; self-attention has none
 
     @classmethod
-    def empty(cls, lines: Lines, heads: int, width: int, like: Tensor) -> Cache:
+    def empty(cls, lines: BeamState, heads: int, width: int, like: Tensor) -> Cache:
         """Of self-attention, with room for G = ``heads`` of this width at every position of the lines."""
         shape = (lines.texts, heads, lines.mask.shape[-1], width)
         return cls(lines, like.new_empty(shape), like.new_empty(shape))
@@ -149,11 +149,11 @@ class Cache:
 class State:
     """How far a search is: its lines, and the caches of each layer by kind of attention."""
 
-    lines: Lines
+    lines: BeamState
     layers: list[dict[str, Cache]] = field(default_factory=list)
 
     def select(self, lines: Tensor) -> None:
-        """Line i goes on from what was line lines[i]; see `Lines.select`."""
+        """Line i goes on from what was line lines[i]; see `BeamState.select`."""
         kept = self.lines.select(lines)
         for caches in self.layers if kept is not None else ():
             for cache in caches.values():

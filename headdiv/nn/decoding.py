@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from headdiv.core import progress
 from headdiv.nn.attention import AttentionLayout
 from headdiv.nn.batching import BEGIN, END, PAD
-from headdiv.nn.config import DecodeConfig
-from headdiv.nn.packing import MASKED, MAX_POSITIONS, Side, assign_windows, attention_mask, lay_out, pad_rows
+from headdiv.nn.packing import MASKED, MAX_POSITIONS, PackedLayout, assign_windows, attention_mask, lay_out, pad_rows
+from headdiv.nn.sizes import DecodeConfig
 from headdiv.nn.transformer import Transformer
 
 NEVER = (PAD, BEGIN, END)  # what no hypothesis goes on with
@@ -40,7 +40,13 @@ class CachedDecoder:
     """Computes one position a step; keys and values of earlier ones are kept."""
 
     def __init__(
-        self, model: Transformer, memory: Tensor, side: Side, width: int, length: int, output: Projection | None = None
+        self,
+        model: Transformer,
+        memory: Tensor,
+        side: PackedLayout,
+        width: int,
+        length: int,
+        output: Projection | None = None,
     ) -> None:
         padded = pad_rows(memory, side)  # (n, S, D)
         empty = torch.arange(padded.shape[1], device=memory.device) >= side.lengths[:, None]

@@ -16,7 +16,7 @@ from headdiv.core.precision import HALF, at_least_float32
 from headdiv.core.tracing import is_traced, is_transformed
 from headdiv.nn.attention import AttentionLayout
 from headdiv.nn.caches import Cache, cached_product
-from headdiv.nn.packing import Side
+from headdiv.nn.packing import PackedLayout
 
 
 class ScaledDotProduct(torch.autograd.Function):
@@ -83,21 +83,21 @@ def dot_product(
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None), None
 
 
-def into_windows(x: Tensor, side: Side, parts: int, heads: int) -> tuple[Tensor, ...]:
+def into_windows(x: Tensor, side: PackedLayout, parts: int, heads: int) -> tuple[Tensor, ...]:
     """(T, parts·H·K) rows -> ``parts`` tensors (R, H, N, K); an empty slot holds some row's values."""
     if is_traced():  # which differentiates by itself, and cannot look into the function
         return _gather(x, side, parts, heads).unbind(0)
     return _IntoWindows.apply(x, side, parts, heads)
 
 
-def out_of_windows(z: Tensor, side: Side) -> Tensor:
+def out_of_windows(z: Tensor, side: PackedLayout) -> Tensor:
     """(R, H, N, K) windows -> (T, H·K) rows; empty slots are dropped."""
     if is_traced():
         return _scatter([z], side)
     return _OutOfWindows.apply(z, side)
 
 
-def _gather(x: Tensor, side: Side, parts: int, heads: int) -> Tensor:
+def _gather(x: Tensor, side: PackedLayout, parts: int, heads: int) -> Tensor:
     if not side.full:
         x = x.index_select(0, side.rows)
     R, N = side.sentences.shape
@@ -105,7 +105,7 @@ def _gather(x: Tensor, side: Side, parts: int, heads: int) -> Tensor:
     return x.view(R, N, parts, heads, K).permute(2, 0, 3, 1, 4).contiguous()  # (parts, R, H, N, K)
 
 
-def _scatter(parts: Sequence[Tensor], side: Side) -> Tensor:
+def _scatter(parts: Sequence[Tensor], side: PackedLayout) -> Tensor:
     """(R, H, N, K) each -> (T, parts·H·K), in one pass over memory."""
     R, H, N, K = parts[0].shape
     x = parts[0].new_empty(R, N, len(parts), H, K)
@@ -122,7 +122,7 @@ class _IntoWindows(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, side: Side, parts: int, heads: int) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, x: Tensor, side: PackedLayout, parts: int, heads: int) -> tuple[Tensor, ...]:
         ctx.side = side
         return _gather(x, side, parts, heads).unbind(0)
 
@@ -133,7 +133,7 @@ class _IntoWindows(torch.autograd.Function):
 
 class _OutOfWindows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, z: Tensor, side: Side) -> Tensor:
+    def forward(ctx: Any, z: Tensor, side: PackedLayout) -> Tensor:
         ctx.side, ctx.heads = side, z.shape[1]
         return _scatter([z], side)
 

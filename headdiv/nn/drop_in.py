@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from headdiv.core.errors import ConfigError
 from headdiv.core.tracing import is_traced
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, Kind, record_heads
-from headdiv.nn.config import Sizes
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.packing import Side, padded_side
+from headdiv.nn.packing import PackedLayout, padded_side
+from headdiv.nn.sizes import Sizes
 from headdiv.nn.transformer import ModuleFactory
 
 
@@ -273,14 +273,16 @@ def _added(name: str, mask: Tensor, shapes: list[tuple[int, ...]], dtype: torch.
     return mask.to(dtype)
 
 
-def _rows(x: Tensor, side: Side) -> Tensor:
+def _rows(x: Tensor, side: PackedLayout) -> Tensor:
     """(B, N, D) -> (T, D)."""
     rows = x.reshape(-1, x.shape[2])
     return rows if side.full else rows[side.slots]
 
 
-def _full(B: int, N: int, device: torch.device) -> Side:
+def _full(B: int, N: int, device: torch.device) -> PackedLayout:
     """The layout of B lines without padding, each a window of its own."""
     each, slots = torch.arange(N, device=device), torch.arange(B * N, device=device)
     sentences = torch.arange(B, device=device)[:, None].expand(B, N)
-    return Side(torch.full((B,), N, device=device), each.repeat(B), slots, slots, sentences, full=True, longest=N)
+    return PackedLayout(
+        torch.full((B,), N, device=device), each.repeat(B), slots, slots, sentences, full=True, longest=N
+    )

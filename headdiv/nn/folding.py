@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from headdiv.core.errors import ConfigError
-from headdiv.nn.attached import attachment_of
-from headdiv.nn.attention import AttentionSpec
+from headdiv.nn.attention import AttentionModule, AttentionSpec, HeadModule
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 
 Folded = TypeVar("Folded", bound=nn.Module)
@@ -28,7 +27,7 @@ def fold(model: Folded) -> Folded:
     Raises:
         ConfigError: the model is one of transformers, whose attention headdiv has not built.
     """
-    if attachment_of(model) is not None:
+    if any(isinstance(m, HeadModule) and not isinstance(m, AttentionModule) for m in model.modules()):
         raise ConfigError(
             f"{type(model).__name__}: its attention is that of transformers; expected a model whose attention headdiv "
             "built (headdiv.MultiheadAttention, or a task's model)"

@@ -21,10 +21,10 @@ from headdiv.core.errors import DataError
 from headdiv.core.precision import autocast
 from headdiv.nn.attention import AttentionLayout, Kind
 from headdiv.nn.batching import IGNORED
-from headdiv.nn.caches import Lines, State
-from headdiv.nn.config import LMConfig
+from headdiv.nn.caches import BeamState, State
 from headdiv.nn.dropout import Dropout
-from headdiv.nn.packing import Side, attention_mask, lay_out
+from headdiv.nn.packing import PackedLayout, attention_mask, lay_out
+from headdiv.nn.sizes import LMConfig
 from headdiv.nn.transformer import ModuleFactory, make_layers, run_layers, step_layers
 
 
@@ -70,7 +70,7 @@ def make_masked_windows(masked: np.ndarray, end: int, boundaries: bool) -> Windo
     """Lay out windows whose every token sees all others of its window, or of its document: (R, 2, N).
 
     Args:
-        masked: as `headdiv.data.corpora.masking.mask_tokens` gives them; where a window lacks tokens there is no row.
+        masked: where a window lacks tokens there is no row.
         end: the token that stands at the beginning of every document.
         boundaries: attention and positions begin anew there; otherwise they run through the window.
     """
@@ -80,7 +80,7 @@ def make_masked_windows(masked: np.ndarray, end: int, boundaries: bool) -> Windo
     return _windows(inputs[there], targets[there], AttentionLayout(side, side, attention_mask(side, side)))
 
 
-def _lay_out_documents(inputs: np.ndarray, end: int, boundaries: bool, there: np.ndarray) -> Side:
+def _lay_out_documents(inputs: np.ndarray, end: int, boundaries: bool, there: np.ndarray) -> PackedLayout:
     """Rows for the tokens that are ``there`` in windows (R, N); positions begin anew where a document does."""
     R, N = inputs.shape
     first = np.zeros((R, N), dtype=bool)
@@ -152,7 +152,7 @@ class LanguageModel(WindowModel):
     def start(self, texts: int, length: int) -> State:
         """A line for each of so many texts, of up to ``length`` tokens."""
         like = self.embedding.weight
-        lines = Lines(texts, 1, length, like)
+        lines = BeamState(texts, 1, length, like)
         return State(lines, [{"decoder": layer.attention["decoder"].self_cache(lines, like)} for layer in self.layers])
 
     def step(self, tokens: Tensor, state: State) -> Tensor:

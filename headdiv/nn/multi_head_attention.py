@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headdiv.nn.attention import AttentionLayout, AttentionModule, AttentionSpec
-from headdiv.nn.caches import Cache, Lines
+from headdiv.nn.caches import BeamState, Cache
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
 from headdiv.nn.dropout import Dropout
-from headdiv.nn.packing import Side
+from headdiv.nn.packing import PackedLayout
 
 RESTING = (nn.Identity, nn.Dropout, Dropout)  # modules that do nothing in evaluation
 ROWWISE = (*RESTING, nn.Linear)
@@ -103,7 +103,7 @@ class MultiHeadAttention(AttentionModule):
         """The heads' outputs, (R, H, N, K), and where `needs_weights` their weights; in `step` of one query a line."""
         return dot_product(q, k, v, layout, self.needs_weights)
 
-    def finished(self, heads: Tensor, x: Tensor, side: Side | None) -> Tensor:
+    def finished(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
         """What the output stage reads, (T, H·K), of the heads' outputs and the rows x (T, D); no side in `step`."""
         return heads
 
@@ -116,11 +116,11 @@ class MultiHeadAttention(AttentionModule):
 
     # ---- one token at a time
 
-    def self_cache(self, lines: Lines, like: Tensor) -> Cache:
+    def self_cache(self, lines: BeamState, like: Tensor) -> Cache:
         """See `AttentionModule`."""
         return Cache.empty(lines, self.spec.heads, self.spec.d_head, like)
 
-    def cross_cache(self, lines: Lines, memory: Tensor, mask: Tensor) -> Cache:
+    def cross_cache(self, lines: BeamState, memory: Tensor, mask: Tensor) -> Cache:
         """See `AttentionModule`."""
         keys, values = self._project(memory, 1, 3).unflatten(-1, (2, self.spec.heads, -1)).permute(2, 0, 3, 1, 4)
         return Cache(lines, keys.contiguous(), values.contiguous(), mask)

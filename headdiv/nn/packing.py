@@ -25,7 +25,7 @@ MASKED = -1e9  # finite: a slot that may see nothing must not become NaN, for it
 
 
 @dataclass(frozen=True)
-class Side:
+class PackedLayout:
     """The tokens of one language (or of one decoder) in a batch: rows, and their slots in the windows."""
 
     lengths: Tensor  # (B,) tokens of each sentence, in row order
@@ -41,9 +41,9 @@ class Side:
         """T, the number of real tokens."""
         return self.positions.shape[0]
 
-    def to(self, device: torch.device | str) -> Side:
+    def to(self, device: torch.device | str) -> PackedLayout:
         """The same on another device."""
-        return Side(*(x.to(device) if isinstance(x, Tensor) else x for x in vars(self).values()))
+        return PackedLayout(*(x.to(device) if isinstance(x, Tensor) else x for x in vars(self).values()))
 
     def sentence_of_row(self) -> Tensor:
         """(T,) number of each row's sentence."""
@@ -55,7 +55,7 @@ class Side:
         return self.lengths.cumsum(0) - self.lengths
 
 
-def attention_mask(queries: Side, keys: Side, causal: bool = False) -> Tensor:
+def attention_mask(queries: PackedLayout, keys: PackedLayout, causal: bool = False) -> Tensor:
     """(R, 1, N, S) added to the scores: 0 within a sentence, `MASKED` elsewhere and on later keys."""
     allowed = queries.sentences[:, :, None] == keys.sentences[:, None, :]
     allowed &= (queries.sentences >= 0)[:, :, None]
@@ -106,7 +106,7 @@ def assign_windows(*lengths: Sequence[int], width: int = 48) -> list[list[int]]:
     return windows
 
 
-def lay_out(lengths: Sequence[int], windows: Sequence[Sequence[int]]) -> Side:
+def lay_out(lengths: Sequence[int], windows: Sequence[Sequence[int]]) -> PackedLayout:
     """Rows and slots of one side. Rows follow the windows, so sentence order is that of ``windows``, flattened."""
     lengths_in_order = np.array([lengths[i] for window in windows for i in window], dtype=np.int64)
     filled = np.array([sum(lengths[i] for i in window) for window in windows], dtype=np.int64)
@@ -118,7 +118,7 @@ def lay_out(lengths: Sequence[int], windows: Sequence[Sequence[int]]) -> Side:
     starts = np.repeat(np.cumsum(lengths_in_order) - lengths_in_order, lengths_in_order)
     sentences = np.full(slot_is_filled.size, -1, dtype=np.int64)
     sentences[slots] = np.repeat(np.arange(len(lengths_in_order)), lengths_in_order)
-    return Side(
+    return PackedLayout(
         lengths=torch.from_numpy(lengths_in_order),
         positions=torch.from_numpy(np.arange(total) - starts),
         slots=torch.from_numpy(slots),
@@ -129,7 +129,7 @@ def lay_out(lengths: Sequence[int], windows: Sequence[Sequence[int]]) -> Side:
     )
 
 
-def padded_side(real: Tensor) -> Side:
+def padded_side(real: Tensor) -> PackedLayout:
     """The layout in which each line of (B, N) is a window of its own, whatever positions are real."""
     B, N = real.shape
     slots = real.flatten().nonzero().flatten()
@@ -138,10 +138,10 @@ def padded_side(real: Tensor) -> Side:
     sentences = torch.arange(B, device=real.device)[:, None].expand(B, N).masked_fill(~real, -1)
     positions = (real.cumsum(1) - 1).flatten()[slots]
     full = not is_traced() and bool(real.all())
-    return Side(real.sum(1), positions, slots, rows, sentences, full, longest=N)
+    return PackedLayout(real.sum(1), positions, slots, rows, sentences, full, longest=N)
 
 
-def pad_rows(rows: Tensor, side: Side, fill: float = 0.0) -> Tensor:
+def pad_rows(rows: Tensor, side: PackedLayout, fill: float = 0.0) -> Tensor:
     """(T, …) -> (B, longest, …): one sentence a line, ``fill`` after its end."""
     width = side.longest if len(side.lengths) else 1  # softmax and argmax need a column
     padded = rows.new_full((len(side.lengths), width, *rows.shape[1:]), fill)

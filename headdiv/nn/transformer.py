@@ -20,11 +20,11 @@ from headdiv.core.errors import ConfigError
 from headdiv.core.precision import autocast
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, BlockSpec, Kind
 from headdiv.nn.batching import Batch
-from headdiv.nn.caches import Cache, Lines, State
-from headdiv.nn.config import ModelConfig, Sizes
+from headdiv.nn.caches import BeamState, Cache, State
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.packing import MAX_POSITIONS
 from headdiv.nn.recomputation import recomputed
+from headdiv.nn.sizes import ModelConfig, Sizes
 
 
 class ModuleFactory(Protocol):
@@ -176,7 +176,7 @@ class Transformer(nn.Module):
 
     def start(self, memory: Tensor, mask: Tensor, length: int, width: int = 1) -> State:
         """One line for each text of padded memory (n, S, D) with mask (n, S): up to ``width``, of ``length`` tokens."""
-        lines = Lines(len(memory), width, length, like=memory)
+        lines = BeamState(len(memory), width, length, like=memory)
         layers = [
             {
                 "decoder": layer.attention["decoder"].self_cache(lines, like=memory),

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from headdiv.core.settings import Settings, later
+from headdiv.core.settings import Settings, hash_neutral
 
 OF_NO_EFFECT = ("checkpoint_seconds", "activation_checkpointing")  # settings that change no result
 Decay = Annotated[float, Field(ge=0, lt=1)]
@@ -16,13 +16,13 @@ class TrainerConfig(Settings):
     """Settings of `headdiv.Trainer`: epochs, optimiser, schedule and precision."""
 
     epochs: int = Field(30, ge=1)
-    patience: int | None = later(
+    patience: int | None = hash_neutral(
         None,
         ge=1,
         description="stop after so many epochs without a lower validation loss, and take the best epoch's parameters; "
         "schedules remain those of all epochs",
     )
-    optimiser: dict[str, Any] | None = later(
+    optimiser: dict[str, Any] | None = hash_neutral(
         None, description="name of a class of torch.optim, and its options; absent: AdamW with the three keys below"
     )
     learning_rate: float = Field(5e-4, gt=0, description="the optimiser's step at its peak")
@@ -37,7 +37,9 @@ class TrainerConfig(Settings):
     precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="bfloat16: activations and matrix products; parameters and their updates stay float32"
     )
-    accumulate: int = later(1, ge=1, description="batches whose gradients are added up before the optimiser's step")
+    accumulate: int = hash_neutral(
+        1, ge=1, description="batches whose gradients are added up before the optimiser's step"
+    )
     checkpoint_seconds: float = Field(120.0, gt=0, description="longest work lost when a run is killed")
 
     @field_validator("optimiser", mode="before")
@@ -79,13 +81,13 @@ class TrainerConfig(Settings):
 class TrainConfig(TrainerConfig):
     """The section ``train`` of a profile: the trainer's settings, the batches and the task's loss."""
 
-    activation_checkpointing: bool = later(
+    activation_checkpointing: bool = hash_neutral(
         False, description="keep no activations of layers, and compute them again in the backward pass"
     )
     tokens_per_batch: int = Field(1800, ge=1, description="most tokens in a batch, as the task counts them")
     batching: Literal["random", "bucketed"] = Field("random", description="bucketed: similar lengths together")
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    epoch_heads: bool = later(
+    epoch_heads: bool = hash_neutral(
         False, description="measure the heads on the validation split after each epoch: how alike they are becoming"
     )
     epoch_scores: int = Field(

@@ -15,8 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from headdiv.core import distributed
 from headdiv.core.errors import DivergenceError, TrainingError
 from headdiv.methods.base import Method
-from headdiv.methods.insertion import inserted_method
-from headdiv.nn.attention import KINDS, HeadRecord, attention_modules, record_heads
+from headdiv.nn.attention import ATTENTION_KINDS, HeadRecord, attention_modules, record_heads
 from headdiv.nn.losses import Losses
 from headdiv.training.config import TrainerConfig
 from headdiv.training.optimiser import OPTIMISERS
@@ -164,7 +163,7 @@ def refuse_another_method(model: nn.Module, method: Method | None) -> None:
     Of methods that leave attention as it is, and only add to the loss, another may be given, but not none.
     """
     found = [one for module in attention_modules(model) if isinstance(one := module.built_by, Method)]
-    found += [one for one in [inserted_method(model)] if one is not None]
+    found += [module.method for module in model.modules() if isinstance(getattr(module, "method", None), Method)][:1]
     others = [one for one in found if type(one) is not Method and not _same(one, method)]
     expected = next((one for one in others if method is None or _changes_attention(one)), None)
     if expected is not None:
@@ -183,7 +182,7 @@ def _same(one: Method, other: Method | None) -> bool:
 
 
 def _changes_attention(method: Method) -> bool:
-    return any(method.makes(kind) for kind in KINDS)
+    return any(method.makes(kind) for kind in ATTENTION_KINDS)
 
 
 def _named(method: Method | None) -> str:

@@ -19,8 +19,8 @@ from headdiv.core.errors import TrainingError
 from headdiv.core.settings import Settings, check
 from headdiv.methods.base import EpochEnd, Method
 from headdiv.training import checkpoints
+from headdiv.training.batch_streams import Batches, BatchStream, IterableBatchStream
 from headdiv.training.config import OF_NO_EFFECT, TrainerConfig
-from headdiv.training.feeds import Batches, Feed, IterableFeed
 from headdiv.training.learner import Learner, Loss, StepSums, must_be_finite, refuse_another_method
 
 NO_VALIDATION = "patience: expected the argument 'validate', a function whose numbers have 'validation_nll'"
@@ -36,7 +36,7 @@ class TrainerState:
     epoch: StepSums = field(default_factory=StepSums)  # of the running epoch
     seconds: float = 0.0  # of training proper, earlier tries included
     tokens: int = 0  # that went through the decoder; 0 where the loss is a plain tensor
-    feed: dict[str, Any] = field(default_factory=dict)  # position among the batches
+    stream: dict[str, Any] = field(default_factory=dict)  # position among the batches
     ranks: list[list[int]] = field(default_factory=list)  # [first step, ranks] of each part; [] for one rank throughout
 
 
@@ -47,7 +47,7 @@ class Trainer:
         model: on the device where it is to be trained; a method acts on the attention modules in it that the method
             built (`headdiv.MultiheadAttention`).
         batches: a list, data loader or other iterable with a length, iterated again in every epoch, or a function of
-            the epoch (from 0) that returns one, see `IterableFeed`; or a `Feed`.
+            the epoch (from 0) that returns one, see `IterableBatchStream`; or a `BatchStream`.
         loss: called with the model and a batch (tensors moved to the model's device); returns the loss of each
             prediction as a tensor (``reduction="none"``), a scalar for their mean, or `Losses`.
         method: `headdiv.make_method`, the one that built the model's attention; None: there is none in the model.
@@ -71,7 +71,7 @@ class Trainer:
     def __init__(
         self,
         model: nn.Module,
-        batches: Batches | Feed,
+        batches: Batches | BatchStream,
         loss: Loss,
         *,
         method: Method | None = None,
@@ -90,14 +90,14 @@ class Trainer:
         self.model, self.name, self.seed = model, name, seed
         self.folder = Path(folder) if folder else None
         self.validate, self.measure, self.observe = validate, measure, observe
-        self.feed = batches if isinstance(batches, Feed) else IterableFeed(batches)
+        self.stream = batches if isinstance(batches, BatchStream) else IterableBatchStream(batches)
         self.learner = Learner(model, loss, method or Method(Settings()), self.config)
         if self.config.patience and not validate:
             raise TrainingError(NO_VALIDATION)
         if self.learner.method.observes_heads and not observe:
             _nothing_to_observe()
         # Random batches differ in number from epoch to epoch by a handful at most; the first stands for all.
-        self.steps = math.ceil(self.feed.batches(0) / self.config.accumulate) * self.config.epochs
+        self.steps = math.ceil(self.stream.batches(0) / self.config.accumulate) * self.config.epochs
         if not self.steps:
             raise TrainingError("batches: found none; expected at least one an epoch")
         self.state = TrainerState()
@@ -140,11 +140,11 @@ class Trainer:
         """Take the steps of an epoch that are still to come, with checkpoints in between."""
         self.model.train()
         state, last_saved = self.state, time.monotonic()
-        batches, expected = self.feed.epoch(number), self.feed.batches(number)
+        batches, expected = self.stream.epoch(number), self.stream.batches(number)
         with progress.bar(expected, name, state.epoch.batches) as advance:
             while True:
                 began = time.perf_counter()
-                # No more than there are: a feed that is asked for more begins its next epoch, before this step is done.
+                # No more than there are: asked for more, a stream begins its next epoch before this step is done.
                 left = max(expected - state.epoch.batches, 1)
                 taken = itertools.islice(batches, min(left, self.config.accumulate))
                 together = [on_device(batch, self.learner.device) for batch in taken]
@@ -193,7 +193,7 @@ class Trainer:
         if distributed.is_first():
             measured = "".join(f", {key.replace('_', ' ')} {value:.4f}" for key, value in scores.items())
             speed = f"{state.tokens / state.seconds:,.0f} tokens/s" if state.tokens else f"{state.seconds:.1f} s"
-            progress.say(f"{self.name} {name}: training loss {point['training_loss']:.4f}{measured}, {speed}")
+            progress.message(f"{self.name} {name}: training loss {point['training_loss']:.4f}{measured}, {speed}")
 
     def _out_of_patience(self, curve: Sequence[Mapping[str, Any]]) -> bool:
         """Whether the last epochs of a curve are as many as `TrainerConfig.patience` allows without a better one."""
@@ -225,7 +225,7 @@ class Trainer:
 
     def _save(self) -> None:
         if self.folder:
-            self.state.feed = self.feed.state()
+            self.state.stream = self.stream.state()
             state = {key: value for key, value in asdict(self.state).items() if key != "ranks" or value}
             model, optimiser = self.model, self.learner.optimiser
             checkpoints.save(self.folder, self.state.step, model, optimiser, state, self._settings(), self.best)
@@ -244,10 +244,10 @@ class Trainer:
         )
         if stored:
             self.state = TrainerState(**stored | {"epoch": StepSums(**stored["epoch"])})
-            self.feed.restore(self.state.feed)
+            self.stream.restore(self.state.stream)
             self.best = checkpoints.restore_best(self.folder)
             if distributed.is_first():
-                progress.say(f"{self.name}: going on from step {self.state.step}")
+                progress.message(f"{self.name}: going on from step {self.state.step}")
 
 
 def best_epoch(curve: Sequence[Mapping[str, Any]]) -> int:

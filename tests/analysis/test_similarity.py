@@ -29,11 +29,11 @@ from headdiv.analysis.similarity import (
     js_sum,
     measure_heads,
 )
-from headdiv.experiments.evaluation import head_measures
+from headdiv.companion.experiments.evaluation import head_measures
+from headdiv.companion.tasks import TASKS
 from headdiv.methods import make_method
 from headdiv.nn.attention import record_heads
 from headdiv.nn.drop_in import MultiheadAttention
-from headdiv.tasks import TASKS
 
 seeds = st.integers(0, 2**31 - 1)
 

@@ -3,13 +3,13 @@
 import pytest
 from claimed import store, translation
 
+from headdiv.companion.experiments.claims import files as claims_data
+from headdiv.companion.experiments.claims import ledger as claims
+from headdiv.companion.experiments.claims.files import GRADES
+from headdiv.companion.experiments.claims.ledger import ledger
+from headdiv.companion.experiments.claims.text import as_text, summary_text
+from headdiv.companion.experiments.claims.verdicts import CONTRADICTED, FOLLOWS, NOT_RUN, ROUNDING, USED, VERDICTS
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.experiments.claims import files as claims_data
-from headdiv.experiments.claims import ledger as claims
-from headdiv.experiments.claims.files import GRADES
-from headdiv.experiments.claims.ledger import ledger
-from headdiv.experiments.claims.text import as_text, summary_text
-from headdiv.experiments.claims.verdicts import CONTRADICTED, FOLLOWS, NOT_RUN, ROUNDING, USED, VERDICTS
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from faulty import exactly
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headdiv.experiments.claims.arithmetic import Printed, Working, WorkingError
+from headdiv.companion.experiments.claims.arithmetic import Printed, Working, WorkingError
 
 KNOWN = {
     "a.b": Printed(28.1, 0.1),

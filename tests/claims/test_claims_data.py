@@ -3,10 +3,10 @@
 import pytest
 import yaml
 
+from headdiv.companion.experiments.claims import files as claims_data
+from headdiv.companion.experiments.claims.files import claims_of, load_claims, papers_with_claims
+from headdiv.companion.experiments.papers import FOLDER, load_paper
 from headdiv.core.errors import ConfigError
-from headdiv.experiments.claims import files as claims_data
-from headdiv.experiments.claims.files import claims_of, load_claims, papers_with_claims
-from headdiv.experiments.papers import FOLDER, load_paper
 
 PAPERS = ["deacon", "dpp", "homeostasis", "mhr", "moa"]
 NUMBER = "expected a whole number, one with decimals in quotes ('2.10'), or true for a relation"

@@ -8,9 +8,18 @@ from claimed import at, hours, store, translation
 from scipy import stats
 
 from headdiv.analysis.statistics import coefficient_of_variation
+from headdiv.companion.experiments.claims.ledger import ledger
+from headdiv.companion.experiments.claims.verdicts import (
+    ABOVE,
+    AGREES,
+    CONFIRMED,
+    DIFFERS,
+    NOT_RUN,
+    REFUTED,
+    UNDECIDED,
+    USED,
+)
 from headdiv.core.files import write_text
-from headdiv.experiments.claims.ledger import ledger
-from headdiv.experiments.claims.verdicts import ABOVE, AGREES, CONFIRMED, DIFFERS, NOT_RUN, REFUTED, UNDECIDED, USED
 
 BLEU = "Table 3, {}, BLEU"
 HIGHER = "§5.1, Direct-8, a higher BLEU than the baseline's, measured"

@@ -5,11 +5,11 @@ import shutil
 import pytest
 from conftest import EXPERIMENT
 
-from headdiv.core import paths
+from headdiv.companion import paths
+from headdiv.companion.experiments.profiles import run_config
+from headdiv.companion.experiments.results import record
 from headdiv.core.errors import ConfigError
 from headdiv.core.files import read_json
-from headdiv.experiments.profiles import run_config
-from headdiv.experiments.results import record
 
 
 def test_two_profiles_of_one_name_do_not_share_results(finished, tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headdiv.core import provenance
+from headdiv.companion import provenance
 
 
 def test_other_load_is_what_is_beside_the_runs_own_threads(monkeypatch):

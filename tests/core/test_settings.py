@@ -5,9 +5,9 @@ import time
 import pytest
 from faulty import exactly
 
+from headdiv.companion.experiments.profiles import Runs
 from headdiv.core.errors import ConfigError
-from headdiv.core.settings import Source, check, mistake
-from headdiv.experiments.profiles import Runs
+from headdiv.core.settings import Source, check, config_error
 from headdiv.training.config import TrainConfig
 
 PROFILE = """\
@@ -136,7 +136,7 @@ def test_a_file_that_cannot_be_read_is_named(project):
 def test_without_a_file_only_the_key_is_named():
     with exactly("train.epochs: input should be greater than or equal to 1, found 0", ConfigError):
         check(TrainConfig, {"epochs": 0}, ("train",))
-    assert str(mistake((), "nothing")) == "nothing"
+    assert str(config_error((), "nothing")) == "nothing"
 
 
 def test_lines_of_keys_and_list_entries(tmp_path):

@@ -3,17 +3,17 @@
 import pytest
 from faulty import put_pairs
 
+from headdiv.companion.data.corpora import seq2seq
+from headdiv.companion.data.corpora.lm import load_lm
+from headdiv.companion.data.corpora.seq2seq import load_translation
+from headdiv.companion.data.data_config import LMData, TranslationData
+from headdiv.companion.data.readers import documents
+from headdiv.companion.data.readers.documents import read_documents
+from headdiv.companion.data.readers.records import BadRecords
+from headdiv.companion.data.tokenization import subwords
+from headdiv.companion.data.tokenization.bpe import train_bpe
+from headdiv.companion.experiments.running import train
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.data.config import LMData, TranslationData
-from headdiv.data.corpora import seq2seq
-from headdiv.data.corpora.lm import load_lm
-from headdiv.data.corpora.seq2seq import load_translation
-from headdiv.data.readers import documents
-from headdiv.data.readers.documents import read_documents
-from headdiv.data.readers.records import BadRecords
-from headdiv.data.tokenization import subwords
-from headdiv.data.tokenization.bpe import train_bpe
-from headdiv.experiments.running import train
 
 
 def pairs(folder, train, **options):

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from headdiv.data.tokenization.bpe import END_TEXT, load_bpe, train_bpe
+from headdiv.companion.data.tokenization.bpe import END_TEXT, load_bpe, train_bpe
 
 TEXTS = [f"The {size} lobster of {place} läuft — {n} times.\n" for n, size in enumerate(("old", "young", "blue"))
          for place in ("Crete", "the Black Sea", "Norway", "Ostend")]  # fmt: skip
@@ -75,7 +75,7 @@ def test_merges_as_their_literal_twin():
 
 def test_training_repeats_in_another_process():
     code = (
-        "import json, sys; from headdiv.data.tokenization.bpe import train_bpe; "
+        "import json, sys; from headdiv.companion.data.tokenization.bpe import train_bpe; "
         f"print(train_bpe(iter(json.load(sys.stdin)), {SIZE}))"
     )
     env = os.environ | {"PYTHONHASHSEED": "1", "RAYON_NUM_THREADS": "2"}

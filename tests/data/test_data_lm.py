@@ -8,12 +8,12 @@ import pytest
 import zstandard
 from faulty import exactly
 
+from headdiv.companion.data.cache import prepared_folder
+from headdiv.companion.data.corpora.lm import load_lm, open_stream
+from headdiv.companion.data.data_config import LMData
+from headdiv.companion.data.readers.documents import SLIMPAJAMA
+from headdiv.companion.data.tokenization.bpe import load_bpe, train_bpe
 from headdiv.core.errors import DataError
-from headdiv.data.cache import prepared_folder
-from headdiv.data.config import LMData
-from headdiv.data.corpora.lm import load_lm, open_stream
-from headdiv.data.readers.documents import SLIMPAJAMA
-from headdiv.data.tokenization.bpe import load_bpe, train_bpe
 
 ENTRIES, CONTEXT = 270, 8
 TRAIN = ["The old lobster of Crete läuft.", "The blue lobster sings.\nIt sings of Crete.", "The old one sleeps."]

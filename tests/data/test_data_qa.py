@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import put_squad
 
+from headdiv.companion.data.cache import prepared_folder
+from headdiv.companion.data.corpora.qa import SKIP, load_qa, make_qa_batch, position_nll
+from headdiv.companion.data.data_config import QAData
+from headdiv.companion.data.readers.squad import Answer, Question
+from headdiv.companion.data.tokenization.words import tokenize
 from headdiv.core.errors import DataError
-from headdiv.data.cache import prepared_folder
-from headdiv.data.config import QAData
-from headdiv.data.corpora.qa import SKIP, load_qa, make_qa_batch, position_nll
-from headdiv.data.readers.squad import Answer, Question
-from headdiv.data.tokenization.words import tokenize
 from headdiv.nn.batching import END, SPECIALS
 from headdiv.nn.packing import MASKED
 

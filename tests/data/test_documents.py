@@ -7,9 +7,9 @@ from faulty import PACKINGS, fails, packed, put
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headdiv.data.readers import lines
-from headdiv.data.readers.documents import SLIMPAJAMA, read_documents
-from headdiv.data.readers.records import BadRecords, is_empty
+from headdiv.companion.data.readers import lines
+from headdiv.companion.data.readers.documents import SLIMPAJAMA, read_documents
+from headdiv.companion.data.readers.records import BadRecords, is_empty
 
 in_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 

@@ -13,10 +13,10 @@ from types import SimpleNamespace
 import pytest
 from faulty import data_set, fails
 
-from headdiv.data import download as module
-from headdiv.data import registry
-from headdiv.data.download import fetch
-from headdiv.data.registry import DataSet
+from headdiv.companion.data import download as module
+from headdiv.companion.data import public_sets as registry
+from headdiv.companion.data.download import fetch
+from headdiv.companion.data.public_sets import DataSet
 
 BODY = random.Random(5).randbytes(300_000)
 GOOD = hashlib.sha256(BODY).hexdigest()
@@ -261,7 +261,7 @@ def test_a_damaged_copy_in_the_mirror_is_named_and_passed_over(server, mirror, t
     assert server.ranges == [None]
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    assert record.name == "headdiv.data.download"
+    assert record.name == "headdiv.companion.data.download"
     found = hashlib.sha256(BODY[:-1]).hexdigest()
     assert record.getMessage() == (
         f"{mirror / 'toy' / 'a.gz'}: the mirror's file is damaged, its sha256 is {found}, "

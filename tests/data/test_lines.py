@@ -7,12 +7,12 @@ from faulty import PACKINGS, fails, packed, put
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headdiv.companion.data.readers import lines
+from headdiv.companion.data.readers.lines import DamagedStreamError, raw_lines, read_lines
+from headdiv.companion.data.readers.parallel import pair_sides
+from headdiv.companion.data.readers.records import BadRecordError, BadRecords, parse_json, text_field
+from headdiv.companion.data.readers.ted import read_side
 from headdiv.core.errors import DataError
-from headdiv.data.readers import lines
-from headdiv.data.readers.lines import DamagedStreamError, raw_lines, read_lines
-from headdiv.data.readers.parallel import pair_sides
-from headdiv.data.readers.records import BadRecordError, BadRecords, parse_json, text_field
-from headdiv.data.readers.ted import read_side
 
 in_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 

@@ -10,13 +10,19 @@ from faulty import exactly
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headdiv.companion.data.corpora.lm import load_lm
+from headdiv.companion.data.corpora.masking import (
+    MaskedStream,
+    load_mlm,
+    mask_held_out,
+    mask_tokens,
+    open_masked_stream,
+)
+from headdiv.companion.data.corpora.mixture import HeldOut
+from headdiv.companion.data.data_config import LMData, MLMData
+from headdiv.companion.data.tokenization.bpe import Bpe
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import check
-from headdiv.data.config import LMData, MLMData
-from headdiv.data.corpora.lm import load_lm
-from headdiv.data.corpora.masking import MaskedStream, load_mlm, mask_held_out, mask_tokens, open_masked_stream
-from headdiv.data.corpora.mixture import HeldOut
-from headdiv.data.tokenization.bpe import Bpe
 from headdiv.nn.batching import IGNORED
 
 MIRROR = os.environ.get("HEADDIV_MIRROR")
@@ -83,7 +89,7 @@ def test_a_text_of_marks_alone_cannot_be_masked():
 
 
 def held_out(row, context):
-    """Windows of a row that begins and ends with a mark, as `headdiv.data.corpora.mixture.held_out` cuts them."""
+    """Windows of a row that begins and ends with a mark, as `held_out` of ``mixture.py`` cuts them."""
     padded = np.pad(row, (0, -(len(row) - 1) % context), constant_values=IGNORED).astype(np.int32)
     windows = np.lib.stride_tricks.sliding_window_view(padded, context + 1)[::context]
     return HeldOut(windows.copy(), 1, 1, 1)

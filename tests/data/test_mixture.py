@@ -13,10 +13,10 @@ from faulty import fails
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headdiv.data.corpora import mixture
-from headdiv.data.corpora.mixture import Mixture, held_out
-from headdiv.data.readers.documents import SLIMPAJAMA
-from headdiv.data.readers.records import BadRecords
+from headdiv.companion.data.corpora import mixture
+from headdiv.companion.data.corpora.mixture import Mixture, held_out
+from headdiv.companion.data.readers.documents import SLIMPAJAMA
+from headdiv.companion.data.readers.records import BadRecords
 
 END = 0
 in_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -320,8 +320,8 @@ def test_held_out_documents_of_one_set_and_refusals(tmp_path):
 
 MEASURE = """
 import json, sys
-from headdiv.data.corpora.mixture import Mixture
-from headdiv.data.readers.records import BadRecords
+from headdiv.companion.data.corpora.mixture import Mixture
+from headdiv.companion.data.readers.records import BadRecords
 
 def peak():  # MiB of this process alone; getrusage would count the one that started it
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024

@@ -6,8 +6,8 @@ import pytest
 import yaml
 from faulty import data_set
 
+from headdiv.companion.data.public_sets import load_registry
 from headdiv.core.errors import DataError
-from headdiv.data.registry import load_registry
 
 
 def test_every_file_is_shown_to_be_its_owners_and_names_of_prepared_corpora_stay():

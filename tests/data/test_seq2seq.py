@@ -8,14 +8,14 @@ from faulty import exactly, put_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headdiv.companion.data.corpora import seq2seq as module
+from headdiv.companion.data.corpora.seq2seq import flatten, load_translation, unflatten, unigram_nll
+from headdiv.companion.data.data_config import TranslationData
+from headdiv.companion.data.tokenization.words import tokenize
+from headdiv.companion.data.toy import corpora as toy
+from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError
-from headdiv.data.config import TranslationData
-from headdiv.data.corpora import seq2seq as module
-from headdiv.data.corpora.seq2seq import flatten, load_translation, unflatten, unigram_nll
-from headdiv.data.tokenization.words import tokenize
-from headdiv.data.toy import corpora as toy
 from headdiv.nn.batching import END, SPECIALS
-from headdiv.tasks import TASKS
 
 SPLITS = ("train", "valid", "test")
 SIDES = (("source", "en", 0), ("target", "de", 1))

@@ -7,15 +7,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_ted import members, xml
 
+from headdiv.companion.data import public_sets as data_sets
+from headdiv.companion.data.cache import content_key, locate, prepared_folder
+from headdiv.companion.data.corpora.seq2seq import load_translation
+from headdiv.companion.data.data_config import TranslationData
+from headdiv.companion.data.readers.ted import SETS
+from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import checksum
-from headdiv.data import registry as data_sets
-from headdiv.data.cache import content_key, locate, prepared_folder
-from headdiv.data.config import TranslationData
-from headdiv.data.corpora.seq2seq import load_translation
-from headdiv.data.readers.ted import SETS
 from headdiv.nn.batching import SPECIALS, UNKNOWN
-from headdiv.tasks import TASKS
 
 TASK = TASKS["translation"]
 PAIRS = [(f"w{n} is here.", f"w{n} ist hier.") for n in range(10)]

@@ -9,15 +9,15 @@ from faulty import data_set, exactly, pack
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headdiv.core import paths
+from headdiv.companion import paths
+from headdiv.companion.data import public_sets as data_sets
+from headdiv.companion.data.corpora import seq2seq as module
+from headdiv.companion.data.corpora.seq2seq import load_summarisation
+from headdiv.companion.data.data_config import SummarisationData
+from headdiv.companion.data.tokenization.words import tokenize
+from headdiv.companion.tasks import TASKS
 from headdiv.core.files import checksum
-from headdiv.data import registry as data_sets
-from headdiv.data.config import SummarisationData
-from headdiv.data.corpora import seq2seq as module
-from headdiv.data.corpora.seq2seq import load_summarisation
-from headdiv.data.tokenization.words import tokenize
 from headdiv.nn.batching import END, SPECIALS, UNKNOWN
-from headdiv.tasks import TASKS
 
 SPLITS = ("train", "valid", "test")
 ARTICLES = {

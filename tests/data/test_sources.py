@@ -9,15 +9,15 @@ import yaml
 from faulty import data_set
 from safetensors.numpy import save_file
 
-from headdiv.core import paths
+from headdiv.companion import paths
+from headdiv.companion.data import cache as sources
+from headdiv.companion.data import public_sets as data_sets
+from headdiv.companion.data.cache import check_data, content_key, locate, prepared, prepared_folder, read_statistics
+from headdiv.companion.data.data_config import DataConfig, LMData, QAData, SummarisationData, TranslationData
+from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json, write_json
 from headdiv.core.settings import Source
-from headdiv.data import cache as sources
-from headdiv.data import registry as data_sets
-from headdiv.data.cache import check_data, content_key, locate, prepared, prepared_folder, read_statistics
-from headdiv.data.config import DataConfig, LMData, QAData, SummarisationData, TranslationData
-from headdiv.tasks import TASKS
 
 SPLITS = ("train", "valid", "test")
 TOY = DataConfig(name="toy")

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headdiv.companion.data.readers.records import BadRecords
+from headdiv.companion.data.readers.squad import Answer, read_squad
+from headdiv.companion.data.tokenization.spans import answer_to_tokens, tokenise_with_offsets
+from headdiv.companion.data.tokenization.words import tokenize
+from headdiv.companion.tasks.squad_scores import squad_scores
 from headdiv.core.errors import DataError
-from headdiv.data.readers.records import BadRecords
-from headdiv.data.readers.squad import Answer, read_squad
-from headdiv.data.tokenization.spans import answer_to_tokens, tokenise_with_offsets
-from headdiv.data.tokenization.words import tokenize
-from headdiv.tasks.squad_scores import squad_scores
 
 MIRROR = os.environ.get("HEADDIV_MIRROR")
 ODD = "aAbZ019 .,-'\"@&`$%_/|\\#\t\n\r\x00\x07\x1c\x1f\x7f\x85\xa0\u2028…–€ßİΣσςé\u0301漢\U0001f600"

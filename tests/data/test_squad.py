@@ -8,15 +8,15 @@ from faulty import fails, put
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headdiv.core.files import write_json
-from headdiv.data.readers.records import BadRecords, is_empty
-from headdiv.data.readers.squad import (
+from headdiv.companion.data.readers.records import BadRecords, is_empty
+from headdiv.companion.data.readers.squad import (
     Answer,
     Question,
     questions_from_json,
     read_predictions,
     read_squad,
 )
+from headdiv.core.files import write_json
 
 CONTEXT = "Graz lies on the Mur. Its clock tower is 28 metres high."
 GOOD = {

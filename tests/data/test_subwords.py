@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headdiv.companion.data.tokenization.subwords import Subwords, join, train
 from headdiv.core.errors import DataError
-from headdiv.data.tokenization.subwords import Subwords, join, train
 
 TEXT = [line.split() for line in (
     "the newer the better", "the lower the water the lower the bread", "brot und wasser und noch mehr wasser",
@@ -82,7 +82,7 @@ def test_merges_of_one_symbol_made_twice_are_counted_as_two():
 
 PROGRAM = """
 import random
-from headdiv.data.tokenization.subwords import train
+from headdiv.companion.data.tokenization.subwords import train
 draw = random.Random(1)
 merges = train([["".join(draw.choices("abcdefgh", k=4)) for _ in range(30)] for _ in range(30)], 80).merges
 print(merges)

@@ -8,10 +8,10 @@ from faulty import exactly, fails, pack, put
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headdiv.data.readers import ted
-from headdiv.data.readers.parallel import pair_sides
-from headdiv.data.readers.records import BadRecords
-from headdiv.data.readers.ted import SETS, languages_of, read_archive, read_side
+from headdiv.companion.data.readers import ted
+from headdiv.companion.data.readers.parallel import pair_sides
+from headdiv.companion.data.readers.records import BadRecords
+from headdiv.companion.data.readers.ted import SETS, languages_of, read_archive, read_side
 
 MIRROR = os.environ.get("HEADDIV_MIRROR")
 needs_data = pytest.mark.skipif(not MIRROR, reason="HEADDIV_MIRROR is not set")

@@ -8,10 +8,18 @@ import re
 import pytest
 import zstandard
 
+from headdiv.companion.data.toy import VERSION
+from headdiv.companion.data.toy.corpora import (
+    SHARES,
+    articles,
+    askable,
+    questions,
+    summarise,
+    translation,
+    write_shards,
+)
+from headdiv.companion.data.toy.grammar import Clause, NounPhrase, Sentence, english, german, german_phrase, lexicon
 from headdiv.core.errors import ConfigError
-from headdiv.data.toy import VERSION
-from headdiv.data.toy.corpora import SHARES, articles, askable, questions, summarise, translation, write_shards
-from headdiv.data.toy.grammar import Clause, NounPhrase, Sentence, english, german, german_phrase, lexicon
 
 NOUNS = {noun.english[0]: noun for nouns in lexicon()["nouns"].values() for noun in nouns}
 NOUNS |= {noun.english[0]: noun for noun in lexicon()["pronouns"]}

@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import untrained
 
+from headdiv.companion.data.readers.lines import read_lines
+from headdiv.companion.data.tokenization import words as module
+from headdiv.companion.data.tokenization.torchtext06 import token_bleu, vocabulary_words
+from headdiv.companion.data.tokenization.vocabulary import Vocabulary
+from headdiv.companion.data.tokenization.words import detokenize, tokenize, tokenize_all
+from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import DataError
-from headdiv.data.readers.lines import read_lines
-from headdiv.data.tokenization import words as module
-from headdiv.data.tokenization.torchtext06 import token_bleu, vocabulary_words
-from headdiv.data.tokenization.vocabulary import Vocabulary
-from headdiv.data.tokenization.words import detokenize, tokenize, tokenize_all
 from headdiv.nn.batching import BEGIN, END, SPECIALS, UNKNOWN
-from headdiv.tasks import TASKS
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ LINES = ["A well-known dog.", "Rock & roll <b>", "", "  ", *(f"The {n}-th man's 
 
 SCRIPT = """
 import json, os
-from headdiv.data.tokenization import words
+from headdiv.companion.data.tokenization import words
 os.sched_getaffinity = lambda _: {0, 1}
 words.PARALLEL = 2
 print(json.dumps(words.tokenize_all(LINES, "de", lowercase=True, split_dashes=False, fold_late=True)))

@@ -10,10 +10,10 @@ from faulty import fails, pack
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headdiv.companion.data.readers import xsum
+from headdiv.companion.data.readers.records import BadRecords, is_empty
+from headdiv.companion.data.readers.xsum import Article, read_archive, read_articles
 from headdiv.core.errors import DataError
-from headdiv.data.readers import xsum
-from headdiv.data.readers.records import BadRecords, is_empty
-from headdiv.data.readers.xsum import Article, read_archive, read_articles
 
 ARTICLES = [Article("1", "Ä cat sat.\nIt slept.", "A cat."), Article("22", "Two dogs.", "Dogs.")]
 TEXT = st.text(st.characters(codec="utf-8")).filter(lambda text: not is_empty(text))

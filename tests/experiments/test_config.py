@@ -3,13 +3,13 @@
 import pytest
 from faulty import exactly
 
-import headdiv.tasks.config as module
+import headdiv.companion.tasks.run_config as module
+from headdiv.companion.data.data_config import LMData, QAData, SummarisationData, TranslationData
+from headdiv.companion.tasks.qa import SpanConfig
+from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import check
-from headdiv.data.config import LMData, QAData, SummarisationData, TranslationData
-from headdiv.nn.config import DecodeConfig, LMConfig, ModelConfig
-from headdiv.tasks.config import RunConfig
-from headdiv.tasks.qa import SpanConfig
+from headdiv.nn.sizes import DecodeConfig, LMConfig, ModelConfig
 
 OWN = {split: {"en": f"{split}.en", "de": f"{split}.de"} for split in ("train", "valid", "test")}
 

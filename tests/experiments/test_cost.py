@@ -3,9 +3,9 @@
 import pytest
 from small_runs import METHODS, small_config
 
+from headdiv.companion.experiments.cost import DEVICES, GIB, cost_of
+from headdiv.companion.experiments.profiles import run_config
 from headdiv.core.errors import ConfigError
-from headdiv.experiments.cost import DEVICES, GIB, cost_of
-from headdiv.experiments.profiles import run_config
 from headdiv.methods import check_method
 
 D, F, V, N, WINDOWS, LAYERS = 16, 16, 300, 32, 8, 2

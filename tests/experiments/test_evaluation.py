@@ -8,17 +8,17 @@ from conftest import EXPERIMENT
 from sacrebleu import corpus_bleu
 
 import headdiv
-from headdiv.core import paths
+from headdiv.companion import paths
+from headdiv.companion.experiments.evaluation import evaluate, examples
+from headdiv.companion.experiments.results import record, score_table
+from headdiv.companion.experiments.run_result import FORMAT, metrics_path
+from headdiv.companion.experiments.running import load_run, run_name
+from headdiv.companion.tasks import TASKS, seq2seq
+from headdiv.companion.tasks.bleu import paired_bootstrap
+from headdiv.companion.tasks.counts import counts_path, read_counts
 from headdiv.core.errors import DataError
 from headdiv.core.files import canonical_json, read_json
-from headdiv.experiments.evaluation import evaluate, examples
-from headdiv.experiments.results import record, score_table
-from headdiv.experiments.run_result import FORMAT, metrics_path
-from headdiv.experiments.running import load_run, run_name
 from headdiv.nn.decoding import translate
-from headdiv.tasks import TASKS, seq2seq
-from headdiv.tasks.bleu import paired_bootstrap
-from headdiv.tasks.counts import counts_path, read_counts
 
 TRANSLATION = TASKS["translation"]
 
@@ -140,7 +140,7 @@ def test_what_bleu_needs_of_each_sentence_is_stored_beside_the_metrics(finished)
 
 
 def test_every_stored_score_is_a_line_of_the_runs_frame(finished):
-    frame = headdiv.runs_frame("tiny")
+    frame = headdiv.companion.runs_frame("tiny")
     stored = [read_json(metrics_path("tiny", EXPERIMENT, variant, 1)) for variant in ("baseline", "direct-8")]
     assert len(frame) == sum(len(run["scores"]) for run in stored)
     line = frame[(frame["variant"] == "direct-8") & (frame["score"] == "bleu")].iloc[0]

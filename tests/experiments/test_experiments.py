@@ -2,10 +2,10 @@
 
 import pytest
 
+from headdiv.companion.experiments.profiles import Runs, run_config
+from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError
-from headdiv.experiments.profiles import Runs, run_config
 from headdiv.methods import METHODS
-from headdiv.tasks import TASKS
 
 EXPERIMENT = "deacon/translation"
 SEVEN = ["baseline", "direct-8", "direct-3", "average-8", "average-3", "nonlinear-8", "nonlinear-3"]

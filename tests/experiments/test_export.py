@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from headdiv.companion.experiments.export import export
+from headdiv.companion.experiments.running import build_model
+from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.base import Run, vocabulary_of
 from headdiv.core.errors import ConfigError, DataError, StorageError
-from headdiv.experiments.export import export
-from headdiv.experiments.running import build_model
-from headdiv.nn.config import DecodeConfig
 from headdiv.nn.decoding import translate
-from headdiv.tasks import TASKS
-from headdiv.tasks.base import Run, vocabulary_of
+from headdiv.nn.sizes import DecodeConfig
 
 WORDS = 8  # of each output, END included
 # What changes training alone.

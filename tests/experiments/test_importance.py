@@ -10,9 +10,8 @@ from faulty import exactly
 from small_runs import SMALL, small_config, untrained
 
 from headdiv.analysis.masking import HeadChange, heads_of, masked_heads, masks_without
-from headdiv.core.errors import DataError
-from headdiv.experiments import importance
-from headdiv.experiments.importance import (
+from headdiv.companion.experiments import importance
+from headdiv.companion.experiments.importance import (
     Kept,
     head_importance,
     importance_record,
@@ -21,13 +20,14 @@ from headdiv.experiments.importance import (
     pruning_curve,
     pruning_order,
 )
+from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.base import held_out_loss
+from headdiv.core.errors import DataError
 from headdiv.methods.moa import MixtureAttention
 from headdiv.nn.attention import attention_modules, record_heads
 from headdiv.nn.batching import make_batch
-from headdiv.nn.config import DecodeConfig
 from headdiv.nn.decoding import translate
-from headdiv.tasks import TASKS
-from headdiv.tasks.base import held_out_loss
+from headdiv.nn.sizes import DecodeConfig
 
 ALL = [options for each in EXAMPLES.values() for options in each]
 DECODE = DecodeConfig(beam=2, max_length_factor=1.0, max_length_offset=3)

@@ -7,10 +7,10 @@ from faulty import exactly
 from small_runs import small_config, untrained
 from test_tasks_mlm import small
 
-from headdiv.experiments.attention_maps import attention_maps
-from headdiv.experiments.running import load_run
+from headdiv.companion.experiments.attention_maps import attention_maps
+from headdiv.companion.experiments.running import load_run
+from headdiv.companion.tasks import TASKS
 from headdiv.nn.attention import record_heads
-from headdiv.tasks import TASKS
 
 SOURCE = "The old dog sees a small cat."
 

@@ -5,9 +5,9 @@ import json
 import pytest
 from faulty import exactly, fails
 
+from headdiv.companion.experiments.notebooks import execute
 from headdiv.core import progress
 from headdiv.core.errors import HeaddivError
-from headdiv.experiments.notebooks import execute
 
 
 @pytest.fixture

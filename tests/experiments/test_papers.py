@@ -7,13 +7,13 @@ import re
 import pytest
 from faulty import exactly
 
+from headdiv.companion.data.readers.documents import SLIMPAJAMA
+from headdiv.companion.experiments.catalogue import figure_entry, figures_of_paper
+from headdiv.companion.experiments.papers import FOLDER, data_table_of, load_paper, task_of
+from headdiv.companion.experiments.profiles import Runs
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.data.readers.documents import SLIMPAJAMA
-from headdiv.experiments.catalogue import figure_entry, figures_of_paper
-from headdiv.experiments.papers import FOLDER, data_table_of, load_paper, task_of
-from headdiv.experiments.profiles import Runs
 from headdiv.methods import METHODS, check_method
-from headdiv.nn.config import LMConfig, ModelConfig
+from headdiv.nn.sizes import LMConfig, ModelConfig
 
 NO_PAPERS = {"head-scale", "orthogonality", "hsic"}  # rows of the dissection, and of the profile diversity
 PAPERS = sorted(path.stem for path in FOLDER.glob("*.yaml"))

@@ -6,13 +6,13 @@ import pytest
 from click.testing import CliRunner
 from conftest import EXPERIMENT
 
-from headdiv.__main__ import cli
-from headdiv.data.corpora.seq2seq import load_translation
-from headdiv.experiments import parameters as params
-from headdiv.experiments import running as training
-from headdiv.experiments.papers import task_of
-from headdiv.report.tables import parameter_table
-from headdiv.tasks import TASKS
+from headdiv.companion.command_line import cli
+from headdiv.companion.data.corpora.seq2seq import load_translation
+from headdiv.companion.experiments import parameters as params
+from headdiv.companion.experiments import running as training
+from headdiv.companion.experiments.papers import task_of
+from headdiv.companion.report.tables import parameter_table
+from headdiv.companion.tasks import TASKS
 
 VARIANTS = ["baseline", "direct-8", "direct-3", "average-8", "average-3", "nonlinear-8", "nonlinear-3"]
 PAPERS_LM = ["baseline", "direct-16", "direct-8", "average-16", "average-8", "nonlinear-16", "nonlinear-8"]

@@ -13,11 +13,11 @@ from conftest import EXPERIMENT
 from faulty import exactly
 from reported import EXPERIMENTS, write_profile
 
+from headdiv.companion.experiments import pipeline
+from headdiv.companion.experiments.pipeline import Plan, check_config, load_plan, make_plan, notebook_code
+from headdiv.companion.experiments.profiles import Profile, Runs
+from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.core.errors import ConfigError
-from headdiv.experiments import pipeline
-from headdiv.experiments.pipeline import Plan, check_config, load_plan, make_plan, notebook_code
-from headdiv.experiments.profiles import Profile, Runs
-from headdiv.experiments.run_result import metrics_path
 from headdiv.methods import METHODS
 from headdiv.methods.base import Method
 
@@ -151,7 +151,7 @@ def test_a_plan_with_code_of_ones_own_is_made_each_time(planned, counted, monkey
 def test_a_plan_is_read_without_torch_and_matplotlib(planned, counted):
     load_plan("tiny")
     code = (
-        "import sys; from headdiv.experiments.pipeline import load_plan; load_plan('tiny'); "
+        "import sys; from headdiv.companion.experiments.pipeline import load_plan; load_plan('tiny'); "
         "sys.exit(' '.join({'torch', 'matplotlib', 'numpy'} & set(sys.modules)) or None)"
     )
     environment = os.environ | {"HEADDIV_HOME": str(planned.home)}

@@ -4,11 +4,11 @@ import shutil
 
 import pytest
 
+from headdiv.companion.experiments.rescoring import rescore
+from headdiv.companion.experiments.results import doubts
+from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
-from headdiv.experiments.rescoring import rescore
-from headdiv.experiments.results import doubts
-from headdiv.experiments.run_result import metrics_path
 
 EXPERIMENT = "deacon/translation"
 

@@ -6,15 +6,15 @@ import pytest
 from click.testing import CliRunner
 from conftest import EXPERIMENT
 
-from headdiv.__main__ import cli
+from headdiv.companion.command_line import cli
+from headdiv.companion.experiments.evaluation import evaluate
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.results import failures, record
+from headdiv.companion.experiments.run_result import RunResult, metrics_path
+from headdiv.companion.experiments.running import train
+from headdiv.companion.report.tables import as_markdown
 from headdiv.core.errors import DataError, HeaddivError
 from headdiv.core.files import read_json, write_json
-from headdiv.experiments.evaluation import evaluate
-from headdiv.experiments.profiles import Runs
-from headdiv.experiments.results import failures, record
-from headdiv.experiments.run_result import RunResult, metrics_path
-from headdiv.experiments.running import train
-from headdiv.report.tables import as_markdown
 
 
 def change(variant, first, last, nll, unigram):

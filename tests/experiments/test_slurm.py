@@ -19,9 +19,9 @@ import pytest
 from conftest import EXPERIMENT, Project
 from small_runs import enter
 
-from headdiv.experiments.evaluation import evaluate
-from headdiv.experiments.profiles import Runs
-from headdiv.experiments.running import train
+from headdiv.companion.experiments.evaluation import evaluate
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.running import train
 
 pytestmark = pytest.mark.slow
 

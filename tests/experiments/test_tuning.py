@@ -9,19 +9,19 @@ from conftest import EXPERIMENT
 from faulty import fails
 from small_runs import Power, fail_after
 
-from headdiv.__main__ import cli
+from headdiv.companion.command_line import cli
+from headdiv.companion.experiments import halving, pipeline
+from headdiv.companion.experiments.evaluation import evaluate
+from headdiv.companion.experiments.outdated import outdated
+from headdiv.companion.experiments.profiles import Runs, run_config
+from headdiv.companion.experiments.results import record, stored
+from headdiv.companion.experiments.run_result import metrics_path
+from headdiv.companion.experiments.running import train
+from headdiv.companion.report import figures
+from headdiv.companion.report.tables import table_data
+from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError, DataError, TrainingError
 from headdiv.core.files import read_json, write_json
-from headdiv.experiments import halving, pipeline
-from headdiv.experiments.evaluation import evaluate
-from headdiv.experiments.outdated import outdated
-from headdiv.experiments.profiles import Runs, run_config
-from headdiv.experiments.results import record, stored
-from headdiv.experiments.run_result import metrics_path
-from headdiv.experiments.running import train
-from headdiv.report import figures
-from headdiv.report.tables import table_data
-from headdiv.tasks import TASKS
 
 STEPS_AN_EPOCH = 5
 GRID = [{"model.dropout": 0.2}, {"model.dropout": 0.3, "train.learning_rate": 0.002}]

@@ -9,8 +9,8 @@ from small_runs import randomise
 from torch import nn
 
 from headdiv.analysis.masking import masked_heads
+from headdiv.companion.experiments.profiles import Runs
 from headdiv.core.errors import ConfigError
-from headdiv.experiments.profiles import Runs
 from headdiv.methods import check_method, make_method
 from headdiv.methods.base import EpochEnd, Method
 from headdiv.methods.combined import Combined, part_names
@@ -19,8 +19,8 @@ from headdiv.methods.homeostasis import Inhibition, inhibitions
 from headdiv.methods.mixing import MixingOutput
 from headdiv.nn.attention import AttentionSpec, BlockSpec
 from headdiv.nn.batching import make_batch
-from headdiv.nn.config import ModelConfig
 from headdiv.nn.multi_head_attention import MultiHeadAttention
+from headdiv.nn.sizes import ModelConfig
 
 BASELINE = {"name": "baseline"}
 DEACON = deacon(gha_steps=5)

@@ -9,8 +9,8 @@ from examples import ARCHITECTURES, CONFIG, deacon, trained_one_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headdiv.companion.experiments.running import load_run
 from headdiv.core.errors import ConfigError
-from headdiv.experiments.running import load_run
 from headdiv.gha import deacon_update, gha_inner_loop
 from headdiv.methods import check_method, make_method
 from headdiv.methods.deacon import OUTPUTS, collected_moments, nonlinear_inputs, pca_layers, pca_weights

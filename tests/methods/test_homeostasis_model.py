@@ -6,12 +6,12 @@ import pytest
 import torch
 from examples import CONFIG, trained_one_step
 
+from headdiv.companion.experiments.papers import load_paper, task_of
 from headdiv.core.errors import ConfigError
-from headdiv.experiments.papers import load_paper, task_of
 from headdiv.methods import check_method, make_method
 from headdiv.nn.attention import AttentionSpec, BlockSpec
-from headdiv.nn.config import LMConfig, ModelConfig
 from headdiv.nn.dropout import Dropout
+from headdiv.nn.sizes import LMConfig, ModelConfig
 from headdiv.nn.transformer import Transformer, count_parameters, initialise
 
 

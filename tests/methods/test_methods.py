@@ -13,8 +13,8 @@ from headdiv.core.errors import ConfigError
 from headdiv.methods import METHODS, check_method, make_method
 from headdiv.methods.deacon import pca_layers
 from headdiv.nn.batching import Pairs, make_batch
-from headdiv.nn.config import ModelConfig
 from headdiv.nn.multi_head_attention import MultiHeadAttention
+from headdiv.nn.sizes import ModelConfig
 from headdiv.nn.transformer import Transformer
 
 KNOWN = ", ".join(sorted(METHODS))

@@ -5,8 +5,8 @@ import torch
 from examples import EXAMPLES
 from small_runs import interrupt, result
 
-from headdiv.experiments.evaluation import evaluate
-from headdiv.experiments.running import run_folder, train
+from headdiv.companion.experiments.evaluation import evaluate
+from headdiv.companion.experiments.running import run_folder, train
 from headdiv.training.learner import Learner
 
 EVERY = {f"{name}-{i}": options for name, examples in EXAMPLES.items() for i, options in enumerate(examples, start=1)}

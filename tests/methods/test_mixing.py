@@ -13,8 +13,8 @@ from headdiv.methods import make_method
 from headdiv.methods.mixing import MixingOutput, nuclear_norms
 from headdiv.nn.attention import AttentionSpec
 from headdiv.nn.batching import make_batch
-from headdiv.nn.config import ModelConfig
 from headdiv.nn.losses import linear_cross_entropy
+from headdiv.nn.sizes import ModelConfig
 from headdiv.nn.transformer import Transformer, count_parameters
 from headdiv.training.config import TrainConfig
 

@@ -13,17 +13,17 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from headdiv.companion.experiments.bench import measure_moa
 from headdiv.core.errors import ConfigError
-from headdiv.experiments.bench import measure_moa
 from headdiv.methods import check_method, make_method
 from headdiv.methods.moa import MixtureAttention
 from headdiv.methods.routing import RoutedRecord
 from headdiv.nn import attention
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, record_heads
-from headdiv.nn.caches import Lines
-from headdiv.nn.config import ModelConfig
+from headdiv.nn.caches import BeamState
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import MASKED, assign_windows, attention_mask, lay_out, pad_rows
+from headdiv.nn.sizes import ModelConfig
 from headdiv.nn.transformer import count_parameters, initialise
 
 seeds = st.integers(0, 2**31 - 1)
@@ -231,7 +231,7 @@ def test_steps_over_memory_are_the_pass_over_memory():
     expected = pad_rows(module(rows, memory, layout), layout.queries)
     mask = torch.zeros(3, 4, dtype=torch.float64)
     mask.masked_fill_(torch.arange(4) >= layout.keys.lengths[:, None], MASKED)
-    lines = Lines(3, 1, 2, like=rows)
+    lines = BeamState(3, 1, 2, like=rows)
     cache = module.cross_cache(lines, pad_rows(memory, layout.keys, fill=9.0), mask)
     torch.testing.assert_close(module.step(torch.stack(queries)[:, 0], cache), expected[:, 0])
     cache.keep(lines.select(torch.tensor([0, 2])))

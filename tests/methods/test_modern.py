@@ -16,8 +16,8 @@ from headdiv.methods.drop_head import kept_heads
 from headdiv.methods.moh import MixtureOfHeads
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, record_heads
 from headdiv.nn.batching import make_batch
-from headdiv.nn.config import ModelConfig
 from headdiv.nn.packing import attention_mask, lay_out
+from headdiv.nn.sizes import ModelConfig
 from headdiv.nn.transformer import count_parameters
 
 H, K, D, N, S = 4, 2, 8, 3, 5

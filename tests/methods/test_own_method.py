@@ -9,10 +9,10 @@ from small_runs import SMALL, small_config
 from torch import nn
 
 from headdiv.analysis.masking import masked_heads
+from headdiv.companion.experiments.evaluation import evaluate
+from headdiv.companion.experiments.importance import importance_record
+from headdiv.companion.experiments.running import train
 from headdiv.core.errors import ConfigError
-from headdiv.experiments.evaluation import evaluate
-from headdiv.experiments.importance import importance_record
-from headdiv.experiments.running import train
 from headdiv.methods import METHODS, check_method, make_method
 from headdiv.nn.batching import make_batch
 from headdiv.nn.drop_in import MultiheadAttention

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headdiv.analysis.similarity import Measured, Observed, measure_heads
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.results import stored
 from headdiv.core.errors import ConfigError, TrainingError
-from headdiv.experiments.profiles import Runs
-from headdiv.experiments.results import stored
 from headdiv.methods import check_method, make_method, rotation, stored_method
 from headdiv.methods.base import EpochEnd
 from headdiv.methods.rotation import HeadIndex, swap_heads
 from headdiv.nn.attention import attention_modules, record_heads
 from headdiv.nn.batching import make_batch
-from headdiv.nn.config import LMConfig, ModelConfig
 from headdiv.nn.losses import linear_cross_entropy
+from headdiv.nn.sizes import LMConfig, ModelConfig
 
 BASELINE = {"name": "baseline"}
 SIZES = {"encoder_layers": 2, "decoder_layers": 3, "dropout": 0.0, "attention_bias": True}

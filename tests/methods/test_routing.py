@@ -12,10 +12,13 @@ from packed import pack, random, sentences
 from small_runs import SMALL, enter, small_config, untrained
 
 from headdiv.analysis.similarity import Observed
+from headdiv.companion.data.data_config import MLMData
+from headdiv.companion.experiments import evaluation
+from headdiv.companion.experiments.running import train
+from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.base import observed_heads
+from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.errors import ConfigError
-from headdiv.data.config import MLMData
-from headdiv.experiments import evaluation
-from headdiv.experiments.running import train
 from headdiv.methods import check_method, make_method
 from headdiv.methods.routing import (
     RoutedRecord,
@@ -29,10 +32,7 @@ from headdiv.methods.routing import (
 )
 from headdiv.nn.attention import record_heads
 from headdiv.nn.batching import BEGIN, END
-from headdiv.nn.config import ModelConfig
-from headdiv.tasks import TASKS
-from headdiv.tasks.base import observed_heads
-from headdiv.tasks.config import RunConfig
+from headdiv.nn.sizes import ModelConfig
 
 T, WIDTH, SIZES = 7, 4, ModelConfig(d_model=16, heads=4)
 seeds = st.integers(0, 2**31 - 1)

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from headdiv.companion.experiments.running import train
+from headdiv.companion.provenance import processor
+from headdiv.companion.tasks.run_config import RECIPE
 from headdiv.core.files import canonical_json, read_json, write_json
-from headdiv.core.provenance import processor
-from headdiv.experiments.running import train
-from headdiv.tasks.config import RECIPE
 from headdiv.training.learner import Learner
 
 PINS = Path(__file__).with_name("golden.json")

@@ -10,10 +10,10 @@ import zstandard
 from pins import ROOT, pinned
 from small_runs import enter, small_config
 
+from headdiv.companion.data.cache import prepared_folder
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.tasks import TASKS
 from headdiv.core.files import read_json
-from headdiv.data.cache import prepared_folder
-from headdiv.experiments.profiles import Runs
-from headdiv.tasks import TASKS
 
 OWN_COUNTS = ("corpus.json", "SHA256SUMS")  # statistics, of whose means the last digits are the machine's
 TOY = {  # by a name of their own: profile and experiment

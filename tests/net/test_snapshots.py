@@ -16,12 +16,12 @@ from pydantic_core import PydanticUndefined, to_jsonable_python
 from small_runs import SMALL, small_config
 
 import headdiv
-from headdiv.experiments.profiles import Experiment, Profile
-from headdiv.experiments.running import build_model
+from headdiv.companion.experiments.profiles import Experiment, Profile
+from headdiv.companion.experiments.running import build_model
+from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.methods import METHODS, make_method
 from headdiv.nn.transformer import Transformer, initialise
-from headdiv.tasks import TASKS
-from headdiv.tasks.config import RunConfig
 from headdiv.training.config import TrainConfig, TrainerConfig
 
 SAME_BITS = ("AVX2", "AVX512")  # instruction sets with which torch draws the pinned values
@@ -86,6 +86,7 @@ def test_methods_and_their_options():
 def test_public_names():
     found = {
         "headdiv": list(headdiv.__all__),
+        "headdiv.companion": list(headdiv.companion.__all__),
         "headdiv.pretrained": list(headdiv.pretrained.__all__),
         "tasks": {
             name: [c.__name__ for c in (task.Data, task.Model, task.Decode)] for name, task in own(TASKS).items()

@@ -8,22 +8,22 @@ files are not. `test_the_pinned_checksums_name_the_mirrors_files` holds the two 
 import pytest
 from pins import ROOT, in_lines, pinned
 
+from headdiv.companion.data.cache import PREPARATION, content_key
+from headdiv.companion.experiments.importance import ImportanceResult
+from headdiv.companion.experiments.outdated import outdated, outdated_among
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.running import run_name
+from headdiv.companion.tasks.run_config import OF_NO_EFFECT, RECIPE
 from headdiv.core.files import checksum, read_json, short_hash
-from headdiv.data.cache import PREPARATION, content_key
-from headdiv.experiments.importance import ImportanceResult
-from headdiv.experiments.outdated import outdated, outdated_among
-from headdiv.experiments.profiles import Runs
-from headdiv.experiments.running import run_name
-from headdiv.tasks.config import OF_NO_EFFECT, RECIPE
 
 STORED = 270  # runs under results/; there may be more, but not fewer
 PROFILES = sorted(path.stem for path in (ROOT / "config").glob("*.yaml"))
 RESULTS = sorted(path.name for path in (ROOT / "results").iterdir() if any(path.rglob("metrics.json")))
 MIRROR = "$HEADDIV_MIRROR/"
 
-# These 14 runs were stored before a field that is added could leave stored hashes alone (`later`). Their hashes are
-# of a configuration without the keys below and with the task's kind under "task". Today's `run_name` gives them another
-# name; the profile's own values, written as they were then, give the stored one.
+# These 14 runs were stored before a field that is added could leave stored hashes alone (`hash_neutral`). Their
+# hashes are of a configuration without the keys below and with the task's kind under "task". Today's `run_name` gives
+# them another name; the profile's own values, written as they were then, give the stored one.
 EARLY = tuple(ROOT / "results" / "samples" / "deacon" / task for task in ("lm", "qa"))
 NOT_YET = {
     "data": ("split_dashes", "max_words", "max_ratio", "valid_every", "merges"),

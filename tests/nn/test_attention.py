@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from headdiv.core.errors import DataError
 from headdiv.nn import attention
 from headdiv.nn.attention import AttentionLayout, record_heads
-from headdiv.nn.caches import Lines, State
+from headdiv.nn.caches import BeamState, State
 from headdiv.nn.dot_product import into_windows, out_of_windows
 from headdiv.nn.packing import MASKED, lay_out, pad_rows
 
@@ -154,7 +154,7 @@ def test_steps_over_memory_are_the_pass_over_memory():
     expected = pad_rows(module(rows, memory, layout), layout.queries)
     empty = torch.arange(4) >= layout.keys.lengths[:, None]
     mask = torch.zeros(3, 4, dtype=torch.float64).masked_fill(empty, MASKED)
-    cache = module.cross_cache(Lines(3, 1, 2, like=rows), pad_rows(memory, layout.keys, fill=9.0), mask)
+    cache = module.cross_cache(BeamState(3, 1, 2, like=rows), pad_rows(memory, layout.keys, fill=9.0), mask)
     for n in range(2):
         torch.testing.assert_close(module.step(torch.stack(queries)[:, n], cache), expected[:, n])
 
@@ -162,7 +162,7 @@ def test_steps_over_memory_are_the_pass_over_memory():
 def test_lines_go_on_from_any_others_and_texts_without_one_give_up_their_slots():
     """Three texts of up to two lines; every line's past, recomputed without a cache, gives the same."""
     own, cross, memory = build(21, "decoder"), build(22, "cross"), random(23, 3, 5, D)
-    lines = Lines(3, 2, 5, like=memory)
+    lines = BeamState(3, 2, 5, like=memory)
     state = State(lines, [{"decoder": own.self_cache(lines, memory)}])
     state.layers[0]["cross"] = cross.cross_cache(lines, memory, random(24, 3, 5))
     mask, pasts = state.layers[0]["cross"].mask, [(text, []) for text in range(3)]
@@ -175,7 +175,7 @@ def test_lines_go_on_from_any_others_and_texts_without_one_give_up_their_slots()
         for number, (text, past) in enumerate(pasts):
             rows, _, layout, _ = pack([torch.stack(past)], [], "decoder", 1)
             torch.testing.assert_close(found[0][number], own(rows, None, layout)[-1])
-            alone = Lines(1, 1, 1, like=memory)
+            alone = BeamState(1, 1, 1, like=memory)
             cache = cross.cross_cache(alone, memory[text : text + 1], mask[text : text + 1])
             torch.testing.assert_close(found[1][number], cross.step(past[-1][None], cache)[0])
         if goes_on is not None:

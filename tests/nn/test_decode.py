@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from headdiv.methods import make_method
 from headdiv.nn import decoding as decode
 from headdiv.nn.batching import BEGIN, END, PAD, Pairs, make_batch
-from headdiv.nn.config import DecodeConfig, ModelConfig
 from headdiv.nn.decoding import CachedDecoder, beam_search, translate
 from headdiv.nn.packing import pad_rows
+from headdiv.nn.sizes import DecodeConfig, ModelConfig
 from headdiv.nn.transformer import Transformer, initialise
 
 METHODS = {"baseline": {"name": "baseline"}, "direct-8": {"name": "deacon", "architecture": "direct", "m": 8}}

@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 from headdiv.core.errors import DataError
 from headdiv.methods import make_method
-from headdiv.nn.config import LMConfig
 from headdiv.nn.language_model import (
     IGNORED,
     LanguageModel,
@@ -25,6 +24,7 @@ from headdiv.nn.language_model import (
 )
 from headdiv.nn.losses import linear_cross_entropy
 from headdiv.nn.packing import MASKED
+from headdiv.nn.sizes import LMConfig
 from headdiv.nn.transformer import count_parameters, initialise
 
 V, CONTEXT, END = 9, 8, 2  # V is the mask token too

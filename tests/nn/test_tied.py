@@ -5,18 +5,18 @@ import torch
 from safetensors.torch import load_file
 from small_runs import interrupt, result
 
+from headdiv.companion.experiments.cost import _step
+from headdiv.companion.experiments.export import export
+from headdiv.companion.experiments.parameters import count, parameters_of
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.running import build_model, load_run, run_folder, train
+from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.base import Run, vocabulary_of
+from headdiv.companion.tasks.summarisation import Summarisation
 from headdiv.core.errors import ConfigError
-from headdiv.experiments.cost import _step
-from headdiv.experiments.export import export
-from headdiv.experiments.parameters import count, parameters_of
-from headdiv.experiments.profiles import Runs
-from headdiv.experiments.running import build_model, load_run, run_folder, train
 from headdiv.nn.batching import END
-from headdiv.nn.config import DecodeConfig
 from headdiv.nn.decoding import translate
-from headdiv.tasks import TASKS
-from headdiv.tasks.base import Run, vocabulary_of
-from headdiv.tasks.summarisation import Summarisation
+from headdiv.nn.sizes import DecodeConfig
 
 TASK = TASKS["translation"]
 NAMES = ("source_embedding.weight", "target_embedding.weight", "output_embedding.weight")
@@ -59,7 +59,7 @@ def test_the_three_are_one_and_its_gradient_is_the_sum(project):
     assert count("translation", {"name": "baseline"}, {"tied": "all"}, (90, 90)) == (
         count("translation", {"name": "baseline"}, {"tied_output": True}, (90, 90)) - 90 * 256
     )
-    assert _step(config, next(TASK.feed(corpus, config).epoch(0))).state == 2 * parameters_of(config, (V, V))
+    assert _step(config, next(TASK.batch_stream(corpus, config).epoch(0))).state == 2 * parameters_of(config, (V, V))
 
 
 def test_first_values_are_those_of_the_target_embedding(project):

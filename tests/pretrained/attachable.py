@@ -3,7 +3,7 @@
 import torch
 import transformers
 
-from headdiv.data.pretrained import BOTH, ENCODER, GROUPED, SMALL, small_model
+from headdiv.pretrained.texts import BOTH, ENCODER, GROUPED, SMALL, small_model
 
 ARCHITECTURES = list(SMALL)
 

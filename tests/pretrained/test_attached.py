@@ -13,8 +13,8 @@ from attachable import ARCHITECTURES, arguments, difference, logits, model_of, o
 import headdiv
 from headdiv.analysis.masking import least_important_first
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.nn import attached, removal
-from headdiv.nn.attached import attachment_of
+from headdiv.pretrained import attached, removal
+from headdiv.pretrained.attached import attachment_of
 
 every_architecture = pytest.mark.parametrize("kind", ARCHITECTURES)
 

@@ -11,8 +11,8 @@ from headdiv.core.errors import ConfigError, DataError
 from headdiv.methods.base import Method
 from headdiv.methods.deacon import pca_layers
 from headdiv.methods.head_scale import ScaledOutput
-from headdiv.nn.attached import attachment_of
 from headdiv.nn.attention import attention_modules
+from headdiv.pretrained.attached import attachment_of
 
 DEACON = {"name": "deacon", "architecture": "direct", "m": 3, "gha_steps": 5}
 MIXING = {"name": "mixing", "start": 0.0}

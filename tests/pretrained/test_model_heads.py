@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from faulty import exactly
 
 import headdiv
-from headdiv.__main__ import cli
+from headdiv.companion.command_line import cli
+from headdiv.companion.report.model_heads import MEASURES
+from headdiv.companion.report.site.build import build_site
 from headdiv.core.errors import DataError
-from headdiv.report.model_heads import MEASURES
-from headdiv.report.site.build import build_site
 
 TEXTS = [
     "The old dog sees a small cat.",

@@ -11,8 +11,8 @@ import headdiv
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.methods import METHODS
 from headdiv.methods.base import Method
-from headdiv.nn.attached import attachment_of
 from headdiv.nn.attention import attention_modules
+from headdiv.pretrained.attached import attachment_of
 
 DEACON = {"name": "deacon", "architecture": "direct", "m": 3}
 MIXING = {"name": "mixing", "start": 0.0}

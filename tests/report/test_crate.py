@@ -7,8 +7,8 @@ import pytest
 import yaml
 from reported import metrics, store_all, write_profile
 
+from headdiv.companion.report.crate import write_crate
 from headdiv.core.errors import DataError
-from headdiv.report.crate import write_crate
 
 ROOT = Path(__file__).parents[2]
 

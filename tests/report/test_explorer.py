@@ -13,13 +13,9 @@ from test_tasks_mlm import small
 
 from headdiv.analysis.components import variance_shares
 from headdiv.analysis.masking import heads_of, masked_heads, masks_without
-from headdiv.core.errors import ConfigError, DataError
-from headdiv.experiments.profiles import Runs
-from headdiv.experiments.running import load_run, run_folder
-from headdiv.methods.deacon import pca_layers
-from headdiv.nn.attention import record_heads
-from headdiv.nn.batching import END
-from headdiv.report.explorer_view import (
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.running import load_run, run_folder
+from headdiv.companion.report.explorer_view import (
     MEASURES,
     View,
     clustered,
@@ -29,7 +25,11 @@ from headdiv.report.explorer_view import (
     trained_runs,
     view_of,
 )
-from headdiv.tasks import TASKS
+from headdiv.companion.tasks import TASKS
+from headdiv.core.errors import ConfigError, DataError
+from headdiv.methods.deacon import pca_layers
+from headdiv.nn.attention import record_heads
+from headdiv.nn.batching import END
 
 SOURCE = "The old dog sees a small cat."
 seeds = st.integers(0, 2**31 - 1)

@@ -14,22 +14,22 @@ from sacrebleu import corpus_bleu
 from scipy import stats
 
 from headdiv.analysis.similarity import BY_HEAD, BY_PAIR, averages, compare_heads
+from headdiv.companion.data.corpora.seq2seq import load_translation
+from headdiv.companion.experiments import results as store
+from headdiv.companion.experiments.evaluation import evaluate
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.run_result import RunResult, metrics_path
+from headdiv.companion.experiments.running import load_run
+from headdiv.companion.report import figures, tables
+from headdiv.companion.report.headtohead import comparison_data, pareto_front
+from headdiv.companion.report.measures import MEASURES, measures_by_module
+from headdiv.companion.report.plotting import BLUE, GREY, ORANGE
+from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.base import observed_heads, outputs_path
+from headdiv.companion.tasks.bleu import sentence_counts
+from headdiv.companion.tasks.counts import counts_path, write_counts
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
-from headdiv.data.corpora.seq2seq import load_translation
-from headdiv.experiments import results as store
-from headdiv.experiments.evaluation import evaluate
-from headdiv.experiments.profiles import Runs
-from headdiv.experiments.run_result import RunResult, metrics_path
-from headdiv.experiments.running import load_run
-from headdiv.report import figures, tables
-from headdiv.report.headtohead import comparison_data, pareto_front
-from headdiv.report.measures import MEASURES, measures_by_module
-from headdiv.report.plotting import BLUE, GREY, ORANGE
-from headdiv.tasks import TASKS
-from headdiv.tasks.base import observed_heads, outputs_path
-from headdiv.tasks.bleu import sentence_counts
-from headdiv.tasks.counts import counts_path, write_counts
 
 TABLE = "headtohead/translation"
 DATA = TINY["experiments"][EXPERIMENT]["data"]

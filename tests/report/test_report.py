@@ -8,12 +8,12 @@ from conftest import EXPERIMENT
 from faulty import exactly
 from reported import metrics, put, write_profile
 
+from headdiv.companion.experiments import results as store
+from headdiv.companion.experiments.run_result import metrics_path
+from headdiv.companion.report import figures, tables
+from headdiv.companion.report.site.build import write_report
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
-from headdiv.experiments import results as store
-from headdiv.experiments.run_result import metrics_path
-from headdiv.report import figures, tables
-from headdiv.report.site.build import write_report
 
 
 @pytest.fixture(autouse=True)

@@ -11,12 +11,12 @@ from pages import asks_elsewhere, site, write_site
 from reported import EXPERIMENTS, measures, metrics, put, store_all, write_profile
 from small_runs import enter
 
+from headdiv.companion.experiments import catalogue
+from headdiv.companion.experiments.claims import ledger as claims
+from headdiv.companion.experiments.run_result import metrics_path
+from headdiv.companion.report.site import build
+from headdiv.companion.report.site.pages import public_names
 from headdiv.core.files import write_json
-from headdiv.experiments import catalogue
-from headdiv.experiments.claims import ledger as claims
-from headdiv.experiments.run_result import metrics_path
-from headdiv.report.site import build
-from headdiv.report.site.pages import public_names
 
 pytestmark = pytest.mark.slow
 in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")

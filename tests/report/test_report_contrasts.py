@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from reported import headed, put, worked_out, write_profile
 
+from headdiv.companion.experiments.papers import task_of
+from headdiv.companion.report import figures, tables
+from headdiv.companion.report.contrasts import asked_differences, differences_of, seed_by_seed, sentences
+from headdiv.companion.report.formats import signed
+from headdiv.companion.report.groups import by_variant
+from headdiv.companion.report.plotting import BLUE, GREY, ORANGE
 from headdiv.core.errors import DataError
-from headdiv.experiments.papers import task_of
-from headdiv.report import figures, tables
-from headdiv.report.contrasts import asked_differences, differences_of, seed_by_seed, sentences
-from headdiv.report.formats import signed
-from headdiv.report.groups import by_variant
-from headdiv.report.plotting import BLUE, GREY, ORANGE
 
 EXPERIMENT = "deacon/dissection"
 LOSS = {

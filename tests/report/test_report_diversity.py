@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from reported import headed, measures, put, write_profile
 
-from headdiv.report import figures
-from headdiv.report.diversity import diversity_sentences, relation, relations, runs_table, within_losses
-from headdiv.report.groups import by_variant
+from headdiv.companion.report import figures
+from headdiv.companion.report.diversity import diversity_sentences, relation, relations, runs_table, within_losses
+from headdiv.companion.report.groups import by_variant
 
 EXPERIMENT = "headtohead/translation"
 

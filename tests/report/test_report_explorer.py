@@ -7,9 +7,9 @@ import pytest
 from matplotlib.colors import to_hex
 
 from headdiv.analysis.attention_maps import AttentionMap
-from headdiv.experiments.running import load_run
-from headdiv.report import explorer_panels as explorer
-from headdiv.report.explorer_panels import (
+from headdiv.companion.experiments.running import load_run
+from headdiv.companion.report import explorer_panels as explorer
+from headdiv.companion.report.explorer_panels import (
     look_at,
     show_attention,
     show_components,
@@ -17,8 +17,8 @@ from headdiv.report.explorer_panels import (
     show_maps,
     show_masking,
 )
-from headdiv.report.explorer_view import MEASURES, View, similarity
-from headdiv.report.plotting import ORANGE
+from headdiv.companion.report.explorer_view import MEASURES, View, similarity
+from headdiv.companion.report.plotting import ORANGE
 
 SOURCE = "The old dog sees a small cat."
 PANELS = (show_maps, show_attention, show_likeness, show_masking, show_components)

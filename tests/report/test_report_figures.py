@@ -19,13 +19,13 @@ from reported import (
     write_profile,
 )
 
+from headdiv.companion.experiments import catalogue, figure_kinds
+from headdiv.companion.report import figures, illustrations
+from headdiv.companion.report.curves import common_epochs
+from headdiv.companion.report.groups import by_variant, title
+from headdiv.companion.report.plotting import BLUE, GREY, ORANGE, lines_of
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.experiments import catalogue, figure_kinds
 from headdiv.methods.kwta import boost, keep_probabilities
-from headdiv.report import figures, illustrations
-from headdiv.report.curves import common_epochs
-from headdiv.report.groups import by_variant, title
-from headdiv.report.plotting import BLUE, GREY, ORANGE, lines_of
 
 COMPARED = ("headtohead/translation", "deacon/dissection", "deacon/regulariser")
 RUNS = (("own", 1), ("direct-8", 1), ("direct-8", 2), ("baseline", 1), ("baseline", 2))
@@ -165,7 +165,7 @@ def test_variants_of_one_colour_have_other_dashes():
 
 
 def test_every_kind_that_a_paper_can_name_can_be_drawn():
-    assert set(figures.KINDS) == set(figure_kinds.KINDS)
+    assert set(figures.DRAWN_BY_KIND) == set(figure_kinds.FIGURE_KINDS)
 
 
 # ---- curves

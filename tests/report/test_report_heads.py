@@ -8,13 +8,13 @@ from matplotlib.colors import to_hex
 from reported import MIXED, headed, metrics, put, routed, swap, write_profile
 
 import headdiv
+from headdiv.companion.experiments import catalogue
+from headdiv.companion.experiments.papers import task_of
+from headdiv.companion.experiments.run_result import RunResult
+from headdiv.companion.report import figures, groups, heads, moa, swaps
+from headdiv.companion.report.groups import KIND_LABELS
+from headdiv.companion.report.plotting import BLUE, ORANGE
 from headdiv.core.errors import DataError
-from headdiv.experiments import catalogue
-from headdiv.experiments.papers import task_of
-from headdiv.experiments.run_result import RunResult
-from headdiv.report import figures, groups, heads, moa, swaps
-from headdiv.report.groups import KINDS
-from headdiv.report.plotting import BLUE, ORANGE
 
 MHR, DPP = "mhr/translation", "dpp/translation"
 
@@ -135,7 +135,7 @@ def test_heads_of_two_seeds_are_averaged_by_rank():
     assert heads.ranked(list(map(RunResult.parse, runs)), "confidence")["cross", 2].tolist() == [first, second]
     put(*runs)
     figure = figures.draw("mhr_figure5", "p")
-    assert [ax.get_title() for ax in figure.axes[:3]] == list(KINDS.values())
+    assert [ax.get_title() for ax in figure.axes[:3]] == list(KIND_LABELS.values())
     assert figure.axes[2].lines[1].get_ydata() == pytest.approx(np.mean([first, second], axis=0))
     deviations = figure.axes[5].lines[0]
     assert deviations.get_ydata()[1] == pytest.approx((np.std(first) + np.std(second)) / 2)
@@ -213,7 +213,7 @@ def test_similarity_and_sharpness_are_means_over_pairs_heads_and_layers():
     figure = figures.draw("dpp_heads", "p")
     assert len(figure.axes) == 6
     for row, of in enumerate((similarity, lambda m: np.mean(m["entropy"]))):
-        for column, kind in enumerate(KINDS):
+        for column, kind in enumerate(KIND_LABELS):
             first, second, over_layers, dashed = figure.axes[3 * row + column].lines
             expected = np.array([[mean(v, kind, layer, of) for layer in (1, 2)] for v in ("baseline", "dpp-o")])
             assert first.get_xdata() == pytest.approx(expected[:, 0])
@@ -278,7 +278,7 @@ def test_the_timeline_has_a_row_for_every_variant_that_moves_heads(project):
     own["config"]["method"] = {"name": "rotation", "plan": "encoder layer 1, heads 1 with 2, epochs 2"}
     put(own)
     figure = figures.draw("mhr_swaps", "p")
-    assert [ax.get_title() for ax in figure.axes[:3]] == list(KINDS.values())
+    assert [ax.get_title() for ax in figure.axes[:3]] == list(KIND_LABELS.values())
     assert [ax.get_ylabel().split()[0] for ax in figure.axes[::3]] == ["Manual", "Dynamic,", "two"]
     assert [len(ax.lines) for ax in figure.axes] == [0, 0, 0, 0, 0, 2, 0, 0, 0]
     there, back = figure.axes[5].lines
@@ -311,7 +311,7 @@ def test_an_expert_that_is_never_chosen_has_no_importance(load, gate, importance
 def test_the_table_has_a_line_for_every_expert_of_every_module():
     run = routed("moa-8-4", 2)
     put(routed("moa-8-4", 1), run)
-    table = headdiv.router_words("p", "moa/translation", "moa-8-4", seed=2)
+    table = headdiv.companion.router_words("p", "moa/translation", "moa-8-4", seed=2)
     assert list(table.columns) == ["module", "expert", "load", "gate", "words"]
     assert list(dict.fromkeys(table["module"])) == list(run["heads"]["router"])
     for module, lines in table.groupby("module", sort=False):
@@ -337,7 +337,7 @@ def test_the_table_has_a_line_for_every_expert_of_every_module():
 def test_a_table_that_cannot_be_made_says_why(variant, seed, message):
     put(routed("baseline", 1), routed("moa-8-4", 1))
     with pytest.raises(DataError, match=message):
-        headdiv.router_words("p", "moa/translation", variant, seed)
+        headdiv.companion.router_words("p", "moa/translation", variant, seed)
 
 
 def heat(ax):

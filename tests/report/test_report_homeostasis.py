@@ -5,10 +5,10 @@ import pytest
 from matplotlib.colors import to_hex
 from reported import HOMEOSTASIS, homeostatic, put, write_profile
 
+from headdiv.companion.experiments.run_result import RunResult
+from headdiv.companion.report import figures, homeostasis
+from headdiv.companion.report.tables import as_markdown, results_table
 from headdiv.core.errors import DataError
-from headdiv.experiments.run_result import RunResult
-from headdiv.report import figures, homeostasis
-from headdiv.report.tables import as_markdown, results_table
 
 MEMORISATION, SMALL, BASE, BIG = HOMEOSTASIS
 

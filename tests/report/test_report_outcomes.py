@@ -9,13 +9,13 @@ import pytest
 from reported import metrics, store_all, worked_out, write_profile
 from scipy import stats
 
+from headdiv.companion.experiments import results as store
+from headdiv.companion.experiments.claims import ledger as claims
+from headdiv.companion.experiments.papers import task_of
+from headdiv.companion.experiments.results import with_results
+from headdiv.companion.report.outcomes import outcomes, summary_text, verdict_counts
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
-from headdiv.experiments import results as store
-from headdiv.experiments.claims import ledger as claims
-from headdiv.experiments.papers import task_of
-from headdiv.experiments.results import with_results
-from headdiv.report.outcomes import outcomes, summary_text, verdict_counts
 
 TOY = "A toy corpus: this shows that the pipeline works and reproduces nothing of the paper."
 

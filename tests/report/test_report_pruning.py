@@ -7,12 +7,17 @@ from conftest import EXPERIMENT
 from faulty import exactly
 from reported import metrics, write_profile
 
-from headdiv.__main__ import main
+from headdiv.companion.command_line import main
+from headdiv.companion.experiments import results as store
+from headdiv.companion.experiments.importance import (
+    importance_path,
+    importance_table,
+    record_importance,
+    stored_importance,
+)
+from headdiv.companion.report import figures
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
-from headdiv.experiments import results as store
-from headdiv.experiments.importance import importance_path, importance_table, record_importance, stored_importance
-from headdiv.report import figures
 
 MODULES = {"encoder 1": 4, "decoder 1": 4, "cross 1": 4}
 

@@ -3,8 +3,8 @@
 import pytest
 from reported import STREAM, metrics, write_profile
 
-from headdiv.experiments.run_result import RunResult
-from headdiv.report.scale import TOY, data_losses, scale, training_size
+from headdiv.companion.experiments.run_result import RunResult
+from headdiv.companion.report.scale import TOY, data_losses, scale, training_size
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,10 @@ from IPython.display import Markdown
 from matplotlib.figure import Figure
 from reported import metrics, store_all, write_profile
 
+from headdiv.companion.experiments.papers import load_paper, paper_names
+from headdiv.companion.report import formats, show, tables
+from headdiv.companion.report.diagrams import show_diagram
 from headdiv.core.errors import ConfigError
-from headdiv.experiments.papers import load_paper, paper_names
-from headdiv.report import formats, show, tables
-from headdiv.report.diagrams import show_diagram
 
 
 @pytest.fixture(autouse=True)

@@ -11,15 +11,15 @@ from pages import draw_figures
 from reported import metrics, put, routed, write_profile
 from small_runs import enter
 
-from headdiv.__main__ import cli
+from headdiv.companion.command_line import cli
+from headdiv.companion.experiments import catalogue
+from headdiv.companion.experiments import results as store
+from headdiv.companion.experiments.claims import ledger as claims
+from headdiv.companion.experiments.claims import verdicts
+from headdiv.companion.report.site import build
+from headdiv.companion.report.site.pages import Site, run_pages
+from headdiv.companion.report.tables import as_markdown
 from headdiv.core.errors import DataError
-from headdiv.experiments import catalogue
-from headdiv.experiments import results as store
-from headdiv.experiments.claims import ledger as claims
-from headdiv.experiments.claims import verdicts
-from headdiv.report.site import build
-from headdiv.report.site.pages import Site, run_pages
-from headdiv.report.tables import as_markdown
 
 ROOT = Path(__file__).parents[2]
 TABLES = sorted(file for file in (ROOT / "results").glob("*/tables/*.md") if file.parts[-3] != "quick")  # not in git

@@ -6,10 +6,10 @@ import math
 import pytest
 from reported import DRAWN, EXPERIMENTS, MIXTURE, metrics, write_profile
 
-from headdiv.__main__ import cli
-from headdiv.experiments import results as store
-from headdiv.report import tables
-from headdiv.report.scale import TOY
+from headdiv.companion.command_line import cli
+from headdiv.companion.experiments import results as store
+from headdiv.companion.report import tables
+from headdiv.companion.report.scale import TOY
 
 NAMES = ["CommonCrawl", "C4", "GitHub", "Books", "Wikipedia", "ArXiv", "StackExchange"]
 

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from reported import EXPERIMENTS, metrics, store_all, worked_out, write_profile
 
+from headdiv.companion.experiments import catalogue
+from headdiv.companion.experiments import results as store
+from headdiv.companion.report import formats, tables
 from headdiv.core.errors import ConfigError
-from headdiv.experiments import catalogue
-from headdiv.experiments import results as store
-from headdiv.report import formats, tables
 
 EXPERIMENT = "deacon/translation"
 

@@ -8,11 +8,11 @@ import pytest
 
 from headdiv.analysis import comparison
 from headdiv.analysis.statistics import interval
+from headdiv.companion.experiments.papers import task_of
+from headdiv.companion.report.contrasts import reported_difference
+from headdiv.companion.report.groups import by_variant
+from headdiv.companion.report.measures import MEASURES, mean_measure
 from headdiv.core.files import read_json
-from headdiv.experiments.papers import task_of
-from headdiv.report.contrasts import reported_difference
-from headdiv.report.groups import by_variant
-from headdiv.report.measures import MEASURES, mean_measure
 
 ROOT = Path(__file__).parents[2]
 NUMBER = re.compile(r"[+−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")

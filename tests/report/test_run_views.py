@@ -8,13 +8,13 @@ from conftest import EXPERIMENT, TINY
 from IPython.display import Image, Markdown
 from small_runs import SMALL
 
-from headdiv.experiments.evaluation import evaluate
-from headdiv.experiments.profiles import run_config
-from headdiv.experiments.running import load_run, train
+from headdiv.companion.experiments.evaluation import evaluate
+from headdiv.companion.experiments.profiles import run_config
+from headdiv.companion.experiments.running import load_run, train
+from headdiv.companion.report import run_views
+from headdiv.companion.tasks import TASKS
 from headdiv.methods import make_method
 from headdiv.nn.transformer import count_parameters
-from headdiv.report import run_views
-from headdiv.tasks import TASKS
 
 METHODS = {
     "direct": ({"name": "deacon", "architecture": "direct", "m": 4}, ["map", "lines"]),

@@ -12,15 +12,15 @@ from small_runs import SMALL
 from test_repository import code_cells
 
 import headdiv
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.running import load_run, train
+from headdiv.companion.report import widgets
+from headdiv.companion.report.explorer_panels import look_at
+from headdiv.companion.report.explorer_view import MEASURES
+from headdiv.companion.report.widgets import ASIDE, Explorer, explore
+from headdiv.companion.tasks import TASKS
 from headdiv.core import progress
 from headdiv.core.errors import TrainingError
-from headdiv.experiments.profiles import Runs
-from headdiv.experiments.running import load_run, train
-from headdiv.report import widgets
-from headdiv.report.explorer_panels import look_at
-from headdiv.report.explorer_view import MEASURES
-from headdiv.report.widgets import ASIDE, Explorer, explore
-from headdiv.tasks import TASKS
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "explore.ipynb"
 BASELINE, DEACON = (f"{EXPERIMENT} {variant} seed 1" for variant in ("baseline", "direct-8"))
@@ -195,7 +195,7 @@ def test_controls_are_for_somebody_who_looks_on(finished, sketched, monkeypatch)
     assert isinstance(explore("tiny"), Explorer)
     view = look_at("tiny", variant="baseline", head=3)
     assert explore("tiny", view).head.value == 3
-    assert headdiv.explore is explore
+    assert headdiv.companion.explore is explore
 
 
 # ---- the notebook

@@ -8,11 +8,11 @@ from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu import BLEU, CHRF, corpus_bleu
 from sacrebleu.significance import PairedTest
 
+from headdiv.companion.data.tokenization.torchtext06 import token_bleu
+from headdiv.companion.tasks.bleu import SAMPLES, SEED, paired_bootstrap, sentence_counts, text_scores
+from headdiv.companion.tasks.rouge import rouge
+from headdiv.companion.tasks.unknown import UNKNOWN_MARK
 from headdiv.core.errors import DataError
-from headdiv.data.tokenization.torchtext06 import token_bleu
-from headdiv.tasks.bleu import SAMPLES, SEED, paired_bootstrap, sentence_counts, text_scores
-from headdiv.tasks.rouge import rouge
-from headdiv.tasks.unknown import UNKNOWN_MARK
 
 # Of eight tokens seven match; of seven pairs five (…), of six triples three, of five quadruples one.
 OUTPUT, REFERENCE = "a b c d <unk> f g h", "a b c d e f g h"
@@ -143,7 +143,7 @@ def test_of_equally_good_systems_one_in_twenty_differs():
         references = sentences(40, trial)
         pair = [worse(references, 0.25, 2 * trial + side) for side in (0, 1)]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("headdiv.tasks.bleu.SAMPLES", 100)
+            patch.setattr("headdiv.companion.tasks.bleu.SAMPLES", 100)
             found.append(bootstrap(pair[0], {"x": pair[1]}, references).p_values["x"])
     assert 0.01 <= np.mean(np.array(found) < 0.05) <= 0.09
     assert 0.4 < np.median(found) < 0.6

@@ -2,15 +2,15 @@
 
 import pytest
 
+from headdiv.companion.data.corpora.seq2seq import load_translation
+from headdiv.companion.experiments.evaluation import evaluate
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.results import record
+from headdiv.companion.experiments.running import run_name, train
+from headdiv.companion.tasks import TASKS, seq2seq
+from headdiv.companion.tasks.run_config import first_difference
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json
-from headdiv.data.corpora.seq2seq import load_translation
-from headdiv.experiments.evaluation import evaluate
-from headdiv.experiments.profiles import Runs
-from headdiv.experiments.results import record
-from headdiv.experiments.running import run_name, train
-from headdiv.tasks import TASKS, seq2seq
-from headdiv.tasks.config import first_difference
 
 TASK = TASKS["translation"]
 SIZES = {"train": 40, "valid": 4, "test": 5, "other": 6}

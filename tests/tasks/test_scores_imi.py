@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headdiv.tasks.imi import imi
+from headdiv.companion.tasks.imi import imi
 
 CURVES = st.lists(st.floats(0, 1), min_size=2, max_size=30)
 

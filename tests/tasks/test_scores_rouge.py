@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headdiv.companion.data.readers.records import BadRecords
+from headdiv.companion.data.readers.xsum import read_articles
+from headdiv.companion.tasks.rouge import rouge
 from headdiv.core.errors import DataError
-from headdiv.data.readers.records import BadRecords
-from headdiv.data.readers.xsum import read_articles
-from headdiv.tasks.rouge import rouge
 
 MIRROR = os.environ.get("HEADDIV_MIRROR")
 NAMES = ["rouge1", "rouge2", "rougeL", "rougeLsum"]

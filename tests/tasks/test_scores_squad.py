@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from headdiv.companion.data.readers.records import BadRecords
+from headdiv.companion.data.readers.squad import Answer, Question, read_squad
+from headdiv.companion.tasks.squad_scores import SIGNATURE, exact_match, f1, normalise, squad_scores
 from headdiv.core.errors import DataError
-from headdiv.data.readers.records import BadRecords
-from headdiv.data.readers.squad import Answer, Question, read_squad
-from headdiv.tasks.squad_scores import SIGNATURE, exact_match, f1, normalise, squad_scores
 
 MIRROR = os.environ.get("HEADDIV_MIRROR")
 WORDS = st.sampled_from(["the", "The", "a", "an", "cat", "Cat", "cats", "sat", "U.S.", "--", "5", "5,000", "é", "Ä"])

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from small_runs import as_rank, enter, small_config, untrained
 from torch import nn
 
+from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.base import held_out_loss
 from headdiv.nn.losses import Losses
-from headdiv.tasks import TASKS
-from headdiv.tasks.base import held_out_loss
-from headdiv.training.feeds import PlannedFeed
+from headdiv.training.batch_streams import PlannedBatchStream
 
 
 def plan(epoch):
@@ -24,7 +24,7 @@ def plan(epoch):
 
 
 def feed_of(batches=plan):
-    return PlannedFeed(batches, tuple)
+    return PlannedBatchStream(batches, tuple)
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
@@ -58,9 +58,9 @@ def test_ranks_share_every_batch(world, epoch):
         shares = []
         for rank in range(world):
             as_rank(patch, rank, world)
-            feed = feed_of()
-            shares.append(list(feed.epoch(epoch)))
-            assert feed.batches(epoch) == len(shares[-1]) == 4  # all ranks take as many steps
+            stream = feed_of()
+            shares.append(list(stream.epoch(epoch)))
+            assert stream.batches(epoch) == len(shares[-1]) == 4  # all ranks take as many steps
     for numbers, *parts in zip(plan(epoch), *shares, strict=True):
         assert sorted(number for part in parts for number in part) == sorted(numbers)
         assert max(map(len, parts)) - min(map(len, parts)) <= 1  # none may be left for the last ones
@@ -70,7 +70,9 @@ def test_ranks_share_every_batch(world, epoch):
 def test_the_seed_decides_what_is_read_when(tmp_path, monkeypatch, task):
     enter(monkeypatch, tmp_path)
     corpus = TASKS[task].load(small_config(task).data)
-    first, again, other = (next(TASKS[task].feed(corpus, small_config(task, seed=seed)).epoch(0)) for seed in (1, 1, 2))
+    first, again, other = (
+        next(TASKS[task].batch_stream(corpus, small_config(task, seed=seed)).epoch(0)) for seed in (1, 1, 2)
+    )
     read = "inputs" if task == "lm" else "target_in"
     assert torch.equal(getattr(first, read), getattr(again, read))
     assert not torch.equal(getattr(first, read), getattr(other, read))
@@ -81,8 +83,8 @@ def test_the_seed_decides_what_is_read_when(tmp_path, monkeypatch, task):
 def test_a_rank_may_have_an_empty_share(tmp_path, monkeypatch, task, variant):
     enter(monkeypatch, tmp_path)
     run = untrained(small_config(task, variant))
-    feed = TASKS[task].feed(run.corpus, run.config)
-    batch = feed.make([])
+    stream = TASKS[task].batch_stream(run.corpus, run.config)
+    batch = stream.make([])
     assert len(batch.numbers) == 0
     for smoothing in (0.0, 0.1):
         run.model.zero_grad()

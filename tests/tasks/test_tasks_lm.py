@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import as_rank, assert_loss_is_literal, enter, small_config, untrained
 
+from headdiv.companion.data.corpora.mixture import HeldOut
+from headdiv.companion.data.data_config import LMData
+from headdiv.companion.experiments.evaluation import examples
+from headdiv.companion.tasks import TASKS, lm
+from headdiv.companion.tasks.base import held_out_loss
+from headdiv.companion.tasks.lm import convergence_epoch, text_measures
+from headdiv.companion.tasks.text_batch_stream import TextBatchStream
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import check
-from headdiv.data.config import LMData
-from headdiv.data.corpora.mixture import HeldOut
-from headdiv.experiments.evaluation import examples
 from headdiv.nn.language_model import IGNORED, make_windows
-from headdiv.tasks import TASKS, lm
-from headdiv.tasks.base import held_out_loss
-from headdiv.tasks.lm import convergence_epoch, text_measures
-from headdiv.training.stream_feed import StreamFeed
 
 TASK = TASKS["lm"]
 
@@ -62,16 +62,16 @@ def tokens_of(batch):
 
 @given(st.integers(1, 4), st.integers(1, 5), st.data())
 def test_a_feed_goes_on_where_it_stood(windows, batches, data):
-    whole = StreamFeed(Counting(), windows, batches, numbers)
+    whole = TextBatchStream(Counting(), windows, batches, numbers)
     expected = [*whole.epoch(0), *whole.epoch(1)]
     assert [number for batch in expected for number in batch] == list(range(2 * windows * batches))
     before = data.draw(st.integers(0, batches))
-    first = StreamFeed(Counting(), windows, batches, numbers)
+    first = TextBatchStream(Counting(), windows, batches, numbers)
     epoch = first.epoch(0)
     found = [next(epoch) for _ in range(before)]
     state = json.loads(json.dumps(first.state()))
     assert state == {"done": before, "stream": {"taken": before * windows}, "refused": {}}
-    second = StreamFeed(Counting(), windows, batches, numbers)
+    second = TextBatchStream(Counting(), windows, batches, numbers)
     second.restore(state)
     found += [*second.epoch(0), *second.epoch(1)]
     assert found == expected
@@ -92,11 +92,11 @@ def of_spoilt_text(folder):
 
 def test_records_that_were_left_out_are_reported_after_an_interruption_too(tmp_path, monkeypatch):
     config = of_spoilt_text(enter(monkeypatch, tmp_path))
-    first = TASK.feed(TASK.load(config.data), config)
+    first = TASK.batch_stream(TASK.load(config.data), config)
     assert first.report()["refused"] == {}
     list(first.epoch(0))
     assert first.report()["refused"] == {"not UTF-8 text": 1}
-    second = TASK.feed(TASK.load(config.data), config)
+    second = TASK.batch_stream(TASK.load(config.data), config)
     second.restore(json.loads(json.dumps(first.state())))
     assert second.report() == first.report()
 
@@ -111,9 +111,9 @@ def test_records_that_were_left_out_are_reported_after_an_interruption_too(tmp_p
 )
 def test_an_epoch_is_so_many_tokens(home, train, data, windows, batches):
     config = small_config("lm", train=train, data=data)
-    feed = TASK.feed(TASK.load(config.data), config)
-    assert feed.batches(0) == feed.batches(5) == batches
-    found = list(feed.epoch(0))
+    stream = TASK.batch_stream(TASK.load(config.data), config)
+    assert stream.batches(0) == stream.batches(5) == batches
+    found = list(stream.epoch(0))
     assert len(found) == batches
     assert {len(batch.inputs) for batch in found} == {32 * windows}
 
@@ -124,7 +124,7 @@ def test_ranks_share_every_batch(world, windows):
     with pytest.MonkeyPatch.context() as patch:
         for rank in range(world):
             as_rank(patch, rank, world)
-            shares.append(list(StreamFeed(Counting(), windows, 3, numbers).epoch(0)))
+            shares.append(list(TextBatchStream(Counting(), windows, 3, numbers).epoch(0)))
     for number, parts in enumerate(zip(*shares, strict=True)):
         assert sorted(n for part in parts for n in part) == list(range(number * windows, (number + 1) * windows))
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
@@ -133,7 +133,7 @@ def test_ranks_share_every_batch(world, windows):
 def test_too_few_windows_for_so_many_ranks(monkeypatch):
     as_rank(monkeypatch, 0, 3)
     with pytest.raises(ConfigError) as found:
-        StreamFeed(Counting(), 2, 1, numbers)
+        TextBatchStream(Counting(), 2, 1, numbers)
     assert str(found.value) == "train.tokens_per_batch: a batch has 2 windows, too few for 3 ranks"
 
 
@@ -153,11 +153,11 @@ def test_ranks_share_what_is_held_out(run, monkeypatch):
 def test_boundaries_are_a_matter_of_configuration(home, boundaries):
     config = small_config("lm", data={"boundaries": boundaries})
     corpus = TASK.load(config.data)
-    for batch in TASK.feed(corpus, config).epoch(0):
+    for batch in TASK.batch_stream(corpus, config).epoch(0):
         assert (batch.layout.mask is None) == (not boundaries)
         begun = batch.inputs.view(8, 32)[:, 1:] == corpus.bpe.end  # inside a window
         assert len(batch.layout.queries.lengths) == 8 + int(begun.sum()) * boundaries
-    assert any((batch.inputs == corpus.bpe.end).any() for batch in TASK.feed(corpus, config).epoch(0))
+    assert any((batch.inputs == corpus.bpe.end).any() for batch in TASK.batch_stream(corpus, config).epoch(0))
 
 
 # ---- the loss

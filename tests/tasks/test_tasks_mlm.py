@@ -9,18 +9,18 @@ import pytest
 import torch
 from small_runs import METHODS, as_rank, assert_loss_is_literal, untrained
 
+from headdiv.companion.data.corpora.masking import mask_held_out
+from headdiv.companion.data.data_config import MLMData
+from headdiv.companion.experiments import evaluation
+from headdiv.companion.experiments.showcase import showcase
+from headdiv.companion.tasks import TASKS, lm
+from headdiv.companion.tasks.base import held_out_loss
+from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.errors import DataError
 from headdiv.core.settings import Settings
-from headdiv.data.config import MLMData
-from headdiv.data.corpora.masking import mask_held_out
-from headdiv.experiments import evaluation
-from headdiv.experiments.showcase import showcase
 from headdiv.methods import check_method
-from headdiv.nn.config import LMConfig
 from headdiv.nn.language_model import IGNORED, make_masked_windows
-from headdiv.tasks import TASKS, lm
-from headdiv.tasks.base import held_out_loss
-from headdiv.tasks.config import RunConfig
+from headdiv.nn.sizes import LMConfig
 from headdiv.training.config import TrainConfig
 
 MIRROR = os.environ.get("HEADDIV_MIRROR")

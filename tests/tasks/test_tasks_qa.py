@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 from small_runs import enter, put_squad, small_config, untrained
 from torch import nn
 
+from headdiv.companion.data.corpora.qa import SKIP, make_qa_batch
+from headdiv.companion.data.data_config import QAData
+from headdiv.companion.experiments.evaluation import apply, examples
+from headdiv.companion.tasks import TASKS, qa
+from headdiv.companion.tasks.base import held_out_loss
+from headdiv.companion.tasks.qa import SpanConfig, best_span, predict, span_log_probabilities
+from headdiv.companion.tasks.squad_scores import SIGNATURE
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json
 from headdiv.core.settings import check
-from headdiv.data.config import QAData
-from headdiv.data.corpora.qa import SKIP, make_qa_batch
-from headdiv.experiments.evaluation import apply, examples
 from headdiv.nn.batching import END
 from headdiv.nn.packing import MASKED
-from headdiv.tasks import TASKS, qa
-from headdiv.tasks.base import held_out_loss
-from headdiv.tasks.qa import SpanConfig, best_span, predict, span_log_probabilities
-from headdiv.tasks.squad_scores import SIGNATURE
 
 TASK = TASKS["qa"]
 GRAZ = "Graz lies on the Mur. Its half-timbered clock  tower is 28 metres high."
@@ -210,14 +210,14 @@ def test_a_question_typed_in_is_answered_as_in_the_test_set(run, cut):
 
 
 def test_a_batch_s_budget_counts_passages(run):
-    feed = TASK.feed(run.corpus, run.config)
-    batches = list(feed.epoch(0))
-    assert len(batches) == feed.batches(0) > 3
+    stream = TASK.batch_stream(run.corpus, run.config)
+    batches = list(stream.epoch(0))
+    assert len(batches) == stream.batches(0) > 3
     assert sorted(np.concatenate([batch.numbers for batch in batches])) == list(range(150))
     # An end mark of each passage is counted, as in translation.
     assert max(batch.target_side.tokens + len(batch.numbers) for batch in batches) <= 400
-    assert [b.numbers.tolist() for b in batches] != [b.numbers.tolist() for b in feed.epoch(1)]
-    again = TASK.feed(run.corpus, run.config)
+    assert [b.numbers.tolist() for b in batches] != [b.numbers.tolist() for b in stream.epoch(1)]
+    again = TASK.batch_stream(run.corpus, run.config)
     assert [b.numbers.tolist() for b in batches] == [b.numbers.tolist() for b in again.epoch(0)]
     for batch in batches:
         assert (batch.source == END).sum() == len(batch.numbers)
@@ -226,7 +226,9 @@ def test_a_batch_s_budget_counts_passages(run):
 
 def test_answers_that_were_cut_off_are_scored_but_not_learnt(cut):
     assert cut.corpus.train.answers.tolist() == [[3, 4], [SKIP, SKIP], [10, 11]]
-    trained = [number for batch in TASK.feed(cut.corpus, cut.config).epoch(0) for number in batch.numbers.tolist()]
+    trained = [
+        number for batch in TASK.batch_stream(cut.corpus, cut.config).epoch(0) for number in batch.numbers.tolist()
+    ]
     held_out = [n for batch in TASK.held_out(cut.corpus, "valid", cut.config) for n in batch.numbers.tolist()]
     assert sorted(trained) == sorted(held_out) == [0, 2]
     perfect = untrained(cut.config, Perfect(cut.corpus.test))

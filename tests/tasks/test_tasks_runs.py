@@ -8,11 +8,11 @@ import pytest
 from small_runs import interrupt, result, small_config
 from test_tasks_mlm import small
 
+from headdiv.companion.experiments.evaluation import evaluate
+from headdiv.companion.experiments.running import run_folder, train
+from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.base import held_out_loss
 from headdiv.core.files import read_json
-from headdiv.experiments.evaluation import evaluate
-from headdiv.experiments.running import run_folder, train
-from headdiv.tasks import TASKS
-from headdiv.tasks.base import held_out_loss
 
 LONGER = {"train": {"epochs": 4, "learning_rate": 0.03}, "data": {"epoch_tokens": 6400}}
 MASKED = LONGER | {"train": {"epochs": 8, "learning_rate": 0.03}, "model": {"d_model": 32}}
@@ -60,7 +60,7 @@ def test_blocks_of_a_stream_begin_and_end_elsewhere_after_an_interruption(home, 
     expected, data = result(whole.folder), read_json(whole.folder / "training.json")["data"]
     shutil.rmtree(whole.folder)
     interrupt(config, 5, 9, 3)  # at steps 5, 14 and 17 of 24
-    assert read_json(run_folder(config) / "checkpoints" / "step17" / "state.json")["feed"]["done"] == 5
+    assert read_json(run_folder(config) / "checkpoints" / "step17" / "state.json")["stream"]["done"] == 5
     again = train(config)
     assert result(again.folder) == expected
     assert read_json(again.folder / "training.json")["data"] == data

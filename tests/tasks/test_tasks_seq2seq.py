@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from small_runs import as_rank, enter, small_config, untrained
 
+from headdiv.companion.data.data_config import SummarisationData
+from headdiv.companion.data.tokenization.words import tokenize
+from headdiv.companion.experiments.evaluation import apply
+from headdiv.companion.tasks import TASKS, seq2seq
 from headdiv.core.errors import ConfigError
 from headdiv.core.files import read_json
-from headdiv.data.config import SummarisationData
-from headdiv.data.tokenization.words import tokenize
-from headdiv.experiments.evaluation import apply
 from headdiv.nn.batching import BEGIN, END
-from headdiv.tasks import TASKS, seq2seq
 
 TASK = TASKS["summarisation"]
 ROUGE = ["rouge1", "rouge2", "rougeL", "rougeLsum"]
@@ -70,15 +70,15 @@ def test_documents_and_summaries_share_one_vocabulary(mine):
 
 
 def test_a_batch_s_budget_counts_documents_and_summaries(run):
-    feed, pairs = TASK.feed(run.corpus, run.config), run.corpus.train.pairs
-    batches = list(feed.epoch(0))
-    assert len(batches) == feed.batches(0) > 3
+    stream, pairs = TASK.batch_stream(run.corpus, run.config), run.corpus.train.pairs
+    batches = list(stream.epoch(0))
+    assert len(batches) == stream.batches(0) > 3
     assert sorted(np.concatenate([batch.numbers for batch in batches])) == list(range(len(pairs)))
     sizes = [len(batch.source) + len(batch.target_in) for batch in batches]
     assert max(sizes) <= 500 < 2 * min(sizes[:-1])
     numbers = [batch.numbers.tolist() for batch in batches]
-    assert numbers != [batch.numbers.tolist() for batch in feed.epoch(1)]
-    assert numbers == [batch.numbers.tolist() for batch in TASK.feed(run.corpus, run.config).epoch(0)]
+    assert numbers != [batch.numbers.tolist() for batch in stream.epoch(1)]
+    assert numbers == [batch.numbers.tolist() for batch in TASK.batch_stream(run.corpus, run.config).epoch(0)]
     batch = batches[0]
     first = int(batch.numbers[0])
     words = len(pairs.source[first])

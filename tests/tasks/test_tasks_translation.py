@@ -3,10 +3,10 @@
 import pytest
 from small_runs import untrained
 
-from headdiv.data.tokenization.torchtext06 import token_bleu
-from headdiv.data.tokenization.words import tokenize
-from headdiv.experiments.evaluation import apply
-from headdiv.tasks import TASKS, seq2seq
+from headdiv.companion.data.tokenization.torchtext06 import token_bleu
+from headdiv.companion.data.tokenization.words import tokenize
+from headdiv.companion.experiments.evaluation import apply
+from headdiv.companion.tasks import TASKS, seq2seq
 
 TASK = TASKS["translation"]
 BOTH = [{"merges": None}, {"merges": 40}]

@@ -55,7 +55,7 @@ def run(home: Path, *arguments: str, kill: float = PATIENCE, **environment: str)
 
 
 def _main(arguments: tuple[str, ...]) -> None:
-    from headdiv.__main__ import main
+    from headdiv.companion.command_line import main
 
     sys.argv = ["headdiv", *arguments]
     main()

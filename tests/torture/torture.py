@@ -408,7 +408,7 @@ def import_everything(folder: Path) -> None:
     home, listed = make_home(folder / "imports"), folder / "imports.json"
 
     def learn() -> None:
-        from headdiv.__main__ import main
+        from headdiv.companion.command_line import main
 
         for command in ("train deacon/translation direct-8", "table deacon/translation"):
             sys.argv = ["headdiv", *command.split(), "--profile", "torture"]

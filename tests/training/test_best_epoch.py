@@ -8,15 +8,15 @@ from safetensors.torch import load_file
 from small_runs import enter, interrupt, small_config
 from torch.nn import functional as F
 
+from headdiv.companion.experiments import evaluation, running
+from headdiv.companion.experiments.evaluation import evaluate, fit_temperature
+from headdiv.companion.experiments.results import record
+from headdiv.companion.experiments.run_result import RunResult
+from headdiv.companion.experiments.running import best_run, load_run, run_folder, train
+from headdiv.companion.tasks import TASKS, seq2seq
+from headdiv.companion.tasks.base import Task, score
 from headdiv.core.errors import DamageError
 from headdiv.core.files import read_json
-from headdiv.experiments import evaluation, running
-from headdiv.experiments.evaluation import evaluate, fit_temperature
-from headdiv.experiments.results import record
-from headdiv.experiments.run_result import RunResult
-from headdiv.experiments.running import best_run, load_run, run_folder, train
-from headdiv.tasks import TASKS, seq2seq
-from headdiv.tasks.base import Task, score
 
 EPOCHS = {"epochs": 4, "checkpoint_seconds": 1e-9}
 BEST = "best/model.safetensors"

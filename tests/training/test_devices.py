@@ -20,12 +20,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import headdiv
-from headdiv.experiments.running import build_model, task_loss
+from headdiv.companion.experiments.running import build_model, task_loss
+from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.methods import check_method
 from headdiv.nn.batching import make_batch
 from headdiv.nn.language_model import make_masked_windows, make_windows
-from headdiv.tasks import TASKS
-from headdiv.tasks.config import RunConfig
 from headdiv.training.config import TrainConfig
 from headdiv.training.learner import Learner
 

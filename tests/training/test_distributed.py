@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 from test_routing import literal_losses
 from torch import nn
 
+from headdiv.companion.experiments.profiles import run_config
+from headdiv.companion.experiments.running import run_folder, train
 from headdiv.core import distributed
 from headdiv.core.files import read_json
-from headdiv.experiments.profiles import run_config
-from headdiv.experiments.running import run_folder, train
 from headdiv.gha import covariance
 from headdiv.methods.routing import Router
 from headdiv.nn.batch_norm import BatchNorm
@@ -183,7 +183,7 @@ def home(tmp_path_factory):
 
 EVERY_RUN = """
 import sys, torch
-from headdiv.__main__ import cli
+from headdiv.companion.command_line import cli
 from headdiv.core import distributed
 with distributed.process_group(torch.device("cpu")):
     for run in sys.argv[1:]:
@@ -226,7 +226,7 @@ KILL = """
 import os, signal, sys
 from headdiv.core import distributed
 from headdiv.training import checkpoints
-from headdiv.__main__ import main
+from headdiv.companion.command_line import main
 save = checkpoints.save
 def save_and_die(folder, step, *rest):
     save(folder, step, *rest)

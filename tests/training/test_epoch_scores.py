@@ -7,16 +7,16 @@ import pytest
 from conftest import Project
 from small_runs import as_rank, enter, interrupt, result, small_config
 
+from headdiv.companion.data.tokenization.torchtext06 import token_bleu
+from headdiv.companion.experiments.evaluation import head_measures
+from headdiv.companion.experiments.profiles import Runs, run_config
+from headdiv.companion.experiments.run_result import CurvePoint
+from headdiv.companion.experiments.running import run_folder, train
+from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError
-from headdiv.data.tokenization.torchtext06 import token_bleu
-from headdiv.experiments.evaluation import head_measures
-from headdiv.experiments.profiles import Runs, run_config
-from headdiv.experiments.run_result import CurvePoint
-from headdiv.experiments.running import run_folder, train
 from headdiv.methods.deacon import pca_weights
-from headdiv.nn.config import DecodeConfig
 from headdiv.nn.decoding import translate
-from headdiv.tasks import TASKS
+from headdiv.nn.sizes import DecodeConfig
 
 TASK = TASKS["translation"]
 NAMES = {"training_bleu", "validation_bleu"}

@@ -11,8 +11,8 @@ from headdiv.core.errors import TrainingError
 from headdiv.methods import make_method
 from headdiv.methods.deacon import pca_layers
 from headdiv.nn.batching import Pairs, make_batch
-from headdiv.nn.config import ModelConfig
 from headdiv.nn.losses import linear_cross_entropy
+from headdiv.nn.sizes import ModelConfig
 from headdiv.nn.transformer import Transformer, initialise
 from headdiv.training.config import TrainConfig
 from headdiv.training.learner import rate_factor

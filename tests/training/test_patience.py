@@ -6,9 +6,9 @@ from small_runs import fail_after, interrupt, result
 from test_best_epoch import losses, searches, tensors
 from test_trainer import trainer_of
 
+from headdiv.companion.experiments.evaluation import evaluate
+from headdiv.companion.experiments.running import best_run, load_run, run_folder, train
 from headdiv.core.errors import ConfigError, TrainingError
-from headdiv.experiments.evaluation import evaluate
-from headdiv.experiments.running import best_run, load_run, run_folder, train
 from headdiv.training.trainer import Trainer
 
 PATIENT = {"epochs": 9, "patience": 2, "checkpoint_seconds": 1e-9}
@@ -54,7 +54,7 @@ def test_a_kill_after_the_last_epoch_changes_nothing(project, stopped, monkeypat
     expected = result(stopped.folder)
     stopped.folder.rename(stopped.folder.with_name("before"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headdiv.experiments.running.count_parameters", None)
+        patch.setattr("headdiv.companion.experiments.running.count_parameters", None)
         with pytest.raises(TypeError):
             train(stopped.config)
     assert (run_folder(stopped.config) / "checkpoints").is_dir()

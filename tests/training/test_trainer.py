@@ -10,15 +10,15 @@ from small_runs import Power, as_rank, fail_after
 from torch import nn
 from torch.utils.data import DataLoader, RandomSampler
 
+from headdiv.companion.tasks.run_config import first_difference
 from headdiv.core import distributed
 from headdiv.core.errors import ConfigError, TrainingError
 from headdiv.methods import make_method
 from headdiv.methods.rotation import HeadIndex, swap_heads
 from headdiv.nn.drop_in import MultiheadAttention
 from headdiv.nn.losses import Losses
-from headdiv.tasks.config import first_difference
 from headdiv.training import checkpoints, trainer
-from headdiv.training.feeds import IterableFeed
+from headdiv.training.batch_streams import IterableBatchStream
 from headdiv.training.learner import Learner
 from headdiv.training.optimiser import OPTIMISERS
 from headdiv.training.trainer import Trainer, on_device
@@ -213,12 +213,12 @@ def test_each_rank_goes_on_with_its_own_draws(monkeypatch):
     generators = [torch.Generator().manual_seed(5) for _ in range(2)]
     torch.rand(1, generator=generators[1])
     states = [generator.get_state() for generator in generators]
-    stored = IterableFeed(DataLoader(texts(), shuffle=True, generator=generators[0]))
+    stored = IterableBatchStream(DataLoader(texts(), shuffle=True, generator=generators[0]))
     stored.start = [torch.get_rng_state(), states[0]]
     for name, value in (("world", 2), ("rank", 1)):
         monkeypatch.setattr(distributed, name, lambda value=value: value)
     monkeypatch.setattr(distributed, "gathered", lambda own: torch.stack([own, states[1][: len(own)]]))
-    again = IterableFeed(DataLoader(texts(), shuffle=True, generator=torch.Generator()))
+    again = IterableBatchStream(DataLoader(texts(), shuffle=True, generator=torch.Generator()))
     again.restore(json.loads(json.dumps(stored.state())))
     assert torch.equal(again.start[1], states[1])
 

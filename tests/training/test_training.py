@@ -14,12 +14,12 @@ import torch
 from conftest import EXPERIMENT, STEPS
 from small_runs import Power, fail_after, interrupt, result
 
+from headdiv.companion.experiments import running
+from headdiv.companion.experiments.running import load_run, run_folder, run_name, train
+from headdiv.companion.tasks import TASKS
 from headdiv.core import files
 from headdiv.core.errors import DamageError, TrainingError
 from headdiv.core.files import read_json
-from headdiv.experiments import running
-from headdiv.experiments.running import load_run, run_folder, run_name, train
-from headdiv.tasks import TASKS
 from headdiv.training import checkpoints
 
 VARIANTS = ["baseline", "direct-8"]
@@ -58,7 +58,7 @@ def test_the_curve_has_the_literal_loss_and_accuracy_of_the_training_text(projec
     train_options = {"epochs": 1, "learning_rate": 1e-12, "label_smoothing": 0.2}
     run = train(project.config(train=train_options, model={"dropout": 0.0}))
     smoothed = plain = right = count = 0.0
-    for batch in TASKS["translation"].feed(run.corpus, run.config).epoch(0):
+    for batch in TASKS["translation"].batch_stream(run.corpus, run.config).epoch(0):
         log_p = (run.model(batch) @ run.model.output_weight.T).log_softmax(-1).detach()
         for row, target in zip(log_p, batch.target_out.tolist(), strict=True):
             smoothed -= 0.8 * row[target].item() + 0.2 * row.mean().item()
@@ -110,7 +110,7 @@ def test_a_run_is_named_by_its_configuration_and_its_corpus(project, monkeypatch
     assert run_folder(project.config()).name in names
     changes = ({"seed": 2}, {"train": {"epochs": 3}}, {"train": {"batching": "bucketed"}}, {"variant": "direct-8"})
     names |= {run_name(project.config(**change)) for change in changes}
-    monkeypatch.setattr("headdiv.data.toy.VERSION", 1000)
+    monkeypatch.setattr("headdiv.companion.data.toy.VERSION", 1000)
     names.add(run_name(project.config()))
     assert len(names) == 6
 

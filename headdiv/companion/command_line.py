@@ -1,0 +1,403 @@
+"""The command line: `headdiv …` or `python -m headdiv …`. A mistake is one sentence and status 2, a bug status 1."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import IO
+
+import click
+
+from headdiv import __version__
+from headdiv.companion.experiments.commands import COMMANDS
+from headdiv.companion.options import (
+    EXPERIMENT,
+    JSON,
+    PATH,
+    SEED,
+    VARIANT,
+    Whole,
+    print_json,
+    print_table,
+    profile_option,
+)
+from headdiv.core.errors import HeaddivError
+
+terminal: IO[str] | None = None  # where errors go besides stderr, once output is sent to a log
+tracebacks = False  # whether they are shown
+
+
+@click.group(cls=Whole)
+@click.version_option(__version__)
+@click.option("-v", "--verbose", is_flag=True, help="Say more about what is being done.")
+@click.option("--log", type=PATH, help="Send all output to this file; errors are said here too.")
+@click.option("--traceback", "show", is_flag=True, help="Show where in the code an error was raised.")
+def cli(verbose: bool, log: Path | None, show: bool) -> None:
+    """Reproduce, compare and use methods that make the heads of multi-head attention less redundant."""
+    global tracebacks
+    tracebacks = show
+    if log:
+        _send_output_to(log)
+    logging.basicConfig(format="%(message)s", level=logging.INFO if verbose or log else logging.WARNING)
+
+
+def _send_output_to(log: Path) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    global terminal
+    terminal = os.fdopen(os.dup(2), "w")
+    with log.open("w") as file:
+        for descriptor in (1, 2):  # of the process, so that what kernels and libraries print goes there too
+            os.dup2(file.fileno(), descriptor)
+
+
+@cli.command()
+@click.argument("folder", type=PATH)
+def init(folder: Path) -> None:
+    """Write profiles, notebooks and the workflow into FOLDER, for `snakemake` and `jupyter lab` there."""
+    from headdiv.companion.project import write_project
+
+    written = write_project(folder)
+    click.echo(f"{folder}: {len(written)} files written; what was there has stayed as it is")
+
+
+@cli.command()
+@click.argument("name")
+@click.option("--folder", type=PATH, help="Where to; data/raw where left out.")
+@click.option("--unverified", is_flag=True, help="Take files that neither a sha256 nor https shows to be the owner's.")
+def fetch(name: str, folder: Path | None, unverified: bool) -> None:
+    """Download the public data set NAME and check its files' checksums."""
+    from headdiv.companion import paths
+    from headdiv.companion.data import download, public_sets
+
+    where = download.fetch(name, folder or paths.raw(), unverified=unverified)
+    fetched = public_sets.load_registry()[name]
+    for split, entry in fetched.splits.items():
+        click.echo(f"{split}: {entry.count:,} examples in {', '.join(dict.fromkeys(entry.files.values()))}")
+    click.echo(f"{where} is complete. Licence: {fetched.licence}")
+
+
+@cli.command()
+@EXPERIMENT
+@profile_option()
+def prepare(experiment: str, profile: str) -> None:
+    """Fetch an experiment's data and turn it into word indices."""
+    from headdiv.companion.experiments.profiles import Runs
+    from headdiv.companion.tasks import TASKS
+
+    config = Runs(profile).planned(experiment)[0]
+    print_json(TASKS[config.kind].load(config.data).statistics)
+
+
+@cli.command()
+@profile_option()
+def plan(profile: str) -> None:
+    """Print what the pipeline makes of a profile, as JSON: runs, tables, figures. (For sizes: `cost`.)"""
+    from headdiv.companion.experiments.pipeline import plan_as_json
+
+    click.echo(plan_as_json(profile))
+
+
+@cli.command()
+@EXPERIMENT
+@profile_option()
+@JSON
+def params(experiment: str, profile: str, as_json: bool) -> None:
+    """Count the parameters of every variant and compare them with the paper's."""
+    from headdiv.companion.experiments.parameters import audit
+
+    counts = audit(profile, experiment)
+    if as_json:
+        print_json(counts)
+        return
+    columns = ("parameters", "at_paper_sizes", "paper", "follows")
+    named = ({key.replace("_", " "): row[key] for key in columns if row[key]} for row in counts.values())
+    print_table([{"variant": variant} | row for variant, row in zip(counts, named, strict=True)], "keys")
+
+
+@cli.command()
+@EXPERIMENT
+@VARIANT
+@profile_option("paper")
+@click.option("--device", default="h100", show_default=True, help="a100, h100 or h200.")
+@click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="Devices that train together.")
+@click.option("--mfu", type=click.FloatRange(0, 1, min_open=True), default=0.4, show_default=True,
+              help="Share of the peak rate that is reached: assumed, not measured.")  # fmt: skip
+@JSON
+def cost(experiment: str, variant: str, profile: str, device: str, count: int, mfu: float, as_json: bool) -> None:
+    """Work out parameters, operations, memory and days of a run on GPUs, from its sizes alone."""
+    from headdiv.companion.experiments.cost import cost_of, message
+    from headdiv.companion.experiments.profiles import Runs
+
+    found = cost_of(Runs(profile).planned(experiment, variant)[0], device, count, mfu)
+    print_json(found) if as_json else click.echo(message(found))
+
+
+@cli.command()
+@EXPERIMENT
+@VARIANT
+@click.argument("folder", type=PATH)
+@click.option("--to", type=click.Choice(["ctranslate2", "huggingface"]), required=True, help="The format.")
+@click.option("--quantization", help="CTranslate2's type of weights: int8, int16, float16, …; float32 where left out.")
+@SEED
+@profile_option()
+def export(
+    experiment: str, variant: str, folder: Path, to: str, quantization: str | None, seed: int, profile: str
+) -> None:
+    """Write a trained translation or summarisation run to FOLDER for another library.
+
+    A method that is linear in evaluation is multiplied into the weights; of others the export is refused.
+    """
+    from headdiv.companion.experiments.export import export as write
+    from headdiv.companion.experiments.profiles import run_config
+    from headdiv.companion.experiments.running import load_run
+
+    click.echo(f"{write(load_run(run_config(profile, experiment, variant, seed)), folder, to, quantization)}")
+
+
+@cli.command()
+@click.argument("notebook", type=PATH)
+@click.argument("output", type=PATH)
+@click.option("--scratch", type=PATH, required=True, help="Folder for the copy while it runs.")
+@click.option("--parameters", default="{}", help="JSON object for the cell tagged 'parameters'.")
+def notebook(notebook: Path, output: Path, scratch: Path, parameters: str) -> None:
+    """Execute NOTEBOOK and keep the executed copy as OUTPUT."""
+    from headdiv.companion.experiments.notebooks import execute
+
+    try:
+        values = json.loads(parameters)
+    except json.JSONDecodeError as error:
+        raise click.BadParameter(f"not JSON ({error})", param_hint="'--parameters'") from None
+    if not isinstance(values, dict):
+        raise click.BadParameter(f"expected a JSON object, found {values!r}", param_hint="'--parameters'")
+    execute(notebook, output, values, scratch)
+
+
+@cli.command()
+@click.argument("name", metavar="PAPER/TABLE")
+@click.argument("paths", nargs=-1, type=PATH, metavar="CSV MARKDOWN")
+@profile_option()
+def table(name: str, paths: tuple[Path, ...], profile: str) -> None:
+    """Print a paper's table with ours beside it, or write it to CSV and MARKDOWN.
+
+    A table of results has the name of its experiment (deacon/qa); deacon/sources is the composition of the
+    language model's training text.
+    """
+    from headdiv.companion.experiments.outdated import refuse_outdated
+    from headdiv.companion.report.tables import as_markdown, experiment_of_table, write_tables
+
+    if len(paths) not in (0, 2):
+        raise click.UsageError("CSV and MARKDOWN go together: give both paths, or none to have the table printed.")
+    refuse_outdated(profile, experiment_of_table(name))
+    if paths:
+        write_tables(profile, name, *paths)
+    else:
+        click.echo(as_markdown(profile, name))
+
+
+@cli.command()
+@click.argument("name")
+@click.argument("paths", nargs=-1, required=True, type=PATH)
+@profile_option()
+@click.option("--option", "options", type=(str, str), multiple=True, metavar="KEY VALUE",
+              help="Draw it otherwise: `limit` of the colours, 1 at full scale (deacon_figure6); `distance` of heads, "
+              "cosine or l2 (mhr_figure6, mhr_figure7); `split`, training or validation "
+              "(homeostasis_figure1 to 4).")  # fmt: skip
+def figure(name: str, paths: tuple[Path, ...], profile: str, options: tuple[tuple[str, str], ...]) -> None:
+    """Draw the figure NAME from stored results into each of PATHS (.png, .svg, .pdf).
+
+    Beside those of a profile there is <paper>_pruning, drawn from what `headdiv importance` stores.
+    """
+    from headdiv.companion.experiments.catalogue import figure_entry
+    from headdiv.companion.experiments.outdated import refuse_outdated
+    from headdiv.companion.experiments.profiles import Runs
+    from headdiv.companion.report.figures import write_figure
+
+    for experiment in figure_entry(name).experiments_in(Runs(profile).experiments()):
+        refuse_outdated(profile, experiment)
+    write_figure(name, profile, *paths, **dict(options))
+
+
+@cli.command()
+@click.argument("paper")
+@profile_option()
+def draw(paper: str, profile: str) -> None:
+    """Write all tables and figures of PAPER from stored results into results/<profile>."""
+    from headdiv.companion.report.draw import draw_paper
+
+    draw_paper(profile, paper)
+
+
+@cli.command()
+@click.argument("folder", required=False, type=PATH)
+@profile_option()
+def report(folder: Path | None, profile: str) -> None:
+    """Write the profile's report, a site that needs no network, to FOLDER; results/<profile>/report where left out."""
+    from headdiv.companion.report.site.build import report_folder, write_report
+
+    click.echo(f"report: {write_report(profile, folder or report_folder(profile))}")
+
+
+@cli.command()
+@click.argument("folder", type=PATH)
+@profile_option()
+def crate(folder: Path, profile: str) -> None:
+    """Write the profile's stored results to FOLDER as a Workflow Run RO-Crate, for an archive."""
+    from headdiv.companion.report.crate import write_crate
+
+    click.echo(f"{write_crate(profile, folder)}")
+
+
+@cli.command()
+@profile_option()
+def summary(profile: str) -> None:
+    """Print what came out: a line an experiment, the best variant beside the baseline, and the verdicts on claims."""
+    from headdiv.companion.report.outcomes import summary_text
+
+    click.echo(summary_text(profile))
+
+
+@cli.command()
+@profile_option()
+def check(profile: str) -> None:
+    """Hold the profile's stored runs against the profile, and against the least: that something was learnt.
+
+    What makes scores of texts doubtful is said as well: outputs far longer or shorter than references, unknown words.
+    """
+    from headdiv.companion.experiments.outdated import outdated
+    from headdiv.companion.experiments.results import doubts, failures
+
+    if found := [*outdated(profile), *failures(profile)]:
+        raise HeaddivError("\n".join(found))
+    for sentence in doubts(profile):
+        click.echo(f"read with care: {sentence}")
+    click.echo("Every stored run has learnt: its loss fell, and validation beats frequencies alone.")
+
+
+@cli.command()
+@profile_option("multi30k")
+@click.option(
+    "--rounds", type=click.IntRange(1), default=15, show_default=True, help="Steps of each kind, interleaved."
+)
+@JSON
+def bench(profile: str, rounds: int, as_json: bool) -> None:
+    """Measure what the methods cost, and how fast the baseline is, on this machine."""
+    from headdiv.companion.experiments.bench import measure, message
+
+    measured = measure(profile, rounds)
+    print_json(measured) if as_json else click.echo(message(measured))
+
+
+@cli.command()
+@click.option("--paper", help="Of this paper alone.")
+@click.option("--verdict", help="With this verdict alone, such as 'contradicted'.")
+@click.option("--summary", is_flag=True, help="Count verdicts by paper, and say what each means.")
+@click.option("-v", "--verbose", is_flag=True, help="Show every claim, and how it was worked out.")
+@JSON
+def claims(paper: str | None, verdict: str | None, summary: bool, verbose: bool, as_json: bool) -> None:
+    """Print the papers' claims with their verdicts: recomputed, measured, or not run."""
+    from headdiv.companion.experiments.claims import ledger, text
+
+    rows = ledger.ledger(paper, verdict)
+    if as_json:
+        print_json(ledger.summary(rows) if summary else [row.record() for row in rows])
+    else:
+        click.echo(text.summary_text(rows) if summary else text.as_text(rows, verbose))
+
+
+@cli.command()
+@click.argument("model")
+@click.option("--text", type=PATH, required=True, help="One example a line.")
+@click.option("--target", type=PATH, help="What an encoder-decoder writes, line for line; the text where left out.")
+@click.option("--output", type=PATH, default="heads", show_default=True, help="Folder for table, drawings and page.")
+@click.option("--lines", type=click.IntRange(1), default=1000, show_default=True, help="Examples that are read.")
+@click.option("--batch", type=click.IntRange(1), default=16, show_default=True, help="Examples of a batch.")
+@click.option("--length", type=click.IntRange(2), default=128, show_default=True, help="Tokens of an example.")
+def heads(model: str, text: Path, target: Path | None, output: Path, lines: int, batch: int, length: int) -> None:
+    """Measure the heads of MODEL, a name on the Hugging Face hub or a folder, over a text.
+
+    Writes heads.csv, a heat map by layer and head of each measure, and index.html with all of it.
+    """
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # without a network it logs each of its tries, twice
+    from headdiv.companion.report.model_heads import measure_model, write_model_heads
+
+    report = measure_model(model, text, target, batch, length, lines)
+    page = write_model_heads(report, output)
+    print_table(report.table.reset_index(), "keys")
+    click.echo(f"{page}")
+
+
+@cli.command()
+@EXPERIMENT
+@profile_option()
+@click.option("--arm", help="This variant alone.")
+@click.option("--epoch-seconds", type=click.FloatRange(0, min_open=True),
+              help="What an epoch takes: print how long tuning and runs take with it, and train nothing.")  # fmt: skip
+def tune(experiment: str, profile: str, arm: str | None, epoch_seconds: float | None) -> None:
+    """Tune an experiment's arms by validation loss, as its profile's section 'tune' says, and print what was tried.
+
+    What is stored is not trained again. The experiment's runs then have each arm's choice.
+    """
+    from headdiv.companion.experiments import halving
+    from headdiv.companion.report.tuning import tuning_data
+
+    if epoch_seconds:
+        epochs = halving.epochs_in_all(profile, experiment)
+        rows = [(what, count, f"{count * epoch_seconds / 3600:,.1f}") for what, count in epochs.items()]
+        print_table(rows, ("", "epochs", "hours"))
+        return
+    arms = [choice.arm for choice in halving.tune(profile, experiment, arm)]
+    data = tuning_data(profile, experiment)
+    print_table(data.tables[0][data.numbers["variant"].isin(arms)].to_dict("records"), "keys")
+
+
+for command in COMMANDS:
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Entry point."""
+    try:
+        cli(standalone_mode=False)
+        sys.stdout.flush()
+    except (Exception, KeyboardInterrupt) as error:
+        if tracebacks:
+            traceback.print_exc()
+        _fail(*_in_words(error))
+
+
+def _in_words(error: BaseException) -> tuple[str, int]:
+    """What is said of an error, and the status that the process ends with."""
+    match error:
+        case HeaddivError():
+            return str(error), 2
+        case click.ClickException():
+            return error.format_message(), error.exit_code
+        case click.Abort() | KeyboardInterrupt():
+            return "interrupted", 130
+        case ModuleNotFoundError(name=str(name)) if not name.startswith("headdiv"):
+            extra = "hf" if name in ("accelerate", "transformers") else "pipeline"
+            return f"{name} is not installed; this needs pip install 'headdiv[{extra}]'", 2
+        case OSError(filename=filename) if error.strerror:
+            return f"{filename}: {error.strerror}" if filename else f"{error.strerror} (while writing)", 2
+    what = " ".join(str(error).split())
+    return f"{type(error).__name__}, which was not expected: {what[:500]} (`headdiv --traceback …` shows where)", 1
+
+
+def _fail(message: str, status: int) -> None:
+    for stream in filter(None, (sys.stderr, terminal)):
+        with contextlib.suppress(OSError):
+            print(f"headdiv: {message}", file=stream, flush=True)
+    try:
+        sys.stdout.flush()
+    except OSError:  # Python would try once more, and say so
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""The files of a corpus (generated, a public data set, or a user's own), and the cache of prepared corpora.
+
+A public data set is a named case of a user's own files: `locate` gives the same for both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import logging
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from headdiv.companion import paths
+from headdiv.companion.data import download, public_sets, toy
+from headdiv.companion.data.data_config import DataConfig
+from headdiv.core import manifest
+from headdiv.core.errors import ConfigError, DamageError, DataError
+from headdiv.core.files import fingerprint, read_json, remove_leftovers, replacing, short_hash, write_json
+from headdiv.core.settings import Source, config_error, nearest, refuse_unread
+
+PREPARATION = 2  # raised whenever the same text is turned into other indices
+
+log = logging.getLogger(__name__)
+
+_LEFTOVER = re.compile(r"\.(.+)\.[0-9a-f]{8}\.(tmp|old)")
+
+Files = dict[str, list[Path]]  # by their role: a language, "examples", "archive", …
+
+
+def roles_of_splits(config: DataConfig) -> dict[str, list[str]]:
+    """The roles of files, by split as the data set calls it."""
+    if config.files is not None:
+        return {name: list(files) if isinstance(files, dict) else ["examples"] for name, files in config.files.items()}
+    return {name: list(entry.files) for name, entry in public_sets.load_registry()[config.name].splits.items()}
+
+
+def check_data(
+    config: DataConfig, roles: Sequence[str], at: tuple[str, ...] = ("data",), source: Source | None = None
+) -> None:
+    """Check that the configured data set, its splits and its files exist, before anything runs.
+
+    Args:
+        config: the data's part of a configuration, which ``at`` leads to in ``source``, if there is one.
+        roles: roles that must have files; one of a group "a|b" is enough.
+
+    Raises:
+        ConfigError: no such data set or split, one without the files that the task needs, or a key that says nothing
+            of this data.
+    """
+    if config.files is not None:
+        if config.name == "toy":
+            raise config_error((*at, "name"), "'toy' is generated; with 'files' give another name", source)
+    elif config.name == "toy":
+        refuse_unread(config, ("valid", "test"), "generated text has no other splits", at, source)
+        return
+    elif config.name not in (known := public_sets.load_registry()):
+        raise config_error(
+            (*at, "name"), f"{config.name!r} is not known{nearest(config.name, [*known, 'toy'])}", source
+        )
+    refuse_unread(config, ("held_out",), "it is of generated text alone, other data has splits of its own", at, source)
+    splits = roles_of_splits(config)
+    for key, name in config.read_splits.items():
+        if name not in splits:
+            where = ("files",) if key == "train" else (key,)
+            raise config_error((*at, *where), f"{name!r} is not known; {_known(splits)}", source)
+        for role in roles:
+            if not set(role.split("|")) & set(splits[name]):
+                what = f"{config.name!r} has no file for {role!r} in split {name!r}; {_known(splits[name])}"
+                raise config_error((*at, "name"), what, source)
+
+
+def _known(names: Sequence[str] | dict[str, Any]) -> str:
+    return f"there are: {', '.join(sorted(names)) or 'none'}"
+
+
+def locate(config: DataConfig) -> dict[str, Files]:
+    """The files of each split that is read; a public data set is fetched where it is not there yet.
+
+    A path may hold environment variables (``$HEADDIV_MIRROR/xsum/train.jsonl``) and, where several
+    files are allowed, patterns. Relative ones begin at the project's folder.
+
+    Raises:
+        ConfigError: an environment variable is not set.
+        DataError: a file is not there, or could not be fetched.
+    """
+    if config.files is None:
+        folder = download.fetch(config.name, paths.raw())
+        splits = public_sets.load_registry()[config.name].splits
+        return {
+            key: {role: [folder / file] for role, file in splits[name].files.items()}
+            for key, name in config.read_splits.items()
+        }
+    located: dict[str, Files] = {}
+    for key, name in config.read_splits.items():
+        files = config.files[name]
+        roles = files if isinstance(files, dict) else {"examples": files}
+        located[key] = {role: _paths(listed, f"data.files.{name}") for role, listed in roles.items()}
+    return located
+
+
+def _paths(listed: str | list[str], key: str) -> list[Path]:
+    found: list[Path] = []
+    for path in [listed] if isinstance(listed, str) else listed:
+        expanded = os.path.expandvars(path)
+        if "$" in expanded:
+            unset = re.search(r"\$\{?(\w+)", expanded)
+            command = f"; `export {unset[1]}=…` sets it" if unset else ""
+            raise ConfigError(f"{key}: {path!r} names an environment variable that is not set{command}")
+        pattern = Path(expanded).expanduser()
+        whole = paths.home() / pattern
+        names = [pattern] if whole.is_file() else sorted(glob.glob(str(pattern), root_dir=paths.home()))
+        matches = [match for name in names if (match := paths.home() / name).is_file()]
+        if not matches:
+            raise DataError(f"{key}: {whole}: no such file")
+        if isinstance(listed, str) and len(matches) > 1:
+            names = ", ".join(match.name for match in matches)
+            raise DataError(f"{key}: {whole}: found {len(matches)} files, expected one: {names}")
+        found += matches
+    return found
+
+
+def tokenizer_file(config: DataConfig) -> Path | None:
+    """The file of the byte-pair encoding, where the configuration names one; errors as those of `locate`."""
+    named = getattr(config, "tokenizer_file", None)
+    return None if named is None else _paths(named, "data.tokenizer_file")[0]
+
+
+def expected_count(config: DataConfig, split: str) -> int | None:
+    """How many examples the registry says that a split holds; None for a user's own files."""
+    if config.files is not None:
+        return None
+    return public_sets.load_registry()[config.name].splits[config.splits[split]].count
+
+
+def content_key(config: DataConfig) -> str:
+    """A hash of the corpus: of its files' checksums, or of the version of what generates it."""
+    if config.is_toy:
+        content: object = {"toy": toy.VERSION}
+    elif config.files is None:
+        content = {name: file.identity for name, file in public_sets.load_registry()[config.name].files.items()}
+    else:
+        content = {
+            split: {role: [fingerprint(path) for path in listed] for role, listed in files.items()}
+            for split, files in locate(config).items()
+        }
+    if tokenizer := tokenizer_file(config):
+        content = [content, fingerprint(tokenizer)]
+    return short_hash({"preparation": PREPARATION, "content": content})
+
+
+def prepared_folder(config: DataConfig) -> Path:
+    """Where the prepared corpus is stored: its name depends on all that decides its content."""
+    settings = {type(config).__name__: config.model_dump(mode="json", exclude={*config.scored_alone})}
+    return paths.prepared() / f"{config.name}-{short_hash([settings, content_key(config)])}"
+
+
+def prepared(config: DataConfig, prepare: Callable[[Any, Path], dict[str, Any]]) -> Path:
+    """The folder of the prepared corpus; ``prepare(config, folder)`` fills it where that has not been done.
+
+    What ``prepare`` returns is written last, as ``corpus.json``: its presence says that all else is there. If a file is
+    not what was written, all are prepared again, and a warning says so.
+    """
+    folder = prepared_folder(config)
+    if _problem(folder) is not None:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(folder.name, -1):  # another process may be at it
+            if (problem := _problem(folder)) is not None:
+                if problem:
+                    log.warning("%s; the data is prepared again", problem)
+                with replacing(folder) as temporary:
+                    temporary.mkdir()
+                    write_json(temporary / "corpus.json", prepare(config, temporary))
+                    manifest.note(temporary)
+        for path in folder.parent.glob(".*.*.*"):  # what killed preparations left, of any corpus
+            if match := _LEFTOVER.fullmatch(path.name):
+                with contextlib.suppress(Timeout), _alone(match[1], 0):  # unless it is being prepared now
+                    remove_leftovers(path.parent, match[1])
+    return folder
+
+
+def _problem(folder: Path) -> str | None:
+    """What is wrong with a prepared corpus: "" if there is none, a sentence if it is damaged, None if it is whole."""
+    if not (folder / "corpus.json").is_file():  # Snakemake makes the folder before it asks for the file
+        return ""
+    try:
+        manifest.check(folder)
+    except DamageError as error:
+        return str(error)
+    return None
+
+
+def _alone(name: str, timeout: float) -> FileLock:
+    """The lock of who prepares the folder of this name."""
+    return FileLock(paths.prepared() / f".{name}.lock", timeout)
+
+
+def read_statistics(folder: Path) -> dict[str, Any]:
+    """What `prepared` wrote about a corpus: sizes, shares, and bad records by reason (``refused``)."""
+    return read_json(folder / "corpus.json")

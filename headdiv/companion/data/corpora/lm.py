@@ -1,0 +1,153 @@
+"""Corpora for language modelling: a tokeniser, held-out windows, and the training text as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from headdiv.companion.data import cache
+from headdiv.companion.data.corpora.mixture import EachOnce, HeldOut, Mixture, held_out
+from headdiv.companion.data.corpora.seq2seq import TOY_SEED, unigram_nll
+from headdiv.companion.data.data_config import LMData
+from headdiv.companion.data.readers.documents import read_documents
+from headdiv.companion.data.readers.records import BadRecords
+from headdiv.companion.data.tokenization.bpe import Bpe, load_bpe, train_bpe
+from headdiv.companion.data.toy import corpora as toy
+from headdiv.core.errors import DataError
+from headdiv.core.files import read_json, write_json, write_text
+
+TOY_EXAMPLES = 3000  # documents
+
+TextMeasure = Callable[[Any, Bpe, np.ndarray, HeldOut], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class LMCorpus:
+    """The prepared corpus of a run; the training text stays in its files."""
+
+    bpe: Bpe
+    valid: HeldOut
+    test: HeldOut
+    shards: list[Path]  # of the training text
+    bad_records: BadRecords  # of the training text, while the stream is read
+    statistics: dict[str, Any]
+
+
+def next_tokens(config: LMData, bpe: Bpe, seen: np.ndarray, text: HeldOut) -> dict[str, Any]:
+    """Cross-entropy of a unigram model on every token of a held-out text."""
+    targets = text.windows[:, 1:][text.windows[:, 1:] >= 0]
+    return {"unigram_nll": unigram_nll(seen, targets, bpe.size)}
+
+
+def load_lm(config: LMData, measure: TextMeasure = next_tokens) -> LMCorpus:
+    """Read what is prepared; train the tokeniser and encode the held-out text where that has not been done.
+
+    ``measure`` gives statistics of a held-out text, given the tokens from which frequencies are taken.
+
+    Raises:
+        DataError: a file is missing or damaged, or a record cannot be used (`data.strict`).
+    """
+    folder = cache.prepared(config, lambda config, folder: _prepare(config, folder, measure))
+    statistics = cache.read_statistics(folder)
+    held = {}
+    for name in ("valid", "test"):
+        windows = load_file(folder / f"{name}.safetensors")["windows"]
+        held[name] = HeldOut(windows, *(statistics[name][key] for key in ("examples", "words", "bytes")))
+    shards = _files(config, folder)["train"]
+    bpe = load_bpe(folder / "tokenizer.json")
+    return LMCorpus(bpe, **held, shards=shards, bad_records=BadRecords(config.strict), statistics=statistics)
+
+
+def open_stream(corpus: LMCorpus, config: LMData, seed: int) -> Mixture:
+    """The training text from its beginning, mixed as ``data.mixture`` says."""
+    names = config.mixture or {"all": 1.0}
+    return Mixture(
+        dict.fromkeys(names, corpus.shards),
+        names,
+        corpus.bpe.encode_batch,
+        end=corpus.bpe.end,
+        context=config.context,
+        seed=seed,
+        bad_records=corpus.bad_records,
+        block=config.block,
+        by_set=config.mixture is not None,
+        document_start=config.document_start,
+    )
+
+
+def _files(config: LMData, folder: Path) -> dict[str, list[Path]]:
+    if config.is_toy:
+        return {name: sorted((folder / "shards").glob(f"{name}*")) for name in ("train", "valid", "test")}
+    return {split: list(chain(*files.values())) for split, files in cache.locate(config).items()}
+
+
+def _prepare(config: LMData, folder: Path, measure: TextMeasure) -> dict[str, Any]:
+    if config.is_toy:
+        toy.write_shards(folder / "shards", config.examples or TOY_EXAMPLES, TOY_SEED)
+    files, bad_records = _files(config, folder), BadRecords(config.strict)
+    sample = list(islice(_documents(files["train"], config, bad_records), config.tokenizer_documents))
+    if not sample:
+        raise DataError(f"{', '.join(map(str, files['train']))}: found no document, expected at least one")
+    own = cache.tokenizer_file(config)
+    if own is None:
+        write_text(folder / "tokenizer.json", train_bpe(sample, config.vocabulary_size))
+    else:
+        write_json(folder / "tokenizer.json", read_json(own))
+    bpe = load_bpe(folder / "tokenizer.json")
+    if bpe.size != config.vocabulary_size:
+        raise DataError(
+            f"{config.tokenizer_file}: the encoding has {bpe.size} entries, "
+            f"but data.vocabulary_size says {config.vocabulary_size}"
+        )
+    seen = np.concatenate([[bpe.end, *ids] for ids in bpe.encode_batch(sample)])
+    result: dict[str, Any] = {
+        "vocabulary": {"tokens": bpe.size},
+        "train": {"files": len(files["train"]), "bytes": sum(path.stat().st_size for path in files["train"])},
+    }
+    for name in ("valid", "test"):
+        text = _held_out(files[name], config, bpe, EachOnce(bad_records))
+        save_file({"windows": np.ascontiguousarray(text.windows)}, folder / f"{name}.safetensors")
+        result[name] = {"examples": text.documents, "words": text.words, "bytes": text.bytes, "tokens": text.targets}
+        result[name] |= measure(config, bpe, seen, text)
+    return result | {"refused": dict(bad_records.counts)}
+
+
+def _held_out(paths: Sequence[Path], config: LMData, bpe: Bpe, bad_records: BadRecords) -> HeldOut:
+    """All of the text, or, with ``held_out_tokens``, as much of each source as its weight says."""
+    read = partial(
+        held_out,
+        paths,
+        bpe.encode_batch,
+        end=bpe.end,
+        context=config.context,
+        bad_records=bad_records,
+        document_start=config.document_start,
+    )
+    if config.held_out_tokens is None:
+        return read()
+    mixture = config.mixture or {None: 1.0}
+    parts = []
+    for name, weight in mixture.items():
+        limit = max(1, round(config.held_out_tokens * weight / sum(mixture.values())))
+        parts.append(read(source=name, limit=limit))
+        if parts[-1].targets < limit and not config.is_toy:  # `held_out` documents say how much is generated
+            of = f" of {name}" if name else ""
+            raise DataError(
+                f"data.held_out_tokens: {limit:,}{of} asked for, but {', '.join(path.name for path in paths)} "
+                f"{'has' if len(paths) == 1 else 'have'} {parts[-1].targets:,}"
+            )
+    windows = np.concatenate([part.windows for part in parts])
+    return HeldOut(windows, *(sum(getattr(part, key) for part in parts) for key in ("documents", "words", "bytes")))
+
+
+def _documents(paths: Sequence[Path], config: LMData, bad_records: BadRecords) -> Iterator[str]:
+    for path in paths:
+        for _, text in read_documents(path, bad_records, document_start=config.document_start):
+            yield text

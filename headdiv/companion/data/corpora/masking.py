@@ -1,0 +1,140 @@
+"""Masked text: which tokens are to be predicted, and what replaces them (BERT: Devlin et al. 2019, 3.1).
+
+A share of the tokens is chosen. Most of these are replaced by the mask token, whose id is the first after the
+encoding's, some by a random token; the others stay. The token that begins a document is never chosen and never drawn.
+
+Letters for shapes: R windows, N tokens of each, V entries of the encoding.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headdiv.companion.data.corpora.lm import LMCorpus, load_lm, open_stream
+from headdiv.companion.data.corpora.mixture import HeldOut, Mixture
+from headdiv.companion.data.corpora.seq2seq import unigram_nll
+from headdiv.companion.data.data_config import MLMData
+from headdiv.companion.data.tokenization.bpe import Bpe
+from headdiv.core.errors import DataError
+from headdiv.nn.batching import IGNORED
+
+TRAINING, HELD_OUT = 0x6D61736B, 0x626C616E  # first numbers of the keys of draws, so that no two keys are equal
+
+
+@dataclass(frozen=True)
+class MaskedCorpus(LMCorpus):
+    """The language model's corpus, and what is masked in its held-out text."""
+
+    masked: dict[str, np.ndarray]  # by split: see `mask_tokens`
+
+
+class MaskedStream:
+    """A stream of windows, masked; the choice depends on the seed and the position in the stream.
+
+    The last token of each window, which begins the next one, is left out.
+    """
+
+    def __init__(self, stream: Mixture, seed: int, bpe: Bpe, config: MLMData) -> None:
+        self._stream, self._seed, self._bpe, self._config = stream, seed, bpe, config
+        self._taken = 0  # windows
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """See `Mixture`."""
+        return self._stream.tokens
+
+    @property
+    def passes(self) -> dict[str, int]:
+        """See `Mixture`."""
+        return self._stream.passes
+
+    def next(self, count: int) -> np.ndarray:
+        """The next windows, masked: (count, 2, context), see `mask_tokens`."""
+        windows = self._stream.next(count)[:, :-1]
+        masked = mask_tokens(windows, (TRAINING, self._seed, self._taken), self._bpe, self._config)
+        self._taken += count
+        return masked
+
+    def state(self) -> dict[str, Any]:
+        """The position for `restore`: JSON-able."""
+        return {"windows": self._taken, "text": self._stream.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue at the position of a `state`; errors as those of `Mixture.restore`."""
+        self._taken = state["windows"]
+        self._stream.restore(state["text"])
+
+
+def mask_tokens(tokens: np.ndarray, key: Sequence[int], bpe: Bpe, config: MLMData) -> np.ndarray:
+    """Choose tokens to predict, and replace them.
+
+    Each token is chosen by a draw of its own; if none is, the one with the smallest draw is chosen, so that there is
+    always something to learn and to score.
+
+    Args:
+        tokens: windows (R, N), `IGNORED` where they lack some.
+        key: of the draws, which follow the order of the tokens, however windows are cut.
+        bpe: the encoding.
+        config: the shares.
+
+    Returns:
+        int32 (R, 2, N): for each window the inputs, 0 … V (V is the mask token), and the targets;
+        `IGNORED` where no token is, and in the targets where nothing is to be predicted.
+
+    Raises:
+        DataError: there is no token that could be chosen.
+    """
+    eligible = _eligible(tokens, bpe)
+    truth = tokens[eligible]
+    if not len(truth):
+        raise DataError(f"{len(tokens)} windows of text: found no token that can be masked, expected at least one")
+    chance, fate, other = np.random.default_rng(list(key)).random((3, len(truth)))
+    chosen = chance < config.mask_share
+    chosen[chance.argmin()] = True
+    drawn = (other * (bpe.size - 1)).astype(np.int32)
+    drawn += drawn >= bpe.end  # all entries but this one
+    mask, random = fate < config.blank_share, fate < config.blank_share + config.random_share
+    masked = np.stack([tokens, np.full_like(tokens, IGNORED)], axis=1).astype(np.int32)  # (R, 2, N)
+    masked[:, 0][eligible] = np.select([~chosen, mask, random], [truth, np.int32(bpe.size), drawn], truth)
+    masked[:, 1][eligible] = np.where(chosen, truth, IGNORED)
+    return masked
+
+
+def mask_held_out(text: HeldOut, bpe: Bpe, config: MLMData) -> np.ndarray:
+    """The one choice of a held-out text, by its tokens alone: (R, 2, N) as `mask_tokens` gives it.
+
+    It does not depend on method, seed or the length of windows, so that perplexities can be compared.
+    """
+    tokens = text.windows[:, :-1]
+    content = zlib.crc32(tokens[_eligible(tokens, bpe)].astype("<i4").tobytes())
+    return mask_tokens(tokens, (HELD_OUT, content), bpe, config)
+
+
+def load_mlm(config: MLMData) -> MaskedCorpus:
+    """The corpus, prepared as for language modelling; errors as those of `load_lm`."""
+    corpus = load_lm(config, _of_masked_tokens)
+    masked = {split: mask_held_out(getattr(corpus, split), corpus.bpe, config) for split in ("valid", "test")}
+    return MaskedCorpus(**vars(corpus), masked=masked)
+
+
+def open_masked_stream(corpus: LMCorpus, config: MLMData, seed: int) -> MaskedStream:
+    """The training text from its beginning, masked."""
+    return MaskedStream(open_stream(corpus, config, seed), seed, corpus.bpe, config)
+
+
+def _eligible(tokens: np.ndarray, bpe: Bpe) -> np.ndarray:
+    """Which tokens may be chosen."""
+    return (tokens >= 0) & (tokens != bpe.end)
+
+
+def _of_masked_tokens(config: MLMData, bpe: Bpe, seen: np.ndarray, text: HeldOut) -> dict[str, Any]:
+    """Statistics of a held-out text: tokens to predict, and how well frequencies alone do it."""
+    targets = mask_held_out(text, bpe, config)[:, 1]
+    targets = targets[targets != IGNORED]
+    nll = unigram_nll(seen[_eligible(seen, bpe)], targets, bpe.size)
+    return {"predictions": len(targets), "unigram_nll": nll}

@@ -1,0 +1,198 @@
+"""Corpora of questions on passages: words, answers as ranges of words, and the way back to characters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from headdiv.companion.data import cache
+from headdiv.companion.data.corpora.seq2seq import TOY_SEED, check_examples, flatten, unflatten, word_statistics
+from headdiv.companion.data.data_config import QAData
+from headdiv.companion.data.readers import squad
+from headdiv.companion.data.readers.records import BadRecords
+from headdiv.companion.data.readers.squad import Answer, Question
+from headdiv.companion.data.tokenization.spans import Tokens, answer_to_tokens, tokenise_with_offsets
+from headdiv.companion.data.tokenization.vocabulary import Vocabulary
+from headdiv.companion.data.toy import corpora as toy
+from headdiv.core.errors import DataError
+from headdiv.core.files import read_json, write_json
+from headdiv.nn.batching import END, Batch, Pairs, assemble
+
+TOY_EXAMPLES = 3000
+SKIP = -1  # in place of an answer after the cut
+
+
+@dataclass(frozen=True)
+class QASplit:
+    """Questions and passages as word indices, and as text where answers are to be written."""
+
+    pairs: Pairs  # question, passage
+    answers: np.ndarray  # (n, 2) first and last word of the first gold answer; SKIP where it was cut off
+    questions: list[Question]  # empty for training
+    offsets: list[np.ndarray]  # (words, 2) first and last character (exclusive) of a passage's words; likewise
+
+    @property
+    def answerable(self) -> np.ndarray:
+        """Numbers of the questions whose answer is there."""
+        return np.flatnonzero(self.answers[:, 0] != SKIP)
+
+
+@dataclass(frozen=True)
+class QACorpus:
+    """The prepared corpus of a run; questions and passages share one vocabulary."""
+
+    vocabulary: Vocabulary
+    train: QASplit
+    valid: QASplit
+    test: QASplit
+    statistics: dict[str, Any]
+
+
+def load_qa(config: QAData) -> QACorpus:
+    """Read the prepared corpus; fetch and prepare it first if need be. Raises DataError: a file cannot be used."""
+    folder = cache.prepared(config, _prepare)
+    splits = {name: _load_split(folder, name) for name in ("train", "valid", "test")}
+    vocabulary = Vocabulary(read_json(folder / "vocabulary.json"))
+    return QACorpus(vocabulary, **splits, statistics=cache.read_statistics(folder))
+
+
+def _load_split(folder: Path, name: str) -> QASplit:
+    arrays = load_file(folder / f"{name}.safetensors")
+    contexts = unflatten(arrays["contexts"], arrays["contexts.lengths"])
+    which = arrays["which"]  # (n,) the passage of each question
+    questions, offsets = [], []
+    if name != "train":
+        characters = unflatten(arrays["offsets"], arrays["contexts.lengths"])
+        offsets = [characters[i] for i in which]
+        texts = read_json(folder / f"{name}.json")
+        for (id, question, answers), i in zip(texts["questions"], which, strict=True):
+            golds = tuple(Answer(text, start) for text, start in answers)
+            questions.append(Question(id, question, texts["contexts"][i], golds))
+    pairs = Pairs(unflatten(arrays["questions"], arrays["questions.lengths"]), [contexts[i] for i in which])
+    return QASplit(pairs, arrays["answers"], questions, offsets)
+
+
+def make_qa_batch(split: QASplit, numbers: Sequence[int]) -> Batch:
+    """Encoder: the question and END. Decoder: the passage, every word of which sees every other."""
+    questions = [np.concatenate([split.pairs.source[i], [END]]) for i in numbers]
+    passages, answers = [split.pairs.target[i] for i in numbers], [split.answers[i] for i in numbers]
+    batch = assemble(numbers, questions, passages, answers, causal=False)
+    return batch.with_target(batch.target_out.view(-1, 2))
+
+
+# ---- preparing
+
+
+def _prepare(config: QAData, folder: Path) -> dict[str, Any]:
+    bad_records = BadRecords(config.strict)
+    found = _questions(config, bad_records)
+    prepared = {name: _Prepared(name, questions, config, bad_records) for name, questions in found.items()}
+    for name, split in prepared.items():
+        if not split.questions:
+            raise DataError(f"data.{name}: no question is left")
+        if name != "test" and (split.answers[:, 0] == SKIP).all():
+            raise DataError(f"data.{name}: every answer lies after the {config.context_words} words that are read")
+    train = prepared["train"]
+    vocabulary = Vocabulary.build([*train.asked, *train.passages.values()], config.min_frequency)
+    write_json(folder / "vocabulary.json", vocabulary.words)
+    statistics: dict[str, Any] = {"vocabulary": {"words": len(vocabulary)}}
+    for name, split in prepared.items():
+        arrays = split.arrays(vocabulary)
+        statistics[name] = split.statistics(arrays)
+        save_file(arrays, folder / f"{name}.safetensors")
+        if name != "train":
+            questions = [[q.id, q.question, [list(answer) for answer in q.answers]] for q in split.questions]
+            write_json(folder / f"{name}.json", {"contexts": list(split.passages), "questions": questions})
+    valid = prepared["valid"]
+    lengths = np.array([len(valid.passages[question.context]) for question in valid.questions])
+    statistics["valid"]["unigram_nll"] = position_nll(train.answers, valid.answers, lengths)
+    return statistics | {"refused": dict(bad_records.counts)}
+
+
+def _questions(config: QAData, bad_records: BadRecords) -> dict[str, list[Question]]:
+    if config.is_toy:
+        made = toy.questions(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
+        return {name: squad.questions_from_json(value, f"toy, {name}", bad_records) for name, value in made.items()}
+    found = {}
+    for name, files in cache.locate(config).items():
+        (path,) = files["examples"]
+        found[name] = squad.read_squad(path, bad_records)
+    check_examples(config, found, "question")
+    found["train"] = found["train"][: config.examples]
+    return found
+
+
+class _Prepared:
+    """The questions of a split, and everything about them in words."""
+
+    def __init__(self, name: str, questions: list[Question], config: QAData, bad_records: BadRecords) -> None:
+        self.questions: list[Question] = []
+        self.asked: list[list[str]] = []
+        self.exact: list[bool] = []
+        self.tokens: dict[str, Tokens] = {}  # of passages by their text, in order
+        answers, self.limit = [], config.context_words
+        for question in questions:
+            context = question.context
+            try:
+                asked = tokenise_with_offsets(question.question, config.lowercase)
+                passage = self.tokens.get(context) or tokenise_with_offsets(context, config.lowercase)
+                first, last, exact = answer_to_tokens(passage, question.answers[0])
+            except DataError as error:
+                where, reason = f"data.{name}, question {question.id}", "the answer cannot be found among the words"
+                bad_records.add(where, reason, str(error))
+                continue
+            self.questions.append(question)
+            self.asked.append(asked.words[: config.question_words])
+            self.exact.append(exact)
+            self.tokens[context] = passage
+            answers.append((first, last) if last < self.limit else (SKIP, SKIP))
+        self.answers = np.array(answers, dtype=np.int32).reshape(-1, 2)
+        self.passages = {text: tokens.words[: self.limit] for text, tokens in self.tokens.items()}
+
+    def arrays(self, vocabulary: Vocabulary) -> dict[str, np.ndarray]:
+        """As they are stored; passages once each."""
+        number = {text: i for i, text in enumerate(self.passages)}
+        offsets = [np.stack([each.starts, each.ends], axis=1)[: self.limit] for each in self.tokens.values()]
+        arrays = {"answers": self.answers, "offsets": np.concatenate(offsets)}
+        arrays["which"] = np.array([number[question.context] for question in self.questions], dtype=np.int32)
+        for name, texts in (("contexts", self.passages.values()), ("questions", self.asked)):
+            arrays[name], arrays[f"{name}.lengths"] = flatten(vocabulary.encode(words) for words in texts)
+        return arrays
+
+    def statistics(self, arrays: dict[str, np.ndarray]) -> dict[str, int | float]:
+        """Counts and shares (0 to 1)."""
+        return {
+            "examples": len(self.questions),
+            "passages": len(self.passages),
+            **word_statistics("source", arrays["questions"]),
+            **word_statistics("target", arrays["contexts"]),
+            "target_truncated_share": float(np.mean([len(each.words) > self.limit for each in self.tokens.values()])),
+            "answers_cut_off": int((self.answers[:, 0] == SKIP).sum()),
+            "answers_not_on_word_borders": self.exact.count(False),
+        }
+
+
+def position_nll(train: np.ndarray, held_out: np.ndarray, lengths: np.ndarray) -> float:
+    """Cross-entropy of a model that only knows how frequent each position is, in nats an answer.
+
+    Frequencies of the first and of the last word's position are those of the training answers, with one added
+    to each, normalised over the positions that a passage has.
+
+    Args:
+        train: (n, 2) first and last words; SKIP is left out.
+        held_out: (n', 2) the same.
+        lengths: (n',) words of the passages.
+    """
+    longest = int(max(train.max(), held_out.max(), lengths.max() - 1)) + 1
+    there = held_out[:, 0] != SKIP
+    nll = 0.0
+    for side in (0, 1):
+        counts = np.bincount(train[train[:, 0] != SKIP, side], minlength=longest) + 1.0
+        among = np.cumsum(counts)[lengths[there] - 1]
+        nll -= np.log(counts[held_out[there, side]] / among).mean()
+    return float(nll)

@@ -1,0 +1,372 @@
+"""Corpora of source and target text: sentences and their translations, documents and their summaries."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from headdiv.companion.data import cache
+from headdiv.companion.data.data_config import DataConfig, SummarisationData, TranslationData, WordsConfig
+from headdiv.companion.data.readers import ted, xsum
+from headdiv.companion.data.readers.parallel import pair_sides
+from headdiv.companion.data.readers.records import BadRecords
+from headdiv.companion.data.tokenization import subwords
+from headdiv.companion.data.tokenization.vocabulary import Vocabulary
+from headdiv.companion.data.tokenization.words import tokenize_all
+from headdiv.companion.data.toy import corpora as toy
+from headdiv.core.errors import DataError
+from headdiv.core.files import checksum, read_json, write_json
+from headdiv.nn.batching import END, UNKNOWN, Pairs
+from headdiv.nn.packing import MAX_POSITIONS
+
+log = logging.getLogger(__name__)
+
+TOY_SEED = 1
+TOY_EXAMPLES = 4000
+
+SUBWORDS = "subwords.json"
+
+Text = list[tuple[str, str]]
+Sides = dict[str, list[list[str]]]  # the words, or pieces, of every text, by side
+SIDES = ("source", "target")
+
+
+@dataclass(frozen=True)
+class TextSplit:
+    """Pairs of texts, as text and as word indices."""
+
+    text: Text  # empty for training, where it is not needed
+    pairs: Pairs
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The prepared corpus of a run."""
+
+    source: Vocabulary
+    target: Vocabulary
+    train: TextSplit
+    valid: TextSplit
+    test: TextSplit
+    statistics: dict[str, Any]  # sizes of the vocabularies; of every split, counts and shares
+    subwords: subwords.Subwords | None = None  # None: indices are of whole words
+
+    def encode(self, words: Sequence[str], side: str) -> np.ndarray:
+        """The indices of the words of a source or a target."""
+        pieces = words if self.subwords is None else self.subwords.encode(words)
+        return getattr(self, side).encode(pieces)
+
+    def decode(self, output: Iterable[int]) -> list[str]:
+        """The words of a target's indices, up to the first END."""
+        found = self.target.decode(output)
+        return found if self.subwords is None else subwords.join(found)
+
+
+def load_translation(config: TranslationData) -> Corpus:
+    """Read the prepared corpus; fetch and prepare it first if need be. Raises DataError: a file cannot be used."""
+    return _load(cache.prepared(config, _prepare_translation))
+
+
+def load_further_test(config: TranslationData, name: str, corpus: Corpus) -> TextSplit:
+    """Another test split of the data, in the words of a prepared corpus; errors as those of `load_translation`."""
+    bad_records = BadRecords(config.strict)
+    texts = _parallel(config.model_copy(update={"test": name}), bad_records, only="test")
+    pairs = texts["test"]
+    words = {
+        side: tokenize_all([pair[at] for pair in pairs], getattr(config, side), **word_rules(config))
+        for at, side in enumerate(SIDES)
+    }
+    if corpus.subwords is not None:
+        words = {side: corpus.subwords.encode_all(lines) for side, lines in words.items()}
+    if pairs:
+        texts, split = _leave_out_long(texts, {"test": words}, bad_records)
+        pairs, words = texts["test"], split["test"]
+    if not pairs:
+        raise DataError(f"data.more_tests: no pair is left of {name!r}")
+    return TextSplit(pairs, Pairs(*([getattr(corpus, side).encode(line) for line in words[side]] for side in SIDES)))
+
+
+def load_summarisation(config: SummarisationData) -> Corpus:
+    """The same for documents and summaries, which share one vocabulary."""
+    return _load(cache.prepared(config, _prepare_summarisation))
+
+
+def _load(folder: Path) -> Corpus:
+    vocabularies = {side: Vocabulary(words) for side, words in read_json(folder / "vocabulary.json").items()}
+    splits = {}
+    for name in ("train", "valid", "test"):
+        arrays = load_file(folder / f"{name}.safetensors")
+        sides = [unflatten(arrays[f"{side}.words"], arrays[f"{side}.lengths"]) for side in SIDES]
+        lines = [] if name == "train" else [tuple(pair) for pair in read_json(folder / f"{name}.json")]
+        splits[name] = TextSplit(lines, Pairs(*sides))
+    target = vocabularies.get("target", vocabularies["source"])
+    path = folder / SUBWORDS
+    encoding = subwords.Subwords.load(path) if path.is_file() else None
+    return Corpus(vocabularies["source"], target, **splits, statistics=cache.read_statistics(folder), subwords=encoding)
+
+
+# ---- preparing
+
+
+def _prepare_translation(config: TranslationData, folder: Path) -> dict[str, Any]:
+    bad_records = BadRecords(config.strict)
+    texts = _parallel(config, bad_records)
+    more: dict[str, dict[str, float]] = {split: {} for split in config.splits}
+    if not config.selects:
+        check_examples(config, texts, "pair")
+        texts["train"] = texts["train"][: config.examples]
+    words = {
+        split: {
+            side: tokenize_all([pair[at] for pair in pairs], getattr(config, side), **word_rules(config))
+            for at, side in enumerate(SIDES)
+        }
+        for split, pairs in texts.items()
+    }
+    if config.selects:
+        texts, words, more["train"] = _select(config, texts, words)
+    extra: dict[str, Any] = {}
+    if config.merges is not None:
+        encoding = subwords.train([*words["train"]["source"], *words["train"]["target"]], config.merges)
+        encoding.save(folder / SUBWORDS)
+        extra["merges"] = len(encoding.merges)
+        if (found := len(encoding.merges)) < config.merges:
+            raise DataError(f"data.merges: {config.merges:,} asked for, but the training text has pairs for {found:,}")
+        whole, words = words, {
+            split: {side: encoding.encode_all(sides[side]) for side in sides} for split, sides in words.items()
+        }  # fmt: skip
+    texts, words = _leave_out_long(texts, words, bad_records)
+    sides = words["train"]
+    if config.joint_vocabulary:
+        sides = {"source": [*sides["source"], *sides["target"]]}
+    vocabularies = {side: Vocabulary.build(lines, config.min_frequency) for side, lines in sides.items()}
+    if config.merges is not None:
+        for split, sides in whole.items():
+            for side, sentences in sides.items():
+                vocabulary = vocabularies.get(side, vocabularies["source"])
+                more[split] |= whole_word_statistics(side, sentences, encoding, vocabulary)
+    if not config.is_toy:  # checksums: of a data set without published ones, nothing else says what was read
+        read = {path for files in cache.locate(config).values() for path in files.get("archive", [])}
+        extra |= {"archives": {path.name: checksum(path) for path in sorted(read)}} if read else {}
+    return _store(config, folder, texts, words, vocabularies, bad_records, more) | extra
+
+
+def word_rules(config: WordsConfig) -> dict[str, Any]:
+    """How text becomes words, as `headdiv.companion.data.tokenization.words.tokenize` takes it."""
+    rules = {"lowercase": config.lowercase, "tokenizer": config.tokenizer}
+    if not isinstance(config, TranslationData):
+        return rules
+    return rules | {"split_dashes": config.split_dashes, "fold_late": config.merges is not None}
+
+
+def check_examples(config: DataConfig, found: Mapping[str, Sized], noun: str) -> None:
+    """Refuse, with a DataError, splits without examples, a training of one, and more asked for than there are.
+
+    ``found``: each split, before ``examples`` of the training split are taken; ``noun``: what an example is.
+    """
+    for split, examples in found.items():
+        if not len(examples):
+            raise DataError(f"data.{split}: no {noun} is left")
+    if (count := len(found["train"])) == 1:
+        raise DataError(f"data.train: one {noun} is left, expected more")
+    if (asked := config.examples or 0) > count:
+        raise DataError(f"data.examples: {asked:,} asked for, but the training text has {count:,}")
+
+
+def _leave_out_long(
+    texts: dict[str, Text], words: dict[str, Sides], bad_records: BadRecords
+) -> tuple[dict[str, Text], dict[str, Sides]]:
+    """Without pairs that have more tokens on a side than the model has positions for."""
+    for split, sides in words.items():
+        longest = [max(map(len, pair)) for pair in zip(*sides.values(), strict=True)]
+        for number, length in enumerate(longest, start=1):
+            if length >= MAX_POSITIONS:
+                bad_records.add(f"data.{split}, pair {number}", f"{MAX_POSITIONS} tokens or more", f"{length}")
+        if max(longest) >= MAX_POSITIONS:
+            kept = [number for number, length in enumerate(longest) if length < MAX_POSITIONS]
+            texts[split], words[split] = _some(texts[split], sides, kept)
+    return texts, words
+
+
+def _some(text: Text, sides: Sides, numbers: Iterable[int]) -> tuple[Text, Sides]:
+    """These pairs, as text and as words."""
+    return [text[i] for i in numbers], {side: [lines[i] for i in numbers] for side, lines in sides.items()}
+
+
+def _parallel(config: TranslationData, bad_records: BadRecords, only: str | None = None) -> dict[str, Text]:
+    """The pairs of every split that is read, or of one; empty training pairs too where cleaning removes them."""
+    if config.is_toy:
+        texts = toy.translation(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
+        return {split: texts[split] for split in config.read_splits}
+    texts = {}
+    for split, files in cache.locate(config).items():
+        if split != (only or split):
+            continue
+        keep_empty = split == "train" and config.cleans
+        if "archive" in files:
+            (archive,) = files["archive"]
+            if split == "valid":
+                raise DataError(f"{archive}: holds no validation set; with data.valid_every training pairs become one")
+            sides = ted.read_archive(archive, config.source, config.target, "train" if split == "train" else "test")
+            expected = None  # `_check_counts` compares the numbers after the selection
+        else:
+            found = [files[language] for language in (config.source, config.target)]
+            if len(found[0]) != len(found[1]):
+                counts = f"{len(found[0])} files of {config.source!r} but {len(found[1])} of {config.target!r}"
+                raise DataError(f"data.files.{config.splits[split]}: found {counts}, expected equally many")
+            sides = [tuple(map(ted.read_side, both)) for both in zip(*found, strict=True)]
+            expected = cache.expected_count(config, split)
+        read = (pair_sides(*both, expected=expected, bad_records=bad_records, keep_empty=keep_empty) for both in sides)
+        texts[split] = list(chain.from_iterable(read))
+    return texts
+
+
+def _select(
+    config: TranslationData, texts: dict[str, Text], words: dict[str, Sides]
+) -> tuple[dict[str, Text], dict[str, Sides], dict[str, int]]:
+    """Leave training pairs out and take some for validation; with statistics of that.
+
+    The rules are those of Moses' ``clean-corpus-n.perl``: 1 to `max_words` words on either side, and on the longer
+    one at most `max_ratio` times as many as on the other. What is left is counted for `valid_every`, from 1.
+    """
+    shorter, longer = np.sort([[len(line) for line in side] for side in words["train"].values()], axis=0)  # (pairs,)
+    keep = np.ones(len(shorter), dtype=bool)
+    if config.cleans:
+        keep = (shorter > 0) & (longer <= (config.max_words or np.inf))
+        keep &= longer / np.maximum(shorter, 1) <= (config.max_ratio or np.inf)
+    left = np.flatnonzero(keep)
+    chosen = {"train": left}
+    if config.valid_every is not None:
+        taken = np.arange(1, len(left) + 1) % config.valid_every == 0
+        chosen = {"train": left[~taken], "valid": left[taken]}
+    _check_counts(config, texts | chosen)
+    check_examples(config, texts | chosen, "pair")
+    chosen["train"] = chosen["train"][: config.examples]
+    some = {split: _some(texts["train"], words["train"], numbers) for split, numbers in chosen.items()}
+    statistics = {"cleaned_away": len(keep) - len(left)} if config.cleans else {}
+    both = {split: some.get(split) or (texts[split], words[split]) for split in config.splits}  # in the usual order
+    return {split: text for split, (text, _) in both.items()}, {split: w for split, (_, w) in both.items()}, statistics
+
+
+def _check_counts(config: TranslationData, found: Mapping[str, Sized]) -> None:
+    """The archive of a public data set must yield as many pairs as the registry says."""
+    if config.files is not None or config.name == "toy":
+        return
+    roles = cache.roles_of_splits(config)
+    for split, name in config.splits.items():
+        expected = cache.expected_count(config, split) if "archive" in roles.get(name, []) else None
+        if expected is not None and len(found[split]) != expected:
+            raise DataError(
+                f"data.{split}: found {len(found[split])} pairs of {config.name}, expected {expected} as published; "
+                "for another selection give data another name and the archive in data.files"
+            )
+
+
+def _prepare_summarisation(config: SummarisationData, folder: Path) -> dict[str, Any]:
+    bad_records = BadRecords(config.strict)
+    texts, words, cut = {}, {}, {}
+    for split, articles in _articles(config, bad_records).items():
+        texts[split] = [(article.document, article.summary) for article in articles]
+        limits = (config.document_words, config.summary_words)
+        # No token contains a space, so no more than this is needed.
+        shortened = [[" ".join(pair[at].split()[: limits[at] + 1]) for pair in texts[split]] for at in (0, 1)]
+        whole = [tokenize_all(lines, "en", **word_rules(config)) for lines in shortened]
+        cut[split] = {
+            f"{side}_truncated_share": float(np.mean([len(line) > limit for line in lines]))
+            for side, limit, lines in zip(SIDES, limits, whole, strict=True)
+        }
+        sides = ([line[:limit] for line in lines] for limit, lines in zip(limits, whole, strict=True))
+        words[split] = dict(zip(SIDES, sides, strict=True))
+    both = Vocabulary.build([*words["train"]["source"], *words["train"]["target"]], config.min_frequency)
+    return _store(config, folder, texts, words, {"source": both}, bad_records, cut)
+
+
+def _articles(config: SummarisationData, bad_records: BadRecords) -> dict[str, list[xsum.Article]]:
+    if config.is_toy:
+        return toy.articles(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
+    found = {}
+    for split, files in cache.locate(config).items():
+        if "archive" in files:
+            (archive,), (split_file,) = files["archive"], files["splits"]
+            found[split] = sorted(xsum.read_archive(archive, split_file, config.splits[split], bad_records))
+        else:
+            (path,) = files["examples"]
+            found[split] = xsum.read_articles(path, bad_records)
+    check_examples(config, found, "article")
+    found["train"] = found["train"][: config.examples]
+    return found
+
+
+def _store(
+    config: WordsConfig,
+    folder: Path,
+    texts: dict[str, Text],
+    words: dict[str, Sides],
+    vocabularies: dict[str, Vocabulary],
+    bad_records: BadRecords,
+    more: dict[str, dict[str, float]],
+) -> dict[str, Any]:
+    """Write everything; return its statistics."""
+    log.info("preparing %s: %s examples", config.name, " + ".join(str(len(lines)) for lines in texts.values()))
+    write_json(folder / "vocabulary.json", {side: v.words for side, v in vocabularies.items()})
+    sizes = {side: len(vocabularies.get(side, vocabularies["source"])) for side in SIDES}
+    statistics: dict[str, Any] = {"vocabulary": sizes}
+    indices: dict[str, dict[str, list[np.ndarray]]] = {}
+    for split, sides in words.items():
+        arrays, indices[split] = {}, {}
+        statistics[split] = {"examples": len(texts[split])}
+        for side, sentences in sides.items():
+            vocabulary = vocabularies.get(side, vocabularies["source"])
+            indices[split][side] = [vocabulary.encode(sentence) for sentence in sentences]
+            arrays[f"{side}.words"], arrays[f"{side}.lengths"] = flatten(indices[split][side])
+            statistics[split] |= word_statistics(side, arrays[f"{side}.words"])
+        statistics[split] |= more[split]
+        save_file(arrays, folder / f"{split}.safetensors")
+        if split != "train":
+            write_json(folder / f"{split}.json", texts[split])
+    seen, held_out = (
+        np.concatenate([part for sentence in indices[split]["target"] for part in (sentence, [END])])
+        for split in ("train", "valid")
+    )
+    statistics["valid"]["unigram_nll"] = unigram_nll(seen, held_out, sizes["target"])
+    return statistics | {"refused": dict(bad_records.counts)}
+
+
+def unigram_nll(train: np.ndarray, held_out: np.ndarray, size: int) -> float:
+    """Cross-entropy of a unigram model over ``size`` words, in nats a word: training counts with one added to each."""
+    counts = np.bincount(train, minlength=size) + 1.0
+    return float(-np.log(counts / counts.sum())[held_out].mean())
+
+
+def whole_word_statistics(
+    side: str, sentences: Iterable[Sequence[str]], encoding: subwords.Subwords, vocabulary: Vocabulary
+) -> dict[str, int | float]:
+    """Words of a side before they are split, and the share of those with a piece that has no index (0 to 1)."""
+    counts = Counter(chain.from_iterable(sentences))
+    pieces = encoding.encode_all([[word] for word in counts])
+    unknown = [(vocabulary.encode(found) == UNKNOWN).any() for found in pieces]
+    share = float(np.average(unknown, weights=list(counts.values())))
+    return {f"{side}_whole_words": counts.total(), f"{side}_unknown_word_share": share}
+
+
+def word_statistics(side: str, words: np.ndarray) -> dict[str, int | float]:
+    """Words of a side, and the share of those without an index (0 to 1)."""
+    return {f"{side}_words": len(words), f"{side}_unknown_share": float((words == UNKNOWN).mean())}
+
+
+def flatten(sentences: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Ragged arrays as one, and their lengths."""
+    sentences = list(sentences)
+    return np.concatenate(sentences), np.array([len(sentence) for sentence in sentences], dtype=np.int32)
+
+
+def unflatten(words: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+    """The inverse of `flatten`."""
+    return np.split(words, np.cumsum(lengths)[:-1])

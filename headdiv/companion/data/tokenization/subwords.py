@@ -1,0 +1,111 @@
+"""Words as pieces: joint byte-pair encoding (Sennrich et al. 2016, https://aclanthology.org/P16-1162).
+
+A word is its characters, the last with an end mark; the most frequent pair of neighbours is merged, again and
+again. Pieces are written as in subword-nmt: every piece of a word but the last ends in ``@@``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from headdiv.companion.data.tokenization.bpe import check_words
+from headdiv.core.errors import DataError
+from headdiv.core.files import read_json, write_json
+from headdiv.nn.batching import SPECIALS, UNKNOWN
+
+END_OF_WORD = "</w>"
+JOINER = "@@"
+SEEN = 2  # times: a pair that occurs once in the whole training text is not merged
+UNKNOWN_PIECE = SPECIALS[UNKNOWN]
+
+
+class Subwords:
+    """An encoding of words: the training text's characters, and pairs of symbols in the order in which they merge."""
+
+    def __init__(self, characters: Sequence[str], merges: Sequence[tuple[str, str]]) -> None:
+        self.characters = list(characters)
+        self.merges = [(left, right) for left, right in merges]
+        symbols = [UNKNOWN_PIECE, *_alphabet(self.characters, self.characters), *map("".join, self.merges)]
+        self._symbols = list(dict.fromkeys(symbols))
+        entries = {symbol: number for number, symbol in enumerate(self._symbols)}
+        self._tokenizer = Tokenizer(
+            models.BPE(entries, self.merges, unk_token=UNKNOWN_PIECE, end_of_word_suffix=END_OF_WORD)
+        )
+
+    def encode_all(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
+        """The pieces of the words of each sentence; each distinct word is encoded once.
+
+        A character that the training text lacks becomes ``<unk>``; the rest of its word is encoded as ever.
+        """
+        words = list(dict.fromkeys(word for sentence in sentences for word in sentence))
+        encoded = self._tokenizer.encode_batch_fast(words)
+        pieces = {word: self._pieces(found.ids) for word, found in zip(words, encoded, strict=True)}
+        return [[piece for word in sentence for piece in pieces[word]] for sentence in sentences]
+
+    def encode(self, words: Sequence[str]) -> list[str]:
+        """The pieces of one sentence's words."""
+        return self.encode_all([words])[0]
+
+    def _pieces(self, ids: list[int]) -> list[str]:
+        *begin, last = (self._symbols[number] for number in ids)
+        inner = [symbol if symbol == UNKNOWN_PIECE else f"{symbol}{JOINER}" for symbol in begin]
+        return [*inner, last.removesuffix(END_OF_WORD)]
+
+    def save(self, path: Path | str) -> None:
+        """Write it as JSON."""
+        write_json(path, {"characters": "".join(self.characters), "merges": [" ".join(pair) for pair in self.merges]})
+
+    @classmethod
+    def load(cls, path: Path | str) -> Subwords:
+        """Read what `save` wrote. Raises DataError: the file is missing, or not in that form."""
+        content = read_json(path)
+        try:
+            merges = [(left, right) for left, right in (merge.split(" ") for merge in content["merges"])]
+            return cls(content["characters"], merges)
+        except Exception as error:  # the library raises nothing narrower
+            raise DataError(f"{path}: not an encoding as it is stored ({type(error).__name__}: {error})") from None
+
+
+def train(sentences: Iterable[Sequence[str]], merges: int) -> Subwords:
+    """Learn merges from the words of sentences; the same text always gives the same ones.
+
+    ``merges``: how many are learnt, at least 1; fewer where no pair is left that occurs twice.
+    """
+    words = [sentence for sentence in sentences if sentence]
+    characters = sorted({character for sentence in words for word in sentence for character in word})
+    ends = sorted({word[-1] for sentence in words for word in sentence})
+    alphabet = _alphabet(characters, ends)
+    tokenizer = Tokenizer(models.BPE(end_of_word_suffix=END_OF_WORD))
+    splitter = tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.BpeTrainer(
+        vocab_size=len(alphabet) + merges,
+        min_frequency=SEEN,
+        # The library would number last characters in a random order, and pairs of equal frequency are merged by number.
+        special_tokens=alphabet,
+        end_of_word_suffix=END_OF_WORD,
+        show_progress=False,
+    )
+    lines = (check_words(" ".join(sentence), splitter) for sentence in words)
+    tokenizer.train_from_iterator(lines, trainer)
+    found = json.loads(tokenizer.to_str())["model"]["merges"]
+    # Two merges may make the same symbol, which is one entry only: there can be more merges than entries.
+    return Subwords(characters, [(left, right) for left, right in found[:merges]])
+
+
+def join(pieces: Iterable[str]) -> list[str]:
+    """Words from pieces; what a last piece with ``@@`` begins is a word too."""
+    words, begun = [], ""
+    for piece in pieces:
+        begun += piece.removesuffix(JOINER)
+        if not piece.endswith(JOINER):
+            words.append(begun)
+            begun = ""
+    return [*words, begun] if begun else words
+
+
+def _alphabet(characters: Iterable[str], ends: Iterable[str]) -> list[str]:
+    return [*characters, *(f"{character}{END_OF_WORD}" for character in ends)]

@@ -1,0 +1,45 @@
+"""Words with an index each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from headdiv.companion.data.tokenization.torchtext06 import vocabulary_words
+from headdiv.core.errors import DataError
+from headdiv.nn.batching import END, SPECIALS, UNKNOWN
+
+
+class Vocabulary:
+    """Words with an index each; the first are `SPECIALS`."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = list(words)
+        self._index = {word: index for index, word in enumerate(self.words)}
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @classmethod
+    def build(cls, sentences: Iterable[Sequence[str]], min_frequency: int) -> Vocabulary:
+        """Count words; those seen at least ``min_frequency`` times get an index. Raises DataError: no word is."""
+        counts = Counter(word for sentence in sentences for word in sentence)
+        if max(counts.values(), default=0) < min_frequency:
+            often = f"occurs {min_frequency} times" if counts else "is there at all"
+            raise DataError(f"data.min_frequency: no word of the training text {often}; every word would be <unk>")
+        return cls(vocabulary_words(counts, min_frequency, SPECIALS))
+
+    def encode(self, words: Sequence[str]) -> np.ndarray:
+        """Indices; UNKNOWN where a word has none."""
+        return np.array([self._index.get(word, UNKNOWN) for word in words], dtype=np.int32)
+
+    def decode(self, indices: Iterable[int]) -> list[str]:
+        """Words up to the first END."""
+        words = []
+        for index in indices:
+            if index == END:
+                break
+            words.append(self.words[index])
+        return words

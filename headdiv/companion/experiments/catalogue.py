@@ -1,0 +1,138 @@
+"""The tables and figures that there are, as data: which runs each needs and what it shows.
+
+A paper's file lists its figures and its tables of data; every task of a paper has a table of results and a figure of
+learning curves besides. `headdiv.companion.report.figures` draws them; nothing here imports matplotlib.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from headdiv.companion.experiments.figure_kinds import CURVES, FIGURE_KINDS, HEADS, PRUNING, TUNING
+from headdiv.companion.experiments.papers import PaperFigure, load_paper, of_each_paper, paper_names
+from headdiv.companion.tasks import TASKS
+from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.settings import nearest
+
+OF_TUNING = "_tuning"  # end of the name of the table about an experiment's tuning
+
+
+@dataclass(frozen=True)
+class FigureEntry:
+    """A figure: its kind, the experiment whose runs it needs, and what it shows."""
+
+    name: str
+    kind: str  # names the function that draws it
+    experiment: str
+    caption: str
+    label: str = ""  # what its title and errors call it: "Figure 6"
+    variants: tuple[str, ...] = ()  # one of these must be in the profile; none named: any will do
+    against: tuple[str, ...] = ()  # and all of these
+    beside: tuple[str, ...] = ()  # further experiments: their runs are shown as well where the profile has them
+    options: dict[str, Any] = field(default_factory=dict)  # what its kind asks for besides
+
+    @property
+    def on_request(self) -> bool:
+        """Whether it is drawn from what `headdiv importance` stores: no run of a profile makes it."""
+        return self.kind == PRUNING
+
+    @property
+    def alternative(self) -> str:
+        """What it shows, in place of the picture: the caption up to its first pause."""
+        return re.split(r"[.:;]\s|(?<=\?)\s", f"{self.caption} ", maxsplit=1)[0]
+
+    @property
+    def paper(self) -> str:
+        """The paper that the figure belongs to."""
+        return self.experiment.partition("/")[0]
+
+    def experiments_in(self, experiments: Iterable[str]) -> list[str]:
+        """The experiments whose runs it shows, of a profile's; what is drawn on request shows all of its paper."""
+        known = list(experiments)
+        of_paper = [experiment for experiment in known if experiment.startswith(f"{self.paper}/")]
+        return of_paper if self.on_request else [name for name in (self.experiment, *self.beside) if name in known]
+
+
+def figures_of_paper(name: str) -> dict[str, FigureEntry]:
+    """Every figure of a paper by its name: task by task those by epoch, then what the paper's file lists.
+
+    Raises:
+        ConfigError: there is no such paper, its file is wrong, or it has a task of a kind that nothing registered.
+    """
+    entries, paper = [], load_paper(name)
+    for task, content in paper.tasks.items():
+        if (kind := content.kind or task) not in TASKS:
+            what = f"unknown task {kind!r}{nearest(kind, list(TASKS))}; a file that registers it stands under 'plugins'"
+            raise ConfigError(f"papers/{name}.yaml: tasks.{task}.kind: {what} there")
+        caption = TASKS[kind].curves_caption
+        entries.append(FigureEntry(f"{name}_{task}_curves", CURVES, f"{name}/{task}", caption))
+        entries.append(
+            FigureEntry(f"{name}_{task}_heads_by_epoch", HEADS, f"{name}/{task}", FIGURE_KINDS[HEADS].caption)
+        )
+        entries.append(FigureEntry(f"{name}_{task}_tuning", TUNING, f"{name}/{task}", FIGURE_KINDS[TUNING].caption))
+        entries += [_entry(name, key, figure) for key, figure in paper.figures.items() if figure.task == task]
+    return {entry.name: entry for entry in entries}
+
+
+def _entry(paper: str, name: str, figure: PaperFigure) -> FigureEntry:
+    name, beside = f"{paper}_{name}", tuple(f"{paper}/{task}" for task in figure.beside)
+    larger = f"; {' and '.join(beside)} where the profile has them" if beside else ""
+    caption = figure.caption or FIGURE_KINDS[figure.kind].caption.format(
+        label=figure.label, and_larger=larger, **figure.options
+    )
+    needs = (figure.variants, figure.against, beside, figure.options)
+    return FigureEntry(name, figure.kind, f"{paper}/{figure.task}", caption, figure.label or name, *needs)
+
+
+def known_figures() -> dict[str, FigureEntry]:
+    """The figures of all papers by name, those drawn on request too."""
+    return {name: entry for figures in of_each_paper(figures_of_paper).values() for name, entry in figures.items()}
+
+
+def figure_entry(name: str) -> FigureEntry:
+    """The figure of this name. Raises DataError: there is none. ConfigError: the file of its paper is wrong."""
+    paper = name.partition("_")[0]
+    known = figures_of_paper(paper) if paper in paper_names() else {}
+    if name not in known:
+        raise DataError(f"figure {name!r} is not known{nearest(name, list(known_figures()))}")
+    return known[name]
+
+
+def figures_of(
+    configured: Iterable[tuple[str, str]], by_epoch: Container[str] = (), tuned: Container[str] = ()
+) -> dict[str, FigureEntry]:
+    """The figures that runs, (experiment, variant) each, allow, without those that are drawn on request alone.
+
+    ``by_epoch``: the experiments whose heads are measured after each epoch; ``tuned``: those with arms that are tuned.
+    """
+    variants: dict[str, set[str]] = {}
+    for experiment, variant in configured:
+        variants.setdefault(experiment, set()).add(variant)
+    return {
+        name: entry
+        for paper in dict.fromkeys(experiment.partition("/")[0] for experiment in variants)
+        for name, entry in figures_of_paper(paper).items()
+        if not entry.on_request
+        and (entry.kind != HEADS or entry.experiment in by_epoch)
+        and (entry.kind != TUNING or entry.experiment in tuned)
+        and (there := variants.get(entry.experiment))
+        and (not entry.variants or there & set(entry.variants))
+        and there.issuperset(entry.against)
+    }
+
+
+def tables_of(experiments: Iterable[str], tuned: Container[str] = ()) -> dict[str, str]:
+    """The tables that these experiments give, each with the experiment whose runs it needs.
+
+    A table about an experiment's data comes before that of its results; then, where arms are ``tuned``, that of tuning.
+    """
+    found = {}
+    for experiment in experiments:
+        paper, _, task = experiment.partition("/")
+        about = {f"{paper}/{name}": experiment for name, t in load_paper(paper).tables.items() if t.task == task}
+        found |= about | {experiment: experiment}
+        found |= {f"{experiment}{OF_TUNING}": experiment} if experiment in tuned else {}
+    return found

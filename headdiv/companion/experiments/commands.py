@@ -1,0 +1,75 @@
+"""Commands that train, mask and score the runs of a profile."""
+
+from __future__ import annotations
+
+import click
+
+from headdiv.companion.options import EXPERIMENT, SEED, VARIANT, print_table, profile_option
+
+
+@click.command()
+@EXPERIMENT
+@VARIANT
+@SEED
+@profile_option()
+@click.option("--no-scores", is_flag=True, help="Train alone, and leave evaluation to the run's notebook.")
+def train(experiment: str, variant: str, seed: int, profile: str, no_scores: bool) -> None:
+    """Train and evaluate one run and record its metrics, without a notebook.
+
+    Under torchrun all ranks train together and the first one evaluates:
+    torchrun --nproc-per-node 2 -m headdiv train deacon/lm baseline
+    """
+    from headdiv.companion.experiments import evaluation
+    from headdiv.companion.experiments import running as training
+    from headdiv.companion.experiments.profiles import run_config
+    from headdiv.companion.experiments.results import record
+    from headdiv.core import distributed
+
+    run = training.train(run_config(profile, experiment, variant, seed))
+    if no_scores or not distributed.is_first():
+        return
+    metrics = evaluation.evaluate(run)
+    path = record(metrics, profile)
+    print_table([(name, score["value"], score["unit"]) for name, score in metrics["scores"].items()])
+    click.echo(f"{path}")
+
+
+@click.command()
+@EXPERIMENT
+@VARIANT
+@SEED
+@profile_option()
+@click.option("--steps", type=click.IntRange(1), default=10, show_default=True, help="Steps of the pruning curve.")
+@click.option("--scores", is_flag=True, help="Score the test set without each head as well: slow.")
+def importance(experiment: str, variant: str, seed: int, profile: str, steps: int, scores: bool) -> None:
+    """Mask each head of a trained run alone, then ever more of them, and record what changes.
+
+    The result lies beside the run's metrics as importance.json, from which the figure <paper>_pruning is drawn.
+    """
+    from headdiv.companion.experiments.importance import importance_record, importance_table, record_importance
+    from headdiv.companion.experiments.profiles import run_config
+    from headdiv.companion.experiments.running import load_run
+
+    record = importance_record(load_run(run_config(profile, experiment, variant, seed)), steps, scores)
+    click.echo(importance_table(record))
+    click.echo(f"{record_importance(record, profile)}")
+
+
+@click.command()
+@profile_option()
+def rescore(profile: str) -> None:
+    """Score the stored outputs of a profile's runs anew, and say which scores of which runs changed.
+
+    Nothing is trained or searched; the data's references are read. All runs are scored before any file is written.
+    """
+    from headdiv.companion.experiments.rescoring import rescore as score_anew
+
+    found = score_anew(profile)
+    rows = [(run.name, name, *values) for run in found for name, values in run.changed.items()]
+    if rows:
+        print_table(rows, ["run", "score", "stored", "now"])
+    changed = sum(bool(run.changed) for run in found)
+    click.echo(f"{len(found)} stored runs, scores of {changed} changed")
+
+
+COMMANDS = (train, importance, rescore)

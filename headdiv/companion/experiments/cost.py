@@ -1,0 +1,182 @@
+"""What a run asks of GPUs, worked out from its sizes: a training step on the meta device, which computes no values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from headdiv.companion.experiments.running import build_model, task_loss
+from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.core.errors import ConfigError
+from headdiv.core.settings import nearest
+from headdiv.nn.attention import WIDE
+from headdiv.nn.transformer import Layer, count_parameters
+from headdiv.training.learner import Learner
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Device:
+    """Peak rates without sparsity and memory, from the makers' data sheets."""
+
+    bfloat16: float  # operations a second
+    float32: float  # without TF32, which headdiv does not switch on
+    memory: float  # bytes
+
+
+DEVICES = {
+    "a100": Device(312e12, 19.5e12, 80e9),
+    "h100": Device(989.4e12, 66.9e12, 80e9),
+    "h200": Device(989.4e12, 66.9e12, 141e9),
+}
+
+
+def _matrix_operations() -> FlopCounterMode:
+    """Counts the floating-point operations of matrix products, two for each multiplication, while it is open."""
+    in_place = {torch.ops.aten.addmm_: lambda _, left, right, **more: 2 * math.prod(left) * right[-1]}  # not in torch's
+    return FlopCounterMode(display=False, custom_mapping=in_place)
+
+
+@dataclass
+class StepCost:
+    """What a step on one batch takes."""
+
+    operations: int
+    once: int  # operations of the method's update, whatever the batch
+    tokens: int
+    kept: int  # bytes of activations, kept from the forward to the backward pass
+    recomputed: int  # the same with activation checkpointing
+    state: int  # numbers of the optimiser
+
+
+def cost_of(config: RunConfig, device: str, count: int, mfu: float) -> dict[str, Any]:
+    """Parameters, operations, memory and time of a run.
+
+    Activations are those of a model whose activations all have the precision's type and whose wide attention is a fused
+    kernel; fragmentation, the loss's buffers and the libraries' own memory are left out.
+
+    Args:
+        config: of the run.
+        device: a key of `DEVICES`.
+        count: devices that share each batch.
+        mfu: model FLOPs utilisation, the share of the peak rate that is assumed.
+
+    Returns:
+        JSON; memory in GiB of each device, rates of all of them.
+
+    Raises:
+        ConfigError: an unknown device, or a method whose operations depend on values.
+    """
+    if device not in DEVICES:
+        raise ConfigError(f"device: {device!r} is not known{nearest(device, list(DEVICES))}")
+    made, precision, train = DEVICES[device], config.train.precision, config.train
+    batches, an_epoch = TASKS[config.kind].sample_batches(config)
+    steps = {share: _step(config, batch) for share, batch in batches.items()}
+
+    def at(share: float, what: str) -> float:
+        (x, y), *more = ((one, getattr(step, what)) for one, step in steps.items())
+        return y + (share - x) * (((more[0][1] - y) / (more[0][0] - x)) if more else y / x)
+
+    parameters = count_parameters(_model(config)[0])
+    tokens = at(1.0, "tokens")
+    operations = (at(1.0, "operations") + at(1.0, "once") / train.accumulate) / tokens
+    rate = count * mfu * getattr(made, precision) / operations
+    memory = {
+        "weights": 4 * parameters,
+        "gradients": 4 * parameters * (2 if count > 1 else 1),  # DistributedDataParallel's buckets hold them once more
+        "optimiser": 4 * at(1.0, "state"),
+        "weights in bfloat16": 2 * parameters if precision == "bfloat16" else 0,
+        "activations": at(1 / count, "kept"),
+    }
+    total = sum(memory.values())
+    recomputed = total - memory["activations"] + at(1 / count, "recomputed")
+    return {
+        "run": f"{config.experiment} {config.variant}",
+        "devices": f"{count} {device}",
+        "precision": precision,
+        "parameters": parameters,
+        "operations_a_token": round(operations),
+        "tokens_a_batch": round(tokens),
+        "memory_gib": {name: round(size / GIB, 2) for name, size in memory.items() if size},
+        "total_gib": round(total / GIB, 2),
+        "total_with_activation_checkpointing_gib": round(recomputed / GIB, 2),
+        "memory_of_a_device_gib": round(made.memory / GIB, 1),
+        "mfu": mfu,
+        "tokens_a_second": round(rate),
+        "tokens": round(tokens * an_epoch * train.epochs),
+        "days": round(tokens * an_epoch * train.epochs / rate / 86400, 3),
+    }
+
+
+def _model(config: RunConfig) -> tuple[nn.Module, Any]:
+    return build_model(config, TASKS[config.kind].vocabulary(config.data), "meta")
+
+
+def _step(config: RunConfig, batch: Any) -> StepCost:
+    """A step on the meta device."""
+    model, method = _model(config)
+    model = model.to(getattr(torch, config.train.precision)).train()
+    train = config.train.model_copy(update={"precision": "float32"})
+    if train.optimiser is None:  # AdamW's fused kernel is not there on meta
+        train = train.model_copy(update={"optimiser": {"name": "AdamW", "fused": False}})
+    learner = Learner(model, task_loss(TASKS[config.kind], model, train.label_smoothing), method, train)
+    parameters = {p.untyped_storage()._cdata for p in model.parameters()}
+    kept: dict[int, Tensor] = {}  # by storage
+    inputs: list[int] = []  # bytes, of each layer
+    inside: list[int] = []  # bytes that each keeps
+
+    def keep(x: Tensor) -> Tensor:
+        weights = x.dim() > 2 and x.shape[-1] == x.shape[-2] and x.shape[-1] ** 2 > WIDE
+        if x.untyped_storage()._cdata not in parameters and not weights:
+            kept[x.untyped_storage()._cdata] = x
+        return x
+
+    def size() -> int:
+        return sum(x.untyped_storage().nbytes() for x in kept.values())
+
+    def enter(_: nn.Module, given: tuple[Tensor, ...]) -> None:
+        inputs.append(given[0].nbytes)
+        inside.append(-size())
+
+    def leave(*_: Any) -> None:
+        inside[-1] += size()
+
+    for layer in model.modules():
+        if isinstance(layer, Layer):
+            layer.register_forward_pre_hook(enter)
+            layer.register_forward_hook(leave)
+    try:
+        with _matrix_operations() as operations, torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+            _, tokens, _ = learner.backward(batch.to("meta"), 0.0, summed=False)
+        with _matrix_operations() as once:
+            method.after_backward(model, 0.0)
+    except (NotImplementedError, RuntimeError) as error:
+        raise ConfigError(f"{config.label}: its operations depend on values ({str(error).splitlines()[0]})") from None
+    learner.optimiser.step()
+    state = sum(x.numel() for found in learner.optimiser.state.values() for x in found.values() if x.dim())
+    recomputed = size() - sum(inside) + sum(inputs) + max(inside, default=0)
+    return StepCost(operations.get_total_flops(), once.get_total_flops(), tokens, size(), recomputed, state)
+
+
+def message(cost: dict[str, Any]) -> str:
+    """The result of `cost_of` as lines of text."""
+    parts = ", ".join(f"{name} {size:,.1f}" for name, size in cost["memory_gib"].items())
+    fits = cost["memory_of_a_device_gib"]
+    return "\n".join(
+        [
+            f"{cost['run']} on {cost['devices']}, {cost['precision']}",
+            f"parameters            {cost['parameters']:,}",
+            f"operations a token    {cost['operations_a_token'] / 1e9:,.3f} G, forward, backward, attention included",
+            f"memory (GiB)          {cost['total_gib']:,.1f} of {fits:,.1f} a device: {parts}",
+            f"with train.activation_checkpointing: {cost['total_with_activation_checkpointing_gib']:,.1f}",
+            f"tokens a second       {cost['tokens_a_second']:,} if {cost['mfu']:.0%} of the peak rate are reached",
+            f"days                  {cost['days']:,.2f} for {cost['tokens']:,} tokens",
+        ]
+    )

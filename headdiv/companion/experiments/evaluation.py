@@ -1,0 +1,178 @@
+"""Scores of a finished run, each with its signature: the content of metrics.json."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from scipy.optimize import minimize_scalar
+
+from headdiv.analysis.similarity import averages, by_place, compare_heads
+from headdiv.companion import paths
+from headdiv.companion.experiments.run_result import FORMAT, RunResult
+from headdiv.companion.experiments.running import best_run
+from headdiv.companion.experiments.showcase import write_showcase
+from headdiv.companion.provenance import commit
+from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.base import Run, Score, evaluation_loss, observed_heads, score, vocabulary_of
+from headdiv.methods import make_method
+
+BEST = "best"  # what scores and outputs of the best epoch's parameters are called
+TEMPERATURES = (0.2, 5.0)  # between these one is looked for
+
+log = logging.getLogger(__name__)
+
+
+def evaluate(run: Run) -> dict[str, Any]:
+    """Everything that is reported of a run: metrics.json as a dictionary; with ``failures`` if it has not learnt.
+
+    Outputs (translations, summaries, answers) are kept beside the model, so that scoring again with the
+    same search costs nothing, those of the best epoch's parameters in a folder of their own; so is what the report
+    shows of them (`headdiv.companion.experiments.showcase`).
+    """
+    record, config, last = run.record, run.config, run.point
+    task = TASKS[config.kind]
+    search = task.search_time(run)
+    scores, outputs = task.scores(run), task.outputs_file(run)
+    scores, others = scores | loss_scores(run), task.further_tests(run)
+    for name, other in others.items():
+        scores |= named(task.compared_scores(other), name, name)
+    if best := best_run(run):
+        scores |= best_scores(run, best, scores)
+        others |= {BEST: best} if best is not run else {}
+    smoothing, simplest = config.train.label_smoothing, record["data"]["valid"]["unigram_nll"]
+    which = "the last epoch's steps" if last is record["curve"][-1] else f"the steps of epoch {last['epoch']}"
+    noisy = f"mean over {which}, dropout {config.model.dropout}, label smoothing {smoothing}"
+    metrics = {
+        "format": FORMAT,
+        **run.identity(),
+        "parameters": record["parameters"],
+        "scores": {
+            "training_loss": score(last["training_loss"], task.unit, noisy),
+            "validation_accuracy": score(last["validation_accuracy"], "%", task.accuracy),
+            "validation_nll": score(last["validation_nll"], task.unit, "without label smoothing and dropout"),
+            "unigram_nll": score(simplest, task.unit, f"validation split: {task.unigram}"),
+            **scores,
+        },
+        "curve": record["curve"],
+        "heads": _heads(run),
+        "outputs": _relative(outputs),
+        "more_outputs": {name: path for name, one in others.items() if (path := _relative(task.outputs_file(one)))},
+        "evaluated_epoch": last["epoch"],
+        "cost": record["cost"] | ({"search": search} if search else {}),
+        "data": record["data"],
+        "provenance": {**record["provenance"], "evaluated_at_commit": commit()},
+    }
+    write_showcase(run)
+    result = RunResult.parse(metrics)
+    for sentence in result.failures():
+        log.warning("%s: %s", result.name, sentence)
+    return metrics | ({"failures": result.failures()} if result.failures() else {})
+
+
+def loss_scores(run: Run) -> dict[str, Score]:
+    """How well the training text is fitted, and the validation loss when one temperature has been chosen for it.
+
+    Both are of the run's model in evaluation mode. With the validation loss they tell apart whether a model underfits,
+    overfits, or is wrong about its certainty alone (Guo et al. 2017, "On Calibration of Modern Neural Networks").
+    """
+    task, found = TASKS[run.config.kind], {}
+    if sample := task.training_sample(run.corpus, run.config):
+        batches, what = sample
+        nll = evaluation_loss(task, run.model, batches, run.device)["nll"]
+        signature = f"without label smoothing and dropout, of {what}"
+        found["training_nll_evaluated"] = score(nll, task.unit, signature)
+    temperature, nll = fit_temperature(run)
+    how = "logits divided by one temperature, which is fitted on the validation split itself"
+    signature = f"without label smoothing and dropout; {how}"
+    low, high = TEMPERATURES
+    found["validation_nll_calibrated"] = score(nll, task.unit, signature)
+    found["temperature"] = score(temperature, "", f"{how}, by the lowest loss, between {low:g} and {high:g}")
+    return found
+
+
+def fit_temperature(run: Run) -> tuple[float, float]:
+    """The temperature that the logits are divided by for the lowest validation loss, and this loss.
+
+    By Brent's method on its logarithm, to 0.1 %, within `TEMPERATURES`; the loss is convex in its inverse.
+    """
+    task, fitted = TASKS[run.config.kind], {1.0: run.point["validation_nll"]}
+
+    def loss(logarithm: float) -> float:
+        temperature, batches = math.exp(logarithm), task.held_out(run.corpus, "valid", run.config)
+        fitted[temperature] = evaluation_loss(task, run.model, batches, run.device, temperature)["nll"]
+        return fitted[temperature]
+
+    bounds = [math.log(bound) for bound in TEMPERATURES]
+    minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-3})
+    return min(fitted.items(), key=lambda pair: pair[1])
+
+
+def best_scores(run: Run, best: Run, scores: Mapping[str, Score]) -> dict[str, Score]:
+    """The lowest validation loss, its epoch, and what `Task.compared_scores` gives the parameters of that epoch.
+
+    Args:
+        run: the evaluated run.
+        best: see `headdiv.companion.experiments.running.best_run`; nothing is searched again where it is the same run.
+        scores: of the evaluated run.
+    """
+    task, epoch = TASKS[run.config.kind], best.point["epoch"]
+    names = (task.test_score_name, *task.also_compared)
+    found = {name: scores[name] for name in names} if best is run else task.compared_scores(best)
+    what = f"epoch {epoch} of {len(run.record['curve'])}, that of the lowest validation loss"
+    return {
+        "validation_nll_best": score(
+            best.point["validation_nll"], task.unit, f"without label smoothing and dropout, after {what}"
+        ),
+        "best_epoch": score(epoch, "epochs", "with the lowest validation loss, the first of equal ones"),
+        **named(found, BEST, f"parameters of {what}"),
+    }
+
+
+def named(scores: Mapping[str, Score], suffix: str, what: str) -> dict[str, Score]:
+    """Scores with their names' and their signatures' ends: ("bleu", "best") -> "bleu_best"."""
+    return {f"{name}_{suffix}": one | {"signature": f"{one['signature']}; {what}"} for name, one in scores.items()}
+
+
+def _relative(path: Path | None) -> str | None:
+    return None if path is None else str(path.relative_to(paths.home()))
+
+
+def examples(run: Run, count: int) -> pd.DataFrame:
+    """Inputs, references and outputs of the first ``count`` examples of the test set."""
+    return TASKS[run.config.kind].examples(run, count)
+
+
+def apply(run: Run, text: str, other: str | None = None) -> str:
+    """The model's output for a text that is typed in: a translation, a summary, a continuation, an answer.
+
+    In question answering ``text`` is the passage, ``other`` the question.
+    """
+    return TASKS[run.config.kind].apply(run, text, other)
+
+
+def head_measures(run: Run) -> pd.DataFrame:
+    """Measures of the heads on the validation split by place ("encoder 1"), one number each.
+
+    Means over the heads of a module (confidence, entropy) and over its pairs of different heads (cosine, l2,
+    correlation, cka, js; NaN where there is one head): see `headdiv.analysis.similarity.HeadComparison`.
+    """
+    task = TASKS[run.config.kind]
+    found = compare_heads(observed_heads(task, run.model, run.corpus, "valid", run.config, run.device))
+    rows = {spec.place: averages(measured) for spec, measured in found}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _heads(run: Run) -> dict[str, Any]:
+    """The method's artifacts, and measures of the heads on the validation split."""
+    task, method = TASKS[run.config.kind], make_method(run.config.method)
+    observe = partial(observed_heads, task, run.model, run.corpus, "valid", run.config, run.device)
+    vocabulary = max(vocabulary_of(run.corpus)) + 1  # a masked model reads one token more, the mask token
+    # The second pass is one only for a method that reads it, and far cheaper without attention weights.
+    own = method.observed_artifacts(observe(weights=False), vocabulary, partial(task.decode_token, run.corpus))
+    return {**method.artifacts(run.model), "measures": by_place(compare_heads(observe())), **own}

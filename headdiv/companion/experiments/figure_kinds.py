@@ -1,0 +1,127 @@
+"""The kinds of figure: what each is asked for in a paper's file, and the captions that figures of one kind share.
+
+`headdiv.companion.report.figures` has the function that draws each; nothing here imports matplotlib.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from string import Formatter
+from typing import Literal
+
+from pydantic import Field
+
+from headdiv.core.settings import Settings
+
+# Those that every task of a paper can have.
+CURVES, HEADS, PRUNING, TUNING = "curves", "heads-by-epoch", "pruning", "tuning"
+OF_THE_FIGURE = ("label", "and_larger")  # what captions name besides options
+
+
+class NoOptions(Settings):
+    """Nothing."""
+
+
+class PCAOptions(Settings):
+    """How the cosines of PCA weights are shown."""
+
+    limit: float = Field(gt=0, description="of the colours; 1 is the full scale")
+
+
+class AlphasOptions(Settings):
+    """What the caption says of Alphas."""
+
+    how: str = Field("", description="they were trained: 'with the nuclear loss'")
+
+
+class ChangesOptions(Settings):
+    """Which distance of heads is compared."""
+
+    distance: Literal["cosine", "l2"]
+    definition: str = Field("", description="of the distances, for the caption")
+
+
+class BleuOptions(Settings):
+    """Whose BLEU by epoch is shown."""
+
+    split: Literal["training", "validation"]
+
+
+@dataclass(frozen=True)
+class FigureKind:
+    """What a figure of this kind needs in a paper's file.
+
+    Attributes:
+        caption: of figures without their own; braces are filled from label and options. "": each needs its own.
+        Options: the keys of the figure's ``options``.
+        variants: how many the figure names; None: any number. Likewise ``against``.
+    """
+
+    caption: str = ""
+    Options: type[Settings] = NoOptions
+    variants: int | None = None
+    against: int | None = None
+
+    @property
+    def in_caption(self) -> list[str]:
+        """The options that its caption names."""
+        return [name for _, name, *_ in Formatter().parse(self.caption) if name and name not in OF_THE_FIGURE]
+
+
+FIGURE_KINDS = {
+    CURVES: FigureKind(),
+    "alphas": FigureKind(
+        "The Alphas of every attention module, trained {how} (the paper's {label}, which shows the decoder's "
+        "self-attention). Row i holds the coefficients of which head i becomes the mixture. Colours show A minus the "
+        "identity that A starts from: white is as at the start. Above each, its nuclear norm (at the start: the "
+        "number of heads), and how much of the squares off the diagonal belongs to the skew-symmetric part: 1 where "
+        "opposite entries differ in sign only, 0 where they are equal, one half where they have nothing to do with "
+        "each other.",
+        AlphasOptions,
+        variants=1,
+        against=0,
+    ),
+    "changes": FigureKind(
+        "How far the heads of a layer are from each other, against the baseline (the paper's {label}): change in "
+        "percent of the L₁,₁ norm of the matrix of their distances, {definition}, mean over the words of the "
+        "validation split. Above zero the heads are further apart than the baseline's, below zero closer together.",
+        ChangesOptions,
+        against=1,
+    ),
+    "bleu": FigureKind(
+        "BLEU of greedy translations of the first pairs of the {split} text after each epoch (the paper's "
+        "{label}){and_larger}. It is taken over the vocabulary's words, one reference each.",
+        BleuOptions,
+    ),
+    "routers": FigureKind(
+        "How evenly the experts of every attention module are chosen, and how surely, on the validation split. Left, "
+        "each expert's share of the choices, in its module's own order; middle, its share of the gates; white is an "
+        "even share. With k = E all loads are even and only the gates differ. Right, the mean entropy of the routing "
+        "probabilities; the dashed line, log E, is a router that prefers nothing."
+    ),
+    "words": FigureKind(
+        "Which words the experts serve: of every module the experts that are chosen most often, with their share of "
+        "the choices, and the words that they serve most often in comparison with the average expert. In "
+        "encoder-decoder attention it is the word that asks. ␣ is the space before a word, ↵ the end of a line."
+    ),
+    HEADS: FigureKind(
+        "How alike the heads are after each epoch, on the validation split: means over the attention modules; thick "
+        "lines the mean over seeds, thin ones each seed. Linear CKA and cosine are of the outputs of two heads, the "
+        "effective rank is that of all heads' outputs side by side, the Jensen–Shannon distance that of two heads' "
+        "attention. Of DEACON there is also the mean absolute cosine of two columns of w (Figure 6)."
+    ),
+    PRUNING: FigureKind(
+        "The score on the test set with ever fewer heads: after training, heads are masked in the order of how little "
+        "masking each alone adds to the validation loss, measured anew when half of them are gone, and nothing is "
+        "trained again. Dashed: models of DEACON, by the number m of components that they were trained with."
+    ),
+    TUNING: FigureKind(
+        "What was tried to tune each method: validation loss after each epoch, mean over the tuning's seeds, a line of "
+        "each setting, by its number in the table. After a rung (dotted) the settings whose lowest loss so far is "
+        "highest fall out, where their lines end. Blue: the choice, which stands above the panel. The first epochs' "
+        "losses are cut off."
+    ),
+    "pca-weights": FigureKind(Options=PCAOptions),
+    **dict.fromkeys(("activations", "confidence", "contrasts", "diversity"), FigureKind()),
+    **dict.fromkeys(("forest", "measures", "separation", "swaps"), FigureKind()),
+}

@@ -1,0 +1,198 @@
+"""How much each head of a run matters, the loss and the task's score with heads masked, and what is stored of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tabulate import tabulate
+
+from headdiv.analysis.masking import (
+    Head,
+    HeadChange,
+    Masks,
+    heads_of,
+    least_important_first,
+    masked_heads,
+    masking_changes,
+    pruning_steps,
+)
+from headdiv.companion.experiments.outdated import outdated_among
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.run_result import RunIdentity, StoredScore, metrics_path, remedy
+from headdiv.companion.provenance import commit
+from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.base import Run, Score, held_out_loss, score
+from headdiv.core import progress
+from headdiv.core.errors import DataError
+from headdiv.core.files import read_json, write_json
+from headdiv.core.settings import check
+
+FORMAT = 1  # of importance.json
+
+
+class Kept(NamedTuple):
+    """A point of a pruning curve."""
+
+    kept: int  # heads of all modules
+    loss: float  # on the validation split, nats for each prediction
+    score: float  # on the test set
+
+
+class NamedScore(StoredScore):
+    """A score and its name."""
+
+    name: str
+
+
+class ImportanceResult(RunIdentity):
+    """Importance of every head of a run, and the pruning curve, as `importance_record` measures them.
+
+    Attributes:
+        modules: number of heads by attention module ("encoder 1").
+        loss: on the validation split with all heads.
+        score: on the test set with all heads.
+    """
+
+    stored_format, noun, command = FORMAT, "importance", "importance"
+
+    modules: dict[str, int]
+    loss: StoredScore
+    score: NamedScore
+    heads: list[HeadChange]
+    curve: list[Kept]
+
+
+def masked_loss(run: Run, masks: Masks | None = None) -> float:
+    """Loss on the validation split with these masks, in nats for each prediction."""
+    with masked_heads(run.model, masks or {}):
+        return held_out_loss(TASKS[run.config.kind], run.model, run.corpus, "valid", run.config, run.device)["nll"]
+
+
+def masked_score(run: Run, masks: Masks | None = None) -> Score:
+    """The task's score on the test set (`Task.test_score`) with these masks."""
+    with masked_heads(run.model, masks or {}):
+        return TASKS[run.config.kind].test_score(run)
+
+
+def head_importance(run: Run, gone: Sequence[Head] = (), with_score: bool = False) -> list[HeadChange]:
+    """How loss and score change when one head at a time is masked, for every head, in the order of a forward pass.
+
+    Args:
+        run: a finished run.
+        gone: heads (attention module, number from 1) that are masked in any case, and are not in the result.
+        with_score: measure the task's score as well, which takes a search of the whole test set for each head.
+    """
+    measures = [lambda masks: masked_loss(run, masks), lambda masks: masked_score(run, masks)["value"]]
+    return masking_changes(run.model, measures[: 1 + with_score], gone)
+
+
+def pruning_order(run: Run, importance: Sequence[HeadChange] | None = None) -> list[Head]:
+    """All heads (attention module, number from 1) of a finished run, the least important first.
+
+    It is measured, where it is not given; and once more when half of the heads are masked: it depends on the others.
+    """
+    importance = head_importance(run) if importance is None else importance
+    gone = least_important_first(importance)[: len(importance) // 2]
+    return [*gone, *least_important_first(head_importance(run, gone))]
+
+
+def pruning_curve(run: Run, steps: int = 10, order: Sequence[Head] | None = None) -> list[Kept]:
+    """Loss and score with ever fewer heads, from all to none (Michel et al. 2019, section 4), nothing trained again.
+
+    Args:
+        run: a finished run.
+        steps: of about the same number of heads, one at least.
+        order: in which heads are masked, each once at most; the curve ends where it does. Default: `pruning_order`.
+
+    Raises:
+        DataError: there are fewer than one step, or a head is not there or named twice.
+    """
+    order = pruning_order(run) if order is None else order
+    return [Kept(kept, loss, result["value"]) for kept, loss, result in _points(run, steps, order)]
+
+
+def _points(run: Run, steps: int, order: Sequence[Head]) -> list[tuple[int, float, Score]]:
+    """Heads kept, loss and score."""
+    every, points = pruning_steps(run.model, steps, order), []
+    with progress.bar(len(every), "pruning") as advance:
+        for kept, masks in every:
+            points.append((kept, masked_loss(run, masks), masked_score(run, masks)))
+            advance("")
+    return points
+
+
+def importance_record(run: Run, steps: int, with_score: bool = False) -> dict[str, Any]:
+    """Importance of every head and the pruning curve, in so many steps: importance.json as a dictionary."""
+    task, began = TASKS[run.config.kind], time.perf_counter()
+    heads = head_importance(run, with_score=with_score)
+    order = pruning_order(run, heads)
+    points = _points(run, steps, order)
+    _, loss, whole = points[0]
+    return {
+        "format": FORMAT,
+        **run.identity(),
+        "modules": heads_of(run.model),
+        "loss": score(loss, task.unit, "validation split, without label smoothing and dropout"),
+        "score": {"name": task.test_score_name, **whole},
+        "heads": [each._asdict() for each in heads],
+        "order": [list(head) for head in order],
+        "curve": [Kept(kept, loss, result["value"])._asdict() for kept, loss, result in points],
+        "seconds": time.perf_counter() - began,
+        "provenance": {**run.record["provenance"], "evaluated_at_commit": commit()},
+    }
+
+
+def importance_table(importance: Mapping[str, Any]) -> str:
+    """Every head, the most important first, and the pruning curve: text for a terminal."""
+    run = check(ImportanceResult, importance)
+    heads = [
+        (head.place, str(head.head), f"{head.change:+.4f}", "–" if head.score is None else f"{head.score:+.2f}")
+        for head in sorted(run.heads, key=lambda head: -head.change)
+    ]
+    curve = [(str(point.kept), f"{point.loss:.4f}", f"{point.score:.2f}") for point in run.curve]
+    names = ("module", "head", f"change of validation loss ({run.loss.unit})", run.score.name)
+    return "\n\n".join(
+        tabulate(rows, headers, "plain", disable_numparse=True, colalign=["left"] + ["right"] * (len(headers) - 1))
+        for rows, headers in ((heads, names), (curve, ("heads kept", "validation loss", run.score.name)))
+    )
+
+
+def importance_path(profile: str, experiment: str, variant: str, seed: int) -> Path:
+    """``importance.json`` beside the run's metrics."""
+    return metrics_path(profile, experiment, variant, seed).with_name("importance.json")
+
+
+def record_importance(importance: Mapping[str, Any], profile: str) -> Path:
+    """Write the importance of a run's heads, as `importance_record` gives it, to its path in the profile's results."""
+    run = check(ImportanceResult, importance)
+    path = importance_path(profile, run.experiment, run.variant, run.seed)
+    write_json(path, importance)
+    return path
+
+
+def stored_importance(profile: str, experiment: str) -> dict[str, list[ImportanceResult]]:
+    """The stored importance of a profile's runs of an experiment, by variant, in the profile's order; {} for none.
+
+    Raises:
+        ConfigError: no such profile or experiment.
+        DataError: a file of another format, of another run than the metrics beside it, or of settings (of the search
+            too, which a run's hash leaves out) that are no longer the profile's.
+    """
+    groups: dict[str, list[ImportanceResult]] = {}
+    for config in Runs(profile).planned(experiment):
+        path = importance_path(profile, experiment, config.variant, config.seed)
+        if not path.is_file():
+            continue
+        result, metrics = ImportanceResult.read(path, profile), path.with_name("metrics.json")
+        if metrics.is_file() and (expected := read_json(metrics)["hash"]) != result.hash:
+            raise DataError(
+                f"{path}: of run {result.hash}, expected {expected} as in the metrics beside it; "
+                + remedy(path, profile, result.command)
+            )
+        groups.setdefault(config.variant, []).append(result)
+    if found := outdated_among(profile, (result for group in groups.values() for result in group)):
+        raise DataError(next(iter(found.values())))
+    return groups

@@ -1,0 +1,41 @@
+"""Stored runs whose configuration is no longer the profile's.
+
+Snakemake makes such runs anew where it has made them before; of a clone's stored runs it knows no configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headdiv.companion import paths
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.results import OF_VARIANT, difference
+from headdiv.companion.experiments.run_result import RunIdentity, RunResult, metrics_path, remedy
+from headdiv.core.errors import DataError
+
+
+def outdated(profile: str, experiment: str | None = None) -> list[str]:
+    """One sentence for each stored run of a profile, or of its experiment, whose configuration is no longer its own."""
+    configs = Runs(profile).planned(experiment)
+    files = (metrics_path(profile, config.experiment, config.variant, config.seed) for config in configs)
+    return list(outdated_among(profile, [RunResult.read(file, profile) for file in files if file.is_file()]).values())
+
+
+def outdated_among(profile: str, runs: Iterable[RunIdentity]) -> dict[str, str]:
+    """The sentences of `outdated` about these runs of a profile, by the run's name."""
+    found, known, file = {}, Runs(profile), paths.profile_file(profile)
+    for run in runs:
+        path = metrics_path(profile, run.experiment, run.variant, run.seed).with_name(f"{run.noun}.json")
+        if (arm := known.arm_of(run)) and not arm.choice:
+            found[run.name] = f"{path}: {arm.untuned}"
+            continue
+        config = known.one(run.experiment, run.variant, run.seed).model_dump(mode="json")
+        if differs := difference(run.config.sections(), config, OF_VARIANT):
+            found[run.name] = f"{path}: {differs} in {file}; {remedy(path, profile, run.command)}"
+    return found
+
+
+def refuse_outdated(profile: str, experiment: str | None = None) -> None:
+    """Raise a DataError with the first sentence of `outdated`, if there is one."""
+    if found := outdated(profile, experiment):
+        raise DataError(found[0])

@@ -1,0 +1,104 @@
+"""Parameter counts of the models built here, and the audit that compares them with those that a paper reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from headdiv.companion.experiments.papers import BASELINE, PaperTask, task_of
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.running import build_model
+from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.core.files import canonical_json
+from headdiv.core.settings import check
+from headdiv.methods import check_method
+from headdiv.nn.transformer import count_parameters
+
+EXACT, DIFFERENCE, NO = "yes", "difference to the baseline only", "no"
+
+
+def count(
+    kind: str,
+    method: Mapping[str, Any],
+    sizes: Mapping[str, Any],
+    vocabulary: Sequence[int],
+    data: Mapping[str, Any] | None = None,
+) -> int:
+    """Parameters of a model, built on the meta device: nothing is allocated and no data is read.
+
+    ``vocabulary`` has sizes as `Task.vocabulary` gives them; ``data`` the keys of the data's configuration that the
+    model's size depends on.
+    """
+    return _count(canonical_json([kind, method, sizes, list(vocabulary), data or {}]))
+
+
+@cache
+def _count(arguments: str) -> int:
+    kind, method, sizes, vocabulary, data = json.loads(arguments)
+    task = TASKS[kind]
+    needed = {"epoch_tokens": 1} if "epoch_tokens" in task.Data.model_fields else {}
+    model = check(task.Model, sizes)
+    data, method = check(task.Data, {"name": "toy", **needed, **data}), check_method(method, model)
+    config = RunConfig(paper="", task="", kind=kind, variant="", data=data, model=model, method=method, seed=0)
+    return parameters_of(config, tuple(vocabulary))
+
+
+def parameters_of(config: RunConfig, vocabulary: tuple[int, ...]) -> int:
+    """Parameters of a run's model with vocabularies of these sizes; nothing is allocated."""
+    return count_parameters(build_model(config, vocabulary, device="meta")[0])
+
+
+def audit(profile: str, experiment: str) -> dict[str, dict[str, Any]]:
+    """Parameters of each variant, ours and the paper's, and whether the paper's follow from the architecture.
+
+    Nothing is trained. The data is read where its vocabularies decide the size of the embeddings. Where the paper's
+    file says which sizes its counts belong to, those sizes decide whether they follow; otherwise this profile's do. A
+    count that differs because of the vocabulary alone still has the right difference to the baseline; ``follows``
+    tells the two apart.
+
+    Returns:
+        By variant: parameters (of this profile's sizes), at_paper_sizes (None where these are not known),
+        paper (None where it reports none), follows (None likewise).
+
+    Raises:
+        ConfigError: there is no such profile, paper or task.
+        DataError: the data cannot be had.
+    """
+    variants = {config.variant: config for config in Runs(profile).of(experiment)}
+    task, first = task_of(experiment), next(iter(variants.values()))
+    vocabulary = TASKS[first.kind].vocabulary(first.data)
+    configs = {BASELINE: first.model_copy(update={"variant": BASELINE, "method": {"name": BASELINE}}), **variants}
+    here = {variant: parameters_of(config, vocabulary) for variant, config in configs.items()}
+    there = {variant: _at_paper_sizes(config, task) for variant, config in configs.items()} if task.sizes else None
+    reported = {variant: row.reported.get("parameters") for variant, row in task.variants.items()}
+    return {
+        variant: {
+            "parameters": here[variant],
+            "at_paper_sizes": there and there[variant],
+            "paper": None if reported.get(variant) is None else int(reported[variant]),
+            "follows": _follows(variant, there or here, reported, task),
+        }
+        for variant in variants
+    }
+
+
+def _at_paper_sizes(config: RunConfig, task: PaperTask) -> int:
+    row = task.variants.get(config.variant)
+    sizes = task.sizes.model | (row.model if row else {})
+    return count(config.kind, row.method if row else config.method, sizes, task.sizes.vocabulary, task.sizes.data)
+
+
+def _follows(
+    variant: str, counts: Mapping[str, int], reported: Mapping[str, float | None], task: PaperTask
+) -> str | None:
+    paper, base = reported.get(variant), reported.get(BASELINE)
+    if paper is None:
+        return None
+    printed_to = task.sizes.printed_to if task.sizes else 1
+    if round(counts[variant] / printed_to) * printed_to == paper:
+        return EXACT
+    same = variant != BASELINE and base and counts[variant] - counts[BASELINE] == paper - base
+    return DIFFERENCE if same else NO

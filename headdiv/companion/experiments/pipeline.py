@@ -1,0 +1,290 @@
+"""What the Snakefile asks about a profile: files, captions, and what decides whether a run is still valid.
+
+Checking a profile needs every method and task, and these need torch. The Snakefile must not wait for that each time
+it is read, so the answers stand in a file, ``.snakemake/headdiv/<profile>.json``. `load_plan` reads it, and has another
+process write it (``headdiv plan``) where it is not of this profile, these papers and this code. A plan that depends on
+more than these, because the profile names files or methods of one's own, is made anew each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from headdiv.companion import paths
+from headdiv.core.errors import ConfigError, DataError, HeaddivError
+from headdiv.core.files import read_json, short_hash, write_json
+
+PACKAGE = Path(__file__).parents[2]
+EXPLORER = "explore"  # the companion that is of no paper
+CONFIG = ("profile", "gpu")  # keys of Snakemake's --config
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run: its variant and seed, and what changes when its result must be made anew."""
+
+    variant: str
+    seed: int
+    decisive: str
+
+
+@dataclass(frozen=True)
+class Product:
+    """A table or a figure: the experiments whose runs it needs, and what the report of Snakemake says of it."""
+
+    paper: str
+    experiments: list[str]
+    caption: str
+    outputs: bool = False  # whether it reads the test set's outputs too
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked profile, seen from the pipeline. Paths are relative to the project's folder.
+
+    Attributes:
+        profile: as it was asked for, a name or a path; ``name``: that of its results.
+        threads: CPU threads of each run; ``gpu``: its GPUs; ``ranks``: processes that train it together.
+        runs: by experiment.
+        tables: by the files' name without their endings; so are `figures`.
+        tuned: by experiment, by variant that is tuned: what changes when its choice must be made anew.
+        papers: title by name; ``contents``: what changes with a paper's file.
+        lasting: whether nothing but profile, papers and code decides all this.
+    """
+
+    profile: str
+    name: str
+    threads: int
+    gpu: int
+    ranks: int
+    runs: dict[str, list[PlannedRun]]
+    tuned: dict[str, dict[str, str]]
+    tables: dict[str, Product]
+    figures: dict[str, Product]
+    papers: dict[str, str]
+    contents: dict[str, str]
+    lasting: bool
+
+    @classmethod
+    def parse(cls, content: dict[str, Any]) -> Plan:
+        """A plan from the JSON that `dataclasses.asdict` makes of one."""
+        runs = {name: [PlannedRun(**run) for run in listed] for name, listed in content["runs"].items()}
+        products = {kind: {name: Product(**p) for name, p in content[kind].items()} for kind in ("tables", "figures")}
+        return cls(**content | {"runs": runs} | products)
+
+    def folder(self, experiment: str, run: PlannedRun) -> str:
+        """Where a run's results lie."""
+        return f"results/{self.name}/{experiment}/{run.variant}/seed{run.seed}"
+
+    def results(self, experiments: Iterable[str], *files: str) -> list[str]:
+        """These files of every run of these experiments; metrics where none is named."""
+        return [
+            f"{self.folder(experiment, run)}/{file}"
+            for experiment in experiments
+            for run in self.runs[experiment]
+            for file in files or ["metrics.json"]
+        ]
+
+    def choices(self, experiments: Iterable[str], variant: str | None = None) -> list[str]:
+        """The choices of the arms of these experiments, or of the one of this variant, if it is tuned."""
+        return [
+            f"results/{self.name}/{experiment}/tune/{arm}/choice.json"
+            for experiment in experiments
+            for arm in self.tuned.get(experiment, {})
+            if variant in (None, arm)
+        ]
+
+    def tables_of(self, paper: str) -> dict[str, Product]:
+        """Its tables, by name."""
+        return {name: product for name, product in self.tables.items() if product.paper == paper}
+
+    def figures_of(self, paper: str) -> dict[str, Product]:
+        """Its figures, by name."""
+        return {name: product for name, product in self.figures.items() if product.paper == paper}
+
+    def drawn_from(self, paper: str) -> list[str]:
+        """The files of runs and of tuning that its tables and figures are made from."""
+        products = (*self.tables_of(paper).values(), *self.figures_of(paper).values())
+        files = (
+            self.choices(p.experiments) + self.results(p.experiments, "metrics.json", *["outputs.json"] * p.outputs)
+            for p in products
+        )
+        return list(dict.fromkeys(chain.from_iterable(files)))
+
+    def companion(self, paper: str) -> list[str]:
+        """What a companion shows: its paper's tables and figures; the explorer the profile's runs."""
+        if paper == EXPLORER:
+            return self.results(self.runs)
+        return [
+            *(f"results/{self.name}/tables/{name}.md" for name in self.tables_of(paper)),
+            *(f"results/{self.name}/figures/{name}.svg" for name in self.figures_of(paper)),
+        ]
+
+    def elsewhere(self) -> list[str]:
+        """Stored runs of other profiles, which the ledger in the report asks as well."""
+        found = (path.relative_to(paths.home()) for path in paths.home().glob("results/*/*/*/*/seed*/metrics.json"))
+        return sorted(str(path) for path in found if path.parts[1] != self.name)
+
+    def parameters(self, **more: str | int) -> str:
+        """Parameters of a notebook, as JSON."""
+        return json.dumps({"profile": self.profile, **more})
+
+    def ranks_command(self, experiment: str, variant: str, seed: int) -> str:
+        """How several ranks train a run before its notebook loads it, as the begin of a shell command; "" for one."""
+        if self.ranks == 1:
+            return ""
+        log = shlex.quote(f"logs/{self.name}/{experiment}/{variant}/seed{seed}/ranks.log")
+        return (
+            f"python -m torch.distributed.run --standalone --nproc-per-node {self.ranks} -m headdiv train {experiment}"
+            f" {variant} --seed {seed} --profile {shlex.quote(self.profile)} --no-scores 2>&1 | tee {log} && "
+        )
+
+    def decisive(self, experiment: str, variant: str, seed: int) -> str:
+        """Changes when a run's result must be made anew: hash of training and of the search."""
+        return next(run.decisive for run in self.runs[experiment] if (run.variant, run.seed) == (variant, seed))
+
+
+def make_plan(profile: str) -> Plan:
+    """Check a profile and plan it.
+
+    Raises:
+        ConfigError: the profile is wrong.
+        DataError: files of one's own are not there.
+    """
+    from headdiv.companion.experiments.catalogue import OF_TUNING, figures_of, tables_of
+    from headdiv.companion.experiments.papers import data_table_of, load_paper, task_of
+    from headdiv.companion.experiments.profiles import Runs
+    from headdiv.companion.experiments.running import run_name
+    from headdiv.companion.tasks import TASKS
+    from headdiv.methods import classes_of
+
+    known = Runs(profile)
+    configs = known.planned()
+    runs: dict[str, list[PlannedRun]] = {name: [] for name in known.experiments()}
+    # What decides a choice decides the runs that have it, so that a plan is the same before and after tuning.
+    tuned = {
+        experiment: {
+            name: short_hash([arm.key, *(run_name(config) for config in arm.configs)]) for name, arm in arms.items()
+        }
+        for experiment, arms in known.arms.items()
+    }
+    for config in configs:
+        name = run_name(config)
+        if arm := tuned.get(config.experiment, {}).get(config.variant):
+            name = f"{arm} {config.seed}"
+        decisive = short_hash([name, config.decode.model_dump(mode="json")])
+        runs[config.experiment].append(PlannedRun(config.variant, config.seed, decisive))
+    tables = {}
+    for table, experiment in tables_of(runs, tuned).items():
+        task, about = task_of(experiment), data_table_of(table)
+        of_tuning = ", tuning" if table.endswith(OF_TUNING) else ""
+        caption = f"{(about or task).table}{of_tuning}. {(about or task).title}"
+        paper = experiment.partition("/")[0]
+        outputs = table == experiment and task.compares_outputs
+        tables[table.replace("/", "_")] = Product(paper, [experiment], caption, outputs)
+    by_epoch = {config.experiment for config in configs if config.train.epoch_heads}
+    drawn = figures_of(((name, run.variant) for name, listed in runs.items() for run in listed), by_epoch, tuned)
+    figures = {name: Product(entry.paper, entry.experiments_in(runs), entry.caption) for name, entry in drawn.items()}
+    papers = {name: load_paper(name) for name in sorted({config.paper for config in configs})}
+    used = {part for c in configs for part in (*classes_of(c.method), type(TASKS[c.kind]))}
+    own_code = [part for part in used if not part.__module__.startswith("headdiv.")]
+    own_files = [c for c in configs if c.data.files is not None or getattr(c.data, "tokenizer_file", None)]
+    return Plan(
+        profile=profile,
+        name=known.name,
+        **{key: getattr(known.profile, key) for key in ("threads", "gpu", "ranks")},
+        runs=runs,
+        tuned=tuned,
+        tables=tables,
+        figures=figures,
+        papers={name: paper.title for name, paper in papers.items()},
+        contents={name: short_hash(paper.model_dump(mode="json")) for name, paper in papers.items()},
+        lasting=not (own_code or own_files or known.profile.plugins),
+    )
+
+
+def load_plan(profile: str) -> Plan:
+    """The plan of a profile: the stored one, or a new one where profile, papers or code have changed.
+
+    Raises:
+        HeaddivError: the profile is wrong; files of one's own or a notebook are not there.
+    """
+    path = paths.profile_file(profile)
+    paths.results(profile)  # which are not another profile's
+    stored = paths.home() / ".snakemake" / "headdiv" / f"{path.stem}.json"
+    key = _key(profile, path)
+    try:
+        content = read_json(stored)
+    except DataError:  # none yet, or a damaged one
+        content = None
+    if not isinstance(content, dict) or content.get("key") != key:
+        content = {"key": key, "plan": _planned_elsewhere(profile)}
+        if content["plan"]["lasting"]:
+            write_json(stored, content)
+    plan = Plan.parse(content["plan"])
+    for experiment in plan.runs:
+        notebook_code(f"notebooks/runs/{experiment.replace('/', '_')}.ipynb")
+    return plan
+
+
+def _key(profile: str, path: Path) -> str:
+    """Changes with the profile, the project's folder, Python, and the package's code and data, papers included."""
+    digest = hashlib.sha256(json.dumps([profile, str(paths.home()), sys.version]).encode())
+    papers = (paths.home() / "papers").glob("*.yaml")  # of one's own
+    for file in sorted([path, *papers, *PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.yaml")]):
+        digest.update(f"\0{file}\0".encode())
+        if file.is_file():
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _planned_elsewhere(profile: str) -> dict[str, Any]:
+    """The plan as a process of its own makes it, so that this one imports no torch."""
+    command = [sys.executable, "-m", "headdiv", "plan", "--profile", profile]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().removeprefix("headdiv: ")
+        raise HeaddivError(said if done.returncode == 2 else f"`headdiv plan --profile {profile}` failed: {said}")
+    return json.loads(done.stdout.splitlines()[-1])  # plugins may print
+
+
+def plan_as_json(profile: str) -> str:
+    """The plan of a profile as `load_plan` stores it."""
+    return json.dumps(asdict(make_plan(profile)), ensure_ascii=False)
+
+
+def notebook_code(notebook: str) -> str:
+    """Hash of a notebook's code; its prose does not enter. Raises DataError: there is no such notebook."""
+    path = paths.home() / notebook
+    if not path.is_file():
+        raise DataError(f"{notebook}: no such notebook; every experiment of a profile needs one")
+    cells = read_json(path)["cells"]
+    return short_hash(["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"])
+
+
+def check_config(config: Mapping[str, Any]) -> None:
+    """Refuse keys of Snakemake's ``--config`` that the Snakefile does not know, and values that they cannot have.
+
+    Raises:
+        ConfigError: there is one; of a key the sentence has the nearest that is known.
+    """
+    for key in config:
+        if key not in CONFIG:
+            from headdiv.core.settings import nearest  # here, for the time that pydantic takes
+
+            raise ConfigError(f"--config {key}: unknown key{nearest(key, list(CONFIG))}")
+    profile = config.get("profile", "")
+    if not isinstance(profile, str):  # Snakemake makes numbers of what looks like one
+        raise ConfigError(f"--config profile: expected a profile's name or path, found {profile!r}")
+    gpu = config.get("gpu", 0)
+    if not isinstance(gpu, int) or gpu < 0:
+        raise ConfigError(f"--config gpu: expected a number of GPUs, found {gpu!r}")

@@ -1,0 +1,279 @@
+"""Profiles: which experiments to run and how, expanded into the configuration of every single run.
+
+A profile is a YAML file in ``config/`` (or anywhere). For each experiment ``<paper>/<task>`` it says data,
+model, training and decoding; the variants come from the paper's own file, and more can be defined:
+
+    experiments:
+      deacon/translation:
+        data: {name: toy}
+        variants: [baseline, direct-8, direct-5]       # all of the paper's, where left out
+        define:
+          direct-5: {name: deacon, architecture: direct, m: 5}
+        methods:
+          deacon: {delta_p: 0.05}                      # options for every variant of that method
+
+The section ``tune`` of an experiment says which settings are tried for which variants before its runs
+(`headdiv.companion.experiments.tuning`).
+
+``plugins`` lists Python files that register tasks and methods of one's own (`headdiv.register`), relative to the
+project's folder; every command, notebook and pipeline step that reads the profile then knows them. A paper's file can
+list them too, and papers of one's own stand in ``papers/<paper>.yaml`` in the project's folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from numbers import Integral
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from headdiv.companion import paths
+from headdiv.companion.experiments.papers import VARIANT, VARIANT_IS, load_plugins, task_of
+from headdiv.companion.experiments.run_result import RunIdentity
+from headdiv.companion.experiments.tuning import Arm, Place, Setting, Tune, by_section
+from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.run_config import MOST_THREADS, RunConfig
+from headdiv.core.errors import ConfigError
+from headdiv.core.settings import Distinct, Settings, Source, check, config_error, nearest, refuse_unread
+from headdiv.methods import METHODS, check_method
+from headdiv.nn.sizes import Sizes
+from headdiv.training.config import TrainConfig
+
+
+class Experiment(Settings):
+    """One paper's task in a profile; data, model and decode have the keys of the task."""
+
+    data: dict[str, Any]
+    model: dict[str, Any] = Field(default_factory=dict)
+    train: TrainConfig = TrainConfig()
+    decode: dict[str, Any] = Field(default_factory=dict)
+    variants: Annotated[Distinct[str], Field(min_length=1)] | None = Field(
+        None, description="names; all of the paper's where left out"
+    )
+    define: dict[str, dict[str, Any]] = Field(default_factory=dict, description="further variants: their method")
+    methods: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options by method, for all variants")
+    tune: Tune | None = Field(None, description="settings that are tried for variants, and chosen, before their runs")
+
+
+class Profile(Settings):
+    """A whole profile."""
+
+    title: str
+    seeds: Distinct[Annotated[int, Field(ge=0, lt=2**63)]] = Field(min_length=1)
+    threads: int = Field(1, ge=1, le=MOST_THREADS, description="CPU threads of each run")
+    plugins: list[str] = Field(default_factory=list, description="Python files that register tasks and methods")
+    gpu: int = Field(0, ge=0, description="GPUs that the pipeline asks a cluster for, for each run")
+    ranks: int = Field(1, ge=1, le=64, description="processes by which the pipeline trains each run, on one machine")
+    experiments: dict[str, Experiment] = Field(min_length=1, description="by <paper>/<task>")
+
+    @model_validator(mode="after")
+    def _a_gpu_for_each_rank(self) -> Profile:
+        if self.gpu and self.ranks > self.gpu:
+            raise ValueError(f"ranks: {self.ranks} of them need a GPU each, and gpu is {self.gpu}")
+        return self
+
+
+class Runs:
+    """The checked runs of a profile: a name (``quick``: config/quick.yaml) or the path of a YAML file.
+
+    Raises:
+        ConfigError: the first mistake, with file, line and key.
+    """
+
+    def __init__(self, profile: str) -> None:
+        source = Source(paths.profile_file(profile))
+        self.name, self._asked = source.path.stem, profile
+        self.profile = check(Profile, source.data, source=source)
+        load_plugins(self.profile.plugins, source)
+        self._all: list[RunConfig] = []  # with the profile's own settings
+        self.arms: dict[str, dict[str, Arm]] = {}  # by experiment, by variant: those that are tuned
+        for name, experiment in self.profile.experiments.items():
+            self._expand(name, experiment, source)
+
+    def _expand(self, name: str, experiment: Experiment, source: Source) -> None:
+        at = ("experiments", name)
+        paper, _, task = name.partition("/")
+        try:
+            listed = task_of(name)
+            rows, kind = listed.variants, listed.kind or task
+        except ConfigError as error:
+            raise config_error(at, str(error), source) from None
+        if kind not in TASKS:
+            raise config_error(at, f"unknown task {kind!r}{nearest(kind, list(TASKS))}", source)
+        kinds = TASKS[kind]
+        data = check(kinds.Data, experiment.data, (*at, "data"), source)
+        sizes = check(kinds.Model, experiment.model, (*at, "model"), source)
+        decode = check(kinds.Decode, experiment.decode, (*at, "decode"), source)
+        kinds.check_data(data, (*at, "data"), source)
+        refuse_unread(experiment.train, kinds.ignores, f"it has no effect on the task {kind!r}", (*at, "train"), source)
+        for method, options in experiment.methods.items():
+            if method not in METHODS:
+                raise config_error((*at, "methods", method), f"unknown method{nearest(method, list(METHODS))}", source)
+            if "name" in options:
+                what = "options of a method stand here; another method is a variant under 'define'"
+                raise config_error((*at, "methods", method, "name"), what, source)
+            fields = METHODS[method].Options.model_fields
+            if unknown := [option for option in options if option not in fields]:
+                what = f"unknown key{nearest(unknown[0], list(fields))}"
+                raise config_error((*at, "methods", method, unknown[0]), what, source)
+        for variant, own in experiment.define.items():
+            if not VARIANT.fullmatch(variant):
+                raise config_error((*at, "define", variant), VARIANT_IS, source)
+            if experiment.variants and variant not in experiment.variants:
+                self._method(variant, own, experiment, sizes, at, source)
+        known = {variant: row.method for variant, row in rows.items()} | experiment.define
+
+        def config_of(variant: str, setting: Mapping[str, Any], there: Place) -> RunConfig:
+            """A variant's run, with the keys of ``setting``, which is ``there``, in the place of the profile's."""
+            own = rows[variant].model if variant in rows and variant not in experiment.define else {}
+            tuned, train = by_section(setting, there, source), experiment.train
+            model = check(kinds.Model, experiment.model | own | tuned["model"], (*there, "model"), source)
+            if tuned["train"]:
+                keys = train.model_dump(exclude_unset=True) | tuned["train"]
+                train = check(TrainConfig, keys, (*there, "train"), source)
+                refuse_unread(train, kinds.ignores, f"it has no effect on {kind!r}", (*there, "train"), source)
+            kinds.check_model(model, data, (*there, "model"), source)
+            method = self._method(variant, known[variant], experiment, model, at, source)
+            if tuned["method"]:
+                method = check_method(method | tuned["method"], model, (*there, "method"), source)
+            given = {"paper": paper, "task": task, "kind": kind, "variant": variant, "data": data, "model": model}
+            given |= {"method": method, "train": train, "decode": decode, "threads": self.profile.threads}
+            return RunConfig(**given, seed=self.profile.seeds[0])
+
+        variants = experiment.variants or list(known)
+        for position, variant in enumerate(variants):
+            if variant not in known:
+                what = f"unknown variant {variant!r}{nearest(variant, list(known))}"
+                raise config_error((*at, "variants", position), what, source)
+            config = config_of(variant, {}, at)
+            self._all += [config.model_copy(update={"seed": seed}) for seed in self.profile.seeds]
+        if experiment.tune:
+            self._check_tune(experiment, experiment.tune, variants, (*at, "tune"), source)
+            self.arms[name] = {
+                arm: self._arm(arm, experiment.tune, config_of, (*at, "tune"), source) for arm in experiment.tune.arms
+            }
+
+    def _check_tune(self, experiment: Experiment, tune: Tune, variants: list[str], at: Place, source: Source) -> None:
+        for position, seed in enumerate(tune.seeds):
+            if seed in self.profile.seeds:
+                what = f"{seed} is a seed of the runs too; expected others, since a choice flatters its own seeds"
+                raise config_error((*at, "seeds", position), what, source)
+        if (rung := tune.rungs[-1]) > (epochs := experiment.train.epochs):
+            what = f"{rung} is longer than the training; expected at most train.epochs = {epochs}"
+            raise config_error((*at, "rungs", len(tune.rungs) - 1), what, source)
+        for arm in tune.arms:
+            if arm not in variants:
+                raise config_error(
+                    (*at, "arms", arm), f"is no variant of the experiment{nearest(arm, variants)}", source
+                )
+
+    def _arm(
+        self, name: str, tune: Tune, config_of: Callable[[str, Setting, Place], RunConfig], at: Place, source: Source
+    ) -> Arm:
+        settings, configs, hashes = [], [], []
+        for place, setting in tune.of_arm(name):
+            config = config_of(name, setting, (*at, *place))
+            if config.hash in hashes:
+                what = f"trains the same as setting {hashes.index(config.hash) + 1} of {name}; expected each once"
+                raise config_error((*at, *place), what, source)
+            settings.append(setting)
+            configs.append(config)
+            hashes.append(config.hash)
+        return Arm(self._asked, tune, settings, configs)
+
+    @staticmethod
+    def _method(
+        variant: str, own: dict[str, Any], experiment: Experiment, model: Sizes, at: tuple[str, ...], source: Source
+    ) -> dict[str, Any]:
+        """A method with all options: what the profile defines wins over ``methods``, which wins over the paper."""
+        defined = variant in experiment.define
+        options = with_shared(own, experiment.methods, own_first=defined)
+        if defined:
+            return check_method(options, model, (*at, "define", variant), source)
+        here = ("methods", own["name"]) if experiment.methods.get(own["name"]) else ("variants", variant)
+        return check_method(options, model, (*at, *here), source)
+
+    def planned(
+        self, experiment: str | None = None, variant: str | None = None, seed: int | None = None
+    ) -> list[RunConfig]:
+        """The runs with these names in the profile's order, with its own settings even where their arm is tuned.
+
+        Raises:
+            ConfigError: the profile has no such run.
+        """
+        found = list(self._all)
+        for key, value in (("experiment", experiment), ("variant", variant), ("seed", seed)):
+            known = [str(one) for one in dict.fromkeys(getattr(config, key) for config in found)]
+            if value is not None and str(value) not in known:
+                raise ConfigError(f"profile {self.name}: no {key} {str(value)!r}{nearest(str(value), known)}")
+            found = [config for config in found if value is None or getattr(config, key) == value]
+        return found
+
+    def all(self) -> list[RunConfig]:
+        """Every run that there is, in the profile's order: arms with their choice; those not tuned yet have none."""
+        return [found for config in self._all if (found := self._tuned(config))]
+
+    def _tuned(self, config: RunConfig) -> RunConfig | None:
+        arm = self.arm_of(config)
+        return arm.tuned(config.seed) if arm else config
+
+    def arm_of(self, run: RunConfig | RunIdentity) -> Arm | None:
+        """The arm that a run is of; None where its variant is not tuned."""
+        return self.arms.get(run.experiment, {}).get(run.variant)
+
+    def tuned_keys(self, experiment: str) -> set[str]:
+        """The dotted keys in which the variants of an experiment may differ, since they are tuned."""
+        tune = self.profile.experiments[experiment].tune
+        return tune.keys if tune else set()
+
+    def experiments(self) -> list[str]:
+        """<paper>/<task> of each experiment."""
+        return list(self.profile.experiments)
+
+    def of(self, experiment: str | None = None, variant: str | None = None, seed: int | None = None) -> list[RunConfig]:
+        """The runs with these names, any where one is left out.
+
+        Raises:
+            ConfigError: the profile has no such run, or all of them are of arms that are not tuned yet.
+        """
+        found = self.planned(experiment, variant, seed)
+        tuned = [config for one in found if (config := self._tuned(one))]
+        if not tuned and (arm := self.arm_of(found[0])):
+            raise ConfigError(arm.untuned)
+        return tuned
+
+    def one(self, experiment: str, variant: str, seed: int) -> RunConfig:
+        """One run, with any seed; the profile's tables and figures show its own seeds alone.
+
+        Raises:
+            ConfigError: the profile has no such experiment or variant, its arm is not tuned yet, or the seed is none.
+        """
+        config = self.of(experiment, variant)[0]
+        if not isinstance(seed, Integral) or not 0 <= seed < 2**63:
+            raise ConfigError(f"seed: expected a whole number from 0 to 2^63 - 1, found {seed!r}")
+        return config.model_copy(update={"seed": int(seed)})
+
+
+def with_shared(own: dict[str, Any], methods: dict[str, dict[str, Any]], own_first: bool) -> dict[str, Any]:
+    """A method with the options that ``methods`` gives every variant of it; of a combination each method with its own.
+
+    Where both name an option, ``own`` wins if it comes first.
+    """
+    shared = methods.get(str(own.get("name")), {})
+    options = {**shared, **own} if own_first else {**own, **shared}
+    if options.get("name") == "combined" and isinstance(options.get("methods"), list):
+        options["methods"] = [
+            with_shared(part, methods, own_first) if isinstance(part, dict) else part for part in options["methods"]
+        ]
+    return options
+
+
+def run_config(profile: str, experiment: str, variant: str, seed: int) -> RunConfig:
+    """The configuration of one run of a profile, e.g. ("quick", "deacon/translation", "direct-8", 1).
+
+    Raises:
+        ConfigError: the profile has no such run, or its results would lie among another profile's.
+    """
+    paths.results(profile)
+    return Runs(profile).one(experiment, variant, seed)

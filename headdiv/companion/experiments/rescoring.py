@@ -1,0 +1,125 @@
+"""Scores of stored outputs computed anew, without a model: after a measure was corrected, or a package changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from headdiv.companion import paths
+from headdiv.companion.experiments.evaluation import BEST, named
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.results import corpus_difference
+from headdiv.companion.experiments.run_result import DataStatistics, RunResult, metrics_path, remedy
+from headdiv.companion.experiments.running import run_folder, run_name
+from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.base import Run, Score, Task
+from headdiv.companion.tasks.counts import counts_path, tokens_path, write_counts
+from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.core.errors import DataError
+from headdiv.core.files import read_json, write_json
+from headdiv.core.settings import check
+
+
+@dataclass(frozen=True)
+class Rescored:
+    """A run with the scores of its stored outputs.
+
+    Attributes:
+        changed: by name of the score: what was stored (None: nothing) and what the outputs give now.
+    """
+
+    name: str
+    path: Path
+    changed: dict[str, tuple[float | None, float]]
+
+
+def rescore(profile: str) -> list[Rescored]:
+    """Compute the text scores of a profile's stored runs anew and write those that changed into their metrics.
+
+    Everything is computed before anything is written, so that a run that cannot be scored leaves all as they were.
+    Scores that no text decides (losses, exact match) stay. So does all else: curves, heads, provenance.
+
+    Raises:
+        ConfigError: no such profile.
+        DataError: no run is stored, outputs are missing or of another number than the references, or the references are
+            not those of the run.
+    """
+    there = [
+        (config, path)
+        for config in Runs(profile).all()
+        if type(TASKS[config.kind]).score_lines is not Task.score_lines  # whose scores are of texts
+        if (path := metrics_path(profile, config.experiment, config.variant, config.seed)).is_file()
+    ]
+    if not there:
+        raise DataError(f"{paths.results(profile)}: no stored run, so nothing to score anew")
+    found = [_rescored(config, path, profile) for config, path in there]
+    for metrics, counts, one in found:
+        if counts is not None:
+            write_counts(counts_path(one.path.with_name("outputs.json")), counts)
+        if metrics is not None:
+            write_json(one.path, metrics)  # last: the bootstrap compares counts with it
+    return [one for _, _, one in found]
+
+
+def _rescored(config: RunConfig, path: Path, profile: str) -> tuple[dict[str, Any] | None, Any, Rescored]:
+    """Metrics to write (None: they stay), counts to write, and what changed; nothing is written here."""
+    stored, task = RunResult.read(path, profile), TASKS[config.kind]
+    file = path.with_name("outputs.json")
+    if not file.is_file():
+        raise DataError(f"{file}: missing, so that {stored.name} cannot be scored anew; {remedy(path, profile)}")
+    lines, own = read_json(file), tokens_path(file)
+    # No model is needed: outputs and references decide.
+    run = Run(config, run_folder(config), task.load(config.data), nn.Identity(), {})
+    if differs := _other_data(stored, config, run):
+        raise DataError(f"{path}: {differs}, so the references are not known to be this run's; {remedy(path, profile)}")
+    scores = task.score_lines(run, lines, read_json(own) if own.is_file() else None)
+    metrics = read_json(path)
+    kept = metrics["scores"]
+    scores |= _of_more_outputs(stored, run, path, scores)
+    changed = {
+        name: (kept[name]["value"] if name in kept else None, one["value"])
+        for name, one in scores.items()
+        if kept.get(name) != one
+    }
+    counts = task.sentence_counts(run, lines) if changed else None
+    new = metrics | {"scores": _merged(kept, scores)} if changed else None
+    return new, counts, Rescored(stored.name, path, changed)
+
+
+def _of_more_outputs(stored: RunResult, run: Run, path: Path, scores: dict[str, Score]) -> dict[str, Score]:
+    """The scores of the best epoch's outputs and of further test sets, as far as the run has them."""
+    task, found = TASKS[stored.kind], {}
+    others = task.further_tests(run) | {BEST: run}
+    for name in others if scores else ():
+        compared = {one: f"{one}_{name}" for one in (task.test_score_name, *task.also_compared)}
+        if not stored.scores.keys() >= set(compared.values()):
+            continue
+        file = path.with_name(f"outputs_{name}.json")
+        if name in stored.more_outputs and not file.is_file():
+            raise DataError(f"{file}: missing, so that {stored.name} cannot be scored anew")
+        # The outputs of the best epoch may be those of the last one.
+        own = task.score_lines(others[name], read_json(file)) if name in stored.more_outputs else scores
+        *_, what = stored.scores[compared[task.test_score_name]].signature.rpartition("; ")
+        found |= named({one: own[one] for one in compared}, name, what)
+    return found
+
+
+def _other_data(stored: RunResult, config: RunConfig, run: Run) -> str | None:
+    """Why the profile's data are not those of a stored run, in words; None where they are.
+
+    The name of a run has the checksums of its data's files. Of a run from before some of today's keys of ``data`` that
+    name can no longer be worked out: what was counted in the corpus is compared instead.
+    """
+    if stored.hash == (name := run_name(config)):
+        return None
+    if config.data.model_dump(mode="json").keys() <= stored.config.data.keys():
+        return f"hash is {stored.hash}, expected {name} by the profile's settings and the checksums of its data"
+    return corpus_difference(stored.data, check(DataStatistics, run.corpus.statistics))
+
+
+def _merged(kept: dict[str, Score], scores: dict[str, Score]) -> dict[str, Score]:
+    """The stored scores in their order with the new values, then what is new."""
+    return {name: scores.get(name, one) for name, one in kept.items()} | scores

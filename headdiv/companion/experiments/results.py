@@ -1,0 +1,200 @@
+"""The stored results of a profile's runs: written, collected, compared, and as tables."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Container, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headdiv.companion import paths
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.run_result import DataStatistics, RunResult, metrics_path
+from headdiv.companion.tasks.counts import counts_path, tokens_path
+from headdiv.companion.tasks.run_config import first_difference
+from headdiv.core.errors import DataError
+from headdiv.core.files import checksum, read_json, write_json, write_text
+
+# Sections of the configuration that all runs of an experiment have in common, but for keys that are tuned …
+SHARED = ("data", "train")
+OF_VARIANT = ("data", "model", "method", "train", "decode")  # … and those that all runs of a variant do
+RATIOS = 0.9, 1.1  # of the lengths of outputs and references, within which scores are taken as they are …
+UNKNOWN = 1.0  # … and of unknown words, %
+COSTS = ("training_seconds", "target_tokens_per_second", "peak_memory_mib")
+
+
+def record(metrics: Mapping[str, Any], profile: str) -> Path:
+    """Write a run's metrics to their path in the profile's results; an earlier file is replaced whole.
+
+    Beside them come ``outputs.json``, a copy of the test set's outputs (translations, summaries, answers; an empty list
+    for a task that has none), ``tokens.json``, their tokens before they were joined, ``outputs_best.json``, those of
+    the best epoch's parameters where these are not the ones of ``outputs.json``, ``outputs_<split>.json`` of further
+    test sets, ``counts.csv``, what BLEU needs of each sentence of a translation, ``examples.json``, what the report
+    shows of the run (see ``showcase.py``), and ``model.json``, which says where the trained model lies:
+    path, bytes, SHA-256.
+    """
+    result = RunResult.parse(metrics)
+    path = metrics_path(profile, result.experiment, result.variant, result.seed)
+    note_owner(profile)
+    files = {path.with_name(f"outputs_{name}.json"): file for name, file in result.more_outputs.items()}
+    for target, outputs in ({path.with_name("outputs.json"): result.outputs} | files).items():
+        write_json(target, read_json(paths.home() / outputs) if outputs else [])
+    for old in {*path.parent.glob("outputs_*.json")} - {*files}:  # of an earlier evaluation
+        old.unlink()
+    if result.outputs:
+        file, copy = paths.home() / result.outputs, path.with_name("outputs.json")
+        for beside in (counts_path, tokens_path):
+            if beside(file).is_file():
+                write_text(beside(copy), beside(file).read_text(encoding="utf-8"))
+    if (examples := paths.work() / result.hash / "examples.json").is_file():
+        write_text(path.with_name("examples.json"), examples.read_text(encoding="utf-8"))
+    model = paths.work() / result.hash / "model.safetensors"
+    if model.is_file():  # not where metrics of another machine are recorded
+        relative = model.relative_to(paths.home()).as_posix()
+        manifest = {"model": relative, "bytes": model.stat().st_size, "sha256": checksum(model)}
+        write_json(path.with_name("model.json"), manifest)
+    write_json(path, metrics)
+    return path
+
+
+def note_owner(profile: str) -> None:
+    """Write the profile's file into the folder of its results where its name does not say which it is."""
+    file = paths.profile_file(profile).resolve()
+    if file != paths.home() / "config" / f"{file.stem}.yaml":
+        write_text(paths.results(profile) / paths.OWNER, f"{os.path.relpath(file, paths.home())}\n")
+
+
+def stored(profile: str, experiment: str) -> list[RunResult]:
+    """A profile's runs of an experiment, as far as they are stored, in the profile's order.
+
+    Files of variants and seeds that the profile does not name are left alone.
+
+    Raises:
+        ConfigError: no such profile or experiment, or none of its variants is tuned yet.
+        DataError: none of its runs is stored, one has metrics of another format, or two were not made alike: with
+            other data (by its settings, or by what was counted in it) or training, or, of one variant, with another
+            model, method or search.
+    """
+    known = Runs(profile)
+    configs, tuned = known.of(experiment), known.tuned_keys(experiment)
+    files = [metrics_path(profile, experiment, config.variant, config.seed) for config in configs]
+    found = {path: RunResult.read(path, profile) for path in files if path.is_file()}
+    command = f"`snakemake reproduce-all --config profile={profile}`"
+    if not found:
+        raise DataError(f"{paths.results(profile) / experiment}: no stored results; {command} makes them")
+    first = next(iter(found))
+    of_variant: dict[str, Path] = {}
+    for path, run in found.items():
+        of_its_own = of_variant.setdefault(run.variant, path)
+        for one, sections, free in ((first, SHARED, tuned), (of_its_own, OF_VARIANT, ())):
+            differs = difference(run.config.sections(), found[one].config.sections(), sections, free)
+            if differs := differs or corpus_difference(run.data, found[one].data):
+                raise DataError(f"{path}: {differs} in {one}; remove the older of the two, and {command} makes it anew")
+    return list(found.values())
+
+
+def with_results(profile: str) -> dict[str, list[RunResult]]:
+    """The stored runs of each experiment of a profile that has any, in the profile's order.
+
+    Raises:
+        ConfigError: no such profile.
+        DataError: nothing is stored at all, or metrics of another format.
+    """
+    runs = Runs(profile)
+    there = [
+        experiment
+        for experiment in runs.experiments()
+        if any(
+            metrics_path(profile, experiment, config.variant, config.seed).is_file()
+            for config in runs.all()
+            if config.experiment == experiment
+        )
+    ]
+    # With nothing stored the first experiment's own error says how to make it.
+    return {experiment: stored(profile, experiment) for experiment in there or runs.experiments()[:1]}
+
+
+def failures(profile: str) -> list[str]:
+    """One sentence for each stored run of a profile that diverged or learnt nothing (`RunResult.failures`)."""
+    runs = (run for runs in with_results(profile).values() for run in runs)
+    return [f"{run.name}: {sentence}" for run in runs for sentence in run.failures()]
+
+
+def doubts(profile: str) -> list[str]:
+    """A sentence for each reason why scores of texts of a profile's runs must be read with care, by experiment.
+
+    Outputs whose length is beyond `RATIOS` of the references' (without BLEU's brevity penalty more words would match),
+    and those of which more than `UNKNOWN` % are unknown words, which match nothing.
+    """
+    found = []
+    for experiment, runs in with_results(profile).items():
+        ratios = [(run, run.value("length_ratio")) for run in runs]
+        far = [f"{run.variant} (seed {run.seed}) {ratio:.2f}" for run, ratio in ratios if _is_far(ratio)]
+        if far:
+            low, high = RATIOS
+            found.append(f"{experiment}: outputs over references in length, beyond {low} to {high}: {', '.join(far)}")
+        shares = [share for run in runs if (share := run.value("unknown_share")) is not None and share > UNKNOWN]
+        if shares:
+            found.append(
+                f"{experiment}: more than {UNKNOWN:g} % of the outputs' words are <unk> in {len(shares)} of "
+                f"{len(runs)} runs, {min(shares):.1f} to {max(shares):.1f} %"
+            )
+    return found
+
+
+def _is_far(ratio: float | None) -> bool:
+    return ratio is not None and not RATIOS[0] <= ratio <= RATIOS[1]
+
+
+def difference(
+    one: dict[str, Any], other: dict[str, Any], sections: Iterable[str], free: Container[str] = ()
+) -> str | None:
+    """The first difference of two configurations in words: "train.epochs is 10, but 30"; None where there is none.
+
+    ``sections`` and ``free`` are as for `headdiv.companion.tasks.run_config.first_difference`.
+    """
+    if (key := first_difference(other, one, sections, free)) is None:
+        return None
+    section, _, name = key.partition(".")
+    return f"{key} is {', but '.join(repr(of[section].get(name, 'left at its default')) for of in (one, other))}"
+
+
+def corpus_difference(one: DataStatistics, other: DataStatistics) -> str | None:
+    """The first statistic by which two corpora differ, in words; None where there is none.
+
+    A key that only one has came later than the other. The last digits of a mean are the machine's.
+    """
+    mine, its = one.by_name(), other.by_name()
+    for key in (key for key in mine if key in its):
+        values = mine[key], its[key]
+        if values[0] != values[1] and not (isinstance(values[0], float) and math.isclose(*values)):
+            return f"data.{key} is {values[0]!r}, but {values[1]!r}"
+    return None
+
+
+def runs_frame(profile: str) -> pd.DataFrame:
+    """All stored runs of a profile as a tidy table: one line a run and score; errors as those of `with_results`.
+
+    Columns: paper, task, kind, variant, seed, hash, data (its name), epochs, parameters, training_seconds,
+    target_tokens_per_second, peak_memory_mib, device; score, value, unit, signature.
+    """
+    identity = ("paper", "task", "kind", "variant", "seed", "hash")
+    return pd.DataFrame(
+        {name: getattr(run, name) for name in identity}
+        | {"data": run.data_name, "epochs": run.epochs, "parameters": run.parameters}
+        | {name: getattr(run.cost, name) for name in COSTS}
+        | {"device": run.provenance.device, "score": name}
+        | {"value": score.value, "unit": score.unit, "signature": score.signature}
+        for runs in with_results(profile).values()
+        for run in runs
+        for name, score in run.scores.items()
+    )
+
+
+def score_table(metrics: Mapping[str, Any] | RunResult) -> pd.DataFrame:
+    """Value, unit and signature of each score of one run."""
+    scores = RunResult.parse(metrics).scores
+    return pd.DataFrame({name: score.model_dump() for name, score in scores.items()}).T[["value", "unit", "signature"]]

@@ -1,0 +1,306 @@
+"""Training: one run from its configuration to a model on disk, resumed exactly where it was interrupted."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock
+from safetensors.torch import save_file
+from torch import nn
+
+from headdiv.analysis.similarity import Observed, averages, compare_heads
+from headdiv.companion import paths
+from headdiv.companion.data.cache import content_key
+from headdiv.companion.provenance import other_load, peak_memory_mib, provenance
+from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.base import Run, Task, held_out_loss, observed_heads, vocabulary_of
+from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.core import distributed, manifest, runtime
+from headdiv.core.errors import ConfigError, DamageError, TrainingError
+from headdiv.core.files import read_json, remove_leftovers, replacing, short_hash, write_json
+from headdiv.methods import make_method
+from headdiv.methods.base import Method
+from headdiv.nn.transformer import checkpoint_layers, count_parameters, initialise
+from headdiv.training import checkpoints
+from headdiv.training.learner import Loss
+from headdiv.training.trainer import Trainer, TrainerState, best_epoch
+
+FILES = ("model.safetensors", "training.json")  # of a finished run, in the order in which they are written
+BEST = "best"  # folder in a run's: the model of the best epoch where that is not the one of `FILES`, and its outputs
+
+log = logging.getLogger(__name__)
+
+
+def build_model(
+    config: RunConfig, vocabulary: tuple[int, ...], device: torch.device | str = "cpu"
+) -> tuple[nn.Module, Method]:
+    """A fresh model, its parameters drawn from the run's seed, and the method that trains it.
+
+    ``vocabulary``: sizes, as `Task.vocabulary` gives them. The device "meta" allocates and draws nothing.
+    """
+    method = make_method(config.method)
+    with torch.device("meta" if str(device) == "meta" else "cpu"):
+        model = TASKS[config.kind].build(config, vocabulary, method)
+    if str(device) == "meta":
+        return model, method
+    initialise(model, config.seed)
+    return model.to(device), method
+
+
+def choose_device() -> torch.device:
+    """HEADDIV_DEVICE, else this rank's GPU if there is one, else the CPU.
+
+    Raises:
+        ConfigError: HEADDIV_DEVICE names nothing that torch can compute on here.
+    """
+    named = os.environ.get("HEADDIV_DEVICE")
+    if not named:
+        return torch.device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(named)
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError) as error:  # a GPU that is not there, "gpu", "meta"
+        why = str(error).splitlines()[0].rstrip(".")
+        raise ConfigError(
+            f"HEADDIV_DEVICE: nothing can be computed on {named!r} here ({why}); expected cpu, or cuda"
+        ) from None
+    return device
+
+
+def train(config: RunConfig, device: torch.device | str | None = None) -> Run:
+    """Train the model of ``config``, or load it if that has been done before.
+
+    The run's folder is ``work/<name>`` (`run_name`). A finished run is not trained again; an interrupted one goes on
+    from its last checkpoint to the same result, bit for bit on the CPU. Started by `torchrun`, all ranks
+    learn from every batch together; the first alone writes files.
+
+    Raises:
+        TrainingError: loss or gradient is not finite. Nothing is recorded; the last checkpoint stays.
+        DataError: the data cannot be had.
+    """
+    device = torch.device(device) if device else choose_device()
+    folder = run_folder(config)
+    with distributed.process_group(device), _alone(folder):
+        if distributed.agreed(distributed.is_first() and not _finished(folder)):
+            return _train(config, folder, device)
+    return load_run(config, device)
+
+
+def train_until(config: RunConfig, epochs: int, device: torch.device | str | None = None) -> TrainerState:
+    """Train a run's first epochs and stop; `train`, or this function with more epochs, goes on from there.
+
+    Returns:
+        What was measured: of more epochs than were asked for where the training is further along.
+
+    Raises:
+        DivergenceError: loss or gradient is not finite.
+        DataError: the data cannot be had.
+    """
+    device = torch.device(device) if device else choose_device()
+    folder = run_folder(config)
+    with distributed.process_group(device), _alone(folder):
+        if (folder / FILES[-1]).is_file():
+            record = read_json(folder / FILES[-1])
+            return TrainerState(curve=record["curve"], seconds=record["cost"]["training_seconds"])
+        runtime.configure(config.threads)
+        return _trainer(config, folder, TASKS[config.kind].load(config.data), device).run(until=epochs)
+
+
+def discard_checkpoints(config: RunConfig) -> None:
+    """Remove the checkpoints of a run that is not to be trained further, or that may begin anew."""
+    folder = run_folder(config)
+    if (folder / "checkpoints").is_dir():
+        with _alone(folder):
+            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+
+
+def _alone(folder: Path) -> contextlib.AbstractContextManager[Any]:
+    """Two processes may ask for one run, which has one folder: the second waits, and finds it finished."""
+    if not distributed.is_first():
+        return contextlib.nullcontext()
+    folder.mkdir(parents=True, exist_ok=True)
+    return FileLock(folder / ".lock")
+
+
+def _finished(folder: Path) -> bool:
+    """Whether the run is trained and its files are whole; damaged ones are set aside, which a warning says."""
+    if not (folder / FILES[-1]).is_file():
+        return False
+    try:
+        manifest.check(folder, *FILES)
+        if _has_best(read_json(folder / FILES[-1])):
+            manifest.check(folder / BEST, FILES[0])
+    except DamageError as error:
+        aside = folder / "damaged"
+        log.warning("%s; the run is trained again, its files are in %s", error, aside)
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir()
+        for path in folder.iterdir():
+            if path.name not in (".lock", "checkpoints", aside.name):
+                path.rename(aside / path.name)
+        return False
+    return True
+
+
+def _has_best(record: dict[str, Any]) -> bool:
+    """Whether the best epoch's parameters are kept beside the evaluated ones."""
+    return record.get("best_epoch") not in (None, record.get("evaluated_epoch"))
+
+
+def _train(config: RunConfig, folder: Path, device: torch.device) -> Run:
+    runtime.configure(config.threads)
+    task = TASKS[config.kind]
+    if not distributed.is_first():
+        distributed.wait()  # the first rank prepares the corpus where that is still to be done
+    corpus = task.load(config.data)
+    if distributed.is_first():
+        distributed.wait()
+        remove_leftovers(folder)
+        write_json(folder / "config.json", config.model_dump(mode="json"))
+    origin = provenance(config.threads, device)  # now: files may change while the run lasts
+    trainer = _trainer(config, folder, corpus, device)
+    state, model = trainer.run(), trainer.model
+    record = {
+        "parameters": count_parameters(model),
+        "data": corpus.statistics | {"stream": trainer.stream.report()},
+        "curve": state.curve,
+        "best_epoch": trainer.kept_epoch or None,  # None: a training that began before best epochs were kept
+        "evaluated_epoch": trainer.kept_epoch if config.train.patience else len(state.curve),
+        "cost": {
+            "training_seconds": state.seconds,
+            "target_tokens_per_second": state.tokens / state.seconds,
+            "peak_memory_mib": peak_memory_mib(device),
+            "other_load": other_load(state.seconds, config.threads * distributed.world()),
+        },
+        "provenance": origin | {"ranks": state.ranks if len(state.ranks) > 1 else distributed.world()},
+    }
+    if distributed.is_first():
+        model_file, record_file = (folder / name for name in FILES)
+        shutil.rmtree(folder / BEST, ignore_errors=True)
+        if _has_best(record):
+            with replacing(folder / BEST) as temporary:
+                temporary.mkdir()
+                save_file(trainer.best or {}, temporary / FILES[0])
+                manifest.note(temporary)
+        with replacing(model_file) as temporary:
+            checkpoints.save_model(model, temporary)
+        write_json(record_file, record)  # last: its presence says that all else is there
+        manifest.note(folder, *FILES)
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    distributed.wait()  # until the files are there
+    model.zero_grad()  # gives the gradients' memory back
+    return Run(config, folder, corpus, model.eval(), record)
+
+
+def load_run(config: RunConfig, device: torch.device | str | None = None) -> Run:
+    """A run that has been trained.
+
+    Raises:
+        TrainingError: it has not been trained.
+        DamageError: its files are not what was written.
+    """
+    folder = run_folder(config)
+    model_file, record_file = (folder / name for name in FILES)
+    command = f"`headdiv train {config.experiment} {config.variant} --seed {config.seed} --profile …`"
+    if not record_file.is_file():
+        raise TrainingError(
+            f"{config.variant}, seed {config.seed}: not trained yet, {folder} holds no finished run; "
+            f"{command} with the run's profile trains it"
+        )
+    try:
+        manifest.check(folder, *FILES)
+    except DamageError as error:
+        raise DamageError(f"{error}; {command} with the run's profile trains it again") from None
+    runtime.configure(config.threads)
+    task = TASKS[config.kind]
+    corpus = task.load(config.data)
+    model, _ = build_model(config, vocabulary_of(corpus), device or choose_device())
+    checkpoints.load_model(model, model_file)
+    return Run(config, folder, corpus, model.eval(), read_json(record_file))
+
+
+def best_run(run: Run) -> Run | None:
+    """The run with the parameters of its best epoch, the one with the lowest validation loss, and a folder of its own.
+
+    The run itself where that is the epoch whose parameters it has; None where the best epoch's were not kept.
+
+    Raises:
+        DamageError: the file of the best epoch's model is not what was written.
+    """
+    if (epoch := run.record.get("best_epoch")) is None:
+        last = best_epoch(run.record["curve"]) == len(run.record["curve"])
+        return run if last else None
+    if not _has_best(run.record):
+        return run
+    folder = run.folder / BEST
+    manifest.check(folder, FILES[0])
+    model, _ = build_model(run.config, vocabulary_of(run.corpus), run.device)
+    checkpoints.load_model(model, folder / FILES[0])
+    return replace(run, folder=folder, model=model.eval(), record=run.record | {"evaluated_epoch": epoch})
+
+
+def run_name(config: RunConfig) -> str:
+    """Names a trained model by all that decides it: its configuration and the content of its corpus."""
+    return short_hash([config.hash, content_key(config.data)])
+
+
+def run_folder(config: RunConfig) -> Path:
+    """``work/<name>``."""
+    return paths.work() / run_name(config)
+
+
+def _trainer(config: RunConfig, folder: Path, corpus: Any, device: torch.device) -> Trainer:
+    """The trainer of a run: its fresh model, the task's batches and loss, scores and measures after each epoch."""
+    task = TASKS[config.kind]
+    model, method = build_model(config, vocabulary_of(corpus), device)
+    if config.train.activation_checkpointing:
+        checkpoint_layers(model)
+
+    def validate(model: nn.Module) -> dict[str, float]:
+        valid = held_out_loss(task, model, corpus, "valid", config, device)
+        scores = {"validation_nll": valid["nll"], "validation_accuracy": valid["accuracy"]}
+        return scores | task.epoch_scores(model, corpus, config, device)
+
+    def observe() -> Iterator[Observed]:
+        return observed_heads(task, model, corpus, "valid", config, device)
+
+    def measure(model: nn.Module) -> dict[str, Any]:
+        if not config.train.epoch_heads:
+            return {}
+        own = method.weight_measures(model)
+        found = {spec.place: averages(one) for spec, one in compare_heads(observe(), model)}
+        # Pairs of a single head have no mean, and JSON has no word for that.
+        return {
+            "heads": {
+                place: {name: round(x, 6) for name, x in (one | own.get(place, {})).items() if not math.isnan(x)}
+                for place, one in found.items()
+            }
+        }
+
+    return Trainer(
+        model,
+        task.batch_stream(corpus, config),
+        task_loss(task, model, config.train.label_smoothing),
+        method=method,
+        config=config.train,
+        folder=folder / "checkpoints",
+        validate=validate,
+        measure=measure,
+        observe=observe,
+        seed=config.seed,
+        name=config.label,
+    )
+
+
+def task_loss(task: Task[Any], model: nn.Module, label_smoothing: float) -> Loss:
+    """The task's loss in the form that a trainer calls."""
+    return lambda forward, batch: task.loss(forward, model.output_weight, batch, label_smoothing)

@@ -1,0 +1,229 @@
+"""A profile's section ``tune``: the settings that are tried for each arm, and how an arm's choice is kept.
+
+An arm is a variant of the experiment. Its settings are trained with seeds of their own and fall out by successive
+halving (Jamieson & Talwalkar 2016): after each rung those with the lowest validation loss go on, in the same training.
+The experiment's runs then have the arm's choice. `headdiv.companion.experiments.halving` trains and chooses.
+
+    tune:
+      seeds: [101, 102]
+      rungs: [5, 12, 30]                     # epochs
+      keep: [3, 2, 1]                        # settings that survive each rung
+      settings:                              # of every arm
+        - {model.dropout: 0.2}
+        - {model.dropout: 0.3, train.learning_rate: 2.0e-3}
+      arms:
+        baseline: [{model.dropout: 0.1}]     # and one arm's own
+        dis-o: [{model.dropout: 0.2, method.weight: 3.0}]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field, model_validator
+
+from headdiv.companion import paths
+from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.files import read_json, short_hash
+from headdiv.core.settings import Distinct, Settings, Source, check, config_error
+
+FORMAT = 1  # of choice.json
+Stored = TypeVar("Stored", bound=Settings)
+
+SECTIONS = ("model", "train", "method")  # of a run's configuration, whose keys can be tuned
+FIXED = {  # keys that cannot, and why
+    "train.epochs": "every setting is judged within the same training, and the rungs say how much of it",
+    "method.name": "another method is another variant",
+}
+
+Setting = dict[str, Any]  # by dotted key: "model.dropout", "train.learning_rate", "method.weight"
+Place = tuple[str | int, ...]  # keys that lead to something in a profile
+
+
+class Tune(Settings):
+    """The section ``tune`` of an experiment."""
+
+    seeds: Distinct[Annotated[int, Field(ge=0, lt=2**63)]] = Field(min_length=1, description="others than the runs'")
+    rungs: list[Annotated[int, Field(ge=1)]] = Field(min_length=1, description="epochs after which settings fall out")
+    keep: list[Annotated[int, Field(ge=1)]] = Field(description="how many survive each rung; the last one: 1")
+    settings: list[Setting] = Field(default_factory=list, description="tried for every arm")
+    arms: dict[str, list[Setting]] = Field(min_length=1, description="variants, each with settings of its own")
+
+    @model_validator(mode="after")
+    def _fewer_at_every_rung(self) -> Tune:
+        if any(later <= earlier for earlier, later in pairwise(self.rungs)):
+            raise ValueError(f"rungs: expected epochs that rise from rung to rung, found {self.rungs}")
+        if len(self.keep) != len(self.rungs) or self.keep[-1] != 1:
+            raise ValueError(f"keep: expected a number for each rung, the last of them 1, found {self.keep}")
+        for arm, own in self.arms.items():
+            counts = [len(self.settings) + len(own), *self.keep]
+            if any(later > earlier for earlier, later in pairwise(counts)):
+                raise ValueError(
+                    f"keep: expected fewer survivors, or as many, from rung to rung, found {self.keep} of "
+                    f"{counts[0]} settings of {arm}"
+                )
+        return self
+
+    def of_arm(self, arm: str) -> Iterator[tuple[Place, Setting]]:
+        """The settings of an arm, shared ones first, each with the keys that lead to it in this section."""
+        yield from ((("settings", number), setting) for number, setting in enumerate(self.settings))
+        yield from ((("arms", arm, number), setting) for number, setting in enumerate(self.arms[arm]))
+
+    @property
+    def keys(self) -> set[str]:
+        """Every key that is tuned, dotted."""
+        return {key for arm in self.arms for _, setting in self.of_arm(arm) for key in setting}
+
+    def epochs(self, arm: str) -> int:
+        """How many epochs the tuning of an arm trains, over all settings and seeds."""
+        trained = [len(list(self.of_arm(arm))), *self.keep[:-1]]
+        steps = [later - earlier for earlier, later in pairwise([0, *self.rungs])]
+        return len(self.seeds) * sum(count * epochs for count, epochs in zip(trained, steps, strict=True))
+
+
+def by_section(setting: Mapping[str, Any], at: Place, source: Source) -> dict[str, dict[str, Any]]:
+    """A setting as keys of ``model``, ``train`` and ``method``. Raises ConfigError: a key of none of them, or fixed."""
+    sections: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+    for key, value in setting.items():
+        section, _, name = str(key).partition(".")
+        if section not in sections or not name:
+            what = f"unknown key; expected one of {', '.join(SECTIONS)}, a dot, and a key of this section"
+            raise config_error((*at, key), what, source)
+        if key in FIXED:
+            raise config_error((*at, key), f"cannot be tuned: {FIXED[key]}", source)
+        sections[section][name] = value
+    return sections
+
+
+class Tried(Settings):
+    """What came out for one setting of an arm.
+
+    Attributes:
+        setting: by dotted key.
+        curves: validation loss after each epoch, by seed.
+        losses: by rung, as far as it got: the lowest of a curve up to there, mean over seeds; None: it diverged.
+        fell_out: epochs of the rung after which it was not trained further; None: it is the choice.
+    """
+
+    setting: Setting
+    curves: dict[int, list[float]]
+    losses: list[float | None]
+    fell_out: int | None
+
+
+class Choice(Settings):
+    """The content of ``choice.json``: what was tried for an arm, and what was chosen.
+
+    Attributes:
+        key: that of the arm (`Arm.key`) it was made for.
+        seconds: of training, in all.
+    """
+
+    format: int
+    experiment: str
+    arm: str
+    key: str
+    seeds: list[int]
+    rungs: list[int]
+    keep: list[int]
+    tried: list[Tried]
+    seconds: float
+    provenance: dict[str, Any]
+
+    @property
+    def chosen(self) -> Tried:
+        """The setting that survived."""
+        return next(tried for tried in self.tried if tried.fell_out is None)
+
+
+def read_stored(kind: type[Stored], path: Path, **own: str) -> Stored | None:
+    """What is stored of a tuning in a file; None where there is none, or one of another format or with other ``own``.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    if not path.is_file():
+        return None
+    content = read_json(path)
+    expected = {"format": FORMAT, **own}
+    if isinstance(content, dict) and any(content.get(key) != value for key, value in expected.items()):
+        return None
+    try:
+        return check(kind, content)
+    except ConfigError as error:
+        raise DataError(f"{path}: {error}; remove it, and `headdiv tune` makes it anew") from None
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A variant that is tuned.
+
+    Attributes:
+        profile: its name or path, as commands take it.
+        tune: the section of the profile.
+        settings: that are tried, in order.
+        configs: a run with each, of any seed.
+    """
+
+    profile: str
+    tune: Tune
+    settings: list[Setting]
+    configs: list[RunConfig]
+
+    @property
+    def experiment(self) -> str:
+        """``<paper>/<task>``."""
+        return self.configs[0].experiment
+
+    @property
+    def variant(self) -> str:
+        """Its name."""
+        return self.configs[0].variant
+
+    @property
+    def folder(self) -> Path:
+        """``results/<profile>/<paper>/<task>/tune/<variant>``."""
+        return paths.results(self.profile) / self.experiment / "tune" / self.variant
+
+    @property
+    def choice_file(self) -> Path:
+        """Where its choice is kept."""
+        return self.folder / "choice.json"
+
+    def config(self, number: int, seed: int) -> RunConfig:
+        """The run with a setting, counted from 0, and a seed."""
+        return self.configs[number].model_copy(update={"seed": seed})
+
+    @cached_property
+    def key(self) -> str:
+        """Changes with all that decides the choice."""
+        hashes = [self.config(number, seed).hash for number in range(len(self.configs)) for seed in self.tune.seeds]
+        return short_hash([self.tune.rungs, self.tune.keep, hashes])
+
+    @cached_property
+    def choice(self) -> Choice | None:
+        """What was chosen; None where it has not been tuned, or with other settings, rungs or seeds."""
+        return read_stored(Choice, self.choice_file, key=self.key)
+
+    @property
+    def command(self) -> str:
+        """The end of a sentence: what tunes it."""
+        return f"`headdiv tune {self.experiment} --profile {self.profile} --arm {self.variant}` tunes it"
+
+    @property
+    def untuned(self) -> str:
+        """The sentence about an arm without a choice."""
+        why = "was made for other settings" if self.choice_file.is_file() else "is not there"
+        return f"{self.experiment} {self.variant}: not tuned yet, {self.choice_file} {why}; {self.command}"
+
+    def tuned(self, seed: int) -> RunConfig | None:
+        """Its run with the setting that was chosen; None where there is none yet."""
+        if (choice := self.choice) is None:
+            return None
+        return self.config([tried.fell_out for tried in choice.tried].index(None), seed)

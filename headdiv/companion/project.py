@@ -1,0 +1,42 @@
+"""What a project's folder begins with: workflow, profiles and notebooks, which the wheel brings along."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headdiv import __version__
+from headdiv.companion import paths
+from headdiv.core.errors import ConfigError
+
+PARTS = ("Snakefile", "config", "notebooks", "profiles", "data/README.md")
+# The repository's own installs the package from its folder.
+ENVIRONMENT = f"""\
+name: headdiv
+channels:
+  - conda-forge
+  - nodefaults
+dependencies:
+  - python=3.11
+  - pip
+  - pip:
+      - headdiv[pipeline]=={__version__}
+"""
+
+
+def write_project(folder: Path) -> list[Path]:
+    """Write what is missing into ``folder``, made if it is not there; files that are there stay. Returns those written.
+
+    Raises:
+        ConfigError: ``folder`` is a file.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder}: expected a folder, found a file")
+    source = paths.shipped()
+    contents = {folder / "environment.yml": ENVIRONMENT.encode()}
+    files = (file for part in PARTS for file in (source / part, *(source / part).rglob("*")) if file.is_file())
+    contents |= {folder / file.relative_to(source): file.read_bytes() for file in files}
+    missing = [path for path in contents if not path.exists()]
+    for path in missing:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(contents[path])
+    return missing

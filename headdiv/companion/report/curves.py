@@ -1,0 +1,231 @@
+"""What an experiment's runs are like after each epoch: learning curves, and measures of the heads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+from headdiv.analysis import comparison
+from headdiv.companion.experiments.catalogue import FigureEntry
+from headdiv.companion.experiments.papers import BASELINE, task_of
+from headdiv.companion.experiments.run_result import RunResult
+from headdiv.companion.report.formats import signed
+from headdiv.companion.report.groups import Groups, by_variant, labels_of, over_seeds
+from headdiv.companion.report.measures import MEASURES
+from headdiv.companion.report.plotting import (
+    GREY,
+    SMALL,
+    add_grid,
+    add_legend,
+    add_title,
+    judged,
+    lines_of,
+    new_figure,
+)
+from headdiv.companion.report.scale import data_title, training_size
+from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.base import Panel
+from headdiv.core.errors import DataError
+
+FAR = 8  # times the median row's range: a row with a scale of its own
+WIDE, HIGH, LOW = 2.7, 1.5, 0.42  # inches: a measure; the row of absolute values; a row of differences
+
+
+def draw_curves(profile: str, figure: FigureEntry) -> Figure:
+    """Training loss and the task's measures of the validation split, by epoch.
+
+    The first row has the baseline's, means over seeds; every other row a variant's difference from the baseline of the
+    same seed: the mean over seeds as an area, each seed as a thin line, and the last epoch's mean as a number. All
+    differences of a measure have one scale, but those far beyond most. Without a baseline all rows have absolute
+    values. A row's colour is that of its simultaneous interval after the last epoch. Runs that ended early are drawn as
+    far as all of a row go.
+    """
+    groups = by_variant(profile, figure.experiment)
+    labels, run = labels_of(figure.experiment, groups), next(iter(groups.values()))[0]
+    panels, base = TASKS[run.kind].curves, groups.get(BASELINE, [])
+    rows = {variant: runs for variant, runs in groups.items() if variant != BASELINE}
+    heights = [HIGH] * bool(base) + [LOW if base else HIGH] * len(rows)
+    drawn, axes = new_figure(WIDE * len(panels) + 1.6, sum(heights) + 0.9, len(heights), len(panels), sharex=True,
+                             height_ratios=heights)  # fmt: skip
+    apart, judged_any = False, False
+    for column, panel in zip(axes.T, panels, strict=True):
+        ends = comparison.against(
+            {variant: {run.seed: float(_values(panel, run)[-1]) for run in of} for variant, of in groups.items()},
+            BASELINE,
+        )
+        judged_any = judged_any or any(one.freedom for one in ends.values())
+        for ax, (variant, runs) in zip(column[bool(base) :], rows.items(), strict=True):
+            if base:
+                _draw_differences(ax, panel, runs, base, ends[variant])
+            else:
+                _draw_absolute(ax, panel, runs)
+        apart = _share_scale(column[bool(base) :]) or apart
+        if base:
+            _draw_absolute(column[0], panel, base)
+        for ax in column[1:] if not base else ():
+            ax.set_title("")
+        for ax in column[:-1]:
+            ax.tick_params(axis="x", length=0)
+        column[-1].spines["bottom"].set_visible(True)
+        column[-1].set_xlabel("epoch")
+        column[-1].xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    for ax, variant in zip(axes[:, 0], [BASELINE] * bool(base) + list(rows), strict=True):
+        ax.set_ylabel(labels[variant], rotation=0, ha="right", va="center", fontsize=SMALL)
+    what = f"{data_title(run.data_name)}, {training_size(run)}, {over_seeds(groups)}"
+    key = ""
+    if base and rows:
+        key = "\nbelow the baseline: difference from it"
+        coloured = ", blue better, orange worse, grey undecided after the last epoch (simultaneous 95 % intervals)"
+        key += coloured if judged_any else ", one seed: nothing is decided"
+        key += "; thick axis: its own scale" * apart
+    add_title(drawn, f"{task_of(figure.experiment).title}: {what}{key}")
+    return drawn
+
+
+def _values(panel: Panel, run: RunResult) -> np.ndarray:
+    return np.array([getattr(point, panel.key) for point in run.curve])
+
+
+def common_epochs(curves: Sequence[Sequence[float]]) -> np.ndarray:
+    """Curves as rows, (runs, epochs), cut to the shortest: with ``train.patience`` runs end at different epochs."""
+    shortest = min(map(len, curves))
+    return np.array([curve[:shortest] for curve in curves])
+
+
+def _draw_absolute(ax: Axes, panel: Panel, runs: list[RunResult]) -> None:
+    """The mean over seeds, and the level of the simplest model."""
+    values = common_epochs([_values(panel, run) for run in runs])
+    mean = (np.exp(values) if panel.perplexity else values).mean(axis=0)
+    ax.plot(np.arange(1, len(mean) + 1), mean, color=GREY, marker="o", ms=2.5, lw=1.2)
+    if panel.unigram:
+        level = runs[0].scores["unigram_nll"].value
+        ax.axhline(np.exp(level) if panel.perplexity else level, color="0.6", lw=1, ls="--")
+    unit = runs[0].scores["training_loss"].unit if panel.unit is None else panel.unit
+    ax.set_title(f"{panel.label} ({unit})", fontsize=SMALL)
+    ax.tick_params(labelsize=SMALL)
+    if panel.perplexity:
+        ax.set_yscale("log")
+        low, high = ax.get_ylim()
+        if high < 10 * low:  # round numbers of a linear axis, for powers of ten are too far apart
+            ax.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+            ax.yaxis.set_minor_locator(NullLocator())
+        else:
+            ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            ax.yaxis.set_minor_formatter(NullFormatter())
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+
+
+def _draw_differences(
+    ax: Axes, panel: Panel, runs: list[RunResult], base: list[RunResult], end: comparison.Difference
+) -> None:
+    """Differences seed by seed; of perplexities in percent. The colour is that of ``end``, after the last epoch."""
+    ax.axhline(0, color="0.6", lw=0.8)
+    ax.spines["bottom"].set_visible(False)
+    ax.tick_params(labelsize=SMALL - 1)
+    of_seed = {run.seed: _values(panel, run) for run in base}
+    pairs = [(_values(panel, run), of_seed[run.seed]) for run in runs if run.seed in of_seed]
+    if not pairs:
+        ax.text(0.5, 0.5, "no seed in common", transform=ax.transAxes, ha="center", va="center", fontsize=SMALL)
+        return
+    differences = common_epochs([np.subtract(*common_epochs(pair)) for pair in pairs])  # (seeds, epochs)
+    if panel.perplexity:
+        differences = 100 * np.expm1(differences)
+    epochs, mean = np.arange(1, differences.shape[1] + 1), differences.mean(axis=0)
+    if len(pairs) > 1:
+        ax.plot(epochs, differences.T, color="0.45", lw=0.5)
+    colour = judged(end.low, end.high, panel.higher)
+    ax.fill_between(epochs, 0, mean, color=colour, alpha=0.35, lw=0)
+    ax.plot(epochs, mean, color=colour, lw=1.3, marker="o", ms=2)
+    digits = 1 if panel.perplexity or panel.higher else 2
+    last = signed(round(mean[-1], digits), digits)
+    ax.annotate(last + " %" * panel.perplexity, (1.02, 0.5), xycoords="axes fraction", va="center", fontsize=SMALL)
+
+
+def _share_scale(axes: np.ndarray) -> bool:
+    """These rows have the range of the widest; but one that is `FAR` times as wide as most has its own.
+
+    In its range the others would be flat lines; its axis is thick. Returns whether there is such a row.
+    """
+    ends = np.array([ax.get_ylim() for ax in axes]).reshape(-1, 2)
+    widths = np.ptp(ends, axis=1)
+    far = widths > FAR * np.median(widths) if len(axes) else np.zeros(0, bool)
+    for ax, own, alone in zip(axes, ends, far, strict=True):
+        low, high = own if alone else (ends[~far, 0].min(), ends[~far, 1].max())
+        linear = ax.get_yscale() == "linear"
+        room = 0.1 * (high - low) if linear else 0.0  # a logarithmic axis has no room below 0
+        ax.set_ylim(low - room, high + room)
+        if linear:
+            ax.yaxis.set_major_locator(MaxNLocator(2))
+        if alone:
+            ax.spines["left"].set_linewidth(2.5)
+    return bool(far.any())
+
+
+# ---- heads
+
+BY_EPOCH = {name: MEASURES[name][0] for name in ("cka", "cosine", "effective_rank", "js", "entropy")} | {
+    "column_cosine": "|cosine| of columns of w (DEACON)"
+}
+COLUMNS = 3  # of axes
+LITTLE = 0.1  # a cosine that looks small
+
+
+def draw_heads(profile: str, figure: FigureEntry) -> Figure:
+    """Measures of the heads by epoch: thick lines are means over seeds, thin ones the seeds.
+
+    Each is a mean over the attention modules that have it; what no run has is left out.
+
+    Raises:
+        DataError: no stored results, or the heads were not measured after the epochs.
+    """
+    groups = by_variant(profile, figure.experiment)
+    labels, run = labels_of(figure.experiment, groups), next(iter(groups.values()))[0]
+    looks, values = lines_of(figure.experiment, groups), _heads_by_epoch(profile, groups)
+    rows = -(-len(values) // COLUMNS)
+    drawn, axes = new_figure(8.4, 2.2 * rows + 1.0, rows, COLUMNS, sharex=True)
+    for ax, (name, of_variants) in zip(axes.flat, values.items(), strict=False):
+        for variant, lines in of_variants.items():
+            epochs = np.arange(1, lines.shape[1] + 1)
+            if len(lines) > 1:
+                ax.plot(epochs, lines.T, lw=0.4, alpha=0.6, **looks[variant])
+            ax.plot(epochs, lines.mean(axis=0), lw=1.6, label=labels[variant], **looks[variant])
+        low, high = ax.get_ylim()  # 0 is heads that have nothing in common; cosines are on both of its sides
+        ax.set_ylim((min(low, -LITTLE), max(high, LITTLE)) if name == "cosine" else (0, high))
+        ax.set_title(BY_EPOCH[name], fontsize=SMALL)
+        ax.tick_params(labelsize=SMALL, labelbottom=True)
+        ax.set_xlabel("epoch", fontsize=SMALL)
+        ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        add_grid(ax, "y")
+    for ax in axes.flat[len(values) :]:
+        ax.set_axis_off()
+    add_legend(drawn, [axes.flat[0]], columns=4, fontsize=SMALL)
+    what = f"{data_title(run.data_name)}, {training_size(run)}, {over_seeds(groups)}"
+    add_title(drawn, f"Heads by epoch, mean over attention modules: {what}")
+    return drawn
+
+
+def _heads_by_epoch(profile: str, groups: Groups) -> dict[str, dict[str, np.ndarray]]:
+    """Each measure of each variant, (seeds, epochs), a mean over modules; without what no run, or no variant, has."""
+    values: dict[str, dict[str, np.ndarray]] = {name: {} for name in BY_EPOCH}
+    for variant, runs in groups.items():
+        for run in runs:
+            if any(point.heads is None for point in run.curve):
+                raise DataError(
+                    f"{run.name}: its heads were not measured after the epochs; expected train.epoch_heads: true in "
+                    f"profile {profile}"
+                )
+        for name, of_variants in values.items():
+            lines = common_epochs([_by_epoch(run, name) for run in runs])
+            if lines.size:
+                of_variants[variant] = lines
+    return {name: of_variants for name, of_variants in values.items() if of_variants}
+
+
+def _by_epoch(run: RunResult, name: str) -> np.ndarray:
+    """A measure after each epoch, its mean over the modules that have it: (epochs,), or (0,) where none has it."""
+    found = [[module[name] for module in (point.heads or {}).values() if name in module] for point in run.curve]
+    return np.array([np.mean(of_modules) for of_modules in found if of_modules])

@@ -1,0 +1,222 @@
+"""Does diversity go with the score? BLEU against measures of how alike heads are, over all runs of an experiment."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from headdiv.companion.experiments.catalogue import FigureEntry
+from headdiv.companion.experiments.papers import BASELINE
+from headdiv.companion.report.formats import as_printed, plural, signed
+from headdiv.companion.report.groups import Groups
+from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
+from headdiv.companion.report.plotting import (
+    MARKERS,
+    PALETTE,
+    SMALL,
+    add_grid,
+    add_legend,
+    add_title,
+    new_figure,
+    runs_of_figure,
+    spread_around_zero,
+)
+from headdiv.companion.report.scale import data_title
+from headdiv.companion.tasks.bleu import SAMPLES, SEED
+from headdiv.methods import METHODS
+
+SHOWN = ("cka", "cosine", "effective_rank")
+FAR = 10  # BLEU from the median variant: a model that has learnt little
+FEWEST = 5  # variants; of fewer a curve says nothing
+
+
+class Relation(NamedTuple):
+    """How a measure and the score go together over runs."""
+
+    rho: float  # Spearman's rank correlation
+    low: float  # ends of its 95 % interval, from a bootstrap over variants
+    high: float
+    r_squared: float  # of a parabola of the score's ranks: a model that learnt nothing counts no more than the worst
+    optimum: float | None  # where it is highest; None where that is not between the runs
+    share: float  # of the bootstrap's samples whose parabola has its highest point between the runs
+
+
+def runs_table(groups: Groups) -> pd.DataFrame:
+    """A line for each run: variant, method, the strength of its loss (0 where it has none), BLEU and the measures.
+
+    Where there is a baseline, BLEU minus the baseline's of the same seed; other seeds are left out.
+    """
+    rows, base = [], {run.seed: run.value(SCORE) for run in groups.get(BASELINE, [])}
+    for variant, runs in groups.items():
+        method = runs[0].config.method
+        strength = float(method.get("weight", method.get("gamma", 0)))
+        for run in runs:
+            if base and run.seed not in base:
+                continue
+            row = {
+                "variant": variant,
+                "method": method["name"],
+                "strength": strength,
+                SCORE: run.value(SCORE) - base.get(run.seed, 0.0),
+            }
+            rows.append(row | {name: mean_measure(run, name) for name in SHOWN})
+    return pd.DataFrame(rows)
+
+
+def relation(table: pd.DataFrame, measure: str) -> Relation:
+    """The relation of a measure and BLEU.
+
+    The bootstrap draws variants, each with all of its seeds: seeds of one variant are no independent points. A sample
+    is how often each run is drawn; in the first one each is once.
+    """
+    of_run, names = pd.factorize(table["variant"])
+    drawn = np.random.default_rng(SEED).multinomial(len(names), np.full(len(names), 1 / len(names)), SAMPLES)
+    counts = np.vstack([np.ones(len(table)), drawn[:, of_run]])  # (samples, runs)
+    x, y = table[measure].to_numpy(), table[SCORE].to_numpy()
+    ranks = _ranks(y, counts)  # (samples, runs)
+    rhos = _correlation(_ranks(x, counts), ranks, counts)
+    low, high = np.nanquantile(rhos[1:], (0.025, 0.975))
+    z = (x - x.mean()) / x.std()
+    powers = np.stack([z**2, z, np.ones_like(z)], axis=1)  # (runs, 3)
+    normal = np.einsum("sn,ni,nj->sij", counts, powers, powers)
+    a, b, c = np.einsum("sij,sj->is", np.linalg.pinv(normal), counts * ranks @ powers)
+    at = np.divide(-b, 2 * a, out=np.full_like(a, np.nan), where=a < 0)
+    inside = (at > np.where(counts > 0, z, np.inf).min(1)) & (at < np.where(counts > 0, z, -np.inf).max(1))
+    optimum = float(x.mean() + x.std() * at[0]) if inside[0] else None
+    left = ranks[0] - powers @ (a[0], b[0], c[0])
+    r_squared = float(1 - left.var() / ranks[0].var())
+    return Relation(float(rhos[0]), float(low), float(high), r_squared, optimum, float(inside[1:].mean()))
+
+
+def _ranks(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Mean rank of each run's value among those drawn: (samples, runs)."""
+    below, equal = (compare(values[None], values[:, None]).astype(float) for compare in (np.less, np.equal))
+    return counts @ below.T + (counts @ equal.T + 1) / 2
+
+
+def _correlation(x: np.ndarray, y: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Of each sample, (samples, runs) -> (samples,); NaN where one is constant."""
+    n = counts.sum(1, keepdims=True)
+    x, y = (each - (counts * each).sum(1, keepdims=True) / n for each in (x, y))
+    with np.errstate(invalid="ignore"):
+        return (counts * x * y).sum(1) / np.sqrt((counts * x * x).sum(1) * (counts * y * y).sum(1))
+
+
+def within_losses(table: pd.DataFrame) -> pd.DataFrame:
+    """The runs of losses whose strength is swept, BLEU and measures minus the mean over all runs of the same loss.
+
+    What is left differs by how strong a loss is, not by which loss it is.
+    """
+    swept = table.groupby("method").filter(is_sweep)
+    values = [SCORE, *SHOWN]
+    return swept.assign(**(swept[values] - swept.groupby("method")[values].transform("mean")))
+
+
+def is_sweep(runs: pd.DataFrame) -> bool:
+    """Whether the strength of a loss is all that differs between these variants."""
+    return bool(runs["strength"].nunique() == runs["variant"].nunique() > 1)
+
+
+def relations(table: pd.DataFrame) -> dict[str, Relation]:
+    """By measure; empty where there are too few variants, or runs without the measure."""
+    if table["variant"].nunique() < FEWEST or table[SCORE].nunique() < 3:
+        return {}
+    usable = [name for name in SHOWN if table[name].notna().all() and table[name].nunique() > 2]
+    return {name: relation(table, name) for name in usable}
+
+
+def diversity_sentences(groups: Groups) -> list[str]:
+    """Which measure goes with the score, and whether there is an optimum; and the same within losses."""
+    table = runs_table(groups)
+    found = relations(table)
+    if not found:
+        return []
+    said = []
+    for name, one in found.items():
+        highest = (
+            "at no point between them" if one.optimum is None else f"at {as_printed(one.optimum, MEASURES[name][1])}"
+        )
+        parabola = (
+            f"; a parabola explains {100 * one.r_squared:.0f} % of the ranks' variance, highest {highest}; "
+            f"{100 * one.share:.0f} % of samples have an optimum"
+        )
+        said.append(_rho(name, one, parabola))
+    best = max(found, key=lambda name: abs(found[name].rho))
+    return [
+        f"Diversity and {_what(groups)} over {plural(len(table), 'run')} of {plural(len(groups), 'variant')}, "
+        f"Spearman's ρ with the 95 % interval of a bootstrap over variants: {'; '.join(said)}. The strongest is "
+        f"{MEASURES[best][0]}. "
+        "Variants differ in more than how alike their heads are: this is no effect of diversity alone.",
+        *_within_sentence(within_losses(table)),
+        *_without_extremes(table),
+    ]
+
+
+def _without_extremes(table: pd.DataFrame) -> list[str]:
+    """What is left of the correlations without variants that are far from the others, which may decide them alone."""
+    far = [name for name, runs in table.groupby("variant", sort=False) if _is_far(runs, table)]
+    rest = table[~table["variant"].isin(far)]
+    parts = ["; ".join(_rho(name, one) for name, one in relations(of).items()) for of in (rest, within_losses(rest))]
+    if not far or not parts[0]:
+        return []
+    within = f"; between strengths of one loss {parts[1]}" if parts[1] else ""
+    return [f"Without {', '.join(far)}, more than {FAR} BLEU away from the middle variant: {parts[0]}{within}."]
+
+
+def _is_far(runs: pd.DataFrame, table: pd.DataFrame) -> bool:
+    middle = table.groupby("variant")[SCORE].mean().median()
+    return abs(runs[SCORE].mean() - middle) > FAR
+
+
+def _within_sentence(table: pd.DataFrame) -> list[str]:
+    found = "; ".join(_rho(name, one) for name, one in relations(table).items())
+    methods = [_label(method) for method in table["method"].unique()]
+    return [f"The same between strengths of one loss ({', '.join(methods)}): {found}."] if found else []
+
+
+def _rho(measure: str, one: Relation, more: str = "") -> str:
+    """ "CKA of outputs −0.35 (−0.74 to +0.17)", with ``more`` in the brackets."""
+    return f"{MEASURES[measure][0]} {signed(one.rho, 2)} ({signed(one.low, 2)} to {signed(one.high, 2)}{more})"
+
+
+def _what(groups: Groups) -> str:
+    return "BLEU minus the baseline's of the same seed" if BASELINE in groups else "BLEU"
+
+
+def _label(method: str) -> str:
+    return METHODS[method].label or method.replace("-", " ").capitalize()
+
+
+def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
+    """BLEU of every run against each measure, by method; lines go from the baseline through a loss's strengths."""
+    groups = runs_of_figure(profile, figure, "measures")
+    table = runs_table(groups)
+    found, palette = relations(table), PALETTE
+    start = table[table["variant"] == BASELINE]
+    drawn, axes = new_figure(11.5, 4.6, 1, len(SHOWN), sharey=True)
+    for ax, name in zip(axes.flat, SHOWN, strict=True):
+        for number, (method, runs) in enumerate(table.groupby("method", sort=False)):
+            look = {"color": palette[number % len(palette)], "marker": MARKERS[number % len(MARKERS)]}
+            edge = {"mew": 0.5, "mec": "0.2"}
+            ax.plot(runs[name], runs[SCORE], ls="none", ms=6, alpha=0.7, label=_label(method), **look, **edge)
+            if is_sweep(runs):
+                means = pd.concat([start, runs]).groupby("strength")[[name, SCORE]].mean()
+                ax.plot(means[name], means[SCORE], color=look["color"], lw=1)
+        if name in found:
+            ax.set_title(f"Spearman's ρ {signed(found[name].rho, 2)}", fontsize=SMALL)
+        ax.xaxis.set_major_locator(MaxNLocator(5))
+        ax.set_xlabel(MEASURES[name][0])
+        add_grid(ax)
+    axes[0, 0].set_ylabel(f"{_what(groups).partition(' of ')[0]}, test set")
+    for ax in axes.flat if len(start) else ():
+        ax.axhline(0, color="0.35", lw=1, ls="--", zorder=0)
+        spread_around_zero(ax, "y", named=ax is axes[0, 0])
+    add_legend(drawn, axes.flat, columns=7, fontsize=SMALL)
+    run = next(iter(groups.values()))[0]
+    runs = f"{data_title(run.data_name)}, {plural(run.epochs, 'epoch')}, {plural(len(table), 'run')}"
+    add_title(drawn, f"Diversity and score: {runs} of {plural(len(groups), 'variant')}")
+    return drawn

@@ -1,0 +1,226 @@
+"""What a trained model's heads do with a text that is typed in: similarity, masking, PCA weights against components.
+
+Letters: H heads, k inputs and M columns of a PCA layer's weights w.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy.cluster import hierarchy
+from scipy.spatial.distance import squareform
+from torch import Tensor, nn
+
+from headdiv.analysis.attention_maps import AttentionMap
+from headdiv.analysis.components import Components, compare_components
+from headdiv.analysis.masking import heads_of, masked_heads, masks_without
+from headdiv.analysis.similarity import Observed, compare_heads
+from headdiv.companion.experiments.attention_maps import maps_of
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.running import run_folder
+from headdiv.companion.report.groups import place_name
+from headdiv.companion.report.measures import PAIRS, PairMeasure
+from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.base import Run
+from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.core.errors import DataError
+from headdiv.core.settings import nearest
+from headdiv.methods.deacon import collected_moments, pca_layers
+from headdiv.nn.attention import record_heads
+
+# ---- which runs there are
+
+
+def trained_runs(
+    profile: str, experiment: str | None = None, variant: str | None = None, seed: int | None = None
+) -> list[RunConfig]:
+    """The runs of a profile whose trained model is on this machine, in the profile's order.
+
+    Args:
+        profile: name, or path of a YAML file.
+        experiment: ``<paper>/<task>``; any where left out, as with the other two.
+        variant: of the experiment.
+        seed: of the run.
+
+    Raises:
+        ConfigError: no such profile, or it has no such run.
+    """
+    return [config for config in Runs(profile).of(experiment, variant, seed) if _is_trained(config)]
+
+
+def _is_trained(config: RunConfig) -> bool:
+    try:
+        return (run_folder(config) / "training.json").is_file()
+    except DataError:  # the folder is named by its text as well; without the text there is no model of it either
+        return False
+
+
+# ---- what is looked at
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """One head of one run, and a text.
+
+    Attributes:
+        run: a finished run.
+        text: what the model reads; in question answering the passage.
+        other: question answering: the question. Translation and summarisation: the output that the decoder is given;
+            None: the model's own.
+        place: the attention module: "encoder 1", "decoder 2", "cross 1".
+        head: counted from 1; of a mixture its slot.
+    """
+
+    run: Run
+    text: str
+    other: str | None
+    place: str
+    head: int
+
+    def __post_init__(self) -> None:
+        there = heads_of(self.run.model)
+        if self.place not in there:
+            raise DataError(f"the model has no attention {self.place!r}; there are: {', '.join(there)}")
+        if not 1 <= self.head <= there[self.place]:
+            raise DataError(f"{self.place} has the heads 1 to {there[self.place]}, found head {self.head}")
+
+    @property
+    def name(self) -> str:
+        """ "deacon/translation direct-8 seed 1"."""
+        return self.run.config.label
+
+    @cached_property
+    def batch(self) -> Any:
+        """The text as a batch of one example; searched for the model's own output once."""
+        return TASKS[self.run.config.kind].example_batch(self.run, self.text, self.other)
+
+    def attention(self) -> AttentionMap:
+        """Of all heads of the module."""
+        return maps_of(self.run, self.batch)[self.place]
+
+
+def view_of(
+    run: Run, text: str | None = None, other: str | None = None, place: str | None = None, head: int = 1
+) -> View:
+    """A view of a run; the test set's first example, and the last attention module, where they are left out.
+
+    Raises:
+        DataError: the model has no such place or head.
+    """
+    if text is None:
+        text, second = TASKS[run.config.kind].example_text(run)
+        other = second if other is None else other
+    return View(run, text, other, list(heads_of(run.model))[-1] if place is None else place, head)
+
+
+# ---- how alike the heads are
+
+
+MEASURES = PAIRS | {"js": PairMeasure("1 − Jensen–Shannon distance of attention", 0)}  # of similarity: 1 is the most
+
+
+@torch.no_grad()
+def similarity(view: View, measure: str = "cosine") -> np.ndarray:
+    """How alike the heads of a module are on the text, special tokens left out: (H, H), 1 where they are equal.
+
+    The measures are those of `headdiv.analysis.similarity.HeadComparison`, of the Jensen–Shannon distance 1 minus it.
+    Of few words CKA is near 1 for any heads: it is about K / T between independent ones of width K on T words.
+
+    Raises:
+        DataError: no such measure, or a text without words.
+    """
+    if measure not in MEASURES:
+        raise DataError(f"measure {measure!r} is not known{nearest(measure, list(MEASURES))}")
+    run, batch = view.run, view.batch
+    with record_heads(run.model) as records:
+        run.model(batch)
+    found = compare_heads([Observed(records, TASKS[run.config.kind].special_tokens(batch))])
+    compared = next(compared for spec, compared in found if spec.place == view.place)
+    if not compared.queries:
+        raise DataError(f"{view.place}: no words that heads could be compared on")
+    values = getattr(compared, measure).numpy()
+    return 1 - values if measure == "js" else values
+
+
+def clustered(similarity: np.ndarray) -> np.ndarray:
+    """Average linkage of heads with the distance 1 − similarity: (H, H) -> (H − 1, 4), as scipy has it.
+
+    Neighbours in the tree's order are as alike as the tree allows (`optimal_ordering`).
+    """
+    distances = 1 - (similarity + similarity.T) / 2
+    np.fill_diagonal(distances, 0)  # of a head that never changes it is not
+    return hierarchy.linkage(squareform(np.maximum(distances, 0)), "average", optimal_ordering=True)
+
+
+# ---- what a head is for
+
+
+@torch.no_grad()
+def masking(view: View) -> pd.DataFrame:
+    """The output with all heads and without this one, its neighbours left alone: two lines.
+
+    Columns: the output for the text, and the mean log-probability of the output that all heads give (or of
+    ``view.other``, where the decoder is given one), in nats a token, an answer or a masked token; of a language model
+    the loss on the text itself, in nats a token.
+
+    Raises:
+        DataError: a text without anything to predict.
+    """
+    run, task = view.run, TASKS[view.run.config.kind]
+    batch = task.expect_output(run, view.batch)
+    given = view.other is not None and not task.second_is_input
+    of = "the output given" if given else f"all heads' {task.output}"
+    column = f"loss on the text ({task.unit})" if task.predicts_text else f"log-probability of {of} ({task.unit})"
+    lines = {
+        "all heads": {},
+        f"without {place_name(view.place)}, head {view.head}": masks_without(run.model, [(view.place, view.head)]),
+    }
+    rows = []
+    for masks in lines.values():
+        with masked_heads(run.model, masks):
+            losses = task.loss(run.model, run.model.output_weight, batch)
+            nll = losses.nll.item() / losses.count
+            rows.append([task.response(run, view.text, view.other), nll if task.predicts_text else -nll])
+    return pd.DataFrame(rows, index=list(lines), columns=[task.output, column])
+
+
+# ---- PCA weights and components
+
+
+def components(view: View) -> Components | None:
+    """The PCA layer of the view's module against its inputs over the validation split; None where it has none.
+
+    Raises:
+        DataError: the inputs do not vary.
+    """
+    layers = {layer.spec.place: layer for layer in pca_layers(view.run.model).values()}
+    if view.place not in layers:
+        return None
+    C = held_out_covariances(view.run)[view.place]
+    if not C.trace() > 0:
+        raise DataError(f"{view.place}: the inputs of the PCA layer do not vary")
+    return compare_components(layers[view.place].w.detach().cpu().double(), C)
+
+
+_COVARIANCES: WeakKeyDictionary[nn.Module, dict[str, Tensor]] = WeakKeyDictionary()
+
+
+@torch.no_grad()
+def held_out_covariances(run: Run) -> dict[str, Tensor]:
+    """C of every PCA layer's inputs over the validation split, nothing dropped out, by place: (k, k), float64.
+
+    Taken once for each loaded model.
+    """
+    if run.model not in _COVARIANCES:
+        run.model.eval()
+        with collected_moments(run.model) as found:
+            for batch in TASKS[run.config.kind].held_out(run.corpus, "valid", run.config):
+                run.model(batch.to(run.device))
+        _COVARIANCES[run.model] = {place: C for place, (_, _, C) in found.items()}
+    return _COVARIANCES[run.model]

@@ -1,0 +1,87 @@
+"""Figures, drawn from stored metrics: as PNG and SVG, the same bytes for the same numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from headdiv.companion.experiments import figure_kinds
+from headdiv.companion.experiments.catalogue import FigureEntry, figure_entry
+from headdiv.companion.report import (
+    contrasts,
+    curves,
+    diversity,
+    heads,
+    headtohead_figures,
+    homeostasis,
+    moa,
+    pruning,
+    swaps,
+    tuning,
+)
+from headdiv.companion.report.plotting import STYLE
+from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.files import replacing
+from headdiv.core.settings import check, nearest
+
+FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # and what would change their bytes
+
+# By `FigureEntry.kind`; each raises `DataError` where what it draws is not stored, or lacks what it needs.
+DRAWN_BY_KIND: dict[str, Callable[[str, FigureEntry], Figure]] = {
+    "curves": curves.draw_curves, "heads-by-epoch": curves.draw_heads, "contrasts": contrasts.draw_contrasts,
+    "diversity": diversity.draw_diversity, "forest": headtohead_figures.draw_forest,
+    "measures": headtohead_figures.draw_measures,
+    "pca-weights": heads.draw_pca_weights, "alphas": heads.draw_alphas, "confidence": heads.draw_confidence,
+    "changes": heads.draw_changes, "separation": heads.draw_separation, "swaps": swaps.draw_swaps,
+    "bleu": homeostasis.draw_bleu, "activations": homeostasis.draw_activations,
+    "routers": moa.draw_routers, "words": moa.draw_words, "pruning": pruning.draw_pruning,
+    "tuning": tuning.draw_tuning,
+}  # fmt: skip
+
+
+def draw(name: str, profile: str, **options: Any) -> Figure:
+    """Draw a figure by name.
+
+    Args:
+        name: of the figure.
+        profile: name or path of a profile.
+        options: in the place of the figure's own ``options``.
+
+    Raises:
+        ConfigError: the figure has no such option, or it cannot have this value.
+        DataError: no figure of this name, or no stored results to draw it from.
+    """
+    entry = figure_entry(name)
+    if unknown := [option for option in options if option not in entry.options]:
+        raise ConfigError(
+            f"figure {name}: option {unknown[0]!r} is not known{nearest(unknown[0], list(entry.options))}"
+        )
+    try:
+        checked = check(figure_kinds.FIGURE_KINDS[entry.kind].Options, entry.options | options)
+    except ConfigError as error:
+        raise ConfigError(f"figure {name}: option {error}") from None
+    entry = replace(entry, options=checked.model_dump())
+    with matplotlib.rc_context(STYLE):
+        return DRAWN_BY_KIND[entry.kind](profile, entry)
+
+
+def write_figure(name: str, profile: str, *paths: Path, **options: Any) -> None:
+    """Draw a figure once and write it in the format of each path's ending.
+
+    Raises:
+        ConfigError: the figure has no such option, or it cannot have this value.
+        DataError: no such figure, no results, or an ending that is not in `FORMATS`.
+    """
+    for path in paths:
+        if path.suffix not in FORMATS:
+            raise DataError(f"{path}: a figure is written as one of {', '.join(FORMATS)}")
+    figure = draw(name, profile, **options)
+    for path in paths:
+        metadata = {FORMATS[path.suffix]: None}
+        with matplotlib.rc_context(STYLE), replacing(path) as temporary:
+            figure.savefig(temporary, format=path.suffix[1:], dpi=200, metadata=metadata, facecolor="white")

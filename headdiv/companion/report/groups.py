@@ -1,0 +1,115 @@
+"""Which stored runs a figure or table shows, and what they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from headdiv.companion.experiments.papers import load_paper, task_of
+from headdiv.companion.experiments.results import stored
+from headdiv.companion.experiments.run_result import RunResult
+from headdiv.companion.report.formats import plural
+from headdiv.companion.report.scale import data_title
+from headdiv.companion.tasks import TASKS
+from headdiv.core.errors import DataError
+
+KIND_LABELS = {
+    "encoder": "encoder self-attention",
+    "decoder": "decoder self-attention",
+    "cross": "encoder-decoder attention",
+}
+
+Groups = dict[str, list[RunResult]]  # runs by variant
+Modules = dict[tuple[str, int], Any]  # by kind of attention and layer, counted from 1
+
+
+def by_variant(profile: str, experiment: str) -> Groups:
+    """All stored runs: the paper's variants in its order, then the profile's own; of each the seeds in its order.
+
+    Raises:
+        ConfigError: no such profile or experiment.
+        DataError: no stored results, or results that contradict each other.
+    """
+    groups: Groups = {}
+    for run in stored(profile, experiment):
+        groups.setdefault(run.variant, []).append(run)
+    order = dict.fromkeys([*task_of(experiment).variants, *groups])
+    return {variant: groups[variant] for variant in order if variant in groups}
+
+
+def chosen(profile: str, experiment: str, figure: str, variants: Sequence[str] = (), needs: str = "") -> Groups:
+    """The stored runs that a figure shows, by variant, the variants in their order and the seeds in the profile's.
+
+    Args:
+        profile: name or path of a profile.
+        experiment: ``<paper>/<task>``.
+        figure: what errors call it ("Figure 6").
+        variants: those that the figure is about; none named: all.
+        needs: an artifact that every run must have: "measures", "alphas".
+
+    Raises:
+        DataError: none of the variants is stored, or a run lacks what is needed.
+    """
+    groups = by_variant(profile, experiment)
+    shown = {variant: groups[variant] for variant in variants or groups if variant in groups}
+    if not shown:
+        raise DataError(f"{figure} needs one of {', '.join(variants)} among the stored runs of profile {profile}")
+    lacking = [
+        f"{variant} (seed {run.seed})"
+        for variant, runs in shown.items()
+        for run in runs
+        if needs and not run.heads.artifact(needs)
+    ]
+    if lacking:
+        raise DataError(
+            f"{figure}: the stored results of {', '.join(lacking)} have no heads.{needs}; remove their metrics.json, "
+            f"and `snakemake reproduce-all --config profile={profile}` makes them anew"
+        )
+    return shown
+
+
+def place_name(place: str) -> str:
+    """ "cross 1" is "encoder-decoder, layer 1", "cross" is "encoder-decoder attention"."""
+    kind, _, layer = place.partition(" ")
+    return f"{KIND_LABELS[kind].split()[0]}, layer {layer}" if layer else KIND_LABELS[kind]
+
+
+def by_module(values: dict[str, Any]) -> Modules:
+    """Values by attention module ("encoder 1", "cross 2") as values by kind and layer."""
+    modules = ((*name.rsplit(" ", 1), value) for name, value in values.items())
+    return {(kind, int(layer)): value for kind, layer, value in modules}
+
+
+def kinds_of(modules: Iterable[tuple[str, int]]) -> list[str]:
+    """The kinds of attention that these modules are of, in the order of `KIND_LABELS`."""
+    there = {kind for kind, _ in modules}
+    return [kind for kind in KIND_LABELS if kind in there]
+
+
+def labels_of(experiment: str, variants: Iterable[str]) -> dict[str, str]:
+    """What the paper calls each variant, in this task or in another one; one that it does not name goes by its own."""
+    tasks = [task_of(experiment), *load_paper(experiment.partition("/")[0]).tasks.values()]
+    return {name: next((said for task in tasks if (said := task.label(name)) != name), name) for name in variants}
+
+
+def score_label(run: RunResult, name: str) -> str:
+    """What the paper's table calls a score, or else the task."""
+    column = task_of(run.experiment).columns.get(name)
+    return column.label if column else TASKS[run.kind].score_label(name)
+
+
+def title(what: str, groups: Groups, first: bool = False) -> str:
+    """ "What: data, 2 epochs, mean over 2 seeds"; ``first``: the first run of each variant is shown."""
+    run = next(iter(groups.values()))[0]
+    over = over_seeds({variant: runs[:1] for variant, runs in groups.items()} if first else groups)
+    return f"{what}: {data_title(run.data_name)}, {plural(run.epochs, 'epoch')}, {over}"
+
+
+def over_seeds(groups: Groups) -> str:
+    """ "mean over 1 or 3 seeds"; of one run each "seed 1", "seeds 1 and 2"."""
+    counts = sorted({len(runs) for runs in groups.values()})
+    if counts == [1]:
+        seeds = sorted({runs[0].seed for runs in groups.values()})
+        return f"seed{'s' if len(seeds) > 1 else ''} {' and '.join(map(str, seeds))}"
+    *fewer, most = map(str, counts)
+    return f"mean over {', '.join(fewer)}{' or ' * bool(fewer)}{most} seeds"

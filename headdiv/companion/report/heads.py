@@ -1,0 +1,297 @@
+"""Figures of attention heads: PCA weights, mixing matrices, confidence, distances and similarity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+
+from headdiv.companion.experiments.catalogue import FigureEntry
+from headdiv.companion.experiments.papers import BASELINE
+from headdiv.companion.experiments.run_result import Record, RunResult
+from headdiv.companion.report import plotting
+from headdiv.companion.report.formats import as_printed
+from headdiv.companion.report.groups import KIND_LABELS, Groups, by_module, kinds_of, labels_of, place_name, title
+from headdiv.companion.report.measures import measures_by_module
+from headdiv.core.errors import DataError
+
+Module = tuple[str, int]  # kind of attention; layer, counted from 1
+
+
+def measure_by_module(run: RunResult, measure: str) -> dict[Module, np.ndarray]:
+    """A measure of every attention module: (H,) by head, or (H, H) by pair of heads."""
+    return {at: np.array(values[measure]) for at, values in by_module(run.heads.measures).items()}
+
+
+def _layers(modules: Iterable[Module], kind: str) -> list[int]:
+    return sorted(layer for k, layer in modules if k == kind)
+
+
+def _check_pairs(values: np.ndarray, variant: str, at: Module) -> None:
+    if len(values) < 2:
+        raise DataError(f"{variant}, {at[0]} {at[1]} has a single head; distances are between two or more")
+
+
+# ---- PCA weights
+
+
+class PCAWeights(Record):
+    """Artifact of DEACON: how far the columns of a PCA layer's weights are from orthogonal.
+
+    Attributes:
+        place: the attention module ("encoder 1").
+        cosines: of two columns each, (m, m).
+    """
+
+    place: str
+    cosines: list[list[float]]
+    mean_absolute_cosine: float
+
+
+def draw_pca_weights(profile: str, figure: FigureEntry) -> Figure:
+    """Cosines between different columns of every PCA layer's weights, a row for each variant; first seeds.
+
+    The diagonal, 1 by definition, is left out, so that the colours may show what lies off it, up to ``limit``; a cosine
+    beyond that stands as a number in its cell. ``limit: 1`` is the full scale, with the diagonal. The paper shows one
+    matrix an architecture and does not say of which attention module; here is every one.
+    """
+    groups, limit = plotting.runs_of_figure(profile, figure, "pca_weights"), figure.options["limit"]
+    labels = labels_of(figure.experiment, groups)
+    weights = {
+        variant: [PCAWeights.model_validate(found) for found in runs[0].heads.artifact("pca_weights").values()]
+        for variant, runs in groups.items()
+    }
+    columns = len(next(iter(weights.values())))
+    drawn, axes = plotting.new_figure(1.55 * columns + 1.3, 1.75 * len(groups) + 0.7, len(groups), columns)
+    for row, (variant, modules) in zip(axes, weights.items(), strict=True):
+        for ax, module in zip(row, modules, strict=True):
+            cosines = np.array(module.cosines)
+            hidden = np.eye(len(cosines), dtype=bool) & (limit < 1)
+            plotting.draw_matrix(ax, np.ma.masked_array(cosines, hidden), Normalize(-limit, limit))
+            for i, j in np.argwhere(~hidden & (abs(cosines) > limit + 1e-6)):
+                ax.text(j + 0.5, i + 0.5, f"{cosines[i, j]:.2f}", size=4.5, color="white", ha="center", va="center")
+            ax.set(aspect="equal", facecolor="0.85")  # the diagonal's
+            said = f"mean |cos| {module.mean_absolute_cosine:.2f}"
+            ax.set_title(f"{place_name(module.place)}\n{said}", fontsize=plotting.SMALL)
+        row[0].set_ylabel(f"{labels[variant]}\ncomponent", fontsize=plotting.MEDIUM)
+    for ax in axes[-1]:
+        ax.set_xlabel("component", fontsize=plotting.SMALL)
+    extend, ticks = "neither" if limit >= 1 else "both", [-limit, -limit / 2, 0, limit / 2, limit]
+    what, image = "cosine of two columns of w", axes[0][0].collections[0]
+    plotting.add_colour_bar(drawn, image, axes, what, extend=extend, ticks=ticks)
+    plotting.add_title(drawn, title(f"{figure.label} · PCA weights of every attention module", groups, first=True))
+    return drawn
+
+
+# ---- Alphas
+
+
+def skew_share(matrix: np.ndarray) -> float:
+    """Share of the squares off the diagonal of (H, H) that belongs to the skew-symmetric part.
+
+    1 where a_ij = −a_ji, 0 where a_ij = a_ji, one half on average for independent entries; NaN for a diagonal matrix.
+    """
+    off = matrix - np.diag(np.diag(matrix))
+    total = float((off**2).sum())
+    return float((((off - off.T) / 2) ** 2).sum()) / total if total else float("nan")
+
+
+class Alphas(Record):
+    """Artifact of mixing: the coefficients of which a module's heads become mixtures, (H, H), and their norm."""
+
+    alphas: list[list[float]]
+    nuclear_norm: float
+
+
+def draw_alphas(profile: str, figure: FigureEntry) -> Figure:
+    """Every Alphas matrix of the variant's first seed, as its difference from the identity that it started from."""
+    groups = plotting.runs_of_figure(profile, figure, "alphas")
+    ((variant, runs),) = groups.items()
+    found = by_module(runs[0].heads.artifact("alphas"))
+    modules = {at: Alphas.model_validate(values) for at, values in found.items()}
+    changes = {at: np.array(module.alphas) - np.eye(len(module.alphas)) for at, module in modules.items()}
+    kinds, columns = kinds_of(modules), max(layer for _, layer in modules)
+    drawn, axes = plotting.new_figure(max(1.55 * columns + 1.5, 6.5), 1.95 * len(kinds) + 0.7, len(kinds), columns)
+    limit = max(float(np.abs(change).max()) for change in changes.values()) or 1.0
+    for row, kind in zip(axes, kinds, strict=True):
+        for layer, ax in enumerate(row, start=1):
+            if (kind, layer) not in modules:
+                ax.set_axis_off()
+                continue
+            change = changes[kind, layer]
+            image = ax.imshow(change, cmap=plotting.DIVERGING, vmin=-limit, vmax=limit)
+            ends = [0, len(change) - 1]
+            ax.set(xticks=ends, yticks=ends, xticklabels=[end + 1 for end in ends], yticklabels=[e + 1 for e in ends])
+            ax.tick_params(length=0, labelsize=plotting.SMALL)
+            ax.spines[:].set_visible(False)
+            norm, skew = modules[kind, layer].nuclear_norm, as_printed(skew_share(change), 2)
+            ax.set_title(f"layer {layer}: ‖A‖∗ = {norm:.2f}\nskew share {skew}", fontsize=plotting.SMALL)
+        row[0].set_ylabel(f"{KIND_LABELS[kind].replace(' ', chr(10), 1)}\nnew head", fontsize=plotting.SMALL)
+    for ax in axes[-1]:
+        ax.set_xlabel("head", fontsize=plotting.SMALL)
+    plotting.add_colour_bar(drawn, image, axes, "A − identity")
+    label = labels_of(figure.experiment, [variant])[variant]
+    plotting.add_title(drawn, title(f"{figure.label} · {label}", groups, first=True))
+    return drawn
+
+
+# ---- confidence
+
+
+def ranked(runs: list[RunResult], measure: str) -> dict[Module, np.ndarray]:
+    """A measure of each head of every module, in ascending order: (seeds, H).
+
+    A head of one seed has no counterpart in another; the lowest of one and the lowest of the other have.
+    """
+    by_seed = [measure_by_module(run, measure) for run in runs]
+    return {at: np.sort([values[at] for values in by_seed], axis=1) for at in by_seed[0]}
+
+
+def draw_confidence(profile: str, figure: FigureEntry) -> Figure:
+    """Confidence of every head by kind and layer, and how unequal the heads of a layer are.
+
+    Means over seeds: of heads with the same rank in their layer, and of the standard deviations over its heads.
+    """
+    groups = plotting.runs_of_figure(profile, figure, "measures")
+    heads = {variant: ranked(runs, "confidence") for variant, runs in groups.items()}
+    labels, colours = labels_of(figure.experiment, groups), plotting.colours_of(figure.experiment, groups)
+    modules = next(iter(heads.values()))
+    kinds = kinds_of(modules)
+    drawn, axes = plotting.new_figure(3.6 * len(kinds) + 0.4, 5.0, 2, len(kinds), sharey="row", height_ratios=(3, 2))
+    step = 0.8 / len(groups)
+    for (upper, lower), kind in zip(axes.T, kinds, strict=True):
+        layers = _layers(modules, kind)
+        styles = zip(heads.items(), plotting.MARKERS, plotting.side_by_side(len(groups), step), strict=False)
+        for (variant, confidence), marker, offset in styles:
+            look = {"color": colours[variant], "marker": marker}
+            for at, layer in zip(np.array(layers) + offset, layers, strict=True):
+                each = confidence[kind, layer].mean(axis=0)  # (H,)
+                upper.plot([at] * len(each), each, ls="", ms=3.5, alpha=0.75, mew=0, **look)
+                upper.hlines(each.mean(), at - 0.45 * step, at + 0.45 * step, color=colours[variant], lw=1.5)
+            deviations = [confidence[kind, layer].std(axis=1).mean() for layer in layers]
+            lower.plot(layers, deviations, ms=4.5, lw=1.2, label=labels[variant], **look)
+        upper.set_title(KIND_LABELS[kind])
+        for ax in (upper, lower):
+            plotting.number_layers(ax, layers)
+            plotting.add_grid(ax, "y")
+    axes[0][0].set_ylabel("confidence of each head\n(0 to 1; bar: mean of the layer)")
+    axes[1][0].set_ylabel("standard deviation\nover a layer's heads")
+    axes[1][0].margins(y=0.1)
+    axes[1][0].set_ylim(bottom=0)
+    plotting.add_legend(drawn, axes[1][:1])
+    plotting.add_title(drawn, title(f"{figure.label} · Confidence", groups))
+    return drawn
+
+
+# ---- distances between heads
+
+
+DISTANCES = {"cosine": "cosine difference", "l2": "Euclidean distance"}
+
+
+def discrepancy(pairs: np.ndarray, distance: str) -> float:
+    """Total discrepancy of a module's heads: the L₁,₁ norm of the matrix of their distances.
+
+    Args:
+        pairs: cosines or Euclidean distances of every two heads' outputs, (H, H).
+        distance: "cosine": of 1 − cosine, from 0 (the same direction) to 2; "l2": of Euclidean distances.
+    """
+    return float(np.abs(1 - pairs if distance == "cosine" else pairs).sum())
+
+
+def changes(groups: Groups, base: str, distance: str) -> dict[str, dict[Module, float]]:
+    """By variant and module, in percent, how far its total discrepancy is above (+) or below (−) that of ``base``.
+
+    Formed seed by seed; mean over the seeds that both have. A variant that has none in common has {}.
+
+    Raises:
+        DataError: a module has a single head.
+    """
+    totals: dict[str, dict[int, dict[Module, float]]] = {}
+    for variant, runs in groups.items():
+        pairs = {run.seed: measure_by_module(run, distance) for run in runs}
+        for at, values in pairs[runs[0].seed].items():
+            _check_pairs(values, variant, at)
+        totals[variant] = {
+            seed: {at: discrepancy(values, distance) for at, values in modules.items()}
+            for seed, modules in pairs.items()
+        }
+    bases, found = totals.pop(base), {}
+    for variant, by_seed in totals.items():
+        both = [(mine, bases[seed]) for seed, mine in by_seed.items() if seed in bases]
+        modules = both[0][0] if both else {}
+        found[variant] = {at: float(np.mean([100 * (mine[at] / its[at] - 1) for mine, its in both])) for at in modules}
+    return found
+
+
+def draw_changes(profile: str, figure: FigureEntry) -> Figure:
+    """Change of the heads' total discrepancy against the baseline of the same seed, by kind and layer."""
+    groups, (base,) = plotting.runs_of_figure(profile, figure, "measures"), figure.against
+    if base not in groups or len(groups) == 1:
+        names = ", ".join(figure.variants)
+        raise DataError(f"{figure.label} needs {base} and one of {names} among the stored runs of profile {profile}")
+    distance = figure.options["distance"]
+    change = changes(groups, base, distance)
+    labels, colours = labels_of(figure.experiment, groups), plotting.colours_of(figure.experiment, groups)
+    modules = by_module(groups[base][0].heads.measures)
+    kinds, width = kinds_of(modules), 0.8 / len(change)
+    drawn, axes = plotting.new_figure(3.4 * len(kinds) + 0.4, 3.4, 1, len(kinds), sharey=True)
+    for ax, kind in zip(axes[0], kinds, strict=True):
+        layers = _layers(modules, kind)
+        for (variant, values), offset in zip(change.items(), plotting.side_by_side(len(change), width), strict=True):
+            heights = [values.get((kind, layer), np.nan) for layer in layers]
+            label = labels[variant] if values else f"{labels[variant]}: no seed in common"
+            ax.bar(np.array(layers) + offset, heights, 0.92 * width, color=colours[variant], label=label)
+        ax.axhline(0, color="0.2", lw=1)
+        ax.set_title(KIND_LABELS[kind])
+        plotting.add_grid(ax, "y")
+        plotting.number_layers(ax, layers)
+    axes[0][0].set_ylabel(f"change of the total {DISTANCES[distance]}\nagainst the baseline (%)")
+    plotting.add_legend(drawn, axes[0][:1])
+    seeds = {run.seed for run in groups[base]}
+    shown = {variant: [run for run in groups[variant] if run.seed in seeds] for variant, of in change.items() if of}
+    what = f"{figure.label} · Total {DISTANCES[distance]} of a layer's heads"
+    plotting.add_title(drawn, title(what, shown or groups))
+    return drawn
+
+
+# ---- similarity and sharpness
+
+SEPARATION = {"cosine": "mean cosine of two heads' outputs", "entropy": "entropy of the attention (nats)"}
+
+
+def draw_separation(profile: str, figure: FigureEntry) -> Figure:
+    """How similar the heads of every variant are and how sharply they attend, by kind; means over seeds."""
+    groups = plotting.runs_of_figure(profile, figure, "measures")
+    labels, modules = (
+        labels_of(figure.experiment, groups),
+        list(by_module(next(iter(groups.values()))[0].heads.measures)),
+    )
+    for variant, runs in groups.items():
+        for at, pairs in measure_by_module(runs[0], "cosine").items():
+            _check_pairs(pairs, variant, at)
+    kinds = kinds_of(modules)
+    size = (3.2 * len(kinds) + 0.6, 2 * (0.26 * len(groups) + 0.9) + 0.4)
+    drawn, axes = plotting.new_figure(*size, len(SEPARATION), len(kinds), sharex="row", sharey=True)
+    for row, (measure, name) in zip(axes, SEPARATION.items(), strict=True):
+        by_seed = [[measures_by_module(run, measure) for run in runs] for runs in groups.values()]
+        means = np.array([np.mean(values, axis=0) for values in by_seed])  # (variants, modules)
+        for ax, kind in zip(row, kinds, strict=True):
+            _draw_separation(ax, means[:, [k == kind for k, _ in modules]], list(groups))
+            plotting.name_rows(ax, labels.values(), xlabel=name)
+    for ax, kind in zip(axes[0], kinds, strict=True):
+        ax.set_title(KIND_LABELS[kind])
+    plotting.add_title(drawn, title("Similarity and sharpness of the heads", groups))
+    return drawn
+
+
+def _draw_separation(ax: Axes, values: np.ndarray, variants: list[str]) -> None:
+    """Each layer and the mean over layers, and the baseline's as a dashed line; values: (variants, layers)."""
+    y = np.arange(len(variants))
+    ax.plot(values, y, "o", color="0.72", ms=3, mew=0)
+    ax.plot(values.mean(axis=1), y, "D", color=plotting.BLUE, ms=5)
+    if BASELINE in variants:
+        ax.axvline(values[variants.index(BASELINE)].mean(), color="0.35", lw=1, ls="--", zorder=0)

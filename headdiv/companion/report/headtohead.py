@@ -1,0 +1,290 @@
+"""All methods on one task with one budget: scores with intervals over seeds, paired bootstrap, costs, heads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from headdiv.analysis.comparison import Difference, uneven
+from headdiv.analysis.statistics import Interval, interval
+from headdiv.companion.experiments.papers import BASELINE, Column, task_of
+from headdiv.companion.experiments.run_result import RunResult, SearchCost, metrics_path, remedy
+from headdiv.companion.report.contrasts import compared_scores, differences_of, scores_of, sentences
+from headdiv.companion.report.diversity import diversity_sentences
+from headdiv.companion.report.formats import NONE, as_printed, enough, plural, signed
+from headdiv.companion.report.groups import Groups, chosen, labels_of
+from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
+from headdiv.companion.report.scale import scale
+from headdiv.companion.report.table_data import TableData
+from headdiv.companion.tasks.bleu import paired_bootstrap
+from headdiv.companion.tasks.counts import counts_path, read_counts
+from headdiv.core.errors import DataError
+
+ALPHA = 0.05
+MARGINS = {SCORE: 0.5, "validation_nll": 0.01}  # within which two variants count as equally good: BLEU, nats
+
+COSTS: dict[str, Callable[[RunResult], float]] = {  # the time of a search is NaN where it was not kept
+    "training_seconds": lambda run: run.cost.training_seconds,
+    "sentences_per_second": lambda run: run.cost.search.sentences_per_second if run.cost.search else math.nan,
+    "peak_memory_mib": lambda run: run.cost.peak_memory_mib,
+}
+
+# ---- against the baseline
+
+
+@dataclass
+class Comparison:
+    """Every variant against the baseline of the same seed, on the same test set."""
+
+    differences: dict[str, Difference] = field(default_factory=dict)  # of BLEU, by variant
+    p_values: dict[str, list[float]] = field(default_factory=dict)  # of the bootstrap, likewise
+    signature: str | None = None  # of the bootstrap; None where there was none
+    lacking: list[str] = field(default_factory=list)  # runs without counts, or outputs and corpus
+
+
+def compare(profile: str, experiment: str, groups: Groups) -> Comparison:
+    """Differences of BLEU, and the paired bootstrap on what is stored of each sentence beside the metrics.
+
+    It needs no corpus. Runs from before the counts were stored need it, for the references of their stored outputs, and
+    have no bootstrap without it.
+
+    Args:
+        profile: name or path.
+        experiment: ``<paper>/<task>``.
+        groups: its runs by variant.
+
+    Raises:
+        DataError: outputs or counts do not have the BLEU of their metrics.
+    """
+    result = Comparison(differences_of(groups, SCORE))
+    for baseline in groups.get(BASELINE, []):
+        seed = baseline.seed
+        runs = {variant: run for variant, found in groups.items() for run in found if run.seed == seed}
+        stored = {variant: _counts(profile, experiment, run) for variant, run in runs.items()}
+        result.lacking.extend(f"{variant} (seed {seed})" for variant, counts in stored.items() if counts is None)
+        systems = {variant: counts for variant, counts in stored.items() if counts is not None}
+        if BASELINE not in systems or len(systems) == 1:
+            continue
+        found = paired_bootstrap(systems.pop(BASELINE), systems, baseline.config.data.get("lowercase", False))
+        for variant, score in {BASELINE: found.baseline, **found.scores}.items():
+            _must_agree(profile, experiment, runs[variant], score)
+        for variant, p in found.p_values.items():
+            result.p_values.setdefault(variant, []).append(p)
+        result.signature = found.signature
+    return result
+
+
+def _counts(profile: str, experiment: str, run: RunResult) -> np.ndarray | None:
+    """What BLEU needs of each sentence of the test set, where it is stored."""
+    path = metrics_path(profile, experiment, run.variant, run.seed)
+    counts = counts_path(path.with_name("outputs.json"))
+    try:
+        return read_counts(counts) if counts.is_file() else None
+    except DataError as error:
+        raise DataError(f"{error}; {remedy(path, profile)}") from None
+
+
+def _must_agree(profile: str, experiment: str, run: RunResult, found: float) -> None:
+    if abs(found - run.value(SCORE)) > 1e-6:
+        path = metrics_path(profile, experiment, run.variant, run.seed)
+        raise DataError(
+            f"{path.parent}: BLEU {found:.4f} of the stored counts, expected the {run.value(SCORE):.4f} of "
+            f"{path.name}; they are not of one run"
+        )
+
+
+# ---- the table for programs
+
+
+def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFrame:
+    """One line a variant, in the order of the paper's file, of these runs by variant and their comparison.
+
+    Columns: variant, label, seeds, epochs; of BLEU, training_seconds, sentences_per_second, peak_memory_mib and the
+    head measures: mean over seeds, and ``<name>_low``, ``<name>_high``, the ends of Student's 95 % interval (empty for
+    one seed); of BLEU's difference to the baseline the same, with Dunnett's simultaneous interval, the number of
+    common_seeds, equivalence_p, the p-value of equivalence within `MARGINS`, and own_interval, whether the row is left
+    out of the additive model (`headdiv.analysis.comparison.uneven`); of the bootstrap p_lowest and
+    p_highest over seeds, p_below_5_percent and p_seeds, how many seeds are below 0.05 of how many; parameters and
+    parameters_of_base (%); front_parameters and front_training_seconds, whether no other variant has as much BLEU for
+    less (by differences; by time empty where other work kept the machine busy).
+    """
+    labels = labels_of(experiment, groups)
+    base = groups[BASELINE][0].parameters if BASELINE in groups else math.nan
+    alone = uneven(scores_of(groups, SCORE))
+    rows = []
+    for variant, runs in groups.items():
+        p = compared.p_values.get(variant, [])
+        row: dict[str, Any] = {"variant": variant, "label": labels[variant], "seeds": len(runs)}
+        row |= {"epochs": runs[0].epochs} | _ends(SCORE, interval([run.value(SCORE) for run in runs]))
+        apart = compared.differences.get(variant, Difference(math.nan, math.nan, 0))
+        row |= _ends(f"{SCORE}_difference", apart)
+        row |= {"common_seeds": apart.count, "equivalence_p": apart.equivalence(MARGINS[SCORE])}
+        row |= {"own_interval": variant in alone}
+        row |= {"p_lowest": min(p, default=math.nan), "p_highest": max(p, default=math.nan)}
+        row |= {"p_below_5_percent": sum(value < ALPHA for value in p), "p_seeds": len(p)}
+        row |= {"parameters": runs[0].parameters, "parameters_of_base": 100 * runs[0].parameters / base}
+        for name, cost in COSTS.items():
+            row |= _ends(name, interval([cost(run) for run in runs]))
+        for name in MEASURES:
+            row |= _ends(name, interval([mean_measure(run, name) for run in runs]))
+        rows.append(row)
+    table = pd.DataFrame(rows)
+    score = table[SCORE]
+    if BASELINE in groups:  # rows may have other seeds
+        base_score = table.loc[table["variant"] == BASELINE, SCORE].item()
+        score = (base_score + table[f"{SCORE}_difference"]).fillna(score)
+    table["front_parameters"] = pareto_front(table["parameters"], score)
+    quiet = all_quiet(groups)  # else times are not compared
+    table["front_training_seconds"] = pareto_front(table["training_seconds"], score) if quiet else None
+    return table
+
+
+def _ends(name: str, found: Interval) -> dict[str, float]:
+    return {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def all_quiet(groups: Groups) -> bool:
+    """Whether nothing else kept the machine busy in any run, so that their times may be compared."""
+    return all(run.cost.quiet for runs in groups.values() for run in runs)
+
+
+def pareto_front(costs: Sequence[float], scores: Sequence[float]) -> list[bool]:
+    """Of each point, whether none has at least its score for at most its cost, and one of the two strictly better."""
+    cost, score = np.asarray(costs, dtype=float), np.asarray(scores, dtype=float)
+    as_good = (cost[None] <= cost[:, None]) & (score[None] >= score[:, None])  # (points, others)
+    better = (cost[None] < cost[:, None]) | (score[None] > score[:, None])
+    return (~(as_good & better).any(axis=1)).tolist()
+
+
+# ---- the table for people
+
+
+def comparison_data(profile: str, experiment: str) -> TableData:
+    """The same for people: scores, costs, heads, each a table, and how every number came about."""
+    task, groups = task_of(experiment), chosen(profile, experiment, experiment)
+    compared, runs = compare(profile, experiment, groups), [run for group in groups.values() for run in group]
+    table = table_of(experiment, groups, compared)
+    signatures = {"BLEU": runs[0].scores[SCORE].signature}
+    if compared.signature:
+        what = "bootstrap over test sentences, one training each, paired with the baseline of the same seed"
+        signatures["p"] = f"{what}, {compared.signature}"
+    searches = [run.cost.search for run in runs if run.cost.search]
+    if searches:
+        how = {_search(search) for search in searches}
+        signatures["sentences/s"] = f"one pass over the test set, by the wall clock: {'; '.join(sorted(how))}"
+    notes = [*sentences(task, groups), *diversity_sentences(groups), *task.notes]
+    notes += _notes(table, compared, bool(searches))
+    captions = ["the score, and its difference to the baseline", "what it costs", "what the heads are like"]
+    shown = _display_tables(table)
+    if learnt := {name: column for name, column in compared_scores(task).items() if name != SCORE}:
+        signatures |= {column.label: runs[0].scores[name].signature for name, column in learnt.items()}
+        captions.insert(1, "how it is learnt, and the difference to the baseline")
+        shown.insert(1, _learning(table, groups, learnt))
+    return TableData(task.table, task.title, scale(runs, profile), table, shown, captions, signatures, notes)
+
+
+def _learning(table: pd.DataFrame, groups: Groups, scores: dict[str, Column]) -> pd.DataFrame:
+    """Losses and the like, and their differences to the baseline, seed by seed; their means enter ``table`` too."""
+    shown = {"Method": table["label"]}
+    for name, column in scores.items():
+        own = [interval([run.value(name) for run in runs]) for runs in groups.values()]
+        found = differences_of(groups, name)
+        apart = [found.get(variant, Difference(math.nan, math.nan, 0)) for variant in groups]
+        table[name] = [one.mean for one in own]
+        for end, of_end in {"": "mean", "_low": "low", "_high": "high"}.items():
+            table[f"{name}_difference{end}"] = [getattr(one, of_end) for one in apart]
+        shown[f"{column.label} ({column.unit})"] = [as_printed(one.mean, column.digits, one.half) for one in own]
+        shown[f"{column.label}, difference"] = [signed(one.mean, column.digits, one.half) for one in apart]
+    return pd.DataFrame(shown)
+
+
+def _search(cost: SearchCost) -> str:
+    how = "greedy" if cost.beam == 1 else f"beam {cost.beam}"
+    return f"{how}, {cost.batch_sentences} sentences at a time, {cost.device}, {plural(cost.threads, 'thread')}"
+
+
+def _with_interval(table: pd.DataFrame, name: str, digits: int, printed: Callable[..., str] = as_printed) -> list[str]:
+    rows = zip(table[name], table[f"{name}_high"] - table[name], strict=True)
+    return [printed(mean, digits, half) for mean, half in rows]
+
+
+def _display_tables(table: pd.DataFrame) -> list[pd.DataFrame]:
+    """Scores, costs and heads, each a table of text."""
+    fronts = table[["front_parameters", "front_training_seconds"]].itertuples(index=False)
+    scores = {
+        "Seeds": table["seeds"].astype(str),
+        "BLEU": _with_interval(table, SCORE, 2),
+        "Against the baseline": _with_interval(table, f"{SCORE}_difference", 2, signed),
+        "p": [_p_values(row) for _, row in table.iterrows()],
+    }
+    costs = {
+        "Parameters": [f"{count:,}" for count in table["parameters"]],
+        "Of the baseline (%)": [as_printed(share, 2) for share in table["parameters_of_base"]],
+        "Training (s)": _with_interval(table, "training_seconds", enough(table["training_seconds"], 0)),
+        "Translating (sentences/s)": _with_interval(table, "sentences_per_second", 1),
+        "Peak memory (MiB)": [as_printed(value, 0) for value in table["peak_memory_mib"]],
+        "Pareto front": [", ".join(n for n, on in zip(("size", "time"), f, strict=True) if on) for f in fronts],
+    }
+    heads = {
+        label[0].upper() + label[1:]: _with_interval(table, name, digits) for name, (label, digits) in MEASURES.items()
+    }
+    return [pd.DataFrame({"Method": table["label"], **columns}) for columns in (scores, costs, heads)]
+
+
+def _p_values(row: pd.Series) -> str:
+    if not row["p_seeds"]:
+        return NONE
+    ends = dict.fromkeys(f"{row[name]:.3f}" for name in ("p_lowest", "p_highest"))
+    if row["p_seeds"] == 1:
+        return next(iter(ends))
+    return f"{' to '.join(ends)} (below {ALPHA}: {row['p_below_5_percent']} of {row['p_seeds']})"
+
+
+def _about_intervals(table: pd.DataFrame) -> str:
+    judged = table[f"{SCORE}_difference_low"].notna()
+    if not judged.any():
+        return "One seed each: there are no intervals, and how much another seed would change is not known."
+    said = (
+        "± of a difference to the baseline is half the width of Dunnett's simultaneous 95 % interval, of one additive "
+        "model of variant and seed for all rows with a pooled residual: all intervals of a column hold together with "
+        "95 %, and a row of fewer seeds has a wider one. ± of a score is Student's interval of its mean over seeds and "
+        "says nothing about differences."
+    )
+    if alone := table.loc[judged & table["own_interval"], "label"].tolist():
+        said += f" Of far larger residuals, and so with Student's intervals of their own: {', '.join(alone)}."
+    equal = table.loc[judged & (table["equivalence_p"] <= ALPHA), "label"]
+    within = f"within ±{MARGINS[SCORE]} BLEU of the baseline (two one-sided t-tests, 5 %)"
+    return f"{said} Shown to be {within}: {', '.join(equal) if len(equal) else 'none'}."
+
+
+def _notes(table: pd.DataFrame, compared: Comparison, timed: bool) -> list[str]:
+    count, notes = int(table["p_seeds"].sum()), [_about_intervals(table)]
+    if count:
+        notes.append(
+            f"p tells whether another test set could reverse the difference of two trained models, not whether another "
+            f"training could. Of {plural(count, 'comparison')} about {count * ALPHA:.2g} would come out below {ALPHA} "
+            "if nothing differed."
+        )
+    if compared.lacking:
+        notes.append(f"Without stored counts of n-grams, and so without p: {', '.join(compared.lacking)}.")
+    notes.append(
+        "Times are by the wall clock and measured once a run; runs that share a machine slow each other down, so a "
+        "difference that is small beside the interval, or of one seed, says nothing. Peak memory is that of a GPU's "
+        "allocator, or of the whole process on a CPU."
+    )
+    if not timed:
+        notes.append("These runs' searches were not timed.")
+    front = "Pareto front: no other method has as much BLEU with fewer parameters (size)"
+    by_time = table["front_training_seconds"].notna().any()
+    busy = ". Other work kept the machine busy during these runs, so that there is none by time."
+    notes.append(front + (", or after less training (time)." if by_time else busy))
+    notes.append(
+        "Measures of heads are of the validation split, means over the attention modules and their heads or pairs of "
+        "heads, in front of the output stage. In a mixture of heads, head 1 is each token's first choice."
+    )
+    return notes

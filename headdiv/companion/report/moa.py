@@ -1,0 +1,202 @@
+"""Figures and a table of the routers of a mixture of heads: load, importance, entropy, typical words."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.figure import Figure
+
+from headdiv.companion.experiments.catalogue import FigureEntry
+from headdiv.companion.experiments.run_result import Record, RunResult
+from headdiv.companion.report.groups import KIND_LABELS, by_module, chosen, kinds_of, labels_of, place_name, title
+from headdiv.companion.report.plotting import (
+    BLUE,
+    MEDIUM,
+    SMALL,
+    add_colour_bar,
+    add_title,
+    draw_matrix,
+    new_figure,
+    runs_of_figure,
+)
+from headdiv.core.errors import DataError
+
+EXPERTS = 3  # of a module whose words are drawn
+COLUMNS = 3  # of modules, where all are of one kind
+LINE = 40  # characters
+LEAST, MOST = 0.0, 2.0  # least range of the colours, in even shares
+
+
+class ExpertWord(Record):
+    """A word, how many times more often than the average expert this one serves it, and how often in all."""
+
+    word: str
+    ratio: float
+    count: int
+
+
+class RouterStatistics(Record):
+    """Artifact of a mixture of heads: what the router of an attention module did on the validation split.
+
+    Attributes:
+        load: each expert's share of the module's choices, (E,).
+        gate: mean gate of each expert where it is chosen, (E,).
+        entropy: mean over words of the routing probabilities', in nats.
+        words: the most typical ones of each expert.
+    """
+
+    load: list[float]
+    gate: list[float]
+    entropy: float
+    words: list[list[ExpertWord]]
+
+    @property
+    def busiest(self) -> list[int]:
+        """The experts from the one that is chosen most often, of equal ones the lower number first."""
+        return np.argsort(-np.array(self.load), kind="stable").tolist()
+
+    @property
+    def importance(self) -> np.ndarray:
+        """Each expert's share of the sum of all gates, which is its weight in the output: (E,)."""
+        gates = np.array(self.load) * np.array(self.gate)
+        return gates / max(gates.sum(), np.finfo(float).tiny)
+
+
+def routers_of(run: RunResult) -> dict[str, RouterStatistics]:
+    """The routers of a run by attention module ("cross 2"); {} where it has none."""
+    found = run.heads.artifact("router")
+    return {module: RouterStatistics.model_validate(statistics) for module, statistics in found.items()}
+
+
+def router_words(profile: str, experiment: str, variant: str, seed: int | None = None) -> pd.DataFrame:
+    """What every expert of a stored run serves, module by module, the busiest expert first.
+
+    Args:
+        profile: name or path of a profile.
+        experiment: ``<paper>/<task>``.
+        variant: one whose heads are chosen by routers.
+        seed: of the run; the profile's first where left out.
+
+    Returns:
+        One line an expert: module ("cross 2"), expert (from 1), load (share of the module's choices), gate (mean where
+        it is chosen), and words: its most typical ones, each with how many times more often than the average expert
+        it serves them.
+
+    Raises:
+        ConfigError: no such profile or experiment.
+        DataError: the run is not stored, or has no routers.
+    """
+    runs = chosen(profile, experiment, "router_words", [variant], "router")[variant]
+    found = [run for run in runs if seed in (None, run.seed)]
+    if not found:
+        seeds = ", ".join(str(run.seed) for run in runs)
+        raise DataError(f"router_words: seed {seed} of {variant} is not stored; there are: {seeds}")
+    return pd.DataFrame(
+        {
+            "module": module,
+            "expert": expert + 1,
+            "load": router.load[expert],
+            "gate": router.gate[expert],
+            "words": ", ".join(f"{word.word} ×{word.ratio:.1f}" for word in router.words[expert]),
+        }
+        for module, router in routers_of(found[0]).items()
+        for expert in router.busiest
+    )
+
+
+# ---- load, importance, entropy
+
+
+def draw_routers(profile: str, figure: FigureEntry) -> Figure:
+    """Load and importance of every expert against an even share, and entropy of every router; each first seed."""
+    groups = runs_of_figure(profile, figure, "router")
+    routers = {variant: routers_of(runs[0]) for variant, runs in groups.items()}
+    labels = labels_of(figure.experiment, routers)
+    shares = {
+        variant: (
+            _shares([np.array(router.load) for router in modules.values()]),
+            _shares([router.importance for router in modules.values()]),
+        )
+        for variant, modules in routers.items()
+    }
+    rows = [len(modules) for modules in routers.values()]
+    height = 0.21 * sum(rows) + 0.5 * len(rows) + 1.2
+    drawn, axes = new_figure(10.5, height, len(rows), 3, width_ratios=(3, 3, 2), height_ratios=rows)
+    top = max(MOST, *(float(matrix.max()) for pair in shares.values() for matrix in pair))
+    norm = TwoSlopeNorm(1.0, LEAST, top)
+    for row, (variant, modules) in zip(axes, routers.items(), strict=True):
+        for ax, matrix in zip(row, shares[variant], strict=False):
+            draw_matrix(ax, matrix, norm, edgecolors="white", linewidth=0.3)
+            ax.set_xticks([0.5, matrix.shape[1] - 0.5], [1, matrix.shape[1]], rotation=0)
+            ax.tick_params(length=0, labelsize=SMALL)
+        row[0].set_yticks(
+            np.arange(len(modules)) + 0.5, [place_name(place) for place in modules], rotation=0, fontsize=SMALL
+        )
+        row[0].set_title(labels[variant], loc="left", fontsize=MEDIUM, fontweight="bold")
+        _draw_entropies(row[2], list(modules.values()))
+    names = ("experts, by their load", "experts, by their importance", "entropy of the router (nats)")
+    for ax, name in zip(axes[-1], names, strict=True):
+        ax.set_xlabel(name, fontsize=SMALL)
+    label = "an expert's share of the choices, and of the gates, times E: 1 is an even share"
+    image = axes[0][0].collections[0]
+    bar = add_colour_bar(drawn, image, axes[:, :2], label, location="bottom", shrink=0.5, aspect=40, pad=0.02)
+    ticks = [LEAST, 0.5, 1.0, (1 + top) / 2, top]
+    bar.set_ticks(ticks, labels=[f"{tick:.2g}" for tick in ticks])
+    bar.ax.tick_params(labelsize=SMALL)
+    add_title(drawn, title("Routers", groups, first=True))
+    return drawn
+
+
+def _shares(modules: list[np.ndarray]) -> np.ndarray:
+    """The experts' shares in units of the even one, of each module the largest first: (modules, E)."""
+    return np.array([np.sort(shares)[::-1] * len(shares) for shares in modules])
+
+
+def _draw_entropies(ax: Axes, routers: list[RouterStatistics]) -> None:
+    """A bar for every module, in the rows of the heat maps, and a line at the largest entropy that is possible."""
+    y, largest = np.arange(len(routers)) + 0.5, math.log(len(routers[0].load))
+    ax.barh(y, [router.entropy for router in routers], height=0.7, color=BLUE)
+    ax.axvline(largest, color="0.2", lw=1.2, ls="--")
+    ax.set(ylim=(len(routers), 0), yticks=[], xlim=(0, 1.08 * largest or 1.0))
+    ax.set_title(f"log E = {largest:.2f}", loc="right", fontsize=SMALL)
+    ax.tick_params(labelsize=SMALL)
+
+
+# ---- words
+
+
+def draw_words(profile: str, figure: FigureEntry) -> Figure:
+    """The most typical words of the busiest experts of every module: first seed of the first variant that is stored."""
+    variant, runs = next(iter(runs_of_figure(profile, figure, "router").items()))
+    modules = by_module(routers_of(runs[0]))
+    kinds, layers = kinds_of(modules), sorted({layer for _, layer in modules})
+    cells = [(kind, layer) for layer in layers for kind in kinds]
+    columns = len(kinds) if len(kinds) > 1 else min(COLUMNS, len(layers))
+    rows = math.ceil(len(cells) / columns)
+    drawn, axes = new_figure(max(3.0 * columns, 7.5), 1.2 * rows + 0.4, rows, columns)
+    for ax in axes.flat:
+        ax.set_axis_off()
+    for ax, (kind, layer) in zip(axes.flat, cells, strict=False):
+        if (kind, layer) in modules:
+            ax.set_title(f"{KIND_LABELS[kind]}, layer {layer}", loc="left", fontsize=MEDIUM, fontweight="bold")
+            text = "\n".join(_lines(modules[kind, layer]))
+            ax.text(0, 1, text, va="top", fontsize=SMALL, linespacing=1.3, parse_math=False)
+    label = labels_of(figure.experiment, [variant])[variant]
+    add_title(drawn, title(f"Words of the busiest experts · {label}", {variant: runs}, first=True))
+    return drawn
+
+
+def _lines(router: RouterStatistics) -> list[str]:
+    """Two lines for each of the busiest experts: its load, and as many words as stand on one line."""
+    lines = []
+    for expert in router.busiest[:EXPERTS]:
+        words = [word.word for word in router.words[expert]]
+        while len(" · ".join(words)) > LINE:
+            words.pop()
+        lines.append(f"expert {expert + 1} ({100 * router.load[expert]:.1f} %)")
+        lines.append(f"   {' · '.join(words) or 'no word more than others do'}")
+    return lines

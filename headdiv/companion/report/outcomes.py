@@ -1,0 +1,236 @@
+"""The outcome of a profile's runs, in words: of each experiment the best variant against its baseline."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import mean
+
+from tabulate import tabulate
+
+from headdiv.analysis.comparison import Difference, against
+from headdiv.analysis.statistics import interval
+from headdiv.companion.experiments.claims.ledger import ledger, verdict_counts
+from headdiv.companion.experiments.outdated import outdated_among
+from headdiv.companion.experiments.papers import BASELINE, task_of
+from headdiv.companion.experiments.results import with_results
+from headdiv.companion.experiments.run_result import RunResult
+from headdiv.companion.report.formats import NONE, as_printed, enough, plural, signed
+from headdiv.companion.report.scale import TOY, data_title, scale, toy
+from headdiv.companion.tasks import TASKS
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A variant with its scores."""
+
+    label: str
+    by_seed: dict[int, float]
+    paper: float | None  # what the paper reports
+    difference: Difference  # to the baseline, with its simultaneous interval; NaN for the baseline itself
+
+    @property
+    def value(self) -> float:
+        """Mean over its runs."""
+        return mean(self.by_seed.values())
+
+    @property
+    def half(self) -> float | None:
+        """Half the width of the 95 % interval of the mean over seeds; None where there is one."""
+        return interval(list(self.by_seed.values())).half if len(self.by_seed) > 1 else None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """An experiment's outcome, by its main score.
+
+    Attributes:
+        measure: the score's name, as the paper's column has it.
+        unit: of the score, as its signature has it; "" for none.
+        lower: whether less is better.
+        digits: decimals to show it with.
+        variants: the best first; without the baseline.
+        baseline: None where no run of it is stored.
+        seeds: of the runs.
+        runs: how many are stored.
+        steps: the most updates that one of them was trained for.
+        data_name: of the text.
+        scale: what they are of, in a sentence, with that about toys.
+    """
+
+    experiment: str
+    title: str
+    measure: str
+    unit: str
+    lower: bool
+    digits: int
+    variants: tuple[Scored, ...]
+    baseline: Scored | None
+    seeds: tuple[int, ...]
+    runs: int
+    steps: int
+    data_name: str
+    scale: str
+    toy: bool
+
+    @property
+    def best(self) -> Scored | None:
+        """The best variant beside the baseline; of those with several seeds where there are such, else of all."""
+        several = [one for one in self.variants if one.difference.count > 1]
+        return next(iter(several or self.variants), None)
+
+    @property
+    def papers_difference(self) -> float | None:
+        """The best variant's difference to the baseline by the paper's own numbers."""
+        if not self.best or not self.baseline or self.best.paper is None or self.baseline.paper is None:
+            return None
+        return self.best.paper - self.baseline.paper
+
+    def count(self, verdict: str) -> int:
+        """How many variants are "better", "worse" or "undecided" by their intervals."""
+        return sum(self.verdict(one) == verdict for one in self.variants)
+
+    def verdict(self, scored: Scored) -> str | None:
+        """Which side of the baseline: "better" or "worse" where the interval leaves out 0, else "undecided".
+
+        None without an interval.
+        """
+        found = scored.difference
+        if math.isnan(found.half):
+            return None
+        if found.low <= 0 <= found.high:
+            return "undecided"
+        return "better" if (found.mean < 0) == self.lower else "worse"
+
+    def shown(self, scored: Scored | None) -> str:
+        """A score as it is printed, with half the width of its interval over seeds."""
+        return as_printed(scored and scored.value, self.digits, scored and scored.half)
+
+    def versus_baseline(self) -> str:
+        """The best variant's difference to the baseline with its interval, and what that decides."""
+        if self.best is None or not self.best.difference.count:
+            return NONE
+        found = self.best.difference
+        verdict = self.verdict(self.best) or "no interval"
+        return f"{signed(found.mean, self.digits, found.half)}, {verdict}" if found.mean else f"equal, {verdict}"
+
+    def finding(self) -> str:
+        """What the variants' differences from the baseline say by their simultaneous intervals, in a sentence."""
+        found = [one for one in self.variants if self.verdict(one)]
+        if not found and len(self.seeds) == 1:
+            return "One training of each model: whether methods differ or only trainings do is not known."
+        if not found:
+            return "Too few runs share a seed with the baseline, so that there are no intervals."
+        better, worse, undecided = map(self.count, ("better", "worse", "undecided"))
+        seeds, alone = sorted({one.difference.count for one in found}), len(self.variants) - len(found)
+        return (
+            f"{better or 'None'} of {plural(len(found), 'variant')} {'is' if better < 2 else 'are'} better than the "
+            f"baseline, {worse or 'none'} worse, {undecided or 'none'} undecided, by simultaneous 95 % intervals of "
+            f"differences in {self.measure} over {' or '.join(map(str, seeds))} seeds"
+            f"{f'; {alone} without an interval' if alone else ''}."
+        )
+
+    def sentences(self) -> str:
+        """The outcome in words."""
+        if self.baseline is None:
+            return "No run of the baseline is stored, so there is nothing to compare with."
+        if self.best is None:
+            return f"The baseline alone has been run: {self.measure} {self.shown(self.baseline)}."
+        best, less = self.best, " (less is better)" if self.lower else ""
+        ours = f"{self.measure}{less} {self.shown(best)} against {self.shown(self.baseline)}"
+        if not best.difference.count:
+            return f"{best.label} and the baseline have no seed in common: {ours}."
+        ours += f", difference {self.versus_baseline()}"
+        if best.by_seed.keys() != self.baseline.by_seed.keys():
+            ours += f" ({plural(best.difference.count, 'common seed')})"
+        if self.papers_difference is not None:
+            ours += f" (the paper's: {signed(self.papers_difference, self.digits)})"
+        several = " of several seeds" if best is not self.variants[0] else ""
+        if self.verdict(best) == "better":
+            return f"{best.label} is the best variant{several}: {ours}."
+        end = "lowest" if self.lower else "highest"
+        if self.verdict(best) and not self.count("better"):
+            start = f"No variant is shown to be better than the baseline; the {end} mean{several}"
+        else:
+            start = f"The {end} mean of the variants{several}"
+        return f"{start} has {best.label}: {ours}."
+
+
+def outcomes(profile: str, stored: dict[str, list[RunResult]]) -> list[Outcome]:
+    """The outcome of each experiment of a profile, from the runs that `with_results` finds."""
+    return [_outcome(profile, experiment, runs) for experiment, runs in stored.items()]
+
+
+def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
+    task, main = task_of(experiment), TASKS[runs[0].kind].main_score
+    column = task.columns.get(main.name) or main
+    lower = column.better == "lower"
+    values: dict[str, dict[int, float]] = {}
+    for run in runs:
+        values.setdefault(run.variant, {})[run.seed] = run.scores[main.name].value
+    apart, reported = against(values, BASELINE), task.numbers()
+    none = Difference(math.nan, math.nan, 0)
+    scored = {
+        variant: Scored(
+            task.label(variant), by_seed, reported.get(variant, {}).get(main.name), apart.get(variant, none)
+        )
+        for variant, by_seed in values.items()
+    }
+    others = [one for variant, one in scored.items() if variant != BASELINE]
+    return Outcome(
+        experiment=experiment,
+        title=task.title,
+        measure=column.label,
+        unit=runs[0].scores[main.name].unit,
+        lower=lower,
+        digits=enough((one.value for one in scored.values()), column.digits),
+        variants=tuple(sorted(others, key=lambda one: _apart(one, scored.get(BASELINE)), reverse=not lower)),
+        baseline=scored.get(BASELINE),
+        seeds=tuple(sorted({run.seed for run in runs})),
+        runs=len(runs),
+        steps=max(run.curve[-1].steps for run in runs),
+        data_name=data_title(runs[0].data_name),
+        scale=scale(runs, profile),
+        toy=bool(toy(runs[0])),
+    )
+
+
+def _apart(one: Scored, baseline: Scored | None) -> float:
+    """The difference to the baseline; of the means where they share no seed."""
+    if one.difference.count:
+        return one.difference.mean
+    return one.value - (baseline.value if baseline else 0.0)
+
+
+# ---- for a terminal
+
+
+def summary_text(profile: str) -> str:
+    """A line an experiment (best variant, its score and the baseline's with unit, runs), then counts of verdicts.
+
+    Raises:
+        ConfigError: no such profile.
+        DataError: nothing is stored at all, or metrics of another format.
+    """
+    stored = with_results(profile)
+    found = outcomes(profile, stored)
+    rows = [["experiment", "score", "baseline", "best variant", "", "runs"], *map(_line, found)]
+    lines = [line.rstrip() for line in tabulate(rows, tablefmt="plain", disable_numparse=True).splitlines()]
+    lines.append(
+        "↑ more is better, ↓ less is better; ±: 95 % interval over seeds, of differences simultaneous over all variants"
+    )
+    counts = verdict_counts(ledger())
+    lines.append("the papers' claims: " + ", ".join(f"{verdict} {count}" for verdict, count in counts.items() if count))
+    runs = (run for runs in stored.values() for run in runs)
+    lines += [f"no longer the profile's settings: {sentence}" for sentence in outdated_among(profile, runs).values()]
+    if any(outcome.toy for outcome in found):
+        lines.append(TOY.strip("*"))
+    return "\n".join(lines)
+
+
+def _line(outcome: Outcome) -> list[str]:
+    unit = f" {'↓' if outcome.lower else '↑'}" + (f" ({outcome.unit})" if outcome.unit else "")
+    best = outcome.best.label if outcome.best else "nothing but the baseline"
+    score = f"{outcome.shown(outcome.best)} ({outcome.versus_baseline()})" if outcome.best else ""
+    runs = f"{plural(outcome.runs, 'run')}, {plural(len(outcome.seeds), 'seed')}"
+    return [outcome.experiment, f"{outcome.measure}{unit}", outcome.shown(outcome.baseline), best, score, runs]

@@ -1,0 +1,194 @@
+"""What the figures have in common: colours, sizes, axes, legends, colour bars and titles."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import QuadMesh
+from matplotlib.colorbar import Colorbar
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+
+from headdiv.analysis.statistics import Interval
+from headdiv.companion.experiments.catalogue import FigureEntry
+from headdiv.companion.experiments.papers import task_of
+from headdiv.companion.report.formats import signed
+from headdiv.companion.report.groups import Groups, chosen
+
+SMALL, MEDIUM, LARGE = 8, 9, 10  # points; MEDIUM is the style's
+LETTERS = 13  # of a title, an inch
+PALETTE = (  # seaborn's "colorblind"
+    "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#fbafe4", "#949494", "#ece133", "#56b4e9",
+)  # fmt: skip
+DARK = (  # and its "dark"
+    "#001c7f", "#b1400d", "#12711c", "#8c0800", "#591e71", "#592f0d", "#a23582", "#3c3c3c", "#b8850a", "#006374",
+)  # fmt: skip
+BLUE, ORANGE, GREEN = PALETTE[:3]
+DIVERGING = "RdBu_r"  # colours of what has a middle
+GREY = "0.45"
+MARKERS = "osD^vP*Xdp<>"
+DASHES = ("-", "--", ":", "-.")
+DIFFERENCES = (-50, -20, -10, -5, -2, -1, -0.5, 0, 0.5, 1, 2, 5, 10, 20, 50)  # ticks of an axis around 0
+
+STYLE = {  # of every figure, on paper and in files
+    "svg.hashsalt": "headdiv",
+    "svg.fonttype": "none",  # text stays text
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+def runs_of_figure(profile: str, figure: FigureEntry, needs: str = "") -> Groups:
+    """The stored runs that a figure shows, by variant; ``needs`` and errors as of `chosen`."""
+    variants = dict.fromkeys([*figure.against, *figure.variants])
+    return chosen(profile, figure.experiment, figure.label, list(variants), needs)
+
+
+def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
+    """An empty figure and its axes.
+
+    Args:
+        width: in inches.
+        height: in inches.
+        rows: of axes.
+        columns: of axes.
+        options: of `Figure.subplots`.
+
+    Returns:
+        The figure, and an array of axes: (rows, columns).
+    """
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def add_title(figure: Figure, text: str) -> None:
+    """The title above all axes, in as many lines as the figure's width needs."""
+    most = int(LETTERS * figure.get_figwidth())
+    lines = []
+    for line in text.splitlines():
+        count = -(-len(line) // most)  # of about equal length: no last word alone
+        lines += textwrap.wrap(line, most if count == 1 else min(most, len(line) // count + 10), break_on_hyphens=False)
+    figure.suptitle("\n".join(lines), fontsize=LARGE)
+
+
+def add_legend(figure: Figure, axes: Iterable[Axes], columns: int = 4, fontsize: float | None = None) -> None:
+    """One legend below all axes; entries with the same label are merged."""
+    entries = {handle.get_label(): handle for ax in axes for handle in ax.get_legend_handles_labels()[0]}
+    add_handles(figure, list(entries.values()), columns, fontsize)
+
+
+def add_handles(figure: Figure, handles: Sequence[Artist], columns: int, fontsize: float | None = None) -> None:
+    """A legend of these entries below all axes."""
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=fontsize)
+
+
+def add_colour_bar(figure: Figure, image: ScalarMappable, axes: np.ndarray, label: str, **options: Any) -> Colorbar:
+    """A colour bar without a frame beside these axes, (rows, columns); ``options`` of `Figure.colorbar`."""
+    bar = figure.colorbar(image, ax=axes, **{"shrink": 0.6 if len(axes) > 1 else 1.0, "pad": 0.01} | options)
+    bar.set_label(label, fontsize=SMALL)
+    bar.outline.set_visible(False)
+    return bar
+
+
+def draw_matrix(ax: Axes, matrix: np.ndarray, norm: Normalize, **options: Any) -> QuadMesh:
+    """A heat map of (rows, columns) with the first row at the top; ``norm`` has its middle where nothing is to see.
+
+    Cell (i, j) spans j to j + 1 and i to i + 1; ``options`` of `Axes.pcolormesh`.
+    """
+    ax.spines[:].set_visible(False)
+    ax.set(xticks=[], yticks=[], ylim=(len(matrix), 0))
+    return ax.pcolormesh(matrix, norm=norm, cmap=DIVERGING, **options)
+
+
+def write_numbers(ax: Axes, image: AxesImage, unit: float = 1.0, digits: int = 2) -> None:
+    """Every number of an image in its cell, divided by ``unit``, in black or white, whichever can be read there."""
+    values = image.get_array()
+    red, green, blue, _ = np.moveaxis(image.cmap(image.norm(values)), -1, 0)
+    dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+    for (row, column), value in np.ma.ndenumerate(values):  # all but NaN
+        look = {"fontsize": SMALL - 1, "color": "white" if dark[row, column] else "0.15"}
+        ax.text(column, row, f"{value / unit:.{digits}f}".replace("-", "−"), ha="center", va="center", **look)
+
+
+def add_grid(ax: Axes, axis: str = "both") -> None:
+    """Light lines below the data."""
+    ax.grid(axis=axis, color="0.92")
+    ax.set_axisbelow(True)
+
+
+def add_interval(ax: Axes, y: float, found: Interval, colour: str, marker: str = "D") -> None:
+    """A mean with its interval, if it has one, in a row of its own."""
+    half = 0.0 if math.isnan(found.half) else found.half
+    ax.errorbar(found.mean, y, xerr=half, fmt=marker, color=colour, ms=4.5, lw=1.2, capsize=2)
+
+
+def judged(low: float, high: float, higher: bool = True) -> str:
+    """The colour of an interval of differences: blue where all of it is better, orange worse, grey: undecided, or none.
+
+    ``higher``: more is better.
+    """
+    above, below = (BLUE, ORANGE) if higher else (ORANGE, BLUE)
+    return above if low > 0 else below if high < 0 else GREY
+
+
+def spread_around_zero(ax: Axes, axis: str, named: bool = True) -> None:
+    """Differences of points are read off close to 0, and seen far from it: "x" or "y" is logarithmic beyond ±1.
+
+    Its label says so, where it is ``named``.
+    """
+    line = ax.xaxis if axis == "x" else ax.yaxis
+    (ax.set_xscale if axis == "x" else ax.set_yscale)("symlog", linthresh=1)
+    ax.autoscale(axis=axis)
+    low, high = line.get_view_interval()
+    line.set_ticks([tick for tick in DIFFERENCES if low <= tick <= high])
+    line.set_major_formatter(lambda value, _: signed(value, 0 if value == round(value) else 1))
+    if named:
+        line.set_label_text(f"{line.get_label_text()}\n(logarithmic beyond ±1)")
+
+
+def number_layers(ax: Axes, layers: Sequence[int]) -> None:
+    """The horizontal axis counts layers."""
+    ax.set(xticks=layers, xlabel="layer", xlim=(layers[0] - 0.5, layers[-1] + 0.5))
+
+
+def name_rows(ax: Axes, labels: Iterable[str], top: float = -0.5, **options: Any) -> None:
+    """One row for each label, the first at the top; ``options`` of `Axes.set`."""
+    labels = list(labels)
+    ax.set(yticks=range(len(labels)), yticklabels=labels, ylim=(len(labels) - 0.5, top), **options)
+    add_grid(ax, "x")
+
+
+def side_by_side(count: int, width: float) -> np.ndarray:
+    """Offsets of this many bars or points around a tick, ``width`` apart: (count,)."""
+    return width * (np.arange(count) - (count - 1) / 2)
+
+
+def colours_of(experiment: str, variants: Iterable[str]) -> dict[str, Any]:
+    """A variant has the same colour in all figures of an experiment: that of its row in the paper's table.
+
+    The profile's own follow, in their order.
+    """
+    variants = list(variants)
+    rows = list(dict.fromkeys([*task_of(experiment).variants, *variants]))
+    return {variant: PALETTE[rows.index(variant) % len(PALETTE)] for variant in variants}
+
+
+def lines_of(experiment: str, variants: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Colours as those of `colours_of`; of variants that share one only the first has an unbroken line."""
+    seen: Counter[Any] = Counter()
+    lines = {}
+    for variant, colour in colours_of(experiment, variants).items():
+        lines[variant] = {"color": colour, "ls": DASHES[seen[colour] % len(DASHES)]}
+        seen[colour] += 1
+    return lines

@@ -1,0 +1,105 @@
+"""Captions about scale: how large runs were, and what their data lost in preparation."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from headdiv.companion import paths
+from headdiv.companion.data.public_sets import load_registry
+from headdiv.companion.experiments.run_result import RunResult
+from headdiv.companion.report.formats import as_printed, plural
+from headdiv.companion.tasks import TASKS
+
+SPLITS = {"train": "training", "valid": "validation", "test": "test"}
+
+
+TOY = "**A toy corpus: this shows that the pipeline works and reproduces nothing of the paper.**"
+
+
+@functools.cache
+def data_title(name: str) -> str:
+    """A public data set by its title, "Multi30k English-German"; of a part of it that too; others by their names."""
+    whole, part = re.fullmatch(r"(.+?)(-sample)?", name).groups()
+    known = load_registry().get(whole)
+    return (known.title.partition(",")[0] if known else whole) + (" (sample)" if part else "")
+
+
+def training_size(run: RunResult) -> str:
+    """How much text a run learns from: "29,000 training pairs", "100,000 tokens of text an epoch"."""
+    return TASKS[run.kind].training_size(run.config.data, run.data.model_dump())
+
+
+def scale(runs: list[RunResult], profile: str) -> str:
+    """Data, sizes, seeds and machine of an experiment's runs, in sentences, with the warning about toy corpora."""
+    first = runs[0]
+    task, test = TASKS[first.kind], first.data.split("test")
+    seeds = sorted({run.seed for run in runs})
+    failed = [f"{run.variant}, seed {run.seed}: {'; '.join(run.failures())}" for run in runs if run.failures()]
+    *fewer, epochs = sorted({run.epochs for run in runs})
+    parts = [
+        data_title(first.data_name),
+        training_size(first),
+        f"{test['examples']:,} test {task.example_noun}"
+        + (f" of {test['tokens']:,} tokens" if "tokens" in test else ""),
+        "".join(f"{count} or " for count in fewer)
+        + f"{plural(epochs, 'epoch')} of batches of {first.config.train['tokens_per_batch']:,} {task.batch_unit}",
+        _model(first),
+        f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}",
+        "; ".join(sorted({machine(run) for run in runs})),
+    ]
+    return " ".join(
+        [
+            f"Profile {paths.profile_file(profile).stem}: {', '.join(parts)}.",
+            *data_losses(first),
+            *toy(first),
+            *([f"**Diverged, or learnt nothing: {'. '.join(failed)}.**"] if failed else []),
+        ]
+    )
+
+
+def toy(run: RunResult) -> list[str]:
+    """The sentence about toys, if this is one."""
+    return [TOY] if run.data_name == "toy" else []
+
+
+def _model(run: RunResult) -> str:
+    model, data = run.config.model, run.config.data
+    if "layers" in model:
+        layers = plural(model["layers"], "layer")
+    else:
+        layers = f"{model['encoder_layers']} + {model['decoder_layers']} layers"
+    context = f", context {data['context']:,}, vocabulary {data['vocabulary_size']:,}" if "context" in data else ""
+    return f"d = {model['d_model']:,}, {layers}{context}"
+
+
+def machine(run: RunResult) -> str:
+    """Device, threads and processes of a run."""
+    made = run.provenance
+    parts = ((0, made.ranks),) if isinstance(made.ranks, int) else made.ranks
+    ranks = [f"{plural(count, 'rank')}" + f" from step {step:,} on" * (step > 0) for step, count in parts]
+    return ", ".join([made.device, plural(made.threads, "thread"), *(ranks if ranks != ["1 rank"] else [])])
+
+
+def data_losses(run: RunResult) -> list[str]:
+    """Sentences about records left out, texts cut short and answers lost; none where nothing was."""
+    task, splits = TASKS[run.kind], {split: run.data.split(split) for split in SPLITS}
+    sentences = []
+    for what, refused in (("", run.data.refused), (" of the training stream", run.data.stream.refused)):
+        if refused:
+            reasons = ", ".join(f"{reason}: {count:,}" for reason, count in refused.items())
+            sentences.append(f"Records left out{what}: {sum(refused.values()):,} ({reasons}).")
+    for cut in task.cuts:
+        shares = {split: splits[split][cut.share] for split in SPLITS}
+        if any(shares.values()):
+            shown = _by_split({split: f"{as_printed(100 * share, 1)} %" for split, share in shares.items() if share})
+            sentences.append(f"Cut at {run.config.data[cut.limit]:,} words: {shown} of the {cut.what}.")
+    for key, what in task.mentioned.items():
+        counts = {split: f"{found[key]:,}" for split, found in splits.items() if found.get(key)}
+        if counts:
+            sentences.append(f"{what}: {_by_split(counts)}.")
+    return sentences
+
+
+def _by_split(values: dict[str, str]) -> str:
+    return ", ".join(f"{value} ({SPLITS[split]})" for split, value in values.items())

@@ -1,0 +1,179 @@
+"""The page of a run: what it was made with and its scores as tables; its curves, heads and outputs as data.
+
+The data is a script, ``runs/<name>.js``, since a page that is opened from disk can load scripts but no JSON.
+``headdiv.js`` draws it: on the run's own page, and of two runs side by side on the page that compares them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from headdiv.companion import paths
+from headdiv.companion.experiments.papers import task_of
+from headdiv.companion.experiments.run_result import RunResult, metrics_path
+from headdiv.companion.report.formats import NONE, shortened, significant
+from headdiv.companion.report.groups import place_name, score_label
+from headdiv.companion.report.measures import PAIRS
+from headdiv.companion.report.scale import machine
+from headdiv.companion.tasks import TASKS
+from headdiv.core.files import read_json
+
+EXAMPLES = 5  # outputs that a page shows
+
+
+@dataclass(frozen=True)
+class RunPage:
+    """A run of a profile, and its page.
+
+    Attributes:
+        profile: name, or path of a YAML file, as it was given.
+    """
+
+    profile: str
+    run: RunResult
+
+    @property
+    def profile_name(self) -> str:
+        """The profile's name, which is that of its folder of results."""
+        return paths.profile_file(self.profile).stem
+
+    @property
+    def name(self) -> str:
+        """Of the page and of its data, without folder and ending."""
+        run = self.run
+        return f"{self.profile_name}_{run.experiment.replace('/', '_')}_{run.variant}_seed{run.seed}"
+
+    @property
+    def label(self) -> str:
+        """The variant, as the paper's table names it, and the seed."""
+        return f"{task_of(self.run.experiment).label(self.run.variant)}, seed {self.run.seed}"
+
+    @property
+    def machine(self) -> str:
+        """Device, threads, processes."""
+        return machine(self.run)
+
+    @property
+    def commit(self) -> str:
+        """The commit that the run was made at."""
+        return self.run.provenance.commit or "outside git"
+
+    @property
+    def main_score(self) -> tuple[str, float | None]:
+        """The task's main score: its label and its value."""
+        name = TASKS[self.run.kind].main_score.name
+        return score_label(self.run, name), self.run.value(name)
+
+    def facts(self) -> dict[str, str]:
+        """What the run was made with."""
+        run, made = self.run, self.run.provenance
+        path = metrics_path(self.profile, run.experiment, run.variant, run.seed)
+        return {
+            "Run": run.hash,
+            "Profile": self.profile_name,
+            "Seed": str(run.seed),
+            "Commit": self.commit,
+            "Scored at commit": made.evaluated_at_commit or self.commit,
+            "Machine": self.machine,
+            "Processor": ", ".join(filter(None, (made.cpu, made.instruction_set))) or NONE,
+            "System": made.system or NONE,
+            "Python": made.python or NONE,
+            "Packages": ", ".join(f"{name} {version}" for name, version in made.packages.items()),
+            "Parameters": f"{run.parameters:,}",
+            "Training": f"{run.cost.training_seconds:,.1f} s, {run.cost.target_tokens_per_second:,.0f} tokens/s",
+            "Peak memory": f"{run.cost.peak_memory_mib:,.0f} MiB",
+            "Stored in": str(path.relative_to(paths.home())),
+            "Command": f"headdiv train {run.experiment} {run.variant} --seed {run.seed} --profile {self.profile}",
+        }
+
+    def scores(self) -> pd.DataFrame:
+        """Every score with unit and definition."""
+        scores = {score_label(self.run, name): score for name, score in self.run.scores.items()}
+        rows = [[label, significant(s.value), s.unit or NONE, s.signature] for label, s in scores.items()]
+        return pd.DataFrame(rows, columns=["Score", "Value", "Unit", "Definition"])
+
+    @cached_property
+    def settings(self) -> dict[str, str]:
+        """Every setting, defaults included, by its dotted name."""
+        return dict(_flat({name: section for name, section in self.run.config.sections().items() if section}))
+
+    @cached_property
+    def corpus(self) -> dict[str, str]:
+        """Statistics of the corpus, by dotted name."""
+        return dict(_flat(self.run.data.model_dump(exclude_unset=True)))
+
+    @cached_property
+    def examples(self) -> pd.DataFrame:
+        """The first examples of the test set, the output in the last column; before it what was given, if stored."""
+        stored = self._beside("examples.json")
+        if stored:
+            return pd.DataFrame(stored["rows"], columns=stored["columns"]).map(shortened)
+        return pd.DataFrame({"output": [shortened(text) for text in self._outputs()]})
+
+    @staticmethod
+    def pairs(values: dict[str, str]) -> pd.DataFrame:
+        """Names and values as a table."""
+        return pd.DataFrame(list(values.items()), columns=["Name", "Value"])
+
+    def _outputs(self) -> list[str]:
+        found = self._beside("outputs.json") or []
+        texts = list(found.values()) if isinstance(found, dict) else found
+        return [text if isinstance(text, str) else json.dumps(text, ensure_ascii=False) for text in texts[:EXAMPLES]]
+
+    def _beside(self, name: str) -> Any:
+        run = self.run
+        path = metrics_path(self.profile, run.experiment, run.variant, run.seed).with_name(name)
+        return read_json(path) if path.is_file() else None
+
+    def script(self) -> str:
+        """The run's data, as a script that hands it to ``headdiv.js``."""
+        points = [point.numbers() for point in self.run.curve]
+        names = dict.fromkeys(name for point in points for name in point if name not in ("epoch", "steps"))
+        data = {
+            "label": self.label,
+            "experiment": self.run.experiment,
+            "settings": self.settings,
+            "scores": {
+                score_label(self.run, name) + (f" ({score.unit})" if score.unit else ""): significant(score.value)
+                for name, score in self.run.scores.items()
+            },
+            "curves": {score_label(self.run, name): [point.get(name) for point in points] for name in names},
+            "examples": self.examples.to_dict("split", index=False),
+            "heads": self._heads(),
+        }
+        text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
+        return f"headdivRun({json.dumps(self.name)}, {text});\n"
+
+    def _heads(self) -> dict[str, Any]:
+        """Maps to draw as panels, by what they show: attention for an example by head, similarity by module."""
+        maps = {}
+        for place, found in (self._beside("examples.json") or {"attention": {}})["attention"].items():
+            panels = {f"head {number}": z for number, z in enumerate(found["weights"], start=1)}
+            names = {"x": found["keys"], "y": found["queries"]}
+            largest = max(weight for head in found["weights"] for row in head for weight in row)
+            maps[f"attention: {place_name(place)}"] = {"low": 0, "high": largest, "panels": panels, **names}
+        measures = self.run.heads.measures
+        for key, (label, low) in PAIRS.items():
+            panels = {place_name(place): _rounded(found[key]) for place, found in measures.items() if key in found}
+            if panels:
+                maps[label] = {"low": low, "high": 1, "panels": panels}
+        return maps
+
+
+def _rounded(matrix: list[list[float | None]]) -> list[list[float | None]]:
+    return [[None if value is None else round(value, 3) for value in row] for row in matrix]
+
+
+def _flat(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
+    """Keys joined by dots, with values as JSON; a list is a value."""
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _flat(inner, f"{at}.{key}" if at else str(key))
+    else:
+        yield at, json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,210 @@
+"""A paper's tables with ours beside them: results by variant, and what a task's text is made of.
+
+A table is named like an experiment: ``deacon/translation`` is the table of that experiment's results,
+``deacon/sources`` a table about the data of ``deacon/lm``.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import pandas as pd
+
+from headdiv.analysis.comparison import Difference
+from headdiv.analysis.statistics import half_width
+from headdiv.companion.experiments.catalogue import OF_TUNING
+from headdiv.companion.experiments.papers import BASELINE, PaperTask, data_table_of, task_of
+from headdiv.companion.experiments.parameters import audit
+from headdiv.companion.experiments.run_result import RunResult
+from headdiv.companion.report.contrasts import compared_scores, differences_of
+from headdiv.companion.report.formats import as_printed, enough, signed, significant
+from headdiv.companion.report.groups import Groups, by_variant, score_label
+from headdiv.companion.report.headtohead import comparison_data
+from headdiv.companion.report.scale import scale
+from headdiv.companion.report.sources import sources_data
+from headdiv.companion.report.table_data import MINUS_BASELINE, PLUS_MINUS, SIMULTANEOUS, TableData
+from headdiv.companion.report.tuning import tuning_data
+from headdiv.core.files import write_text
+
+
+def experiment_of_table(table: str) -> str:
+    """The experiment whose runs a table needs.
+
+    Raises:
+        ConfigError: there is no such table.
+    """
+    about = data_table_of(table)
+    if about is None:
+        experiment = table.removesuffix(OF_TUNING)
+        task_of(experiment)
+        return experiment
+    return f"{table.partition('/')[0]}/{about.task}"
+
+
+def table_data(profile: str, table: str) -> TableData:
+    """A table for people and for programs: of a comparison, of an experiment's results, its data or its tuning.
+
+    Raises:
+        ConfigError: no such profile or table.
+        DataError: no stored results, or results that contradict each other.
+    """
+    about = data_table_of(table)
+    if about is not None:
+        return sources_data(profile, experiment_of_table(table), about)
+    if table.endswith(OF_TUNING):
+        return tuning_data(profile, experiment_of_table(table))
+    return (comparison_data if task_of(table).compares_outputs else results_data)(profile, table)
+
+
+def as_markdown(profile: str, table: str) -> str:
+    """A table for display, with its scale above it, signatures and notes below."""
+    return table_data(profile, table).markdown()
+
+
+def write_tables(profile: str, table: str, csv: Path, markdown: Path) -> None:
+    """The table for programs and for people."""
+    data = table_data(profile, table)
+    write_text(csv, data.numbers.to_csv(index=False))
+    write_text(markdown, data.markdown())
+
+
+# ---- results by variant
+
+
+def results_table(profile: str, experiment: str) -> pd.DataFrame:
+    """One line a variant: mean (and standard deviation, from two seeds on) of ours, and what the paper reports.
+
+    Columns: variant, label, seeds, epochs, training_examples, epoch_tokens (where an epoch is so many tokens of
+    a stream), then for each of the paper's columns ``<name>``, ``<name>_sd``, ``<name>_paper``, for every other
+    score ``<name>``, ``<name>_sd``; at last speed and cost.
+
+    Raises:
+        ConfigError: no such profile or experiment.
+        DataError: no stored results, or results that contradict each other.
+    """
+    return _table(task_of(experiment), by_variant(profile, experiment))
+
+
+def _table(task: PaperTask, groups: Groups) -> pd.DataFrame:
+    more = list(_more(task, groups))
+    base = groups[BASELINE][0].parameters if BASELINE in groups else math.nan
+    return pd.DataFrame([_row(task, more, variant, runs, base) for variant, runs in groups.items()])
+
+
+def _more(task: PaperTask, groups: Groups) -> dict[str, str]:
+    """Scores that the paper's table lacks, with their units."""
+    scores = next(iter(groups.values()))[0].scores
+    return {name: score.unit for name, score in scores.items() if name not in task.columns}
+
+
+def _row(task: PaperTask, more: list[str], variant: str, runs: list[RunResult], base: float) -> dict[str, Any]:
+    first, reported = runs[0], task.numbers().get(variant, {})
+    row: dict[str, Any] = {
+        "variant": variant,
+        "label": task.label(variant),
+        "seeds": len(runs),
+        "epochs": first.epochs,
+        "training_examples": math.nan if first.data.train.examples is None else first.data.train.examples,
+        "epoch_tokens": first.config.data.get("epoch_tokens", math.nan),
+    }
+    for name in [*task.columns, *more]:
+        values = [_value(run, name, base) for run in runs]
+        row[name] = mean(values)
+        row[f"{name}_sd"] = stdev(values) if len(values) > 1 and not math.isnan(row[name]) else math.nan
+        if name in task.columns:
+            row[f"{name}_paper"] = reported.get(name, math.nan)
+    row["tokens_per_second"] = mean(run.cost.target_tokens_per_second for run in runs)
+    row["training_seconds"] = mean(run.cost.training_seconds for run in runs)
+    return row
+
+
+def _value(run: RunResult, name: str, base: float) -> float:
+    if name == "parameters_of_base":
+        return 100 * run.parameters / base
+    value = run.value(name)
+    return math.nan if value is None else value
+
+
+def results_data(profile: str, experiment: str) -> TableData:
+    """The results of an experiment: the paper's columns with ours beside them, then what else was measured."""
+    task, groups = task_of(experiment), by_variant(profile, experiment)
+    table, runs = _table(task, groups), [run for group in groups.values() for run in group]
+    differences = _differences(task, groups)
+    intervals = [PLUS_MINUS] * bool((table["seeds"] > 1).any()) + [SIMULTANEOUS] * len(differences)
+    return TableData(
+        task.table,
+        task.title,
+        scale(runs, profile),
+        table,
+        [_beside_paper(task, table), *differences, _ours_alone(task, table, groups)],
+        signatures={score_label(runs[0], name): score.signature for name, score in runs[0].scores.items()},
+        notes=[*task.notes, *_unmeasured(task, table), *intervals],
+    )
+
+
+def _beside_paper(task: PaperTask, table: pd.DataFrame) -> pd.DataFrame:
+    """Rounded as the paper rounds, ours and the paper's side by side.
+
+    A column of ours has more decimals where a number in it would keep fewer than two significant digits.
+    """
+    shown = pd.DataFrame({"Architecture": table["label"]})
+    for name, column in task.columns.items():
+        unit = f" ({column.unit})" if column.unit else ""
+        digits, pairs = enough(table[name], column.digits), zip(table[name], _halves(table, name), strict=True)
+        shown[f"{column.label}{unit}"] = [as_printed(value, digits, half) for value, half in pairs]
+        shown[f"{column.label}, paper"] = [as_printed(value, column.digits) for value in table[f"{name}_paper"]]
+    return shown
+
+
+def _halves(table: pd.DataFrame, name: str) -> list[float]:
+    """The number after ±: half the width of Student's 95 % interval of the mean over seeds; NaN for one seed."""
+    rows = zip(table[f"{name}_sd"], table["seeds"], strict=True)
+    return [math.nan if pd.isna(sd) else half_width(sd, count) for sd, count in rows]
+
+
+def _differences(task: PaperTask, groups: Groups) -> list[pd.DataFrame]:
+    """The differences of the paper's columns to the baseline, with their simultaneous intervals; [] for one seed."""
+    scores = {name: differences_of(groups, name) for name in compared_scores(task)}
+    scores = {name: found for name, found in scores.items() if any(one.freedom for one in found.values())}
+    if not scores:
+        return []
+    rows = [variant for variant in groups if variant != BASELINE]
+    shown = pd.DataFrame({MINUS_BASELINE: [task.label(variant) for variant in rows]})
+    none = Difference(math.nan, math.nan, 0)
+    shown["Seeds"] = [str(max(found.get(variant, none).count for found in scores.values())) for variant in rows]
+    for name, found in scores.items():
+        column, ones = task.columns[name], [found.get(variant, none) for variant in rows]
+        shown[column.label] = [signed(one.mean, column.digits, one.half) for one in ones]
+    return [shown]
+
+
+def _ours_alone(task: PaperTask, table: pd.DataFrame, groups: Groups) -> pd.DataFrame:
+    """What is measured beside the paper's columns."""
+    shown, run = pd.DataFrame({"Architecture": table["label"]}), next(iter(groups.values()))[0]
+    for name, unit in _more(task, groups).items():
+        pairs, label = zip(table[name], _halves(table, name), strict=True), score_label(run, name)
+        shown[f"{label} ({unit})" if unit else label] = [significant(value, half) for value, half in pairs]
+    shown["Tokens/s"] = [significant(value) for value in table["tokens_per_second"]]
+    shown["Training (s)"] = [significant(value) for value in table["training_seconds"]]
+    return shown
+
+
+def _unmeasured(task: PaperTask, table: pd.DataFrame) -> list[str]:
+    """The sentence about columns of the paper's that no run here has a number for."""
+    lacking = [column.label for name, column in task.columns.items() if table[name].isna().all()]
+    return [f"Not measured in these runs: {', '.join(lacking)}."] if lacking else []
+
+
+def parameter_table(profile: str, experiment: str) -> pd.DataFrame:
+    """`audit` as a table, with the difference to the paper, at its sizes where they are known.
+
+    A column without a value, as of a paper that prints no count, is left out.
+    """
+    table = pd.DataFrame(audit(profile, experiment)).T
+    counts = table[["parameters", "at_paper_sizes", "paper"]].astype("Int64")
+    judged = counts["at_paper_sizes"].fillna(counts["parameters"])
+    audited = counts.assign(difference=judged - counts["paper"], follows=table["follows"])
+    return audited.dropna(axis="columns", how="all")

@@ -1,0 +1,173 @@
+"""What was tried in tuning an experiment's arms, what fell out when, and each arm's choice: a table and a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from headdiv.companion.experiments.catalogue import FigureEntry
+from headdiv.companion.experiments.papers import task_of
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.tuning import Choice, Setting
+from headdiv.companion.report import plotting
+from headdiv.companion.report.formats import NONE, as_printed, plural
+from headdiv.companion.report.groups import labels_of
+from headdiv.companion.report.scale import TOY, data_title
+from headdiv.companion.report.table_data import TableData
+from headdiv.companion.tasks import TASKS
+from headdiv.core.errors import DataError
+
+COLUMNS = 4  # of panels
+DIGITS = 4  # of a loss
+
+
+def choices_of(profile: str, experiment: str) -> dict[str, Choice]:
+    """The choices of the arms that are tuned, in the profile's order.
+
+    Raises:
+        ConfigError: no such profile.
+        DataError: none of the experiment's arms is tuned.
+    """
+    arms = Runs(profile).arms.get(experiment, {})
+    choices = {variant: choice for variant, arm in arms.items() if (choice := arm.choice)}
+    if not choices:
+        raise DataError(f"profile {profile}: no arm of {experiment} is tuned; `headdiv tune {experiment}` does it")
+    return choices
+
+
+def tuning_table(profile: str, experiment: str) -> pd.DataFrame:
+    """One line a setting of an arm, in the order in which they were tried.
+
+    Columns: variant, label, setting (counted from 1), every key that is tuned (NaN: the profile's own), loss_<epochs>
+    for each rung (NaN: not trained so far, or diverged), fell_out (epochs of the rung), chosen.
+    """
+    choices = choices_of(profile, experiment)
+    labels = labels_of(experiment, choices)
+    keys = dict.fromkeys(key for choice in choices.values() for tried in choice.tried for key in tried.setting)
+    return pd.DataFrame(
+        {"variant": variant, "label": labels[variant], "setting": number}
+        | {key: tried.setting.get(key, np.nan) for key in keys}
+        | {
+            f"loss_{rung}": np.nan if loss is None else loss
+            for rung, loss in zip(choice.rungs, [*tried.losses, *[None] * len(choice.rungs)], strict=False)
+        }
+        | {"fell_out": tried.fell_out or np.nan, "chosen": tried.fell_out is None}
+        for variant, choice in choices.items()
+        for number, tried in enumerate(choice.tried, start=1)
+    )
+
+
+def tuning_data(profile: str, experiment: str) -> TableData:
+    """`tuning_table` for display."""
+    numbers, choices = tuning_table(profile, experiment), choices_of(profile, experiment)
+    choice, task = next(iter(choices.values())), task_of(experiment)
+    config = Runs(profile).planned(experiment)[0]
+    shown = pd.DataFrame(
+        {"Architecture": numbers["label"], "No.": numbers["setting"].astype(str)}
+        | {"Setting": [setting_text(tried.setting) for choice in choices.values() for tried in choice.tried]}
+        | {f"{plural(rung, 'epoch')}": [as_printed(loss, DIGITS) for loss in numbers[f"loss_{rung}"]]
+           for rung in choice.rungs}
+        | {"Outcome": [_outcome(tried.fell_out) for choice in choices.values() for tried in choice.tried]}
+    )  # fmt: skip
+    survivors = ", ".join(map(str, choice.keep))
+    toy = f" {TOY}" if config.data.name == "toy" else ""
+    scale = (
+        f"Profile {Runs(profile).name}: {data_title(config.data.name)}, trainings of "
+        f"{plural(config.train.epochs, 'epoch')} that stop after a rung, seeds {', '.join(map(str, choice.seeds))}; "
+        f"settings kept after each rung: {survivors}. Nothing was computed on the test set.{toy}"
+    )
+    measure = f"the lowest validation loss up to there, in {TASKS[config.kind].unit}, mean over the tuning's seeds"
+    notes = [f"The columns of epochs: {measure}; {NONE}: not trained so far, or diverged."]
+    return TableData(f"{task.table}, tuning", task.title, scale, numbers, [shown], ["what was tried"], notes=notes)
+
+
+def setting_text(setting: Setting) -> str:
+    """ "dropout 0.2, learning rate 0.002"; "as in the profile" where nothing is changed."""
+    parts = (f"{key.partition('.')[2].replace('_', ' ')} {_value(value)}" for key, value in setting.items())
+    return ", ".join(parts) or "as in the profile"
+
+
+def _value(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _outcome(fell_out: int | None) -> str:
+    return "chosen" if fell_out is None else f"fell out after {plural(fell_out, 'epoch')}"
+
+
+def draw_tuning(profile: str, figure: FigureEntry) -> Figure:
+    """A panel for each arm: validation loss after each epoch of every setting, mean over seeds.
+
+    Raises:
+        DataError: no arm is tuned.
+    """
+    choices = choices_of(profile, figure.experiment)
+    labels = labels_of(figure.experiment, choices)
+    columns = min(COLUMNS, len(choices))
+    rows = -(-len(choices) // columns)
+    drawn, axes = plotting.new_figure(2.9 * columns + 0.4, 2.7 * rows + 0.8, rows, columns, sharex=True, sharey=True)
+    for ax, (variant, choice) in zip(axes.flat, choices.items(), strict=False):
+        _draw_arm(ax, choice)
+        chosen = setting_text(choice.chosen.setting)
+        ax.set_title(f"{labels[variant]}\n", fontsize=plotting.MEDIUM)
+        ax.text(
+            0.5, 1.02, chosen, color=plotting.BLUE, ha="center", transform=ax.transAxes, fontsize=plotting.SMALL - 1
+        )
+    for ax in axes.flat[len(choices) :]:
+        ax.set_visible(False)
+    for ax in axes.flat[max(len(choices) - columns, 0) : len(choices)]:
+        ax.tick_params(labelbottom=True)
+        ax.set_xlabel("epoch")
+    _limit(axes.flat[0], choices)
+    config = Runs(profile).planned(figure.experiment)[0]
+    for ax in axes[:, 0]:
+        ax.set_ylabel(f"validation loss ({TASKS[config.kind].unit})", fontsize=plotting.SMALL)
+    looks = [("chosen", {"color": plotting.BLUE, "lw": 2.2}), ("fell out", {"color": plotting.GREY, "marker": "x"})]
+    plotting.add_handles(drawn, [Line2D([], [], label=what, **look) for what, look in looks], 2, plotting.SMALL)
+    seeds = plural(len(next(iter(choices.values())).seeds), "seed")
+    plotting.add_title(
+        drawn, f"Tuning: {data_title(config.data.name)}, mean over {seeds}; dotted: rungs; numbers: settings"
+    )
+    return drawn
+
+
+def _draw_arm(ax: Axes, choice: Choice) -> None:
+    """Curves that fell out are grey and end in a cross with the setting's number; the choice is blue and on top."""
+    for rung in choice.rungs:
+        ax.axvline(rung, color="0.8", lw=0.8, ls=":", zorder=0)
+    for number, tried in enumerate(choice.tried, start=1):
+        curve = mean_curve(tried.curves)
+        if not len(curve):
+            continue
+        epochs, chosen = np.arange(1, len(curve) + 1), tried.fell_out is None
+        colour = plotting.BLUE if chosen else plotting.GREY
+        dashes = "-" if chosen else plotting.DASHES[number % len(plotting.DASHES)]
+        ax.plot(epochs, curve, color=colour, lw=2.2 if chosen else 0.9, ls=dashes, zorder=3 if chosen else 2)
+        if not chosen:
+            ax.plot(epochs[-1], curve[-1], "x", color=colour, ms=4, zorder=2)
+        beside = {"textcoords": "offset points", "va": "center", "fontsize": plotting.SMALL - 1, "color": colour}
+        ax.annotate(str(number), (epochs[-1], curve[-1]), (3, 0), **beside)
+    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    plotting.add_grid(ax, "y")
+
+
+def mean_curve(curves: Mapping[int, list[float]]) -> np.ndarray:
+    """The mean over seeds after each epoch that all of them have: (epochs,)."""
+    common = min(len(curve) for curve in curves.values())
+    return np.mean([curve[:common] for curve in curves.values()], axis=0)
+
+
+def _limit(ax: Axes, choices: Mapping[str, Choice]) -> None:
+    """Cut off the first epochs' losses, beside which all later ones would look alike: up to the worst that fell out."""
+    curves = [mean_curve(tried.curves) for choice in choices.values() for tried in choice.tried]
+    ends, low = [curve[-1] for curve in curves if len(curve)], min(curve.min() for curve in curves if len(curve))
+    top = max(ends)
+    margin = 0.06 * (top - low) or 0.1
+    ax.set_ylim(low - margin, top + 4 * margin)

@@ -1,0 +1,347 @@
+"""Language modelling: the next token of a text."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+from torch import Tensor
+
+from headdiv.companion.data import cache
+from headdiv.companion.data.corpora.lm import LMCorpus, load_lm, open_stream
+from headdiv.companion.data.corpora.masking import MaskedStream
+from headdiv.companion.data.corpora.mixture import HeldOut, Mixture
+from headdiv.companion.data.data_config import LMData
+from headdiv.companion.data.readers.documents import SLIMPAJAMA
+from headdiv.companion.tasks.base import TRAINING_LOSS, MainScore, Panel, Run, Score, Task, held_out_loss, score
+from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.companion.tasks.text_batch_stream import TextBatchStream
+from headdiv.core import distributed
+from headdiv.core.errors import DataError
+from headdiv.core.settings import Settings, Source, config_error, nearest
+from headdiv.nn.language_model import IGNORED, LanguageModel, Windows, continue_text, likeliest_tokens, make_windows
+from headdiv.nn.losses import Losses, linear_cross_entropy
+from headdiv.nn.sizes import LMConfig
+from headdiv.nn.transformer import ModuleFactory
+from headdiv.training.batch_streams import BatchStream
+
+EVALUATION_TOKENS = 8000  # of a batch without training
+REPEATS = 5  # of the timed continuation
+WITHIN = 0.01  # of the best perplexity: where a run counts as converged
+EXAMPLE_TOKENS = 24  # of the explorer's example text
+NEW_TOKENS, RESPONSE_TOKENS = 40, 20  # of a continuation; in the explorer
+
+StreamCorpus = TypeVar("StreamCorpus", bound=LMCorpus)
+
+
+class TimingConfig(Settings):
+    """How the time of inference is measured: greedy, one text, keys and values cached."""
+
+    prompt_tokens: int = Field(16, ge=1, description="tokens read before the clock starts")
+    new_tokens: int = Field(64, ge=1, description="tokens written and timed")
+
+
+def perplexity_curves(predicted: str) -> tuple[tuple[Panel, ...], str]:
+    """`Task.curves` and `Task.curves_caption` of a task that predicts such tokens."""
+    panel = Panel("validation_nll", "validation perplexity", f"by {predicted}", perplexity=True, unigram=True)
+    return (TRAINING_LOSS, panel), (
+        f"Training loss (mean over an epoch, dropout on) and validation perplexity by {predicted}, on a logarithmic "
+        "axis, after each epoch; dashed: what the tokens' frequencies alone give."
+    )
+
+
+class StreamTask(Task[StreamCorpus]):
+    """What tasks on a stream of text have in common: its batches and those of held-out windows, and the loss."""
+
+    Model = LMConfig
+    ignores = ("batching", "epoch_scores")
+    main_score = MainScore("perplexity", "Perplexity", better="lower")  # of the validation split, as papers report it
+    score_labels = {"inference_ms": "Inference time"}  # noqa: RUF012 (a constant)
+    example_noun = "documents"
+    test_score_name = "test_perplexity"
+    nothing_to_predict: ClassVar[str]  # what a text must have, so that there is something to predict
+
+    def check_data(self, config: LMData, at: tuple[str, ...] = ("data",), source: Source | None = None) -> None:
+        """Files of one's own, or the toy; the mixture's sources must be SlimPajama's."""
+        cache.check_data(config, ["examples"], at, source)
+        for name in config.mixture or {}:
+            if name not in SLIMPAJAMA:
+                raise config_error((*at, "mixture", name), f"unknown source{nearest(name, list(SLIMPAJAMA))}", source)
+
+    def vocabulary(self, config: LMData) -> tuple[int, ...]:
+        """Entries of the encoding; the configuration says how many, so that no data is needed."""
+        return (config.vocabulary_size,)
+
+    @abstractmethod
+    def stream(self, corpus: StreamCorpus, config: RunConfig) -> Mixture | MaskedStream:
+        """The training text from its beginning, as windows."""
+
+    @abstractmethod
+    def windows(self, corpus: StreamCorpus, split: str) -> np.ndarray:
+        """All windows of a held-out split, as those of the stream."""
+
+    @abstractmethod
+    def lay_out(self, windows: np.ndarray, corpus: StreamCorpus, data: Any) -> Windows:
+        """A batch of such windows."""
+
+    def words(self, batch: Windows) -> dict[str, Tensor]:
+        """The tokens that are read, whichever the stack's kind of attention is."""
+        return {"encoder": batch.inputs, "decoder": batch.inputs}
+
+    def decode_token(self, corpus: StreamCorpus, kind: str, index: int) -> str:
+        """A token, with signs for the space that begins a word and for the end of a line."""
+        return corpus.bpe.decode([index]).replace(" ", "␣").replace("\n", "↵")
+
+    def data_examples(self, corpus: StreamCorpus, count: int) -> pd.DataFrame:
+        """The first windows of the validation text, as they are cut."""
+        windows = corpus.valid.windows[:count]
+        return pd.DataFrame({"window": [corpus.bpe.decode(window[window != IGNORED]) for window in windows]})
+
+    def lengths(self, corpus: StreamCorpus) -> dict[str, np.ndarray]:
+        """Of the validation text's documents."""
+        tokens = corpus.valid.windows[:, :-1].reshape(-1)  # the last of a window is the first of the next
+        ends = np.flatnonzero(tokens[tokens != IGNORED] == corpus.bpe.end)
+        return {"document (tokens)": np.diff(ends)}
+
+    def batch_stream(self, corpus: StreamCorpus, config: RunConfig) -> BatchStream:
+        """See `Task`; an epoch is ``data.epoch_tokens`` of the stream, whatever the length of the text."""
+        windows, batches = self._sizes(config)
+        data, stream = config.data, self.stream(corpus, config)
+        return TextBatchStream(
+            stream, windows, batches, partial(self.lay_out, corpus=corpus, data=data), corpus.bad_records
+        )
+
+    @staticmethod
+    def _sizes(config: RunConfig) -> tuple[int, int]:
+        """Windows of a batch, batches of an epoch."""
+        context = config.data.context
+        config.check_budget(context, "tokens of a window (data.context)")
+        windows = config.train.tokens_per_batch // context
+        return windows, max(1, round(config.data.epoch_tokens / (windows * context)))
+
+    def sample_batches(self, config: RunConfig) -> tuple[dict[float, Windows], int]:
+        """See `Task`: one window, and two, without boundaries; no text is read."""
+        windows, batches = self._sizes(config)
+        return {number / windows: self.full_windows(number, config.data) for number in (1, 2)}, batches
+
+    @abstractmethod
+    def full_windows(self, number: int, data: Any) -> Windows:
+        """So many windows of one token repeated."""
+
+    def held_out(self, corpus: StreamCorpus, split: str, config: RunConfig) -> Iterator[Windows]:
+        """See `Task`."""
+        windows, data = self.windows(corpus, split), config.data
+        size = max(1, EVALUATION_TOKENS // data.context)
+        starts = range(0, len(windows), size)
+        for start in starts[distributed.rank() :: distributed.world()]:
+            yield self.lay_out(windows[start : start + size], corpus, data)
+
+    def training_sample(self, corpus: StreamCorpus, config: RunConfig) -> tuple[Iterator[Windows], str]:
+        """See `Task`."""
+        count, size = len(self.windows(corpus, "valid")), max(1, EVALUATION_TOKENS // config.data.context)
+        stream = self.stream(corpus, config)
+        parts = (stream.next(min(size, count - start)) for start in range(0, count, size))
+        what = f"the first {count:,} windows that this run was trained on"
+        return (self.lay_out(windows, corpus, config.data) for windows in parts), what
+
+    def loss(
+        self, model: Callable[[Windows], Tensor], weight: Tensor, batch: Windows, smoothing: float = 0.0
+    ) -> Losses:
+        """Cross-entropy of everything that is to be predicted; only its rows meet the output weight."""
+        hidden, targets = model(batch), batch.targets
+        if len(batch.predicted) < len(targets):
+            hidden, targets = hidden[batch.predicted], targets[batch.predicted]
+        sums = linear_cross_entropy(hidden, weight, targets, smoothing)
+        return Losses(*sums, count=len(targets), tokens=len(targets))
+
+    def test_score(self, run: Run) -> Score:
+        """Perplexity on the test split, which needs no outputs."""
+        nll = held_out_loss(self, run.model, run.corpus, "test", run.config, run.device)["nll"]
+        return score(perplexity(nll), "", f"exp({self.unit}), e^700 at most; test split")
+
+    def training_size(self, data: Mapping[str, Any], statistics: Mapping[str, Any]) -> str:
+        """ "100,000 tokens of text an epoch"."""
+        return f"{data['epoch_tokens']:,} tokens of text an epoch"
+
+    def example_batch(self, run: Run, text: str, second: str | None = None) -> Windows:
+        """See `Task`: one window, which begins with the special token of a document's beginning."""
+        if second is not None:
+            raise DataError("a language model reads one text, found two")
+        return self.typed_window(run, text).to(run.device)
+
+    @abstractmethod
+    def typed_window(self, run: Run, text: str) -> Windows:
+        """The window of `example_batch`."""
+
+    def expect_output(self, run: Run, batch: Windows) -> Windows:
+        """See `Task`: the targets are there already."""
+        if not len(batch.predicted):
+            raise DataError(f"a text without anything to predict: expected one {self.nothing_to_predict} at least")
+        return batch
+
+
+class LanguageModelling(StreamTask[LMCorpus]):
+    """Language modelling, scored by perplexity."""
+
+    name = "lm"
+    Data = LMData
+    Decode = TimingConfig
+    unit = "nats/token"
+    accuracy = "share of tokens that are the likeliest, given those before them"
+    unigram = "every token by its frequency in the documents that the tokeniser is trained on"
+    curves, curves_caption = perplexity_curves("token")
+    output, predicts_text = "goes on", True
+    nothing_to_predict = "token"
+
+    def load(self, config: LMData) -> LMCorpus:
+        """See `Task`."""
+        return load_lm(config)
+
+    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> LanguageModel:
+        """See `Task`."""
+        (entries,) = vocabulary
+        return LanguageModel(config.model, entries, config.data.context, parts)
+
+    def stream(self, corpus: LMCorpus, config: RunConfig) -> Mixture:
+        """See `StreamTask`."""
+        return open_stream(corpus, config.data, config.seed)
+
+    def windows(self, corpus: LMCorpus, split: str) -> np.ndarray:
+        """See `StreamTask`."""
+        return getattr(corpus, split).windows
+
+    def full_windows(self, number: int, data: LMData) -> Windows:
+        """See `StreamTask`."""
+        return make_windows(np.ones((number, data.context + 1), dtype=np.int64), end=0, boundaries=False)
+
+    def lay_out(self, windows: np.ndarray, corpus: LMCorpus, data: LMData) -> Windows:
+        """See `StreamTask`."""
+        return make_windows(windows, corpus.bpe.end, data.boundaries)
+
+    def scores(self, run: Run) -> dict[str, Score]:
+        """Perplexity by token and by word, bits per byte, of both held-out splits; cost; convergence."""
+        found = {}
+        for split, nll in (
+            ("valid", run.point["validation_nll"]),
+            ("test", held_out_loss(self, run.model, run.corpus, "test", run.config, run.device)["nll"]),
+        ):
+            found |= text_measures(nll, getattr(run.corpus, split), "" if split == "valid" else "test_", split)
+        milliseconds, how = self.milliseconds_a_token(run)
+        return found | {
+            "training_days": score(
+                run.record["cost"]["training_seconds"] / 86400,
+                "days",
+                "optimiser steps with their batches, no evaluation",
+            ),
+            "inference_ms": score(
+                milliseconds,
+                "ms/token",
+                f"greedy, one text, cached keys and values, {how}, median of {REPEATS}",
+            ),
+            "convergence_epoch": score(
+                convergence_epoch(run.record["curve"]),
+                "epochs",
+                f"where validation perplexity, in a straight line between epochs, first comes within "
+                f"{WITHIN:.0%} of its lowest",
+            ),
+        }
+
+    def milliseconds_a_token(self, run: Run) -> tuple[float, str]:
+        """Time of one more token when a text is continued, keys and values cached; and how it was taken."""
+        timing, context = run.config.decode, run.config.data.context
+        read = min(timing.prompt_tokens, context // 2)
+        prompt = np.maximum(run.corpus.test.windows[0, :read], 0).tolist()
+        new = min(timing.new_tokens, context - read - 1)
+        seconds = []
+        for _ in range(REPEATS):
+            tokens = likeliest_tokens(run.model, prompt, new + 1)
+            next(tokens)
+            began = time.perf_counter()
+            deque(tokens, maxlen=0)
+            seconds.append((time.perf_counter() - began) / new)
+        return 1000 * statistics.median(seconds), f"{new} tokens after {read}"
+
+    def apply(self, run: Run, text: str, second: str | None = None, new_tokens: int | None = None) -> str:
+        """A text that is typed in, with its likeliest continuation; ``second`` is not read.
+
+        Of a text for which the context has no room beside ``new_tokens`` (40, at most half of it), its end is read.
+        """
+        bpe, context = run.corpus.bpe, run.config.data.context
+        new_tokens = min(NEW_TOKENS, context // 2) if new_tokens is None else new_tokens
+        room = max(1, context - new_tokens)
+        prompt = [bpe.end, *bpe.encode_batch([text])[0]][-room:]
+        return text + bpe.decode(continue_text(run.model, prompt, new_tokens))
+
+    def response(self, run: Run, text: str, second: str | None = None) -> str:
+        """The continuation alone."""
+        new_tokens = min(RESPONSE_TOKENS, run.config.data.context // 2)
+        return self.apply(run, text, new_tokens=new_tokens)[len(text) :]
+
+    def typed_window(self, run: Run, text: str) -> Windows:
+        """See `StreamTask`; of a text that is longer than the model's context, its end."""
+        bpe, data = run.corpus.bpe, run.config.data
+        tokens = [bpe.end, *bpe.encode_batch([text])[0]][-data.context :]
+        return self.lay_out(np.array([[*tokens, IGNORED]]), run.corpus, data)
+
+    def example_text(self, run: Run) -> tuple[str, str | None]:
+        """The beginning of the first test document."""
+        bpe, window = run.corpus.bpe, run.corpus.test.windows[0]
+        tokens = window[(window != IGNORED) & (np.cumsum(window == bpe.end) <= 1) & (window != bpe.end)]
+        return bpe.decode(tokens[: min(EXAMPLE_TOKENS, run.config.data.context // 2)].tolist()), None
+
+    def examples(self, run: Run, count: int) -> pd.DataFrame:
+        """The first words of test windows, how they go on, and how the model goes on."""
+        bpe, context = run.corpus.bpe, run.config.data.context
+        size = max(1, context // 4)
+        rows = []
+        for window in run.corpus.test.windows[:count]:
+            tokens = window[window != IGNORED].tolist()
+            ends = [i for i, token in enumerate(tokens[:size]) if token == bpe.end]
+            begin = ends[-1] if ends and run.config.data.boundaries else 0  # a model with boundaries sees no further
+            text, rest = tokens[begin : begin + size], tokens[begin + size : begin + 2 * size]
+            if rest:
+                written = continue_text(run.model, text, len(rest))
+                rows.append([bpe.decode(part) for part in (text, rest, written)])
+        return pd.DataFrame(rows, columns=["text", "goes on", "model goes on"])
+
+
+def perplexity(nats: float) -> float:
+    """e to the power of a mean loss; e^700 at most, which a model that has diverged may pass."""
+    return math.exp(min(nats, 700.0))
+
+
+def text_measures(nll: float, text: HeldOut, prefix: str, split: str) -> dict[str, Score]:
+    """Perplexity and bits of a split from its mean loss in nats a token."""
+    total = nll * text.targets
+    what = f"{split} split, {text.targets:,} tokens in {text.documents:,} documents, an end of each counted"
+    return {
+        f"{prefix}perplexity": score(perplexity(nll), "", f"by token: exp(nats/token); {what}"),
+        f"{prefix}word_perplexity": score(
+            perplexity(total / text.words),
+            "",
+            f"exp(nats/word), e^700 at most, {text.words:,} words between spaces; {what}",
+        ),
+        f"{prefix}bits_per_byte": score(
+            total / math.log(2) / text.bytes, "bits/byte", f"{text.bytes:,} bytes of UTF-8; {what}"
+        ),
+    }
+
+
+def convergence_epoch(curve: list[dict[str, Any]]) -> float:
+    """The epoch, in fractions, at which validation perplexity first comes within 1 % of its lowest."""
+    losses = np.array([point["validation_nll"] for point in curve])
+    values, bar = np.exp(np.minimum(losses - losses.min(), 700.0)), 1 + WITHIN  # in units of the lowest
+    at = int(np.flatnonzero(values <= bar)[0])
+    if at == 0:
+        return float(curve[0]["epoch"])
+    before, after = values[at - 1], values[at]
+    return float(curve[at - 1]["epoch"] + (before - bar) / (before - after))

@@ -1,0 +1,194 @@
+"""Masked language modelling: tokens that are hidden from the model, from those before and after them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from headdiv.companion.data.corpora.masking import MaskedCorpus, MaskedStream, load_mlm, open_masked_stream
+from headdiv.companion.data.data_config import MLMData
+from headdiv.companion.data.tokenization.bpe import Bpe
+from headdiv.companion.tasks.base import Run, Score, held_out_loss, score
+from headdiv.companion.tasks.lm import StreamTask, perplexity, perplexity_curves
+from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.core.errors import DataError
+from headdiv.core.settings import Settings
+from headdiv.nn.language_model import IGNORED, MaskedModel, Windows, fill_in, make_masked_windows
+from headdiv.nn.losses import Losses
+from headdiv.nn.transformer import ModuleFactory
+
+MASK_TOKEN = "[MASK]"
+# With the space before it: an entry of the encoding begins with the space before its word.
+MASK_TOKENS = re.compile(rf" ?{re.escape(MASK_TOKEN)}")
+SHOWN_TOKENS = 48  # of a window, as an example
+
+
+class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
+    """Masked language modelling, scored by perplexity on the tokens that are to be predicted."""
+
+    name = "mlm"
+    Data = MLMData
+    Decode = Settings  # without keys: each mask token is filled in on its own
+    unit = "nats/masked token"
+    accuracy = "share of masked tokens that are the likeliest, given all around them"
+    unigram = "every masked token by its frequency in the documents that the tokeniser is trained on"
+    curves, curves_caption = perplexity_curves("masked token")
+    output = "filled-in text"
+    nothing_to_predict = MASK_TOKEN
+
+    def load(self, config: MLMData) -> MaskedCorpus:
+        """See `Task`."""
+        return load_mlm(config)
+
+    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> MaskedModel:
+        """See `Task`."""
+        (entries,) = vocabulary
+        return MaskedModel(config.model, entries, config.data.context, parts)
+
+    def stream(self, corpus: MaskedCorpus, config: RunConfig) -> MaskedStream:
+        """See `StreamTask`."""
+        return open_masked_stream(corpus, config.data, config.seed)
+
+    def windows(self, corpus: MaskedCorpus, split: str) -> np.ndarray:
+        """See `StreamTask`."""
+        return corpus.masked[split]
+
+    def full_windows(self, number: int, data: MLMData) -> Windows:
+        """See `StreamTask`."""
+        tokens = np.ones((number, 2, data.context), dtype=np.int64)
+        tokens[:, 1, max(1, round(data.mask_share * data.context)) :] = IGNORED
+        return make_masked_windows(tokens, end=0, boundaries=False)
+
+    def lay_out(self, windows: np.ndarray, corpus: MaskedCorpus, data: MLMData) -> Windows:
+        """See `StreamTask`."""
+        return make_masked_windows(windows, corpus.bpe.end, data.boundaries)
+
+    def loss(
+        self, model: Callable[[Windows], Tensor], weight: Tensor, batch: Windows, smoothing: float = 0.0
+    ) -> Losses:
+        """Cross-entropy of the masked tokens; all tokens count as work done."""
+        return replace(super().loss(model, weight, batch, smoothing), tokens=len(batch.inputs))
+
+    def decode_token(self, corpus: MaskedCorpus, kind: str, index: int) -> str:
+        """A token, or the mask token that is read in its place."""
+        return MASK_TOKEN if index == corpus.bpe.size else super().decode_token(corpus, kind, index)
+
+    def scores(self, run: Run) -> dict[str, Score]:
+        """Perplexity and accuracy on the masked tokens of both held-out splits."""
+        valid = {"nll": run.point["validation_nll"], "accuracy": run.point["validation_accuracy"]}
+        test = held_out_loss(self, run.model, run.corpus, "test", run.config, run.device)
+        return _measures(valid, run, "valid", "") | _measures(test, run, "test", "test_")
+
+    def apply(self, run: Run, text: str, second: str | None = None) -> str:
+        """A typed text with each ``[MASK]`` replaced by its likeliest token, all at once; ``second`` is not read.
+
+        A space before it goes with it, since a word's token brings its own.
+
+        Raises:
+            DataError: there is none, or the text is longer than the model's context.
+        """
+        bpe = run.corpus.bpe
+        read = np.array([encode_masked(run, text)])
+        masked = read == bpe.size
+        if not masked.any():
+            raise DataError(f"a text without {MASK_TOKEN}: expected at least one, where a token is to be filled in")
+        read[masked] = _fill(run, read, masked)
+        return bpe.decode(read[0, 1:])
+
+    def typed_window(self, run: Run, text: str) -> Windows:
+        """See `StreamTask`; errors as those of `encode_masked`."""
+        read = np.array(encode_masked(run, text))
+        return self.lay_out(np.stack([read, np.full_like(read, IGNORED)])[None], run.corpus, run.config.data)
+
+    def example_text(self, run: Run) -> tuple[str, str | None]:
+        """Of the first test window with a masked token, the part that belongs to one document; errors as of `Task`."""
+        bpe, texts = run.corpus.bpe, self.examples(run, 1)["text"]
+        if texts.empty:
+            raise DataError(f"the test split has no masked token among the first {SHOWN_TOKENS} of any window")
+        (text,) = texts
+        return next(part for part in text.split(bpe.decode([bpe.end])) if MASK_TOKEN in part).strip(), None
+
+    def expect_output(self, run: Run, batch: Windows) -> Windows:
+        """See `Task`: the likeliest token of each mask token."""
+        masked = batch.inputs == run.corpus.bpe.size
+        filled = batch.targets.clone()
+        filled[masked] = fill_in(run.model, batch.with_targets(batch.targets.masked_fill(masked, 0)))
+        return super().expect_output(run, batch.with_targets(filled))
+
+    def examples(self, run: Run, count: int) -> pd.DataFrame:
+        """Beginnings of test windows with a mask token for each masked token, these tokens, and the likeliest ones."""
+        bpe = run.corpus.bpe
+        tokens = run.corpus.test.windows[:, :-1][:, :SHOWN_TOKENS]
+        masked = run.corpus.masked["test"][:, 1, :SHOWN_TOKENS] != IGNORED
+        shown = np.flatnonzero(masked.any(axis=1))[:count]
+        tokens, masked = tokens[shown], masked[shown]
+        filled = tokens.copy()
+        if len(shown):
+            filled[masked] = _fill(run, tokens, masked)
+        rows = [
+            (_with_mask_tokens(truth, where, bpe), *(_listed(side[where], bpe) for side in (truth, answer)))
+            for truth, where, answer in zip(tokens, masked, filled, strict=True)
+        ]
+        return pd.DataFrame(rows, columns=["text", "masked", "likeliest"])
+
+
+def _measures(found: dict[str, float], run: Run, split: str, prefix: str) -> dict[str, Score]:
+    data, counts = run.config.data, run.corpus.statistics[split]
+    chosen, hidden, random = (f"{100 * s:g} %" for s in (data.mask_share, data.blank_share, data.random_share))
+    what = (
+        f"{split} split, {counts['predictions']:,} predictions among {counts['tokens']:,} tokens; {chosen} chosen, "
+        f"document ends never; of these {hidden} read as a blank, {random} as a random token; one choice for all runs"
+    )
+    return {
+        f"{prefix}perplexity": score(perplexity(found["nll"]), "", f"exp(nats/masked token); {what}"),
+        f"{prefix}masked_accuracy": score(found["accuracy"], "%", f"masked tokens that are the likeliest; {what}"),
+    }
+
+
+def encode_masked(run: Run, text: str) -> list[int]:
+    """A typed text, its document's beginning first; each ``[MASK]`` is the entry after the vocabulary's last.
+
+    Raises:
+        DataError: it is longer than the model's context.
+    """
+    bpe, context = run.corpus.bpe, run.config.data.context
+    first, *others = bpe.encode_batch(MASK_TOKENS.split(text))
+    tokens = [bpe.end, *first]
+    for part in others:
+        tokens += [bpe.size, *part]
+    if len(tokens) > context:
+        raise DataError(f"a text of {len(tokens)} tokens, its beginning counted: expected at most {context}")
+    return tokens
+
+
+def _fill(run: Run, tokens: np.ndarray, masked: np.ndarray) -> np.ndarray:
+    """The likeliest tokens for the masked ones of windows (R, N), in their order: (masked,)."""
+    bpe = run.corpus.bpe
+    wanted = np.where(masked, bpe.size, IGNORED)  # any token: it only says that one is to be predicted
+    windows = np.stack([np.where(masked, bpe.size, tokens), wanted], axis=1)
+    return fill_in(run.model, make_masked_windows(windows, bpe.end, run.config.data.boundaries)).cpu().numpy()
+
+
+def _with_mask_tokens(tokens: np.ndarray, masked: np.ndarray, bpe: Bpe) -> str:
+    """The text of a window's tokens, typed as `MaskedLanguageModelling.apply` reads it."""
+    cuts = np.flatnonzero(masked)
+    parts = np.split(tokens, cuts)
+    written = [_decoded(parts[0], bpe)]
+    for part in parts[1:]:
+        space = " " if bpe.decode(part[:1]).startswith(" ") else ""
+        written += [space, MASK_TOKEN, _decoded(part[1:], bpe)]
+    return "".join(written)
+
+
+def _decoded(tokens: np.ndarray, bpe: Bpe) -> str:
+    return bpe.decode(tokens[tokens != IGNORED])
+
+
+def _listed(tokens: np.ndarray, bpe: Bpe) -> str:
+    texts = (bpe.decode([token]) for token in tokens)
+    return " | ".join(text.strip() or repr(text) for text in texts)

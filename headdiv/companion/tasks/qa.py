@@ -1,0 +1,236 @@
+"""Extractive question answering: which words of a passage answer a question.
+
+The paper does not say how its encoder-decoder yields spans. Here the encoder reads the question and the
+decoder reads the passage, every word of which sees every other and, through encoder-decoder attention, the
+question. Two scores for each row of the decoder, softmaxed over the passage, are the probabilities that the
+answer begins and that it ends there. All three kinds of attention work as in translation, nothing is
+generated, and the output weight has two rows where translation has a vocabulary.
+
+Letters: B questions, U rows of all passages, L words of the longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+from torch.nn import functional as F
+
+from headdiv.companion.data import cache
+from headdiv.companion.data.corpora.qa import QACorpus, QASplit, load_qa, make_qa_batch
+from headdiv.companion.data.data_config import QAData
+from headdiv.companion.data.readers import squad
+from headdiv.companion.data.readers.squad import Question
+from headdiv.companion.data.tokenization.spans import tokenise_with_offsets
+from headdiv.companion.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, Cut, MainScore, Panel, Run, Score, outputs_path
+from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.companion.tasks.seq2seq import PairTask
+from headdiv.companion.tasks.squad_scores import squad_scores
+from headdiv.core import manifest, progress
+from headdiv.core.errors import DataError
+from headdiv.core.files import write_json
+from headdiv.core.settings import Settings, Source
+from headdiv.nn.batching import Batch, Pairs, batch_numbers
+from headdiv.nn.losses import Losses
+from headdiv.nn.packing import MASKED, pad_rows
+from headdiv.nn.sizes import ModelConfig
+from headdiv.nn.transformer import ModuleFactory, Transformer
+
+
+class SpanModelConfig(ModelConfig):
+    """Sizes of the Transformer whose decoder scores every word of a passage as the first and the last of the answer."""
+
+    @model_validator(mode="after")
+    def _no_words_to_tie(self) -> SpanModelConfig:
+        if self.tied_output:
+            raise ValueError("tied_output: expected false, as the two outputs of question answering are not words")
+        if self.tied:
+            raise ValueError("tied: expected none, as the two outputs of question answering are not words")
+        return self
+
+
+class SpanConfig(Settings):
+    """How an answer is chosen in its passage."""
+
+    max_answer_words: int = Field(30, ge=1, description="longest answer")
+
+
+class QuestionAnswering(PairTask[QACorpus]):
+    """Extractive question answering, scored by SQuAD's exact match and F1."""
+
+    name = "qa"
+    Data = QAData
+    Model = SpanModelConfig
+    Decode = SpanConfig
+    unit = "nats/answer"
+    accuracy = "share of questions whose first gold answer's first and last word are both the likeliest"
+    unigram = "first and last word by the frequency of their positions among the training answers"
+    main_score, also_compared = MainScore("f1", "F1"), ("em",)
+    score_labels = {"em": "Exact match"}  # noqa: RUF012 (a constant)
+    curves = (TRAINING_LOSS, VALIDATION_LOSS, Panel("validation_accuracy", "validation accuracy of whole spans"))
+    curves_caption = (
+        "Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of questions "
+        "whose first and last word are both the likeliest) after each epoch; dashed: what the frequencies of "
+        "positions alone give."
+    )
+    example_noun, batch_unit = "questions", "tokens of passages"
+    cuts = (Cut("target_truncated_share", "passages", "context_words"),)
+    mentioned = {  # noqa: RUF012 (a constant)
+        "answers_cut_off": "Answers after the cut (not learnt from, but scored)",
+        "answers_not_on_word_borders": "Answers that do not begin and end with a word (whole words are learnt)",
+    }
+    sides, texts, second_is_input = ("question", "passage"), ("passage", "question"), True
+    output = "answer"
+
+    def check_data(self, config: QAData, at: tuple[str, ...] = ("data",), source: Source | None = None) -> None:
+        """A file in SQuAD's form for each split."""
+        cache.check_data(config, ["examples"], at, source)
+
+    def load(self, config: QAData) -> QACorpus:
+        """See `Task`."""
+        return load_qa(config)
+
+    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> Transformer:
+        """See `Task`."""
+        (words,) = vocabulary
+        return Transformer(config.model, words, words, parts, outputs=2)
+
+    def lay_out(self, split: QASplit, numbers: Sequence[int]) -> Batch:
+        """See `PairTask`."""
+        return make_qa_batch(split, numbers)
+
+    def scored(self, split: QASplit) -> np.ndarray:
+        """See `PairTask`; questions whose answer was cut off are left out."""
+        return split.answerable
+
+    def loss(self, model: Callable[[Batch], Tensor], weight: Tensor, batch: Batch, smoothing: float = 0.0) -> Losses:
+        """−log p(first word) − log p(last word), summed over the questions."""
+        log_p = span_log_probabilities(model(batch), weight, batch)  # (B, L, 2)
+        gold = batch.target_out[:, None]  # (B, 1, 2)
+        nll = -log_p.gather(1, gold).sum()
+        loss = nll
+        if smoothing:
+            there = log_p > MASKED / 2
+            uniform = -(log_p.masked_fill(~there, 0.0).sum(1) / there.sum(1)).sum()
+            loss = (1 - smoothing) * nll + smoothing * uniform
+        correct = (log_p.argmax(1) == batch.target_out).all(1).sum()
+        return Losses(loss, nll.detach(), correct, count=len(gold), tokens=batch.target_side.tokens)
+
+    def decode_token(self, corpus: QACorpus, kind: str, index: int) -> str:
+        """A word; both sides share their words."""
+        return corpus.vocabulary.words[index]
+
+    def data_examples(self, corpus: QACorpus, count: int) -> pd.DataFrame:
+        """Questions with their first gold answer and their passage."""
+        rows = [(asked.question, asked.answers[0].text, asked.context) for asked in corpus.valid.questions[:count]]
+        return pd.DataFrame(rows, columns=["question", "answer", "passage"])
+
+    def lengths(self, corpus: QACorpus) -> dict[str, np.ndarray]:
+        """Of the training questions, their passages and their answers."""
+        first, last = corpus.train.answers[corpus.train.answerable].T
+        sides = {"question": "source", "passage": "target"}
+        sizes = {f"{name} (tokens)": corpus.train.pairs.sizes(side) for name, side in sides.items()}
+        return sizes | {"answer (tokens)": last - first + 1}
+
+    def outputs_file(self, run: Run) -> Path:
+        """SQuAD's own form of predictions, id -> answer, which anybody's scorer reads."""
+        return outputs_path(run, "predictions")
+
+    def answers(self, run: Run) -> dict[str, str]:
+        """Question id -> answer, for the test set; kept beside the model in SQuAD's own form."""
+        path = self.outputs_file(run)
+        if not manifest.whole(path, "the questions are answered again"):
+            write_json(path, predict(run.model, run.corpus.test, run.config.decode, run.device))
+            manifest.note(path.parent, path.name)
+        return squad.read_predictions(path)
+
+    def scores(self, run: Run) -> dict[str, Score]:
+        """Exact match and F1 over the test set's gold answers."""
+        return squad_scores(self.answers(run), run.corpus.test.questions)
+
+    def compared_scores(self, run: Run) -> dict[str, Score]:
+        """See `Task`."""
+        return self.scores(run)
+
+    def apply(self, run: Run, text: str, second: str | None = None) -> str:
+        """The answer to a question on a passage; errors as those of `example_batch`."""
+        return predict(run.model, self._typed(run, text, second), run.config.decode, run.device)[""]
+
+    def example_batch(self, run: Run, text: str, second: str | None = None) -> Batch:
+        """See `Task`: a passage and a question.
+
+        Raises:
+            DataError: there is no question, or one of them has no words, or holds what cannot be aligned to words.
+        """
+        return make_qa_batch(self._typed(run, text, second), [0]).to(run.device)
+
+    def _typed(self, run: Run, passage: str, question: str | None) -> QASplit:
+        if question is None:
+            raise DataError("a passage without a question: give the question as the second text")
+        data, vocabulary = run.config.data, run.corpus.vocabulary
+        asked, read = (tokenise_with_offsets(text, data.lowercase) for text in (question, passage))
+        words = [asked.words[: data.question_words], read.words[: data.context_words]]
+        if not all(words):
+            raise DataError("a question and a passage of at least one word each are needed")
+        offsets = np.stack([read.starts, read.ends], axis=1)
+        pairs = Pairs(*([vocabulary.encode(side)] for side in words))
+        return QASplit(pairs, np.zeros((1, 2), dtype=np.int32), [Question("", question, passage, ())], [offsets])
+
+    def example_text(self, run: Run) -> tuple[str, str]:
+        """The test set's first passage and question."""
+        asked = run.corpus.test.questions[0]
+        return asked.context, asked.question
+
+    def expect_output(self, run: Run, batch: Batch) -> Batch:
+        """See `Task`: the likeliest span that is allowed."""
+        log_p = span_log_probabilities(run.model(batch), run.model.output_weight, batch)
+        return batch.with_target(best_span(log_p, run.config.decode.max_answer_words))
+
+    def examples(self, run: Run, count: int) -> pd.DataFrame:
+        """Passage, question, gold answers, answer."""
+        answers = self.answers(run)
+        rows = [
+            (q.context, q.question, " | ".join(dict.fromkeys(a.text for a in q.answers)), answers[q.id])
+            for q in run.corpus.test.questions[:count]
+        ]
+        return pd.DataFrame(rows, columns=["passage", "question", "gold answers", "answer"])
+
+
+def span_log_probabilities(hidden: Tensor, weight: Tensor, batch: Batch) -> Tensor:
+    """(U, D) -> (B, L, 2): log-probability of each word of a passage to be the answer's first, and its last."""
+    scores = F.linear(hidden, weight).float()  # (U, 2)
+    return pad_rows(scores, batch.target_side, MASKED).log_softmax(dim=1)
+
+
+def best_span(log_p: Tensor, longest: int) -> Tensor:
+    """The likeliest first and last word with first ≤ last < first + longest: (B, L, 2) -> (B, 2)."""
+    B, L, _ = log_p.shape
+    joint = log_p[:, :, None, 0] + log_p[:, None, :, 1]  # (B, L, L)
+    allowed = torch.ones(L, L, dtype=torch.bool, device=log_p.device).triu().tril(longest - 1)
+    best = joint.masked_fill(~allowed, -torch.inf).view(B, -1).argmax(1)
+    return torch.stack([best // L, best % L], dim=1)
+
+
+@torch.inference_mode()
+def predict(
+    model: Transformer, split: QASplit, config: SpanConfig, device: torch.device | str = "cpu"
+) -> dict[str, str]:
+    """Question id -> answer: the text between the likeliest first and last word, as it stands in the passage."""
+    model.eval()
+    plan = batch_numbers(split.pairs.sizes("target"), QuestionAnswering.evaluation_tokens, seed=None)
+    found: dict[str, str] = {}
+    with progress.bar(len(plan), "answering") as advance:
+        for numbers in plan:
+            batch = make_qa_batch(split, numbers).to(device)
+            log_p = span_log_probabilities(model(batch), model.output_weight, batch)
+            spans = best_span(log_p, config.max_answer_words).cpu().numpy()
+            for number, (first, last) in zip(batch.numbers.tolist(), spans, strict=True):
+                question, offsets = split.questions[number], split.offsets[number]
+                found[question.id] = question.context[int(offsets[first, 0]) : int(offsets[last, 1])]
+            advance("")
+    return {question.id: found[question.id] for question in split.questions}

@@ -1,0 +1,103 @@
+"""What a run is: its settings, checked before anything starts, and the hash that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import Any
+
+from pydantic import Field, SerializeAsAny, field_serializer
+
+from headdiv.companion.data.data_config import DataConfig, TranslationData
+from headdiv.core.errors import ConfigError
+from headdiv.core.files import short_hash
+from headdiv.core.settings import Settings
+from headdiv.methods import METHODS, stored_method
+from headdiv.nn.sizes import DecodeConfig, ModelConfig, Sizes
+from headdiv.training.config import OF_NO_EFFECT, TrainConfig
+
+RECIPE = 2  # raised whenever a change of the code changes what a configuration trains to
+MOST_THREADS = 1024  # torch does not come back from 100,000
+
+
+class RunConfig(Settings):
+    """One variant of one paper's task with one seed."""
+
+    paper: str
+    task: str = Field(description="the paper's task: a name in its file")
+    kind: str = Field(description="name of the task: translation, summarisation, qa, lm, mlm, or a registered one")
+    variant: str
+    data: SerializeAsAny[DataConfig]
+    model: SerializeAsAny[Sizes] = ModelConfig()
+    method: dict[str, Any] = Field(description="name of the method and all its options")
+    train: TrainConfig = TrainConfig()
+    decode: SerializeAsAny[Settings] = DecodeConfig()
+    seed: int = Field(ge=0)
+    threads: int = Field(
+        1, ge=1, le=MOST_THREADS, description="CPU threads; results are equal bit for bit for an equal number"
+    )
+
+    def check_budget(self, needed: int, what: str) -> None:
+        """Raise a ConfigError where ``train.tokens_per_batch`` is below the tokens that a batch needs at least."""
+        if (budget := self.train.tokens_per_batch) < needed:
+            raise ConfigError(f"train.tokens_per_batch: {budget:,} is below the {needed:,} {what}")
+
+    @field_serializer("method", when_used="json")
+    def _stored_method(self, method: dict[str, Any]) -> dict[str, Any]:
+        return stored_method(method)
+
+    @property
+    def experiment(self) -> str:
+        """``<paper>/<task>``."""
+        return f"{self.paper}/{self.task}"
+
+    @property
+    def label(self) -> str:
+        """ "deacon/translation direct-8 seed 1"."""
+        return f"{self.experiment} {self.variant} seed {self.seed}"
+
+    @property
+    def hash(self) -> str:
+        """Equal for all runs that train the same thing: what is left out is names, and the search of outputs."""
+        settings = self.model_dump(mode="json", exclude={"paper", "task", "variant", "decode"})
+        for section, keys in (("train", OF_NO_EFFECT), ("data", self.data.scored_alone)):
+            for key in keys:
+                settings[section].pop(key, None)
+        if not settings["train"]["epoch_scores"]:  # a later key: without it a run is what it was before
+            del settings["train"]["epoch_scores"]
+        return short_hash({"recipe": RECIPE, **settings})
+
+
+def first_difference(
+    one: dict[str, Any], other: dict[str, Any], sections: Iterable[str], free: Container[str] = ()
+) -> str | None:
+    """The first key ("train.epochs") with which two stored configurations ask for different results.
+
+    When checkpoints are written changes nothing, nor what is kept for the backward pass. A key that only one has came
+    later than the other, unless its default is not stored (`hash_neutral`): then it has another value.
+
+    Args:
+        one: a run's configuration as its metrics keep it.
+        other: another's.
+        sections: those that are compared: "data", "model", "method", "train", "decode".
+        free: keys ("train.learning_rate") that may differ.
+    """
+    for section in sections:
+        mine, its = one.get(section, {}), other.get(section, {})
+        for key in mine | its:
+            counts = (key in mine and key in its) or _left_out_by_default(section, key, mine)
+            differs = counts and key not in OF_NO_EFFECT and mine.get(key) != its.get(key)
+            if differs and f"{section}.{key}" not in free:
+                return f"{section}.{key}"
+    return None
+
+
+def _left_out_by_default(section: str, key: str, values: dict[str, Any]) -> bool:
+    method = METHODS.get(str(values.get("name")))
+    options = {
+        "data": TranslationData,
+        "model": ModelConfig,
+        "train": TrainConfig,
+        "method": method and method.Options,
+    }.get(section)
+    field = options.model_fields.get(key) if options else None
+    return field is not None and field.exclude_if is not None

@@ -1,0 +1,232 @@
+"""What tasks on pairs of texts share, and translation and summarisation: from a source to a target, word by word."""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from headdiv.companion.data.corpora.seq2seq import Corpus, word_rules
+from headdiv.companion.data.tokenization.words import detokenize, tokenize
+from headdiv.companion.provenance import provenance
+from headdiv.companion.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, CorpusT, Panel, Run, Score, Task, outputs_path
+from headdiv.companion.tasks.counts import tokens_path
+from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.core import distributed, manifest
+from headdiv.core.files import read_json, write_json, write_text
+from headdiv.nn.batching import BEGIN, END, Batch, Pairs, batch_numbers, make_batch
+from headdiv.nn.decoding import translate
+from headdiv.nn.losses import Losses, linear_cross_entropy
+from headdiv.nn.sizes import DecodeConfig, ModelConfig
+from headdiv.nn.transformer import ModuleFactory, Transformer
+from headdiv.training.batch_streams import BatchStream, PlannedBatchStream
+
+
+class PairTask(Task[CorpusT]):
+    """Pairs of an encoder's and a decoder's text, in memory; each split of a corpus has ``pairs``."""
+
+    Model = ModelConfig
+    evaluation_tokens: ClassVar[int] = 8000  # of a batch without training
+    budget: ClassVar[tuple[str, ...]] = ("target",)  # sides that a batch's budget of tokens counts
+
+    @abstractmethod
+    def lay_out(self, split: Any, numbers: Sequence[int]) -> Batch:
+        """A batch of these examples."""
+
+    def scored(self, split: Any) -> np.ndarray:
+        """Numbers of the examples that a loss can be taken of."""
+        return np.arange(len(split.pairs))
+
+    def batch_stream(self, corpus: CorpusT, config: RunConfig) -> BatchStream:
+        """See `Task`."""
+        split, train = corpus.train, config.train
+        config.check_budget(int(split.pairs.sizes(*self.budget).max()), "tokens of the longest example")
+        plan = partial(
+            self._planner(split), train.tokens_per_batch, seed=config.seed, bucketed=train.batching == "bucketed"
+        )
+        return PlannedBatchStream(lambda epoch: plan(epoch=epoch), lambda numbers: self.lay_out(split, numbers))
+
+    def held_out(self, corpus: CorpusT, split: str, config: RunConfig) -> Iterator[Batch]:
+        """See `Task`."""
+        data = getattr(corpus, split)
+        plan = self._planner(data)(self.evaluation_tokens, seed=None)
+        for numbers in plan[distributed.rank() :: distributed.world()]:
+            yield self.lay_out(data, numbers)
+
+    def training_sample(self, corpus: CorpusT, config: RunConfig) -> tuple[Iterator[Batch], str]:
+        """See `Task`."""
+        split = corpus.train
+        every, size = self.scored(split), len(self.scored(corpus.valid))
+        numbers = every[:size]
+        plan = batch_numbers(split.pairs.sizes(*self.budget)[numbers], self.evaluation_tokens, seed=None)
+        what = f"the first {len(numbers):,} of {len(every):,} training {self.example_noun}"
+        return (self.lay_out(split, numbers[batch].tolist()) for batch in plan), what
+
+    def _planner(self, split: Any) -> Callable[..., list[list[int]]]:
+        """`batch_numbers` of the split's examples, which are counted once for all epochs."""
+        numbers = self.scored(split)
+        sizes = split.pairs.sizes(*self.budget)[numbers]
+        return lambda tokens, **order: [numbers[batch].tolist() for batch in batch_numbers(sizes, tokens, **order)]
+
+    def words(self, batch: Batch) -> dict[str, Tensor]:
+        """What is read on either side."""
+        return {"encoder": batch.source, "decoder": batch.target_in, "cross": batch.target_in}
+
+
+class Seq2Seq(PairTask[Corpus]):
+    """The encoder-decoder Transformer, teacher forcing, beam search."""
+
+    Decode = DecodeConfig
+    unit = "nats/token"
+    accuracy = "share of target words (end mark included) that are likeliest, given the right ones before them"
+    unigram = "every word by its frequency in the training targets"
+    curves = (TRAINING_LOSS, VALIDATION_LOSS, Panel("validation_accuracy", "validation token accuracy"))
+    evaluation_tokens = 4000
+    source_limit: ClassVar[str | None] = None  # key of the data: how many words of a source are read …
+    target_limit: ClassVar[str | None] = None  # … and of a target
+
+    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> Transformer:
+        """See `Task`."""
+        return Transformer(config.model, *vocabulary, parts)
+
+    def lay_out(self, split: Any, numbers: Sequence[int]) -> Batch:
+        """See `PairTask`."""
+        return make_batch(split.pairs, numbers)
+
+    def loss(self, model: Callable[[Batch], Tensor], weight: Tensor, batch: Batch, smoothing: float = 0.0) -> Losses:
+        """Cross-entropy of every target word and END."""
+        hidden = model(batch)
+        sums = linear_cross_entropy(hidden, weight, batch.target_out, smoothing)
+        return Losses(*sums, count=len(hidden), tokens=len(hidden))
+
+    def special_tokens(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        """END after the source, BEGIN before the target."""
+        source, target = batch.source == END, batch.target_in == BEGIN
+        return {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
+
+    def decode_token(self, corpus: Corpus, kind: str, index: int) -> str:
+        """A word, or a piece of one, of the side that asks."""
+        return (corpus.source if kind == "encoder" else corpus.target).words[index]
+
+    def data_examples(self, corpus: Corpus, count: int) -> pd.DataFrame:
+        """See `Task`."""
+        return pd.DataFrame(corpus.valid.text[:count], columns=["source", "target"])
+
+    def lengths(self, corpus: Corpus) -> dict[str, np.ndarray]:
+        """Of the training pairs, in words or pieces of words, the end token counted."""
+        return {f"{side} (tokens)": corpus.train.pairs.sizes(side) for side in ("source", "target")}
+
+    def outputs_file(self, run: Run) -> Path:
+        """A JSON list of texts, in the test set's order."""
+        return outputs_path(run, "outputs")
+
+    def outputs(self, run: Run) -> list[str]:
+        """The test set's sources in the form of targets, as text; kept beside the model for the next time."""
+        path = self.outputs_file(run)
+        own = tokens_path(path)
+        if manifest.whole(path, "the search is made again"):
+            return read_json(path)
+        tokens = [run.corpus.decode(output) for output in self._search(run, run.corpus.test.pairs.source)]
+        lines = [self._joined(run, words) for words in tokens]
+        write_text(
+            own,
+            "[\n"
+            + ",\n".join(json.dumps(words, ensure_ascii=False, separators=(",", ":")) for words in tokens)
+            + "\n]\n",
+        )
+        write_json(path, lines)
+        manifest.note(path.parent, own.name, path.name)
+        return lines
+
+    def tokens(self, run: Run) -> list[list[str]] | None:
+        """The words of `outputs` before they were joined; None for outputs that were made before these were kept."""
+        path = tokens_path(self.outputs_file(run))
+        return read_json(path) if manifest.whole(path, "the tokens are those of the joined text") else None
+
+    def compared_scores(self, run: Run) -> dict[str, Score]:
+        """See `Task`."""
+        found = self.scores(run)
+        return {name: found[name] for name in (self.test_score_name, *self.also_compared)}
+
+    def search_time(self, run: Run) -> dict[str, Any] | None:
+        """How long the search of the test set took when its outputs were made, which is now where they are missing.
+
+        Measured is one pass by the wall clock, the model loaded before, until the texts are written. Nothing is
+        repeated: on a machine that does other things meanwhile the number is noisy.
+
+        Returns:
+            seconds, sentences, sentences_per_second, beam, batch_sentences, device, threads. None for outputs that
+            were made before times were kept.
+        """
+        path = outputs_path(run, "search")
+        if not manifest.whole(self.outputs_file(run), "the search is made again"):
+            self.outputs_file(run).unlink(missing_ok=True)
+            began = time.perf_counter()
+            sentences = len(self.outputs(run))
+            seconds = time.perf_counter() - began
+            machine, decode = provenance(run.config.threads, run.device), run.config.decode
+            measured = {
+                "seconds": seconds,
+                "sentences": sentences,
+                "sentences_per_second": sentences / seconds,
+                "beam": decode.beam,
+                "batch_sentences": decode.batch_sentences,
+                "device": machine["device"],
+                "threads": machine["threads"],
+            }
+            write_json(path, measured)
+            manifest.note(path.parent, path.name)
+        return read_json(path) if manifest.whole(path, "the time of the search is not known") else None
+
+    def as_text(self, run: Run, output: list[int]) -> str:
+        """Word indices as text."""
+        return self._joined(run, run.corpus.decode(output))
+
+    def _joined(self, run: Run, words: list[str]) -> str:
+        return detokenize(words, getattr(run.config.data, "target", "en"))
+
+    def _search(self, run: Run, sources: Sequence[np.ndarray]) -> list[list[int]]:
+        return translate(run.model, sources, run.config.decode, run.device)
+
+    def _indices(self, run: Run, text: str, side: str) -> np.ndarray:
+        """A typed text of the source's or the target's side as word indices."""
+        data, limit = run.config.data, getattr(self, f"{side}_limit")
+        words = tokenize(text, getattr(data, side, "en"), **word_rules(data))
+        return run.corpus.encode(words[: getattr(data, limit)] if limit else words, side)
+
+    def apply(self, run: Run, text: str, second: str | None = None) -> str:
+        """The output for one source; ``second`` is not read."""
+        (output,) = self._search(run, [self._indices(run, text, "source")])
+        return self.as_text(run, output)
+
+    def example_batch(self, run: Run, text: str, second: str | None = None) -> Batch:
+        """See `Task`; ``second`` is the output that the decoder is given."""
+        source = self._indices(run, text, "source")
+        if second is None:
+            (output,) = self._search(run, [source])
+            target = np.array(output, dtype=np.int32)
+        else:
+            target = self._indices(run, second, "target")
+        return make_batch(Pairs([source], [target]), [0]).to(run.device)
+
+    def example_text(self, run: Run) -> tuple[str, str | None]:
+        """The first source of the test set."""
+        return run.corpus.test.text[0][0], None
+
+    def references(self, run: Run) -> list[str]:
+        """The test set's targets as they are scored against."""
+        fold = run.config.data.lowercase
+        return [target.lower() if fold else target for _, target in run.corpus.test.text]
+
+    def examples(self, run: Run, count: int) -> pd.DataFrame:
+        """Source, reference, output."""
+        rows = [(*pair, line) for pair, line in zip(run.corpus.test.text, self.outputs(run), strict=True)][:count]
+        return pd.DataFrame(rows, columns=[self.sides[0], "reference", self.output])

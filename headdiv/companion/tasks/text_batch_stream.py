@@ -1,0 +1,62 @@
+"""Training batches from a stream of text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from headdiv.companion.data.corpora.masking import MaskedStream
+from headdiv.companion.data.corpora.mixture import Mixture
+from headdiv.companion.data.readers.records import BadRecords
+from headdiv.core import distributed
+from headdiv.core.errors import ConfigError
+from headdiv.training.batch_streams import BatchStream
+
+
+class TextBatchStream(BatchStream):
+    """Batches of windows from a stream; with several ranks each takes the windows ``[rank::world_size]``."""
+
+    def __init__(
+        self,
+        stream: Mixture | MaskedStream,
+        windows: int,
+        batches: int,
+        make: Callable[[np.ndarray], Any],
+        bad_records: BadRecords | None = None,
+    ) -> None:
+        self.bad_records = bad_records or BadRecords()
+        if windows < distributed.world():
+            raise ConfigError(
+                f"train.tokens_per_batch: a batch has {windows} windows, too few for {distributed.world()} ranks"
+            )
+        self.stream, self.windows, self._batches, self.make = stream, windows, batches, make
+
+    def batches(self, epoch: int) -> int:
+        """See `BatchStream`."""
+        return self._batches
+
+    def epoch(self, number: int) -> Iterator[Any]:
+        """See `BatchStream`."""
+        while self.done < self._batches:
+            tokens = self.stream.next(self.windows)
+            self.done += 1
+            yield self.make(tokens[distributed.rank() :: distributed.world()])
+        self.done = 0
+
+    def state(self) -> dict[str, Any]:
+        """See `BatchStream`."""
+        return {"done": self.done, "stream": self.stream.state(), "refused": dict(self.bad_records.counts)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """See `BatchStream`."""
+        self.done = state["done"]
+        self.stream.restore(state["stream"])  # which reads the current block again, its faults included
+        self.bad_records.counts.clear()
+        self.bad_records.counts.update(state["refused"])
+
+    def report(self) -> dict[str, Any]:
+        """Tokens read of each source, how often all of its documents were, and records that were left out."""
+        refused = dict(self.bad_records.counts)
+        return {"tokens": self.stream.tokens, "passes": self.stream.passes, "refused": refused}

@@ -1,0 +1,13 @@
+from .insertion import inserted_method as inserted_method
+from .measures import attach as attach
+from .measures import copied as copied
+from .measures import least_important_first as least_important_first
+from .measures import mean_loss as mean_loss
+from .saved import load as load
+from .texts import small_model as small_model
+from .texts import small_tokenizer as small_tokenizer
+from .texts import text_batches as text_batches
+from .texts import text_examples as text_examples
+from .trainer import HeadTraining as HeadTraining
+from .trainer import Seq2SeqTrainer as Seq2SeqTrainer
+from .trainer import Trainer as Trainer

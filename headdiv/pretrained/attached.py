@@ -1,0 +1,343 @@
+"""The heads of Hugging Face models, where they stand: recorded and masked in the model's own attention.
+
+transformers calls attention through a table of functions by name. `attach` puts a function of ours in it that calls the
+model's own one with the same arguments, so that the outputs are the same to the last bit, records what heads did, and
+multiplies their outputs by masks. Every attention module gets an `AttachedHeads` as a submodule without parameters:
+whatever works on headdiv's attention modules (`record_heads`, `masked_heads`, measures, losses) works on it.
+
+Letters for shapes: B batch, N queries, S keys, H heads, G heads of keys and values, K head width, T real tokens.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from headdiv.core.errors import ConfigError, DataError
+from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadModule
+from headdiv.nn.packing import PackedLayout
+from headdiv.pretrained.padding import Inputs
+from headdiv.pretrained.projections import NAMINGS, Projections, attention_of
+
+NAME = "attached_heads"  # of the submodule
+PREFIX = "headdiv_"  # of the names of our implementations
+SUPPORTED = ("sdpa", "eager")  # attention implementations
+
+
+def transformers() -> Any:
+    """The package, imported when it is needed.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        import transformers
+    except ImportError:
+        raise ConfigError(
+            "transformers is not installed, which models of Hugging Face need: pip install 'headdiv[hf]'"
+        ) from None
+    return transformers
+
+
+class AttachedHeads(HeadModule):
+    """The heads of one attention module of somebody else's model.
+
+    Attributes:
+        projections: the module's own.
+        output: what stands in place of its output projection, where `headdiv.insert` has put something there.
+        kept: numbers, from 0, of the heads that are left of ``original``; None: all of them.
+        key_heads: for each head left, which head of keys and values is its own; None: as the module says.
+    """
+
+    def __init__(self, spec: AttentionSpec, projections: Projections, inputs: Inputs) -> None:
+        super().__init__(spec)
+        self.projections, self.inputs = projections, inputs  # dataclasses: their modules are not registered here
+        self.original = spec.heads
+        self.masks: dict[int, Tensor] = OrderedDict()  # which a handle can refer to
+        self.kept: list[int] | None = None
+        self.key_heads: list[int] | None = None
+        self.hooks: tuple[RemovableHandle, ...] = ()
+        self.checked = False  # whether the output projection has been seen to read what the heads put out
+        self.expected: Tensor | None = None  # what it should read
+
+    @property
+    def output(self) -> nn.Module:
+        """The output stage."""
+        found = self.projections.output
+        return getattr(found, "stage", found)
+
+    @property
+    def needed(self) -> bool:
+        """Whether the model runs only with it."""
+        lacks = self.kept is not None and self.projections.naming.shared_bias
+        return lacks or self.key_heads is not None or hasattr(self.projections.output, "stage")
+
+    def mask_heads(self, mask: Tensor) -> RemovableHandle:
+        """See `HeadModule`; a mask may also be (B, H), for each example its own."""
+        handle = RemovableHandle(self.masks)
+        self.masks[handle.id] = mask
+        return handle
+
+    def query_side(self) -> PackedLayout:
+        """The queries' real tokens, while the model runs."""
+        return self.inputs.sides_of(self.spec.place)[0]
+
+    # ---- hooks
+
+    def watch(self) -> None:
+        """See to it that the module runs with this, and with nothing else between heads and output projection."""
+        self.unwatch()
+        module, output = self.projections.module, self.projections.output
+        begin = module.register_forward_pre_hook(self._begin)
+        self.hooks = begin, output.register_forward_pre_hook(self._check, with_kwargs=True)
+
+    def unwatch(self) -> None:
+        """Leave the module alone."""
+        for hook in self.hooks:
+            hook.remove()
+        self.hooks = ()
+
+    def _begin(self, module: nn.Module, _: Any) -> None:
+        redirect(module.config)
+        self.inputs.passes.pop(self.spec.place, None)
+
+    def _check(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.spec.place not in self.inputs.passes:
+            raise DataError(f"{self._where}: its attention did not run through transformers' table of functions")
+        if self.expected is not None:
+            read, expected = (*args, *kwargs.values())[0].detach().flatten(), self.expected.flatten()
+            self.checked, self.expected = True, None
+            if read.shape != expected.shape or not torch.allclose(read, expected.to(read), 0, 0, equal_nan=True):
+                self.checked = False
+                raise DataError(
+                    f"{self._where}: its output projection reads something else than what its heads put out"
+                )
+
+    @property
+    def _where(self) -> str:
+        return f"{self.spec.place} ({type(self.projections.module).__name__})"
+
+    def attend(
+        self,
+        original: Callable[..., Any],
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        options: dict[str, Any],
+    ) -> tuple[Tensor, Tensor | None]:
+        """What the module's attention function returns: (B, N, H, K), and weights where it gives them.
+
+        q (B, H, N, K), k and v (B, G, S, K); mask and options as the model has them.
+
+        Raises:
+            DataError: the module runs attention more than once, or heads are recorded with a mask of another form.
+        """
+        if self.spec.place in self.inputs.passes:
+            raise DataError(f"{self._where}: its attention runs more than once in a forward pass of the module")
+        module = self.projections.module
+        self.inputs.note(self.spec, mask, q, k, is_causal(module, options))
+        if self.kept is not None and options.get("position_bias") is not None:
+            options["position_bias"] = options["position_bias"][:, self.kept]
+        if self.key_heads is not None:
+            k, v = k[:, self.key_heads], v[:, self.key_heads]
+        outputs, weights = original(module, q, k, v, mask, **options)
+        if self.recorder is not None:
+            self.inputs.refuse_recomputation()
+            if weights is None or (module.training and options.get("dropout")):
+                weights = attention_weights(module, q, k, v, mask, options) if self.needs_weights else None
+            self._record(weights if self.needs_weights else None, repeated(v, self.spec.heads), outputs)
+        for factor in self.masks.values():
+            factor = factor.to(outputs)
+            outputs = outputs * (factor[:, None, :, None] if factor.dim() == 2 else factor[:, None])
+        if not self.checked and not torch.compiler.is_compiling():
+            self.expected = outputs.detach()
+        return outputs, weights
+
+    def _record(self, weights: Tensor | None, v: Tensor, outputs: Tensor) -> None:
+        B, N, H, K = outputs.shape
+        S = v.shape[2]
+        queries, keys = self.inputs.sides_of(self.spec.place)
+        values = v.transpose(1, 2).reshape(B * S, H, K)[keys.slots]
+        rows = outputs.reshape(B * N, H, K)[queries.slots]
+        self.record(AttentionLayout(queries, keys, None), weights, values, rows)
+
+
+def repeated(x: Tensor, heads: int) -> Tensor:
+    """Grouped keys or values (B, G, S, K), each as often as it has heads: (B, H, S, K)."""
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
+
+
+def is_causal(module: nn.Module, options: dict[str, Any]) -> bool:
+    """Whether attention without a mask is causal."""
+    given = options.get("is_causal")
+    return bool(getattr(module, "is_causal", True) if given is None else given)
+
+
+def attention_weights(
+    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, options: dict[str, Any]
+) -> Tensor:
+    """The weights (B, H, N, S) without dropout, of the model's own function: fused attention gives none."""
+    N, S = q.shape[2], k.shape[2]
+    if mask is None and N > 1 and is_causal(module, options):
+        mask = torch.ones(1, 1, N, S, dtype=torch.bool, device=q.device).tril()
+    if mask is not None and mask.dtype == torch.bool:  # finite, so that a query that sees nothing has no NaN
+        mask = torch.zeros(mask.shape, dtype=q.dtype, device=q.device).masked_fill(~mask, torch.finfo(q.dtype).min)
+    narrow = v[..., :1]  # values have no part in the weights
+    return own_function(module)(module, q, k, narrow, mask, **{**options, "dropout": 0.0})[1]
+
+
+def own_function(module: nn.Module) -> Callable[..., Any]:
+    """The attention function of the file that the module's class comes from."""
+    return sys.modules[type(module).__module__].eager_attention_forward
+
+
+# ---- attaching
+
+
+@dataclass
+class Attachment:
+    """What `attach` changed in a model.
+
+    Attributes:
+        heads: of every attention module, in the order of a forward pass.
+        inputs: of the current forward pass.
+        config: the model's.
+        configs: those that name the attention implementation.
+        hooks: on the model.
+    """
+
+    heads: list[AttachedHeads]
+    inputs: Inputs
+    config: Any
+    configs: list[Any]
+    hooks: list[RemovableHandle]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Of a pickled model, which may be loaded where nothing was attached before."""
+        self.__dict__.update(state)
+        for name in SUPPORTED:
+            _register(name)
+
+
+def attachment_of(model: nn.Module) -> Attachment | None:
+    """That of a model that is attached."""
+    return model.__dict__.get("headdiv_attachment")
+
+
+def attach_heads(model: nn.Module) -> Attachment:
+    """Give every attention module of a transformers model an `AttachedHeads`; of an attached one the same again.
+
+    ``model.set_attn_implementation`` may change the implementation later. At a module's first forward pass it is
+    checked that its output projection reads what its heads put out, and nothing else: a DataError where it does not.
+
+    Raises:
+        DataError: no attention of a known form is there, or it runs in an implementation that cannot be recorded.
+        ConfigError: transformers is not installed.
+    """
+    if (found := attachment_of(model)) is not None:
+        for config in found.configs:
+            redirect(config)
+        return found
+    library = transformers()
+    models = [m for m in model.modules() if isinstance(m, library.PreTrainedModel)]
+    inputs = Inputs()
+    heads = [AttachedHeads(spec, projections, inputs) for spec, projections in attention_of(model)]
+    if not heads or not all(hasattr(each.projections.module, "config") for each in heads):
+        known = ", ".join("/".join((*naming.inputs, naming.output)) for naming in NAMINGS)
+        raise DataError(
+            f"{type(model).__name__}: no attention that is known here; expected a model of transformers "
+            f"whose attention modules have projections named {known}"
+        )
+    configs = {id(c): c for c in (*(m.config for m in models), *(each.projections.module.config for each in heads))}
+    for config in configs.values():
+        if str(config._attn_implementation).startswith(PREFIX):
+            raise DataError(
+                f"{type(model).__name__}: its config belongs to a model that is attached already; expected a config of "
+                "its own (copy.deepcopy(config) before the model is made)"
+            )
+        _must_be_supported(config, type(model).__name__)
+    for config in configs.values():
+        redirect(config)
+    for each in heads:
+        each.projections.module.add_module(NAME, each)
+        each.watch()
+    hooks = [models[0].register_forward_pre_hook(inputs.read, with_kwargs=True)]
+    for each in models:
+        hooks.append(each.register_forward_pre_hook(inputs.begin))
+        hooks.append(each.register_forward_hook(inputs.end, always_call=True))
+    hooks.append(models[0].register_forward_hook(inputs.forget, always_call=True))
+    made = Attachment(heads, inputs, models[0].config, list(configs.values()), hooks)
+    model.__dict__["headdiv_attachment"] = made
+    return made
+
+
+def _must_be_supported(config: Any, owner: str) -> None:
+    name = config._attn_implementation
+    if name == "eager" and getattr(config, "reorder_and_upcast_attn", False):
+        raise DataError(
+            f"{owner}: with reorder_and_upcast_attn its eager attention calls no function that could be replaced; "
+            "expected model.set_attn_implementation('sdpa')"
+        )
+    if name not in SUPPORTED:
+        raise DataError(
+            f"{owner}: its attention runs as {name!r}; expected 'sdpa' or 'eager': "
+            "model.set_attn_implementation('sdpa') changes it"
+        )
+
+
+def redirect(config: Any) -> None:
+    """Let attention run through our function, whichever implementation the configuration names.
+
+    Raises:
+        DataError: one that cannot be recorded.
+    """
+    name = config._attn_implementation
+    if not str(name).startswith(PREFIX):
+        _must_be_supported(config, type(config).__name__)
+        _register(name)
+        config._attn_implementation_internal = f"{PREFIX}{name}"
+
+
+def detach_heads(model: nn.Module) -> None:
+    """Take off what `attach_heads` put on.
+
+    Heads that were removed stay removed. A model that could not run without it keeps it: where groups of heads have
+    become uneven, a position bias is of more heads than a module has, or an output stage needs to know what is padding.
+    """
+    attachment = attachment_of(model)
+    if attachment is None or any(each.needed for each in attachment.heads):
+        return
+    for each in attachment.heads:
+        each.unwatch()
+        delattr(each.projections.module, NAME)
+    for config in attachment.configs:
+        config._attn_implementation_internal = config._attn_implementation.removeprefix(PREFIX)
+    for hook in attachment.hooks:
+        hook.remove()
+    del model.__dict__["headdiv_attachment"]
+
+
+def _register(name: str) -> None:
+    """Enter our function, and the masks that go with the implementation, in transformers' tables."""
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    def forward(
+        module: nn.Module, q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None = None, **options: Any
+    ) -> Any:
+        original = own_function(module) if name == "eager" else ALL_ATTENTION_FUNCTIONS[name]
+        attached = module._modules.get(NAME)
+        if attached is None:
+            return original(module, q, k, v, attention_mask, **options)
+        return attached.attend(original, q, k, v, attention_mask, options)
+
+    ALL_ATTENTION_FUNCTIONS.register(f"{PREFIX}{name}", forward)
+    ALL_MASK_ATTENTION_FUNCTIONS.register(f"{PREFIX}{name}", ALL_MASK_ATTENTION_FUNCTIONS[name])

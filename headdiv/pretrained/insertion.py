@@ -1,0 +1,308 @@
+"""Methods in models that are there already: of transformers, or built of torch's own attention.
+
+model = BertForMaskedLM.from_pretrained(name)
+method = headdiv.insert(model, {"name": "deacon", "architecture": "direct", "m": 12})
+…
+loss.backward()
+method.after_backward(model, progress)
+optimiser.step()
+
+What a method puts between the heads and W^O goes in front of the model's own output projection, or takes its place and
+starts from its weights as far as there is a place for them: mixing starts as the model was, kWTA keeps the projection,
+DEACON's direct architecture starts with the part of it that its components can express. Padding never gets there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headdiv.core.errors import ConfigError, DataError, TrainingError
+from headdiv.methods.base import Method
+from headdiv.methods.registry import METHODS, make_method
+from headdiv.nn.attention import ATTENTION_KINDS, BlockSpec, Kind
+from headdiv.nn.drop_in import MultiheadAttention
+from headdiv.nn.sizes import Sizes
+from headdiv.pretrained.attached import AttachedHeads, attach_heads, attachment_of, detach_heads
+from headdiv.pretrained.projections import attention_of, bias, is_plain, kind_of
+from headdiv.pretrained.rollback import all_or_nothing
+
+
+class InsertedOutput(nn.Module):
+    """What stands in place of an output projection: rows of real tokens go through it, padding becomes 0."""
+
+    def __init__(
+        self,
+        attached: AttachedHeads,
+        method: Method,
+        own: nn.Module | None,
+        before: nn.Module | None,
+        stage: nn.Module,
+    ) -> None:
+        super().__init__()
+        self.method = method
+        self.__dict__["attached"] = attached  # the model's submodule already
+        self.__dict__["replaced"] = attached.projections.output  # for `remove_method`
+        self.own, self.before, self.stage = own, before, stage
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, N, H·K) -> (B, N, D)."""
+        self.attached.inputs.refuse_recomputation()
+        B, N, width = x.shape
+        side, rows = self.attached.query_side(), x.reshape(B * N, width)
+        rows = rows if side.full else rows[side.slots]
+        rows = rows if self.own is None else self.own(rows, side)
+        y = self.stage(rows if self.before is None else self.before(rows))
+        if not side.full:
+            y = y.new_zeros(B * N, y.shape[1]).index_copy(0, side.slots, y)
+        return y.view(B, N, -1)
+
+
+def insert(model: nn.Module, method: Method | Mapping[str, Any]) -> Method:
+    """Put a method into a model; a method that only adds to the loss has its heads recorded from now on.
+
+    In every attention module, or with an error in none: `inserted_modules` says what stands where, `remove_method`
+    takes it out again. What was taken from the model stays frozen where it was, and hooks stay. Of a transformers
+    model ``config.headdiv`` says which method, for `headdiv.pretrained.load`. Make the optimiser and peft's adapters
+    afterwards: there are new parameters.
+
+    Args:
+        model: attached (`headdiv.pretrained.attach`), any that can be, or one with `torch.nn.MultiheadAttention`.
+        method: or its options, as a configuration has them.
+
+    Returns:
+        The method: its `after_backward` and `aux_loss` belong into the training.
+
+    Raises:
+        ConfigError: the method needs more than a place between heads and output projection, does not fit, or is not
+            registered, so that a saved model could not be loaded.
+        DataError: the model has no attention that is known here, attention of both kinds, adapters of peft, something
+            else than a plain output projection where the method takes its place, or a method already.
+    """
+    made = method if isinstance(method, Method) else make_method(method)
+    registered = next((name for name, cls in METHODS.items() if cls is type(made)), None)
+    name = registered or type(made).__name__
+    theirs = _torchs_own(model)
+    if (
+        (made.builds_modules and (theirs or not made.can_be_inserted))
+        or made.swaps_heads
+        or type(made.block_output(BlockSpec("encoder", 0, 1))) is not nn.Identity
+    ):
+        raise ConfigError(f"method {name!r} changes more than what is between heads and output projection")
+    if not theirs and registered is None and any(made.makes(kind) for kind in ATTENTION_KINDS):
+        raise ConfigError(
+            f"method {name!r} is not registered, and what it makes could not be loaded once the model is saved; "
+            f"expected headdiv.register({name}, '…') before"
+        )
+    new = attachment_of(model) is None
+    if not theirs:
+        attach_heads(model)
+    try:
+        with all_or_nothing(model):
+            if theirs:
+                _replace(model, made, theirs)
+            else:
+                _insert_into_attached(model, made, name, registered is not None)
+    except BaseException:
+        if new:
+            detach_heads(model)
+        raise
+    return made
+
+
+def inserted_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """By path in the model, the modules that `insert` put there; for peft's ``modules_to_save``."""
+    found: dict[str, nn.Module] = {}
+    for path, module in model.named_modules():
+        if isinstance(module, InsertedOutput):
+            parts = module.own, module.before, module.stage if module.stage is not module.replaced else None
+            names = ("own", "before", "stage")
+            found |= {f"{path}.{name}": part for name, part in zip(names, parts, strict=True) if part is not None}
+        elif isinstance(module, MultiheadAttention) and hasattr(module, "replaced"):
+            found[path] = module
+    return found
+
+
+def remove_method(model: nn.Module) -> None:
+    """Take out what `insert` put into a model.
+
+    Parameters that the model kept stay as they are now; an output projection that the method took the place of is the
+    one that was there before.
+
+    Raises:
+        DataError: nothing was inserted.
+    """
+    attachment = attachment_of(model)
+    inserted = [
+        (owner, name, module)
+        for owner in model.modules()
+        for name, module in owner._modules.items()  # under every name that it has
+        if isinstance(module, InsertedOutput | MultiheadAttention) and hasattr(module, "replaced")
+    ]
+    recorded = attachment is not None and "method" in (getattr(attachment.config, "headdiv", None) or {})
+    if not inserted and not recorded:
+        raise DataError(f"{type(model).__name__}: found no method; expected one that headdiv.insert has put there")
+    for each in attachment.heads if attachment else ():
+        each.unwatch()
+    for module in {module for _, _, module in inserted}:
+        module.replaced.to(next(iter(module.parameters()))).train(module.training)
+        _move_hooks(module, module.replaced)
+    for owner, name, module in inserted:
+        setattr(owner, name, module.replaced)
+    for each in attachment.heads if attachment else ():
+        each.watch()
+    if recorded:
+        attachment.config.headdiv = {key: x for key, x in attachment.config.headdiv.items() if key != "method"}
+
+
+def inserted_method(model: nn.Module) -> Method | None:
+    """A new object of the method that stands in a loaded or attached model; None where nothing was put into it."""
+    attachment = attachment_of(model)
+    if attachment is None or not any(isinstance(each.projections.output, InsertedOutput) for each in attachment.heads):
+        return None
+    return make_method(attachment.config.headdiv["method"])
+
+
+def _torchs_own(model: nn.Module) -> list[tuple[str, nn.MultiheadAttention]]:
+    """Under every name that they have.
+
+    Raises:
+        DataError: not all of the model's attention can be replaced.
+    """
+    found = [
+        (path, module)
+        for path, module in model.named_modules(remove_duplicate=False)
+        if isinstance(module, nn.MultiheadAttention)
+    ]
+    for path, module in found:
+        if not path:
+            raise DataError(
+                "the model is a torch.nn.MultiheadAttention, in whose place nothing can be put; expected "
+                "headdiv.MultiheadAttention, or a model that holds it"
+            )
+        if type(module) is not nn.MultiheadAttention:
+            raise DataError(f"{path}: a {kind_of(module)}; expected torch.nn.MultiheadAttention itself")
+    if found and (others := [spec.place for spec, _ in attention_of(model)]):
+        raise DataError(
+            f"{type(model).__name__}: has torch.nn.MultiheadAttention ({found[0][0]}) beside transformers' own "
+            f"attention ({', '.join(others)}); expected one of the two: a part of the model, such as its text_model"
+        )
+    return found
+
+
+def _insert_into_attached(model: nn.Module, made: Method, name: str, registered: bool) -> None:
+    attachment = attachment_of(model)
+    if inserted_method(model) is not None:
+        raise DataError("the model has a method already: expected one; 'combined' is several")
+    for each in attachment.heads:
+        _must_fit(made, name, each.spec.heads, each.spec.d_head)
+    try:
+        made.refuse_no_attention(model)
+    except TrainingError as error:
+        raise ConfigError(f"method {name!r}: {error}") from None
+    for each in attachment.heads:
+        _insert(each, made)
+    _refuse_adapters(model)
+    if not registered:  # a loss alone: the model is the same without it
+        return
+    options = {"name": name, **made.options.model_dump(mode="json")}
+    attachment.config.headdiv = {**(getattr(attachment.config, "headdiv", None) or {}), "method": options}
+
+
+def _must_fit(method: Method, name: str, heads: int, width: int) -> None:
+    if problem := method.misfit(Sizes(d_model=heads * width, heads=heads)):
+        raise ConfigError(f"method {name!r}: {problem[0]}: {problem[1]}")
+
+
+def _insert(each: AttachedHeads, method: Method) -> None:
+    made, old = method.makes(each.spec.kind), each.projections.output
+    if not made:
+        return
+    weight, stage = old.weight.T if hasattr(old, "nf") else old.weight, old
+    if "output_stage" in made:
+        if not is_plain(old):
+            raise DataError(
+                f"{each.spec.place}: the method takes the place of the output projection, which is no plain Linear of "
+                f"torch.nn but a {kind_of(old)}: what else it holds would be lost"
+            )
+        stage = method.output_stage(each.spec)
+        _take_over(stage, weight, bias(old))
+    before = method.before_output(each.spec) if "before_output" in made else None
+    inserted = InsertedOutput(each, method, method.inserted(each.spec), before, stage).train(old.training).to(weight)
+    each.unwatch()
+    _move_hooks(old, inserted)
+    setattr(each.projections.owner, each.projections.name, inserted)
+    each.watch()
+
+
+def _refuse_adapters(model: nn.Module) -> None:
+    inserted = inserted_modules(model)
+    if inserted and any(getattr(part, "peft_config", None) for part in model.modules()):
+        raise DataError(
+            f"{type(model).__name__}: has adapters of peft, which would not save what the method puts there "
+            f"({min(inserted)}, …); expected adapters that are made afterwards, with "
+            "LoraConfig(…, modules_to_save=[*headdiv.inserted_modules(model)])"
+        )
+
+
+def _move_hooks(old: nn.Module, new: nn.Module) -> None:
+    """Those of forward and backward passes; their handles stay valid."""
+    for name, value in vars(nn.Module()).items():
+        if "_hooks" in name and name.startswith(("_forward", "_backward")):
+            new.__dict__[name] = old.__dict__[name]
+            old.__dict__[name] = type(value)()
+    new._is_full_backward_hook, old._is_full_backward_hook = old._is_full_backward_hook, None
+
+
+@torch.no_grad()
+def _take_over(stage: nn.Module, weight: Tensor, offset: Tensor | None) -> None:
+    """Start an output stage from a projection's weight (D, H·K) and bias; frozen where they are."""
+    values = torch.zeros(len(weight)) if offset is None else offset
+    if hasattr(stage, "take_over"):
+        stage.take_over(weight, values)
+    elif isinstance(stage, nn.Linear):  # W^O and more
+        stage.weight.copy_(weight)
+        stage.bias.copy_(values)
+    else:
+        raise ConfigError(
+            f"the output stage {type(stage).__name__} cannot start from a projection's weights; "
+            "expected an nn.Linear, or a method take_over(weight, bias)"
+        )
+    projection = stage if isinstance(stage, nn.Linear) else getattr(stage, "project", None)
+    if projection is not None:
+        projection.weight.requires_grad_(weight.requires_grad)
+        projection.bias.requires_grad_((weight if offset is None else offset).requires_grad)
+
+
+def _replace(model: nn.Module, method: Method, theirs: list[tuple[str, nn.MultiheadAttention]]) -> None:
+    """The drop-in in place of torch's attention modules; query, key and value projections are the same parameters."""
+    layers: Counter[Kind] = Counter()
+    made: dict[int, MultiheadAttention] = {}
+    for path, old in theirs:
+        owner, _, last = path.rpartition(".")
+        owner = model.get_submodule(owner)
+        if id(old) in made:
+            setattr(owner, last, made[id(old)])
+            continue
+        own: Kind = "decoder" if isinstance(owner, nn.TransformerDecoderLayer) else "encoder"
+        kind = "cross" if last == "multihead_attn" else own
+        try:
+            new = MultiheadAttention(
+                old.embed_dim, old.num_heads, method, dropout=old.dropout, bias=old.in_proj_bias is not None,
+                kdim=old.kdim, vdim=old.vdim, batch_first=old.batch_first, kind=kind, layer=layers[kind],
+                add_bias_kv=old.bias_k is not None, add_zero_attn=old.add_zero_attn,
+            )  # fmt: skip
+        except ValueError as error:
+            raise ConfigError(f"{path}: {error}") from None
+        layers[kind] += 1
+        _take_over(new.attention.output, old.out_proj.weight, old.out_proj.bias)
+        new.to(old.out_proj.weight).train(old.training)
+        new.attention.in_projection.weight, new.attention.in_projection.bias = old.in_proj_weight, old.in_proj_bias
+        new.__dict__["replaced"] = old
+        _move_hooks(old, new)
+        made[id(old)] = new
+        setattr(owner, last, new)

@@ -1,0 +1,147 @@
+"""Which tokens are real in a forward pass of somebody else's model: read from the masks that its attention is given.
+
+No argument of the model says it as surely: a mask of the input may be of samples where attention is of frames, of text
+where a second stack is of pictures, of the text before it was cached, or not of two dimensions at all.
+
+Letters for shapes: B batch, N queries, S keys, H heads.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headdiv.core.errors import ConfigError, DataError
+from headdiv.nn.attention import AttentionSpec
+from headdiv.nn.packing import PackedLayout, padded_side
+
+EXCLUDES = -1e4  # what masks add to the scores of keys that are not seen: this, or the least number there is
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What attention in one module was given."""
+
+    spec: AttentionSpec
+    mask: Tensor | None  # (B or 1, H or 1, N or 1, S), False or below `EXCLUDES` where a key is not seen
+    shape: tuple[int, int, int]  # B, N, S
+    causal: bool  # where there is no mask
+    device: torch.device
+
+    def key(self) -> tuple[Any, ...]:
+        """The same for modules with the same real tokens, while the masks are there."""
+        return self.spec.kind, id(self.mask), self.shape, self.causal, self.device
+
+
+@dataclass
+class Inputs:
+    """What is known of the current forward pass; nothing is kept between passes.
+
+    Attributes:
+        passes: by place, of the modules that have run.
+        decoder: the last one of a decoder's self-attention.
+        labels: (B, N) which tokens of the decoder have an answer or stand before one; None: all.
+        recomputed: whether the backward pass will run the layers again, when all this is forgotten.
+    """
+
+    passes: dict[str, Pass] = field(default_factory=dict)
+    sides: dict[tuple[Any, ...], tuple[PackedLayout, PackedLayout]] = field(default_factory=dict)
+    decoder: Pass | None = None
+    labels: Tensor | None = None
+    recomputed: bool = False
+
+    def read(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A forward pre-hook of the model: a decoder that reads the labels ends with them."""
+        self.forget()
+        if not model.config.is_encoder_decoder:
+            return
+        bound = inspect.signature(model.forward).bind_partial(*args, **kwargs).arguments
+        given = bound.get("kwargs", {}) | bound
+        labels, written = given.get("labels"), ("decoder_attention_mask", "decoder_input_ids")
+        if isinstance(labels, Tensor) and labels.dim() == 2 and all(given.get(name) is None for name in written):
+            self.labels = (labels != -100).flip(1).cumsum(1).flip(1) > 0  # one ignored within a text is no padding
+
+    def begin(self, model: nn.Module, *_: Any) -> None:
+        """A forward pre-hook of the model and of those within it."""
+        self.passes, self.sides, self.decoder = {}, {}, None
+        learns = model.training and torch.is_grad_enabled()
+        self.recomputed = learns and any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
+
+    def end(self, *_: Any) -> None:
+        """A forward hook of the model and of those within it."""
+        self.passes, self.sides, self.decoder = {}, {}, None
+
+    def forget(self, *_: Any) -> None:
+        """A forward hook of the model."""
+        self.end()
+        self.labels, self.recomputed = None, False
+
+    def note(self, spec: AttentionSpec, mask: Tensor | None, q: Tensor, k: Tensor, causal: bool) -> None:
+        """Attention with these arguments is about to run."""
+        self.passes[spec.place] = now = Pass(spec, mask, (len(q), q.shape[2], k.shape[2]), causal, q.device)
+        if spec.kind == "decoder":
+            self.decoder = now
+
+    def sides_of(self, place: str) -> tuple[PackedLayout, PackedLayout]:
+        """The real queries and keys of a module that has run.
+
+        Raises:
+            DataError: its mask has another form than those of transformers.
+        """
+        now = self.passes[place]
+        above = self.decoder if now.spec.kind == "cross" else None
+        key = (now.key(), above and above.key())
+        if key not in self.sides:
+            queries, keys = real_tokens(now)
+            if above is not None and above.shape[:2] == now.shape[:2]:
+                queries = real_tokens(above)[0]
+            if self.labels is not None and now.spec.kind != "encoder" and self.labels.shape == queries.shape:
+                queries, keys = queries & self.labels, keys & self.labels if keys is queries else keys
+            side = padded_side(queries)
+            self.sides[key] = side, side if keys is queries else padded_side(keys)
+        return self.sides[key]
+
+    def refuse_recomputation(self) -> None:
+        """Raise the ConfigError for a model that trains with gradient checkpointing."""
+        if self.recomputed:
+            raise ConfigError(
+                "the model trains with gradient checkpointing, which runs layers again when records and padding of the "
+                "forward pass are gone; expected model.gradient_checkpointing_disable() where a method needs them"
+            )
+
+
+def real_tokens(now: Pass) -> tuple[Tensor, Tensor]:
+    """(B, N) of the queries and (B, S) of the keys; the same object where the tokens are.
+
+    Where queries are keys, a real one sees itself. Cached keys are real where a query sees them; of the queries, the
+    last key that one of them sees is its own, and the keys of the others stand in front of that in order.
+    """
+    B, N, S = now.shape
+    own = now.spec.kind != "cross" and N == S
+    if now.mask is None:
+        real = torch.ones(B, N, dtype=torch.bool, device=now.device)
+        if own:
+            return real, real
+        keys = torch.arange(S, device=now.device).expand(B, S) < (N if now.causal and 1 < N < S else S)
+        return real, keys
+    mask = now.mask
+    if mask.dim() != 4 or mask.shape[0] not in (1, B) or mask.shape[2] not in (1, N) or mask.shape[3] < S:
+        raise DataError(
+            f"{now.spec.place}: its attention is given a mask of shape {tuple(mask.shape)}; expected {(B, 1, N, S)}"
+        )
+    seen = mask if mask.dtype == torch.bool else mask > EXCLUDES
+    seen = seen[..., :S].any(1).expand(B, N, S)
+    if own:
+        real = seen.diagonal(dim1=1, dim2=2)
+        return real, real
+    keys = seen.any(1)
+    if now.spec.kind != "decoder":
+        return torch.ones(B, N, dtype=torch.bool, device=now.device), keys
+    order = torch.arange(N, device=now.device)
+    last = (seen * torch.arange(1, S + 1, device=now.device)).amax(2) - 1  # (B, N)
+    own_keys = (last - order).amax().clamp(0, max(S - N, 0)) + order
+    return seen.gather(2, own_keys[None, :, None].expand(B, N, 1)).squeeze(2), keys

@@ -1,0 +1,229 @@
+"""Heads of an attached model taken out for good: smaller projections, the same output as with the heads masked.
+
+Rows of the query, key and value projections and columns of the output projection go. Heads of keys and values that are
+shared go with the last head that uses them; where groups become uneven, the module is given each head's keys by number.
+Parameters are replaced: make the optimiser afterwards.
+
+Letters: H heads, G heads of keys and values, K head width.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headdiv.core.errors import DataError
+from headdiv.pretrained.attached import AttachedHeads, attachment_of
+from headdiv.pretrained.projections import bias, is_plain, kind_of, sizes
+from headdiv.pretrained.rollback import all_or_nothing
+
+TOLERANCE = 10  # square roots of the smallest difference from 1
+
+
+def remove_heads(model: nn.Module, gone: Mapping[str, Sequence[int]]) -> None:
+    """Remove heads of an attached model, all of them or, with an error, none.
+
+    The architectures' code needs a head in every module: of a module that loses all of them the first one stays, with
+    output weights of 0. ``config.headdiv`` says what was removed, for `headdiv.pretrained.load`.
+
+    Args:
+        model: attached.
+        gone: by attention module, numbers from 1 as they are now; those of the heads that are left close up.
+
+    Raises:
+        DataError: a projection is no plain linear layer (quantised, adapted, or a method's output stage).
+    """
+    attachment = attachment_of(model)
+    heads = {each.spec.place: each for each in attachment.heads}
+    gone = {place: numbers for place, numbers in gone.items() if numbers}
+    for place in gone:
+        for projection in (*heads[place].projections.inputs, heads[place].projections.output):
+            if not is_plain(projection):
+                raise DataError(
+                    f"{place}: heads cannot be removed from a {kind_of(projection)}; expected a plain Linear of "
+                    "torch.nn"
+                )
+    with all_or_nothing(model):
+        for place, numbers in gone.items():
+            each = heads[place]
+            left = [head for head in range(each.spec.heads) if head + 1 not in numbers]
+            if not left:
+                left = [0]
+                weight = each.projections.output.weight
+                each.projections.output.weight = nn.Parameter(torch.zeros_like(weight), weight.requires_grad)
+            _cut_module(each, left)
+    config = attachment.config
+    config.headdiv = {**(getattr(config, "headdiv", None) or {}), "removed": removed_heads(model)}
+
+
+@torch.no_grad()
+def remove_if_right(model: nn.Module, gone: Mapping[str, Sequence[int]], given: Mapping[str, Any] | None) -> None:
+    """`remove_heads` where the model's output then is that of the masked model; otherwise the model stays as it was.
+
+    Args:
+        model: attached, in evaluation mode.
+        gone: see `remove_heads`.
+        given: arguments of a forward pass; not needed where the configuration says enough to make some.
+
+    Raises:
+        DataError: the output is another, the architecture's code does not run with fewer heads, or there are no
+            arguments to try it with.
+    """
+    attachment, failed = attachment_of(model), None
+    before = {key: x for key, x in vars(attachment.config).items() if key == "headdiv"}
+    with contextlib.ExitStack() as stack:
+        for each in attachment.heads:
+            if numbers := gone.get(each.spec.place):
+                mask = torch.ones(each.spec.heads)
+                mask[[number - 1 for number in numbers]] = 0
+                stack.callback(each.mask_heads(mask).remove)
+        tried, masked = _trial(model, given)
+    try:
+        with all_or_nothing(model):
+            remove_heads(model, gone)
+            try:
+                failed = _difference(masked, _outputs(model, tried))
+            except (RuntimeError, ValueError, IndexError, TypeError) as error:
+                failed = str(error)
+            if failed:
+                raise DataError(
+                    f"{type(model).__name__}: its code does not work with fewer heads ({failed}); expected an "
+                    "architecture that takes their number from the projections, or masked heads instead"
+                )
+    except DataError:
+        attachment.config.__dict__.pop("headdiv", None)
+        attachment.config.__dict__.update(before)
+        raise
+
+
+def _trial(model: nn.Module, given: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], list[Tensor]]:
+    """Arguments of a forward pass, and its outputs."""
+    made = trial_arguments(model)
+    with contextlib.suppress(RuntimeError, ValueError, TypeError, IndexError):  # they may not be what the model reads
+        if made:
+            return made, _outputs(model, made)
+    if given is None:
+        raise DataError(
+            f"{type(model).__name__}: its configuration does not say what it reads, to try it with fewer heads; "
+            "expected a batch: remove(gone, batch)"
+        )
+    return given, _outputs(model, given)
+
+
+def trial_arguments(model: nn.Module) -> dict[str, Tensor]:
+    """One example of what a model of this configuration may read; nothing where it does not say enough."""
+    config, device = attachment_of(model).config, next(model.parameters()).device
+    vision = getattr(config, "vision_config", config)
+    shapes = {
+        "pixel_values": [getattr(vision, "num_channels", None), *_pair(getattr(vision, "image_size", None))],
+        "input_values": [4000],
+        "input_features": [getattr(config, "num_mel_bins", None), 2 * getattr(config, "max_source_positions", 0)],
+    }
+    name, made = getattr(model, "main_input_name", "input_ids"), {}
+    words = getattr(config.get_text_config(decoder=True), "vocab_size", 1)
+    ids = torch.arange(3, 8, device=device)[None] % words
+    if name == "input_ids":
+        made[name] = ids
+        if isinstance(end := getattr(config, "eos_token_id", None), int):  # some classifiers read a text's end alone
+            made[name] = torch.cat([ids, ids.new_full((1, 1), end % words)], 1)
+    wanted = {name} & {*shapes} if vision is config or name != "input_ids" else {"pixel_values"}
+    for each in wanted:
+        if all(shapes[each]):
+            made[each] = _noise(shapes[each], model)
+    if config.is_encoder_decoder:
+        made["decoder_input_ids"] = ids
+    return made
+
+
+def _pair(size: Any) -> Sequence[Any]:
+    return size if isinstance(size, list | tuple) else (size, size)
+
+
+def _noise(shape: Sequence[int], model: nn.Module) -> Tensor:
+    draw, like = torch.Generator().manual_seed(0), next(model.parameters())
+    return torch.randn(1, *shape, generator=draw).to(like)
+
+
+def _outputs(model: nn.Module, given: Mapping[str, Any]) -> list[Tensor]:
+    """Those of a forward pass; what the model draws is the same in each."""
+    with torch.random.fork_rng({parameter.device for parameter in model.parameters() if parameter.is_cuda}):
+        torch.manual_seed(0)
+        found = model(**given)
+    values = found.values() if isinstance(found, Mapping) else found
+    return [x for x in values if isinstance(x, Tensor) and x.is_floating_point()]
+
+
+def _difference(expected: list[Tensor], found: list[Tensor]) -> str | None:
+    for one, other in zip(expected, found, strict=True):
+        most = float((one - other).abs().masked_fill(one == other, 0.0).max())  # both may be infinite
+        limit = TOLERANCE * torch.finfo(one.dtype).eps ** 0.5 * max(float(one.abs().max()), 1e-3)
+        if not most <= limit:
+            return f"its output is another than that of the masked model, by {most:.2g}"
+    return None
+
+
+def removed_heads(model: nn.Module) -> dict[str, list[int]]:
+    """By attention module, the numbers (from 1, of all heads that there were) of those that were removed."""
+    return {
+        each.spec.place: [head + 1 for head in range(each.original) if head not in each.kept]
+        for each in attachment_of(model).heads
+        if each.kept is not None
+    }
+
+
+def _cut_module(each: AttachedHeads, left: list[int]) -> None:
+    projections, H, K = each.projections, each.spec.heads, each.spec.d_head
+    module, naming = projections.module, projections.naming
+    key_heads = each.key_heads
+    if naming.fused == "heads":  # of each head its query, key and value
+        _cut(projections.inputs[0], _rows(left, 3 * K))
+    elif naming.fused == "blocks":  # one after the other, in one projection or in two
+        for projection in projections.inputs:
+            blocks = sizes(projection)[0] // (H * K)
+            _cut(projection, _rows([block * H + head for block in range(blocks) for head in left], K))
+    else:
+        q, k, v = projections.inputs
+        G = sizes(k)[0] // K
+        own = key_heads or [head // (H // G) for head in range(H)]
+        used = sorted({own[head] for head in left})
+        _cut(q, _rows(left, K))
+        for projection in (k, v):
+            _cut(projection, _rows(used, K))
+        if hasattr(module, "num_key_value_groups"):
+            numbers = [used.index(own[head]) for head in left]
+            even = [head // max(1, len(left) // len(used)) for head in range(len(left))] == numbers
+            each.key_heads = None if even else numbers
+            module.num_key_value_groups = len(left) // len(used) if even else 1
+            _count(module, "num_key_value_heads", G, len(used))
+    _cut(projections.output, _rows(left, K), inputs=True)
+    if naming.split_size:
+        setattr(module, naming.split_size, len(left) * K)
+    _count(module, "num_heads", H, len(left))
+    each.kept = left if each.kept is None else [each.kept[head] for head in left]
+    each.spec = replace(each.spec, heads=len(left))
+
+
+def _count(module: nn.Module, name: str, before: int, after: int) -> None:
+    if getattr(module, name, None) == before:
+        setattr(module, name, after)
+
+
+def _rows(heads: Sequence[int], width: int) -> Tensor:
+    return (torch.tensor(heads)[:, None] * width + torch.arange(width)).flatten()
+
+
+def _cut(projection: nn.Module, index: Tensor, inputs: bool = False) -> None:
+    """Keep these outputs of a linear layer, or these inputs."""
+    transposed = hasattr(projection, "nf")
+    index = index.to(projection.weight.device)
+    kept = projection.weight.detach().index_select(int(inputs != transposed), index)
+    projection.weight = nn.Parameter(kept, projection.weight.requires_grad)
+    if not inputs and (b := bias(projection)) is not None:
+        projection.bias = nn.Parameter(b.detach()[index], b.requires_grad)
+    names = ("nf", "nx") if transposed else ("out_features", "in_features")
+    setattr(projection, names[inputs], len(index))

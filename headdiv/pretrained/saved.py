@@ -1,0 +1,83 @@
+"""Models of transformers that were saved after heads were removed or a method was inserted."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headdiv.core.errors import DataError
+from headdiv.pretrained.attached import attach_heads, transformers
+from headdiv.pretrained.insertion import insert
+from headdiv.pretrained.removal import remove_heads
+
+
+def load(folder: str | Path) -> nn.Module:
+    """A model that ``save_pretrained`` wrote after heads were removed or a method was inserted, in evaluation mode.
+
+    Heads and methods are the model's as before: `headdiv.pretrained.attach` and `inserted_method` find them. Of any
+    other model, by name or folder, ``from_pretrained``'s answer.
+
+    Raises:
+        DataError: there is no such folder, or the weights are not those of the model that ``config.json`` describes.
+    """
+    if (isinstance(folder, Path) or _is_path(folder)) and not Path(folder).is_dir():
+        raise DataError(f"{folder}: no such folder; expected a model's, or its name on the hub")
+    library = transformers()
+    config = library.AutoConfig.from_pretrained(folder)
+    cls = getattr(library, (config.architectures or ["AutoModel"])[0], library.AutoModel)
+    changed = getattr(config, "headdiv", None)
+    if not changed:
+        return cls.from_pretrained(folder)
+    made: dict[str, Tensor] = {}
+
+    class Changed(cls):  # type: ignore[misc, valid-type]
+        """Makes the model that was saved, for transformers' own loader: only that knows older names of parameters."""
+
+        def __new__(_, config: Any) -> nn.Module:
+            with torch.device("cpu"):  # the loader makes models without memory, which a method cannot start from
+                model = cls(config)
+                attach_heads(model)
+                remove_heads(model, changed.get("removed", {}))
+                if "method" in changed:
+                    insert(model, changed["method"])
+            made.update([*model.named_parameters(), *model.named_buffers()])
+            return model
+
+    with _quiet(library):
+        model, found = Changed.from_pretrained(
+            folder, config=config, ignore_mismatched_sizes=True, output_loading_info=True
+        )
+    for problem, names in (("is not there", found["missing_keys"]), ("is unknown", found["unexpected_keys"])):
+        if names:
+            raise DataError(f"{folder}: the weights do not fit config.json's model: {min(names)} {problem}")
+    for name, *shapes in found["mismatched_keys"]:
+        its, expected = (tuple(shape) for shape in shapes)
+        raise DataError(
+            f"{folder}: the weights do not fit config.json's model: {name} has shape {its}, expected {expected}"
+        )
+    stored = model.state_dict(keep_vars=True)
+    for name, x in made.items():  # tables of positions and the like, which no file holds
+        if not getattr(stored.get(name), "_is_hf_initialized", False):  # the loader's mark
+            owner, _, last = name.rpartition(".")
+            setattr(model.get_submodule(owner), last, x)
+    return model.eval()
+
+
+def _is_path(name: str) -> bool:
+    """Whether this can be no name on the hub, which is ``name`` or ``owner/name``."""
+    return name.startswith((".", "/", "~")) or name.endswith("/") or name.count("/") > 1
+
+
+@contextlib.contextmanager
+def _quiet(library: Any) -> Iterator[None]:
+    before = library.logging.get_verbosity()
+    library.logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        library.logging.set_verbosity(before)

@@ -1,0 +1,139 @@
+"""Text for models of Hugging Face: tokenisers, batches, and small random models that need no download."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headdiv.core.errors import DataError
+from headdiv.pretrained.attached import transformers
+
+MASKED_SHARE = 0.15  # of the tokens that a masked language model has to predict, as in BERT
+
+ENCODER = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 64}
+GROUPED = {**ENCODER, "num_key_value_heads": 2}
+BOTH = {
+    **{f"{stack}_{name}": size for stack in ("encoder", "decoder") for name, size in
+       (("layers", 2), ("attention_heads", 4), ("ffn_dim", 64))},
+    "d_model": 32,
+}  # fmt: skip
+SMALL: dict[str, tuple[str, dict[str, Any]]] = {  # model class, and sizes of its configuration
+    "bert": ("BertForMaskedLM", ENCODER),
+    "roberta": ("RobertaForMaskedLM", ENCODER),
+    "gpt2": ("GPT2LMHeadModel", {"n_embd": 32, "n_head": 4, "n_layer": 2}),
+    "opt": ("OPTForCausalLM", {**ENCODER, "ffn_dim": 64, "word_embed_proj_dim": 32}),
+    "gpt_neox": ("GPTNeoXForCausalLM", ENCODER),
+    "llama": ("LlamaForCausalLM", GROUPED),
+    "mistral": ("MistralForCausalLM", GROUPED),
+    "qwen2": ("Qwen2ForCausalLM", GROUPED),
+    "qwen3": ("Qwen3ForCausalLM", {**GROUPED, "head_dim": 16}),
+    "marian": ("MarianMTModel", BOTH),
+    "bart": ("BartForConditionalGeneration", BOTH),
+    "t5": ("T5ForConditionalGeneration", {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_heads": 4, "num_layers": 2}),
+}
+
+
+def small_model(kind: str, words: int = 100, seed: int = 1, **settings: Any) -> nn.Module:
+    """A small random model of an architecture (a key of `SMALL`), from its configuration alone: nothing is downloaded.
+
+    Args:
+        words: of its vocabulary. 0 is padding, 1 begins, 2 ends a text, 3 is the mask token.
+        seed: of its parameters.
+        settings: of its configuration, over those of `SMALL`.
+    """
+    library = transformers()
+    name, sizes = SMALL[kind]
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    cls = getattr(library, name)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return cls(cls.config_class(**{"vocab_size": words, **special, **sizes, **settings})).eval()
+
+
+def small_tokenizer(texts: Sequence[str], words: int = 1000) -> Any:
+    """A byte-level BPE tokeniser of these texts with the special tokens of `small_model`."""
+    from tokenizers import ByteLevelBPETokenizer
+
+    special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "mask_token": "<mask>"}
+    tokenizer = ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator(texts, vocab_size=words, special_tokens=list(special.values()), show_progress=False)
+    return transformers().PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer, **special)
+
+
+def text_batches(
+    model: nn.Module,
+    tokenizer: Any,
+    texts: Sequence[str],
+    targets: Sequence[str] | None = None,
+    size: int = 16,
+    length: int = 128,
+    labels: bool = True,
+) -> Iterator[dict[str, Tensor]]:
+    """Arguments of forward passes over texts, in their order; padded on the right. The tokeniser stays as it is.
+
+    Labels are the next tokens of a decoder, 15 % of the tokens of a masked language model (drawn from the texts'
+    position, and masked in the input), and the targets of an encoder-decoder. A model without such an output has none.
+
+    Args:
+        model: whose device, task and longest input count.
+        tokenizer: the model's.
+        texts: one for each example.
+        targets: of an encoder-decoder; the texts themselves where left out.
+        size: examples of a batch.
+        length: tokens after which a text is cut.
+        labels: with labels; an encoder-decoder has its decoder's input in any case.
+
+    Raises:
+        DataError: texts and targets differ in number.
+    """
+    if targets is not None and len(targets) != len(texts):
+        raise DataError(f"found {len(targets)} targets for {len(texts)} texts; expected one for each")
+    positions = getattr(model.config, "max_position_embeddings", length)
+    for name, module in model.named_modules():  # RoBERTa counts from the index after padding's
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            positions -= module.padding_idx + 1
+    length = min(length, positions)
+    options = {"truncation": True, "max_length": length}
+    # Padding is masked, so that any word will do where there is none for it.
+    padding = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
+    for first in range(0, len(texts), size):
+        ids, real = _padded(tokenizer(list(texts[first : first + size]), **options)["input_ids"], padding)
+        batch = {"input_ids": ids, "attention_mask": real.long()}
+        if model.config.is_encoder_decoder:
+            wanted = tokenizer(text_target=list((targets or texts)[first : first + size]), **options)["input_ids"]
+            answer, said = _padded(wanted, -100)
+            batch["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(answer)
+            batch["decoder_attention_mask"] = said.long()
+        elif model.can_generate():
+            answer = ids.masked_fill(~real, -100)
+        elif (
+            getattr(model, "get_output_embeddings", lambda: None)() is not None and tokenizer.mask_token_id is not None
+        ):
+            draw = torch.Generator().manual_seed(first)
+            chosen = real & (torch.rand(ids.shape, generator=draw) < MASKED_SHARE)
+            chosen[:, 0] |= ~chosen.any(1)  # none without a prediction
+            answer = ids.masked_fill(~chosen, -100)
+            if labels:
+                batch["input_ids"] = ids.masked_fill(chosen, tokenizer.mask_token_id)
+        else:
+            answer = None
+        if labels and answer is not None:
+            batch["labels"] = answer
+        yield {name: x.to(model.device) for name, x in batch.items()}
+
+
+def _padded(texts: list[list[int]], padding: int) -> tuple[Tensor, Tensor]:
+    """Words of texts, padded on the right, and which are real: (B, N) each."""
+    rows = [torch.tensor(text, dtype=torch.long) for text in texts]
+    real = [torch.ones(len(row), dtype=torch.bool) for row in rows]
+    pad = torch.nn.utils.rnn.pad_sequence
+    return pad(rows, batch_first=True, padding_value=padding), pad(real, batch_first=True)
+
+
+def text_examples(model: nn.Module, tokenizer: Any, texts: Sequence[str], **options: Any) -> list[dict[str, Tensor]]:
+    """Examples for transformers' trainer, padded to one length; arguments as in `text_batches`."""
+    (batch,) = text_batches(model, tokenizer, texts, size=len(texts), **options)
+    return [{name: x[i].cpu() for name, x in batch.items()} for i in range(len(texts))]

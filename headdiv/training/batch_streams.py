@@ -1,0 +1,123 @@
+"""Where training batches come from: streams know their position, so that an interrupted training goes on exactly."""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+
+from headdiv.core import distributed
+from headdiv.core.errors import TrainingError
+
+Batches = Iterable[Any] | Callable[[int], Iterable[Any]]  # or a function of the epoch, counted from 0
+
+
+class BatchStream(ABC):
+    """The training batches in their order, with a position that can be stored and restored."""
+
+    done = 0  # batches of the running epoch that were handed out
+
+    @abstractmethod
+    def batches(self, epoch: int) -> int:
+        """Number of batches of an epoch, counted from 0."""
+
+    @abstractmethod
+    def epoch(self, number: int) -> Iterator[Any]:
+        """The batches of an epoch that are still to come."""
+
+    def state(self) -> dict[str, Any]:
+        """The position after the last batch that was handed out, as JSON."""
+        return {"done": self.done}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a position."""
+        self.done = state["done"]
+
+    def report(self) -> dict[str, Any]:
+        """Facts about what was read that are worth recording, as JSON."""
+        return {}
+
+
+class PlannedBatchStream(BatchStream):
+    """Batches of a corpus in memory, by plans of example numbers.
+
+    With several ranks each takes the examples ``[rank::world_size]`` of every batch, which may leave it an empty share.
+
+    Args:
+        plan: the batches of an epoch, as numbers of examples.
+        make: lays out a batch.
+    """
+
+    def __init__(self, plan: Callable[[int], list[list[int]]], make: Callable[[list[int]], Any]) -> None:
+        self.plan, self.make = plan, make
+
+    def batches(self, epoch: int) -> int:
+        """See `BatchStream`."""
+        return len(self.plan(epoch))
+
+    def epoch(self, number: int) -> Iterator[Any]:
+        """See `BatchStream`."""
+        for numbers in self.plan(number)[self.done :]:
+            self.done += 1
+            yield self.make(numbers[distributed.rank() :: distributed.world()])
+        self.done = 0
+
+
+class IterableBatchStream(BatchStream):
+    """A list, a `torch.utils.data.DataLoader` or another iterable with a length, iterated again in every epoch.
+
+    Going on within an epoch iterates from its start, with torch's generator as it was then, and skips the batches that
+    are done: exact if the order is fixed or drawn from torch's generator, or from the ``generator`` of the iterable or
+    of its sampler. (Of what a function returns, other generators than torch's are not known.)
+    With several ranks each iterates over its own share, as with `torch.utils.data.DistributedSampler`.
+    """
+
+    def __init__(self, batches: Batches) -> None:
+        self.source = batches if callable(batches) else lambda epoch: batches
+        samplers = getattr(batches, "sampler", None), getattr(getattr(batches, "batch_sampler", None), "sampler", None)
+        found = [torch.default_generator, *(getattr(part, "generator", None) for part in (batches, *samplers))]
+        self.generators = list({id(one): one for one in found if isinstance(one, torch.Generator)}.values())
+        self.start: list[torch.Tensor] = []  # the generators' states when the epoch began
+
+    def batches(self, epoch: int) -> int:
+        """See `BatchStream`; raises TrainingError where the iterable has no length."""
+        with torch.random.fork_rng(devices=[]):  # counting draws nothing
+            found = self.source(epoch)
+        try:
+            return len(found)
+        except TypeError:
+            name = type(found).__name__
+            raise TrainingError(f"batches: {name} has no length; expected a list or a DataLoader") from None
+
+    def epoch(self, number: int) -> Iterator[Any]:
+        """See `BatchStream`."""
+        now = torch.get_rng_state()
+        self.start = self.start or self._random_states()
+        for generator, state in zip(self.generators, self.start, strict=True):
+            generator.set_state(state)
+        iterator = iter(self.source(number))
+        if self.done:
+            next(itertools.islice(iterator, self.done - 1, None), None)
+            torch.set_rng_state(now)
+        for batch in iterator:
+            self.done += 1
+            yield batch
+        self.done, self.start = 0, self._random_states()
+
+    def _random_states(self) -> list[torch.Tensor]:
+        return [generator.get_state() for generator in self.generators]
+
+    def state(self) -> dict[str, Any]:
+        """See `BatchStream`."""
+        ranks = [distributed.gathered(state) for state in self.start]  # (ranks, bytes) each
+        return {"done": self.done, "start": [[bytes(row.tolist()).hex() for row in rows] for rows in ranks]}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """See `BatchStream`."""
+        self.done = state["done"]
+        rank = distributed.rank()  # one that was not there begins with its generators as they are
+        own = [rows[rank] for rows in state["start"] if rank < len(rows)]
+        self.start = [torch.tensor(list(bytes.fromhex(row)), dtype=torch.uint8) for row in own]
