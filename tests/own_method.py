@@ -11,8 +11,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 import headdiv
-from headdiv.core.settings import Settings
 from headdiv.methods.base import Method
+from headdiv.methods.options.losses import no_values_to_compare
 from headdiv.nn.attention import AttentionLayout, AttentionModule, AttentionSpec, HeadRecord, attention_modules
 from headdiv.nn.caches import BeamState, Cache
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
@@ -65,12 +65,15 @@ class MultiQuery(Method):
     """The method: a `MultiQueryAttention` in each position."""
 
     name = "multi-query"
-    shares_values = True
 
-    class Options(Settings):
+    class Options(Method.Options):
         """Of the loss."""
 
         decay: float = Field(0.01, ge=0, description="weight of the mean square of the query weights in the loss")
+
+        def conflict(self, other: Method.Options, name: str, others_name: str) -> str | None:
+            """All heads have the same values."""
+            return no_values_to_compare(other, name, others_name)
 
     options: Options
 

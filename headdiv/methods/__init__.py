@@ -1,8 +1,20 @@
 """The methods: what each changes in attention, loss or update. `headdiv.methods.base` says how to add one."""
 
-from headdiv.methods.combined import Combined
-from headdiv.methods.registry import METHODS, check_method, classes_of, make_method, stored_method
+from __future__ import annotations
 
-METHODS.add("combined", Combined)
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["METHODS", "check_method", "classes_of", "make_method", "stored_method"]
+if TYPE_CHECKING:
+    from headdiv.methods.options import check_method, stored_method
+    from headdiv.methods.registry import METHODS, make_method
+
+__all__ = ["METHODS", "check_method", "make_method", "stored_method"]
+
+
+def __getattr__(name: str) -> Any:
+    """Look a name up when it is first used: `headdiv.methods.options` is imported without torch."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from headdiv.methods import registry
+
+    return getattr(registry, name)

@@ -7,8 +7,7 @@ A method is a class after `Method` with its ``Options``. Hooks are neutral by de
     the update      `own_parameters`, `frozen_parameters`, `after_backward`
     the schedule    `after_epoch`
     the results     `artifacts`, `observed_artifacts`, `weight_measures`, `pictures`
-    combinations    `makes`, `conflict`, `repeatable`
-    configuration   `Options`, `check`, `stored`
+    configuration   `Options`, with what does not fit a model's sizes or another method
 
 An attention module of its own derives from `headdiv.nn.attention.AttentionModule`, which says what it must offer; then
 it runs in every task's model and in the drop-in, and its heads are measured and masked. A module with a method
@@ -28,25 +27,15 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.analysis.similarity import Observed
-from headdiv.core.errors import TrainingError
-from headdiv.core.settings import Settings, Source, config_error
-from headdiv.nn.attention import (
-    ATTENTION_KINDS,
-    AttentionModule,
-    AttentionSpec,
-    BlockSpec,
-    HeadModule,
-    HeadRecord,
-    Kind,
-    attention_modules,
-)
+from headdiv.core.errors import ConfigError, TrainingError
+from headdiv.methods.options import CombinedOptions, MethodOptions
+from headdiv.methods.options.base import HOOKS
+from headdiv.nn.attention import AttentionModule, AttentionSpec, BlockSpec, HeadModule, HeadRecord, attention_modules
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.sizes import Sizes
+from headdiv.nn.sizes import ATTENTION_KINDS, Kind
 
 RequiredRecords = Literal["nothing", "heads", "weights"]
 DecodeToken = Callable[[str, int], str]  # kind of attention and index of a word -> text
-AttentionHook = Literal["before_output", "output_stage", "attention"]
-HOOKS: tuple[AttentionHook, ...] = ("before_output", "output_stage", "attention")
 
 
 @dataclass(frozen=True)
@@ -86,80 +75,30 @@ class Picture:
 class Method:
     """The plain Transformer. A method overrides what it needs; one object belongs to one model."""
 
-    class Options(Settings):
-        """The method's own keys in a configuration, beside its name."""
+    Options: ClassVar[type[MethodOptions]] = MethodOptions  # the method's own keys in a configuration
 
-    label: ClassVar[str] = ""  # what figures call it; its registered name where empty
-    repeatable: ClassVar[bool] = False  # whether a combination may list it twice, with different options
-    swaps_heads: bool = False  # whether heads are swapped in training
-    observes_heads: bool = False  # whether `after_epoch` observes what the heads do
-    shares_values: ClassVar[bool] = False  # whether all heads of a module have the same values
-    signed_weights: ClassVar[bool] = False  # whether attention weights can be negative
-    has_components: ClassVar[bool] = False  # whether its models have PCA layers, whose components can be shown
-
-    def __init__(self, options: Settings) -> None:
+    def __init__(self, options: MethodOptions) -> None:
         self.options = options
 
-    # ---- configuration
-
-    @classmethod
-    def check(cls, options: Settings, model: Sizes) -> tuple[str, str] | None:
-        """What is wrong with these options for a model of these sizes (key, with dots, and sentence), or None."""
-        return None
-
-    def misfit(self, model: Sizes) -> tuple[str, str] | None:
-        """`check` of this method's own options. Of `Sizes` alone how many layers there are is not known."""
-        return self.check(self.options, model)
-
-    @classmethod
-    def complete(
-        cls, options: Settings, model: Sizes, at: tuple[str | int, ...] = (), source: Source | None = None
-    ) -> dict[str, Any]:
-        """All options as plain data, checked against the model's sizes.
-
-        Raises:
-            ConfigError: what `check` finds.
-        """
-        if problem := cls.check(options, model):
-            key, what = problem
-            keys = (int(part) if part.isdigit() else part for part in key.split("."))
-            raise config_error((*at, *keys), what, source)
-        return options.model_dump(mode="json")
-
-    @classmethod
-    def stored(cls, options: dict[str, Any]) -> dict[str, Any]:
-        """Complete options as results keep them, of which a run's hash is taken."""
-        return options
-
-    # ---- combinations
-
-    def makes(self, kind: Kind) -> set[AttentionHook]:
-        """Which hooks change attention modules of this kind; two methods with one hook cannot be combined.
-
-        By default those that the class overrides, for the kinds in its option ``kinds`` (all where it has none).
-        """
-        if kind not in getattr(self.options, "kinds", ATTENTION_KINDS):
-            return set()
-        return {hook for hook in HOOKS if getattr(type(self), hook) is not getattr(Method, hook)}
-
-    def refuse_no_attention(self, model: nn.Module) -> None:
-        """Raise a TrainingError where the method changes attention modules, and the model has none of those kinds."""
-        if kinds := tuple(kind for kind in ATTENTION_KINDS if self.makes(kind)):
-            of_kinds(attention_modules(model), kinds)
-
-    def conflict(self, other: Method, name: str, others_name: str) -> str | None:
-        """Why this method cannot be combined with ``other``, as a sentence with both names; None if it can."""
-        return None
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Give each method a class of options that knows which hooks of attention the method overrides."""
+        super().__init_subclass__(**kwargs)
+        if not issubclass(cls.Options, MethodOptions):
+            raise ConfigError(f"{cls.__name__}.Options: found {cls.Options!r}, expected a class after Method.Options")
+        builds = frozenset(hook for hook in HOOKS if getattr(cls, hook) is not getattr(Method, hook))
+        if "Options" not in vars(cls) or cls.Options.builds != builds:
+            named = {"__module__": cls.__module__, "__qualname__": f"{cls.__qualname__}.Options"}
+            cls.Options = type("Options", (cls.Options,), {**named, "__doc__": cls.Options.__doc__, "builds": builds})
 
     # ---- the model
 
     def attention(self, spec: AttentionSpec) -> AttentionModule:
         """The attention module for the position that ``spec`` describes."""
-        made = self.makes(spec.kind)
+        hooks = self.options.hooks_for(spec.kind)
         return MultiHeadAttention(
             spec,
-            self.output_stage(spec) if "output_stage" in made else None,
-            self.before_output(spec) if "before_output" in made else None,
+            self.output_stage(spec) if "output_stage" in hooks else None,
+            self.before_output(spec) if "before_output" in hooks else None,
         )
 
     def output_stage(self, spec: AttentionSpec) -> nn.Module | None:
@@ -172,16 +111,6 @@ class Method:
     def before_output(self, spec: AttentionSpec) -> nn.Module | None:
         """What the heads go through in front of the output stage, (T, H·K) -> (T, H·K); None: nothing."""
         return None
-
-    @property
-    def builds_modules(self) -> bool:
-        """Whether attention modules are the method's own, not ordinary heads with something after them."""
-        return any("attention" in self.makes(kind) for kind in ATTENTION_KINDS)
-
-    @property
-    def can_be_inserted(self) -> bool:
-        """Whether `inserted` builds something."""
-        return type(self).inserted is not Method.inserted
 
     def inserted(self, spec: AttentionSpec) -> nn.Module | None:
         """For `headdiv.insert`: what heads of a model that is there already go through in front of its own output
@@ -274,6 +203,15 @@ class Method:
             history: what `after_epoch` returned after epochs 1, 2, …
         """
         return []
+
+
+def refuse_no_attention(options: MethodOptions, model: nn.Module) -> None:
+    """Raise a TrainingError where a method changes attention modules, and the model has none of those kinds."""
+    if isinstance(options, CombinedOptions):
+        for part in options.parts().values():
+            refuse_no_attention(part, model)
+    elif kinds := tuple(kind for kind in ATTENTION_KINDS if options.hooks_for(kind)):
+        of_kinds(attention_modules(model), kinds)
 
 
 WithSpec = TypeVar("WithSpec", bound=HeadRecord | HeadModule)

@@ -12,95 +12,35 @@ builds the whole module and leaves no position to others. Block outputs go throu
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, get_args
 
-from pydantic import Field
 from torch import Tensor, nn
 
 from headdiv.analysis.similarity import Observed
-from headdiv.core.settings import Settings, Source, config_error
 from headdiv.methods.base import DecodeToken, EpochEnd, Method, Picture, RequiredRecords
-from headdiv.methods.registry import METHODS, check_method, make_method, stored_method
-from headdiv.nn.attention import ATTENTION_KINDS, AttentionModule, AttentionSpec, BlockSpec, HeadRecord, Kind
-from headdiv.nn.sizes import Sizes
+from headdiv.methods.options import AttentionHook, CombinedOptions
+from headdiv.nn.attention import AttentionModule, AttentionSpec, BlockSpec, HeadRecord
+from headdiv.nn.sizes import Kind
 
 
 class Combined(Method):
-    """The methods of a list, together.
-
-    Args:
-        options: the list.
-        parts: its methods by name; made from the options where left out.
+    """The methods of a list, together, made from the options.
 
     Raises:
         ConfigError: two of them do not go together.
     """
 
-    class Options(Settings):
-        """No defaults: each method brings its own."""
+    Options = CombinedOptions
+    options: CombinedOptions
 
-        methods: list[dict[str, Any]] = Field(
-            min_length=2, description="methods, each with its name and options, in the order in which they act"
-        )
+    def __init__(self, options: CombinedOptions) -> None:
+        from headdiv.methods.registry import METHODS  # which has this class too
 
-    options: Options
-
-    def __init__(self, options: Settings, parts: Mapping[str, Method] | None = None) -> None:
         super().__init__(options)
-        self.parts = _parts(options.methods) if parts is None else dict(parts)
-        _refuse_conflicts(self.parts, ("method", "methods"))
-        self.swaps_heads = any(part.swaps_heads for part in self.parts.values())
-        self.observes_heads = any(part.observes_heads for part in self.parts.values())
-
-    @classmethod
-    def complete(
-        cls, options: Settings, model: Sizes, at: tuple[str | int, ...] = (), source: Source | None = None
-    ) -> dict[str, Any]:
-        """The methods of the list, each complete.
-
-        Raises:
-            ConfigError: one of them is wrong, or does not go with an earlier one.
-        """
-        at, methods = (*at, "methods"), []
-        for position, part in enumerate(options.methods):
-            refused = {
-                Method: "changes nothing; leave it out",
-                cls: "stands in the list of another; list its methods here instead",
-            }
-            if what := refused.get(METHODS.get(str(part.get("name")))):
-                raise config_error((*at, position, "name"), f"{part['name']!r} {what}", source)
-            methods.append(check_method(part, model, (*at, position), source))
-        _refuse_conflicts(_parts(methods), at, source)
-        return {"methods": methods}
-
-    @classmethod
-    def stored(cls, options: dict[str, Any]) -> dict[str, Any]:
-        """Each method as it is stored alone."""
-        return {"methods": [stored_method(method) for method in options["methods"]]}
-
-    def misfit(self, model: Sizes) -> tuple[str, str] | None:
-        """The first of a part."""
-        for position, part in enumerate(self.parts.values()):
-            if problem := part.misfit(model):
-                return f"methods.{position}.{problem[0]}", problem[1]
-        return None
-
-    def makes(self, kind: Kind) -> set[Any]:
-        """All that the parts make."""
-        return set[Any]().union(*(part.makes(kind) for part in self.parts.values()))
-
-    def refuse_no_attention(self, model: nn.Module) -> None:
-        """Of each part."""
-        for part in self.parts.values():
-            part.refuse_no_attention(model)
-
-    @property
-    def can_be_inserted(self) -> bool:
-        """Whether all parts can that build a whole attention module."""
-        return all(part.can_be_inserted for part in self.parts.values() if part.builds_modules)
+        made = zip(options.methods, options.parts().items(), strict=True)
+        self.parts: dict[str, Method] = {name: METHODS[method["name"]](part) for method, (name, part) in made}
 
     def inserted(self, spec: AttentionSpec) -> nn.Module | None:
         """Of the part that builds the whole module."""
@@ -120,8 +60,8 @@ class Combined(Method):
         """Of the part that puts something there."""
         return self._maker("before_output", spec.kind).before_output(spec)
 
-    def _maker(self, hook: str, kind: Kind) -> Method | None:
-        return next((part for part in self.parts.values() if hook in part.makes(kind)), None)
+    def _maker(self, hook: AttentionHook, kind: Kind) -> Method | None:
+        return next((part for part in self.parts.values() if hook in part.options.hooks_for(kind)), None)
 
     def block_output(self, spec: BlockSpec) -> nn.Module:
         """What the methods put there, one after the other."""
@@ -197,43 +137,6 @@ class Combined(Method):
         return [picture for part, own in found for picture in part.pictures(model, heads, own)]
 
 
-def part_names(names: Iterable[str]) -> list[str]:
-    """What results call the parts: by their methods; a second one of a method "disagreement-2"."""
-    seen: Counter[str] = Counter()
-    result = []
-    for name in names:
-        seen[name] += 1
-        result.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
-    return result
-
-
-def _parts(methods: list[dict[str, Any]]) -> dict[str, Method]:
-    made = [make_method(part, ("method", "methods", position)) for position, part in enumerate(methods)]
-    return dict(zip(part_names(part["name"] for part in methods), made, strict=True))
-
-
-# ---- what goes together
-
-
-def _refuse_conflicts(parts: Mapping[str, Method], at: tuple[str | int, ...], source: Source | None = None) -> None:
-    """ConfigError for the first method of a list that does not go with one before it."""
-    for position, (name, part) in enumerate(parts.items()):
-        for earlier, other in itertools.islice(parts.items(), position):
-            if what := _conflict(part, other, name, earlier):
-                raise config_error((*at, position), what, source)
-
-
-def _conflict(part: Method, other: Method, name: str, earlier: str) -> str | None:
-    if type(part) is type(other) and not part.repeatable:
-        return f"{earlier!r} is listed twice; expected all of its options in one place"
-    if what := part.conflict(other, name, earlier) or other.conflict(part, earlier, name):
-        return what
-    for kind in ATTENTION_KINDS:
-        made, others = part.makes(kind), other.makes(kind)
-        if made and others and "attention" in made | others:
-            one, two = (name, earlier) if "attention" in made else (earlier, name)
-            return f"{one!r} builds {kind} attention as a whole and leaves nothing for {two!r}; expected one of them"
-        if both := made & others:
-            where = "build" if "output_stage" in both else "stand in front of"
-            return f"{name!r} and {earlier!r} both {where} the output stage of {kind} attention; expected one of them"
-    return None
+def parts_of(method: Method) -> list[Method]:
+    """The methods of a combination; any other method alone."""
+    return list(method.parts.values()) if isinstance(method, Combined) else [method]

@@ -18,10 +18,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -29,7 +28,6 @@ from headdiv.analysis.similarity import column_correlations, column_cosines, mea
 from headdiv.core import distributed
 from headdiv.core.errors import TrainingError
 from headdiv.core.precision import at_least_float32, full_precision
-from headdiv.core.settings import Settings, hash_neutral
 from headdiv.core.tracing import is_recomputing, is_transformed
 from headdiv.gha import (
     Moments,
@@ -42,11 +40,9 @@ from headdiv.gha import (
     sanger_rule,
 )
 from headdiv.methods.base import Method, Picture
+from headdiv.methods.options.modules import DeaconOptions, nonlinear_inputs
 from headdiv.nn.attention import AttentionSpec, keyed_by_place
-from headdiv.nn.batch_norm import BatchNorm, Normalisation, normalisation, unused_scale
-from headdiv.nn.sizes import Sizes
-
-Architecture = Literal["direct", "average", "nonlinear"]
+from headdiv.nn.batch_norm import BatchNorm, normalisation
 
 
 class PCAOutput(nn.Module):
@@ -190,52 +186,11 @@ class NonLinearOutput(PCAOutput):
 OUTPUTS: dict[str, type[PCAOutput]] = {"direct": DirectOutput, "average": AverageOutput, "nonlinear": NonLinearOutput}
 
 
-def nonlinear_inputs(heads: int) -> int:
-    """k = h + h(h + 1)/2: the heads, and their products two at a time with repetition."""
-    return heads * (heads + 3) // 2
-
-
 class Deacon(Method):
     """The method: one `PCAOutput` for each attention module, all updated together after each backward pass."""
 
-    label = "DEACON"
-
-    class Options(Settings):
-        """Defaults are the paper's (section 5.1)."""
-
-        architecture: Architecture
-        m: int = Field(ge=1, description="retained components, at most k inputs of the PCA layer")
-        delta_p: float = Field(0.2, gt=0, description="δP, length of every step of w")
-        delta_p_schedule: Literal["constant", "linear"] = Field(
-            "constant", description="the paper's constant, or falling to 0 in a line so that w comes to rest"
-        )
-        xi: float = Field(0.8, gt=0, lt=1, description="ξ, share of the steepest descent that is demanded")
-        gha_steps: int = Field(500, ge=1, description="i, iterations of the inner loop")
-        direction: Literal["gha", "sanger", "eigenvectors"] = Field(
-            "gha",
-            description="F: displacement of the inner loop; one step of Eq. 14; or towards the exact components",
-        )
-        # To take the method apart; the paper has none of these.
-        update: Literal["hebbian", "optimiser", "frozen"] = hash_neutral(
-            "hebbian", description="what trains w: DEACON's rule, the optimiser like all else, or nothing"
-        )
-        update_every: int = hash_neutral(1, ge=1, description="w moves at every so many steps")
-        normalisation: Normalisation = hash_neutral("batch", description="of the heads, in front of the PCA layer")
-        batch_norm_scale: float = hash_neutral(1.0, gt=0, description="γ of the normalisation at the start")
-
-    options: Options
-    has_components = True
-
-    @classmethod
-    def check(cls, options: Settings, model: Sizes) -> tuple[str, str] | None:
-        """The PCA layer has no more outputs than inputs; products of heads need batch normalisation; γ needs one."""
-        if options.architecture == "nonlinear" and options.normalisation != "batch":
-            return "normalisation", f"expected 'batch' in the nonlinear architecture, found {options.normalisation!r}"
-        k = nonlinear_inputs(model.heads) if options.architecture == "nonlinear" else model.heads
-        if options.m <= k:
-            return unused_scale(options.normalisation, options.batch_norm_scale)
-        layer = f"the PCA layer ({options.architecture} architecture, {model.heads} heads)"
-        return "m", f"{options.m} is more than the k = {k} inputs of {layer}"
+    Options = DeaconOptions
+    options: DeaconOptions
 
     def output_stage(self, spec: AttentionSpec) -> nn.Module:
         """The architecture's."""

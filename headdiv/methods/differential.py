@@ -18,21 +18,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headdiv.core.precision import at_least_float32, full_precision
-from headdiv.core.settings import Settings
 from headdiv.methods.base import Method
+from headdiv.methods.options.modules import DifferentialOptions
 from headdiv.nn.attention import AttentionLayout, AttentionSpec
 from headdiv.nn.caches import Cache
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import PackedLayout
-from headdiv.nn.sizes import Sizes
 
 
 class DifferentialAttention(MultiHeadAttention):
@@ -101,23 +98,8 @@ class DifferentialAttention(MultiHeadAttention):
 class Differential(Method):
     """The method: a `DifferentialAttention` in each position."""
 
-    signed_weights = True
-
-    class Options(Settings):
-        """The paper's."""
-
-        heads: Literal["halved", "kept"] = Field("halved", description="how head dimensions are made up for")
-
-    options: Options
-
-    @classmethod
-    def check(cls, options: Settings, model: Sizes) -> tuple[str, str] | None:
-        """What is halved is even."""
-        halved = options.heads == "halved"
-        number, what = (model.heads, "heads") if halved else (model.d_model // model.heads, "units of a head")
-        if number % 2:
-            return "heads", f"{options.heads!r} needs an even number of {what}, found {number}"
-        return None
+    Options = DifferentialOptions
+    options: DifferentialOptions
 
     def attention(self, spec: AttentionSpec) -> DifferentialAttention:
         """See `Method`."""

@@ -22,6 +22,7 @@ from torch import Tensor
 from headdiv.analysis.similarity import query_rows
 from headdiv.core.precision import at_least_float32
 from headdiv.methods.head_loss import HeadLoss, Term, by_sentence, inverse_root
+from headdiv.methods.options.losses import HeadLossOptions
 from headdiv.nn.attention import HeadRecord
 from headdiv.nn.packing import PackedLayout
 
@@ -54,6 +55,8 @@ def disagreement(record: HeadRecord, term: Term) -> Tensor:
 
 class Disagreement(HeadLoss):
     """The method: λ·D is taken off the loss."""
+
+    Options = HeadLossOptions
 
     def differences(self, records: list[HeadRecord]) -> Tensor:
         """D: (modules, B)."""

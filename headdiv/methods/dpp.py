@@ -22,8 +22,8 @@ from torch import Tensor
 
 from headdiv.analysis.similarity import entropies, query_rows
 from headdiv.core.precision import at_least_float32
-from headdiv.methods.base import RequiredRecords
 from headdiv.methods.head_loss import HeadLoss, Term, by_sentence, similarities
+from headdiv.methods.options.losses import DppOptions
 from headdiv.nn.attention import HeadRecord
 from headdiv.nn.packing import PackedLayout
 
@@ -69,11 +69,7 @@ def kernel(record: HeadRecord, term: Term) -> Tensor:
 class Dpp(HeadLoss):
     """The method: λ·det L is taken off the loss."""
 
-    label = "DPP"
-
-    def required_records(self) -> RequiredRecords:
-        """The quality is that of the weights."""
-        return "weights"
+    Options = DppOptions
 
     def differences(self, records: list[HeadRecord]) -> Tensor:
         """det L: (modules, B)."""

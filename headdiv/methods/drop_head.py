@@ -13,11 +13,10 @@ Letters: B sentences, T rows, H heads, K head width.
 from __future__ import annotations
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from headdiv.core.settings import Settings
 from headdiv.methods.base import Method
+from headdiv.methods.options.modules import DropHeadOptions
 from headdiv.nn.attention import AttentionSpec
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import PackedLayout
@@ -68,16 +67,8 @@ class DropHeadAttention(MultiHeadAttention):
 class DropHead(Method):
     """The method: a `DropHeadAttention` in each position, whose rate follows the schedule."""
 
-    label = "DropHead"
-
-    class Options(Settings):
-        """A V from and to 0.2; ``turn: 0`` rises from 0 throughout."""
-
-        start: float = Field(0.2, ge=0, lt=1, description="rate at the start")
-        turn: float = Field(0.1, ge=0, lt=1, description="share of the training at which the rate is 0")
-        end: float = Field(0.2, ge=0, lt=1, description="rate at the end")
-
-    options: Options
+    Options = DropHeadOptions
+    options: DropHeadOptions
 
     def rate(self, progress: float) -> float:
         """Of the step after ``progress``, from 0 to 1."""

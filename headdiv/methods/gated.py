@@ -10,14 +10,11 @@ Letters: T rows, D model width, H heads, K head width.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from headdiv.core.settings import Settings
 from headdiv.methods.base import Method
+from headdiv.methods.options.modules import GatedOptions
 from headdiv.nn.attention import AttentionSpec
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import PackedLayout
@@ -46,12 +43,8 @@ class GatedAttention(MultiHeadAttention):
 class Gated(Method):
     """The method: a `GatedAttention` in each position."""
 
-    class Options(Settings):
-        """The paper's best variant."""
-
-        gates: Literal["elementwise", "headwise"] = Field("elementwise", description="a gate for each unit, or head")
-
-    options: Options
+    Options = GatedOptions
+    options: GatedOptions
 
     def attention(self, spec: AttentionSpec) -> GatedAttention:
         """See `Method`."""

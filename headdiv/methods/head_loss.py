@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from headdiv.analysis.similarity import query_rows
 from headdiv.core import distributed
 from headdiv.core.precision import at_least_float32
-from headdiv.core.settings import Settings
 from headdiv.methods.base import Method, RequiredRecords, of_kinds
-from headdiv.nn.attention import ATTENTION_KINDS, HeadRecord, Kind
+from headdiv.methods.options.losses import HeadLossOptions, Term
+from headdiv.nn.attention import HeadRecord
 from headdiv.nn.packing import PackedLayout
-
-Term = Literal["subspace", "position", "output"]
 
 
 def by_sentence(rows: Tensor, side: PackedLayout) -> Tensor:
@@ -59,31 +55,12 @@ def similarities(record: HeadRecord, term: Term) -> Tensor:
 class HeadLoss(Method, ABC):
     """λ times how different the heads of a module are is taken off the loss."""
 
-    repeatable = True
-
-    class Options(Settings):
-        """No paper gives a λ for DPP; 1 is that of Li et al. for disagreement."""
-
-        term: Term = Field(description="what is compared: values, attention weights or head outputs")
-        weight: float = Field(1.0, gt=0, description="λ")
-        kinds: tuple[Kind, ...] = Field(
-            ATTENTION_KINDS, min_length=1, description="kinds of attention that it is taken over"
-        )
-
-    options: Options
-
-    def conflict(self, other: Method, name: str, others_name: str) -> str | None:
-        """Values that all heads share cannot be compared, nor weights below 0 taken for shares of attention."""
-        if other.signed_weights and self.required_records() == "weights":
-            return f"{name!r} takes weights for shares of attention, and those of {others_name!r} can be negative"
-        if self.options.term == "subspace" and other.shares_values:
-            values = f"the heads' values, which all experts of {others_name!r} share"
-            return f"{name!r} compares {values}; expected another term"
-        return None
+    Options = HeadLossOptions
+    options: HeadLossOptions
 
     def required_records(self) -> RequiredRecords:
         """Weights only where they are compared."""
-        return "weights" if self.options.term == "position" else "heads"
+        return "weights" if self.options.needs_weights else "heads"
 
     @abstractmethod
     def differences(self, records: list[HeadRecord]) -> Tensor:

@@ -8,21 +8,19 @@ from the same names. A gate is one number for each head of each attention module
 from __future__ import annotations
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headdiv.core.settings import Settings
 from headdiv.methods.base import Method
+from headdiv.methods.options.modules import HeadScaleOptions
 from headdiv.nn.attention import AttentionSpec
-from headdiv.nn.batch_norm import BatchNorm, Normalisation, normalisation, unused_scale
-from headdiv.nn.sizes import Sizes
+from headdiv.nn.batch_norm import BatchNorm, normalisation
 
 
 class ScaledOutput(nn.Linear):
     """W^O of heads that are normalised and gated."""
 
-    def __init__(self, spec: AttentionSpec, options: HeadScale.Options) -> None:
+    def __init__(self, spec: AttentionSpec, options: HeadScaleOptions) -> None:
         width = spec.heads * spec.d_head
         super().__init__(width, spec.d_model)
         self.heads, self.first_scale = spec.heads, options.output_scale
@@ -63,20 +61,8 @@ class ScaledOutput(nn.Linear):
 class HeadScale(Method):
     """The method: a `ScaledOutput` in each attention module."""
 
-    class Options(Settings):
-        """By default the baseline."""
-
-        normalisation: Normalisation = Field("none", description="of the heads, in front of W^O")
-        batch_norm_scale: float = Field(1.0, gt=0, description="γ of the normalisation at the start")
-        output_scale: float = Field(1.0, gt=0, description="W^O at the start, in units of the baseline's")
-        gate: float | None = Field(None, gt=0, description="a learned factor of each head, at the start; null: none")
-
-    options: Options
-
-    @classmethod
-    def check(cls, options: Settings, model: Sizes) -> tuple[str, str] | None:
-        """γ belongs to a normalisation."""
-        return unused_scale(options.normalisation, options.batch_norm_scale)
+    Options = HeadScaleOptions
+    options: HeadScaleOptions
 
     def output_stage(self, spec: AttentionSpec) -> nn.Module:
         """W^O with what is in front of it."""

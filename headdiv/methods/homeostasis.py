@@ -23,49 +23,18 @@ Letters: T rows, G groups (H heads, or 1), n units of a group (K or D), D model 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from headdiv.core import distributed
-from headdiv.core.settings import Settings
 from headdiv.core.tracing import is_recomputing
-from headdiv.methods.base import AttentionHook, Method, Picture
-from headdiv.methods.kwta import HIGHEST, LOWEST, Interpretation, boost, keep_probabilities, sampled, survivors, winners
-from headdiv.nn.attention import AttentionSpec, BlockSpec, Kind, keyed_by_place
+from headdiv.methods.base import Method, Picture
+from headdiv.methods.kwta import boost, keep_probabilities, sampled, winners
+from headdiv.methods.options.modules import KWTA, HomeostasisOptions, Mechanism, survivors
+from headdiv.nn.attention import AttentionSpec, BlockSpec, keyed_by_place
 from headdiv.nn.dropout import Dropout
-from headdiv.nn.sizes import Sizes
-
-Mechanism = Literal["none", "dropout", "kwta", "rfb-kwta", "smart"]
-KWTA: tuple[Mechanism, ...] = ("kwta", "rfb-kwta")
-
-
-class Options(Settings):
-    """Mechanisms are to be named; the other defaults are those of the paper's best model, (D) of Table 3."""
-
-    attention: Mechanism = Field("none", description="on the heads, before W^O")
-    block: Mechanism = Field("none", description="on the output of each layer, after its last norm")
-    s_att: float = Field(0.9, gt=0, lt=1, description="share of a head's units that stay active")
-    s_bo: float = Field(0.9, gt=0, lt=1, description="share of a block's units that stay active")
-    q_att: int = Field(256, ge=1, description="training steps whose activations are counted, at the heads…")
-    q_bo: int = Field(16, ge=1, description="…and at the blocks")
-    dropout: float = Field(0.1, ge=0, lt=1, description="rate where the mechanism is dropout")
-    kinds: tuple[Kind, ...] = Field(
-        ("encoder", "decoder"), min_length=1, description="kinds of attention; the paper names self-attention alone"
-    )
-    masked: Literal["boosted", "plain"] = Field(
-        "boosted", description="rfb-kwta: which values the winners pass on; the paper leaves it open"
-    )
-    reading: Interpretation = Field(
-        "inhibition", description="smart: what Eq. 7 is the probability of (see `kwta.keep_probabilities`)"
-    )
-    delta: float = Field(0.0, ge=0, description="smart: δ of Eq. 8, for which the paper has no number")
-    kwta_evaluation: Literal["active", "inactive"] = Field("active", description="kwta and rfb-kwta at evaluation")
-    smart_evaluation: Literal["identity", "expectation"] = Field(
-        "identity", description="smart at evaluation: all units, or each times its probability of being kept"
-    )
 
 
 class Inhibition(nn.Module):
@@ -86,7 +55,7 @@ class Inhibition(nn.Module):
     """
 
     def __init__(
-        self, mechanism: Mechanism, place: str, groups: int, units: int, s: float, q: int, options: Options
+        self, mechanism: Mechanism, place: str, groups: int, units: int, s: float, q: int, options: HomeostasisOptions
     ) -> None:
         super().__init__()
         self.mechanism, self.place, self.options = mechanism, place, options
@@ -162,30 +131,8 @@ def inhibitions(model: nn.Module) -> list[Inhibition]:
 class Homeostasis(Method):
     """The method: a mechanism before each W^O, at each block's output, or both."""
 
-    Options = Options
-    options: Options
-
-    @classmethod
-    def check(cls, options: Settings, model: Sizes) -> tuple[str, str] | None:
-        """Some mechanism, with at least one unit that stays and probabilities that Eq. 8 can reach."""
-        if options.attention == options.block == "none":
-            return "attention", "'none', and block is 'none' too; that is the method 'baseline'"
-        checks = (
-            ("s_att", options.attention, options.s_att, model.d_model // model.heads, "a head"),
-            ("s_bo", options.block, options.s_bo, model.d_model, "a block's output"),
-        )
-        for key, mechanism, s, units, of in checks:
-            if mechanism in KWTA and survivors(units, s) < 1:
-                return key, f"{s} keeps no unit: {of} has {units}, and round(s·{units}) must be at least 1"
-            if mechanism in KWTA and survivors(units, s) == units:
-                return key, f"{s} keeps all units: {of} has {units}, and round(s·{units}) must be less"
-            if mechanism == "smart" and not LOWEST <= s <= HIGHEST:
-                return key, f"{s} is no median that smart inhibition can have: from {LOWEST} to {HIGHEST}"
-        return None
-
-    def makes(self, kind: Kind) -> set[AttentionHook]:
-        """Nothing of attention where only blocks are inhibited."""
-        return set() if self.options.attention == "none" else super().makes(kind)
+    Options = HomeostasisOptions
+    options: HomeostasisOptions
 
     def before_output(self, spec: AttentionSpec) -> nn.Module:
         """The heads' mechanism."""

@@ -11,15 +11,13 @@ depend on each other. λ·D is added to the likelihood of every sentence of the 
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from headdiv.core import distributed
 from headdiv.core.precision import at_least_float32
 from headdiv.methods.head_loss import HeadLoss, inverse_root
+from headdiv.methods.options.losses import HsicOptions
 from headdiv.nn.attention import HeadRecord
 
 
@@ -48,14 +46,8 @@ def _inverse_deviations(variances: Tensor, squares: Tensor) -> Tensor:
 class Hsic(HeadLoss):
     """The method: λ·D is taken off the loss."""
 
-    label = "HSIC"
-
-    class Options(HeadLoss.Options):
-        """Attention weights are no rows of a fixed width: they cannot be compared."""
-
-        term: Literal["subspace", "output"] = Field(description="what is compared: values or head outputs")
-
-    options: Options
+    Options = HsicOptions
+    options: HsicOptions
 
     def differences(self, records: list[HeadRecord]) -> Tensor:
         """D, for every sentence the same: (modules, B)."""

@@ -16,17 +16,16 @@ Letters: T rows, H heads (h), K head width, D model width.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headdiv.core.precision import at_least_float32
-from headdiv.core.settings import Settings
 from headdiv.methods.base import Method, Picture, of_kinds
-from headdiv.nn.attention import ATTENTION_KINDS, AttentionSpec, HeadRecord, Kind, attention_modules, keyed_by_place
+from headdiv.methods.options.modules import MixingOptions
+from headdiv.nn.attention import AttentionSpec, HeadRecord, attention_modules, keyed_by_place
 
 
 class MixingOutput(nn.Linear):
@@ -70,20 +69,8 @@ def nuclear_norms(alphas: Tensor) -> Tensor:
 class Mixing(Method):
     """The method: a `MixingOutput` in each attention module."""
 
-    class Options(Settings):
-        """Defaults are those of the authors' code."""
-
-        start: float = Field(0.31, ge=0, le=1, description="P, share of the training until which A is frozen")
-        gamma: float = Field(40.0, ge=0, description="γ; 0: no loss on A")
-        growth: float = Field(1e-4, ge=0, description="Δr")
-        former: Literal["written", "coded"] = Field(
-            "written", description="Θ0: before the last step, or the current parameters; the gradient is the same"
-        )
-        kinds: tuple[Kind, ...] = Field(
-            ATTENTION_KINDS, min_length=1, description="kinds of attention whose heads are mixed"
-        )
-
-    options: Options
+    Options = MixingOptions
+    options: MixingOptions
 
     def output_stage(self, spec: AttentionSpec) -> nn.Module:
         """W^O of a mixture of heads."""

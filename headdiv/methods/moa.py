@@ -23,23 +23,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headdiv.analysis.similarity import Observed
 from headdiv.core.precision import autocast
-from headdiv.core.settings import Settings, hash_neutral
 from headdiv.core.tracing import is_transformed
 from headdiv.methods.base import DecodeToken, Method, Picture, RequiredRecords
+from headdiv.methods.options.modules import MoaOptions
 from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
 from headdiv.nn.attention import AttentionLayout, AttentionModule, AttentionSpec, HeadRecord
 from headdiv.nn.caches import BeamState, Cache
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
-from headdiv.nn.sizes import Sizes
 
 # ---- products with the chosen experts' matrices
 
@@ -233,40 +231,8 @@ def _one_type(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 class Moa(Method):
     """The method: a `MixtureAttention` in each position, and the losses of their routers."""
 
-    label = "Mixture of attention heads"
-    shares_values = True
-
-    class Options(Settings):
-        """Weights of the losses and gates are those of the authors' code."""
-
-        experts: int = Field(ge=1, description="E, heads of a module to choose from")
-        k: int = Field(ge=1, description="heads of each token, at most E")
-        d_head: int | None = Field(None, ge=1, description="width of a head; null: d_model / heads")
-        balance: float = Field(0.01, ge=0, description="weight of the load-balancing loss")
-        z: float = Field(0.001, ge=0, description="weight of the z-loss")
-        cv: float = Field(0.0, ge=0, description="weight of the squared coefficient of variation of the importance")
-        added: Literal["mean", "sum"] = Field(
-            "mean", description="to the mean loss of a prediction; or, as coded, to the sum over a batch's predictions"
-        )
-        noisy: bool = Field(False, description="noise on the router's logits in training (Eqs. 2 and 3)")
-        noise_floor: float = hash_neutral(
-            0.0, ge=0, description="added to the noise's size; 0.01 as coded, where Eq. 3 has nothing"
-        )
-        renormalise: bool = Field(False, description="the gates of a token sum to 1 (Eq. 2)")
-
-    options: Options
-
-    @classmethod
-    def check(cls, options: Settings, model: Sizes) -> tuple[str, str] | None:
-        """No more choices than experts, and gates that can learn."""
-        if options.k > options.experts:
-            return "k", f"{options.k} is more than the {options.experts} experts to choose from"
-        if options.renormalise and options.k == 1:
-            what = "with k = 1 every gate is 1 and the router learns nothing from the task; expected k ≥ 2"
-            return "renormalise", what
-        if options.noise_floor and not options.noisy:
-            return "noise_floor", "there is no noise; expected noisy: true"
-        return None
+    Options = MoaOptions
+    options: MoaOptions
 
     def attention(self, spec: AttentionSpec) -> MixtureAttention:
         """A mixture of the configured size."""

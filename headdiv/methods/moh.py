@@ -21,24 +21,20 @@ Letters: T rows, D model width, H heads, K head width.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headdiv.analysis.similarity import Observed
 from headdiv.core.precision import at_least_float32, full_precision
-from headdiv.core.settings import Settings
 from headdiv.methods.base import DecodeToken, Method, RequiredRecords
+from headdiv.methods.options.modules import Gates, MohOptions
 from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadRecord
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import PackedLayout
-from headdiv.nn.sizes import Sizes
-
-Gates = Literal["coded", "printed"]
 
 
 class MixtureOfHeads(MultiHeadAttention):
@@ -87,26 +83,8 @@ class MixtureOfHeads(MultiHeadAttention):
 class Moh(Method):
     """The method: a `MixtureOfHeads` in each position, and the loss that balances the choices."""
 
-    label = "Mixture of heads"
-
-    class Options(Settings):
-        """Three quarters of 8 heads on for a token, a share within the paper's 50 to 90 %; β is the paper's."""
-
-        shared: int = Field(2, ge=1, description="heads that are always on")
-        k: int = Field(4, ge=1, description="heads chosen for a token among the others")
-        balance: float = Field(0.01, ge=0, description="β")
-        gates: Gates = Field("coded", description="1 on average over the heads that are on, or the paper's equations")
-
-    options: Options
-
-    @classmethod
-    def check(cls, options: Settings, model: Sizes) -> tuple[str, str] | None:
-        """There are as many heads, and gates that can learn."""
-        if options.shared + options.k > model.heads:
-            return "k", f"{options.k} chosen and {options.shared} shared heads are more than the model's {model.heads}"
-        if options.gates == "coded" and options.k == 1:
-            return "k", "1 chosen head has the same gate whichever it is, and the router learns nothing; expected k ≥ 2"
-        return None
+    Options = MohOptions
+    options: MohOptions
 
     def attention(self, spec: AttentionSpec) -> MixtureOfHeads:
         """See `Method`."""

@@ -12,11 +12,14 @@ import torch
 from torch import Tensor
 
 from headdiv.methods.head_loss import HeadLoss, similarities
+from headdiv.methods.options.losses import HeadLossOptions
 from headdiv.nn.attention import HeadRecord
 
 
 class Orthogonality(HeadLoss):
     """The method: λ·D is taken off the loss."""
+
+    Options = HeadLossOptions
 
     def differences(self, records: list[HeadRecord]) -> Tensor:
         """D: (modules, B)."""

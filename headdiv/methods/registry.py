@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from headdiv.core.errors import ConfigError
 from headdiv.core.registry import Registry
-from headdiv.core.settings import Settings, Source, check, config_error, nearest
 from headdiv.methods.base import Method
+from headdiv.methods.combined import Combined
 from headdiv.methods.deacon import Deacon
 from headdiv.methods.differential import Differential
 from headdiv.methods.disagreement import Disagreement
@@ -21,10 +21,12 @@ from headdiv.methods.hsic import Hsic
 from headdiv.methods.mixing import Mixing
 from headdiv.methods.moa import Moa
 from headdiv.methods.moh import Moh
+from headdiv.methods.options import OPTIONS, check_method, method_options, stored_method
 from headdiv.methods.orthogonality import Orthogonality
 from headdiv.methods.rotation import DynamicRotation, Rotation
 from headdiv.methods.talking_heads import TalkingHeads
-from headdiv.nn.sizes import Sizes
+
+__all__ = ["METHODS", "check_method", "make_method", "register", "stored_method"]
 
 Registered = TypeVar("Registered", bound=Method)
 
@@ -48,6 +50,7 @@ METHODS: Registry[type[Method]] = Registry(
         "gated": Gated,
         "differential": Differential,
         "moh": Moh,
+        "combined": Combined,
     },
 )
 
@@ -73,26 +76,9 @@ def register(method: type[Registered], name: str | None = None) -> type[Register
     name = name or getattr(method, "name", None)
     if not isinstance(name, str):
         raise ConfigError(f"register: {method!r} has no name")
-    return METHODS.add(name, method)
-
-
-def check_method(
-    method: Mapping[str, Any], model: Sizes, at: tuple[str | int, ...] = (), source: Source | None = None
-) -> dict[str, Any]:
-    """Fill in the options that ``method`` leaves out and check them against the model's sizes.
-
-    Args:
-        method: {"name": …, option: value, …}.
-        model: the sizes of the model that it is for.
-        at: keys that lead to ``method`` in its file.
-        source: the file, if there is one.
-
-    Raises:
-        ConfigError: an unknown method or option, a wrong value, one that the model has no room for, or methods of a
-            combination that do not go together.
-    """
-    options = _options(method, at, source)
-    return {"name": method["name"], **METHODS[method["name"]].complete(options, model, at, source)}
+    METHODS.add(name, method)
+    OPTIONS.add(name, method.Options)
+    return method
 
 
 def make_method(method: Mapping[str, Any], at: tuple[str | int, ...] = ("method",)) -> Method:
@@ -101,27 +87,5 @@ def make_method(method: Mapping[str, Any], at: tuple[str | int, ...] = ("method"
     Raises:
         ConfigError: it is none, the method or an option is unknown, or a value is wrong.
     """
-    options = _options(method, at)
+    options = method_options(method, at)
     return METHODS[method["name"]](options)
-
-
-def classes_of(method: Mapping[str, Any]) -> list[type[Method]]:
-    """The class of a configuration's method; of a combination those of its parts."""
-    return [METHODS[part["name"]] for part in method.get("methods", [method])]
-
-
-def stored_method(method: Mapping[str, Any]) -> dict[str, Any]:
-    """A checked method as results keep it, of which a run's hash is taken."""
-    options = {key: value for key, value in method.items() if key != "name"}
-    return {"name": method["name"], **METHODS[method["name"]].stored(options)}
-
-
-def _options(method: Mapping[str, Any], at: tuple[str | int, ...], source: Source | None = None) -> Settings:
-    if not isinstance(method, Mapping):
-        raise config_error(at, f"expected {{'name': …, option: value, …}}, found {method!r}", source)
-    if "name" not in method:
-        raise config_error((*at, "name"), "is missing", source)
-    name = method["name"]
-    if not isinstance(name, str) or name not in METHODS:
-        raise config_error((*at, "name"), f"unknown method {name!r}{nearest(str(name), list(METHODS))}", source)
-    return check(METHODS[name].Options, {k: v for k, v in method.items() if k != "name"}, at, source)

@@ -11,32 +11,20 @@ Heads that are swapped when the training ends stay where they are: they have lea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from headdiv.analysis.similarity import measure_heads
 from headdiv.core.errors import TrainingError
-from headdiv.core.settings import Settings
 from headdiv.methods.base import EpochEnd, Method, Picture, of_kinds
-from headdiv.nn.attention import ATTENTION_KINDS, AttentionSpec, Kind, keyed_by_place
+from headdiv.methods.options.swaps import DynamicRotationOptions, HeadGrid, HeadIndex, RotationOptions, Swap
+from headdiv.nn.attention import AttentionSpec, Kind, keyed_by_place
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.sizes import LMConfig, ModelConfig, Sizes
-
-
-class HeadIndex(NamedTuple):
-    """A head of some kind of attention, counted from 0."""
-
-    layer: int
-    head: int
-
-
-Swap = tuple[Kind, HeadIndex, HeadIndex]
-From1 = Annotated[int, Field(ge=1)]
+from headdiv.nn.sizes import ATTENTION_KINDS
 
 
 def ordinary_modules(model: nn.Module) -> list[MultiHeadAttention]:
@@ -96,29 +84,10 @@ def _exchange(a: Tensor, rows: Tensor, b: Tensor, others: Tensor) -> None:
     a[rows], b[others] = theirs, mine
 
 
-class HeadGrid(NamedTuple):
-    """Size of a model's attention of one kind."""
-
-    layers: int
-    heads: int
-
-
 def head_grids(specs: Iterable[AttentionSpec]) -> dict[Kind, HeadGrid]:
     """Layers and heads of every kind of attention of a model with these modules."""
     specs = list(specs)
     return {spec.kind: HeadGrid(sum(other.kind == spec.kind for other in specs), spec.heads) for spec in specs}
-
-
-def _head_grids_within(model: Sizes) -> dict[Kind, HeadGrid]:
-    """What a model of these sizes may have; a single stack is the encoder's or the decoder's, as the task decides.
-
-    Nothing where its layers are not known.
-    """
-    if isinstance(model, ModelConfig):
-        layers = (model.encoder_layers, model.decoder_layers, model.decoder_layers)
-    else:
-        layers = (model.layers, model.layers) if isinstance(model, LMConfig) else ()
-    return {kind: HeadGrid(number, model.heads) for kind, number in zip(ATTENTION_KINDS, layers, strict=False)}
 
 
 def _record(swaps: Sequence[Swap], back: bool = False) -> dict[str, Any]:
@@ -140,17 +109,6 @@ def _swaps_of(record: dict[str, Any]) -> list[Swap]:
 class SwappingMethod(Method):
     """What the two rotations share: they move heads of ordinary attention."""
 
-    swaps_heads = True
-
-    def conflict(self, other: Method, name: str, others_name: str) -> str | None:
-        """Two methods cannot both move heads, and there must be ordinary heads to move."""
-        if other.swaps_heads:
-            return f"{name!r} and {others_name!r} would each swap heads that the other has placed; expected one of them"
-        if other.builds_modules:
-            ordinary = f"heads of ordinary attention, of which {others_name!r} leaves none"
-            return f"{name!r} swaps {ordinary}; expected one of them"
-        return None
-
     def _swap(self, end: EpochEnd, swaps: list[Swap], back: bool = False) -> dict[str, Any]:
         swap_heads(end.model, swaps, end.optimiser if self.options.optimiser_state else None)
         return _record(swaps, back)
@@ -166,82 +124,11 @@ class SwappingMethod(Method):
         return [Picture("Heads swapped before each epoch", "map", swapped, "epoch", "head, layer by layer")]
 
 
-class PlannedSwap(Settings):
-    """Heads that are swapped before certain epochs; everything is counted from 1."""
-
-    kind: Kind = Field("cross", description="of attention; the paper swaps heads of encoder-decoder attention")
-    layers: tuple[From1, From1] = Field(description="of the two heads of each pair; may be equal")
-    heads: Literal["all"] | tuple[tuple[From1, From1], ...] = Field(
-        "all",
-        min_length=1,
-        description="pairs of a head of the first layer and one of the second; all: those of equal numbers",
-    )
-    epochs: tuple[Annotated[int, Field(ge=2)], ...] = Field(min_length=1, description="before which they are swapped")
-
-    def swaps(self, rooms: Mapping[Kind, HeadGrid]) -> list[Swap]:
-        """The pairs, in a model with this room.
-
-        Raises:
-            ValueError: the model has no such kind, layer or head; or a head stands in two pairs.
-        """
-        if self.kind not in rooms:
-            raise ValueError(f"the model has no {self.kind} attention, only {' and '.join(rooms)}")
-        layers, number = rooms[self.kind]
-        pairs = [(head, head) for head in range(1, number + 1)] if self.heads == "all" else self.heads
-        named = [head for pair in pairs for head in pair]
-        for what, largest, most in (("layer", max(self.layers), layers), ("head", max(named), number)):
-            if largest > most:
-                raise ValueError(f"{self.kind} attention has {what}s 1 to {most}, found {largest}")
-        first, second = self.layers
-        swaps = [(self.kind, HeadIndex(first - 1, one - 1), HeadIndex(second - 1, other - 1)) for one, other in pairs]
-        if len({head for _, *pair in swaps for head in pair}) < 2 * len(swaps):
-            raise ValueError("a head is swapped with itself, or twice at once")
-        return swaps
-
-    def sentence(self) -> str:
-        """The swap as results keep it: "cross layers 1 and 5, all heads, epochs 3 7 9 11"."""
-        one, other = self.layers
-        layers = f"layer {one}" if one == other else f"layers {one} and {other}"
-        sides = () if self.heads == "all" else zip(*self.heads, strict=True)
-        heads = " with ".join(" ".join(map(str, side)) for side in sides)
-        epochs = f"epoch{'s' if len(self.epochs) > 1 else ''} {' '.join(map(str, self.epochs))}"
-        return f"{self.kind} {layers}, {f'heads {heads}' if heads else 'all heads'}, {epochs}"
-
-
 class Rotation(SwappingMethod):
     """Manual swaps, by a plan."""
 
-    class Options(Settings):
-        """The default plan is the paper's layers 1 and 5, counted from 1, at the epochs of the authors' code.
-
-        That code counts layers from 0, so that its "1" and "5" are the second and the sixth: ``layers: [2, 6]``.
-        """
-
-        plan: list[PlannedSwap] = Field(
-            [PlannedSwap(layers=(1, 5), epochs=(3, 7, 9, 11))],
-            min_length=1,
-            description="which heads are swapped before which epochs",
-        )
-        optimiser_state: bool = Field(True, description="the optimiser's state of the heads moves with them")
-
-    options: Options
-
-    @classmethod
-    def check(cls, options: Settings, model: Sizes) -> tuple[str, str] | None:
-        """The model must have the plan's layers and heads."""
-        rooms = _head_grids_within(model)
-        for number, planned in enumerate(options.plan if rooms else ()):
-            try:
-                planned.swaps(rooms)
-            except ValueError as error:
-                return f"plan.{number}", str(error)
-        return None
-
-    @classmethod
-    def stored(cls, options: dict[str, Any]) -> dict[str, Any]:
-        """The plan is stored as a sentence: hashes of runs, and results made before it was a list, depend on it."""
-        plan = [PlannedSwap.model_validate(planned).sentence() for planned in options["plan"]]
-        return options | {"plan": "; ".join(plan)}
+    Options = RotationOptions
+    options: RotationOptions
 
     def after_epoch(self, end: EpochEnd) -> dict[str, Any]:
         """The swaps that the plan has for the coming epoch.
@@ -249,10 +136,10 @@ class Rotation(SwappingMethod):
         Raises:
             TrainingError: the model's single stack is not the one that the plan names.
         """
-        rooms, swaps = head_grids(module.spec for module in ordinary_modules(end.model)), list[Swap]()
+        grids, swaps = head_grids(module.spec for module in ordinary_modules(end.model)), list[Swap]()
         for number, planned in enumerate(self.options.plan):
             try:
-                pairs = planned.swaps(rooms)
+                pairs = planned.swaps(grids)
             except ValueError as error:
                 raise TrainingError(f"method.plan.{number}: {error}") from None
             swaps += pairs if end.epoch + 1 in planned.epochs else []
@@ -271,58 +158,8 @@ def _held(history: list[dict[str, Any]]) -> tuple[int | None, list[Swap]]:
 class DynamicRotation(SwappingMethod):
     """Swaps chosen by what the heads do on the validation split."""
 
-    class Options(Settings):
-        """The schedule is that of the authors' code; the paper's own k and t_max are not given.
-
-        Soft swaps are four pairs in each of three layers there (``swaps: 4, layers: 3``). Its distance is one of
-        attention weights and its "base" confidence a maximum over words, where Eqs. 5 and 6 have outputs and means.
-        """
-
-        choice: Literal["hard", "soft", "random"] = Field(
-            description="least with most important heads (Algorithm 1); least important ones of the i-th layer with "
-            "those of the i-th from the end (2); any (3)"
-        )
-        measure: Literal["confidence", "l2"] = Field(
-            "l2", description="importance: Eq. 5, or Eq. 6, the average distance from the other heads of the layer"
-        )
-        swaps: int = Field(3, ge=1, description="k: pairs of each kind of attention; soft: of each pair of layers")
-        layers: int = Field(1, ge=1, description="t_max, soft only: how many of the lowest layers take part")
-        first: int = Field(2, ge=2, description="epoch before which the first swap takes place")
-        last: int = Field(20, ge=2, description="epoch before which the last swap may take place")
-        every: int = Field(4, ge=1, description="epochs for which a swap stands")
-        swap_back: bool = Field(True, description="swapped heads return when their time is over")
-        rest: int = Field(1, ge=1, description="epochs after they have returned")
-        kinds: tuple[Kind, ...] = Field(
-            ATTENTION_KINDS, min_length=1, description="kinds of attention whose heads change"
-        )
-        optimiser_state: bool = Field(True, description="the optimiser's state of the heads moves with them")
-
-    options: Options
-
-    def __init__(self, options: Settings) -> None:
-        super().__init__(options)
-        self.observes_heads = options.choice != "random"
-
-    @classmethod
-    def check(cls, options: Settings, model: Sizes) -> tuple[str, str] | None:
-        """No more pairs than there are heads for."""
-        if options.last < options.first:
-            return "last", f"{options.last} comes before first = {options.first}"
-        return cls._too_many(options, _head_grids_within(model))
-
-    @staticmethod
-    def _too_many(options: Settings, rooms: Mapping[Kind, HeadGrid]) -> tuple[str, str] | None:
-        for kind, (layers, heads) in rooms.items():
-            if kind not in options.kinds:
-                continue
-            soft = options.choice == "soft"
-            room = heads if soft else layers * heads // 2
-            if options.swaps > room:
-                of = f"{heads} heads of each of two layers" if soft else f"{layers} × {heads} heads"
-                return "swaps", f"{options.swaps} pairs are more than the {room} that {of} make ({kind} attention)"
-            if soft and options.layers > layers // 2:
-                return "layers", f"{options.layers} is more than half of the {layers} layers ({kind} attention)"
-        return None
+    Options = DynamicRotationOptions
+    options: DynamicRotationOptions
 
     def after_epoch(self, end: EpochEnd) -> dict[str, Any]:
         """Swap, swap back, or rest.
@@ -345,9 +182,9 @@ class DynamicRotation(SwappingMethod):
             TrainingError: the model has no attention of these kinds, or too few heads for so many pairs.
         """
         specs = [module.spec for module in of_kinds(ordinary_modules(end.model), self.options.kinds)]
-        if problem := self._too_many(self.options, head_grids(specs)):
+        if problem := self.options.too_many(head_grids(specs)):
             raise TrainingError(f"method.{problem[0]}: {problem[1]}")
-        if not self.observes_heads:
+        if self.options.choice == "random":
             by_spec = {spec: [0.0] * spec.heads for spec in specs}
         else:
             by_spec = {

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headdiv.methods.base import Method
+from headdiv.methods.options.modules import TalkingHeadsOptions
 from headdiv.nn.attention import AttentionLayout, AttentionSpec
 from headdiv.nn.caches import Cache
 from headdiv.nn.multi_head_attention import MultiHeadAttention
@@ -48,7 +49,7 @@ class TalkingHeadsAttention(MultiHeadAttention):
 class TalkingHeads(Method):
     """The method: a `TalkingHeadsAttention` in each position."""
 
-    signed_weights = True
+    Options = TalkingHeadsOptions
 
     def attention(self, spec: AttentionSpec) -> TalkingHeadsAttention:
         """See `Method`."""

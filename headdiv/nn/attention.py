@@ -10,7 +10,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -19,10 +19,9 @@ from headdiv.core.errors import DataError
 from headdiv.core.tracing import is_recomputing
 from headdiv.nn.caches import BeamState, Cache
 from headdiv.nn.packing import PackedLayout, attention_mask
+from headdiv.nn.sizes import Kind
 
 Found = TypeVar("Found")
-Kind = Literal["encoder", "decoder", "cross"]
-ATTENTION_KINDS: tuple[Kind, ...] = get_args(Kind)
 
 WIDE = 64 * 64  # weights of a window and head: up to here `ScaledDotProduct` is as fast, beyond torch's fused one wins
 

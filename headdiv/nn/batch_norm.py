@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -11,8 +9,7 @@ from torch.nn import functional as F
 from headdiv.core import distributed
 from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.core.tracing import is_recomputing
-
-Normalisation = Literal["batch", "layer", "none"]
+from headdiv.nn.sizes import Normalisation
 
 
 def normalisation(kind: Normalisation, channels: int, scale: float = 1.0) -> nn.Module:
@@ -22,13 +19,6 @@ def normalisation(kind: Normalisation, channels: int, scale: float = 1.0) -> nn.
     module = BatchNorm(channels) if kind == "batch" else nn.LayerNorm(channels)
     nn.init.constant_(module.weight, scale)
     return module
-
-
-def unused_scale(kind: Normalisation, scale: float) -> tuple[str, str] | None:
-    """The key and the sentence of a γ that scales nothing, for `Method.check`; None: it has an effect, or is 1."""
-    if kind == "none" and scale != 1:
-        return "batch_norm_scale", f"{scale} scales nothing, as normalisation is 'none'"
-    return None
 
 
 class BatchNorm(nn.BatchNorm1d):

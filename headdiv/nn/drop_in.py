@@ -103,7 +103,7 @@ class MultiheadAttention(nn.Module):
         for name, asked in (("add_bias_kv", add_bias_kv), ("add_zero_attn", add_zero_attn)):
             if asked:
                 raise ValueError(f"{name}: expected False; the methods have no keys beside those of the input")
-        if problem := method.misfit(Sizes(d_model=embed_dim, heads=num_heads)):
+        if problem := method.options.check(Sizes(d_model=embed_dim, heads=num_heads)):
             raise ValueError(f"method: {problem[0]}: {problem[1]}")
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
         self.attention = method.attention(AttentionSpec(kind, layer, embed_dim, num_heads, bias))

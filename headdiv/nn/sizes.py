@@ -1,12 +1,16 @@
-"""Sizes of the models, and how their output is searched."""
+"""Sizes of the models, kinds of attention, and how a model's output is searched; importing it does not import torch."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field, model_validator
 
 from headdiv.core.settings import Settings, hash_neutral
+
+Kind = Literal["encoder", "decoder", "cross"]  # of attention: encoder self-, decoder self-, encoder-decoder attention
+ATTENTION_KINDS: tuple[Kind, ...] = get_args(Kind)
+Normalisation = Literal["batch", "layer", "none"]
 
 
 class Sizes(Settings):

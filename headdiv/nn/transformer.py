@@ -30,9 +30,6 @@ from headdiv.nn.sizes import ModelConfig, Sizes
 class ModuleFactory(Protocol):
     """Makes the parts of a model that methods may replace: see `headdiv.methods.base.Method`."""
 
-    def misfit(self, model: Sizes) -> tuple[str, str] | None:
-        """What does not fit a model of these sizes (option and sentence), or None."""
-
     def attention(self, spec: AttentionSpec) -> nn.Module:
         """An attention module."""
 

@@ -22,11 +22,13 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.core.errors import ConfigError, DataError, TrainingError
-from headdiv.methods.base import Method
+from headdiv.methods.base import Method, refuse_no_attention
+from headdiv.methods.combined import parts_of
+from headdiv.methods.options.swaps import SwapOptions
 from headdiv.methods.registry import METHODS, make_method
-from headdiv.nn.attention import ATTENTION_KINDS, BlockSpec, Kind
+from headdiv.nn.attention import BlockSpec, Kind
 from headdiv.nn.drop_in import MultiheadAttention
-from headdiv.nn.sizes import Sizes
+from headdiv.nn.sizes import ATTENTION_KINDS, Sizes
 from headdiv.pretrained.attached import AttachedHeads, attach_heads, attachment_of, detach_heads
 from headdiv.pretrained.projections import attention_of, bias, is_plain, kind_of
 from headdiv.pretrained.rollback import all_or_nothing
@@ -88,12 +90,15 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any]) -> Method:
     name = registered or type(made).__name__
     theirs = _torchs_own(model)
     if (
-        (made.builds_modules and (theirs or not made.can_be_inserted))
-        or made.swaps_heads
+        any(
+            isinstance(part.options, SwapOptions)
+            or (part.options.builds_modules and (theirs or type(part).inserted is Method.inserted))
+            for part in parts_of(made)
+        )
         or type(made.block_output(BlockSpec("encoder", 0, 1))) is not nn.Identity
     ):
         raise ConfigError(f"method {name!r} changes more than what is between heads and output projection")
-    if not theirs and registered is None and any(made.makes(kind) for kind in ATTENTION_KINDS):
+    if not theirs and registered is None and any(made.options.hooks_for(kind) for kind in ATTENTION_KINDS):
         raise ConfigError(
             f"method {name!r} is not registered, and what it makes could not be loaded once the model is saved; "
             f"expected headdiv.register({name}, '…') before"
@@ -201,7 +206,7 @@ def _insert_into_attached(model: nn.Module, made: Method, name: str, registered:
     for each in attachment.heads:
         _must_fit(made, name, each.spec.heads, each.spec.d_head)
     try:
-        made.refuse_no_attention(model)
+        refuse_no_attention(made.options, model)
     except TrainingError as error:
         raise ConfigError(f"method {name!r}: {error}") from None
     for each in attachment.heads:
@@ -214,12 +219,12 @@ def _insert_into_attached(model: nn.Module, made: Method, name: str, registered:
 
 
 def _must_fit(method: Method, name: str, heads: int, width: int) -> None:
-    if problem := method.misfit(Sizes(d_model=heads * width, heads=heads)):
+    if problem := method.options.check(Sizes(d_model=heads * width, heads=heads)):
         raise ConfigError(f"method {name!r}: {problem[0]}: {problem[1]}")
 
 
 def _insert(each: AttachedHeads, method: Method) -> None:
-    made, old = method.makes(each.spec.kind), each.projections.output
+    made, old = method.options.hooks_for(each.spec.kind), each.projections.output
     if not made:
         return
     weight, stage = old.weight.T if hasattr(old, "nf") else old.weight, old

@@ -14,9 +14,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from headdiv.core import distributed
 from headdiv.core.errors import DivergenceError, TrainingError
-from headdiv.methods.base import Method
-from headdiv.nn.attention import ATTENTION_KINDS, HeadRecord, attention_modules, record_heads
+from headdiv.methods.base import Method, refuse_no_attention
+from headdiv.nn.attention import HeadRecord, attention_modules, record_heads
 from headdiv.nn.losses import Losses
+from headdiv.nn.sizes import ATTENTION_KINDS
 from headdiv.training.config import TrainerConfig
 from headdiv.training.optimiser import OPTIMISERS
 
@@ -50,7 +51,7 @@ class Learner:
 
     def __init__(self, model: nn.Module, loss: Loss, method: Method, config: TrainerConfig) -> None:
         self.model, self.loss, self.method, self.config = model, loss, method, config
-        method.refuse_no_attention(model)
+        refuse_no_attention(method.options, model)
         self.own, self.required = method.own_parameters(model), method.required_records()
         own = {id(parameter) for parameter in self.own}
         self.parameters = [p for p in model.parameters() if p.requires_grad and id(p) not in own]
@@ -182,7 +183,7 @@ def _same(one: Method, other: Method | None) -> bool:
 
 
 def _changes_attention(method: Method) -> bool:
-    return any(method.makes(kind) for kind in ATTENTION_KINDS)
+    return any(method.options.hooks_for(kind) for kind in ATTENTION_KINDS)
 
 
 def _named(method: Method | None) -> str:

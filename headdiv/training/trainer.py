@@ -16,7 +16,7 @@ from torch import nn
 from headdiv.analysis.similarity import Observed
 from headdiv.core import distributed, progress
 from headdiv.core.errors import TrainingError
-from headdiv.core.settings import Settings, check
+from headdiv.core.settings import check
 from headdiv.methods.base import EpochEnd, Method
 from headdiv.training import checkpoints
 from headdiv.training.batch_streams import Batches, BatchStream, IterableBatchStream
@@ -64,8 +64,7 @@ class Trainer:
 
     Raises:
         ConfigError: an unknown option, or a wrong value.
-        TrainingError: another method built the model's attention; the batches have no length, or there are none;
-            ``observe`` is missing, and the method needs it.
+        TrainingError: another method built the model's attention; the batches have no length, or there are none.
     """
 
     def __init__(
@@ -91,11 +90,9 @@ class Trainer:
         self.folder = Path(folder) if folder else None
         self.validate, self.measure, self.observe = validate, measure, observe
         self.stream = batches if isinstance(batches, BatchStream) else IterableBatchStream(batches)
-        self.learner = Learner(model, loss, method or Method(Settings()), self.config)
+        self.learner = Learner(model, loss, method or Method(Method.Options()), self.config)
         if self.config.patience and not validate:
             raise TrainingError(NO_VALIDATION)
-        if self.learner.method.observes_heads and not observe:
-            _nothing_to_observe()
         # Random batches differ in number from epoch to epoch by a handful at most; the first stands for all.
         self.steps = math.ceil(self.stream.batches(0) / self.config.accumulate) * self.config.epochs
         if not self.steps:

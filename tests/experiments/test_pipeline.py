@@ -18,8 +18,8 @@ from headdiv.companion.experiments.pipeline import Plan, check_config, load_plan
 from headdiv.companion.experiments.profiles import Profile, Runs
 from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.core.errors import ConfigError
-from headdiv.methods import METHODS
 from headdiv.methods.base import Method
+from headdiv.methods.options import OPTIONS
 
 NOTEBOOK = "notebooks/runs/deacon_translation.ipynb"
 ROOT = Path(__file__).parents[2]
@@ -139,7 +139,7 @@ def test_a_damaged_plan_is_made_anew(planned, counted, damaged):
 
 def test_a_plan_with_code_of_ones_own_is_made_each_time(planned, counted, monkeypatch):
     own = type("Own", (Method,), {"__module__": "own_method"})
-    monkeypatch.setattr(METHODS, "_added", METHODS._added | {"own": own})
+    monkeypatch.setattr(OPTIONS, "_added", OPTIONS._added | {"own": own.Options})
     define = {"mine": {"name": "own"}, "both": {"name": "combined", "methods": [{"name": "own"}, {"name": "mixing"}]}}
     for number, variant in enumerate(define, start=1):
         planned.write_profile("tiny", define=define, variants=[variant])

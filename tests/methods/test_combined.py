@@ -13,10 +13,10 @@ from headdiv.companion.experiments.profiles import Runs
 from headdiv.core.errors import ConfigError
 from headdiv.methods import check_method, make_method
 from headdiv.methods.base import EpochEnd, Method
-from headdiv.methods.combined import Combined, part_names
 from headdiv.methods.deacon import PCAOutput, pca_layers
 from headdiv.methods.homeostasis import Inhibition, inhibitions
 from headdiv.methods.mixing import MixingOutput
+from headdiv.methods.options.combined import part_names
 from headdiv.nn.attention import AttentionSpec, BlockSpec
 from headdiv.nn.batching import make_batch
 from headdiv.nn.multi_head_attention import MultiHeadAttention
@@ -123,7 +123,7 @@ def test_conflicts_are_found_without_a_check_too():
 
 
 def test_parts_are_called_by_their_methods():
-    assert part_names(["dpp", "deacon", "dpp", "dpp"]) == ["dpp", "deacon", "dpp-2", "dpp-3"]
+    assert list(part_names(["dpp", "deacon", "dpp", "dpp"])) == ["dpp", "deacon", "dpp-2", "dpp-3"]
     assert list(make_method(combined(DEACON, APART, APART)).parts) == ["deacon", "disagreement", "disagreement-2"]
 
 
@@ -230,7 +230,8 @@ def test_hooks_of_all_are_called_in_the_order_of_the_list():
     log = []
     first = Parts("a", log).method("weights", torch.tensor(2.0), {"swaps": 1})
     second = Parts("b", log).method("heads", torch.tensor(3.0))
-    both = Combined(Combined.Options(methods=[{}, {}]), {"a": first, "dpp": second})
+    both = make_method(combined(MIXING, APART))
+    both.parts = {"a": first, "dpp": second}
     blocks = both.block_output(BlockSpec("encoder", 0, 4))
     assert [type(block) for block in blocks] == [nn.Linear, nn.Linear]
     assert both.required_records() == "weights"

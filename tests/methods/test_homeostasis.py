@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from sparse import literal_boost, literal_keep, literal_winners
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from headdiv.methods.homeostasis import Homeostasis, Inhibition, Options
+from headdiv.methods.homeostasis import Homeostasis, Inhibition
 from headdiv.methods.kwta import keep_probabilities, winners
+from headdiv.methods.options.modules import HomeostasisOptions as Options
 from headdiv.nn.attention import AttentionSpec
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 

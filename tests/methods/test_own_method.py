@@ -8,12 +8,14 @@ from examples import CONFIG, heads_by_sentence, some_pairs, tiny
 from small_runs import SMALL, small_config
 from torch import nn
 
+import headdiv
 from headdiv.analysis.masking import masked_heads
 from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.importance import importance_record
 from headdiv.companion.experiments.running import train
 from headdiv.core.errors import ConfigError
-from headdiv.methods import METHODS, check_method, make_method
+from headdiv.methods.options import OPTIONS, check_method
+from headdiv.methods.registry import METHODS, make_method
 from headdiv.nn.batching import make_batch
 from headdiv.nn.drop_in import MultiheadAttention
 
@@ -24,10 +26,11 @@ MODULES = ["encoder 1", "decoder 1", "cross 1"]
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
     """For the time of a test."""
-    monkeypatch.setattr(METHODS, "_added", dict(METHODS._added))
+    for registry in (METHODS, OPTIONS):
+        monkeypatch.setattr(registry, "_added", dict(registry._added))
     import own_method
 
-    METHODS.add("multi-query", own_method.MultiQuery)  # an import that was made before registers nothing
+    headdiv.register(own_method.MultiQuery)  # an import that was made before registers nothing
 
 
 def test_options_are_checked():

@@ -21,7 +21,8 @@ from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, vocabulary_of
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core import runtime
-from headdiv.methods import check_method, make_method
+from headdiv.methods.options import check_method
+from headdiv.methods.registry import make_method
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, record_heads
 from headdiv.nn.batching import Batch, batch_numbers, make_batch
 from headdiv.nn.decoding import translate

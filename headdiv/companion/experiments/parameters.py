@@ -14,7 +14,7 @@ from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.files import canonical_json
 from headdiv.core.settings import check
-from headdiv.methods import check_method
+from headdiv.methods.options import check_method
 from headdiv.nn.transformer import count_parameters
 
 EXACT, DIFFERENCE, NO = "yes", "difference to the baseline only", "no"

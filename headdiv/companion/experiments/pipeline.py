@@ -165,7 +165,7 @@ def make_plan(profile: str) -> Plan:
     from headdiv.companion.experiments.profiles import Runs
     from headdiv.companion.experiments.running import run_name
     from headdiv.companion.tasks import TASKS
-    from headdiv.methods import classes_of
+    from headdiv.methods.options import option_classes
 
     known = Runs(profile)
     configs = known.planned()
@@ -195,7 +195,7 @@ def make_plan(profile: str) -> Plan:
     drawn = figures_of(((name, run.variant) for name, listed in runs.items() for run in listed), by_epoch, tuned)
     figures = {name: Product(entry.paper, entry.experiments_in(runs), entry.caption) for name, entry in drawn.items()}
     papers = {name: load_paper(name) for name in sorted({config.paper for config in configs})}
-    used = {part for c in configs for part in (*classes_of(c.method), type(TASKS[c.kind]))}
+    used = {part for c in configs for part in (*option_classes(c.method), type(TASKS[c.kind]))}
     own_code = [part for part in used if not part.__module__.startswith("headdiv.")]
     own_files = [c for c in configs if c.data.files is not None or getattr(c.data, "tokenizer_file", None)]
     return Plan(

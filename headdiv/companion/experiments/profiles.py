@@ -36,7 +36,7 @@ from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import MOST_THREADS, RunConfig
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import Distinct, Settings, Source, check, config_error, nearest, refuse_unread
-from headdiv.methods import METHODS, check_method
+from headdiv.methods.options import OPTIONS, check_method
 from headdiv.nn.sizes import Sizes
 from headdiv.training.config import TrainConfig
 
@@ -108,12 +108,12 @@ class Runs:
         kinds.check_data(data, (*at, "data"), source)
         refuse_unread(experiment.train, kinds.ignores, f"it has no effect on the task {kind!r}", (*at, "train"), source)
         for method, options in experiment.methods.items():
-            if method not in METHODS:
-                raise config_error((*at, "methods", method), f"unknown method{nearest(method, list(METHODS))}", source)
+            if method not in OPTIONS:
+                raise config_error((*at, "methods", method), f"unknown method{nearest(method, list(OPTIONS))}", source)
             if "name" in options:
                 what = "options of a method stand here; another method is a variant under 'define'"
                 raise config_error((*at, "methods", method, "name"), what, source)
-            fields = METHODS[method].Options.model_fields
+            fields = OPTIONS[method].model_fields
             if unknown := [option for option in options if option not in fields]:
                 what = f"unknown key{nearest(unknown[0], list(fields))}"
                 raise config_error((*at, "methods", method, unknown[0]), what, source)

@@ -27,8 +27,8 @@ from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core import distributed, manifest, runtime
 from headdiv.core.errors import ConfigError, DamageError, TrainingError
 from headdiv.core.files import read_json, remove_leftovers, replacing, short_hash, write_json
-from headdiv.methods import make_method
 from headdiv.methods.base import Method
+from headdiv.methods.registry import make_method
 from headdiv.nn.transformer import checkpoint_layers, count_parameters, initialise
 from headdiv.training import checkpoints
 from headdiv.training.learner import Loss

@@ -27,7 +27,7 @@ from headdiv.companion.report.plotting import (
 )
 from headdiv.companion.report.scale import data_title
 from headdiv.companion.tasks.bleu import SAMPLES, SEED
-from headdiv.methods import METHODS
+from headdiv.methods.options import OPTIONS
 
 SHOWN = ("cka", "cosine", "effective_rank")
 FAR = 10  # BLEU from the median variant: a model that has learnt little
@@ -188,7 +188,7 @@ def _what(groups: Groups) -> str:
 
 
 def _label(method: str) -> str:
-    return METHODS[method].label or method.replace("-", " ").capitalize()
+    return OPTIONS[method].label or method.replace("-", " ").capitalize()
 
 
 def draw_diversity(profile: str, figure: FigureEntry) -> Figure:

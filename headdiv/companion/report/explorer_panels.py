@@ -29,7 +29,8 @@ from headdiv.companion.report.groups import KIND_LABELS, place_name
 from headdiv.companion.report.plotting import BLUE, DIVERGING, ORANGE, SMALL, STYLE, add_grid, new_figure, write_numbers
 from headdiv.companion.report.show import as_text
 from headdiv.companion.tasks import TASKS
-from headdiv.methods import classes_of
+from headdiv.methods.options import option_classes
+from headdiv.methods.options.modules import DeaconOptions
 from headdiv.nn.batching import SPECIALS, UNKNOWN
 
 Shown = Figure | Styler | Markdown | HTML
@@ -74,7 +75,9 @@ def look_at(
             f"*Profile {profile} has no trained run{of and f' of{of}'} on this machine; `headdiv train "
             f"{first.experiment} {first.variant} --seed {first.seed} --profile {profile}` trains one.*"
         )
-    config = min(trained, key=lambda config: not any(method.has_components for method in classes_of(config.method)))
+    config = min(
+        trained, key=lambda config: not any(issubclass(cls, DeaconOptions) for cls in option_classes(config.method))
+    )
     return explorer.view_of(load_run(config), text, other, place, head)
 
 

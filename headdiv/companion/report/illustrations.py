@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from headdiv.companion.report.heads import skew_share
 from headdiv.companion.report.plotting import BLUE, GREEN, MEDIUM, ORANGE, SMALL, STYLE, new_figure
 from headdiv.gha import deacon_update, gha_inner_loop, principal_components
-from headdiv.methods.kwta import boost, keep_probabilities, survivors
+from headdiv.methods.kwta import boost, keep_probabilities
+from headdiv.methods.options.modules import survivors
 
 
 @matplotlib.rc_context(STYLE)

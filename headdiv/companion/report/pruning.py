@@ -21,7 +21,7 @@ from headdiv.companion.report.plotting import DARK, MARKERS, PALETTE, SMALL, add
 from headdiv.companion.report.scale import data_title
 from headdiv.companion.tasks.run_config import first_difference
 from headdiv.core.errors import DataError
-from headdiv.methods.deacon import Deacon
+from headdiv.methods.options.modules import DeaconOptions
 
 ImportanceGroups = dict[str, list[ImportanceResult]]  # by variant
 
@@ -89,7 +89,7 @@ def _draw_trained(ax: Axes, profile: str, experiment: str, score: str, colours: 
 
 def _is_the_papers(method: dict[str, Any]) -> bool:
     """Whether all options but architecture and m are the defaults."""
-    plain = Deacon.Options(architecture=method["architecture"], m=method["m"]).model_dump(mode="json")
+    plain = DeaconOptions(architecture=method["architecture"], m=method["m"]).model_dump(mode="json")
     return first_difference({"method": {"name": "deacon", **plain}}, {"method": method}, ["method"]) is None
 
 

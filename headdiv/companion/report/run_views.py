@@ -22,8 +22,8 @@ from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.files import replacing
-from headdiv.methods import make_method
 from headdiv.methods.base import Picture
+from headdiv.methods.registry import make_method
 from headdiv.nn.attention import AttentionModule
 from headdiv.nn.transformer import count_parameters
 

@@ -18,7 +18,8 @@ from headdiv.companion.report.groups import KIND_LABELS, chosen, kinds_of, label
 from headdiv.companion.report.heads import measure_by_module
 from headdiv.companion.report.plotting import BLUE, ORANGE, SMALL, add_handles, add_title, new_figure
 from headdiv.core.errors import DataError
-from headdiv.methods import METHODS, classes_of
+from headdiv.methods.options import OPTIONS, option_classes
+from headdiv.methods.options.swaps import SwapOptions
 
 STYLES: dict[bool, dict[str, Any]] = {  # by `SwapEvent.back`
     False: {"color": BLUE, "mfc": BLUE},
@@ -57,7 +58,7 @@ def swaps_of(run: RunResult) -> list[SwapEvent]:
 
 
 def _swaps(run: RunResult) -> bool:
-    return any(method.swaps_heads for method in classes_of(run.config.method))
+    return any(issubclass(cls, SwapOptions) for cls in option_classes(run.config.method))
 
 
 def draw_swaps(profile: str, figure: FigureEntry) -> Figure:
@@ -65,7 +66,7 @@ def draw_swaps(profile: str, figure: FigureEntry) -> Figure:
     experiment = figure.experiment
     movers = {run.variant for run in stored(profile, experiment) if _swaps(run)}
     if not movers:
-        methods = " or ".join(name for name, method in METHODS.items() if method.swaps_heads)
+        methods = " or ".join(name for name, cls in OPTIONS.items() if issubclass(cls, SwapOptions))
         raise DataError(f"{figure.label} needs a run of {methods} among the stored runs of profile {profile}")
     order = dict.fromkeys([*task_of(experiment).variants, *sorted(movers)])
     variants = [variant for variant in order if variant in movers]

@@ -11,7 +11,7 @@ from headdiv.companion.data.data_config import DataConfig, TranslationData
 from headdiv.core.errors import ConfigError
 from headdiv.core.files import short_hash
 from headdiv.core.settings import Settings
-from headdiv.methods import METHODS, stored_method
+from headdiv.methods.options import OPTIONS, stored_method
 from headdiv.nn.sizes import DecodeConfig, ModelConfig, Sizes
 from headdiv.training.config import OF_NO_EFFECT, TrainConfig
 
@@ -92,12 +92,11 @@ def first_difference(
 
 
 def _left_out_by_default(section: str, key: str, values: dict[str, Any]) -> bool:
-    method = METHODS.get(str(values.get("name")))
     options = {
         "data": TranslationData,
         "model": ModelConfig,
         "train": TrainConfig,
-        "method": method and method.Options,
+        "method": OPTIONS.get(str(values.get("name"))),
     }.get(section)
     field = options.model_fields.get(key) if options else None
     return field is not None and field.exclude_if is not None

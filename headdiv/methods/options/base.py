@@ -1,0 +1,59 @@
+"""What every method's options can be asked: whether they fit a model and each other. Nothing here imports torch."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from headdiv.core.settings import Settings, Source, config_error
+from headdiv.nn.sizes import ATTENTION_KINDS, Kind, Sizes
+
+AttentionHook = Literal["before_output", "output_stage", "attention"]
+HOOKS: tuple[AttentionHook, ...] = ("before_output", "output_stage", "attention")
+
+
+class MethodOptions(Settings):
+    """A method's own keys in a configuration, beside its name. By itself: those of the baseline, none."""
+
+    label: ClassVar[str] = ""  # what figures call the method; its registered name where empty
+    builds: ClassVar[frozenset[AttentionHook]] = frozenset()  # the method's hooks that change attention modules
+    repeatable: ClassVar[bool] = False  # whether a combination may list the method twice, with different options
+
+    def check(self, model: Sizes) -> tuple[str, str] | None:
+        """What is wrong with these options for a model of these sizes (key, with dots, and sentence), or None.
+
+        Of `Sizes` alone how many layers there are is not known.
+        """
+        return None
+
+    def complete(self, model: Sizes, at: tuple[str | int, ...] = (), source: Source | None = None) -> dict[str, Any]:
+        """All options as plain data, checked against the model's sizes.
+
+        Raises:
+            ConfigError: what `check` finds.
+        """
+        if problem := self.check(model):
+            key, what = problem
+            keys = (int(part) if part.isdigit() else part for part in key.split("."))
+            raise config_error((*at, *keys), what, source)
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def stored(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """Complete options as results keep them, of which a run's hash is taken."""
+        return options
+
+    def hooks_for(self, kind: Kind) -> frozenset[AttentionHook]:
+        """Which hooks change attention modules of this kind: `builds`, where the option ``kinds`` has it or is none.
+
+        Two methods with one hook cannot be combined.
+        """
+        return self.builds if kind in getattr(self, "kinds", ATTENTION_KINDS) else frozenset()
+
+    @property
+    def builds_modules(self) -> bool:
+        """Whether attention modules are the method's own, not ordinary heads with something after them."""
+        return any("attention" in self.hooks_for(kind) for kind in ATTENTION_KINDS)
+
+    def conflict(self, other: MethodOptions, name: str, others_name: str) -> str | None:
+        """Why this method cannot be combined with ``other``, as a sentence with both names; None if it can."""
+        return None
