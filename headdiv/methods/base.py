@@ -1,20 +1,24 @@
 """What a method may change in a model and in its training, and how to add one.
 
-A method is a class after `Method` with its ``Options``. Hooks are neutral by default; override those that it needs.
+A method is a class after `Method`, with a class of ``Options`` if it has any. Every hook has a default that does
+nothing; override those that the method needs.
 
-    the model       `output_stage`, `before_output` or, for an attention module of its own, `attention`; `block_output`
+    configuration   `Options`, with what does not fit a model's sizes or another method
+    the model       `output_stage`, `before_output` or, for an attention module of its own, `attention`; `block_output`;
+                    `inserted`, for models that are there already
     the loss        `required_records`, `aux_loss` and `counts_predictions`
     the update      `own_parameters`, `frozen_parameters`, `after_backward`
     the schedule    `after_epoch`
-    the results     `artifacts`, `observed_artifacts`, `weight_measures`, `pictures`
-    configuration   `Options`, with what does not fit a model's sizes or another method
+    the results     `artifacts`
 
-An attention module of its own derives from `headdiv.nn.attention.AttentionModule`, which says what it must offer; then
-it runs in every task's model and in the drop-in, and its heads are measured and masked. A module with a method
+An attention module of its own derives from `headdiv.nn.attention.AttentionModule` and needs a ``forward``; then it runs
+in every task's model and in the drop-in, and what it records is measured. A module with a method
 ``initialise(generator)`` fills its own parameters; ordinary layers are initialised from the seed and their names.
 
-A method of headdiv is one file here and a line in `headdiv.methods.registry`; one from elsewhere calls
-`headdiv.register`. `tests/own_method.py` is an example.
+Every method works in combinations: `headdiv.methods.combined` says how the hooks of several become one.
+
+A method from elsewhere is one file that calls `headdiv.register`; `tests/own_method.py` is an example. One of headdiv
+is one file here, and a line each in the tables of `headdiv.methods.options.table` and `headdiv.methods.registry`.
 """
 
 from __future__ import annotations
@@ -35,7 +39,6 @@ from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.sizes import ATTENTION_KINDS, Kind
 
 RequiredRecords = Literal["nothing", "heads", "weights"]
-DecodeToken = Callable[[str, int], str]  # kind of attention and index of a word -> text
 
 
 @dataclass(frozen=True)
@@ -52,24 +55,12 @@ class EpochEnd:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """What a method shows of one run, as numbers: a panel for each attention module, or for each kind of attention.
+class HeldOut:
+    """What a trained model's heads do on the validation split, for `Method.artifacts`."""
 
-    Attributes:
-        title: what is shown.
-        kind: "map", panels are matrices; "lines", a panel is one line; "histogram", a panel is values to be counted.
-        panels: by the panels' names.
-        x: what the horizontal axis counts.
-        y: the same of the vertical one; of a map, of its rows.
-        limit: maps have colours from -limit to limit.
-    """
-
-    title: str
-    kind: Literal["map", "lines", "histogram"]
-    panels: dict[str, Any]
-    x: str
-    y: str
-    limit: float = 1.0
+    observe: Callable[[], Iterator[Observed]]  # without attention weights; the model runs only as far as it is read
+    vocabulary: int  # above every word index of any kind
+    decode_token: Callable[[str, int], str]  # kind of attention and index of a word -> text
 
 
 class Method:
@@ -171,38 +162,14 @@ class Method:
         """Called between two epochs, after validation; what it returns (JSON) is kept with the epoch's results."""
         return {}
 
-    def artifacts(self, model: nn.Module) -> dict[str, Any]:
-        """What the results keep (JSON) of the trained model's parameters, by name."""
-        return {}
-
-    def weight_measures(self, model: nn.Module) -> dict[str, dict[str, float]]:
-        """Numbers that say how alike the heads are in the method's own parameters, by place ("encoder 1") and name.
-
-        Where a profile asks for measures by epoch (``train.epoch_heads``), they are kept beside those of the heads.
-        """
-        return {}
-
-    def observed_artifacts(
-        self, observed: Iterable[Observed], vocabulary: int, decode_token: DecodeToken
-    ) -> dict[str, Any]:
-        """What the results keep (JSON) of what the trained model's heads do, by name.
-
-        Args:
-            observed: the validation split, without attention weights; the model runs only as far as it is read.
-            vocabulary: above every word index of any kind.
-            decode_token: text of a word.
-        """
-        return {}
-
-    def pictures(self, model: nn.Module, heads: dict[str, Any], history: list[dict[str, Any]]) -> list[Picture]:
-        """What the notebook of a run shows of this method besides the similarity of heads.
+    def artifacts(self, model: nn.Module, held_out: HeldOut | None = None) -> dict[str, Any]:
+        """What the results keep (JSON) of a trained model, by name: of its parameters, and of what its heads do.
 
         Args:
             model: trained.
-            heads: ``heads`` of the run's metrics: measures and artifacts by name.
-            history: what `after_epoch` returned after epochs 1, 2, …
+            held_out: the validation split; None: what the parameters alone say.
         """
-        return []
+        return {}
 
 
 def refuse_no_attention(options: MethodOptions, model: nn.Module) -> None:

@@ -11,18 +11,59 @@ builds the whole module and leaves no position to others. Block outputs go throu
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable
+import operator
+from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
+from itertools import chain
 from typing import Any, get_args
 
 from torch import Tensor, nn
 
-from headdiv.analysis.similarity import Observed
-from headdiv.methods.base import DecodeToken, EpochEnd, Method, Picture, RequiredRecords
+from headdiv.methods.base import EpochEnd, Method, RequiredRecords
 from headdiv.methods.options import AttentionHook, CombinedOptions
-from headdiv.nn.attention import AttentionModule, AttentionSpec, BlockSpec, HeadRecord
-from headdiv.nn.sizes import Kind
+from headdiv.nn.attention import AttentionModule, AttentionSpec
+
+# ---- how the answers of several become one
+
+
+def in_turn(modules: list[nn.Module]) -> nn.Module:
+    """All that do something, one after the other."""
+    acting = [module for module in modules if type(module) is not nn.Identity]
+    return nn.Sequential(*acting) if len(acting) > 1 else acting[0] if acting else nn.Identity()
+
+
+def most_detailed(records: list[RequiredRecords]) -> RequiredRecords:
+    """The most detailed records that any of them needs."""
+    return max(records, key=get_args(RequiredRecords).index)
+
+
+def total(losses: list[Tensor | None]) -> Tensor | None:
+    """The sum of what they add; None where none adds anything."""
+    added = [loss for loss in losses if loss is not None]
+    return reduce(operator.add, added) if added else None
+
+
+def joined(lists: list[list[Any]]) -> list[Any]:
+    """All of theirs."""
+    return list(chain.from_iterable(lists))
+
+
+def merged(artifacts: list[dict[str, Any]]) -> dict[str, Any]:
+    """All of theirs, under the names that each gives."""
+    return {name: one for found in artifacts for name, one in found.items()}
+
+
+def of_all(hook: str, rule: Callable[[list[Any]], Any]) -> Callable[..., Any]:
+    """The hook of a combination: the parts' own, called in the order of the list, and ``rule`` of their answers."""
+
+    def call(self: Combined, *arguments: Any) -> Any:
+        return rule([getattr(part, hook)(*arguments) for part in self.parts.values()])
+
+    return call
+
+
+# ---- the method
 
 
 class Combined(Method):
@@ -42,61 +83,36 @@ class Combined(Method):
         made = zip(options.methods, options.parts().items(), strict=True)
         self.parts: dict[str, Method] = {name: METHODS[method["name"]](part) for method, (name, part) in made}
 
-    def inserted(self, spec: AttentionSpec) -> nn.Module | None:
-        """Of the part that builds the whole module."""
-        part = self._maker("attention", spec.kind)
-        return None if part is None else part.inserted(spec)
+    block_output = of_all("block_output", in_turn)
+    required_records = of_all("required_records", most_detailed)
+    aux_loss = of_all("aux_loss", total)
+    counts_predictions = of_all("counts_predictions", any)
+    own_parameters = of_all("own_parameters", joined)
+    frozen_parameters = of_all("frozen_parameters", joined)
+    after_backward = of_all("after_backward", lambda _: None)
+    artifacts = of_all("artifacts", merged)
+
+    def _built(self, hook: AttentionHook, spec: AttentionSpec, call: str | None = None) -> Any:
+        """What the one part with this hook builds for a position; None where there is none."""
+        parts = (part for part in self.parts.values() if hook in part.options.hooks_for(spec.kind))
+        part = next(parts, None)
+        return None if part is None else getattr(part, call or hook)(spec)
 
     def attention(self, spec: AttentionSpec) -> AttentionModule:
-        """The module of the part that builds all of it; else ordinary heads with what the parts make of them."""
-        part = self._maker("attention", spec.kind)
-        return super().attention(spec) if part is None else part.attention(spec)
+        """The module of the part that builds all of it; else ordinary heads with what the parts put there."""
+        return self._built("attention", spec) or super().attention(spec)
 
     def output_stage(self, spec: AttentionSpec) -> nn.Module | None:
         """Of the part that builds it."""
-        return self._maker("output_stage", spec.kind).output_stage(spec)
+        return self._built("output_stage", spec)
 
     def before_output(self, spec: AttentionSpec) -> nn.Module | None:
         """Of the part that puts something there."""
-        return self._maker("before_output", spec.kind).before_output(spec)
+        return self._built("before_output", spec)
 
-    def _maker(self, hook: AttentionHook, kind: Kind) -> Method | None:
-        return next((part for part in self.parts.values() if hook in part.options.hooks_for(kind)), None)
-
-    def block_output(self, spec: BlockSpec) -> nn.Module:
-        """What the methods put there, one after the other."""
-        built = [part.block_output(spec) for part in self.parts.values()]
-        acting = [module for module in built if type(module) is not nn.Identity]
-        if len(acting) > 1:
-            return nn.Sequential(*acting)
-        return acting[0] if acting else super().block_output(spec)
-
-    def required_records(self) -> RequiredRecords:
-        """The most detailed records that any of them needs."""
-        return max((part.required_records() for part in self.parts.values()), key=get_args(RequiredRecords).index)
-
-    def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
-        """The sum of what they add; None where none adds anything."""
-        losses = [part.aux_loss(model, records, progress, count) for part in self.parts.values()]
-        added = [loss for loss in losses if loss is not None]
-        return sum(added[1:], start=added[0]) if added else None
-
-    def counts_predictions(self) -> bool:
-        """Whether one of them does."""
-        return any(part.counts_predictions() for part in self.parts.values())
-
-    def own_parameters(self, model: nn.Module) -> list[nn.Parameter]:
-        """All that they train themselves."""
-        return [parameter for part in self.parts.values() for parameter in part.own_parameters(model)]
-
-    def frozen_parameters(self, model: nn.Module, progress: float) -> list[nn.Parameter]:
-        """All that one of them freezes."""
-        return [parameter for part in self.parts.values() for parameter in part.frozen_parameters(model, progress)]
-
-    def after_backward(self, model: nn.Module, progress: float) -> None:
-        """One after the other."""
-        for part in self.parts.values():
-            part.after_backward(model, progress)
+    def inserted(self, spec: AttentionSpec) -> nn.Module | None:
+        """Of the part that builds the whole module."""
+        return self._built("attention", spec, "inserted")
 
     def after_epoch(self, end: EpochEnd) -> dict[str, Any]:
         """One after the other, each with its own history; what each returns, by its name, where that is anything."""
@@ -106,35 +122,6 @@ class Combined(Method):
             if result := part.after_epoch(own):
                 results[name] = result
         return results
-
-    def artifacts(self, model: nn.Module) -> dict[str, Any]:
-        """All of theirs, under the names that each gives."""
-        return {name: found for part in self.parts.values() for name, found in part.artifacts(model).items()}
-
-    def weight_measures(self, model: nn.Module) -> dict[str, dict[str, float]]:
-        """All of theirs."""
-        found: dict[str, dict[str, float]] = {}
-        for part in self.parts.values():
-            for place, measures in part.weight_measures(model).items():
-                found.setdefault(place, {}).update(measures)
-        return found
-
-    def observed_artifacts(
-        self, observed: Iterable[Observed], vocabulary: int, decode_token: DecodeToken
-    ) -> dict[str, Any]:
-        """All of theirs; the model runs once, and only as far as one of them reads."""
-        readers = [
-            part for part in self.parts.values() if type(part).observed_artifacts is not Method.observed_artifacts
-        ]
-        results: dict[str, Any] = {}
-        for part, own in zip(readers, itertools.tee(observed, len(readers)), strict=True):
-            results |= part.observed_artifacts(own, vocabulary, decode_token)
-        return results
-
-    def pictures(self, model: nn.Module, heads: dict[str, Any], history: list[dict[str, Any]]) -> list[Picture]:
-        """Those of all methods."""
-        found = ((part, [point.get(name, {}) for point in history]) for name, part in self.parts.items())
-        return [picture for part, own in found for picture in part.pictures(model, heads, own)]
 
 
 def parts_of(method: Method) -> list[Method]:

@@ -39,7 +39,7 @@ from headdiv.gha import (
     principal_components,
     sanger_rule,
 )
-from headdiv.methods.base import Method, Picture
+from headdiv.methods.base import HeldOut, Method
 from headdiv.methods.options.modules import DeaconOptions, nonlinear_inputs
 from headdiv.nn.attention import AttentionSpec, keyed_by_place
 from headdiv.nn.batch_norm import BatchNorm, normalisation
@@ -250,25 +250,9 @@ class Deacon(Method):
         for layer, step in zip(layers, torch.where(dw.isfinite(), dw, 0.0), strict=True):
             layer.w += step
 
-    def artifacts(self, model: nn.Module) -> dict[str, Any]:
+    def artifacts(self, model: nn.Module, held_out: HeldOut | None = None) -> dict[str, Any]:
         """See `pca_weights`."""
         return {"pca_weights": pca_weights(model)}
-
-    def weight_measures(self, model: nn.Module) -> dict[str, dict[str, float]]:
-        """Mean absolute cosine of two columns of each PCA layer's w: Figure 6 as one number."""
-        cosines = keyed_by_place((of["place"], of["mean_absolute_cosine"]) for of in pca_weights(model).values())
-        return {place: {"column_cosine": cosine} for place, cosine in cosines.items()}
-
-    def pictures(self, model: nn.Module, heads: dict[str, Any], history: list[dict[str, Any]]) -> list[Picture]:
-        """Every PCA layer's cosines of columns, as in Figure 6, and its singular values."""
-        layers = keyed_by_place((layer.spec.place, layer) for layer in pca_layers(model).values())
-        weights = {place: layer.w.detach().double().cpu() for place, layer in layers.items()}
-        cosines = {place: column_cosines(w).numpy() for place, w in weights.items()}
-        spectra = {place: torch.linalg.svdvals(w).numpy() for place, w in weights.items()}
-        return [
-            Picture("Cosines of the columns of each PCA layer's weights", "map", cosines, "component", "component"),
-            Picture("Spectra of the PCA layers' weights", "lines", spectra, "component", "singular value"),
-        ]
 
     @staticmethod
     def _covariances(layers: list[PCAOutput]) -> Tensor:

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from headdiv.core import distributed
 from headdiv.core.tracing import is_recomputing
-from headdiv.methods.base import Method, Picture
+from headdiv.methods.base import HeldOut, Method
 from headdiv.methods.kwta import boost, keep_probabilities, sampled, winners
 from headdiv.methods.options.modules import KWTA, HomeostasisOptions, Mechanism, survivors
 from headdiv.nn.attention import AttentionSpec, BlockSpec, keyed_by_place
@@ -162,7 +162,7 @@ class Homeostasis(Method):
         for layer, counts in zip(layers, pooled.split([len(part) for part in own]), strict=True):
             layer.remember(counts)
 
-    def artifacts(self, model: nn.Module) -> dict[str, Any]:
+    def artifacts(self, model: nn.Module, held_out: HeldOut | None = None) -> dict[str, Any]:
         """Of every unit the share of rows in which it was active in the last Q training steps, by place.
 
         A block's output is one group, attention one a head. Plain kWTA makes no use of its counts, but they are
@@ -174,11 +174,3 @@ class Homeostasis(Method):
                 rows = [[round(share, 4) for share in group] for group in layer.shares.tolist()]
                 result[place] = {"mechanism": layer.mechanism, "s": layer.s, "shares": rows}
         return {"activations": result} if result else {}
-
-    def pictures(self, model: nn.Module, heads: dict[str, Any], history: list[dict[str, Any]]) -> list[Picture]:
-        """How often the units of each inhibited position were active: homeostasis brings the bars closer together."""
-        shares = {
-            place: [share for group in artifact["shares"] for share in group]
-            for place, artifact in heads.get("activations", {}).items()
-        }
-        return [Picture("How often units are active", "histogram", shares, "share of rows", "units")] if shares else []

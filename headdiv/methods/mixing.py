@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headdiv.core.precision import at_least_float32
-from headdiv.methods.base import Method, Picture, of_kinds
+from headdiv.methods.base import HeldOut, Method, of_kinds
 from headdiv.methods.options.modules import MixingOptions
 from headdiv.nn.attention import AttentionSpec, HeadRecord, attention_modules, keyed_by_place
 
@@ -102,7 +102,7 @@ class Mixing(Method):
             return []
         return [parameter for layer in self.layers(model) for parameter in (layer.alphas, layer.beta)]
 
-    def artifacts(self, model: nn.Module) -> dict[str, Any]:
+    def artifacts(self, model: nn.Module, held_out: HeldOut | None = None) -> dict[str, Any]:
         """Every Alphas matrix and its nuclear norm, for Figures 3 and 4."""
         result = {}
         for place, layer in keyed_by_place((layer.spec.place, layer) for layer in self.layers(model)).items():
@@ -112,10 +112,3 @@ class Mixing(Method):
                 "nuclear_norm": float(nuclear_norms(alphas)),
             }
         return {"alphas": result}
-
-    def pictures(self, model: nn.Module, heads: dict[str, Any], history: list[dict[str, Any]]) -> list[Picture]:
-        """Every Alphas matrix, as its difference from the identity that it starts from."""
-        alphas = {layer.spec.place: layer.alphas.detach().cpu() for layer in self.layers(model)}
-        changes = {place: A - torch.eye(len(A)) for place, A in alphas.items()}
-        limit = max(float(change.abs().max()) for change in changes.values()) or 1.0  # white is zero, on all maps too
-        return [Picture("Alphas minus the identity", "map", changes, "head", "mixture", limit)]

@@ -21,7 +21,7 @@ R windows, N query slots and S key slots of a window.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,10 +29,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headdiv.analysis.similarity import Observed
 from headdiv.core.precision import autocast
 from headdiv.core.tracing import is_transformed
-from headdiv.methods.base import DecodeToken, Method, Picture, RequiredRecords
+from headdiv.methods.base import HeldOut, Method, RequiredRecords
 from headdiv.methods.options.modules import MoaOptions
 from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
 from headdiv.nn.attention import AttentionLayout, AttentionModule, AttentionSpec, HeadRecord
@@ -258,15 +257,6 @@ class Moa(Method):
         """Only where the losses stand beside a batch's sum."""
         return self.options.added == "sum"
 
-    def observed_artifacts(
-        self, observed: Iterable[Observed], vocabulary: int, decode_token: DecodeToken
-    ) -> dict[str, Any]:
+    def artifacts(self, model: nn.Module, held_out: HeldOut | None = None) -> dict[str, Any]:
         """Load, gates, entropy and words of every router: see `router_statistics`."""
-        return router_statistics(observed, vocabulary, decode_token)
-
-    def pictures(self, model: nn.Module, heads: dict[str, Any], history: list[dict[str, Any]]) -> list[Picture]:
-        """How often every expert is chosen, against an even share, and the words of the busiest are in the metrics."""
-        loads = {place: router["load"] for place, router in heads["router"].items()}
-        even = 1 / self.options.experts
-        excess = {"each row a module: " + ", ".join(loads): [[load - even for load in row] for row in loads.values()]}
-        return [Picture("Experts' shares of the choices, minus an even share", "map", excess, "expert", "module", even)]
+        return router_statistics(held_out) if held_out else {}

@@ -20,16 +20,14 @@ Letters: T rows, D model width, H heads, K head width.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headdiv.analysis.similarity import Observed
 from headdiv.core.precision import at_least_float32, full_precision
-from headdiv.methods.base import DecodeToken, Method, RequiredRecords
+from headdiv.methods.base import HeldOut, Method, RequiredRecords
 from headdiv.methods.options.modules import Gates, MohOptions
 from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadRecord
@@ -106,8 +104,6 @@ class Moh(Method):
         """Its loss is of rows."""
         return False
 
-    def observed_artifacts(
-        self, observed: Iterable[Observed], vocabulary: int, decode_token: DecodeToken
-    ) -> dict[str, Any]:
+    def artifacts(self, model: nn.Module, held_out: HeldOut | None = None) -> dict[str, Any]:
         """Load, probabilities, entropy and words of every router: see `router_statistics`; its experts are heads."""
-        return router_statistics(observed, vocabulary, decode_token)
+        return router_statistics(held_out) if held_out else {}

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from headdiv.analysis.similarity import measure_heads
 from headdiv.core.errors import TrainingError
-from headdiv.methods.base import EpochEnd, Method, Picture, of_kinds
+from headdiv.methods.base import EpochEnd, Method, of_kinds
 from headdiv.methods.options.swaps import DynamicRotationOptions, HeadGrid, HeadIndex, RotationOptions, Swap
 from headdiv.nn.attention import AttentionSpec, Kind, keyed_by_place
 from headdiv.nn.multi_head_attention import MultiHeadAttention
@@ -112,16 +112,6 @@ class SwappingMethod(Method):
     def _swap(self, end: EpochEnd, swaps: list[Swap], back: bool = False) -> dict[str, Any]:
         swap_heads(end.model, swaps, end.optimiser if self.options.optimiser_state else None)
         return _record(swaps, back)
-
-    def pictures(self, model: nn.Module, heads: dict[str, Any], history: list[dict[str, Any]]) -> list[Picture]:
-        """Which heads were swapped before which epoch: 1 where they go, -1 where they return."""
-        sizes = head_grids(module.spec for module in ordinary_modules(model))
-        swapped = {kind: np.zeros((layers * H, len(history) + 1)) for kind, (layers, H) in sizes.items()}
-        for epoch, record in enumerate(history, start=1):  # what was done after epoch 1 belongs to epoch 2
-            for kind, *pair in _swaps_of(record) if record else []:
-                for head in pair:
-                    swapped[kind][head.layer * sizes[kind][1] + head.head, epoch] = -1 if record["back"] else 1
-        return [Picture("Heads swapped before each epoch", "map", swapped, "epoch", "head, layer by layer")]
 
 
 class Rotation(SwappingMethod):

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from headdiv.methods.base import Method
+from headdiv.methods.combined import Combined
 from headdiv.methods.options import OPTIONS
 from headdiv.methods.registry import METHODS
 
@@ -19,3 +21,9 @@ def test_options_are_checked_without_torch():
 
 def test_every_method_has_the_options_of_its_name():
     assert {name: method.Options for name, method in METHODS.items()} == dict(OPTIONS)
+
+
+def test_a_method_has_few_members_and_a_combination_combines_each():
+    members = {name for name in vars(Method) if not name.startswith("_")}
+    assert len(members) <= 14
+    assert members - set(vars(Combined)) == set()

@@ -20,6 +20,7 @@ from headdiv.companion.tasks.base import observed_heads
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.errors import ConfigError
 from headdiv.methods import check_method, make_method
+from headdiv.methods.base import HeldOut
 from headdiv.methods.routing import (
     RoutedRecord,
     Router,
@@ -222,7 +223,7 @@ def test_statistics_are_over_all_batches_and_by_place():
     first, second = (two_layers(recorded([15, 16], lengths)[1]) for lengths in ((3, 2, 4), (5,)))
     words = [torch.tensor([0, 1, 0, 2, 0, 1, 0, 0, 2]), torch.tensor([0, 0, 1, 2, 0])]
     batches = [Observed(first, {}, {"encoder": words[0]}), Observed(second, {}, {"encoder": words[1]})]
-    results = router_statistics(batches, 4, decode_token)
+    results = router_statistics(HeldOut(lambda: iter(batches), 4, decode_token))
     assert json.loads(json.dumps(results)) == results
     assert list(results) == ["router"]
     assert list(results["router"]) == ["encoder 1", "encoder 2"]
@@ -248,12 +249,12 @@ def test_statistics_are_over_all_batches_and_by_place():
 
 def test_statistics_without_words_or_without_routers():
     _, records = recorded([17])
-    results = router_statistics([Observed(records, {}, {})], 4, decode_token)
+    results = router_statistics(HeldOut(lambda: iter([Observed(records, {}, {})]), 4, decode_token))
     assert results["router"]["encoder 1"]["words"] == [[]] * E
     assert sum(results["router"]["encoder 1"]["load"]) == pytest.approx(1.0, abs=1e-5)
     assert isinstance(records[0], RoutedRecord)
-    assert router_statistics([Observed([], {}, {})], 4, decode_token) == {}
-    assert router_statistics([], 4, decode_token) == {}
+    assert router_statistics(HeldOut(lambda: iter([Observed([], {}, {})]), 4, decode_token)) == {}
+    assert router_statistics(HeldOut(lambda: iter([]), 4, decode_token)) == {}
 
 
 # ---- from batches of every task to the results
@@ -365,6 +366,6 @@ def batches(read, lengths=(3, 2, 4)):
 def test_no_more_is_read_than_the_measures_of_heads_are_taken_over(monkeypatch, enough, number):
     monkeypatch.setattr("headdiv.methods.routing.ENOUGH", enough)
     read = []
-    results = router_statistics(batches(read), 4, decode_token)
+    results = router_statistics(HeldOut(lambda: batches(read), 4, decode_token))
     assert len(read) == number
     assert results["router"]["encoder 1"]["tokens"] == 9 * number

@@ -12,8 +12,8 @@ from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.profiles import run_config
 from headdiv.companion.experiments.running import load_run, train
 from headdiv.companion.report import run_views
+from headdiv.companion.report.method_pictures import pictures_of
 from headdiv.companion.tasks import TASKS
-from headdiv.methods import make_method
 from headdiv.nn.transformer import count_parameters
 
 METHODS = {
@@ -43,7 +43,7 @@ def test_a_method_shows_what_it_is_about(project, variant):
     run = train(run_config("tiny", EXPERIMENT, variant, 1))
     metrics = evaluate(run)
     history = [point.get("method", {}) for point in run.record["curve"]]
-    pictures = make_method(run.config.method).pictures(run.model, metrics["heads"], history)
+    pictures = pictures_of(metrics["heads"], history)
     assert [picture.kind for picture in pictures] == kinds
     for number, picture in enumerate(pictures):
         assert isinstance(run_views.show_method(run, metrics, number), Image)
@@ -52,14 +52,20 @@ def test_a_method_shows_what_it_is_about(project, variant):
     assert isinstance(run_views.show_method(run, metrics, len(pictures)), Markdown)
 
 
-def test_swapped_heads_are_marked_before_their_epoch(project):
+def test_swapped_heads_are_marked_before_their_epoch():
     heads = {"swaps": [{"kind": "encoder", "one": [1, 1], "other": [1, 3]}], "back": False}
     returned = heads | {"back": True}
-    run = train(project.config())
-    (picture,) = make_method({"name": "rotation"}).pictures(run.model, {}, [heads, {}, returned])
+    measures = {f"encoder {layer}": {"cosine": [[1.0] * 4] * 4} for layer in (1, 2)}
+    (picture,) = pictures_of({"measures": measures}, [heads, {}, {"rotation": returned}])
     assert picture.panels["encoder"][:, [0, 1, 2, 3]].T.tolist() == [
         [0] * 8, [1, 0, 1, *[0] * 5], [0] * 8, [-1, 0, -1, *[0] * 5]
     ]  # fmt: skip
+
+
+def test_alphas_that_did_not_move_are_white():
+    (picture,) = pictures_of({"alphas": {"cross 1": {"alphas": [[1.0, 0.0], [0.0, 1.0]]}}}, [])
+    assert picture.limit == 1.0  # of 0 both ends of the colours, and all values, are one colour
+    assert not picture.panels["cross 1"].any()
 
 
 def test_the_heads_of_a_run_are_stored_beside_its_metrics(finished):

@@ -276,7 +276,7 @@ def _trainer(config: RunConfig, folder: Path, corpus: Any, device: torch.device)
     def measure(model: nn.Module) -> dict[str, Any]:
         if not config.train.epoch_heads:
             return {}
-        own = method.weight_measures(model)
+        own = _column_cosines(method.artifacts(model))
         found = {spec.place: averages(one) for spec, one in compare_heads(observe(), model)}
         # Pairs of a single head have no mean, and JSON has no word for that.
         return {
@@ -299,6 +299,12 @@ def _trainer(config: RunConfig, folder: Path, corpus: Any, device: torch.device)
         seed=config.seed,
         name=config.label,
     )
+
+
+def _column_cosines(artifacts: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Of each PCA layer, by place: the mean absolute cosine of two columns of w, DEACON's Figure 6 as one number."""
+    layers = artifacts.get("pca_weights", {}).values()
+    return {layer["place"]: {"column_cosine": layer["mean_absolute_cosine"]} for layer in layers}
 
 
 def task_loss(task: Task[Any], model: nn.Module, label_smoothing: float) -> Loss:

@@ -17,13 +17,12 @@ from torch import nn
 
 from headdiv.companion.experiments.run_result import RunResult, metrics_path
 from headdiv.companion.report.groups import KIND_LABELS, place_name
+from headdiv.companion.report.method_pictures import Picture, pictures_of
 from headdiv.companion.report.show import as_text
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.files import replacing
-from headdiv.methods.base import Picture
-from headdiv.methods.registry import make_method
 from headdiv.nn.attention import AttentionModule
 from headdiv.nn.transformer import count_parameters
 
@@ -108,7 +107,7 @@ def show_method(run: Run, metrics: Mapping[str, Any], number: int = 0) -> Image 
         number: which of the method's pictures, from 0.
     """
     history = [point.get("method", {}) for point in run.record["curve"]]
-    pictures = make_method(run.config.method).pictures(run.model, metrics["heads"], history)
+    pictures = pictures_of(metrics["heads"], history)
     if number >= len(pictures):
         return Markdown(f"*The variant {run.config.variant} has no such picture.*")
     return _image(pictures[number])
