@@ -13,7 +13,7 @@ from typing import Any
 
 from headdiv.companion.experiments.figure_kinds import CURVES, FIGURE_KINDS, HEADS, PRUNING, TUNING
 from headdiv.companion.experiments.papers import PaperFigure, load_paper, of_each_paper, paper_names
-from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.settings import nearest
 
@@ -64,10 +64,10 @@ def figures_of_paper(name: str) -> dict[str, FigureEntry]:
     """
     entries, paper = [], load_paper(name)
     for task, content in paper.tasks.items():
-        if (kind := content.kind or task) not in TASKS:
-            what = f"unknown task {kind!r}{nearest(kind, list(TASKS))}; a file that registers it stands under 'plugins'"
+        if (kind := content.kind or task) not in SPECS:
+            what = f"unknown task {kind!r}{nearest(kind, list(SPECS))}; a file that registers it stands under 'plugins'"
             raise ConfigError(f"papers/{name}.yaml: tasks.{task}.kind: {what} there")
-        caption = TASKS[kind].curves_caption
+        caption = SPECS[kind].curves_caption
         entries.append(FigureEntry(f"{name}_{task}_curves", CURVES, f"{name}/{task}", caption))
         entries.append(
             FigureEntry(f"{name}_{task}_heads_by_epoch", HEADS, f"{name}/{task}", FIGURE_KINDS[HEADS].caption)

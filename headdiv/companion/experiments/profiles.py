@@ -31,11 +31,11 @@ from pydantic import Field, model_validator
 from headdiv.companion import paths
 from headdiv.companion.experiments.papers import VARIANT, VARIANT_IS, load_plugins, task_of
 from headdiv.companion.experiments.run_result import RunIdentity
-from headdiv.companion.experiments.tuning import Arm, Place, Setting, Tune, by_section
-from headdiv.companion.tasks import TASKS
+from headdiv.companion.experiments.tuning import Arm, Setting, Tune, by_section
 from headdiv.companion.tasks.run_config import MOST_THREADS, RunConfig
+from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import ConfigError
-from headdiv.core.settings import Distinct, Settings, Source, check, config_error, nearest, refuse_unread
+from headdiv.core.settings import Distinct, Place, Settings, Source, check, config_error, nearest, refuse_unread
 from headdiv.methods.options import OPTIONS, check_method
 from headdiv.nn.sizes import Sizes
 from headdiv.training.config import TrainConfig
@@ -99,14 +99,14 @@ class Runs:
             rows, kind = listed.variants, listed.kind or task
         except ConfigError as error:
             raise config_error(at, str(error), source) from None
-        if kind not in TASKS:
-            raise config_error(at, f"unknown task {kind!r}{nearest(kind, list(TASKS))}", source)
-        kinds = TASKS[kind]
-        data = check(kinds.Data, experiment.data, (*at, "data"), source)
-        sizes = check(kinds.Model, experiment.model, (*at, "model"), source)
-        decode = check(kinds.Decode, experiment.decode, (*at, "decode"), source)
-        kinds.check_data(data, (*at, "data"), source)
-        refuse_unread(experiment.train, kinds.ignores, f"it has no effect on the task {kind!r}", (*at, "train"), source)
+        if kind not in SPECS:
+            raise config_error(at, f"unknown task {kind!r}{nearest(kind, list(SPECS))}", source)
+        spec = SPECS[kind]
+        data = check(spec.Data, experiment.data, (*at, "data"), source)
+        sizes = check(spec.Model, experiment.model, (*at, "model"), source)
+        decode = check(spec.Decode, experiment.decode, (*at, "decode"), source)
+        spec.check_data(data, (*at, "data"), source)
+        refuse_unread(experiment.train, spec.ignores, f"it has no effect on the task {kind!r}", (*at, "train"), source)
         for method, options in experiment.methods.items():
             if method not in OPTIONS:
                 raise config_error((*at, "methods", method), f"unknown method{nearest(method, list(OPTIONS))}", source)
@@ -128,12 +128,12 @@ class Runs:
             """A variant's run, with the keys of ``setting``, which is ``there``, in the place of the profile's."""
             own = rows[variant].model if variant in rows and variant not in experiment.define else {}
             tuned, train = by_section(setting, there, source), experiment.train
-            model = check(kinds.Model, experiment.model | own | tuned["model"], (*there, "model"), source)
+            model = check(spec.Model, experiment.model | own | tuned["model"], (*there, "model"), source)
             if tuned["train"]:
                 keys = train.model_dump(exclude_unset=True) | tuned["train"]
                 train = check(TrainConfig, keys, (*there, "train"), source)
-                refuse_unread(train, kinds.ignores, f"it has no effect on {kind!r}", (*there, "train"), source)
-            kinds.check_model(model, data, (*there, "model"), source)
+                refuse_unread(train, spec.ignores, f"it has no effect on {kind!r}", (*there, "train"), source)
+            spec.check_model(model, data, (*there, "model"), source)
             method = self._method(variant, known[variant], experiment, model, at, source)
             if tuned["method"]:
                 method = check_method(method | tuned["method"], model, (*there, "method"), source)

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from headdiv.companion import paths
 from headdiv.companion.experiments.figure_kinds import FIGURE_KINDS
-from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import ConfigError
 from headdiv.core.registry import load_plugin
 from headdiv.core.settings import Settings, Source, check, config_error, nearest
@@ -273,7 +273,7 @@ def _check_names(paper: Paper, source: Source) -> None:
     for name, table in paper.tables.items():
         if name in paper.tasks:
             raise config_error(("tables", name), "the task of this name has a table; expected another name", source)
-        kind = TASKS.get(paper.tasks[table.task].kind or table.task)
+        kind = SPECS.get(paper.tasks[table.task].kind or table.task)
         if kind and "mixture" not in kind.Data.model_fields:
             what = f"{table.task!r} reads no text with sources; expected a task that has data.mixture"
             raise config_error(("tables", name, "task"), what, source)
