@@ -15,9 +15,8 @@ model, training and decoding; the variants come from the paper's own file, and m
 The section ``tune`` of an experiment says which settings are tried for which variants before its runs
 (`headdiv.companion.experiments.tuning`).
 
-``plugins`` lists Python files that register tasks and methods of one's own (`headdiv.register`), relative to the
-project's folder; every command, notebook and pipeline step that reads the profile then knows them. A paper's file can
-list them too, and papers of one's own stand in ``papers/<paper>.yaml`` in the project's folder.
+``plugins`` lists Python files that register methods of one's own (`headdiv.register`), relative to the project's
+folder; every command, notebook and pipeline step that reads the profile then knows them.
 """
 
 from __future__ import annotations
@@ -29,12 +28,13 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from headdiv.companion import paths
-from headdiv.companion.experiments.papers import VARIANT, VARIANT_IS, load_plugins, task_of
+from headdiv.companion.experiments.papers import VARIANT, VARIANT_IS, task_of
 from headdiv.companion.experiments.run_result import RunIdentity
 from headdiv.companion.experiments.tuning import Arm, Setting, Tune, by_section
 from headdiv.companion.tasks.run_config import MOST_THREADS, RunConfig
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import ConfigError
+from headdiv.core.registry import load_plugin
 from headdiv.core.settings import Distinct, Place, Settings, Source, check, config_error, nearest, refuse_unread
 from headdiv.methods.options import OPTIONS, check_method
 from headdiv.nn.sizes import Sizes
@@ -62,7 +62,7 @@ class Profile(Settings):
     title: str
     seeds: Distinct[Annotated[int, Field(ge=0, lt=2**63)]] = Field(min_length=1)
     threads: int = Field(1, ge=1, le=MOST_THREADS, description="CPU threads of each run")
-    plugins: list[str] = Field(default_factory=list, description="Python files that register tasks and methods")
+    plugins: list[str] = Field(default_factory=list, description="Python files that register methods")
     gpu: int = Field(0, ge=0, description="GPUs that the pipeline asks a cluster for, for each run")
     ranks: int = Field(1, ge=1, le=64, description="processes by which the pipeline trains each run, on one machine")
     experiments: dict[str, Experiment] = Field(min_length=1, description="by <paper>/<task>")
@@ -85,7 +85,11 @@ class Runs:
         source = Source(paths.profile_file(profile))
         self.name, self._asked = source.path.stem, profile
         self.profile = check(Profile, source.data, source=source)
-        load_plugins(self.profile.plugins, source)
+        for position, plugin in enumerate(self.profile.plugins):
+            try:
+                load_plugin(paths.home() / plugin)
+            except ConfigError as error:
+                raise config_error(("plugins", position), str(error), source) from None
         self._all: list[RunConfig] = []  # with the profile's own settings
         self.arms: dict[str, dict[str, Arm]] = {}  # by experiment, by variant: those that are tuned
         for name, experiment in self.profile.experiments.items():
