@@ -27,8 +27,8 @@ from headdiv.companion.report.plotting import (
     new_figure,
 )
 from headdiv.companion.report.scale import data_title, training_size
-from headdiv.companion.tasks.base import Panel
 from headdiv.companion.tasks.specs import SPECS
+from headdiv.companion.tasks.task_spec import Panel
 from headdiv.core.errors import DataError
 
 FAR = 8  # times the median row's range: a row with a scale of its own
