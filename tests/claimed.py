@@ -4,7 +4,7 @@ import reported
 
 from headdiv.companion.experiments.claims.ledger import ledger
 from headdiv.companion.experiments.papers import task_of
-from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.files import write_json
 from headdiv.methods import check_method
 from headdiv.training.config import TrainConfig
@@ -21,9 +21,9 @@ def translation(variant, seed=1, *, epochs=30, data="multi30k", examples=29000, 
     task = task_of("deacon/translation")
     sizes = task.sizes.model | {key: values.pop(key) for key in ("d_model", "encoder_layers") if key in values}
     run = reported.metrics(variant, seed, epochs=epochs, data=data, **values)
-    model = TASKS["translation"].Model(**sizes)
+    model = SPECS["translation"].Model(**sizes)
     run["config"] |= {
-        "data": TASKS["translation"].Data(name=data, test="test_2016_flickr").model_dump(mode="json"),
+        "data": SPECS["translation"].Data(name=data, test="test_2016_flickr").model_dump(mode="json"),
         "model": model.model_dump(mode="json"),
         "method": check_method(task.variants[variant].method | (method or {}), model),
         "train": TrainConfig(epochs=epochs).model_dump(mode="json"),
@@ -44,7 +44,7 @@ def hours(variant, count, device="a GPU"):
     task = task_of("dpp/translation")
     sizes = {"d_model": 512, "heads": 4, "d_ff": 1024, "encoder_layers": 6, "decoder_layers": 6}
     run = translation("baseline", epochs=300, data="iwslt14", examples=160239, device=device)
-    model = TASKS["translation"].Model(**sizes)
+    model = SPECS["translation"].Model(**sizes)
     run["config"]["model"] = model.model_dump(mode="json")
     run["config"]["data"] |= {"source": "de", "target": "en"}
     run["config"]["method"] = check_method(task.variants[variant].method, model)

@@ -4,11 +4,9 @@ import re
 import shutil
 from pathlib import Path
 
-import yaml
-from conftest import TINY
-
 import headdiv
 from headdiv.companion.experiments.profiles import Runs
+from headdiv.methods import METHODS
 
 GUIDE = (Path(__file__).parents[1] / "docs" / "guide.md").read_text(encoding="utf-8")
 
@@ -27,13 +25,12 @@ def test_what_python_trains_is_stored(finished):
     assert "bleu" in set(frame["score"])
 
 
-def test_the_profile_and_the_paper_of_ones_own_can_be_read(project):
-    text, paper = blocks("yaml", "title:")
+def test_the_profiles_can_be_read_and_the_method_of_ones_own_trains(project, monkeypatch):
+    monkeypatch.setattr(METHODS, "_added", dict(METHODS._added))  # other tests do not know the method
+    text, own = blocks("yaml", "title:")
     project.write_config("text", text)
     assert [config.variant for config in Runs("text").all()] == ["baseline", "direct-8"]
-    path = project.home / "papers" / "mirror.yaml"
-    path.parent.mkdir()
-    path.write_text(paper, encoding="utf-8")
-    experiment = {key: value for key, value in next(iter(TINY["experiments"].values())).items() if key != "variants"}
-    project.write_config("own", yaml.safe_dump(TINY | {"experiments": {"mirror/translation": experiment}}))
-    assert [config.variant for config in Runs("own").all()] == ["baseline", "two"]
+    shutil.copy(Path(__file__).with_name("own_method.py"), project.home)
+    project.write_config("own", own)
+    run = headdiv.companion.train(headdiv.companion.run_config("own", "deacon/translation", "mine", seed=1))
+    assert len(run.record["curve"]) == 2

@@ -18,6 +18,8 @@ from pydantic_core import PydanticCustomError
 
 from headdiv.core.errors import ConfigError
 
+Place = tuple[str | int, ...]  # keys that lead to something in a file
+
 LARGEST = 100_000  # values of a YAML file, aliases written out
 DEEPEST = 50  # values inside one another
 

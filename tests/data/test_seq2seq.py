@@ -14,6 +14,7 @@ from headdiv.companion.data.data_config import TranslationData
 from headdiv.companion.data.tokenization.words import tokenize
 from headdiv.companion.data.toy import corpora as toy
 from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import ConfigError
 from headdiv.nn.batching import END, SPECIALS
 
@@ -69,7 +70,7 @@ def test_rare_words_and_case(project):
 def test_the_toy_has_one_direction(project):
     for key, value, known in (("source", "de", "en"), ("target", "fr", "de")):
         with exactly(f"data.{key}: {value!r} is not known; there are: {known}", ConfigError):
-            TASKS["translation"].check_data(TOY.model_copy(update={key: value}))
+            SPECS["translation"].check_data(TOY.model_copy(update={key: value}))
 
 
 # ---- one's own parallel text

@@ -16,6 +16,7 @@ from headdiv.companion.data.corpora.seq2seq import load_summarisation
 from headdiv.companion.data.data_config import SummarisationData
 from headdiv.companion.data.tokenization.words import tokenize
 from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.files import checksum
 from headdiv.nn.batching import END, SPECIALS, UNKNOWN
 
@@ -176,7 +177,7 @@ def archived(mine, tmp_path, monkeypatch):
 
 
 def test_the_public_archive_holds_the_same_as_json_lines(archived, mine):
-    TASKS["summarisation"].check_data(archived)
+    SPECS["summarisation"].check_data(archived)
     corpus, own = load_summarisation(archived), load_summarisation(mine())
     assert sorted(path.name for path in (paths.raw() / "news").iterdir()) == ["news.tar.gz", "splits.json"]
     assert corpus.source.words == own.source.words

@@ -12,10 +12,11 @@ from headdiv.companion import paths
 from headdiv.companion.experiments.evaluation import evaluate, examples
 from headdiv.companion.experiments.results import record, score_table
 from headdiv.companion.experiments.run_result import FORMAT, metrics_path
-from headdiv.companion.experiments.running import load_run, run_name
+from headdiv.companion.experiments.running import load_run
 from headdiv.companion.tasks import TASKS, seq2seq
 from headdiv.companion.tasks.bleu import paired_bootstrap
 from headdiv.companion.tasks.counts import counts_path, read_counts
+from headdiv.companion.tasks.run_config import run_name
 from headdiv.core.errors import DataError
 from headdiv.core.files import canonical_json, read_json
 from headdiv.nn.decoding import translate

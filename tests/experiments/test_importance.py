@@ -22,6 +22,7 @@ from headdiv.companion.experiments.importance import (
 )
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import held_out_loss
+from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import DataError
 from headdiv.methods.moa import MixtureAttention
 from headdiv.nn.attention import attention_modules, record_heads
@@ -185,7 +186,7 @@ def test_a_score_is_the_tasks_own_and_nothing_that_is_kept_changes(folder, task)
     run = untrained(small_config(task))
     kept = TASKS[task].scores(run)
     before = {path: path.read_bytes() for path in run.folder.iterdir()}
-    assert masked_score(run)["value"] == pytest.approx(kept[TASKS[task].test_score_name]["value"])
+    assert masked_score(run)["value"] == pytest.approx(kept[SPECS[task].test_score_name]["value"])
     masked_score(run, {place: [0] * count for place, count in heads_of(run.model).items()})
     assert {path: path.read_bytes() for path in run.folder.iterdir()} == before
 

@@ -1,7 +1,5 @@
 """What the papers report, as it is printed there."""
 
-import copy
-import json
 import re
 
 import pytest
@@ -9,9 +7,12 @@ from faulty import exactly
 
 from headdiv.companion.data.readers.documents import SLIMPAJAMA
 from headdiv.companion.experiments.catalogue import figure_entry, figures_of_paper
-from headdiv.companion.experiments.papers import FOLDER, data_table_of, load_paper, task_of
+from headdiv.companion.experiments.figure_kinds import FIGURE_KINDS
+from headdiv.companion.experiments.papers import FOLDER, data_table_of, load_paper, paper_names, task_of
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.core.errors import ConfigError, DataError
+from headdiv.companion.tasks.specs import SPECS
+from headdiv.core.errors import ConfigError, HeaddivError
+from headdiv.core.settings import check
 from headdiv.methods import METHODS, check_method
 from headdiv.nn.sizes import LMConfig, ModelConfig
 
@@ -139,111 +140,49 @@ def test_table_2_of_deacon():
     assert data_table_of("deacon/translation") is None
 
 
-@pytest.mark.parametrize(
-    ("name", "task", "variant", "message"),
-    [
-        ("my-paper", "translation", "one", "papers/my-paper.yaml: a paper's name is made of small letters"),
-        ("deacon", "translation", "one", "papers/deacon.yaml: headdiv has a paper 'deacon'; expected another name"),
-        ("mine", "my_task", "one", "/papers/mine.yaml, line 3: tasks.my_task: a task's name is made of small letters"),
-        ("mine", "task", "a_b", "tasks.task.variants.a_b: a variant's name is made of letters, digits and hyphens"),
-    ],
-)
-def test_names_of_ones_own_papers_are_names_of_folders(folder, name, task, variant, message):
-    rows = {row: {"label": row, "method": {"name": "baseline"}} for row in ("baseline", variant)}
-    about = {"kind": "translation", "table": "Table 1", "title": "t", "columns": {}, "variants": rows}
-    path = folder / "papers" / f"{name}.yaml"
-    path.parent.mkdir()
-    path.write_text(f"title: t\ncitation: c\ntasks: {json.dumps({task: about})}\n")
-    with pytest.raises(ConfigError) as found:
-        load_paper(name)
-    assert message in str(found.value)
+NAME, VARIANT, FILE = "[a-z0-9]+", "[A-Za-z0-9-]+", "[A-Za-z0-9_-]+"  # folders, files, wildcards of the Snakefile
 
 
-ROW = {"label": "r", "method": {"name": "baseline"}}
-TABLE = {"table": "Table 1", "title": "t", "columns": {"bleu": {"label": "BLEU", "unit": "", "digits": 1}}}
-OWN = {
-    "title": "t",
-    "citation": "c",
-    "tasks": {
-        "translation": TABLE | {"variants": {"baseline": ROW, "direct-8": ROW}},
-        "text": TABLE | {"kind": "lm", "variants": {"baseline": ROW}},
-    },
-    "tables": {"my_text": TABLE | {"task": "text", "rows": {"C4": {"bleu": 1.0}}}},
-    "figures": {"one": {"kind": "swaps", "task": "translation", "caption": "c"}},
-}
+@pytest.mark.parametrize("name", PAPERS)
+def test_what_a_paper_names_is_there(name):
+    paper = load_paper(name)
+    for task, content in paper.tasks.items():
+        assert re.fullmatch(NAME, task)
+        assert (content.kind or task) in SPECS
+        assert all(re.fullmatch(VARIANT, variant) for variant in content.variants)
+        assert {one for row in content.contrasts for one in (row.variant, row.against)} <= set(content.variants)
+        assert "bleu" in content.columns or not content.compares_outputs
+        assert "validation_nll" in content.columns or not content.contrasts
+    if paper.diagram:
+        assert {end for arrow in paper.diagram.arrows for end in (arrow.tail, arrow.head)} <= set(paper.diagram.boxes)
+    for table, content in paper.tables.items():
+        assert re.fullmatch(FILE, table)
+        assert table not in paper.tasks  # which has a table of its own
+        assert "mixture" in SPECS[paper.tasks[content.task].kind or content.task].Data.model_fields
+    for figure, content in paper.figures.items():
+        assert re.fullmatch(FILE, figure)
+        assert {*content.variants, *content.against} <= set(paper.tasks[content.task].variants)
+        assert set(content.beside) <= set(paper.tasks)
 
 
-@pytest.mark.parametrize(
-    ("at", "value", "message"),
-    [
-        ("tasks.text.variants.baseline", ROW | {"method": {"m": 2}},
-         "tasks.text.variants.baseline.method.name: is missing"),
-        ("tasks.text.variants.baseline.reported", {"blue": 3.0}, "reported.blue: unknown column 'blue'; did you"),
-        ("tasks.translation.contrasts", [{"what": "w", "variant": "direct8", "against": "baseline"}],
-         "contrasts.0.variant: unknown variant 'direct8'; did you mean 'direct-8'?"),
-        ("tasks.translation.contrasts", [{"what": "w", "variant": "direct-8", "against": "baseline"}],
-         "tasks.translation.columns.validation_nll: is missing; contrasts asks for it"),
-        ("diagram", {"boxes": {"a": {"text": "a", "at": [0, 0]}}, "arrows": [{"tail": "a", "head": "b"}]},
-         "diagram.arrows.0.head: unknown box 'b'"),
-        ("diagram", {"boxes": {}, "arrows": []}, "diagram.boxes: dictionary should have at least 1 item"),
-        ("tables.my_text.task", "translation",
-         "tables.my_text.task: 'translation' reads no text with sources; expected a task that has data.mixture"),
-        ("tables.my_text.rows.C4", {"blue": 3.0}, "tables.my_text.rows.C4.blue: unknown column 'blue'"),
-        ("tables", {"text": OWN["tables"]["my_text"]}, "tables.text: the task of this name has a table; expected"),
-        ("tables", {"my/text": OWN["tables"]["my_text"]}, "tables.my/text: its name is made of letters, digits"),
-        ("figures.one.task", "translatoin", "figures.one.task: unknown task 'translatoin'; did you mean"),
-        ("figures.one.kind", "swap", "figures.one.kind: unknown kind 'swap'; did you mean 'swaps'?"),
-        ("figures.one.variants", ["direct8"], "figures.one.variants.0: unknown variant 'direct8'"),
-        ("figures.one.against", ["basline"], "figures.one.against.0: unknown variant 'basline'"),
-        ("figures.one.beside", ["txet"], "figures.one.beside.0: unknown task 'txet'; did you mean 'text'?"),
-        ("figures.one.caption", "", "figures.one.caption: is missing; the kind 'swaps' has none of its own"),
-        ("figures.one", {"kind": "bleu", "task": "text"}, "figures.one.options.split: is missing"),
-        ("figures.one", {"kind": "alphas", "task": "text"},
-         "figures.one.variants: found 0, a figure of kind 'alphas' has 1"),
-        ("figures.one", {"kind": "alphas", "task": "text", "variants": ["baseline"]},
-         "figures.one.options.how: is missing; the caption of its kind names it"),
-    ],
-)  # fmt: skip
-def test_a_name_in_ones_own_paper_that_nothing_has_is_refused(folder, at, value, message):
-    paper = copy.deepcopy(OWN)
-    within, (*above, last) = paper, at.split(".")
-    for key in above:
-        within = within[key]
-    within[last] = value
-    path = folder / "papers" / "mine.yaml"
-    path.parent.mkdir()
-    path.write_text(json.dumps(OWN))
-    assert load_paper("mine").tables["my_text"].task == "text"
-    path = path.rename(folder / "papers" / "other.yaml")
-    path.write_text(json.dumps(paper))
-    with pytest.raises(ConfigError, match=rf"\A{path}, line 1: .*{re.escape(message)}"):
-        load_paper("other")
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_figure_has_what_its_kind_needs(name):
+    for figure in load_paper(name).figures.values():
+        kind = FIGURE_KINDS[figure.kind]
+        check(kind.Options, figure.options)
+        assert kind.variants in (None, len(figure.variants))
+        assert kind.against in (None, len(figure.against))
+        assert figure.caption or kind.caption
+        assert figure.caption or set(kind.in_caption) <= set(figure.options)
+    assert all(entry.caption for entry in figures_of_paper(name).values())
 
 
-def test_a_paper_that_cannot_be_read_stops_only_what_names_it(folder, caplog):
-    path = folder / "papers" / "mine.yaml"
-    path.parent.mkdir()
-    path.write_text("title: half a file\n")
-    (folder / "papers" / "my-notes.yaml").write_text("")
-    assert load_paper("deacon").title
-    assert figure_entry("deacon_figure6").paper == "deacon"
-    assert not caplog.messages
-    for call in (lambda: load_paper("mine"), lambda: figure_entry("mine_task_curves")):
-        with pytest.raises(ConfigError, match=rf"{path}, line 1: citation: is missing"):
-            call()
-    with pytest.raises(DataError, match="'deacon_figure7' is not known; did you mean 'deacon_figure6'"):
-        figure_entry("deacon_figure7")
-    assert [message.partition(": ")[0] for message in caplog.messages] == [
-        f"{path}, line 1",
-        str(path.with_name("my-notes.yaml")),
-    ]
-
-
-def test_figures_of_a_task_that_nothing_registered_are_refused(folder):
+def test_only_headdivs_own_papers_are_papers(folder):
     (folder / "papers").mkdir()
-    (folder / "papers" / "mine.yaml").write_text(json.dumps(OWN).replace('"lm"', '"lmm"'))
-    with pytest.raises(ConfigError, match=r"papers/mine.yaml: tasks.text.kind: unknown task 'lmm'; did you mean 'lm'"):
-        figures_of_paper("mine")
+    (folder / "papers" / "mine.yaml").write_text((FOLDER / "dpp.yaml").read_text())
+    assert paper_names() == PAPERS
+    with pytest.raises(ConfigError, match="paper 'mine' is not known"):
+        load_paper("mine")
 
 
 @pytest.mark.parametrize(
@@ -255,8 +194,10 @@ def test_figures_of_a_task_that_nothing_registered_are_refused(folder):
         (lambda: task_of("deacon/zzz"),
          "task 'zzz' of deacon is not known; known here: dissection, lm, qa, regulariser, summarisation, translation"),
         (lambda: data_table_of("decon/sources"), "paper 'decon' is not known; did you mean 'deacon'?"),
+        (lambda: figure_entry("deacon_figure7"),
+         "figure 'deacon_figure7' is not known; did you mean 'deacon_figure6'?"),
     ],
 )  # fmt: skip
 def test_what_is_not_there_is_named(call, message):
-    with exactly(message, ConfigError):
+    with exactly(message, HeaddivError):
         call()

@@ -18,8 +18,8 @@ from small_runs import SMALL, small_config
 import headdiv
 from headdiv.companion.experiments.profiles import Experiment, Profile
 from headdiv.companion.experiments.running import build_model
-from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.companion.tasks.specs import SPECS
 from headdiv.methods import METHODS, make_method
 from headdiv.nn.transformer import Transformer, initialise
 from headdiv.training.config import TrainConfig, TrainerConfig
@@ -67,7 +67,7 @@ def test_configuration_classes_and_their_options():
     found = {}
     for cls in (Profile, Experiment, RunConfig, TrainerConfig, TrainConfig):
         options_of(cls, found)
-    for task in own(TASKS).values():
+    for task in SPECS.values():
         for cls in (task.Data, task.Model, task.Decode):
             options_of(cls, found)
     assert in_lines(found) == in_lines(pinned("names.json", "configuration", found))
@@ -88,9 +88,7 @@ def test_public_names():
         "headdiv": list(headdiv.__all__),
         "headdiv.companion": list(headdiv.companion.__all__),
         "headdiv.pretrained": list(headdiv.pretrained.__all__),
-        "tasks": {
-            name: [c.__name__ for c in (task.Data, task.Model, task.Decode)] for name, task in own(TASKS).items()
-        },
+        "tasks": {name: [c.__name__ for c in (task.Data, task.Model, task.Decode)] for name, task in SPECS.items()},
     }
     assert in_lines(found) == in_lines(pinned("names.json", "public", found))
 

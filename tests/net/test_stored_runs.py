@@ -12,8 +12,7 @@ from headdiv.companion.data.cache import PREPARATION, content_key
 from headdiv.companion.experiments.importance import ImportanceResult
 from headdiv.companion.experiments.outdated import outdated, outdated_among
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.running import run_name
-from headdiv.companion.tasks.run_config import OF_NO_EFFECT, RECIPE
+from headdiv.companion.tasks.run_config import OF_NO_EFFECT, RECIPE, run_name
 from headdiv.core.files import checksum, read_json, short_hash
 
 STORED = 270  # runs under results/; there may be more, but not fewer

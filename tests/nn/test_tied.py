@@ -12,7 +12,7 @@ from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.running import build_model, load_run, run_folder, train
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, vocabulary_of
-from headdiv.companion.tasks.summarisation import Summarisation
+from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import ConfigError
 from headdiv.nn.batching import END
 from headdiv.nn.decoding import translate
@@ -120,7 +120,7 @@ def test_what_cannot_be_tied_is_refused(project):
         count("translation", {"name": "baseline"}, {"tied": "all"}, (90, 80))
     with pytest.raises(ConfigError, match="question answering are not words"):
         count("qa", {"name": "baseline"}, {"tied": "all"}, (90,))
-    Summarisation().check_model(TASK.Model(tied="all"), None)  # documents and summaries share one vocabulary
+    SPECS["summarisation"].check_model(TASK.spec.Model(tied="all"), None)  # one vocabulary of both
 
 
 def test_the_hash_of_other_models_is_as_it_was(project):

@@ -6,9 +6,9 @@ from headdiv.companion.data.corpora.seq2seq import load_translation
 from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import record
-from headdiv.companion.experiments.running import run_name, train
+from headdiv.companion.experiments.running import train
 from headdiv.companion.tasks import TASKS, seq2seq
-from headdiv.companion.tasks.run_config import first_difference
+from headdiv.companion.tasks.run_config import first_difference, run_name
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json
 
@@ -41,8 +41,8 @@ def test_a_further_set_is_scored_as_if_it_were_the_test_set(mine, merges):
     path = record(metrics, "tiny")
     assert read_json(path.with_name("outputs_other.json")) == TASK.outputs(alone)
     assert len(read_json(path.with_name("outputs.json"))) == SIZES["test"]
-    assert TASK.score_label("bleu_other") == "BLEU on other"
-    assert TASK.score_label("chrf_best") == "chrF of the best epoch"
+    assert TASK.spec.score_label("bleu_other") == "BLEU on other"
+    assert TASK.spec.score_label("chrf_best") == "chrF of the best epoch"
 
 
 def test_training_corpus_and_name_do_not_depend_on_it(mine, project, monkeypatch):

@@ -279,10 +279,10 @@ def test_a_text_typed_in_is_continued(run, monkeypatch):
 
 def test_a_source_that_slimpajama_does_not_have():
     result = {"name": "toy", "epoch_tokens": 1}
-    TASK.check_data(LMData(**result, mixture={"C4": 1.0, "Books": 2.0}))
+    TASK.spec.check_data(LMData(**result, mixture={"C4": 1.0, "Books": 2.0}))
     with pytest.raises(ConfigError, match=r"^data\.mixture\.Book: unknown source; did you mean 'Books'\?$"):
-        TASK.check_data(LMData(**result, mixture={"C4": 1.0, "Book": 2.0}))
+        TASK.spec.check_data(LMData(**result, mixture={"C4": 1.0, "Book": 2.0}))
     with pytest.raises(ConfigError, match=r"^data\.name: 'xsum' has no file for 'examples' in split"):
-        TASK.check_data(LMData(**result | {"name": "xsum"}))
+        TASK.spec.check_data(LMData(**result | {"name": "xsum"}))
     with pytest.raises(ConfigError, match=r"^data\.mixture: dictionary should have at least 1 item"):
         check(LMData, result | {"mixture": {}}, ("data",))

@@ -243,8 +243,8 @@ def test_answers_that_were_cut_off_are_scored_but_not_learnt(cut):
 
 def test_files_must_be_of_the_task():
     with pytest.raises(ConfigError, match=r"^data\.name: 'multi30k' has no file for 'examples' in split 'train'"):
-        TASK.check_data(QAData(name="multi30k", valid="val", test="test_2016_flickr"))
-    TASK.check_data(QAData(name="toy"))
+        TASK.spec.check_data(QAData(name="multi30k", valid="val", test="test_2016_flickr"))
+    TASK.spec.check_data(QAData(name="toy"))
     with pytest.raises(ConfigError, match=r"^tied_output: expected false"):
-        check(TASK.Model, {"tied_output": True})
-    TASK.check_data(QAData(name="mine", files=dict.fromkeys(("train", "valid", "test"), "a.json")))
+        check(TASK.spec.Model, {"tied_output": True})
+    TASK.spec.check_data(QAData(name="mine", files=dict.fromkeys(("train", "valid", "test"), "a.json")))

@@ -107,9 +107,9 @@ def test_ranks_share_what_is_held_out(home, monkeypatch, task):
 def test_files_must_be_of_the_task():
     files = dict.fromkeys(("train", "valid"), "a.jsonl")
     with pytest.raises(ConfigError, match=r"^data\.test: 'test' is not known; there are: train, valid$"):
-        TASK.check_data(SummarisationData(name="mine", files=files))
+        TASK.spec.check_data(SummarisationData(name="mine", files=files))
     with pytest.raises(ConfigError, match=r"^data\.name: 'multi30k' has no file for 'examples\|archive' in split"):
-        TASK.check_data(SummarisationData(name="multi30k", valid="val", test="test_2016_flickr"))
+        TASK.spec.check_data(SummarisationData(name="multi30k", valid="val", test="test_2016_flickr"))
 
 
 # ---- scores

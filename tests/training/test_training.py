@@ -15,8 +15,9 @@ from conftest import EXPERIMENT, STEPS
 from small_runs import Power, fail_after, interrupt, result
 
 from headdiv.companion.experiments import running
-from headdiv.companion.experiments.running import load_run, run_folder, run_name, train
+from headdiv.companion.experiments.running import load_run, run_folder, train
 from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.run_config import run_name
 from headdiv.core import files
 from headdiv.core.errors import DamageError, TrainingError
 from headdiv.core.files import read_json

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headdiv.companion.experiments.figure_kinds import CURVES, FIGURE_KINDS, HEADS, PRUNING, TUNING
-from headdiv.companion.experiments.papers import PaperFigure, load_paper, of_each_paper, paper_names
-from headdiv.companion.tasks import TASKS
-from headdiv.core.errors import ConfigError, DataError
+from headdiv.companion.experiments.papers import PaperFigure, load_paper, paper_names
+from headdiv.companion.tasks.specs import SPECS
+from headdiv.core.errors import DataError
 from headdiv.core.settings import nearest
 
 OF_TUNING = "_tuning"  # end of the name of the table about an experiment's tuning
@@ -60,14 +60,11 @@ def figures_of_paper(name: str) -> dict[str, FigureEntry]:
     """Every figure of a paper by its name: task by task those by epoch, then what the paper's file lists.
 
     Raises:
-        ConfigError: there is no such paper, its file is wrong, or it has a task of a kind that nothing registered.
+        ConfigError: there is no such paper, or its file is wrong.
     """
     entries, paper = [], load_paper(name)
     for task, content in paper.tasks.items():
-        if (kind := content.kind or task) not in TASKS:
-            what = f"unknown task {kind!r}{nearest(kind, list(TASKS))}; a file that registers it stands under 'plugins'"
-            raise ConfigError(f"papers/{name}.yaml: tasks.{task}.kind: {what} there")
-        caption = TASKS[kind].curves_caption
+        caption = SPECS[content.kind or task].curves_caption
         entries.append(FigureEntry(f"{name}_{task}_curves", CURVES, f"{name}/{task}", caption))
         entries.append(
             FigureEntry(f"{name}_{task}_heads_by_epoch", HEADS, f"{name}/{task}", FIGURE_KINDS[HEADS].caption)
@@ -89,15 +86,14 @@ def _entry(paper: str, name: str, figure: PaperFigure) -> FigureEntry:
 
 def known_figures() -> dict[str, FigureEntry]:
     """The figures of all papers by name, those drawn on request too."""
-    return {name: entry for figures in of_each_paper(figures_of_paper).values() for name, entry in figures.items()}
+    return {name: entry for paper in paper_names() for name, entry in figures_of_paper(paper).items()}
 
 
 def figure_entry(name: str) -> FigureEntry:
-    """The figure of this name. Raises DataError: there is none. ConfigError: the file of its paper is wrong."""
-    paper = name.partition("_")[0]
-    known = figures_of_paper(paper) if paper in paper_names() else {}
+    """The figure of this name. Raises DataError: there is none."""
+    known = known_figures()
     if name not in known:
-        raise DataError(f"figure {name!r} is not known{nearest(name, list(known_figures()))}")
+        raise DataError(f"figure {name!r} is not known{nearest(name, list(known))}")
     return known[name]
 
 

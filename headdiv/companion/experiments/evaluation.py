@@ -54,10 +54,10 @@ def evaluate(run: Run) -> dict[str, Any]:
         **run.identity(),
         "parameters": record["parameters"],
         "scores": {
-            "training_loss": score(last["training_loss"], task.unit, noisy),
-            "validation_accuracy": score(last["validation_accuracy"], "%", task.accuracy),
-            "validation_nll": score(last["validation_nll"], task.unit, "without label smoothing and dropout"),
-            "unigram_nll": score(simplest, task.unit, f"validation split: {task.unigram}"),
+            "training_loss": score(last["training_loss"], task.spec.unit, noisy),
+            "validation_accuracy": score(last["validation_accuracy"], "%", task.spec.accuracy),
+            "validation_nll": score(last["validation_nll"], task.spec.unit, "without label smoothing and dropout"),
+            "unigram_nll": score(simplest, task.spec.unit, f"validation split: {task.spec.unigram}"),
             **scores,
         },
         "curve": record["curve"],
@@ -87,12 +87,12 @@ def loss_scores(run: Run) -> dict[str, Score]:
         batches, what = sample
         nll = evaluation_loss(task, run.model, batches, run.device)["nll"]
         signature = f"without label smoothing and dropout, of {what}"
-        found["training_nll_evaluated"] = score(nll, task.unit, signature)
+        found["training_nll_evaluated"] = score(nll, task.spec.unit, signature)
     temperature, nll = fit_temperature(run)
     how = "logits divided by one temperature, which is fitted on the validation split itself"
     signature = f"without label smoothing and dropout; {how}"
     low, high = TEMPERATURES
-    found["validation_nll_calibrated"] = score(nll, task.unit, signature)
+    found["validation_nll_calibrated"] = score(nll, task.spec.unit, signature)
     found["temperature"] = score(temperature, "", f"{how}, by the lowest loss, between {low:g} and {high:g}")
     return found
 
@@ -123,12 +123,12 @@ def best_scores(run: Run, best: Run, scores: Mapping[str, Score]) -> dict[str, S
         scores: of the evaluated run.
     """
     task, epoch = TASKS[run.config.kind], best.point["epoch"]
-    names = (task.test_score_name, *task.also_compared)
+    names = (task.spec.test_score_name, *task.spec.also_compared)
     found = {name: scores[name] for name in names} if best is run else task.compared_scores(best)
     what = f"epoch {epoch} of {len(run.record['curve'])}, that of the lowest validation loss"
     return {
         "validation_nll_best": score(
-            best.point["validation_nll"], task.unit, f"without label smoothing and dropout, after {what}"
+            best.point["validation_nll"], task.spec.unit, f"without label smoothing and dropout, after {what}"
         ),
         "best_epoch": score(epoch, "epochs", "with the lowest validation loss, the first of equal ones"),
         **named(found, BEST, f"parameters of {what}"),

@@ -13,9 +13,10 @@ from statistics import mean
 
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import note_owner
-from headdiv.companion.experiments.running import choose_device, discard_checkpoints, run_name, train_until
+from headdiv.companion.experiments.running import choose_device, discard_checkpoints, train_until
 from headdiv.companion.experiments.tuning import FORMAT, Arm, Choice, Setting, Tried, read_stored
 from headdiv.companion.provenance import commit, provenance
+from headdiv.companion.tasks.run_config import run_name
 from headdiv.core import progress
 from headdiv.core.errors import ConfigError, DivergenceError, TrainingError
 from headdiv.core.files import write_json

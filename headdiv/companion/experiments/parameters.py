@@ -12,6 +12,7 @@ from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.running import build_model
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.files import canonical_json
 from headdiv.core.settings import check
 from headdiv.methods.options import check_method
@@ -38,10 +39,10 @@ def count(
 @cache
 def _count(arguments: str) -> int:
     kind, method, sizes, vocabulary, data = json.loads(arguments)
-    task = TASKS[kind]
-    needed = {"epoch_tokens": 1} if "epoch_tokens" in task.Data.model_fields else {}
-    model = check(task.Model, sizes)
-    data, method = check(task.Data, {"name": "toy", **needed, **data}), check_method(method, model)
+    spec = SPECS[kind]
+    needed = {"epoch_tokens": 1} if "epoch_tokens" in spec.Data.model_fields else {}
+    model = check(spec.Model, sizes)
+    data, method = check(spec.Data, {"name": "toy", **needed, **data}), check_method(method, model)
     config = RunConfig(paper="", task="", kind=kind, variant="", data=data, model=model, method=method, seed=0)
     return parameters_of(config, tuple(vocabulary))
 

@@ -163,8 +163,8 @@ def make_plan(profile: str) -> Plan:
     from headdiv.companion.experiments.catalogue import OF_TUNING, figures_of, tables_of
     from headdiv.companion.experiments.papers import data_table_of, load_paper, task_of
     from headdiv.companion.experiments.profiles import Runs
-    from headdiv.companion.experiments.running import run_name
     from headdiv.companion.tasks import TASKS
+    from headdiv.companion.tasks.run_config import run_name
     from headdiv.methods.options import option_classes
 
     known = Runs(profile)

@@ -15,9 +15,8 @@ model, training and decoding; the variants come from the paper's own file, and m
 The section ``tune`` of an experiment says which settings are tried for which variants before its runs
 (`headdiv.companion.experiments.tuning`).
 
-``plugins`` lists Python files that register tasks and methods of one's own (`headdiv.register`), relative to the
-project's folder; every command, notebook and pipeline step that reads the profile then knows them. A paper's file can
-list them too, and papers of one's own stand in ``papers/<paper>.yaml`` in the project's folder.
+``plugins`` lists Python files that register methods of one's own (`headdiv.register`), relative to the project's
+folder; every command, notebook and pipeline step that reads the profile then knows them.
 """
 
 from __future__ import annotations
@@ -29,13 +28,14 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from headdiv.companion import paths
-from headdiv.companion.experiments.papers import VARIANT, VARIANT_IS, load_plugins, task_of
+from headdiv.companion.experiments.papers import VARIANT, VARIANT_IS, task_of
 from headdiv.companion.experiments.run_result import RunIdentity
-from headdiv.companion.experiments.tuning import Arm, Place, Setting, Tune, by_section
-from headdiv.companion.tasks import TASKS
+from headdiv.companion.experiments.tuning import Arm, Setting, Tune, by_section
 from headdiv.companion.tasks.run_config import MOST_THREADS, RunConfig
+from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import ConfigError
-from headdiv.core.settings import Distinct, Settings, Source, check, config_error, nearest, refuse_unread
+from headdiv.core.registry import load_plugin
+from headdiv.core.settings import Distinct, Place, Settings, Source, check, config_error, nearest, refuse_unread
 from headdiv.methods.options import OPTIONS, check_method
 from headdiv.nn.sizes import Sizes
 from headdiv.training.config import TrainConfig
@@ -62,7 +62,7 @@ class Profile(Settings):
     title: str
     seeds: Distinct[Annotated[int, Field(ge=0, lt=2**63)]] = Field(min_length=1)
     threads: int = Field(1, ge=1, le=MOST_THREADS, description="CPU threads of each run")
-    plugins: list[str] = Field(default_factory=list, description="Python files that register tasks and methods")
+    plugins: list[str] = Field(default_factory=list, description="Python files that register methods")
     gpu: int = Field(0, ge=0, description="GPUs that the pipeline asks a cluster for, for each run")
     ranks: int = Field(1, ge=1, le=64, description="processes by which the pipeline trains each run, on one machine")
     experiments: dict[str, Experiment] = Field(min_length=1, description="by <paper>/<task>")
@@ -85,7 +85,11 @@ class Runs:
         source = Source(paths.profile_file(profile))
         self.name, self._asked = source.path.stem, profile
         self.profile = check(Profile, source.data, source=source)
-        load_plugins(self.profile.plugins, source)
+        for position, plugin in enumerate(self.profile.plugins):
+            try:
+                load_plugin(paths.home() / plugin)
+            except ConfigError as error:
+                raise config_error(("plugins", position), str(error), source) from None
         self._all: list[RunConfig] = []  # with the profile's own settings
         self.arms: dict[str, dict[str, Arm]] = {}  # by experiment, by variant: those that are tuned
         for name, experiment in self.profile.experiments.items():
@@ -99,14 +103,14 @@ class Runs:
             rows, kind = listed.variants, listed.kind or task
         except ConfigError as error:
             raise config_error(at, str(error), source) from None
-        if kind not in TASKS:
-            raise config_error(at, f"unknown task {kind!r}{nearest(kind, list(TASKS))}", source)
-        kinds = TASKS[kind]
-        data = check(kinds.Data, experiment.data, (*at, "data"), source)
-        sizes = check(kinds.Model, experiment.model, (*at, "model"), source)
-        decode = check(kinds.Decode, experiment.decode, (*at, "decode"), source)
-        kinds.check_data(data, (*at, "data"), source)
-        refuse_unread(experiment.train, kinds.ignores, f"it has no effect on the task {kind!r}", (*at, "train"), source)
+        if kind not in SPECS:
+            raise config_error(at, f"unknown task {kind!r}{nearest(kind, list(SPECS))}", source)
+        spec = SPECS[kind]
+        data = check(spec.Data, experiment.data, (*at, "data"), source)
+        sizes = check(spec.Model, experiment.model, (*at, "model"), source)
+        decode = check(spec.Decode, experiment.decode, (*at, "decode"), source)
+        spec.check_data(data, (*at, "data"), source)
+        refuse_unread(experiment.train, spec.ignores, f"it has no effect on the task {kind!r}", (*at, "train"), source)
         for method, options in experiment.methods.items():
             if method not in OPTIONS:
                 raise config_error((*at, "methods", method), f"unknown method{nearest(method, list(OPTIONS))}", source)
@@ -128,12 +132,12 @@ class Runs:
             """A variant's run, with the keys of ``setting``, which is ``there``, in the place of the profile's."""
             own = rows[variant].model if variant in rows and variant not in experiment.define else {}
             tuned, train = by_section(setting, there, source), experiment.train
-            model = check(kinds.Model, experiment.model | own | tuned["model"], (*there, "model"), source)
+            model = check(spec.Model, experiment.model | own | tuned["model"], (*there, "model"), source)
             if tuned["train"]:
                 keys = train.model_dump(exclude_unset=True) | tuned["train"]
                 train = check(TrainConfig, keys, (*there, "train"), source)
-                refuse_unread(train, kinds.ignores, f"it has no effect on {kind!r}", (*there, "train"), source)
-            kinds.check_model(model, data, (*there, "model"), source)
+                refuse_unread(train, spec.ignores, f"it has no effect on {kind!r}", (*there, "train"), source)
+            spec.check_model(model, data, (*there, "model"), source)
             method = self._method(variant, known[variant], experiment, model, at, source)
             if tuned["method"]:
                 method = check_method(method | tuned["method"], model, (*there, "method"), source)

@@ -13,11 +13,11 @@ from headdiv.companion.experiments.evaluation import BEST, named
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import corpus_difference
 from headdiv.companion.experiments.run_result import DataStatistics, RunResult, metrics_path, remedy
-from headdiv.companion.experiments.running import run_folder, run_name
+from headdiv.companion.experiments.running import run_folder
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, Score, Task
 from headdiv.companion.tasks.counts import counts_path, tokens_path, write_counts
-from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.companion.tasks.run_config import RunConfig, run_name
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
 from headdiv.core.settings import check
@@ -94,7 +94,7 @@ def _of_more_outputs(stored: RunResult, run: Run, path: Path, scores: dict[str, 
     task, found = TASKS[stored.kind], {}
     others = task.further_tests(run) | {BEST: run}
     for name in others if scores else ():
-        compared = {one: f"{one}_{name}" for one in (task.test_score_name, *task.also_compared)}
+        compared = {one: f"{one}_{name}" for one in (task.spec.test_score_name, *task.spec.also_compared)}
         if not stored.scores.keys() >= set(compared.values()):
             continue
         file = path.with_name(f"outputs_{name}.json")
@@ -102,7 +102,7 @@ def _of_more_outputs(stored: RunResult, run: Run, path: Path, scores: dict[str, 
             raise DataError(f"{file}: missing, so that {stored.name} cannot be scored anew")
         # The outputs of the best epoch may be those of the last one.
         own = task.score_lines(others[name], read_json(file)) if name in stored.more_outputs else scores
-        *_, what = stored.scores[compared[task.test_score_name]].signature.rpartition("; ")
+        *_, what = stored.scores[compared[task.spec.test_score_name]].signature.rpartition("; ")
         found |= named({one: own[one] for one in compared}, name, what)
     return found
 

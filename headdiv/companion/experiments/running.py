@@ -19,14 +19,13 @@ from torch import nn
 
 from headdiv.analysis.similarity import Observed, averages, compare_heads
 from headdiv.companion import paths
-from headdiv.companion.data.cache import content_key
 from headdiv.companion.provenance import other_load, peak_memory_mib, provenance
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, Task, held_out_loss, observed_heads, vocabulary_of
-from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.companion.tasks.run_config import RunConfig, run_name
 from headdiv.core import distributed, manifest, runtime
 from headdiv.core.errors import ConfigError, DamageError, TrainingError
-from headdiv.core.files import read_json, remove_leftovers, replacing, short_hash, write_json
+from headdiv.core.files import read_json, remove_leftovers, replacing, write_json
 from headdiv.methods.base import Method
 from headdiv.methods.registry import make_method
 from headdiv.nn.transformer import checkpoint_layers, count_parameters, initialise
@@ -246,11 +245,6 @@ def best_run(run: Run) -> Run | None:
     model, _ = build_model(run.config, vocabulary_of(run.corpus), run.device)
     checkpoints.load_model(model, folder / FILES[0])
     return replace(run, folder=folder, model=model.eval(), record=run.record | {"evaluated_epoch": epoch})
-
-
-def run_name(config: RunConfig) -> str:
-    """Names a trained model by all that decides it: its configuration and the content of its corpus."""
-    return short_hash([config.hash, content_key(config.data)])
 
 
 def run_folder(config: RunConfig) -> Path:

@@ -31,7 +31,7 @@ from headdiv.companion import paths
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json, short_hash
-from headdiv.core.settings import Distinct, Settings, Source, check, config_error
+from headdiv.core.settings import Distinct, Place, Settings, Source, check, config_error
 
 FORMAT = 1  # of choice.json
 Stored = TypeVar("Stored", bound=Settings)
@@ -43,7 +43,6 @@ FIXED = {  # keys that cannot, and why
 }
 
 Setting = dict[str, Any]  # by dotted key: "model.dropout", "train.learning_rate", "method.weight"
-Place = tuple[str | int, ...]  # keys that lead to something in a profile
 
 
 class Tune(Settings):

@@ -9,7 +9,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from headdiv.companion.experiments.papers import Box, load_paper, of_each_paper
+from headdiv.companion.experiments.papers import Box, load_paper, paper_names
 from headdiv.companion.report.plotting import MEDIUM, ORANGE, SMALL, STYLE
 from headdiv.core.errors import DataError
 from headdiv.core.files import replacing
@@ -74,8 +74,8 @@ def _ends(tail: Box, head: Box) -> tuple[tuple[float, float], tuple[float, float
 def write_diagrams(folder: Path) -> list[Path]:
     """``<paper>.svg`` of every paper that has a diagram."""
     written = []
-    for paper, content in of_each_paper(load_paper).items():
-        if content.diagram is not None:
+    for paper in paper_names():
+        if load_paper(paper).diagram is not None:
             with replacing(folder / f"{paper}.svg") as temporary, matplotlib.rc_context(STYLE):
                 show_diagram(paper).savefig(temporary, format="svg", metadata={"Date": None, "Creator": None})
             written.append(folder / f"{paper}.svg")

@@ -28,7 +28,7 @@ from headdiv.companion.report.formats import plural
 from headdiv.companion.report.groups import KIND_LABELS, place_name
 from headdiv.companion.report.plotting import BLUE, DIVERGING, ORANGE, SMALL, STYLE, add_grid, new_figure, write_numbers
 from headdiv.companion.report.show import as_text
-from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.specs import SPECS
 from headdiv.methods.options import option_classes
 from headdiv.methods.options.modules import DeaconOptions
 from headdiv.nn.batching import SPECIALS, UNKNOWN
@@ -123,7 +123,7 @@ def show_attention(view: View | Markdown) -> Shown:
     size = columns * cell + margins[0] + 0.9, rows * cell + margins[1] + 0.6
     drawn, ((ax,),) = new_figure(max(size[0], 4.2), max(size[1], 2.4))
     image = ax.imshow(weights, cmap=WEIGHTS, vmin=0, vmax=float(found.weights.max()), interpolation="nearest")
-    kind, sides = view.place.split()[0], TASKS[view.run.config.kind].sides
+    kind, sides = view.place.split()[0], SPECS[view.run.config.kind].sides
     queries, keys = sides[kind != "encoder"], sides[kind == "decoder"]
     for axis, side, name, role in (
         (ax.yaxis, labels[0], queries, "looks"),

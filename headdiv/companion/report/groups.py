@@ -10,7 +10,7 @@ from headdiv.companion.experiments.results import stored
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.formats import plural
 from headdiv.companion.report.scale import data_title
-from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import DataError
 
 KIND_LABELS = {
@@ -95,7 +95,7 @@ def labels_of(experiment: str, variants: Iterable[str]) -> dict[str, str]:
 def score_label(run: RunResult, name: str) -> str:
     """What the paper's table calls a score, or else the task."""
     column = task_of(run.experiment).columns.get(name)
-    return column.label if column else TASKS[run.kind].score_label(name)
+    return column.label if column else SPECS[run.kind].score_label(name)
 
 
 def title(what: str, groups: Groups, first: bool = False) -> str:

@@ -17,7 +17,7 @@ from headdiv.companion.experiments.results import with_results
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.formats import NONE, as_printed, enough, plural, signed
 from headdiv.companion.report.scale import TOY, data_title, scale, toy
-from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.specs import SPECS
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def outcomes(profile: str, stored: dict[str, list[RunResult]]) -> list[Outcome]:
 
 
 def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
-    task, main = task_of(experiment), TASKS[runs[0].kind].main_score
+    task, main = task_of(experiment), SPECS[runs[0].kind].main_score
     column = task.columns.get(main.name) or main
     lower = column.better == "lower"
     values: dict[str, dict[int, float]] = {}

@@ -9,7 +9,7 @@ from headdiv.companion import paths
 from headdiv.companion.data.public_sets import load_registry
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.formats import as_printed, plural
-from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.specs import SPECS
 
 SPLITS = {"train": "training", "valid": "validation", "test": "test"}
 
@@ -27,13 +27,13 @@ def data_title(name: str) -> str:
 
 def training_size(run: RunResult) -> str:
     """How much text a run learns from: "29,000 training pairs", "100,000 tokens of text an epoch"."""
-    return TASKS[run.kind].training_size(run.config.data, run.data.model_dump())
+    return SPECS[run.kind].training_size(run.config.data, run.data.model_dump())
 
 
 def scale(runs: list[RunResult], profile: str) -> str:
     """Data, sizes, seeds and machine of an experiment's runs, in sentences, with the warning about toy corpora."""
     first = runs[0]
-    task, test = TASKS[first.kind], first.data.split("test")
+    task, test = SPECS[first.kind], first.data.split("test")
     seeds = sorted({run.seed for run in runs})
     failed = [f"{run.variant}, seed {run.seed}: {'; '.join(run.failures())}" for run in runs if run.failures()]
     *fewer, epochs = sorted({run.epochs for run in runs})
@@ -83,7 +83,7 @@ def machine(run: RunResult) -> str:
 
 def data_losses(run: RunResult) -> list[str]:
     """Sentences about records left out, texts cut short and answers lost; none where nothing was."""
-    task, splits = TASKS[run.kind], {split: run.data.split(split) for split in SPLITS}
+    task, splits = SPECS[run.kind], {split: run.data.split(split) for split in SPLITS}
     sentences = []
     for what, refused in (("", run.data.refused), (" of the training stream", run.data.stream.refused)):
         if refused:

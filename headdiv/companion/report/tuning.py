@@ -21,7 +21,7 @@ from headdiv.companion.report.formats import NONE, as_printed, plural
 from headdiv.companion.report.groups import labels_of
 from headdiv.companion.report.scale import TOY, data_title
 from headdiv.companion.report.table_data import TableData
-from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import DataError
 
 COLUMNS = 4  # of panels
@@ -83,7 +83,7 @@ def tuning_data(profile: str, experiment: str) -> TableData:
         f"{plural(config.train.epochs, 'epoch')} that stop after a rung, seeds {', '.join(map(str, choice.seeds))}; "
         f"settings kept after each rung: {survivors}. Nothing was computed on the test set.{toy}"
     )
-    measure = f"the lowest validation loss up to there, in {TASKS[config.kind].unit}, mean over the tuning's seeds"
+    measure = f"the lowest validation loss up to there, in {SPECS[config.kind].unit}, mean over the tuning's seeds"
     notes = [f"The columns of epochs: {measure}; {NONE}: not trained so far, or diverged."]
     return TableData(f"{task.table}, tuning", task.title, scale, numbers, [shown], ["what was tried"], notes=notes)
 
@@ -128,7 +128,7 @@ def draw_tuning(profile: str, figure: FigureEntry) -> Figure:
     _limit(axes.flat[0], choices)
     config = Runs(profile).planned(figure.experiment)[0]
     for ax in axes[:, 0]:
-        ax.set_ylabel(f"validation loss ({TASKS[config.kind].unit})", fontsize=plotting.SMALL)
+        ax.set_ylabel(f"validation loss ({SPECS[config.kind].unit})", fontsize=plotting.SMALL)
     looks = [("chosen", {"color": plotting.BLUE, "lw": 2.2}), ("fell out", {"color": plotting.GREY, "marker": "x"})]
     plotting.add_handles(drawn, [Line2D([], [], label=what, **look) for what, look in looks], 2, plotting.SMALL)
     seeds = plural(len(next(iter(choices.values())).seeds), "seed")

@@ -1,15 +1,44 @@
-"""The tasks, by the name that experiments use: ``deacon/translation`` is the paper's, the task is shared."""
+"""The tasks, by the name that experiments use: ``deacon/translation`` is the paper's, the task is shared.
+
+`headdiv.companion.tasks.specs` describes them without torch; what trains and scores them is imported when it is
+asked for.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from headdiv.companion.tasks.base import Task
-from headdiv.companion.tasks.lm import LanguageModelling
-from headdiv.companion.tasks.mlm import MaskedLanguageModelling
-from headdiv.companion.tasks.qa import QuestionAnswering
-from headdiv.companion.tasks.summarisation import Summarisation
-from headdiv.companion.tasks.translation import Translation
+if TYPE_CHECKING:
+    from headdiv.companion.tasks.base import Task
 
-_BUILTIN = (Translation(), Summarisation(), QuestionAnswering(), LanguageModelling(), MaskedLanguageModelling())
-TASKS: dict[str, Task[Any]] = {task.name: task for task in _BUILTIN}
+CLASSES = {  # module here and class
+    "translation": ("translation", "Translation"),
+    "summarisation": ("summarisation", "Summarisation"),
+    "qa": ("qa", "QuestionAnswering"),
+    "lm": ("lm", "LanguageModelling"),
+    "mlm": ("mlm", "MaskedLanguageModelling"),
+}
+
+
+class _Tasks(Mapping[str, "Task[Any]"]):
+    """The tasks by name; names are there at once, a task once its module has been imported, and torch with it."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Task[Any]] = {}
+
+    def __getitem__(self, name: str) -> Task[Any]:
+        if name not in self._made:
+            module, cls = CLASSES[name]
+            self._made[name] = getattr(import_module(f"{__name__}.{module}"), cls)()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(CLASSES)
+
+    def __len__(self) -> int:
+        return len(CLASSES)
+
+
+TASKS = _Tasks()

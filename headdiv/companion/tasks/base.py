@@ -1,26 +1,23 @@
-"""What a task is: its data, model, loss and scores, and how results, figures and the explorer present it.
+"""What a task is: its data, model, loss and scores.
 
-To add a task, write one class after `Task` here and enter an instance in ``__init__.py``. The class says
+To add a task, describe it in `headdiv.companion.tasks.specs`, write one class after `Task` here, and enter its place
+in ``__init__.py``. The description says what can be configured and what tables and figures call things; the class
 
-1. what can be configured: ``Data`` (after `headdiv.companion.data.data_config.DataConfig`), ``Model``, ``Decode``;
-2. how a corpus is loaded, a model built, batches made, a loss taken: the abstract methods. A corpus has
+1. loads a corpus, builds a model, makes batches and takes a loss: the abstract methods. A corpus has
    ``statistics`` (JSON): ``vocabulary`` by side, ``refused`` records by reason, and for "train", "valid" and "test"
    the number of ``examples``; of "valid" also ``unigram_nll``, what the simplest model would reach, which
    `headdiv check` holds every run against;
-3. what it is called in tables and figures: the attributes;
-4. what can be done with a text that is typed in: `apply`, `example_batch`, `example_text`. Without these the task
+2. says what can be done with a text that is typed in: `apply`, `example_batch`, `example_text`. Without these the task
    trains and is scored all the same, and attention maps and the explorer say that they are lacking.
 
-An experiment needs a table too: ``papers/<paper>.yaml`` in the project's folder, with the keys of the files in
-``headdiv/companion/experiments/papers`` and, under ``plugins``, the task's file. Any profile can then name
-``<paper>/<task>``.
+An experiment needs a table too, in one of the files in ``headdiv/companion/experiments/papers``.
 """
 
 from __future__ import annotations
 
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -31,16 +28,13 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.analysis.similarity import Observed
-from headdiv.companion.data.data_config import DataConfig
-from headdiv.companion.tasks.presentation import LOSS_LABELS, TRAINING_LOSS, VALIDATION_LOSS, Cut, MainScore, Panel
 from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.companion.tasks.task_spec import TaskSpec
 from headdiv.core import distributed
 from headdiv.core.errors import DataError
 from headdiv.core.files import short_hash
-from headdiv.core.settings import Settings, Source
 from headdiv.nn.attention import record_heads
 from headdiv.nn.losses import Losses
-from headdiv.nn.sizes import Sizes
 from headdiv.nn.transformer import ModuleFactory
 from headdiv.training.batch_streams import BatchStream
 
@@ -84,65 +78,12 @@ class Task(ABC, Generic[CorpusT]):
     """One kind of task. Without state: everything is handed in.
 
     Attributes:
-        name: what papers and `RunConfig.kind` call it.
-        Data: the keys of ``data`` in a profile; likewise Model and Decode.
-        ignores: keys of ``train`` that have no effect.
-        unit: of losses: "nats/token".
-        accuracy: what the accuracy is the share of.
-        unigram: what the loss of the simplest model is.
-        main_score: what variants are compared by.
-        also_compared: scores that the best epoch's parameters and further test sets get, beside `test_score_name`.
-        score_labels: what tables call other scores, where it is not the name with spaces.
-        curves: panels of the figure of learning curves.
-        curves_caption: what that figure shows.
-        example_noun: what the data's examples are called, in the plural.
-        batch_unit: what ``train.tokens_per_batch`` counts.
-        cuts: texts that are cut at a length.
-        mentioned: counts among a split's statistics that a caption mentions where they are above 0.
-        sides: what the encoder reads, and what the decoder reads; the same twice for a model of one stack.
-        texts: what is typed in: the text, and the second one if there is any.
-        second_is_input: the second text is read as well (a question); otherwise it is the output that is looked at,
-            the model's own where it is left out.
-        output: what the model's output is called.
-        predicts_text: what is predicted of a typed text is the text itself and not the output.
+        spec: its configuration, and what tables and figures call things.
     """
 
-    name: ClassVar[str]
-    Data: ClassVar[type[DataConfig]]
-    Model: ClassVar[type[Sizes]]
-    Decode: ClassVar[type[Settings]]
-    ignores: ClassVar[tuple[str, ...]] = ("epoch_scores",)
-    unit: ClassVar[str]
-    accuracy: ClassVar[str]
-    unigram: ClassVar[str]
-    main_score: ClassVar[MainScore]
-    also_compared: ClassVar[tuple[str, ...]] = ()
-    score_labels: ClassVar[Mapping[str, str]] = {}
-    curves: ClassVar[tuple[Panel, ...]] = (TRAINING_LOSS, VALIDATION_LOSS)
-    curves_caption: ClassVar[str] = (
-        "Training loss (mean over an epoch, dropout on) and validation loss after each epoch; dashed: what "
-        "frequencies alone give."
-    )
-    example_noun: ClassVar[str] = "examples"
-    batch_unit: ClassVar[str] = "tokens"
-    cuts: ClassVar[tuple[Cut, ...]] = ()
-    mentioned: ClassVar[Mapping[str, str]] = {}
-    sides: ClassVar[tuple[str, str]] = ("text", "text")
-    texts: ClassVar[tuple[str, ...]] = ("text",)
-    second_is_input: ClassVar[bool] = False
-    output: ClassVar[str] = "output"
-    predicts_text: ClassVar[bool] = False
+    spec: ClassVar[TaskSpec]
 
     # ---- data and model
-
-    @abstractmethod
-    def check_data(self, config: Any, at: tuple[str, ...] = ("data",), source: Source | None = None) -> None:
-        """Check the data's part of a configuration against the files there are; raises ConfigError."""
-
-    def check_model(
-        self, model: Any, data: Any, at: tuple[str, ...] = ("model",), source: Source | None = None
-    ) -> None:
-        """Check the model's part of a configuration against the data's; raises ConfigError."""
 
     @abstractmethod
     def load(self, config: Any) -> CorpusT:
@@ -214,28 +155,13 @@ class Task(ABC, Generic[CorpusT]):
     def scores(self, run: Run) -> dict[str, Score]:
         """The task's scores with units and signatures; outputs are kept beside the model."""
 
-    def score_label(self, name: str) -> str:
-        """What tables call a score: "Validation loss"."""
-        main = {self.main_score.name: self.main_score.label}
-        known = {**LOSS_LABELS, **main, **self.score_labels}
-        for base in (self.test_score_name, *self.also_compared, "validation_nll"):
-            if name not in known and name.startswith(f"{base}_"):
-                of = name.removeprefix(f"{base}_")
-                return f"{self.score_label(base)} {'of the best epoch' if of == 'best' else f'on {of}'}"
-        return known.get(name) or name.replace("_", " ").capitalize()
-
-    @property
-    def test_score_name(self) -> str:
-        """Name of `test_score`."""
-        return self.main_score.name
-
     def test_score(self, run: Run) -> Score:
-        """The score on the test set that masked heads are judged by: `main_score`.
+        """The score on the test set that masked heads are judged by: the main score.
 
         The model is searched anew; outputs that are kept beside it are neither read nor written.
         """
         with tempfile.TemporaryDirectory() as folder:
-            return self.scores(replace(run, folder=Path(folder)))[self.test_score_name]
+            return self.scores(replace(run, folder=Path(folder)))[self.spec.test_score_name]
 
     def score_lines(self, run: Run, lines: list[str], tokens: list[list[str]] | None = None) -> dict[str, Score]:
         """The scores that outputs, as `outputs_file` has them, and references decide; none where these are no texts.
@@ -249,8 +175,8 @@ class Task(ABC, Generic[CorpusT]):
         return None
 
     def compared_scores(self, run: Run) -> dict[str, Score]:
-        """`test_score` and those of `also_compared`, by name; outputs are kept in the run's folder."""
-        return {self.test_score_name: self.test_score(run)}
+        """`test_score` and those that the description names besides, by name; outputs are kept in the run's folder."""
+        return {self.spec.test_score_name: self.test_score(run)}
 
     def further_tests(self, run: Run) -> dict[str, Run]:
         """The run with other test sets that it is scored on (`compared_scores`), by name; each with its own folder."""
@@ -276,15 +202,6 @@ class Task(ABC, Generic[CorpusT]):
     def examples(self, run: Run, count: int) -> pd.DataFrame:
         """A few inputs and outputs of the test set."""
 
-    def training_size(self, data: Mapping[str, Any], statistics: Mapping[str, Any]) -> str:
-        """How much is learnt from: "29,000 training pairs".
-
-        Args:
-            data: configuration of the data.
-            statistics: of the corpus.
-        """
-        return f"{statistics['train']['examples']:,} training {self.example_noun}"
-
     # ---- texts that are typed in
 
     def apply(self, run: Run, text: str, second: str | None = None) -> str:
@@ -292,13 +209,13 @@ class Task(ABC, Generic[CorpusT]):
 
         Args:
             run: a finished run.
-            text: the first of `texts`.
-            second: the second of `texts`, where that is read as well.
+            text: the first of the description's texts.
+            second: the second of the description's texts, where that is read as well.
 
         Raises:
             DataError: the task has no use for typed texts, or for these.
         """
-        raise DataError(f"{self.name}: this task has no output for a text that is typed in")
+        raise DataError(f"{self.spec.name}: this task has no output for a text that is typed in")
 
     def response(self, run: Run, text: str, second: str | None = None) -> str:
         """The output as the explorer shows it: without the text itself."""
@@ -309,20 +226,20 @@ class Task(ABC, Generic[CorpusT]):
 
         Args:
             run: a finished run.
-            text: the first of `texts`.
-            second: the second; an output (`second_is_input` is false) is the model's own where left out.
+            text: the first of the description's texts.
+            second: the second; an output (``second_is_input`` is false) is the model's own where left out.
 
         Raises:
             DataError: texts that cannot be laid out.
         """
-        raise DataError(f"{self.name}: this task cannot read a text that is typed in")
+        raise DataError(f"{self.spec.name}: this task cannot read a text that is typed in")
 
     def example_text(self, run: Run) -> tuple[str, str | None]:
         """The first example of the test set as one would type it in: the text, and the second one if it is read."""
-        raise DataError(f"{self.name}: this task has no example text")
+        raise DataError(f"{self.spec.name}: this task has no example text")
 
     def expect_output(self, run: Run, batch: Any) -> Any:
-        """An example batch in which the model's own output (or the text, see `predicts_text`) is to be predicted.
+        """An example batch in which the model's own output (or the text, see ``predicts_text``) is to be predicted.
 
         Raises:
             DataError: there is nothing to predict.

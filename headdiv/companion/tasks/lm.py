@@ -7,30 +7,26 @@ import statistics
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
 from torch import Tensor
 
-from headdiv.companion.data import cache
 from headdiv.companion.data.corpora.lm import LMCorpus, load_lm, open_stream
 from headdiv.companion.data.corpora.masking import MaskedStream
 from headdiv.companion.data.corpora.mixture import HeldOut, Mixture
 from headdiv.companion.data.data_config import LMData
-from headdiv.companion.data.readers.documents import SLIMPAJAMA
-from headdiv.companion.tasks.base import TRAINING_LOSS, MainScore, Panel, Run, Score, Task, held_out_loss, score
+from headdiv.companion.tasks.base import Run, Score, Task, held_out_loss, score
 from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.companion.tasks.specs import LANGUAGE_MODELLING
 from headdiv.companion.tasks.text_batch_stream import TextBatchStream
 from headdiv.core import distributed
 from headdiv.core.errors import DataError
-from headdiv.core.settings import Settings, Source, config_error, nearest
 from headdiv.nn.language_model import IGNORED, LanguageModel, Windows, continue_text, likeliest_tokens, make_windows
 from headdiv.nn.losses import Losses, linear_cross_entropy
-from headdiv.nn.sizes import LMConfig
 from headdiv.nn.transformer import ModuleFactory
 from headdiv.training.batch_streams import BatchStream
 
@@ -43,39 +39,10 @@ NEW_TOKENS, RESPONSE_TOKENS = 40, 20  # of a continuation; in the explorer
 StreamCorpus = TypeVar("StreamCorpus", bound=LMCorpus)
 
 
-class TimingConfig(Settings):
-    """How the time of inference is measured: greedy, one text, keys and values cached."""
-
-    prompt_tokens: int = Field(16, ge=1, description="tokens read before the clock starts")
-    new_tokens: int = Field(64, ge=1, description="tokens written and timed")
-
-
-def perplexity_curves(predicted: str) -> tuple[tuple[Panel, ...], str]:
-    """`Task.curves` and `Task.curves_caption` of a task that predicts such tokens."""
-    panel = Panel("validation_nll", "validation perplexity", f"by {predicted}", perplexity=True, unigram=True)
-    return (TRAINING_LOSS, panel), (
-        f"Training loss (mean over an epoch, dropout on) and validation perplexity by {predicted}, on a logarithmic "
-        "axis, after each epoch; dashed: what the tokens' frequencies alone give."
-    )
-
-
 class StreamTask(Task[StreamCorpus]):
     """What tasks on a stream of text have in common: its batches and those of held-out windows, and the loss."""
 
-    Model = LMConfig
-    ignores = ("batching", "epoch_scores")
-    main_score = MainScore("perplexity", "Perplexity", better="lower")  # of the validation split, as papers report it
-    score_labels = {"inference_ms": "Inference time"}  # noqa: RUF012 (a constant)
-    example_noun = "documents"
-    test_score_name = "test_perplexity"
     nothing_to_predict: ClassVar[str]  # what a text must have, so that there is something to predict
-
-    def check_data(self, config: LMData, at: tuple[str, ...] = ("data",), source: Source | None = None) -> None:
-        """Files of one's own, or the toy; the mixture's sources must be SlimPajama's."""
-        cache.check_data(config, ["examples"], at, source)
-        for name in config.mixture or {}:
-            if name not in SLIMPAJAMA:
-                raise config_error((*at, "mixture", name), f"unknown source{nearest(name, list(SLIMPAJAMA))}", source)
 
     def vocabulary(self, config: LMData) -> tuple[int, ...]:
         """Entries of the encoding; the configuration says how many, so that no data is needed."""
@@ -166,11 +133,7 @@ class StreamTask(Task[StreamCorpus]):
     def test_score(self, run: Run) -> Score:
         """Perplexity on the test split, which needs no outputs."""
         nll = held_out_loss(self, run.model, run.corpus, "test", run.config, run.device)["nll"]
-        return score(perplexity(nll), "", f"exp({self.unit}), e^700 at most; test split")
-
-    def training_size(self, data: Mapping[str, Any], statistics: Mapping[str, Any]) -> str:
-        """ "100,000 tokens of text an epoch"."""
-        return f"{data['epoch_tokens']:,} tokens of text an epoch"
+        return score(perplexity(nll), "", f"exp({self.spec.unit}), e^700 at most; test split")
 
     def example_batch(self, run: Run, text: str, second: str | None = None) -> Windows:
         """See `Task`: one window, which begins with the special token of a document's beginning."""
@@ -192,14 +155,7 @@ class StreamTask(Task[StreamCorpus]):
 class LanguageModelling(StreamTask[LMCorpus]):
     """Language modelling, scored by perplexity."""
 
-    name = "lm"
-    Data = LMData
-    Decode = TimingConfig
-    unit = "nats/token"
-    accuracy = "share of tokens that are the likeliest, given those before them"
-    unigram = "every token by its frequency in the documents that the tokeniser is trained on"
-    curves, curves_caption = perplexity_curves("token")
-    output, predicts_text = "goes on", True
+    spec = LANGUAGE_MODELLING
     nothing_to_predict = "token"
 
     def load(self, config: LMData) -> LMCorpus:

@@ -14,10 +14,10 @@ from headdiv.companion.data.corpora.masking import MaskedCorpus, MaskedStream, l
 from headdiv.companion.data.data_config import MLMData
 from headdiv.companion.data.tokenization.bpe import Bpe
 from headdiv.companion.tasks.base import Run, Score, held_out_loss, score
-from headdiv.companion.tasks.lm import StreamTask, perplexity, perplexity_curves
+from headdiv.companion.tasks.lm import StreamTask, perplexity
 from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.companion.tasks.specs import MASKED_LANGUAGE_MODELLING
 from headdiv.core.errors import DataError
-from headdiv.core.settings import Settings
 from headdiv.nn.language_model import IGNORED, MaskedModel, Windows, fill_in, make_masked_windows
 from headdiv.nn.losses import Losses
 from headdiv.nn.transformer import ModuleFactory
@@ -31,14 +31,7 @@ SHOWN_TOKENS = 48  # of a window, as an example
 class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
     """Masked language modelling, scored by perplexity on the tokens that are to be predicted."""
 
-    name = "mlm"
-    Data = MLMData
-    Decode = Settings  # without keys: each mask token is filled in on its own
-    unit = "nats/masked token"
-    accuracy = "share of masked tokens that are the likeliest, given all around them"
-    unigram = "every masked token by its frequency in the documents that the tokeniser is trained on"
-    curves, curves_caption = perplexity_curves("masked token")
-    output = "filled-in text"
+    spec = MASKED_LANGUAGE_MODELLING
     nothing_to_predict = MASK_TOKEN
 
     def load(self, config: MLMData) -> MaskedCorpus:

@@ -17,79 +17,32 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn import functional as F
 
-from headdiv.companion.data import cache
 from headdiv.companion.data.corpora.qa import QACorpus, QASplit, load_qa, make_qa_batch
 from headdiv.companion.data.data_config import QAData
 from headdiv.companion.data.readers import squad
 from headdiv.companion.data.readers.squad import Question
 from headdiv.companion.data.tokenization.spans import tokenise_with_offsets
-from headdiv.companion.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, Cut, MainScore, Panel, Run, Score, outputs_path
+from headdiv.companion.tasks.base import Run, Score, outputs_path
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.seq2seq import PairTask
+from headdiv.companion.tasks.specs import QUESTION_ANSWERING, SpanConfig
 from headdiv.companion.tasks.squad_scores import squad_scores
 from headdiv.core import manifest, progress
 from headdiv.core.errors import DataError
 from headdiv.core.files import write_json
-from headdiv.core.settings import Settings, Source
 from headdiv.nn.batching import Batch, Pairs, batch_numbers
 from headdiv.nn.losses import Losses
 from headdiv.nn.packing import MASKED, pad_rows
-from headdiv.nn.sizes import ModelConfig
 from headdiv.nn.transformer import ModuleFactory, Transformer
-
-
-class SpanModelConfig(ModelConfig):
-    """Sizes of the Transformer whose decoder scores every word of a passage as the first and the last of the answer."""
-
-    @model_validator(mode="after")
-    def _no_words_to_tie(self) -> SpanModelConfig:
-        if self.tied_output:
-            raise ValueError("tied_output: expected false, as the two outputs of question answering are not words")
-        if self.tied:
-            raise ValueError("tied: expected none, as the two outputs of question answering are not words")
-        return self
-
-
-class SpanConfig(Settings):
-    """How an answer is chosen in its passage."""
-
-    max_answer_words: int = Field(30, ge=1, description="longest answer")
 
 
 class QuestionAnswering(PairTask[QACorpus]):
     """Extractive question answering, scored by SQuAD's exact match and F1."""
 
-    name = "qa"
-    Data = QAData
-    Model = SpanModelConfig
-    Decode = SpanConfig
-    unit = "nats/answer"
-    accuracy = "share of questions whose first gold answer's first and last word are both the likeliest"
-    unigram = "first and last word by the frequency of their positions among the training answers"
-    main_score, also_compared = MainScore("f1", "F1"), ("em",)
-    score_labels = {"em": "Exact match"}  # noqa: RUF012 (a constant)
-    curves = (TRAINING_LOSS, VALIDATION_LOSS, Panel("validation_accuracy", "validation accuracy of whole spans"))
-    curves_caption = (
-        "Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of questions "
-        "whose first and last word are both the likeliest) after each epoch; dashed: what the frequencies of "
-        "positions alone give."
-    )
-    example_noun, batch_unit = "questions", "tokens of passages"
-    cuts = (Cut("target_truncated_share", "passages", "context_words"),)
-    mentioned = {  # noqa: RUF012 (a constant)
-        "answers_cut_off": "Answers after the cut (not learnt from, but scored)",
-        "answers_not_on_word_borders": "Answers that do not begin and end with a word (whole words are learnt)",
-    }
-    sides, texts, second_is_input = ("question", "passage"), ("passage", "question"), True
-    output = "answer"
-
-    def check_data(self, config: QAData, at: tuple[str, ...] = ("data",), source: Source | None = None) -> None:
-        """A file in SQuAD's form for each split."""
-        cache.check_data(config, ["examples"], at, source)
+    spec = QUESTION_ANSWERING
 
     def load(self, config: QAData) -> QACorpus:
         """See `Task`."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field, SerializeAsAny, field_serializer
 
+from headdiv.companion.data.cache import content_key
 from headdiv.companion.data.data_config import DataConfig, TranslationData
 from headdiv.core.errors import ConfigError
 from headdiv.core.files import short_hash
@@ -65,6 +66,11 @@ class RunConfig(Settings):
         if not settings["train"]["epoch_scores"]:  # a later key: without it a run is what it was before
             del settings["train"]["epoch_scores"]
         return short_hash({"recipe": RECIPE, **settings})
+
+
+def run_name(config: RunConfig) -> str:
+    """Names a trained model by all that decides it: its configuration and the content of its corpus."""
+    return short_hash([config.hash, content_key(config.data)])
 
 
 def first_difference(

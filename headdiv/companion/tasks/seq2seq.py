@@ -17,7 +17,7 @@ from torch import Tensor
 from headdiv.companion.data.corpora.seq2seq import Corpus, word_rules
 from headdiv.companion.data.tokenization.words import detokenize, tokenize
 from headdiv.companion.provenance import provenance
-from headdiv.companion.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, CorpusT, Panel, Run, Score, Task, outputs_path
+from headdiv.companion.tasks.base import CorpusT, Run, Score, Task, outputs_path
 from headdiv.companion.tasks.counts import tokens_path
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core import distributed, manifest
@@ -25,7 +25,6 @@ from headdiv.core.files import read_json, write_json, write_text
 from headdiv.nn.batching import BEGIN, END, Batch, Pairs, batch_numbers, make_batch
 from headdiv.nn.decoding import translate
 from headdiv.nn.losses import Losses, linear_cross_entropy
-from headdiv.nn.sizes import DecodeConfig, ModelConfig
 from headdiv.nn.transformer import ModuleFactory, Transformer
 from headdiv.training.batch_streams import BatchStream, PlannedBatchStream
 
@@ -33,7 +32,6 @@ from headdiv.training.batch_streams import BatchStream, PlannedBatchStream
 class PairTask(Task[CorpusT]):
     """Pairs of an encoder's and a decoder's text, in memory; each split of a corpus has ``pairs``."""
 
-    Model = ModelConfig
     evaluation_tokens: ClassVar[int] = 8000  # of a batch without training
     budget: ClassVar[tuple[str, ...]] = ("target",)  # sides that a batch's budget of tokens counts
 
@@ -67,7 +65,7 @@ class PairTask(Task[CorpusT]):
         every, size = self.scored(split), len(self.scored(corpus.valid))
         numbers = every[:size]
         plan = batch_numbers(split.pairs.sizes(*self.budget)[numbers], self.evaluation_tokens, seed=None)
-        what = f"the first {len(numbers):,} of {len(every):,} training {self.example_noun}"
+        what = f"the first {len(numbers):,} of {len(every):,} training {self.spec.example_noun}"
         return (self.lay_out(split, numbers[batch].tolist()) for batch in plan), what
 
     def _planner(self, split: Any) -> Callable[..., list[list[int]]]:
@@ -84,11 +82,6 @@ class PairTask(Task[CorpusT]):
 class Seq2Seq(PairTask[Corpus]):
     """The encoder-decoder Transformer, teacher forcing, beam search."""
 
-    Decode = DecodeConfig
-    unit = "nats/token"
-    accuracy = "share of target words (end mark included) that are likeliest, given the right ones before them"
-    unigram = "every word by its frequency in the training targets"
-    curves = (TRAINING_LOSS, VALIDATION_LOSS, Panel("validation_accuracy", "validation token accuracy"))
     evaluation_tokens = 4000
     source_limit: ClassVar[str | None] = None  # key of the data: how many words of a source are read …
     target_limit: ClassVar[str | None] = None  # … and of a target
@@ -154,7 +147,7 @@ class Seq2Seq(PairTask[Corpus]):
     def compared_scores(self, run: Run) -> dict[str, Score]:
         """See `Task`."""
         found = self.scores(run)
-        return {name: found[name] for name in (self.test_score_name, *self.also_compared)}
+        return {name: found[name] for name in (self.spec.test_score_name, *self.spec.also_compared)}
 
     def search_time(self, run: Run) -> dict[str, Any] | None:
         """How long the search of the test set took when its outputs were made, which is now where they are missing.
@@ -229,4 +222,4 @@ class Seq2Seq(PairTask[Corpus]):
     def examples(self, run: Run, count: int) -> pd.DataFrame:
         """Source, reference, output."""
         rows = [(*pair, line) for pair, line in zip(run.corpus.test.text, self.outputs(run), strict=True)][:count]
-        return pd.DataFrame(rows, columns=[self.sides[0], "reference", self.output])
+        return pd.DataFrame(rows, columns=[self.spec.sides[0], "reference", self.spec.output])

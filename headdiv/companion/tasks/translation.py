@@ -8,24 +8,22 @@ import numpy as np
 import torch
 from torch import nn
 
-from headdiv.companion.data import cache
 from headdiv.companion.data.corpora.seq2seq import Corpus, load_further_test, load_translation, word_rules
 from headdiv.companion.data.data_config import TranslationData
-from headdiv.companion.data.readers.ted import languages_of
 from headdiv.companion.data.tokenization.torchtext06 import token_bleu
 from headdiv.companion.data.tokenization.words import tokenize
 from headdiv.companion.tasks import bleu
-from headdiv.companion.tasks.base import MainScore, Run, Score, score
+from headdiv.companion.tasks.base import Run, Score, score
 from headdiv.companion.tasks.counts import counts_path, write_counts
 from headdiv.companion.tasks.imi import imi
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.seq2seq import Seq2Seq
+from headdiv.companion.tasks.specs import TRANSLATION
 from headdiv.companion.tasks.unknown import scored_references, scored_text
 from headdiv.core import manifest
 from headdiv.core.files import short_hash
-from headdiv.core.settings import Source, config_error, refuse_unread
 from headdiv.nn.decoding import translate
-from headdiv.nn.sizes import DecodeConfig, ModelConfig
+from headdiv.nn.sizes import DecodeConfig
 
 # After an epoch; not the run's own search, which may be another for the same training.
 EPOCH_SEARCH = DecodeConfig(beam=1, batch_sentences=128)
@@ -35,45 +33,7 @@ TOKENIZERS = {"moses": "Moses", "spacy": "spaCy"}
 class Translation(Seq2Seq):
     """Machine translation, scored by BLEU and chrF."""
 
-    name = "translation"
-    Data = TranslationData
-    ignores = ()
-    main_score, also_compared = MainScore("bleu", "BLEU"), ("chrf",)
-    score_labels = {  # noqa: RUF012 (a constant)
-        "chrf": "chrF",
-        "bleu_tokens": "BLEU of tokens",
-        "training_bleu": "Training BLEU",
-        "validation_bleu": "Validation BLEU",
-        "training_imi": "Training IMI",
-    }
-    curves_caption = (
-        "Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of target "
-        "words that are the likeliest) after each epoch; dashed: what the words' frequencies alone give."
-    )
-    example_noun, batch_unit = "pairs", "target tokens"
-    sides = texts = ("source", "target")
-    output = "translation"
-
-    def check_data(
-        self, config: TranslationData, at: tuple[str, ...] = ("data",), source: Source | None = None
-    ) -> None:
-        """Both languages must be there in every split, as files or in an archive."""
-        cache.check_data(config, [], at, source)
-        for key, language in (("source", "en"), ("target", "de")):
-            known = {language} if config.files is None and config.name == "toy" else _languages(config, at, source)
-            value = getattr(config, key)
-            if known is not None and value not in known:
-                raise config_error((*at, key), f"{value!r} is not known; there are: {', '.join(sorted(known))}", source)
-
-        _check_more_tests(config, at, source)
-
-    def check_model(
-        self, model: ModelConfig, data: TranslationData, at: tuple[str, ...] = ("model",), source: Source | None = None
-    ) -> None:
-        """One embedding of both sides needs one vocabulary."""
-        if model.tied and not data.joint_vocabulary:
-            what = "source and target have a vocabulary each; expected data.joint_vocabulary: true"
-            raise config_error((*at, "tied"), f"found {model.tied!r}, but {what}", source)
+    spec = TRANSLATION
 
     def load(self, config: TranslationData) -> Corpus:
         """See `Task`."""
@@ -156,50 +116,3 @@ def _by_epoch(run: Run) -> dict[str, Score]:
         signature = f"area under the curve of BLEU {words} of training, over that of 100 from epoch 1 to {len(curve)}"
         found["training_imi"] = score(area, "0 to 1", signature)
     return found
-
-
-def _check_more_tests(config: TranslationData, at: tuple[str, ...], source: Source | None) -> None:
-    """Further test sets must be there, in both languages or as an archive, and must not be the test set."""
-    if config.is_toy:
-        refuse_unread(config, ("more_tests",), "generated text has no other splits", at, source)
-        return
-    roles = cache.roles_of_splits(config)
-    for position, name in enumerate(config.more_tests):
-        place = (*at, "more_tests", position)
-        if name not in roles:
-            raise config_error(place, f"{name!r} is not known; there are: {', '.join(sorted(roles))}", source)
-        if name in (config.test, "best"):
-            taken = "is data.test, which is scored anyway" if name == config.test else "is the best epoch's name"
-            raise config_error(place, f"{name!r} {taken}; expected another split", source)
-        for language in (config.source, config.target):
-            if not {"archive", language} & set(roles[name]):
-                raise config_error(
-                    place, f"{name!r} has no file for {language!r}; found {', '.join(roles[name])}", source
-                )
-
-
-def _languages(config: TranslationData, at: tuple[str, ...], source: Source | None) -> set[str] | None:
-    """The languages of which every split that is read has files; None where an archive's name does not say."""
-    known: set[str] | None = None
-    roles = cache.roles_of_splits(config)
-    for key, name in config.read_splits.items():
-        archived = "archive" in roles[name]
-        found = _archived(config, key, name, at, source) if archived else set(roles[name])
-        if found is not None:
-            known = found if known is None else known & found
-    return known
-
-
-def _archived(
-    config: TranslationData, key: str, name: str, at: tuple[str, ...], source: Source | None
-) -> set[str] | None:
-    if key == "valid":
-        what = "is missing: the archive holds no validation set; expected a number (23, as published, takes every 23rd)"
-        raise config_error((*at, "valid_every"), what, source)
-    if config.files is None:
-        return languages_of(cache.public_sets.load_registry()[config.name].splits[name].files["archive"])
-    files = config.files[name]
-    if len(files) > 1 or not isinstance(files["archive"], str):
-        what = f"found {', '.join(files)}, expected one archive and nothing else, or files of both languages"
-        raise config_error((*at, "files", name), what, source)
-    return languages_of(files["archive"])

@@ -1,34 +1,25 @@
-"""What the papers report, as data: variants by name, what each is called there, and its numbers."""
+"""What the papers report, as data: variants by name, what each is called there, and its numbers.
+
+A paper is a file ``<name>.yaml`` in this folder. `tests/experiments/test_papers.py` holds its names together: that each
+figure's variants are rows, and each reported number's column is one.
+"""
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
-from headdiv.companion import paths
-from headdiv.companion.experiments.figure_kinds import FIGURE_KINDS
-from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError
-from headdiv.core.registry import load_plugin
-from headdiv.core.settings import Settings, Source, check, config_error, nearest
-
-log = logging.getLogger(__name__)
-
-Said = TypeVar("Said")
+from headdiv.core.settings import Settings, Source, check, nearest
 
 FOLDER = Path(__file__).parent
 BASELINE = "baseline"  # the variant that all others are compared with
-# Names of folders of results, and wildcards of the Snakefile.
-NAME = re.compile("[a-z0-9]+")  # of a paper or a task
-VARIANT = re.compile("[A-Za-z0-9-]+")
+VARIANT = re.compile("[A-Za-z0-9-]+")  # a folder of results, and a wildcard of the Snakefile
 VARIANT_IS = "a variant's name is made of letters, digits and hyphens"
-FILE = re.compile("[A-Za-z0-9_-]+")  # of a table or a figure
 
 
 class Variant(Settings):
@@ -181,144 +172,20 @@ class Paper(Settings):
     tables: dict[str, DataTable] = Field(default_factory=dict)
     figures: dict[str, PaperFigure] = Field(default_factory=dict, description="beside each task's learning curves")
     diagram: Diagram | None = None
-    plugins: list[str] = Field(default_factory=list, description="Python files that register its tasks and methods")
 
 
 def paper_names() -> list[str]:
-    """The papers there are: headdiv's own, and those in ``papers/`` in the project's folder."""
-    return sorted(_files())
-
-
-def of_each_paper(ask: Callable[[str], Said]) -> dict[str, Said]:
-    """What ``ask`` says of every paper; one whose file is wrong is left out, and a warning names it."""
-    answers = {}
-    for name in paper_names():
-        try:
-            answers[name] = ask(name)
-        except ConfigError as error:
-            log.warning("%s; this paper is left out", error)
-    return answers
-
-
-def _files() -> dict[str, Path]:
-    """Every paper's file; of two with one name the project's own, which `load_paper` refuses."""
-    return {path.stem: path for folder in (FOLDER, paths.home() / "papers") for path in folder.glob("*.yaml")}
-
-
-def load_paper(name: str) -> Paper:
-    """The paper of this name (``deacon``): one of headdiv's own, or ``papers/<name>.yaml`` in the project's folder.
-
-    Its plugins are loaded with it. Raises ConfigError: there is no such paper, its name is headdiv's or none, or its
-    file is wrong.
-    """
-    files = _files()
-    if name not in files:
-        raise ConfigError(f"paper {name!r} is not known{nearest(name, list(files))}")
-    path = files[name]
-    if path.parent != FOLDER:
-        if not NAME.fullmatch(name):
-            raise ConfigError(f"{path}: a paper's name is made of small letters and digits, found {name!r}")
-        if (FOLDER / path.name).is_file():
-            raise ConfigError(f"{path}: headdiv has a paper {name!r}; expected another name")
-    return _read(path)
+    """The papers there are."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
 @cache
-def _read(path: Path) -> Paper:
-    source = Source(path)
-    paper = check(Paper, source.data, source=source)
-    for name, task in paper.tasks.items():
-        if not NAME.fullmatch(name):
-            raise config_error(("tasks", name), "a task's name is made of small letters and digits", source)
-        for variant, row in task.variants.items():
-            at = ("tasks", name, "variants", variant)
-            if not VARIANT.fullmatch(variant):
-                raise config_error(at, VARIANT_IS, source)
-            if "name" not in row.method:
-                raise config_error((*at, "method", "name"), "is missing", source)
-    load_plugins(paper.plugins, source)
-    _check_names(paper, source)
-    return paper
-
-
-def _check_names(paper: Paper, source: Source) -> None:
-    """Refuse names that nothing has: they would silently change nothing, or fail where a table or figure is drawn."""
-
-    def must_be(at: tuple[str | int, ...], what: str, name: str, names: Iterable[str]) -> None:
-        if name not in names:
-            raise config_error(at, f"unknown {what} {name!r}{nearest(name, list(names))}", source)
-
-    # Not a task's kind: the file that registers it may be named in a profile that is not read yet.
-    for name, task in paper.tasks.items():
-        at: tuple[str | int, ...] = ("tasks", name)
-        for variant, row in task.variants.items():
-            for column in row.reported:
-                must_be((*at, "variants", variant, "reported", column), "column", column, task.columns)
-        for number, contrast in enumerate(task.contrasts):
-            for key in ("variant", "against"):
-                must_be((*at, "contrasts", number, key), "variant", getattr(contrast, key), task.variants)
-        for key, needed in (("compares_outputs", "bleu"), ("contrasts", "validation_nll")):
-            if getattr(task, key) and needed not in task.columns:
-                raise config_error((*at, "columns", needed), f"is missing; {key} asks for it", source)
-    for number, arrow in enumerate(paper.diagram.arrows if paper.diagram else ()):
-        for key in ("tail", "head"):
-            must_be(("diagram", "arrows", number, key), "box", getattr(arrow, key), paper.diagram.boxes)
-    for section in ("tables", "figures"):
-        for name, content in getattr(paper, section).items():
-            if not FILE.fullmatch(name):
-                raise config_error(
-                    (section, name), "its name is made of letters, digits, hyphens and underscores", source
-                )
-            must_be((section, name, "task"), "task", content.task, paper.tasks)
-    for name, table in paper.tables.items():
-        if name in paper.tasks:
-            raise config_error(("tables", name), "the task of this name has a table; expected another name", source)
-        kind = TASKS.get(paper.tasks[table.task].kind or table.task)
-        if kind and "mixture" not in kind.Data.model_fields:
-            what = f"{table.task!r} reads no text with sources; expected a task that has data.mixture"
-            raise config_error(("tables", name, "task"), what, source)
-        for row, numbers in table.rows.items():
-            for column in numbers:
-                must_be(("tables", name, "rows", row, column), "column", column, table.columns)
-    for name, figure in paper.figures.items():
-        at, variants = ("figures", name), paper.tasks[figure.task].variants
-        must_be((*at, "kind"), "kind", figure.kind, FIGURE_KINDS)
-        for key, what, names in (
-            ("variants", "variant", variants),
-            ("against", "variant", variants),
-            ("beside", "task", paper.tasks),
-        ):
-            for number, one in enumerate(getattr(figure, key)):
-                must_be((*at, key, number), what, one, names)
-        _check_kind(figure, at, source)
-
-
-def _check_kind(figure: PaperFigure, at: tuple[str | int, ...], source: Source) -> None:
-    """Refuse a figure without what its kind needs."""
-    kind = FIGURE_KINDS[figure.kind]
-    check(kind.Options, figure.options, (*at, "options"), source)
-    for key in ("variants", "against"):
-        count, found = getattr(kind, key), len(getattr(figure, key))
-        if count not in (None, found):
-            raise config_error((*at, key), f"found {found}, a figure of kind {figure.kind!r} has {count}", source)
-    if not (figure.caption or kind.caption):
-        raise config_error((*at, "caption"), f"is missing; the kind {figure.kind!r} has none of its own", source)
-    for option in kind.in_caption if not figure.caption else ():
-        if option not in figure.options:
-            raise config_error((*at, "options", option), "is missing; the caption of its kind names it", source)
-
-
-def load_plugins(plugins: Sequence[str], source: Source) -> None:
-    """Run Python files that register tasks and methods (`headdiv.register`), each once.
-
-    Their paths are relative to the project's folder; ``source``, for the ConfigError where one is missing, is the file
-    that names them under ``plugins``.
-    """
-    for position, plugin in enumerate(plugins):
-        try:
-            load_plugin(paths.home() / plugin)
-        except ConfigError as error:
-            raise config_error(("plugins", position), str(error), source) from None
+def load_paper(name: str) -> Paper:
+    """The paper of this name (``deacon``). Raises ConfigError: there is none, or its file is wrong."""
+    if name not in (known := paper_names()):
+        raise ConfigError(f"paper {name!r} is not known{nearest(name, known)}")
+    source = Source(FOLDER / f"{name}.yaml")
+    return check(Paper, source.data, source=source)
 
 
 def task_of(experiment: str) -> PaperTask:

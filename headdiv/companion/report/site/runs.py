@@ -21,7 +21,7 @@ from headdiv.companion.report.formats import NONE, shortened, significant
 from headdiv.companion.report.groups import place_name, score_label
 from headdiv.companion.report.measures import PAIRS
 from headdiv.companion.report.scale import machine
-from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.files import read_json
 
 EXAMPLES = 5  # outputs that a page shows
@@ -67,7 +67,7 @@ class RunPage:
     @property
     def main_score(self) -> tuple[str, float | None]:
         """The task's main score: its label and its value."""
-        name = TASKS[self.run.kind].main_score.name
+        name = SPECS[self.run.kind].main_score.name
         return score_label(self.run, name), self.run.value(name)
 
     def facts(self) -> dict[str, str]:
