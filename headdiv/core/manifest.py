@@ -1,4 +1,8 @@
-"""Checksums beside what is stored: ``SHA256SUMS`` in a folder of work/ or data/prepared, as `sha256sum -c` reads it."""
+"""Checksums beside what is stored: ``SHA256SUMS`` in a folder of work/ or data/prepared, as `sha256sum -c` reads it.
+
+A first line ``# <key>``, which `sha256sum` passes over, says what the files are: so a whole folder that was swapped for
+another one is noticed.
+"""
 
 from __future__ import annotations
 
@@ -14,29 +18,38 @@ from headdiv.core.files import checksum, once_a_version, read_json, write_text
 
 MANIFEST = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+_KEY = re.compile(r"# (\S+)")
 _checksum = once_a_version(checksum)
 
 log = logging.getLogger(__name__)
 
 
-def note(folder: Path, *names: str) -> None:
-    """Write the checksums of these files, paths within the folder, into its manifest; of all where none is named."""
-    known = _read(folder) if names else {}
+def note(folder: Path, *names: str, key: str | None = None) -> None:
+    """Write the checksums of these files, paths within the folder, into its manifest; of all where none is named.
+
+    ``key`` says what the files are; None leaves what the manifest says of it.
+    """
+    noted, known = _read(folder)
     found = {name: _checksum(folder / name) for name in names or _all(folder)}
-    lines = [f"{digest}  {name}\n" for name, digest in sorted((known | found).items())]
+    lines = [f"{digest}  {name}\n" for name, digest in sorted(((known if names else {}) | found).items())]
+    if key := key or noted:
+        lines.insert(0, f"# {key}\n")
     write_text(folder / MANIFEST, "".join(lines))
 
 
-def check(folder: Path, *names: str) -> None:
+def check(folder: Path, *names: str, key: str | None = None) -> None:
     """Compare files with their checksums; all that the manifest or the folder has where none is named.
 
-    A file that the manifest lacks was stored before there were manifests: it must be readable, and is then noted.
+    A file that the manifest lacks was stored before there were manifests: it must be readable, and is then noted. So is
+    ``key`` where the manifest has none.
 
     Raises:
-        DamageError: a file is missing, is not what was written, or cannot be read.
+        DamageError: a file is missing, is not what was written, or cannot be read; or the manifest has another key.
         PermissionError: this user may not read it.
     """
-    known = _read(folder)
+    noted, known = _read(folder)
+    if None not in (key, noted) and key != noted:
+        raise DamageError(f"{folder}: its files are those of {noted}, expected {key}")
     names = names or tuple(known | dict.fromkeys(_all(folder)))
     for name in names:
         path = folder / name
@@ -51,9 +64,10 @@ def check(folder: Path, *names: str) -> None:
             raise
         except OSError as error:
             raise DamageError(f"{path}: cannot be read ({error.strerror or error})") from None
-    if new := [name for name in names if name not in known]:
+    new = [name for name in names if name not in known]
+    if new or (key is not None and noted is None):
         with contextlib.suppress(OSError, DataError):  # a folder that may only be read stays as it is
-            note(folder, *new)
+            note(folder, *(new or names), key=key)
 
 
 def whole(path: Path, remedy: str) -> bool:
@@ -83,13 +97,14 @@ def _readable(path: Path) -> None:
         raise DamageError(f"{error}") from None
 
 
-def _read(folder: Path) -> dict[str, str]:
-    """Checksums by name; a line that is none counts as missing."""
+def _read(folder: Path) -> tuple[str | None, dict[str, str]]:
+    """The key, and checksums by name; a line that is none counts as missing."""
     try:
         lines = (folder / MANIFEST).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return {}
-    return {match[2]: match[1] for line in lines if (match := _LINE.fullmatch(line))}
+        return None, {}
+    key = _KEY.fullmatch(lines[0]) if lines else None
+    return key and key[1], {match[2]: match[1] for line in lines if (match := _LINE.fullmatch(line))}
 
 
 def _all(folder: Path) -> list[str]:

@@ -50,6 +50,20 @@ def test_a_file_without_a_checksum_is_noted_if_it_can_be_read(tmp_path):
     assert (tmp_path / manifest.MANIFEST).read_text() == written
 
 
+def test_the_key_says_what_the_files_are(tmp_path):
+    fill(tmp_path)
+    unnamed = (tmp_path / manifest.MANIFEST).read_text()
+    manifest.check(tmp_path, key="a-1")  # from before there were keys
+    assert (tmp_path / manifest.MANIFEST).read_text() == f"# a-1\n{unnamed}"
+    done = subprocess.run(["sha256sum", "--strict", "-c", manifest.MANIFEST], cwd=tmp_path, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    manifest.note(tmp_path, "c")
+    manifest.check(tmp_path, "c", key="a-1")
+    manifest.check(tmp_path)
+    with pytest.raises(DamageError, match=f"^{tmp_path}: its files are those of a-1, expected a-2$"):
+        manifest.check(tmp_path, key="a-2")
+
+
 def test_whether_a_file_is_whole_says_what_is_done_if_not(tmp_path, caplog):
     fill(tmp_path)
     assert not manifest.whole(tmp_path / "none", "it is made again")

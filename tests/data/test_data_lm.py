@@ -143,8 +143,12 @@ def test_a_tokeniser_of_one_s_own_is_taken(folder):
     corpus = load_lm(mine(tokenizer_file="own.json", vocabulary_size=260))
     for text in TRAIN:
         assert corpus.bpe.encode_batch([text]) == load_bpe(folder / "own.json").encode_batch([text])
-    with exactly("own.json: the encoding has 260 entries, but data.vocabulary_size says 261"):
+    with exactly(f"{folder}/own.json: the encoding has 260 entries, but data.vocabulary_size says 261"):
         load_lm(mine(tokenizer_file="own.json", vocabulary_size=261))
+    for content in ("{", "{}", '{"model": {"type": "BPE", "merges": [], "vocab": {"a": 1}}}'):
+        (folder / "own.json").write_text(content, encoding="utf-8")
+        with pytest.raises(DataError, match=rf"^{folder}/own\.json[:,]"):
+            load_lm(mine(tokenizer_file="own.json"))
     assert not prepared_folder(mine(tokenizer_file="own.json", vocabulary_size=261)).exists()
 
 

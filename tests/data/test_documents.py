@@ -139,27 +139,6 @@ def test_an_unknown_source_and_plain_text_are_refused():
 # --- records that cannot be used ---
 
 
-@pytest.mark.parametrize("packing", PACKINGS)
-@pytest.mark.parametrize(
-    ("bad", "reason"),
-    [(b'{"text": "cut he', "not valid JSON"), (b"7", "wrong type"), (b'{"text": " "}', 'empty "text"'),
-     (b'{"txt": "a"}', 'no "text"'), (b"\xff", "not UTF-8 text")],
-)  # fmt: skip
-def test_bad_lines(tmp_path, packing, bad, reason):
-    path = put(tmp_path / f"a.jsonl{packing}", line("a").encode() + bad + b"\n" + line("b").encode())
-    with fails(f"{path}, line 2: {reason}"):
-        read(path)
-    assert read_leniently(path) == ([(1, "a"), (3, "b")], {reason: 1})
-
-
-@pytest.mark.parametrize("document_start", [None, "^="])
-def test_plain_text_that_is_not_utf8(tmp_path, document_start):
-    path = put(tmp_path / "a.txt", b"=a\n\n=b\n\xfcc\n\n=d\n")
-    with fails(f"{path}, document 2 (from line 3): not UTF-8 text (byte 0xfc at byte 3 of the record)"):
-        read(path, document_start=document_start)
-    assert read_leniently(path, document_start=document_start) == ([(1, "=a"), (3, "=d")], {"not UTF-8 text": 1})
-
-
 def test_a_record_that_is_too_long(tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "LONGEST", 30)
     reason = "longer than 30 bytes"

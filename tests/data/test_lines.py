@@ -12,7 +12,6 @@ from headdiv.companion.data.readers.lines import DamagedStreamError, raw_lines, 
 from headdiv.companion.data.readers.parallel import pair_sides
 from headdiv.companion.data.readers.records import BadRecordError, BadRecords, parse_json, text_field
 from headdiv.companion.data.readers.ted import read_side
-from headdiv.core.errors import DataError
 
 in_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -62,56 +61,17 @@ def test_a_line_without_end_is_not_gathered(tmp_path, monkeypatch, piece):
         read_lines(path)
 
 
-@pytest.mark.parametrize("packing", PACKINGS)
-def test_files_that_cannot_be_read(tmp_path, packing):
-    path = tmp_path / f"a{packing}"
-    with fails(f"{path}: no such file"):
-        read_lines(path)
-    for empty in (b"", b"\xef\xbb\xbf"):
-        with fails(f"{path}: the file is empty, expected one sentence a line"):
-            read_lines(put(path, empty))
-    with fails(f"{path}, line 2: not UTF-8 text (byte 0xfc at byte 2 of the record)"):
-        read_lines(put(path, "äö\nxy".encode() + b"\xfcz\n"))
-    path.unlink()
-    path.mkdir()
-    with fails(f"{path}: cannot be read (Is a directory)"):
-        read_lines(path)
-
-
 @pytest.mark.parametrize("packing", [".gz", ".zst"])
-def test_damaged_streams_name_the_line_reached(tmp_path, packing):
+def test_a_stream_that_is_cut_off_names_the_line_reached(tmp_path, packing):
+    whole = packed("".join(f"line {n} {n * 7919 % 10007}\n" for n in range(20000)).encode(), packing, 3)
     path = tmp_path / f"a{packing}"
-    content = "".join(f"line {n} {n * 7919 % 10007}\n" for n in range(20000)).encode()
-    whole = packed(content, packing, 3)
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=r"after line \d+: the packed stream is cut off or damaged") as caught:
+    with pytest.raises(DamagedStreamError) as caught:
         read_lines(path)
     assert 5000 < int(re.search(r"after line (\d+)", str(caught.value))[1]) < 15000
-    checksum = bytearray(whole)
-    checksum[-2] ^= 0xFF
-    for damaged in (whole[:-1], whole[:-5], whole[:1], checksum, whole + b"<html>404</html>", b"<html>404</html>"):
-        path.write_bytes(damaged)
-        with pytest.raises(DamagedStreamError, match=r"damaged \(.*\); delete the file and fetch it again"):
-            read_lines(path)
 
 
 # ---- records
-
-
-def test_strict_names_place_reason_and_what_was_found():
-    with fails("a.jsonl, line 3: not valid JSON (char 7); data.strict: false leaves"):
-        BadRecords().add("a.jsonl, line 3", "not valid JSON", "char 7")
-    with fails("a, line 3: empty document; "):
-        BadRecords().add("a, line 3", "empty document")
-
-
-def test_lenient_counts_by_reason():
-    bad_records = BadRecords(strict=False)
-    for line in range(3):
-        with bad_records.at(f"a, line {line}"):
-            raise BadRecordError("empty document", str(line))
-    bad_records.add("a, line 9", "not valid JSON")
-    assert bad_records.counts == {"empty document": 3, "not valid JSON": 1}
 
 
 @pytest.mark.parametrize(
@@ -151,20 +111,14 @@ def test_pairs(tmp_path):
     assert pair_sides(*both, expected=2) == [("one", "eins"), ("two", "zwei")]
     with fails(f"{tmp_path}/a.en and {tmp_path}/a.de.gz: found 2 pairs, expected 29000"):
         pair_sides(*both, expected=29000)
+    holed = sides(tmp_path, "one\n\nthree\n", "eins\nzwei\n \n")
+    bad_records = BadRecords(strict=False)
+    assert pair_sides(*holed, bad_records=bad_records) == [("one", "eins")]
+    assert bad_records.counts.total() == 2
+    assert len(pair_sides(*holed, keep_empty=True)) == 3
 
 
 def test_unequal_line_counts_are_an_error_however_lenient(tmp_path):
     """Left-out lines would shift all that follow."""
     with fails(f"{tmp_path}/a.en has 3 lines but {tmp_path}/a.de.gz has 2, expected equally many"):
         pair_sides(*sides(tmp_path, "1\n2\n3\n", "1\n2\n"), expected=3, bad_records=BadRecords(strict=False))
-
-
-@pytest.mark.parametrize("blank", ["", "   ", "\u00a0\t", "\r"])
-def test_empty_sentences_are_errors_or_counted(tmp_path, blank):
-    both = sides(tmp_path, f"one\ntwo\n{blank}\nfour\n", f"eins\n{blank}\ndrei\nvier\n")
-    with fails(f"{tmp_path}/a.de.gz, line 2: the sentence is empty, expected one on every line; data.strict: false"):
-        pair_sides(*both)
-    bad_records = BadRecords(strict=False)
-    assert pair_sides(*both, expected=4, bad_records=bad_records) == [("one", "eins"), ("four", "vier")]
-    assert bad_records.counts == {"the sentence is empty, expected one on every line": 2}
-    assert len(pair_sides(*both, keep_empty=True)) == 4

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -340,6 +341,19 @@ def test_a_damaged_corpus_is_prepared_again(home, caplog, name, damage):
         (said,) = (entry.getMessage() for entry in caplog.records)
         assert said.startswith(str(path))
         assert said.endswith("; the data is prepared again")
+
+
+def test_a_folder_that_was_swapped_for_another_corpus_is_prepared_again(home, caplog):
+    def prepare(given, folder):
+        write_json(folder / "words.json", given.min_frequency)
+        return {"train": {"examples": 3}, "refused": {}}
+
+    first, second = (own(home, min_frequency=number) for number in (1, 2))
+    shutil.copytree(prepared(first, prepare), prepared_folder(second))
+    assert read_json(prepared(second, prepare) / "words.json") == 2
+    (said,) = (entry.getMessage() for entry in caplog.records)
+    assert f"{prepared_folder(second)}: its files are those of {prepared_folder(first).name}" in said
+    assert said.endswith("; the data is prepared again")
 
 
 def test_a_corpus_from_before_checksums_is_taken_as_it_is(home):

@@ -157,18 +157,6 @@ def test_of_two_questions_with_one_id_the_first_stays():
 # ---- files as a whole
 
 
-def test_files_that_cannot_be_read(tmp_path):
-    path = tmp_path / "a.json"
-    path.write_text("[" * 200_000)
-    for read in (lambda path: read_squad(path, BadRecords(strict=False)), read_predictions):
-        with fails(f"{tmp_path / 'none.json'}: no such file"):
-            read(tmp_path / "none.json")
-        with fails(f"{tmp_path}: cannot be read (Is a directory)"):
-            read(tmp_path)
-        with fails(f"{path}: cannot be read (nested too deeply)"):
-            read(path)
-
-
 @pytest.mark.parametrize("value", [[], {}, {"data": {}}, {"Data": []}, 7, None])
 def test_other_json_is_an_error_even_when_lenient(tmp_path, value):
     path = put(tmp_path / "a.json", value)

@@ -164,7 +164,7 @@ def prepared(config: DataConfig, prepare: Callable[[Any, Path], dict[str, Any]])
     """The folder of the prepared corpus; ``prepare(config, folder)`` fills it where that has not been done.
 
     What ``prepare`` returns is written last, as ``corpus.json``: its presence says that all else is there. If a file is
-    not what was written, all are prepared again, and a warning says so.
+    not what was written, or the folder is another corpus's, all are prepared again, and a warning says so.
     """
     folder = prepared_folder(config)
     if _problem(folder) is not None:
@@ -176,7 +176,7 @@ def prepared(config: DataConfig, prepare: Callable[[Any, Path], dict[str, Any]])
                 with replacing(folder) as temporary:
                     temporary.mkdir()
                     write_json(temporary / "corpus.json", prepare(config, temporary))
-                    manifest.note(temporary)
+                    manifest.note(temporary, key=folder.name)
         for path in folder.parent.glob(".*.*.*"):  # what killed preparations left, of any corpus
             if match := _LEFTOVER.fullmatch(path.name):
                 with contextlib.suppress(Timeout), _alone(match[1], 0):  # unless it is being prepared now
@@ -189,7 +189,7 @@ def _problem(folder: Path) -> str | None:
     if not (folder / "corpus.json").is_file():  # Snakemake makes the folder before it asks for the file
         return ""
     try:
-        manifest.check(folder)
+        manifest.check(folder, key=folder.name)
     except DamageError as error:
         return str(error)
     return None

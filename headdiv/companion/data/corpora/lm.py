@@ -100,11 +100,10 @@ def _prepare(config: LMData, folder: Path, measure: TextMeasure) -> dict[str, An
         write_text(folder / "tokenizer.json", train_bpe(sample, config.vocabulary_size))
     else:
         write_json(folder / "tokenizer.json", read_json(own))
-    bpe = load_bpe(folder / "tokenizer.json")
+    bpe = load_bpe(own or folder / "tokenizer.json")  # a mistake is named by the user's own path
     if bpe.size != config.vocabulary_size:
         raise DataError(
-            f"{config.tokenizer_file}: the encoding has {bpe.size} entries, "
-            f"but data.vocabulary_size says {config.vocabulary_size}"
+            f"{own}: the encoding has {bpe.size} entries, but data.vocabulary_size says {config.vocabulary_size}"
         )
     seen = np.concatenate([[bpe.end, *ids] for ids in bpe.encode_batch(sample)])
     result: dict[str, Any] = {
