@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from headdiv.analysis.similarity import Observed
 from headdiv.core.errors import TrainingError
-from headdiv.core.settings import Settings, Source, config_error
+from headdiv.core.settings import Settings, Source, check, config_error
 from headdiv.nn.attention import (
     ATTENTION_KINDS,
     AttentionModule,
@@ -97,8 +97,15 @@ class Method:
     signed_weights: ClassVar[bool] = False  # whether attention weights can be negative
     has_components: ClassVar[bool] = False  # whether its models have PCA layers, whose components can be shown
 
-    def __init__(self, options: Settings) -> None:
-        self.options = options
+    options: Any  # an ``Options``
+
+    def __init__(self, options: Settings | None = None, **values: Any) -> None:
+        """The ``options``, or the ``values`` that differ from their defaults: Deacon(m=8)."""
+        self.options = check(type(self).Options, values) if options is None else options
+
+    def __repr__(self) -> str:
+        options = self.options.model_dump(mode="json", exclude_defaults=True)
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in options.items())})"
 
     # ---- configuration
 

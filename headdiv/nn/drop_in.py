@@ -14,7 +14,7 @@ optimiser.step()
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -207,6 +207,22 @@ class MultiheadAttention(nn.Module):
         if own and real is not None:
             output = output * real[:, :, None]
         return (output if self.batch_first else output.transpose(0, 1)), weights
+
+    if TYPE_CHECKING:  # nn.Module's own says nothing of arguments and results
+
+        def __call__(
+            self,
+            query: Tensor,
+            key: Tensor,
+            value: Tensor,
+            key_padding_mask: Tensor | None = None,
+            need_weights: bool = True,
+            attn_mask: Tensor | None = None,
+            average_attn_weights: bool = True,
+            is_causal: bool = False,
+        ) -> tuple[Tensor, Tensor | None]:
+            """See `forward`."""
+            ...
 
     def _is_self_attention(self, query: Tensor, key: Tensor, matters: bool) -> bool:
         """Whether query and key are one; without masks of keys it makes no difference, and is not looked for."""
