@@ -3,11 +3,11 @@ from . import gha as gha
 from . import pretrained as pretrained
 from .analysis.masking import masked_heads as masked_heads
 from .methods.base import Method as Method
+from .methods.drop_in import MultiheadAttention as MultiheadAttention
 from .methods.registry import make_method as make_method
 from .methods.registry import register as register
 from .nn.attention import HeadRecord as HeadRecord
 from .nn.attention import record_heads as record_heads
-from .nn.drop_in import MultiheadAttention as MultiheadAttention
 from .nn.folding import fold as fold
 from .pretrained.insertion import insert as insert
 from .pretrained.insertion import inserted_modules as inserted_modules

@@ -243,6 +243,10 @@ class Method:
         for parameter in self.frozen_parameters(model, progress):
             parameter.grad = None
 
+    def before_optimizer_step(self, model: nn.Module, progress: float) -> None:
+        """`after_backward`, by the name that says when a loop of one's own calls it."""
+        self.after_backward(model, progress)
+
     # ---- between epochs, and results
 
     def after_epoch(self, end: EpochEnd) -> dict[str, Any]:

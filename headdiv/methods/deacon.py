@@ -203,7 +203,7 @@ class Deacon(Method):
     class Options(Settings):
         """Defaults are the paper's (section 5.1)."""
 
-        architecture: Architecture
+        architecture: Architecture = "direct"
         m: int = Field(ge=1, description="retained components, at most k inputs of the PCA layer")
         delta_p: float = Field(0.2, gt=0, description="δP, length of every step of w")
         delta_p_schedule: Literal["constant", "linear"] = Field(

@@ -95,13 +95,20 @@ def check_method(
     return {"name": method["name"], **METHODS[method["name"]].complete(options, model, at, source)}
 
 
-def make_method(method: Mapping[str, Any], at: tuple[str | int, ...] = ("method",)) -> Method:
-    """The method that a run's configuration describes: {"name": …, option: value, …}.
+def make_method(method: str | Mapping[str, Any], at: tuple[str | int, ...] = ("method",), **values: Any) -> Method:
+    """A method by its name and options: ``make_method("deacon", m=8)``, or as a run's configuration describes it.
+
+    Args:
+        method: its name, or {"name": …, option: value, …}.
+        at: keys that lead to ``method`` in its file, for messages.
+        **values: further options.
 
     Raises:
         ConfigError: it is none, the method or an option is unknown, or a value is wrong.
     """
-    options = _options(method, at)
+    if isinstance(method, str):
+        method = {"name": method}
+    options = _options({**method, **values} if isinstance(method, Mapping) else method, at)
     return METHODS[method["name"]](options)
 
 

@@ -23,9 +23,9 @@ from torch import Tensor, nn
 
 from headdiv.core.errors import ConfigError, DataError, TrainingError
 from headdiv.methods.base import Method
+from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.registry import METHODS, make_method
 from headdiv.nn.attention import ATTENTION_KINDS, BlockSpec, Kind
-from headdiv.nn.drop_in import MultiheadAttention
 from headdiv.nn.sizes import Sizes
 from headdiv.pretrained.attached import AttachedHeads, attach_heads, attachment_of, detach_heads
 from headdiv.pretrained.projections import attention_of, bias, is_plain, kind_of

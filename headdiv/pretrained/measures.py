@@ -153,6 +153,10 @@ class ModelHeads:
         """A row for each head; see `head_table`."""
         return head_table(self.measures(batches, special))
 
+    def to_frame(self, batches: Iterable[Arguments], special: Sequence[int] = ()) -> pd.DataFrame:
+        """`table`, by pandas' name for it."""
+        return self.table(batches, special)
+
     # ---- masking
 
     def masked(self, masks: Masks) -> contextlib.AbstractContextManager[None]:
@@ -162,6 +166,10 @@ class ModelHeads:
     def without(self, gone: Sequence[Head]) -> contextlib.AbstractContextManager[None]:
         """While open, these heads (module, number from 1) are masked."""
         return self.masked(masks_without(self.model, gone))
+
+    def ablate(self, gone: Sequence[Head]) -> contextlib.AbstractContextManager[None]:
+        """`without`, by the name of the literature."""
+        return self.without(gone)
 
     def importance(
         self,

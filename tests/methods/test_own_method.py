@@ -14,8 +14,8 @@ from headdiv.companion.experiments.importance import importance_record
 from headdiv.companion.experiments.running import train
 from headdiv.core.errors import ConfigError
 from headdiv.methods import METHODS, check_method, make_method
+from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.nn.batching import make_batch
-from headdiv.nn.drop_in import MultiheadAttention
 
 OWN = {"name": "multi-query", "decay": 0.5}
 MODULES = ["encoder 1", "decoder 1", "cross 1"]

@@ -1,31 +1,37 @@
 """The methods' attention in other people's models, with the call signature of `torch.nn.MultiheadAttention`.
 
-method = headdiv.make_method({"name": "deacon", "architecture": "direct", "m": 8})
-for i, layer in enumerate(model.layers):
-    layer.self_attn = headdiv.MultiheadAttention(256, 8, method, dropout=0.1, batch_first=True, layer=i)
+method = headdiv.make_method("deacon", m=8)
+for layer in model.layers:
+    layer.self_attn = headdiv.MultiheadAttention(256, 8, method, dropout=0.1, batch_first=True)
 own = {id(p) for p in method.own_parameters(model)}
 optimiser = torch.optim.AdamW(p for p in model.parameters() if id(p) not in own)
 …
 loss.backward()
-method.after_backward(model, progress)  # share of the training that is done, 0 to 1
+method.before_optimizer_step(model, progress)  # share of the training that is done, 0 to 1
 optimiser.step()
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from headdiv.core.errors import ConfigError
 from headdiv.core.tracing import is_traced
-from headdiv.nn.attention import AttentionLayout, AttentionSpec, Kind, record_heads
+from headdiv.methods.base import Method
+from headdiv.methods.registry import make_method
+from headdiv.nn.attention import ATTENTION_KINDS, AttentionLayout, AttentionSpec, Kind, record_heads
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import PackedLayout, padded_side
 from headdiv.nn.sizes import Sizes
-from headdiv.nn.transformer import ModuleFactory
+
+MADE: WeakKeyDictionary[Method, Counter[Kind]] = WeakKeyDictionary()  # modules without a given layer, by their method
 
 
 class _NoFastPath:
@@ -45,7 +51,9 @@ class MultiheadAttention(nn.Module):
     Args:
         embed_dim: D, width of queries, keys and values.
         num_heads: H.
-        method: builds the attention module (`headdiv.make_method`); one object for all modules of a model.
+        method: builds the attention module: one object of `headdiv.make_method` for all modules of a model, or a name
+            or options, of which each module makes a method of its own, its attribute ``method``; by default
+            ordinary heads.
         dropout: share of the attention weights that are dropped in training.
         bias: whether query, key and value projections have one; the output has one in any case.
         add_bias_kv: only False.
@@ -58,11 +66,13 @@ class MultiheadAttention(nn.Module):
         kind: where the module stands; some methods treat the kinds differently. "cross" says that padding of keys is
             none of queries, whatever these are.
         layer: its layer, from 0; some methods treat layers differently, and measures and masks name modules by both.
+            Where it is left out, the modules of one kind are numbered as they are made with one method, copies of
+            a module in the order of the model.
 
     Raises:
-        ConfigError: the method is none.
+        ConfigError: the method is none, or there is none with these options.
         ValueError: num_heads does not divide embed_dim, the method does not fit so many heads of this width, or an
-            argument asks for what there is not.
+            argument is out of its range or asks for what there is not.
     """
 
     # What nn.TransformerEncoder(Layer) looks at before it takes a fast path that bypasses this module.
@@ -75,7 +85,7 @@ class MultiheadAttention(nn.Module):
         self,
         embed_dim: int,
         num_heads: int,
-        method: ModuleFactory,
+        method: Method | Mapping[str, Any] | str = "baseline",
         *,
         dropout: float = 0.0,
         bias: bool = True,
@@ -87,16 +97,16 @@ class MultiheadAttention(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         kind: Kind = "encoder",
-        layer: int = 0,
+        layer: int | None = None,
     ) -> None:
         super().__init__()
-        if not callable(getattr(method, "attention", None)):
+        if not isinstance(method, Method | Mapping | str):
             raise ConfigError(
-                "method: expected what `headdiv.make_method({'name': …, …})` returns, one object for all modules of a "
-                f"model, found {method!r}"
+                "method: expected what `headdiv.make_method` returns, one object for all modules of a model, or a name "
+                f"or {{'name': …, option: value, …}}, found {method!r}"
             )
-        if embed_dim % num_heads:
-            raise ValueError(f"num_heads: {num_heads} does not divide embed_dim = {embed_dim}")
+        _must_be_in_range(embed_dim, num_heads, dropout, kind, layer)
+        self.method = method = method if isinstance(method, Method) else make_method(method)
         for name, width in (("kdim", kdim), ("vdim", vdim)):
             if width not in (None, embed_dim):
                 raise ValueError(f"{name}: expected embed_dim = {embed_dim}, found {width}")
@@ -106,8 +116,11 @@ class MultiheadAttention(nn.Module):
         if problem := method.misfit(Sizes(d_model=embed_dim, heads=num_heads)):
             raise ValueError(f"method: {problem[0]}: {problem[1]}")
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
-        self.attention = method.attention(AttentionSpec(kind, layer, embed_dim, num_heads, bias))
-        self.attention.built_by = method
+        made = MADE.setdefault(method, Counter())
+        place = made[kind] if layer is None else layer
+        self.attention = method.attention(AttentionSpec(kind, place, embed_dim, num_heads, bias))
+        self.attention.built_by, self.attention.numbered = method, layer is not None
+        made[kind] += layer is None
         if isinstance(self.attention, MultiHeadAttention):
             _initialise(self.attention)
         self.to(device=device, dtype=dtype)
@@ -258,6 +271,20 @@ class MultiheadAttention(nn.Module):
             if prefix + theirs in state_dict:
                 state_dict[f"{prefix}attention.{ours}"] = state_dict.pop(prefix + theirs)
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def _must_be_in_range(embed_dim: int, num_heads: int, dropout: float, kind: str, layer: int | None) -> None:
+    """Raise a ValueError where one of these is not."""
+    if embed_dim < 1 or num_heads < 1:
+        raise ValueError(f"embed_dim and num_heads must be greater than 0, got {embed_dim} and {num_heads} instead")
+    if embed_dim % num_heads:
+        raise ValueError(f"embed_dim must be divisible by num_heads, got {embed_dim} and {num_heads} instead")
+    if not 0 <= dropout <= 1:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {dropout}")
+    if kind not in ATTENTION_KINDS:
+        raise ValueError(f"kind must be one of {', '.join(map(repr, ATTENTION_KINDS))}, but got {kind!r}")
+    if layer is not None and layer < 0:
+        raise ValueError(f"layer must be 0 or greater, but got {layer}")
 
 
 def _initialise(attention: MultiHeadAttention) -> None:
