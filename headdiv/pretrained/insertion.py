@@ -26,6 +26,7 @@ from headdiv.methods.base import Method
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.registry import METHODS, make_method
 from headdiv.nn.attention import ATTENTION_KINDS, BlockSpec, Kind
+from headdiv.nn.projections import NAMES
 from headdiv.nn.sizes import Sizes
 from headdiv.pretrained.attached import AttachedHeads, attach_heads, attachment_of, detach_heads
 from headdiv.pretrained.projections import attention_of, bias, is_plain, kind_of
@@ -301,7 +302,9 @@ def _replace(model: nn.Module, method: Method, theirs: list[tuple[str, nn.Multih
         layers[kind] += 1
         _take_over(new.attention.output, old.out_proj.weight, old.out_proj.bias)
         new.to(old.out_proj.weight).train(old.training)
-        new.attention.in_projection.weight, new.attention.in_projection.bias = old.in_proj_weight, old.in_proj_bias
+        for theirs, ours in NAMES.items():
+            if ours.startswith("in_projection.") and (parameter := getattr(old, theirs)) is not None:
+                setattr(new.attention.in_projection, ours.removeprefix("in_projection."), parameter)
         new.__dict__["replaced"] = old
         _move_hooks(old, new)
         made[id(old)] = new
