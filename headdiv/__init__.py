@@ -2,7 +2,8 @@
 
 import headdiv
 
-attention = headdiv.MultiheadAttention(512, 8, {"name": "deacon", "architecture": "direct", "m": 8})
+method = headdiv.make_method("deacon", m=8)
+attention = headdiv.MultiheadAttention(512, 8, method)
 
 `headdiv.companion` reproduces the papers; `headdiv.pretrained` is about models of Hugging Face.
 """

@@ -3,14 +3,17 @@ from . import gha as gha
 from . import pretrained as pretrained
 from .analysis.masking import masked_heads as masked_heads
 from .methods.base import Method as Method
+from .methods.drop_in import MultiheadAttention as MultiheadAttention
 from .methods.registry import make_method as make_method
 from .methods.registry import register as register
+from .nn.attention import HeadRecord as HeadRecord
 from .nn.attention import record_heads as record_heads
-from .nn.drop_in import MultiheadAttention as MultiheadAttention
 from .nn.folding import fold as fold
 from .pretrained.insertion import insert as insert
 from .pretrained.insertion import inserted_modules as inserted_modules
 from .pretrained.insertion import remove_method as remove_method
+from .pretrained.measures import attach as attach
+from .pretrained.saved import load as load
 from .training.trainer import Trainer as Trainer
 
 __version__: str

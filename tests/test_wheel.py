@@ -70,14 +70,20 @@ def installed(tmp_path_factory):
     return site, python
 
 
+def metadata_of(site):
+    """The installed wheel's distribution."""
+    (metadata,) = site.glob("headdiv-*.dist-info")
+    return importlib.metadata.Distribution.at(metadata)
+
+
 def needs(site, extra):
     """What the installed wheel asks for with this extra."""
-    (metadata,) = site.glob("headdiv-*.dist-info")
-    asked = [Requirement(text) for text in importlib.metadata.Distribution.at(metadata).requires]
+    asked = [Requirement(text) for text in metadata_of(site).requires]
     return [str(r).split(";")[0] for r in asked if r.marker is None or (extra and r.marker.evaluate({"extra": extra}))]
 
 
 LIBRARY = """
+import importlib.util
 import time, torch
 began = time.process_time()
 import headdiv
@@ -90,6 +96,23 @@ method = headdiv.make_method({"name": "deacon", "architecture": "direct", "m": 2
 model = headdiv.MultiheadAttention(8, 4, method, batch_first=True)
 loss = lambda model, x: (model(x, x, x)[0] - x).square()
 headdiv.Trainer(model, [torch.randn(2, 3, 8)], loss, method=method, epochs=1, folder="checkpoints").run()
+
+from headdiv import *
+from headdiv.analysis import attention_maps, components, masking, similarity
+assert importlib.util.find_spec("headdiv.pretrained") and not hasattr(headdiv, "insrt")
+help(headdiv)
+
+@register
+class Shrink(Method):
+    name = "shrink"
+    def required_records(self):
+        return "heads"
+    def aux_loss(self, model, records, progress, count):
+        return records[0].outputs.square().mean()
+
+method = make_method({"name": "shrink"})
+model = MultiheadAttention(8, 4, method, batch_first=True)
+assert "auxiliary_loss" in Trainer(model, [torch.randn(2, 3, 8)], loss, method=method, epochs=1).run().curve[0]
 """
 
 
@@ -97,10 +120,18 @@ def test_the_core_needs_no_extra_and_imports_in_a_second_and_a_half_beyond_torch
     _, python = installed
     said = run(python, "-c", LIBRARY, cwd=tmp_path)
     assert float(re.search(r"^[\d.]+$", said, re.MULTILINE)[0]) < 1.5
-    for name in ("pandas", "scipy", "matplotlib", "snakemake", "jupyterlab"):
+    for name in ("click", "pandas", "scipy", "matplotlib", "snakemake", "jupyterlab"):
         run(python, "-c", f"import {name}", cwd=tmp_path, status=1)
-    said = run(python, "-m", "headdiv", "params", EXPERIMENT, cwd=tmp_path, status=2)
-    assert re.fullmatch(r"headdiv: \w+ is not installed; this needs pip install 'headdiv\[pipeline\]'\n", said)
+    for command in ([python, "-m", "headdiv"], [python.parent / "headdiv"]):
+        said = run(*command, "params", EXPERIMENT, cwd=tmp_path, status=2)
+        assert said == "headdiv: click is not installed; this needs pip install 'headdiv[pipeline]'\n"
+
+
+def test_the_metadata_says_who_made_it_for_whom_and_where_the_papers_are(installed):
+    found = metadata_of(installed[0]).metadata
+    assert found["Author"]
+    assert found.get_all("Classifier")
+    assert all(" https://" in link for link in found.get_all("Project-URL"))
 
 
 HEADS = """

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from headdiv.core.errors import DataError
 from headdiv.nn.attention import HeadRecord
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class AttentionMap:
         """
         if not 1 <= number <= len(self.weights):
             raise DataError(f"head {number}: the heads are 1 to {len(self.weights)}")
+        import pandas as pd  # here: nothing else of the library needs it
+
         return pd.DataFrame(self.weights[number - 1], index=self.queries, columns=self.keys)
 
 

@@ -32,6 +32,7 @@ from torch import Tensor, nn
 
 from headdiv.analysis.similarity import Observed
 from headdiv.core.errors import ConfigError, TrainingError
+from headdiv.core.settings import check
 from headdiv.methods.options import CombinedOptions, MethodOptions
 from headdiv.methods.options.base import HOOKS
 from headdiv.nn.attention import AttentionModule, AttentionSpec, BlockSpec, HeadModule, HeadRecord, attention_modules
@@ -68,8 +69,15 @@ class Method:
 
     Options: ClassVar[type[MethodOptions]] = MethodOptions  # the method's own keys in a configuration
 
-    def __init__(self, options: MethodOptions) -> None:
-        self.options = options
+    options: Any  # an ``Options``
+
+    def __init__(self, options: MethodOptions | None = None, **values: Any) -> None:
+        """The ``options``, or the ``values`` that differ from their defaults: Deacon(m=8)."""
+        self.options = check(type(self).Options, values) if options is None else options
+
+    def __repr__(self) -> str:
+        options = self.options.model_dump(mode="json", exclude_defaults=True)
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in options.items())})"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Give each method a class of options that knows which hooks of attention the method overrides."""
@@ -155,6 +163,10 @@ class Method:
         """
         for parameter in self.frozen_parameters(model, progress):
             parameter.grad = None
+
+    def before_optimizer_step(self, model: nn.Module, progress: float) -> None:
+        """`after_backward`, by the name that says when a loop of one's own calls it."""
+        self.after_backward(model, progress)
 
     # ---- between epochs, and results
 

@@ -81,11 +81,18 @@ def register(method: type[Registered], name: str | None = None) -> type[Register
     return method
 
 
-def make_method(method: Mapping[str, Any], at: tuple[str | int, ...] = ("method",)) -> Method:
-    """The method that a run's configuration describes: {"name": …, option: value, …}.
+def make_method(method: str | Mapping[str, Any], at: tuple[str | int, ...] = ("method",), **values: Any) -> Method:
+    """A method by its name and options: ``make_method("deacon", m=8)``, or as a run's configuration describes it.
+
+    Args:
+        method: its name, or {"name": …, option: value, …}.
+        at: keys that lead to ``method`` in its file, for messages.
+        **values: further options.
 
     Raises:
         ConfigError: it is none, the method or an option is unknown, or a value is wrong.
     """
-    options = method_options(method, at)
+    if isinstance(method, str):
+        method = {"name": method}
+    options = method_options({**method, **values} if isinstance(method, Mapping) else method, at)
     return METHODS[method["name"]](options)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from headdiv.core.errors import DataError
 from headdiv.core.tracing import is_recomputing
 from headdiv.nn.caches import BeamState, Cache
+from headdiv.nn.numbering import numbered
 from headdiv.nn.packing import PackedLayout, attention_mask
 from headdiv.nn.sizes import Kind
 
@@ -118,6 +119,7 @@ class HeadModule(nn.Module, ABC):
     """Heads that can be recorded, measured and masked: `AttentionModule`, or the heads of somebody else's attention."""
 
     built_by: Any = None  # the method that made it; None where that is not known
+    numbered = True  # whether its layer was given; where not, `attention_modules` numbers modules that share one
     gave_weights = False  # whether `needs_weights` was true in the last pass
 
     def __init__(self, spec: AttentionSpec) -> None:
@@ -211,7 +213,7 @@ class AttentionModule(HeadModule):
 
 def attention_modules(model: nn.Module) -> list[HeadModule]:
     """Every attention module of a model, in the order of a forward pass."""
-    return [module for module in model.modules() if isinstance(module, HeadModule)]
+    return numbered([module for module in model.modules() if isinstance(module, HeadModule)])
 
 
 def keyed_by_place(found: Iterable[tuple[str, Found]]) -> dict[str, Found]:

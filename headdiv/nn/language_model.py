@@ -19,12 +19,12 @@ from torch import Tensor, nn
 
 from headdiv.core.errors import DataError
 from headdiv.core.precision import autocast
-from headdiv.nn.attention import AttentionLayout, Kind
+from headdiv.nn.attention import AttentionLayout
 from headdiv.nn.batching import IGNORED
 from headdiv.nn.caches import BeamState, State
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.packing import PackedLayout, attention_mask, lay_out
-from headdiv.nn.sizes import LMConfig
+from headdiv.nn.sizes import Kind, LMConfig
 from headdiv.nn.transformer import ModuleFactory, make_layers, run_layers, step_layers
 
 

@@ -17,6 +17,7 @@ from headdiv.nn.caches import BeamState, Cache
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.packing import PackedLayout
+from headdiv.nn.projections import blocks_apart
 
 RESTING = (nn.Identity, nn.Dropout, Dropout)  # modules that do nothing in evaluation
 ROWWISE = (*RESTING, nn.Linear)
@@ -110,6 +111,8 @@ class MultiHeadAttention(AttentionModule):
     def _project(self, x: Tensor, first: int, last: int) -> Tensor:
         """Blocks first to last (of query 0, key 1, value 2) of the projections: (T, D) -> (T, (last−first)·H·K)."""
         width = self.spec.heads * self.spec.d_head
+        if x.shape[-1] != getattr(self.in_projection, "in_features", None):
+            return blocks_apart(self.in_projection, x, first)
         rows = slice(first * width, last * width)
         bias = self.in_projection.bias
         return F.linear(x, self.in_projection.weight[rows], None if bias is None else bias[rows])

@@ -18,13 +18,13 @@ from torch import Tensor, nn
 
 from headdiv.core.errors import ConfigError
 from headdiv.core.precision import autocast
-from headdiv.nn.attention import AttentionLayout, AttentionSpec, BlockSpec, Kind
+from headdiv.nn.attention import AttentionLayout, AttentionSpec, BlockSpec
 from headdiv.nn.batching import Batch
 from headdiv.nn.caches import BeamState, Cache, State
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.packing import MAX_POSITIONS
 from headdiv.nn.recomputation import recomputed
-from headdiv.nn.sizes import ModelConfig, Sizes
+from headdiv.nn.sizes import Kind, ModelConfig, Sizes
 
 
 class ModuleFactory(Protocol):

@@ -24,11 +24,12 @@ from torch import Tensor, nn
 from headdiv.core.errors import ConfigError, DataError, TrainingError
 from headdiv.methods.base import Method, refuse_no_attention
 from headdiv.methods.combined import parts_of
+from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.options.swaps import SwapOptions
 from headdiv.methods.registry import METHODS, make_method
-from headdiv.nn.attention import BlockSpec, Kind
-from headdiv.nn.drop_in import MultiheadAttention
-from headdiv.nn.sizes import ATTENTION_KINDS, Sizes
+from headdiv.nn.attention import BlockSpec
+from headdiv.nn.projections import NAMES
+from headdiv.nn.sizes import ATTENTION_KINDS, Kind, Sizes
 from headdiv.pretrained.attached import AttachedHeads, attach_heads, attachment_of, detach_heads
 from headdiv.pretrained.projections import attention_of, bias, is_plain, kind_of
 from headdiv.pretrained.rollback import all_or_nothing
@@ -306,7 +307,9 @@ def _replace(model: nn.Module, method: Method, theirs: list[tuple[str, nn.Multih
         layers[kind] += 1
         _take_over(new.attention.output, old.out_proj.weight, old.out_proj.bias)
         new.to(old.out_proj.weight).train(old.training)
-        new.attention.in_projection.weight, new.attention.in_projection.bias = old.in_proj_weight, old.in_proj_bias
+        for theirs, ours in NAMES.items():
+            if ours.startswith("in_projection.") and (parameter := getattr(old, theirs)) is not None:
+                setattr(new.attention.in_projection, ours.removeprefix("in_projection."), parameter)
         new.__dict__["replaced"] = old
         _move_hooks(old, new)
         made[id(old)] = new

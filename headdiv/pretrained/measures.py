@@ -16,9 +16,8 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import pandas as pd
 import torch
 from torch import Tensor, nn
 
@@ -38,6 +37,9 @@ from headdiv.core.errors import DataError
 from headdiv.nn.attention import AttentionSpec, HeadRecord, record_heads
 from headdiv.pretrained.attached import AttachedHeads, attach_heads, detach_heads
 from headdiv.pretrained.removal import remove_if_right
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["attach", "copied", "least_important_first", "mean_loss"]
 
@@ -151,6 +153,10 @@ class ModelHeads:
         """A row for each head; see `head_table`."""
         return head_table(self.measures(batches, special))
 
+    def to_frame(self, batches: Iterable[Arguments], special: Sequence[int] = ()) -> pd.DataFrame:
+        """`table`, by pandas' name for it."""
+        return self.table(batches, special)
+
     # ---- masking
 
     def masked(self, masks: Masks) -> contextlib.AbstractContextManager[None]:
@@ -160,6 +166,10 @@ class ModelHeads:
     def without(self, gone: Sequence[Head]) -> contextlib.AbstractContextManager[None]:
         """While open, these heads (module, number from 1) are masked."""
         return self.masked(masks_without(self.model, gone))
+
+    def ablate(self, gone: Sequence[Head]) -> contextlib.AbstractContextManager[None]:
+        """`without`, by the name of the literature."""
+        return self.without(gone)
 
     def importance(
         self,
@@ -289,6 +299,8 @@ def copied(model: nn.Module) -> nn.Module:
 
 def head_table(found: Iterable[tuple[AttentionSpec, HeadComparison]]) -> pd.DataFrame:
     """A row for each head by module and number: its measures, of pairs the mean over the module's other heads."""
+    import pandas as pd  # here: nothing else needs it
+
     rows = []
     for spec, measured in found:
         pairs = {name: getattr(measured, name) for name in BY_PAIR}

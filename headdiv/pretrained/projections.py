@@ -11,7 +11,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from headdiv.nn.attention import AttentionSpec, Kind
+from headdiv.nn.attention import AttentionSpec
+from headdiv.nn.sizes import Kind
 
 WIDTHS = ("attention_head_size", "head_dim", "head_size", "key_value_proj_dim")  # attributes that hold K
 PLAIN = ("Linear of torch.nn.modules.linear", "Conv1D of transformers.pytorch_utils")

@@ -32,8 +32,8 @@ from headdiv.analysis.similarity import (
 from headdiv.companion.experiments.evaluation import head_measures
 from headdiv.companion.tasks import TASKS
 from headdiv.methods import make_method
+from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.nn.attention import record_heads
-from headdiv.nn.drop_in import MultiheadAttention
 
 seeds = st.integers(0, 2**31 - 1)
 

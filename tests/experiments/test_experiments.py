@@ -100,8 +100,8 @@ def test_variants_are_chosen_and_defined(project):
         ("    methods: {deacon: {deltap: 1}}\n", 6, "methods.deacon.deltap: unknown key; did you mean 'delta_p'?"),
         ("    define: {a: {m: 2}}\n", 6, "define.a.name: is missing"),
         ("    define: {a: {name: mixing, gama: 1}}\n", 6, "define.a.gama: unknown key; did you mean 'gamma'?"),
-        ("    define: {a: {name: deacon}}\n", 6, "define.a.architecture: is missing"),
-        ("    variants: [baseline]\n    define: {a: {name: deacon}}\n", 7, "define.a.architecture: is missing"),
+        ("    define: {a: {name: deacon}}\n", 6, "define.a.m: is missing"),
+        ("    variants: [baseline]\n    define: {a: {name: deacon}}\n", 7, "define.a.m: is missing"),
         ("    variants: [baseline]\n    methods: {mixing: {gama: 1}}\n", 7,
          "methods.mixing.gama: unknown key; did you mean 'gamma'?"),
         ("    methods:\n      deacon: {name: baseline}\n", 7, "methods.deacon.name: options of a method stand here; "

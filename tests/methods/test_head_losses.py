@@ -14,10 +14,10 @@ from headdiv.core.errors import TrainingError
 from headdiv.methods import make_method
 from headdiv.methods.disagreement import disagreement
 from headdiv.methods.dpp import GramDeterminant, kernel
+from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.hsic import linear_cka
 from headdiv.nn.attention import record_heads
 from headdiv.nn.batching import make_batch
-from headdiv.nn.drop_in import MultiheadAttention
 from headdiv.training.config import TrainConfig
 
 seeds = st.integers(0, 2**31 - 1)

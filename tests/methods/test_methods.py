@@ -39,7 +39,7 @@ def too_many(m, k, architecture):
         (deacon("direct", 9), too_many(9, 8, "direct")),
         (deacon("nonlinear", 45), too_many(45, 44, "nonlinear")),
         (deacon("direct", 0), "method.m: input should be greater than or equal to 1, found 0"),
-        ({"name": "deacon", "m": 3}, "method.architecture: is missing"),
+        ({"name": "deacon", "architecture": "direct"}, "method.m: is missing"),
         (deacon(gha_step=5), "method.gha_step: unknown key; did you mean 'gha_steps'?"),
         ({"name": "baseline", "m": 3}, "method.m: unknown key; known here: none"),
         ({"name": "decon"}, "method.name: unknown method 'decon'; did you mean 'deacon'?"),
@@ -51,7 +51,7 @@ def test_wrong_options_are_named(options, message):
     assert refusal(options) == message
 
 
-@pytest.mark.parametrize("method", ["deacon", None, ["deacon"]])
+@pytest.mark.parametrize("method", [3, None, ["deacon"]])
 def test_what_is_no_method_is_named(method):
     with exactly(f"method: expected {{'name': …, option: value, …}}, found {method!r}", ConfigError):
         make_method(method)

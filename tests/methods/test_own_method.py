@@ -14,10 +14,10 @@ from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.importance import importance_record
 from headdiv.companion.experiments.running import train
 from headdiv.core.errors import ConfigError
+from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.options import OPTIONS, check_method
 from headdiv.methods.registry import METHODS, make_method
 from headdiv.nn.batching import make_batch
-from headdiv.nn.drop_in import MultiheadAttention
 
 OWN = {"name": "multi-query", "decay": 0.5}
 MODULES = ["encoder 1", "decoder 1", "cross 1"]

@@ -8,8 +8,8 @@ from examples import EXAMPLES
 from torch.utils.checkpoint import checkpoint
 
 from headdiv.methods import make_method
+from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.nn.attention import record_heads
-from headdiv.nn.drop_in import MultiheadAttention
 
 D = 16
 EVERY = [

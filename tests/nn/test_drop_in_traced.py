@@ -9,7 +9,7 @@ from torch.export import Dim
 from torch.func import functional_call, grad, vmap
 
 from headdiv.methods import make_method
-from headdiv.nn.drop_in import MultiheadAttention
+from headdiv.methods.drop_in import MultiheadAttention
 
 D = 16
 EVERY = [

@@ -7,9 +7,9 @@ from torch import nn
 
 import headdiv
 from headdiv.core.errors import ConfigError
+from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.nn.attention import attention_modules
 from headdiv.nn.batching import make_batch
-from headdiv.nn.drop_in import MultiheadAttention
 from headdiv.pretrained.texts import small_model
 
 LINEAR = [deacon("direct", gha_steps=5), deacon("average", 2, gha_steps=5), *EXAMPLES["mixing"], *EXAMPLES["rotation"]]

@@ -8,7 +8,7 @@ from examples import deacon
 from torch import nn
 
 from headdiv.methods import make_method
-from headdiv.nn.drop_in import MultiheadAttention
+from headdiv.methods.drop_in import MultiheadAttention
 
 D, H = 12, 3
 

@@ -199,10 +199,22 @@ def test_labels_that_are_ignored_within_a_text_are_no_padding():
 
 
 def test_a_refusal_to_insert_leaves_the_model_as_it_was():
-    model = nn.ModuleList(nn.MultiheadAttention(8, 2, add_bias_kv=last) for last in (False, True))
-    with pytest.raises(ConfigError, match="1: add_bias_kv: expected False"):
-        headdiv.insert(model, MIXING)
+    model = nn.ModuleList(nn.MultiheadAttention(8, heads) for heads in (4, 2))
+    with pytest.raises(ConfigError, match="1: method: m: "):
+        headdiv.insert(model, {"name": "deacon", "m": 3})
     assert all(type(module) is nn.MultiheadAttention for module in model)
+
+
+@pytest.mark.parametrize("more", [{"add_bias_kv": True, "add_zero_attn": True}, {"kdim": 5, "vdim": 3}], ids=str)
+def test_added_keys_and_other_widths_stay_as_they_are(more):
+    model = nn.ModuleList([nn.MultiheadAttention(8, 2, **more)])
+    parameters = {id(each) for each in model.parameters()}
+    given = torch.randn(3, 2, 8), torch.randn(4, 2, more.get("kdim", 8)), torch.randn(4, 2, more.get("vdim", 8))
+    expected = model[0](*given)
+    headdiv.insert(model, MIXING)
+    torch.testing.assert_close(model.eval()[0](*given), expected)
+    inputs = {id(each) for each in model[0].attention.in_projection.parameters()}
+    assert inputs < parameters
 
 
 def test_an_output_stage_starts_from_the_models_own_times_its_scale():

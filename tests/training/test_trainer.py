@@ -14,8 +14,8 @@ from headdiv.companion.tasks.run_config import first_difference
 from headdiv.core import distributed
 from headdiv.core.errors import ConfigError, TrainingError
 from headdiv.methods import make_method
+from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.rotation import HeadIndex, swap_heads
-from headdiv.nn.drop_in import MultiheadAttention
 from headdiv.nn.losses import Losses
 from headdiv.training import checkpoints, trainer
 from headdiv.training.batch_streams import IterableBatchStream

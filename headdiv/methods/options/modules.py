@@ -42,7 +42,7 @@ class DeaconOptions(MethodOptions):
     label = "DEACON"
     builds = frozenset({"output_stage"})
 
-    architecture: Architecture
+    architecture: Architecture = "direct"
     m: int = Field(ge=1, description="retained components, at most k inputs of the PCA layer")
     delta_p: float = Field(0.2, gt=0, description="δP, length of every step of w")
     delta_p_schedule: Literal["constant", "linear"] = Field(

@@ -1,31 +1,42 @@
 """The methods' attention in other people's models, with the call signature of `torch.nn.MultiheadAttention`.
 
-method = headdiv.make_method({"name": "deacon", "architecture": "direct", "m": 8})
-for i, layer in enumerate(model.layers):
-    layer.self_attn = headdiv.MultiheadAttention(256, 8, method, dropout=0.1, batch_first=True, layer=i)
+method = headdiv.make_method("deacon", m=8)
+for layer in model.layers:
+    layer.self_attn = headdiv.MultiheadAttention(256, 8, method, dropout=0.1, batch_first=True)
 own = {id(p) for p in method.own_parameters(model)}
 optimiser = torch.optim.AdamW(p for p in model.parameters() if id(p) not in own)
 …
 loss.backward()
-method.after_backward(model, progress)  # share of the training that is done, 0 to 1
+method.before_optimizer_step(model, progress)  # share of the training that is done, 0 to 1
 optimiser.step()
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from headdiv.core.errors import ConfigError
 from headdiv.core.tracing import is_traced
-from headdiv.nn.attention import AttentionLayout, AttentionSpec, Kind, record_heads
+from headdiv.methods.base import Method
+from headdiv.methods.combined import parts_of
+from headdiv.methods.options.swaps import SwapOptions
+from headdiv.methods.registry import make_method
+from headdiv.nn.attention import AttentionLayout, AttentionSpec, record_heads
+from headdiv.nn.folding import fold
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import PackedLayout, padded_side
-from headdiv.nn.sizes import Sizes
-from headdiv.nn.transformer import ModuleFactory
+from headdiv.nn.projections import SeparateProjections, from_torch, to_torch
+from headdiv.nn.sizes import ATTENTION_KINDS, Kind, Sizes
+
+MADE: WeakKeyDictionary[Method, Counter[Kind]] = WeakKeyDictionary()  # modules without a given layer, by their method
 
 
 class _NoFastPath:
@@ -45,24 +56,28 @@ class MultiheadAttention(nn.Module):
     Args:
         embed_dim: D, width of queries, keys and values.
         num_heads: H.
-        method: builds the attention module (`headdiv.make_method`); one object for all modules of a model.
+        method: builds the attention module: one object of `headdiv.make_method` for all modules of a model, or a name
+            or options, of which each module makes a method of its own, its attribute ``method``; by default
+            ordinary heads.
         dropout: share of the attention weights that are dropped in training.
         bias: whether query, key and value projections have one; the output has one in any case.
-        add_bias_kv: only False.
-        add_zero_attn: only False.
-        kdim: only D, or None.
-        vdim: only D, or None.
+        add_bias_kv: whether there is a learnt key and value beside those of the input.
+        add_zero_attn: whether there is one of zeros, after it.
+        kdim: width of keys, D where left out.
+        vdim: width of values, D where left out.
         batch_first: (B, N, D) instead of torch's default (N, B, D).
         device: where the parameters are made.
         dtype: of the parameters.
         kind: where the module stands; some methods treat the kinds differently. "cross" says that padding of keys is
             none of queries, whatever these are.
         layer: its layer, from 0; some methods treat layers differently, and measures and masks name modules by both.
+            Where it is left out, the modules of one kind are numbered as they are made with one method, copies of
+            a module in the order of the model.
 
     Raises:
-        ConfigError: the method is none.
+        ConfigError: the method is none, or there is none with these options.
         ValueError: num_heads does not divide embed_dim, the method does not fit so many heads of this width, or an
-            argument asks for what there is not.
+            argument is out of its range or asks for what there is not.
     """
 
     # What nn.TransformerEncoder(Layer) looks at before it takes a fast path that bypasses this module.
@@ -75,7 +90,7 @@ class MultiheadAttention(nn.Module):
         self,
         embed_dim: int,
         num_heads: int,
-        method: ModuleFactory,
+        method: Method | Mapping[str, Any] | str = "baseline",
         *,
         dropout: float = 0.0,
         bias: bool = True,
@@ -87,29 +102,37 @@ class MultiheadAttention(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         kind: Kind = "encoder",
-        layer: int = 0,
+        layer: int | None = None,
     ) -> None:
         super().__init__()
-        if not callable(getattr(method, "attention", None)):
+        if not isinstance(method, Method | Mapping | str):
             raise ConfigError(
-                "method: expected what `headdiv.make_method({'name': …, …})` returns, one object for all modules of a "
-                f"model, found {method!r}"
+                "method: expected what `headdiv.make_method` returns, one object for all modules of a model, or a name "
+                f"or {{'name': …, option: value, …}}, found {method!r}"
             )
-        if embed_dim % num_heads:
-            raise ValueError(f"num_heads: {num_heads} does not divide embed_dim = {embed_dim}")
-        for name, width in (("kdim", kdim), ("vdim", vdim)):
-            if width not in (None, embed_dim):
-                raise ValueError(f"{name}: expected embed_dim = {embed_dim}, found {width}")
-        for name, asked in (("add_bias_kv", add_bias_kv), ("add_zero_attn", add_zero_attn)):
-            if asked:
-                raise ValueError(f"{name}: expected False; the methods have no keys beside those of the input")
+        _must_be_in_range(embed_dim, num_heads, dropout, kind, layer)
+        self.method = method = method if isinstance(method, Method) else make_method(method)
         if problem := method.options.check(Sizes(d_model=embed_dim, heads=num_heads)):
             raise ValueError(f"method: {problem[0]}: {problem[1]}")
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
-        self.attention = method.attention(AttentionSpec(kind, layer, embed_dim, num_heads, bias))
-        self.attention.built_by = method
+        self.kdim, self.vdim = embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim
+        made = MADE.setdefault(method, Counter())
+        place = made[kind] if layer is None else layer
+        self.attention = method.attention(AttentionSpec(kind, place, embed_dim, num_heads, bias))
+        self.attention.built_by, self.attention.numbered = method, layer is not None
+        made[kind] += layer is None
         if isinstance(self.attention, MultiHeadAttention):
             _initialise(self.attention)
+        if add_bias_kv or add_zero_attn or (self.kdim, self.vdim) != (embed_dim, embed_dim):
+            if not isinstance(self.attention, MultiHeadAttention) or any(
+                isinstance(part.options, SwapOptions) for part in parts_of(method)
+            ):
+                raise ValueError(
+                    f"kdim, vdim, add_bias_kv, add_zero_attn: expected None and False, since {method!r} needs one "
+                    "projection of one memory"
+                )
+            widths, width = (embed_dim, self.kdim, self.vdim), num_heads * self.attention.spec.d_head
+            self.attention.in_projection = SeparateProjections(widths, width, bias, add_bias_kv, add_zero_attn)
         self.to(device=device, dtype=dtype)
 
     def forward(
@@ -125,50 +148,62 @@ class MultiheadAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """As in torch, with these differences.
 
-        key and value must be equal, with a batch. In self-attention positions that ``key_padding_mask`` excludes (by
-        True or -inf) are no queries either: their output and their weights are zero, and they enter no batch
-        statistics. There is_causal alone is a mask; beside attn_mask it adds nothing.
+        In self-attention positions that ``key_padding_mask`` excludes (by True or -inf) are no queries either: their
+        output and their weights are zero, and they enter no batch statistics. There is_causal alone is a mask; beside
+        attn_mask it adds nothing. Values may be another tensor than keys where the method has ordinary projections.
 
         Self-attention is what has a query that equals key, whether it is the same object, a view of it or a copy, in
         a module whose ``kind`` is not "cross". Where only values could tell, they are compared; a GPU waits for that.
 
         Returns:
-            Output, shaped as query, and weights (B, N, S), or (B, H, N, S) if they are not to be averaged.
+            Output, shaped as query, and weights (B, N, S), or (B, H, N, S) if they are not to be averaged; S counts
+            the keys of add_bias_kv and add_zero_attn too. Without a batch nothing has B.
 
         Raises:
-            ValueError: an argument has another shape or type than these, or key and value differ; or torch traces,
-                and the objects do not say whether query and key are equal.
+            ValueError: an argument has another shape or type than these; key and value differ, and the method has
+                one projection of both; or torch traces, and the objects do not say whether query and key are equal.
         """
-        if key is not value and (is_traced() or not _equal(key, value)):
-            raise ValueError("key and value must be the same tensor: projections of one memory are shared")
+        apart = key is not value and (is_traced() or not _equal(key, value))
+        separate = getattr(self.attention, "in_projection", None)
+        separate = separate if isinstance(separate, SeparateProjections) else None
+        if apart and not isinstance(self.attention, MultiHeadAttention):
+            raise ValueError(f"key and value must be the same tensor: {self.method!r} has one projection of both")
         own = self._is_self_attention(
             query, key, matters=key_padding_mask is not None or (is_causal and attn_mask is None)
         )
-        if own and query.is_nested:
+        options = {"need_weights": need_weights, "average_attn_weights": average_attn_weights, "is_causal": is_causal}
+        if own and query.is_nested and not apart:
             if key_padding_mask is not None or attn_mask is not None:
                 raise ValueError("a nested tensor has no padding, and takes no masks")
-            return self._nested(
-                query, need_weights=need_weights, average_attn_weights=average_attn_weights, is_causal=is_causal
-            )
-        for name, x in (("query", query), ("key", key)):
+            return self._nested(query, **options)
+        if query.dim() == key.dim() == value.dim() == 2:
+            return self._one_by_one((query, key, value), key_padding_mask, attn_mask, options)
+        inputs = {"query": (query, self.embed_dim), "key": (key, self.kdim), "value": (value, self.vdim)}
+        for (name, (x, width)), word in zip(inputs.items(), ("embed_dim", "kdim", "vdim"), strict=True):
             if x.dim() != 3:
-                raise ValueError(f"{name} must have three dimensions (a batch), found {x.dim()}")
-            if x.shape[2] != self.embed_dim:
-                raise ValueError(f"{name} must have the width embed_dim = {self.embed_dim}, found {x.shape[2]}")
+                raise ValueError(f"{name} must have three dimensions, or two as the others do, found {x.dim()}")
+            if x.shape[2] != width:
+                raise ValueError(f"{name} must have the width {word} = {width}, found {x.shape[2]}")
         if not self.batch_first:
-            query, key = query.transpose(0, 1), key.transpose(0, 1)
+            query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         (B, N, D), S = query.shape, key.shape[1]
         if key.shape[0] != B:
             raise ValueError(f"query and key must have one batch size, found {B} and {key.shape[0]}")
+        if value.shape[:2] != key.shape[:2]:
+            raise ValueError(
+                f"key and value must have one shape, found {tuple(key.shape[:2])} and {tuple(value.shape[:2])}"
+            )
         if is_causal and attn_mask is None:
             if not own:
                 raise ValueError("is_causal needs attn_mask where query is not key: which keys are later is not known")
             attn_mask = torch.ones(N, N, dtype=torch.bool, device=query.device).triu(1)
 
-        mask, slots = query.new_zeros(1, 1, N, S), self.attention.head_slots
+        # Without masks one zero stands for all: (B, 1, N, S) is written nowhere.
+        mask, slots = query.new_zeros(1, 1, 1, 1).expand(1, 1, N, S), self.attention.head_slots
         if attn_mask is not None:
             added = _added("attn_mask", attn_mask, [(N, S), (B * slots, N, S)], query.dtype)
             mask = mask + (added if added.dim() == 2 else added.view(B, slots, N, S))
+        extra = 0 if separate is None else separate.extra
         keys = queries = _full(B, S, query.device)
         real = None  # (B, S)
         if key_padding_mask is not None:
@@ -182,15 +217,27 @@ class MultiheadAttention(nn.Module):
                 keys = queries = padded_side(real)
                 nothing = not is_traced() and not keys.tokens  # a traced size is not asked for its value
                 if own and nothing:
+                    S += extra
                     weights = mask.new_zeros((B, N, S) if average_attn_weights else (B, slots, N, S))
-                    return torch.zeros_like(x), weights if need_weights else None
+                    return torch.zeros_like(query if self.batch_first else query.transpose(0, 1)), (
+                        weights if need_weights else None
+                    )
                 if nothing:
                     keys = _full(B, S, query.device)
         if not own:
             queries = _full(B, N, query.device)
+        if extra:
+            there = torch.ones(B, S, dtype=torch.bool, device=query.device) if keys.full else keys.sentences >= 0
+            keys, mask, S = padded_side(F.pad(there, (0, extra), value=True)), F.pad(mask, (0, extra)), S + extra
 
         layout = AttentionLayout(queries, keys, mask.expand(B, -1, N, S), self.dropout if self.training else 0.0)
-        rows, memory = _rows(query, queries), None if own else _rows(key, keys)
+        rows = _rows(query, queries)
+        if separate is not None:
+            memory = _rows(separate.joined(key, value), keys)
+        elif apart:
+            memory = _rows(torch.cat([key, value], dim=2), keys)
+        else:
+            memory = None if own else _rows(key, keys)
         weights = None
         if need_weights:
             with record_heads(self) as records:
@@ -208,6 +255,22 @@ class MultiheadAttention(nn.Module):
             output = output * real[:, :, None]
         return (output if self.batch_first else output.transpose(0, 1)), weights
 
+    if TYPE_CHECKING:  # nn.Module's own says nothing of arguments and results
+
+        def __call__(
+            self,
+            query: Tensor,
+            key: Tensor,
+            value: Tensor,
+            key_padding_mask: Tensor | None = None,
+            need_weights: bool = True,
+            attn_mask: Tensor | None = None,
+            average_attn_weights: bool = True,
+            is_causal: bool = False,
+        ) -> tuple[Tensor, Tensor | None]:
+            """See `forward`."""
+            ...
+
     def _is_self_attention(self, query: Tensor, key: Tensor, matters: bool) -> bool:
         """Whether query and key are one; without masks of keys it makes no difference, and is not looked for."""
         cross = self.attention.spec.kind == "cross"
@@ -222,6 +285,21 @@ class MultiheadAttention(nn.Module):
             )
         return _equal(query, key)
 
+    def _one_by_one(
+        self,
+        inputs: tuple[Tensor, Tensor, Tensor],
+        padding: Tensor | None,
+        mask: Tensor | None,
+        options: dict[str, bool],
+    ) -> tuple[Tensor, Tensor | None]:
+        """Of inputs without a batch: (N, D), (S, kdim), (S, vdim)."""
+        at = 0 if self.batch_first else 1
+        batched = {id(x): x.unsqueeze(at) for x in inputs}  # what was one tensor stays one
+        output, weights = self(
+            *(batched[id(x)] for x in inputs), None if padding is None else padding[None], attn_mask=mask, **options
+        )
+        return output.squeeze(at), None if weights is None else weights.squeeze(0)
+
     def _nested(self, x: Tensor, **options: bool) -> tuple[Tensor, Tensor | None]:
         """Self-attention of a nested tensor, which a layer of torch's before this one may pass on: its own answer."""
         parts = x.unbind()
@@ -233,15 +311,37 @@ class MultiheadAttention(nn.Module):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Under torch's names or our own; where torch's output has no bias, ours is zero."""
-        names = {"in_proj_weight": "in_projection.weight", "in_proj_bias": "in_projection.bias"}
-        names |= {f"out_proj.{part}": f"output.{part}" for part in ("weight", "bias")}
-        if prefix + "out_proj.weight" in state_dict:
-            zeros = state_dict[prefix + "out_proj.weight"].new_zeros(self.embed_dim)
-            state_dict.setdefault(prefix + "out_proj.bias", zeros)
-        for theirs, ours in names.items():
-            if prefix + theirs in state_dict:
-                state_dict[f"{prefix}attention.{ours}"] = state_dict.pop(prefix + theirs)
+        from_torch(state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def torch_state_dict(self) -> dict[str, Tensor]:
+        """What `torch.nn.MultiheadAttention.load_state_dict` takes, of a module that does the same in evaluation.
+
+        Linear output stages, such as DEACON's direct architecture, are folded into one. Where neither this module's
+        projections nor its output has a bias, torch's has none either.
+
+        Raises:
+            ValueError: in evaluation the attention is no ordinary one.
+        """
+        attention = fold(self).attention
+        stage = getattr(attention, "output", None)
+        if not attention.is_plain or not isinstance(stage, nn.Linear):
+            raise ValueError(f"{self.method!r} computes in evaluation what torch.nn.MultiheadAttention cannot")
+        return to_torch(attention.state_dict())
+
+
+def _must_be_in_range(embed_dim: int, num_heads: int, dropout: float, kind: str, layer: int | None) -> None:
+    """Raise a ValueError where one of these is not."""
+    if embed_dim < 1 or num_heads < 1:
+        raise ValueError(f"embed_dim and num_heads must be greater than 0, got {embed_dim} and {num_heads} instead")
+    if embed_dim % num_heads:
+        raise ValueError(f"embed_dim must be divisible by num_heads, got {embed_dim} and {num_heads} instead")
+    if not 0 <= dropout <= 1:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {dropout}")
+    if kind not in ATTENTION_KINDS:
+        raise ValueError(f"kind must be one of {', '.join(map(repr, ATTENTION_KINDS))}, but got {kind!r}")
+    if layer is not None and layer < 0:
+        raise ValueError(f"layer must be 0 or greater, but got {layer}")
 
 
 def _initialise(attention: MultiHeadAttention) -> None:

@@ -1,0 +1,98 @@
+"""How the drop-in and methods are made: by name, in ranges, with layers that number themselves."""
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+from examples import deacon
+from torch import nn
+
+import headdiv
+from headdiv.analysis.masking import heads_of
+from headdiv.core.errors import ConfigError
+from headdiv.methods import make_method
+from headdiv.methods.base import Method
+from headdiv.methods.deacon import Deacon, pca_layers
+from headdiv.methods.drop_in import MultiheadAttention
+
+D, H = 12, 3
+
+
+@pytest.mark.parametrize("given", [make_method("gated"), "gated", {"name": "gated"}], ids=str)
+def test_a_method_is_given_as_an_object_a_name_or_options(given):
+    module = MultiheadAttention(D, H, method=given)
+    assert module.attention.built_by is module.method
+    assert module.method.options == make_method("gated").options
+
+
+def test_without_a_method_the_heads_are_torchs():
+    torch.manual_seed(0)
+    ours, theirs, x = MultiheadAttention(D, H), nn.MultiheadAttention(D, H), torch.randn(4, 2, D)
+    ours.load_state_dict(theirs.state_dict())
+    torch.testing.assert_close(ours(x, x, x), theirs(x, x, x))
+    assert type(ours.method) is Method
+
+
+def test_options_are_keywords_too():
+    assert make_method("deacon", m=2).options == make_method({"name": "deacon", "m": 2}).options == Deacon(m=2).options
+    assert repr(Deacon(m=2)) == "Deacon(m=2)"
+    assert repr(Method()) == "Method()"
+    for make in (partial(make_method, "deacon"), Deacon):
+        with pytest.raises(ConfigError, match="m2: unknown key"):
+            make(m2=8, m=2)
+    with pytest.raises(ConfigError, match="did you mean 'deacon'"):
+        MultiheadAttention(D, H, "deacn")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_heads": 0}, "embed_dim and num_heads must be greater than 0, got 12 and 0"),
+        ({"num_heads": -3}, "must be greater than 0"),
+        ({"dropout": 2}, "dropout probability has to be between 0 and 1, but got 2"),
+        ({"kind": "bogus"}, "kind must be one of 'encoder', 'decoder', 'cross', but got 'bogus'"),
+        ({"layer": -1}, "layer must be 0 or greater, but got -1"),
+    ],
+)
+def test_arguments_out_of_range_are_value_errors_as_in_torch(options, message):
+    with pytest.raises(ValueError, match=message):
+        MultiheadAttention(**{"embed_dim": D, "num_heads": H, **options})
+
+
+# ---- layers
+
+
+def test_layers_that_are_left_out_are_counted_by_kind():
+    method = make_method("baseline")
+    kinds = ["decoder", "cross", "decoder", "cross"]
+    modules = nn.ModuleList(MultiheadAttention(D, H, method, kind=kind) for kind in kinds)
+    assert [module.attention.spec.place for module in modules] == ["decoder 1", "cross 1", "decoder 2", "cross 2"]
+    given = nn.ModuleList([*modules, MultiheadAttention(D, H, method, kind="cross", layer=6)])
+    assert list(heads_of(given))[-1] == "cross 7"
+
+
+def test_copies_and_modules_by_name_are_numbered_in_the_order_of_the_model():
+    layer = nn.TransformerEncoderLayer(D, H, 20, batch_first=True)
+    layer.self_attn = MultiheadAttention(D, H, deacon(m=2), batch_first=True)
+    model = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
+    places = ["encoder 1", "encoder 2", "encoder 3"]
+    assert list(heads_of(model)) == places
+    assert [each.spec.place for each in pca_layers(model).values()] == places
+    x = torch.randn(2, 4, D)
+    with headdiv.record_heads(model) as records:
+        model(x)
+    assert [record.spec.place for record in records] == places
+    assert list(heads_of(copy.deepcopy(model.layers[1]))) == ["encoder 2"]
+
+
+def test_a_given_layer_is_never_changed():
+    modules = nn.ModuleList([MultiheadAttention(D, H), MultiheadAttention(D, H, layer=0), MultiheadAttention(D, H)])
+    assert list(heads_of(modules)) == ["encoder 2", "encoder 1", "encoder 3"]
+
+
+def test_the_name_before_optimizer_step_calls_after_backward(monkeypatch):
+    called = []
+    monkeypatch.setattr(Deacon, "after_backward", lambda self, model, progress: called.append(progress))
+    make_method("deacon", m=2).before_optimizer_step(nn.Linear(1, 1), 0.5)
+    assert called == [0.5]

@@ -1,0 +1,196 @@
+"""All inputs that torch.nn.MultiheadAttention takes: keys beside values, other widths, added keys, no batch."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from examples import ARCHITECTURES, EXAMPLES, deacon
+from torch import nn
+from torch.func import functional_call
+
+from headdiv.methods.drop_in import MultiheadAttention
+from headdiv.nn.attention import record_heads
+from headdiv.nn.projections import NAMES, SeparateProjections
+
+B, N, S, D, H = 2, 3, 4, 8, 2
+ONE_PROJECTION = ("moa",)  # of keys and values
+
+
+def pair(**options):
+    """Ours and torch's with equal weights, in float64, all of them random."""
+    torch.manual_seed(0)
+    theirs = nn.MultiheadAttention(D, H, dtype=torch.float64, **options)
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter)
+    ours = MultiheadAttention(D, H, dtype=torch.float64, **options)
+    ours.load_state_dict(theirs.state_dict())
+    return ours, theirs
+
+
+def random(*shape, seed=3):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_torchs_state_of_added_keys_loads():
+    ours, theirs = pair(add_bias_kv=True, add_zero_attn=True, bias=False)
+    x, memory = random(N, B, D), random(S, B, D, seed=4)
+    torch.testing.assert_close(ours(x, memory, memory), theirs(x, memory, memory))
+
+
+def inputs_of(form, batched, first, kdim, vdim):
+    """Query, key and value, with gradients, as they are given; and which of the batch's keys are real."""
+    length = N if form in ("self", "values apart") else S
+    q, k, v = (random(B, n, d, seed=i) for i, (n, d) in enumerate([(N, D), (length, kdim), (length, vdim)]))
+    q, k, v = (x[0] if not batched else x if first else x.transpose(0, 1) for x in (q, k, v))
+    q, k, v = (x.clone().requires_grad_() for x in (q, k, v))
+    k = q if form in ("self", "values apart") else k
+    return q, k, k if form in ("self", "memory") else v
+
+
+def masks(form, batched, padding, mask):
+    n = N if form in ("self", "values apart") else S
+    found = {}
+    if padding:
+        real = torch.tensor([n, n - 1])[:, None] > torch.arange(n)
+        found["key_padding_mask"] = ~real if batched else ~real[1]
+    if mask == "shared":
+        found["attn_mask"] = random(N, n, seed=5)
+    if mask == "each":
+        found["attn_mask"] = random(B * H if batched else H, N, n, seed=6).masked_fill(torch.eye(N, n) == 1, -math.inf)
+    return found
+
+
+@pytest.mark.slow
+def test_every_combination_of_arguments_is_torchs():
+    """Output, weights and all gradients; padded queries of self-attention, which we leave out, are not compared."""
+    flag, count = (False, True), 0
+    modules = {}
+    grid = itertools.product(
+        flag, flag, flag, (None, 5), (None, 3), ("self", "values apart", "memory", "two memories"), flag, flag, flag,
+        flag, (None, "shared", "each"), flag,
+    )  # fmt: skip
+    for bias, learnt, zero, kdim, vdim, form, batched, first, need, padding, mask, average in grid:
+        wide = {"self": kdim or vdim, "values apart": kdim, "memory": (kdim or D) != (vdim or D)}
+        if wide.get(form) or (not need and not average) or (not batched and not first):
+            continue  # there are no such inputs, or it is another combination's
+        if kdim and vdim and (bias + learnt + zero) == 1:
+            continue  # enough of them
+        count += 1
+        key = (bias, learnt, zero, kdim, vdim, first)
+        if key not in modules:
+            options = {"bias": bias, "add_bias_kv": learnt, "add_zero_attn": zero, "kdim": kdim, "vdim": vdim}
+            modules[key] = pair(batch_first=first, **options)
+        given, results = inputs_of(form, batched, first, kdim or D, vdim or D), []
+        more = masks(form, batched, padding, mask)
+        real = torch.ones(B, N, dtype=torch.bool) if batched else torch.ones(N, dtype=torch.bool)
+        if padding and form in ("self", "values apart"):
+            real = ~more["key_padding_mask"]
+        for module in modules[key]:
+            output, weights = module(*given, need_weights=need, average_attn_weights=average, **more)
+            output = output.transpose(0, 1) if batched and not first else output
+            loss = (output[real] * random(*output[real].shape, seed=8)).sum()
+            if weights is not None:
+                weights = weights if average else weights.transpose(-3, -2)  # queries follow the batch
+                weights = weights[real]
+                loss = loss + (weights * random(*weights.shape, seed=9)).sum()
+            leaves = list({id(x): x for x in given}.values())
+            names = [name for name, _ in modules[key][1].named_parameters()]
+            ours = [f"attention.{NAMES[name]}" for name in names] if module is modules[key][0] else names
+            leaves += [module.get_parameter(name) for name in ours]
+            results.append((output[real], weights, torch.autograd.grad(loss, leaves, materialize_grads=True)))
+        torch.testing.assert_close(*results, msg=lambda text, key=key, form=form: f"{key} {form}: {text}")
+    assert count > 1500
+
+
+ORDINARY = [
+    pytest.param(options, id=f"{name}-{number}")
+    for name, found in EXAMPLES.items()
+    if name not in (*ONE_PROJECTION, "combined")
+    for number, options in enumerate(found)
+]
+
+
+def drop_in(options, **more):
+    torch.manual_seed(0)
+    options = {**options, "m": 2} if options["name"] == "deacon" else options
+    return MultiheadAttention(D, 4, options, batch_first=True, dtype=torch.float64, **more)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("options", ORDINARY)
+def test_values_apart_are_each_methods_with_other_projections(options, training):
+    """Values x·A projected by W are values x projected by W·Aᵀ: with padding, statistics and dropout alike."""
+    module = drop_in(options).train(training)
+    x, A = random(B, N, D), random(D, D, seed=1)
+    padding = torch.tensor([[False] * N, [False, False, True]])
+    W = module.attention.in_projection.weight
+    changed = torch.cat([*W.chunk(3)[:2], W.chunk(3)[2] @ A.T])
+    results = []
+    for call in (
+        lambda: module(x, x, x @ A, padding),
+        lambda: functional_call(module, {"attention.in_projection.weight": changed}, (x, x, x, padding)),
+    ):
+        torch.manual_seed(1)
+        results.append(call())
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("options", ORDINARY)
+def test_added_keys_are_each_methods_rows_of_memory(options):
+    """Without biases a row of zeros in the memory is the key of add_zero_attn; other widths are columns of zeros."""
+    if options["name"] in ("rotation", "dynamic-rotation"):
+        with pytest.raises(ValueError, match=r"add_zero_attn: expected None and False, since .*Rotation"):
+            drop_in(options, add_zero_attn=True)
+        return
+    plain = drop_in(options, kind="cross", bias=False).eval()
+    added = drop_in(options, kind="cross", bias=False, kdim=5, vdim=3, add_zero_attn=True).eval()
+    state, projection = plain.state_dict(), added.attention.in_projection
+    assert isinstance(projection, SeparateProjections)
+    weights = state.pop("attention.in_projection.weight").chunk(3)
+    state |= {f"attention.in_projection.{name}": w for name, w in zip(("query", "key", "value"), weights, strict=True)}
+    state["attention.in_projection.key"], state["attention.in_projection.value"] = weights[1][:, :5], weights[2][:, :3]
+    added.load_state_dict(state)
+    x, key, value = random(B, N, D), random(B, S, 5, seed=1), random(B, S, 3, seed=2)
+    key_rows, value_rows = (nn.functional.pad(y, (0, D - y.shape[2], 0, 1)) for y in (key, value))
+    with record_heads(added) as records:
+        found = added(x, key, value)
+    torch.testing.assert_close(found, plain(x, key_rows, value_rows))
+    assert records[0].weights.shape[-1] == S + 1
+
+
+def test_what_has_one_projection_of_keys_and_values_is_refused():
+    options, x = {"name": "moa", "experts": 4, "k": 2}, random(B, N, D)
+    with pytest.raises(ValueError, match=r"key and value must be the same tensor: Moa\("):
+        drop_in(options)(x, x, x.flip(1))
+    for more in ({"kdim": 5}, {"vdim": 5}, {"add_bias_kv": True}, {"add_zero_attn": True}):
+        with pytest.raises(ValueError, match="kdim, vdim, add_bias_kv, add_zero_attn: expected None and False"):
+            drop_in(options, **more)
+
+
+# ---- states
+
+
+@pytest.mark.parametrize("more", [{}, {"bias": False}, {"add_bias_kv": True}, {"kdim": 5, "vdim": 3}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"name": "baseline"}, *(deacon(each, m=2) for each in ARCHITECTURES[:2]), *EXAMPLES["mixing"],
+     *EXAMPLES["dpp"][:1], *EXAMPLES["drop-head"]],
+    ids=lambda o: o.get("architecture", o["name"]),
+)  # fmt: skip
+def test_torch_loads_our_state_and_does_the_same(options, more):
+    ours = drop_in(options, **more).eval()
+    nn.init.normal_(ours.attention.output.bias) if isinstance(ours.attention.output, nn.Linear) else None
+    state = ours.torch_state_dict()
+    theirs = nn.MultiheadAttention(
+        D, 4, batch_first=True, dtype=torch.float64, **{**more, "bias": "in_proj_bias" in state}
+    )
+    theirs.load_state_dict(state)
+    x, key, value = random(B, N, D), random(B, S, ours.kdim, seed=1), random(B, S, ours.vdim, seed=2)
+    torch.testing.assert_close(ours(x, key, value), theirs(x, key, value))
+
+
+@pytest.mark.parametrize("name", ["gated", "talking-heads", "moa", "homeostasis", "differential"])
+def test_what_torch_cannot_compute_is_not_put_into_its_state(name):
+    with pytest.raises(ValueError, match=r"computes in evaluation what torch\.nn\.MultiheadAttention cannot"):
+        drop_in(EXAMPLES[name][0]).torch_state_dict()
