@@ -22,3 +22,25 @@ def test_a_block_that_was_freed_is_used_again_without_page_faults():
     kept, first, second = done.stdout.split()
     assert (kept == "True") == (platform.libc_ver()[0] == "glibc")
     assert kept == "False" or 10 * int(second) < int(first), done.stdout
+
+
+KERNELS = """
+import resource, torch
+from headdiv.core.runtime import configure
+
+configure(1)
+weight = torch.ones(128, 512, dtype=torch.bfloat16)
+
+def peak_after(rows):
+    for count in rows:
+        torch.ones(count, 128, dtype=torch.bfloat16) @ weight
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+print(peak_after(range(2000, 2100)), peak_after(range(2100, 2700)))
+"""
+
+
+def test_batches_of_ever_new_sizes_do_not_fill_the_memory_with_kernels():
+    done = subprocess.run([sys.executable, "-c", KERNELS], capture_output=True, text=True, check=True)
+    before, after = map(int, done.stdout.split())  # MiB
+    assert after - before < 150
