@@ -20,9 +20,9 @@ def process_group(device: torch.device) -> Iterator[None]:
     """Join the other ranks that `torchrun` started, if it did; on the CPU by gloo, on GPUs by NCCL.
 
     Raises:
-        ConfigError: more ranks than GPUs.
+        ConfigError: more ranks than GPUs, or variables of `torchrun` without the others.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or distributed.is_initialized():
+    if distributed.is_initialized() or _started_ranks() == 1:
         yield
         return
     local = int(os.environ.get("LOCAL_RANK", "0"))
@@ -37,6 +37,22 @@ def process_group(device: torch.device) -> Iterator[None]:
     finally:
         gc.collect()  # a DistributedDataParallel that outlives its group aborts the process at its end
         distributed.destroy_process_group()
+
+
+def _started_ranks() -> int:
+    """How many processes `torchrun` has started, which says it by environment variables."""
+    needed = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    found = {name: os.environ[name] for name in needed if os.environ.get(name)}
+    for name in found.keys() - {"MASTER_ADDR"}:
+        if not found[name].isdecimal():
+            raise ConfigError(f"{name}: expected a whole number, found {found[name]!r} in the environment")
+    ranks = int(found.get("WORLD_SIZE", "1"))
+    if ranks > 1 and (missing := [name for name in needed if name not in found]):
+        raise ConfigError(
+            f"WORLD_SIZE is {ranks} in the environment, and {', '.join(missing)} not set; expected all of them, as "
+            "torchrun sets them, or none"
+        )
+    return ranks
 
 
 def world() -> int:

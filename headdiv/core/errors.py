@@ -27,3 +27,12 @@ class StorageError(HeaddivError):
 
 class DamageError(HeaddivError):
     """A stored file is not what was written."""
+
+
+def out_of_memory(error: BaseException) -> str | None:
+    """What was asked of which memory, if the error says that there is not enough; None for any other error."""
+    text = str(error).split("\n")[0]
+    marks = ("out of memory", "can't allocate memory", "not enough memory", "could not create a memory")
+    if isinstance(error, MemoryError) or any(mark in text.lower() for mark in marks):
+        return text[text.find("DefaultCPUAllocator") :] if "DefaultCPUAllocator" in text else text or "MemoryError"
+    return None

@@ -15,7 +15,7 @@ from torch import nn
 
 from headdiv.analysis.similarity import Observed
 from headdiv.core import distributed, progress
-from headdiv.core.errors import TrainingError
+from headdiv.core.errors import TrainingError, out_of_memory
 from headdiv.core.settings import check
 from headdiv.methods.base import EpochEnd, Method
 from headdiv.training import checkpoints
@@ -98,6 +98,7 @@ class Trainer:
         if not self.steps:
             raise TrainingError("batches: found none; expected at least one an epoch")
         self.state = TrainerState()
+        self._within_step = False  # whether a step was begun and not ended
         self.best: dict[str, torch.Tensor] | None = None  # the model's state after its best epoch, in main memory
 
     def run(self, until: int | None = None) -> TrainerState:
@@ -111,12 +112,18 @@ class Trainer:
 
         Raises:
             DivergenceError: loss, gradient or a validation score is not finite; the last checkpoint stays.
-            TrainingError: the folder holds a training with other settings.
+            TrainingError: the folder holds a training with other settings; there is not enough memory; or an earlier
+                call was interrupted within a step, and there is no checkpoint to go on from.
         """
         last = self.config.epochs if until is None else min(until, self.config.epochs)
         if self.seed is not None:
             torch.manual_seed(self.seed + 1000 * distributed.rank())  # ranks drop different values out
-        self._restore()
+        if not self._restore() and self._within_step:
+            raise TrainingError(
+                f"{self.name}: was interrupted within step {self.state.step + 1}, and part of it may be done; expected "
+                "a new model and Trainer, or the argument 'folder', from whose checkpoints a training goes on"
+            )
+        self._within_step = False
         self._note_ranks()
         for number in range(len(self.state.curve), last):
             if self._out_of_patience(self.state.curve):
@@ -125,9 +132,16 @@ class Trainer:
             try:
                 self._train_epoch(number, name)
                 self._finish_epoch(number, name)
+                self._save()
             except TrainingError as error:
                 raise type(error)(f"{self.name}, {name}: {error}") from None
-            self._save()
+            except (MemoryError, RuntimeError) as error:
+                if (asked := out_of_memory(error)) is None:
+                    raise
+                raise TrainingError(
+                    f"{self.name}, {name}: not enough memory at step {self.state.step + 1} ({asked}); expected smaller "
+                    "batches (`accumulate` adds up the gradients of several), or activation checkpointing"
+                ) from error
         ended = len(self.state.curve) == self.config.epochs or self._out_of_patience(self.state.curve)
         if self.config.patience and ended and self.best is not None:
             self.model.load_state_dict(self.best)
@@ -140,12 +154,13 @@ class Trainer:
         batches, expected = self.stream.epoch(number), self.stream.batches(number)
         with progress.bar(expected, name, state.epoch.batches) as advance:
             while True:
-                began = time.perf_counter()
+                began, self._within_step = time.perf_counter(), True
                 # No more than there are: asked for more, a stream begins its next epoch before this step is done.
                 left = max(expected - state.epoch.batches, 1)
                 taken = itertools.islice(batches, min(left, self.config.accumulate))
                 together = [on_device(batch, self.learner.device) for batch in taken]
                 if not together:
+                    self._within_step = False
                     break
                 batch, *more = together
                 sums = self.learner.step(batch, state.step + 1, self.steps, more)
@@ -153,6 +168,7 @@ class Trainer:
                 state.step += 1
                 state.tokens += sums.tokens
                 state.epoch += sums
+                self._within_step = False
                 for _ in together:
                     advance(f"loss {sums.loss / sums.count:.3f}")
                 late = time.monotonic() - last_saved > self.config.checkpoint_seconds
@@ -233,18 +249,21 @@ class Trainer:
         options = {"name": type(method).__name__, **method.options.model_dump(mode="json")}
         return {**self.config.model_dump(mode="json", exclude={*OF_NO_EFFECT}), "seed": self.seed, "method": options}
 
-    def _restore(self) -> None:
+    def _restore(self) -> bool:
+        """Go back to the newest checkpoint; whether there is one."""
         if not self.folder:
-            return
+            return False
         stored = checkpoints.restore(
             self.folder, self.model, self.learner.optimiser, self.learner.device, self._settings()
         )
-        if stored:
-            self.state = TrainerState(**stored | {"epoch": StepSums(**stored["epoch"])})
-            self.stream.restore(self.state.stream)
-            self.best = checkpoints.restore_best(self.folder)
-            if distributed.is_first():
-                progress.message(f"{self.name}: going on from step {self.state.step}")
+        if not stored:
+            return False
+        self.state = TrainerState(**stored | {"epoch": StepSums(**stored["epoch"])})
+        self.stream.restore(self.state.stream)
+        self.best = checkpoints.restore_best(self.folder)
+        if distributed.is_first():
+            progress.message(f"{self.name}: going on from step {self.state.step}")
+        return True
 
 
 def best_epoch(curve: Sequence[Mapping[str, Any]]) -> int:
