@@ -32,7 +32,7 @@ class DamageError(HeaddivError):
 def out_of_memory(error: BaseException) -> str | None:
     """What was asked of which memory, if the error says that there is not enough; None for any other error."""
     text = str(error).split("\n")[0]
-    marks = ("out of memory", "can't allocate memory", "not enough memory", "could not create a memory")
-    if isinstance(error, MemoryError) or any(mark in text.lower() for mark in marks):
+    phrases = ("out of memory", "can't allocate memory", "not enough memory", "could not create a memory")
+    if isinstance(error, MemoryError) or any(phrase in text.lower() for phrase in phrases):
         return text[text.find("DefaultCPUAllocator") :] if "DefaultCPUAllocator" in text else text or "MemoryError"
     return None
