@@ -85,9 +85,9 @@ def _read(path: Path, content: bytes | None) -> tuple[Profile, Source]:
 
 
 @lru_cache(maxsize=64)
-def _expanded(asked: str, path: Path, content: bytes | None, methods: tuple[type[Settings], ...]) -> _Expansion:
+def _expanded(requested: str, path: Path, content: bytes | None, methods: tuple[type[Settings], ...]) -> _Expansion:
     """The runs of a profile's file; ``methods``: the options there are, to which plugins add."""
-    return _Expansion(asked, *_read(path, content))
+    return _Expansion(requested, *_read(path, content))
 
 
 class _Expansion:
@@ -97,8 +97,8 @@ class _Expansion:
         ConfigError: the first mistake, with file, line and key.
     """
 
-    def __init__(self, asked: str, profile: Profile, source: Source) -> None:
-        self._asked, self.profile = asked, profile
+    def __init__(self, requested: str, profile: Profile, source: Source) -> None:
+        self._requested, self.profile = requested, profile
         self.runs: list[RunConfig] = []
         self.arms: dict[str, dict[str, Arm]] = {}
         for name, experiment in profile.experiments.items():
@@ -137,19 +137,19 @@ class _Expansion:
                 self._method(variant, own, experiment, sizes, at, source)
         known = {variant: row.method for variant, row in rows.items()} | experiment.define
 
-        def config_of(variant: str, setting: Mapping[str, Any], there: Place) -> RunConfig:
-            """A variant's run, with the keys of ``setting``, which is ``there``, in the place of the profile's."""
+        def config_of(variant: str, setting: Mapping[str, Any], place: Place) -> RunConfig:
+            """A variant's run, with ``setting``, to which ``place`` leads, over the profile's own keys."""
             own = rows[variant].model if variant in rows and variant not in experiment.define else {}
-            tuned, train = by_section(setting, there, source), experiment.train
-            model = check(spec.Model, experiment.model | own | tuned["model"], (*there, "model"), source)
+            tuned, train = by_section(setting, place, source), experiment.train
+            model = check(spec.Model, experiment.model | own | tuned["model"], (*place, "model"), source)
             if tuned["train"]:
                 keys = train.model_dump(exclude_unset=True) | tuned["train"]
-                train = check(TrainConfig, keys, (*there, "train"), source)
-                refuse_unread(train, spec.ignores, f"it has no effect on {kind!r}", (*there, "train"), source)
-            spec.check_model(model, data, (*there, "model"), source)
+                train = check(TrainConfig, keys, (*place, "train"), source)
+                refuse_unread(train, spec.ignores, f"it has no effect on {kind!r}", (*place, "train"), source)
+            spec.check_model(model, data, (*place, "model"), source)
             method = self._method(variant, known[variant], experiment, model, at, source)
             if tuned["method"]:
-                method = check_method(method | tuned["method"], model, (*there, "method"), source)
+                method = check_method(method | tuned["method"], model, (*place, "method"), source)
             given = {"paper": paper, "task": task, "kind": kind, "variant": variant, "data": data, "model": model}
             given |= {"method": method, "train": train, "decode": decode, "threads": self.profile.threads}
             return RunConfig(**given, seed=self.profile.seeds[0])
@@ -193,7 +193,7 @@ class _Expansion:
             settings.append(setting)
             configs.append(config)
             hashes.append(config.hash)
-        return Arm(self._asked, tune, settings, configs)
+        return Arm(self._requested, tune, settings, configs)
 
     @staticmethod
     def _method(
@@ -204,8 +204,8 @@ class _Expansion:
         options = with_shared(own, experiment.methods, own_first=defined)
         if defined:
             return check_method(options, model, (*at, "define", variant), source)
-        here = ("methods", own["name"]) if experiment.methods.get(own["name"]) else ("variants", variant)
-        return check_method(options, model, (*at, *here), source)
+        keys = ("methods", own["name"]) if experiment.methods.get(own["name"]) else ("variants", variant)
+        return check_method(options, model, (*at, *keys), source)
 
 
 class Runs:
