@@ -48,6 +48,16 @@ SMALL = {
         "decode": {"prompt_tokens": 4, "new_tokens": 8},
     },
 }
+EVERY_TASK = {
+    "translation": {
+        "data": {"name": "toy", "examples": 60, "held_out": 8, "min_frequency": 1},
+        "model": _ONE_LAYER,
+        "train": _TRAIN | {"tokens_per_batch": 170},
+        "decode": {"beam": 2, "max_length_factor": 1.0, "max_length_offset": 4},
+    },
+    **SMALL,
+    "mlm": SMALL["lm"] | {"decode": {}},
+}
 
 
 def enter(patch, folder):
@@ -61,7 +71,7 @@ def enter(patch, folder):
 
 def small_config(task, variant="baseline", seed=1, **sections):
     """The small run of a task, with keys of its sections replaced."""
-    settings = {name: keys | sections.get(name, {}) for name, keys in SMALL[task].items()}
+    settings = {name: keys | sections.get(name, {}) for name, keys in EVERY_TASK[task].items()}
     if "files" in settings["data"]:  # one's own; without the keys of the toy corpora
         settings["data"] = {
             key: value for key, value in settings["data"].items() if key not in ("examples", "held_out")

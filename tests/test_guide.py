@@ -7,6 +7,7 @@ from pathlib import Path
 import headdiv
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.methods import METHODS
+from headdiv.methods.options import OPTIONS
 
 GUIDE = (Path(__file__).parents[1] / "docs" / "guide.md").read_text(encoding="utf-8")
 
@@ -26,7 +27,8 @@ def test_what_python_trains_is_stored(finished):
 
 
 def test_the_profiles_can_be_read_and_the_method_of_ones_own_trains(project, monkeypatch):
-    monkeypatch.setattr(METHODS, "_added", dict(METHODS._added))  # other tests do not know the method
+    for known in (METHODS, OPTIONS):  # other tests do not know the method
+        monkeypatch.setattr(known, "_added", dict(known._added))
     text, own = blocks("yaml", "title:")
     project.write_config("text", text)
     assert [config.variant for config in Runs("text").all()] == ["baseline", "direct-8"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
 from collections.abc import Iterator, Mapping
@@ -22,7 +23,7 @@ class Registry(Mapping[str, Value]):
     Entry points of installed packages are loaded when a name is first looked up; what they load registers itself.
 
     Args:
-        group: of the entry points, such as "headdiv.tasks"; also what errors call an entry ("task").
+        group: of the entry points, such as "headdiv.methods"; errors name it too.
         builtin: what is always there.
     """
 
@@ -49,7 +50,8 @@ class Registry(Mapping[str, Value]):
         if not self._searched:
             self._searched = True  # first: what is loaded may look names up
             for point in entry_points(group=self.group):
-                point.load()
+                with _named(f"entry point {point.name} = {point.value}"):
+                    point.load()
         return self._builtin | self._added
 
     def __getitem__(self, name: str) -> Value:
@@ -84,10 +86,20 @@ def load_plugin(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
-    except BaseException as error:
+        with _named(f"plugin {path}"):
+            spec.loader.exec_module(module)
+    except BaseException:
         del sys.modules[name]
-        if isinstance(error, HeaddivError) or not isinstance(error, Exception):
-            raise
-        raise ConfigError(f"plugin {path}: {type(error).__name__} ({' '.join(str(error).split())})") from error
+        raise
     return module
+
+
+@contextlib.contextmanager
+def _named(what: str) -> Iterator[None]:
+    """A ConfigError that says of ``what`` an error came, whatever it is: a `sys.exit` would end headdiv in silence."""
+    try:
+        yield
+    except (HeaddivError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise ConfigError(f"{what}: {type(error).__name__} ({' '.join(str(error).split())})") from error

@@ -49,6 +49,22 @@ def hash_neutral(default: Any, **more: Any) -> Any:
 YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times as fast, and not everywhere
 
 
+class _Loader(YAML):
+    """Names the place of what looks like a number or a date and is none that can be worked with."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """See `yaml.constructor.BaseConstructor`."""
+        try:
+            value = super().construct_object(node, deep)
+        except (ValueError, OverflowError) as error:
+            found = f"found {node.value[:40]!r}, which is no value of its kind: {error}"
+            raise yaml.constructor.ConstructorError(None, None, found, node.start_mark) from None
+        if isinstance(value, int) and value.bit_length() > 1024:  # whose digits Python would not write
+            found = f"found a whole number of {value.bit_length()} bits, expected 64 at most"
+            raise yaml.constructor.ConstructorError(None, None, found, node.start_mark)
+        return value
+
+
 def _takes_truth(kind: Any) -> bool:
     return kind in (bool, Any) or any(_takes_truth(part) for part in get_args(kind))
 
@@ -171,7 +187,7 @@ class Source:
                 self._refuse_deep(depth)
             self.node, self._count = yaml.compose(text, Loader=YAML), 0
             self._check(self.node)
-            self.data: Any = yaml.load(text, Loader=YAML)
+            self.data: Any = yaml.load(text, Loader=_Loader)
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             line = f", line {mark.line + 1}" if mark else ""

@@ -8,6 +8,8 @@ from pydantic import Field, model_validator
 
 from headdiv.core.settings import Settings, hash_neutral
 
+WIDEST, MOST_LAYERS = 65_536, 1_024  # no machine holds a model beyond these
+
 Kind = Literal["encoder", "decoder", "cross"]  # of attention: encoder self-, decoder self-, encoder-decoder attention
 ATTENTION_KINDS: tuple[Kind, ...] = get_args(Kind)
 Normalisation = Literal["batch", "layer", "none"]
@@ -16,9 +18,9 @@ Normalisation = Literal["batch", "layer", "none"]
 class Sizes(Settings):
     """What every Transformer has."""
 
-    d_model: int = Field(256, ge=1, description="width D of the embeddings and of every sub-layer")
-    heads: int = Field(8, ge=1, description="attention heads h")
-    d_ff: int = Field(512, ge=1, description="inner width of the feed-forward layers")
+    d_model: int = Field(256, ge=1, le=WIDEST, description="width D of the embeddings and of every sub-layer")
+    heads: int = Field(8, ge=1, le=WIDEST, description="attention heads h")
+    d_ff: int = Field(512, ge=1, le=8 * WIDEST, description="inner width of the feed-forward layers")
     dropout: float = Field(0.1, ge=0, lt=1, description="on embeddings and on every sub-layer's output")
     attention_bias: bool = Field(False, description="bias of the query, key and value projections")
     activation: Literal["relu", "gelu"] = Field("relu", description="of the feed-forward layers")
@@ -33,8 +35,8 @@ class Sizes(Settings):
 class ModelConfig(Sizes):
     """Sizes of the encoder-decoder Transformer; defaults are those of DEACON's Table 3."""
 
-    encoder_layers: int = Field(2, ge=1)
-    decoder_layers: int = Field(2, ge=1)
+    encoder_layers: int = Field(2, ge=1, le=MOST_LAYERS)
+    decoder_layers: int = Field(2, ge=1, le=MOST_LAYERS)
     tied_output: bool = Field(False, description="the output embedding is the target embedding")
     tied: Literal["all"] | None = hash_neutral(
         None, description="all: source, target and output have one embedding, over one vocabulary of both sides"
@@ -50,12 +52,12 @@ class ModelConfig(Sizes):
 class LMConfig(Sizes):
     """Sizes of a Transformer of one stack; defaults are GPT-2 medium's, which give Table 6's baseline count."""
 
-    d_model: int = Field(1024, ge=1, description="width D of the embeddings and of every sub-layer")
-    heads: int = Field(16, ge=1, description="attention heads h")
-    d_ff: int = Field(4096, ge=1, description="inner width of the feed-forward layers")
+    d_model: int = Field(1024, ge=1, le=WIDEST, description="width D of the embeddings and of every sub-layer")
+    heads: int = Field(16, ge=1, le=WIDEST, description="attention heads h")
+    d_ff: int = Field(4096, ge=1, le=8 * WIDEST, description="inner width of the feed-forward layers")
     attention_bias: bool = Field(True, description="bias of the query, key and value projections")
     activation: Literal["relu", "gelu"] = Field("gelu", description="of the feed-forward layers")
-    layers: int = Field(24, ge=1)
+    layers: int = Field(24, ge=1, le=MOST_LAYERS)
 
 
 class DecodeConfig(Settings):

@@ -15,7 +15,7 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 class TrainerConfig(Settings):
     """Settings of `headdiv.Trainer`: epochs, optimiser, schedule and precision."""
 
-    epochs: int = Field(30, ge=1)
+    epochs: int = Field(30, ge=1, le=1_000_000)
     patience: int | None = hash_neutral(
         None,
         ge=1,
@@ -29,7 +29,7 @@ class TrainerConfig(Settings):
     schedule: Literal["constant", "inverse_sqrt", "linear"] = Field(
         "inverse_sqrt", description="after the warm-up: stay, fall with 1/√step, or fall to 0 in a line"
     )
-    warmup_steps: int = Field(400, ge=0, description="linear rise from 0")
+    warmup_steps: int = Field(400, ge=0, le=10**12, description="linear rise from 0")
     betas: tuple[Decay, Decay] = Field((0.9, 0.98), description="AdamW's decay rates")
     epsilon: float = Field(1e-9, gt=0, description="AdamW's ε")
     weight_decay: float = Field(0.0, ge=0, description="AdamW's decoupled weight decay")
@@ -84,7 +84,7 @@ class TrainConfig(TrainerConfig):
     activation_checkpointing: bool = hash_neutral(
         False, description="keep no activations of layers, and compute them again in the backward pass"
     )
-    tokens_per_batch: int = Field(1800, ge=1, description="most tokens in a batch, as the task counts them")
+    tokens_per_batch: int = Field(1800, ge=1, le=10**9, description="most tokens in a batch, as the task counts them")
     batching: Literal["random", "bucketed"] = Field("random", description="bucketed: similar lengths together")
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     epoch_heads: bool = hash_neutral(

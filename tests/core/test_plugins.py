@@ -1,5 +1,9 @@
 """Registries that files of the user's own add to."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from headdiv.core import registry
@@ -19,3 +23,23 @@ def test_two_plugins_of_one_name_do_not_replace_each_other(tmp_path, monkeypatch
     with pytest.raises(ConfigError, match=taken):
         registry.load_plugin(files[1])
     assert known["mine"] is module.Mine
+
+
+@pytest.mark.parametrize("code", ["import sys; sys.exit(0)", "[][1]", "raise BaseException('no')", "def ("])
+def test_a_plugin_that_fails_is_named(tmp_path, code):
+    file = tmp_path / "bad.py"
+    file.write_text(code)
+    for _ in range(2):  # nothing of it stays
+        with pytest.raises(ConfigError, match=rf"^plugin {file}: \w+ \("):
+            registry.load_plugin(file)
+
+
+def test_a_plugin_that_ends_the_program_fails_the_command(project):
+    (project.home / "bad.py").write_text("import sys; sys.exit(0)")
+    project.write_profile("tiny", {"plugins": ["bad.py"]})
+    command = [sys.executable, "-m", "headdiv", "plan", "--profile", "tiny"]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert "tiny.yaml, line" in done.stderr
+    assert "bad.py: SystemExit" in done.stderr

@@ -75,6 +75,10 @@ MISTAKES = {  # what is replaced in the profile, by what: line, key and problem
     ("epochs: 2", "batching: bucket"): (
         f"10: {HERE}.train.batching: input should be 'random' or 'bucketed', found 'bucket'"
     ),
+    ("      d_model: 16\n      heads: 8", "      d_model: 1000000000"): (
+        f"7: {HERE}.model.d_model: input should be less than or equal to 65536, found 1000000000"
+    ),
+    ("epochs: 2", "epochs: 1000000000000"): f"10: {HERE}.train.epochs: input should be less than or equal to 1000000",
     ("deacon/translation", "deacon/translatoin"): (
         "4: experiments.deacon/translatoin: task 'translatoin' of deacon is not known; did you mean 'translation'?"
     ),
@@ -110,6 +114,10 @@ ALIASES, MERGED = doubling("[{}]"), doubling("{{<<: [{}]}}")
         (MERGED, ": found more than 100,000 values, with aliases written out"),
         ("a: " + "[" * 400 + "]" * 400, ": found values nested more than 50 deep, expected a profile's few"),
         ("a: &a [*a]", ": found values nested more than 50 deep, expected a profile's few"),
+        ("a: 1\nb: 2026-13-45\n", ", line 2: not valid YAML (found '2026-13-45'"),
+        ("a: 1\nb: 2026-02-30 25:61:00\n", ", line 2: not valid YAML (found"),
+        (f"a: 1\nb: {'9' * 5000}\n", ", line 2: not valid YAML (found '9999"),
+        (f"a: 0x{'f' * 5000}\n", ", line 1: not valid YAML (found a whole number of 20000 bits"),
         ("- a\n", ", line 1: input should be a valid dictionary or instance of Profile, found ['a']"),
     ],
 )

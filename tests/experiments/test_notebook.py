@@ -7,7 +7,7 @@ from faulty import exactly, fails
 
 from headdiv.companion.experiments.notebooks import execute
 from headdiv.core import progress
-from headdiv.core.errors import HeaddivError
+from headdiv.core.errors import ConfigError, HeaddivError
 
 
 @pytest.fixture
@@ -46,6 +46,14 @@ def test_a_file_that_is_no_notebook_is_named(folder, content):
     notebook.write_text(content)
     with fails(f"{notebook}: expected a notebook in Jupyter's format, found something else ("):
         execute(notebook, folder / "run.ipynb", {}, folder / "scratch")
+    assert [path.name for path in folder.iterdir()] == ["some.ipynb"]
+
+
+@pytest.mark.parametrize("name", ["b", "import os; a", "a = 1\nimport os\na", ""])
+def test_a_parameter_that_the_notebook_does_not_declare_is_refused(folder, name):
+    notebook = write(folder, "b = 2")
+    with fails(f"{notebook}: no parameter {name!r}", ConfigError):
+        execute(notebook, folder / "run.ipynb", {"a": 2, name: 1}, folder / "scratch")
     assert [path.name for path in folder.iterdir()] == ["some.ipynb"]
 
 

@@ -5,10 +5,9 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import as_rank, assert_loss_is_literal, enter, small_config, untrained
+from small_runs import as_rank, enter, small_config, untrained
 
 from headdiv.companion.data.corpora.mixture import HeldOut
 from headdiv.companion.data.data_config import LMData
@@ -19,7 +18,7 @@ from headdiv.companion.tasks.lm import convergence_epoch, text_measures
 from headdiv.companion.tasks.text_batch_stream import TextBatchStream
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import check
-from headdiv.nn.language_model import IGNORED, make_windows
+from headdiv.nn.language_model import IGNORED
 
 TASK = TASKS["lm"]
 
@@ -30,53 +29,7 @@ def run(home):
     return untrained(small_config("lm"))
 
 
-class Counting:
-    """A stream whose windows are numbered."""
-
-    tokens, passes = {"all": 7}, {"all": 0}
-
-    def __init__(self):
-        self.taken = 0
-
-    def next(self, count):
-        self.taken += count
-        return np.arange(self.taken - count, self.taken)[:, None]
-
-    def state(self):
-        return {"taken": self.taken}
-
-    def restore(self, state):
-        self.taken = state["taken"]
-
-
-def numbers(windows):
-    return windows[:, 0].tolist()
-
-
-def tokens_of(batch):
-    return [*batch.inputs.tolist(), *batch.targets.tolist()]
-
-
 # ---- the stream in batches
-
-
-@given(st.integers(1, 4), st.integers(1, 5), st.data())
-def test_a_feed_goes_on_where_it_stood(windows, batches, data):
-    whole = TextBatchStream(Counting(), windows, batches, numbers)
-    expected = [*whole.epoch(0), *whole.epoch(1)]
-    assert [number for batch in expected for number in batch] == list(range(2 * windows * batches))
-    before = data.draw(st.integers(0, batches))
-    first = TextBatchStream(Counting(), windows, batches, numbers)
-    epoch = first.epoch(0)
-    found = [next(epoch) for _ in range(before)]
-    state = json.loads(json.dumps(first.state()))
-    assert state == {"done": before, "stream": {"taken": before * windows}, "refused": {}}
-    second = TextBatchStream(Counting(), windows, batches, numbers)
-    second.restore(state)
-    found += [*second.epoch(0), *second.epoch(1)]
-    assert found == expected
-    assert second.state()["done"] == 0
-    assert second.batches(0) == batches
 
 
 def of_spoilt_text(folder):
@@ -118,35 +71,11 @@ def test_an_epoch_is_so_many_tokens(home, train, data, windows, batches):
     assert {len(batch.inputs) for batch in found} == {32 * windows}
 
 
-@given(st.integers(1, 4), st.integers(4, 9))
-def test_ranks_share_every_batch(world, windows):
-    shares = []
-    with pytest.MonkeyPatch.context() as patch:
-        for rank in range(world):
-            as_rank(patch, rank, world)
-            shares.append(list(TextBatchStream(Counting(), windows, 3, numbers).epoch(0)))
-    for number, parts in enumerate(zip(*shares, strict=True)):
-        assert sorted(n for part in parts for n in part) == list(range(number * windows, (number + 1) * windows))
-        assert max(map(len, parts)) - min(map(len, parts)) <= 1
-
-
 def test_too_few_windows_for_so_many_ranks(monkeypatch):
     as_rank(monkeypatch, 0, 3)
     with pytest.raises(ConfigError) as found:
-        TextBatchStream(Counting(), 2, 1, numbers)
+        TextBatchStream(None, 2, 1, list)
     assert str(found.value) == "train.tokens_per_batch: a batch has 2 windows, too few for 3 ranks"
-
-
-def test_ranks_share_what_is_held_out(run, monkeypatch):
-    monkeypatch.setattr(lm, "EVALUATION_TOKENS", 100)  # three windows
-    windows, alone = run.corpus.test.windows, list(TASK.held_out(run.corpus, "test", run.config))
-    assert torch.cat([batch.targets for batch in alone]).tolist() == windows[:, 1:][windows[:, :-1] != IGNORED].tolist()
-    assert len(alone) == math.ceil(len(windows) / 3)
-    shares = []
-    for rank in range(2):
-        as_rank(monkeypatch, rank, 2)
-        shares.append([tokens_of(batch) for batch in TASK.held_out(run.corpus, "test", run.config)])
-    assert shares == [[tokens_of(batch) for batch in alone[rank::2]] for rank in range(2)]
 
 
 @pytest.mark.parametrize("boundaries", [True, False])
@@ -161,18 +90,6 @@ def test_boundaries_are_a_matter_of_configuration(home, boundaries):
 
 
 # ---- the loss
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_the_loss_is_over_what_is_there(run, smoothing):
-    windows = run.corpus.test.windows[-2:]
-    assert (windows == IGNORED).any()
-    batch = make_windows(windows, run.corpus.bpe.end, True)
-    weight = run.model.output_weight.detach()
-    hidden = torch.randn(len(batch.inputs), 16, generator=torch.Generator().manual_seed(1))
-    losses = TASK.loss(lambda _: hidden, weight, batch, smoothing)
-    count = assert_loss_is_literal(losses, hidden, weight, batch.targets, smoothing)
-    assert losses.tokens == count == (windows[:, 1:] >= 0).sum() < len(batch.targets)
 
 
 # ---- measures

@@ -17,7 +17,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from headdiv.companion import paths
-from headdiv.companion.data import download, public_sets, toy
+from headdiv.companion.data import public_sets, toy
 from headdiv.companion.data.data_config import DataConfig
 from headdiv.core import manifest
 from headdiv.core.errors import ConfigError, DamageError, DataError
@@ -90,6 +90,8 @@ def locate(config: DataConfig) -> dict[str, Files]:
         DataError: a file is not there, or could not be fetched.
     """
     if config.files is None:
+        from headdiv.companion.data import download  # whose libraries a plan does not wait for
+
         folder = download.fetch(config.name, paths.raw())
         splits = public_sets.load_registry()[config.name].splits
         return {

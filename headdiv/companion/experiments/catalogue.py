@@ -114,9 +114,9 @@ def figures_of(
         if not entry.on_request
         and (entry.kind != HEADS or entry.experiment in by_epoch)
         and (entry.kind != TUNING or entry.experiment in tuned)
-        and (there := variants.get(entry.experiment))
-        and (not entry.variants or there & set(entry.variants))
-        and there.issuperset(entry.against)
+        and (listed := variants.get(entry.experiment))
+        and (not entry.variants or listed & set(entry.variants))
+        and listed.issuperset(entry.against)
     }
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from headdiv.companion import paths
 from headdiv.core import progress
-from headdiv.core.errors import DataError, HeaddivError
+from headdiv.core.errors import ConfigError, DataError, HeaddivError
 from headdiv.core.files import replacing
+from headdiv.core.settings import nearest
 
 KERNEL = "python3"
 
@@ -21,11 +24,13 @@ def execute(notebook: Path, output: Path, parameters: dict[str, Any], scratch: P
     """Run a notebook with papermill; the executed copy becomes ``output`` only if every cell succeeded.
 
     Args:
-        notebook: the one to execute; its cell tagged ``parameters`` holds the defaults of ``parameters``.
+        notebook: the one to execute; its cell tagged ``parameters`` names every parameter, with its default.
+        parameters: values in the place of defaults.
         scratch: folder for the copy while it runs, and for good where a cell fails.
 
     Raises:
         DataError: ``notebook`` is not there, or no notebook.
+        ConfigError: the notebook has no such parameter.
         HeaddivError: a cell failed; the sentence names the cell, its error and the copy to look at.
     """
     # jsonschema imports it where it is there, and it spends a second and more on a grammar of addresses.
@@ -38,12 +43,19 @@ def execute(notebook: Path, output: Path, parameters: dict[str, Any], scratch: P
     if not notebook.is_file():
         raise DataError(f"{notebook}: no such notebook")
     try:
-        nbformat.read(notebook, as_version=4)
+        content = nbformat.read(notebook, as_version=4)
     except (AttributeError, TypeError, ValueError, nbformat.ValidationError) as error:
         found = str(error).partition("\n")[0][:200]
         raise DataError(
             f"{notebook}: expected a notebook in Jupyter's format, found something else ({found})"
         ) from None
+    try:
+        known = _declared(cell.source for cell in content.cells if "parameters" in cell.metadata.get("tags", []))
+    except SyntaxError as error:
+        raise DataError(f"{notebook}: the cell with parameters is not Python ({error.msg})") from None
+    for name in parameters:  # which papermill writes into the notebook's code as they are
+        if name not in known:
+            raise ConfigError(f"{notebook}: no parameter {name!r}{nearest(name, known)}")
     scratch.mkdir(parents=True, exist_ok=True)
     copy = scratch / notebook.name
     with tempfile.TemporaryDirectory() as private:
@@ -73,3 +85,9 @@ def execute(notebook: Path, output: Path, parameters: dict[str, Any], scratch: P
             raise HeaddivError(f"{notebook}: {error}") from None
     with replacing(output) as temporary:
         shutil.move(copy, temporary)  # the results may be another file system
+
+
+def _declared(cells: Iterable[str]) -> list[str]:
+    """The names that are assigned in these cells."""
+    nodes = (node for source in cells for node in ast.walk(ast.parse(source)))
+    return [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]

@@ -72,15 +72,17 @@ def audit(profile: str, experiment: str) -> dict[str, dict[str, Any]]:
     task, first = task_of(experiment), next(iter(variants.values()))
     vocabulary = TASKS[first.kind].vocabulary(first.data)
     configs = {BASELINE: first.model_copy(update={"variant": BASELINE, "method": {"name": BASELINE}}), **variants}
-    here = {variant: parameters_of(config, vocabulary) for variant, config in configs.items()}
-    there = {variant: _at_paper_sizes(config, task) for variant, config in configs.items()} if task.sizes else None
+    counts = {variant: parameters_of(config, vocabulary) for variant, config in configs.items()}
+    at_paper_sizes = (
+        {variant: _at_paper_sizes(config, task) for variant, config in configs.items()} if task.sizes else None
+    )
     reported = {variant: row.reported.get("parameters") for variant, row in task.variants.items()}
     return {
         variant: {
-            "parameters": here[variant],
-            "at_paper_sizes": there and there[variant],
+            "parameters": counts[variant],
+            "at_paper_sizes": at_paper_sizes and at_paper_sizes[variant],
             "paper": None if reported.get(variant) is None else int(reported[variant]),
-            "follows": _follows(variant, there or here, reported, task),
+            "follows": _follows(variant, at_paper_sizes or counts, reported, task),
         }
         for variant in variants
     }

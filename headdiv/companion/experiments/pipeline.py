@@ -1,30 +1,33 @@
 """What the Snakefile asks about a profile: files, captions, and what decides whether a run is still valid.
 
-Checking a profile needs every method and task, and these need torch. The Snakefile must not wait for that each time
-it is read, so the answers stand in a file, ``.snakemake/headdiv/<profile>.json``. `load_plan` reads it, and has another
-process write it (``headdiv plan``) where it is not of this profile, these papers and this code. A plan that depends on
-more than these, because the profile names files or methods of one's own, is made anew each time.
+Nothing here imports torch, which the Snakefile would wait for each time it is read.
 """
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import json
+import logging
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from headdiv.companion import paths
-from headdiv.core.errors import ConfigError, DataError, HeaddivError
-from headdiv.core.files import read_json, short_hash, write_json
+from headdiv.companion.experiments.catalogue import OF_TUNING, figures_of, tables_of
+from headdiv.companion.experiments.papers import data_table_of, load_paper, task_of
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.tasks.run_config import run_name
+from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.files import read_json, short_hash
+from headdiv.core.settings import nearest
 
-PACKAGE = Path(__file__).parents[2]
+log = logging.getLogger(__name__)
+
 EXPLORER = "explore"  # the companion that is of no paper
+_presence: list[IO[str]] = []  # open files, which hold a lock as long as this process lives
 CONFIG = ("profile", "gpu")  # keys of Snakemake's --config
 
 
@@ -58,7 +61,6 @@ class Plan:
         tables: by the files' name without their endings; so are `figures`.
         tuned: by experiment, by variant that is tuned: what changes when its choice must be made anew.
         papers: title by name; ``contents``: what changes with a paper's file.
-        lasting: whether nothing but profile, papers and code decides all this.
     """
 
     profile: str
@@ -72,14 +74,6 @@ class Plan:
     figures: dict[str, Product]
     papers: dict[str, str]
     contents: dict[str, str]
-    lasting: bool
-
-    @classmethod
-    def parse(cls, content: dict[str, Any]) -> Plan:
-        """A plan from the JSON that `dataclasses.asdict` makes of one."""
-        runs = {name: [PlannedRun(**run) for run in listed] for name, listed in content["runs"].items()}
-        products = {kind: {name: Product(**p) for name, p in content[kind].items()} for kind in ("tables", "figures")}
-        return cls(**content | {"runs": runs} | products)
 
     def folder(self, experiment: str, run: PlannedRun) -> str:
         """Where a run's results lie."""
@@ -160,13 +154,6 @@ def make_plan(profile: str) -> Plan:
         ConfigError: the profile is wrong.
         DataError: files of one's own are not there.
     """
-    from headdiv.companion.experiments.catalogue import OF_TUNING, figures_of, tables_of
-    from headdiv.companion.experiments.papers import data_table_of, load_paper, task_of
-    from headdiv.companion.experiments.profiles import Runs
-    from headdiv.companion.tasks import TASKS
-    from headdiv.companion.tasks.run_config import run_name
-    from headdiv.methods.options import option_classes
-
     known = Runs(profile)
     configs = known.planned()
     runs: dict[str, list[PlannedRun]] = {name: [] for name in known.experiments()}
@@ -195,9 +182,6 @@ def make_plan(profile: str) -> Plan:
     drawn = figures_of(((name, run.variant) for name, listed in runs.items() for run in listed), by_epoch, tuned)
     figures = {name: Product(entry.paper, entry.experiments_in(runs), entry.caption) for name, entry in drawn.items()}
     papers = {name: load_paper(name) for name in sorted({config.paper for config in configs})}
-    used = {part for c in configs for part in (*option_classes(c.method), type(TASKS[c.kind]))}
-    own_code = [part for part in used if not part.__module__.startswith("headdiv.")]
-    own_files = [c for c in configs if c.data.files is not None or getattr(c.data, "tokenizer_file", None)]
     return Plan(
         profile=profile,
         name=known.name,
@@ -208,58 +192,48 @@ def make_plan(profile: str) -> Plan:
         figures=figures,
         papers={name: paper.title for name, paper in papers.items()},
         contents={name: short_hash(paper.model_dump(mode="json")) for name, paper in papers.items()},
-        lasting=not (own_code or own_files or known.profile.plugins),
     )
 
 
 def load_plan(profile: str) -> Plan:
-    """The plan of a profile: the stored one, or a new one where profile, papers or code have changed.
+    """The plan of a profile whose results are its own and whose experiments all have a notebook.
 
     Raises:
-        HeaddivError: the profile is wrong; files of one's own or a notebook are not there.
+        ConfigError: the profile is wrong, or its results would lie among another profile's.
+        DataError: files of one's own or a notebook are not there.
     """
-    path = paths.profile_file(profile)
-    paths.results(profile)  # which are not another profile's
-    stored = paths.home() / ".snakemake" / "headdiv" / f"{path.stem}.json"
-    key = _key(profile, path)
-    try:
-        content = read_json(stored)
-    except DataError:  # none yet, or a damaged one
-        content = None
-    if not isinstance(content, dict) or content.get("key") != key:
-        content = {"key": key, "plan": _planned_elsewhere(profile)}
-        if content["plan"]["lasting"]:
-            write_json(stored, content)
-    plan = Plan.parse(content["plan"])
+    paths.results(profile)
+    plan = make_plan(profile)
     for experiment in plan.runs:
         notebook_code(f"notebooks/runs/{experiment.replace('/', '_')}.ipynb")
     return plan
 
 
-def _key(profile: str, path: Path) -> str:
-    """Changes with the profile, the project's folder, Python, and the package's code and data, papers included."""
-    digest = hashlib.sha256(json.dumps([profile, str(paths.home()), sys.version]).encode())
-    papers = (paths.home() / "papers").glob("*.yaml")  # of one's own
-    for file in sorted([path, *papers, *PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.yaml")]):
-        digest.update(f"\0{file}\0".encode())
-        if file.is_file():
-            digest.update(file.read_bytes())
-    return digest.hexdigest()
-
-
-def _planned_elsewhere(profile: str) -> dict[str, Any]:
-    """The plan as a process of its own makes it, so that this one imports no torch."""
-    command = [sys.executable, "-m", "headdiv", "plan", "--profile", profile]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = done.stderr.strip().removeprefix("headdiv: ")
-        raise HeaddivError(said if done.returncode == 2 else f"`headdiv plan --profile {profile}` failed: {said}")
-    return json.loads(done.stdout.splitlines()[-1])  # plugins may print
-
-
 def plan_as_json(profile: str) -> str:
-    """The plan of a profile as `load_plan` stores it."""
+    """The plan of a profile as JSON."""
     return json.dumps(asdict(make_plan(profile)), ensure_ascii=False)
+
+
+def unlock_after_kill() -> None:
+    """Remove the locks in ``.snakemake`` that a Snakemake has left which was killed, if none is at work here now.
+
+    Every Snakemake that calls this holds a shared lock of the system's until it ends, however that is. Whoever gets the
+    exclusive one is alone. Where the file system has no such locks nothing is removed, and Snakemake itself says what
+    to do (`snakemake --unlock`).
+    """
+    import fcntl  # which only Unix has, as Snakemake's rules need it
+
+    folder = Path(".snakemake")
+    with contextlib.suppress(OSError):
+        folder.mkdir(exist_ok=True)
+        _presence.append(file := (folder / "headdiv.lock").open("w"))
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if left := list((folder / "locks").glob("*.lock")):
+                for path in left:
+                    path.unlink()
+                log.warning("Snakemake was killed here: its locks are removed, as `snakemake --unlock` does")
+        fcntl.flock(file, fcntl.LOCK_SH)
 
 
 def notebook_code(notebook: str) -> str:
@@ -279,8 +253,6 @@ def check_config(config: Mapping[str, Any]) -> None:
     """
     for key in config:
         if key not in CONFIG:
-            from headdiv.core.settings import nearest  # here, for the time that pydantic takes
-
             raise ConfigError(f"--config {key}: unknown key{nearest(key, list(CONFIG))}")
     profile = config.get("profile", "")
     if not isinstance(profile, str):  # Snakemake makes numbers of what looks like one

@@ -21,8 +21,11 @@ folder; every command, notebook and pipeline step that reads the profile then kn
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from numbers import Integral
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
@@ -74,25 +77,31 @@ class Profile(Settings):
         return self
 
 
-class Runs:
-    """The checked runs of a profile: a name (``quick``: config/quick.yaml) or the path of a YAML file.
+@lru_cache(maxsize=64)
+def _read(path: Path, content: bytes | None) -> tuple[Profile, Source]:
+    """A profile's file; ``content``: what it holds, since a file that has changed is another one."""
+    source = Source(path)
+    return check(Profile, source.data, source=source), source
+
+
+@lru_cache(maxsize=64)
+def _expanded(requested: str, path: Path, content: bytes | None, methods: tuple[type[Settings], ...]) -> _Expansion:
+    """The runs of a profile's file; ``methods``: the options there are, to which plugins add."""
+    return _Expansion(requested, *_read(path, content))
+
+
+class _Expansion:
+    """Every run of a profile, with the profile's own settings, and every arm, by experiment and variant.
 
     Raises:
         ConfigError: the first mistake, with file, line and key.
     """
 
-    def __init__(self, profile: str) -> None:
-        source = Source(paths.profile_file(profile))
-        self.name, self._asked = source.path.stem, profile
-        self.profile = check(Profile, source.data, source=source)
-        for position, plugin in enumerate(self.profile.plugins):
-            try:
-                load_plugin(paths.home() / plugin)
-            except ConfigError as error:
-                raise config_error(("plugins", position), str(error), source) from None
-        self._all: list[RunConfig] = []  # with the profile's own settings
-        self.arms: dict[str, dict[str, Arm]] = {}  # by experiment, by variant: those that are tuned
-        for name, experiment in self.profile.experiments.items():
+    def __init__(self, requested: str, profile: Profile, source: Source) -> None:
+        self._requested, self.profile = requested, profile
+        self.runs: list[RunConfig] = []
+        self.arms: dict[str, dict[str, Arm]] = {}
+        for name, experiment in profile.experiments.items():
             self._expand(name, experiment, source)
 
     def _expand(self, name: str, experiment: Experiment, source: Source) -> None:
@@ -128,19 +137,19 @@ class Runs:
                 self._method(variant, own, experiment, sizes, at, source)
         known = {variant: row.method for variant, row in rows.items()} | experiment.define
 
-        def config_of(variant: str, setting: Mapping[str, Any], there: Place) -> RunConfig:
-            """A variant's run, with the keys of ``setting``, which is ``there``, in the place of the profile's."""
+        def config_of(variant: str, setting: Mapping[str, Any], place: Place) -> RunConfig:
+            """A variant's run, with ``setting``, to which ``place`` leads, over the profile's own keys."""
             own = rows[variant].model if variant in rows and variant not in experiment.define else {}
-            tuned, train = by_section(setting, there, source), experiment.train
-            model = check(spec.Model, experiment.model | own | tuned["model"], (*there, "model"), source)
+            tuned, train = by_section(setting, place, source), experiment.train
+            model = check(spec.Model, experiment.model | own | tuned["model"], (*place, "model"), source)
             if tuned["train"]:
                 keys = train.model_dump(exclude_unset=True) | tuned["train"]
-                train = check(TrainConfig, keys, (*there, "train"), source)
-                refuse_unread(train, spec.ignores, f"it has no effect on {kind!r}", (*there, "train"), source)
-            spec.check_model(model, data, (*there, "model"), source)
+                train = check(TrainConfig, keys, (*place, "train"), source)
+                refuse_unread(train, spec.ignores, f"it has no effect on {kind!r}", (*place, "train"), source)
+            spec.check_model(model, data, (*place, "model"), source)
             method = self._method(variant, known[variant], experiment, model, at, source)
             if tuned["method"]:
-                method = check_method(method | tuned["method"], model, (*there, "method"), source)
+                method = check_method(method | tuned["method"], model, (*place, "method"), source)
             given = {"paper": paper, "task": task, "kind": kind, "variant": variant, "data": data, "model": model}
             given |= {"method": method, "train": train, "decode": decode, "threads": self.profile.threads}
             return RunConfig(**given, seed=self.profile.seeds[0])
@@ -151,7 +160,7 @@ class Runs:
                 what = f"unknown variant {variant!r}{nearest(variant, list(known))}"
                 raise config_error((*at, "variants", position), what, source)
             config = config_of(variant, {}, at)
-            self._all += [config.model_copy(update={"seed": seed}) for seed in self.profile.seeds]
+            self.runs += [config.model_copy(update={"seed": seed}) for seed in self.profile.seeds]
         if experiment.tune:
             self._check_tune(experiment, experiment.tune, variants, (*at, "tune"), source)
             self.arms[name] = {
@@ -184,7 +193,7 @@ class Runs:
             settings.append(setting)
             configs.append(config)
             hashes.append(config.hash)
-        return Arm(self._asked, tune, settings, configs)
+        return Arm(self._requested, tune, settings, configs)
 
     @staticmethod
     def _method(
@@ -195,8 +204,38 @@ class Runs:
         options = with_shared(own, experiment.methods, own_first=defined)
         if defined:
             return check_method(options, model, (*at, "define", variant), source)
-        here = ("methods", own["name"]) if experiment.methods.get(own["name"]) else ("variants", variant)
-        return check_method(options, model, (*at, *here), source)
+        keys = ("methods", own["name"]) if experiment.methods.get(own["name"]) else ("variants", variant)
+        return check_method(options, model, (*at, *keys), source)
+
+
+class Runs:
+    """The checked runs of a profile: a name (``quick``: config/quick.yaml) or the path of a YAML file.
+
+    A process reads a profile's file once, and again when its content has changed.
+
+    Attributes:
+        name: of the profile's results.
+        profile: the file's content.
+        arms: by experiment, by variant: those that are tuned.
+
+    Raises:
+        ConfigError: the first mistake, with file, line and key.
+    """
+
+    def __init__(self, profile: str) -> None:
+        path = paths.profile_file(profile)
+        content = None
+        with contextlib.suppress(OSError):  # of which `Source` makes a sentence
+            content = path.read_bytes()
+        self.name = path.stem
+        self.profile, source = _read(path, content)
+        for position, plugin in enumerate(self.profile.plugins):
+            try:
+                load_plugin(paths.home() / plugin)
+            except ConfigError as error:
+                raise config_error(("plugins", position), str(error), source) from None
+        expansion = _expanded(profile, path, content, tuple(OPTIONS.values()))
+        self._all, self.arms = expansion.runs, expansion.arms
 
     def planned(
         self, experiment: str | None = None, variant: str | None = None, seed: int | None = None

@@ -205,7 +205,7 @@ class Arm:
         hashes = [self.config(number, seed).hash for number in range(len(self.configs)) for seed in self.tune.seeds]
         return short_hash([self.tune.rungs, self.tune.keep, hashes])
 
-    @cached_property
+    @property
     def choice(self) -> Choice | None:
         """What was chosen; None where it has not been tuned, or with other settings, rungs or seeds."""
         return read_stored(Choice, self.choice_file, key=self.key)

@@ -4,13 +4,14 @@ To add a task, describe it in `headdiv.companion.tasks.specs`, write one class a
 in ``__init__.py``. The description says what can be configured and what tables and figures call things; the class
 
 1. loads a corpus, builds a model, makes batches and takes a loss: the abstract methods. A corpus has
-   ``statistics`` (JSON): ``vocabulary`` by side, ``refused`` records by reason, and for "train", "valid" and "test"
-   the number of ``examples``; of "valid" also ``unigram_nll``, what the simplest model would reach, which
-   `headdiv check` holds every run against;
+   ``statistics`` (JSON): ``vocabulary`` by side, ``refused`` records by reason, and for "valid", "test" and, unless it
+   is a stream, "train" the number of ``examples``; of "valid" also ``unigram_nll``, what the simplest model would
+   reach, which `headdiv check` holds every run against;
 2. says what can be done with a text that is typed in: `apply`, `example_batch`, `example_text`. Without these the task
    trains and is scored all the same, and attention maps and the explorer say that they are lacking.
 
-An experiment needs a table too, in one of the files in ``headdiv/companion/experiments/papers``.
+`tests/tasks/test_contract.py` holds every task to this. An experiment needs a table too, in one of the files in
+``headdiv/companion/experiments/papers``.
 """
 
 from __future__ import annotations

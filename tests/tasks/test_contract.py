@@ -1,0 +1,280 @@
+"""What every task must do: batches, shares of ranks, going on, masks, loss, held-out text, examples, typed texts."""
+
+import json
+import math
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from small_runs import EVERY_TASK, as_rank, assert_loss_is_literal, small_config, untrained
+
+from headdiv.companion.tasks import TASKS, lm
+from headdiv.companion.tasks.base import Run, evaluation_loss, held_out_loss
+from headdiv.companion.tasks.specs import SPECS
+from headdiv.core.errors import DataError
+
+PAIRS = ("translation", "summarisation", "qa")  # whose batches are lists of examples; others read windows of a stream
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def run(request, home) -> Run:
+    """Of the toy, with the model as it starts out."""
+    return untrained(small_config(request.param))
+
+
+@pytest.fixture
+def task(run):
+    return TASKS[run.config.kind]
+
+
+def stream_of(task, run, **sections):
+    return task.batch_stream(run.corpus, small_config(run.config.kind, **sections))
+
+
+def content(batch):
+    """What is read and what is to be predicted, as lists."""
+    names = ("numbers", "source", "target_in", "target_out") if hasattr(batch, "source") else ("inputs", "targets")
+    return [torch.as_tensor(getattr(batch, name)).tolist() for name in names]
+
+
+def examples_of(run, batch):
+    """The examples of a batch one by one: numbers, or the tokens of its windows."""
+    if run.config.kind in PAIRS:
+        return batch.numbers.tolist()
+    width = run.config.data.context
+    tokens = list(zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True))
+    return [tuple(tokens[at : at + width]) for at in range(0, len(tokens), width)]
+
+
+# ---- description and corpus
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_description_says_what_can_be_configured(name):
+    spec = SPECS[name]
+    assert spec.name == name
+    assert TASKS[name].spec is spec
+    assert [key for key, field in spec.Data.model_fields.items() if not field.description] == []
+    spec.check_data(small_config(name).data)
+    assert spec.score_label(spec.main_score.name) == spec.main_score.label
+
+
+def test_statistics_say_what_the_corpus_holds(task, run):
+    statistics = run.corpus.statistics
+    assert json.loads(json.dumps(statistics)) == statistics
+    assert tuple(statistics["vocabulary"].values()) == task.vocabulary(run.config.data)
+    assert all(statistics[split]["examples"] > 0 for split in ("valid", "test"))
+    assert statistics["valid"]["unigram_nll"] > 0
+    size = statistics["train"]["examples"] if run.config.kind in PAIRS else run.config.data.epoch_tokens
+    assert task.spec.training_size(run.config.data.model_dump(), statistics).startswith(f"{size:,} ")
+
+
+# ---- training batches
+
+
+def test_the_seed_decides_what_is_read_when(task, run):
+    first, again, other = (next(stream_of(task, run, seed=seed).epoch(0)) for seed in (1, 1, 2))
+    assert content(first) == content(again) != content(other)
+
+
+def test_an_epoch_has_the_batches_that_are_counted_within_the_budget(task, run):
+    stream, budget = stream_of(task, run), run.config.train.tokens_per_batch
+    batches = list(stream.epoch(0))
+    assert len(batches) == stream.batches(0) > 3
+    if run.config.kind in PAIRS:
+        numbers = [number for batch in batches for number in batch.numbers.tolist()]
+        assert sorted(numbers) == task.scored(run.corpus.train).tolist()
+        sizes = run.corpus.train.pairs.sizes(*task.budget)
+        assert max(sizes[batch.numbers].sum() for batch in batches) <= budget
+        assert [content(batch) for batch in stream.epoch(1)] != [content(batch) for batch in batches]
+    else:
+        assert {len(batch.inputs) for batch in batches} == {budget // run.config.data.context * run.config.data.context}
+
+
+@pytest.mark.parametrize("before", [0, 1, 5, "all"])
+def test_a_stream_goes_on_where_it_stood(task, run, before):
+    whole = stream_of(task, run)
+    expected = [content(batch) for epoch in (0, 1) for batch in whole.epoch(epoch)]
+    first = stream_of(task, run)
+    before = first.batches(0) if before == "all" else before
+    found = [content(batch) for batch in islice(first.epoch(0), before)]
+    second = stream_of(task, run)
+    second.restore(json.loads(json.dumps(first.state())))
+    found += [content(batch) for epoch in (0, 1) for batch in second.epoch(epoch)]
+    assert found == expected
+    assert second.report() == whole.report()
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_share_every_batch(task, run, monkeypatch, world):
+    alone = [sorted(examples_of(run, batch)) for batch in stream_of(task, run).epoch(0)]
+    shares = []
+    for rank in range(world):
+        as_rank(monkeypatch, rank, world)
+        stream = stream_of(task, run)
+        shares.append([examples_of(run, batch) for batch in stream.epoch(0)])
+        assert stream.batches(0) == len(shares[-1]) == len(alone)  # all ranks take as many steps
+    for examples, *parts in zip(alone, *shares, strict=True):
+        assert sorted(example for part in parts for example in part) == examples
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@pytest.mark.parametrize("variant", ["baseline", "direct-2"])
+@pytest.mark.parametrize("kind", PAIRS)
+def test_a_rank_may_have_an_empty_share(home, kind, variant):
+    run = untrained(small_config(kind, variant))
+    batch = TASKS[kind].lay_out(run.corpus.train, [])
+    for smoothing in (0.0, 0.1):
+        run.model.zero_grad()
+        losses = TASKS[kind].loss(run.model, run.model.output_weight, batch, smoothing)
+        assert (losses.loss.item(), losses.nll.item(), int(losses.correct), losses.count, losses.tokens) == (0,) * 5
+        losses.loss.backward()
+        assert all(not p.grad.any() for p in run.model.parameters() if p.grad is not None)
+
+
+# ---- the loss
+
+
+def some_held_out(task, run, number=0):
+    return next(islice(task.held_out(run.corpus, "valid", run.config), number, None))
+
+
+def literal_spans(losses, hidden, weight, batch, smoothing):
+    """Question answering: −log p of the first and of the last word, a softmax over each passage, in floats."""
+    nll = uniform = correct = 0
+    rows, start = (hidden.double() @ weight.double().T).tolist(), 0
+    for length, gold in zip(batch.target_side.lengths.tolist(), batch.target_out.tolist(), strict=True):
+        mine, start = rows[start : start + length], start + length
+        likeliest = []
+        for side in (0, 1):
+            total = math.log(sum(math.exp(row[side]) for row in mine))
+            nll += total - mine[gold[side]][side]
+            uniform += sum(total - row[side] for row in mine) / length
+            likeliest.append(max(range(length), key=lambda i: mine[i][side]))
+        correct += likeliest == gold
+    assert losses.nll.item() == pytest.approx(nll, rel=1e-5)
+    assert losses.loss.item() == pytest.approx((1 - smoothing) * nll + smoothing * uniform, rel=1e-5)
+    assert (int(losses.correct), losses.count) == (correct, len(batch.target_out))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_the_loss_is_the_literal_one(task, run, smoothing):
+    batch, weight = some_held_out(task, run), run.model.output_weight.detach()
+    width, rows = weight.shape[1], len(run.model(batch))
+    hidden = torch.randn(rows, width, generator=torch.Generator().manual_seed(1))
+    losses = task.loss(lambda _: hidden, weight, batch, smoothing)
+    if run.config.kind == "qa":
+        literal_spans(losses, hidden, weight, batch, smoothing)
+    else:
+        targets = batch.target_out if run.config.kind in PAIRS else batch.targets
+        assert assert_loss_is_literal(losses, hidden, weight, targets, smoothing) > 0
+    assert not losses.nll.requires_grad
+    assert losses.tokens == (losses.count if run.config.kind not in ("qa", "mlm") else rows)
+
+
+def one_by_one(task, run, split, count):
+    """The first examples of a split as one batch, and each as a batch of its own."""
+    if run.config.kind in PAIRS:
+        data = getattr(run.corpus, split)
+        numbers = task.scored(data)[:count].tolist()
+        return task.lay_out(data, numbers), [task.lay_out(data, [number]) for number in numbers]
+    windows = task.windows(run.corpus, split)[-count:]  # the last one may lack tokens
+    parts = [windows, *windows[:, None]]
+    whole, *alone = (task.lay_out(part, run.corpus, run.config.data) for part in parts)
+    return whole, alone
+
+
+@pytest.mark.parametrize("variant", ["baseline", "average-2"])
+@pytest.mark.parametrize("kind", TASKS)
+def test_an_example_has_the_same_loss_alone_and_beside_others(home, kind, variant):
+    task, run = TASKS[kind], untrained(small_config(kind, variant))
+    whole, alone = one_by_one(task, run, "test", 5)
+    with torch.no_grad():
+        one, *others = (task.loss(run.model, run.model.output_weight, batch) for batch in (whole, *alone))
+    assert one.count == sum(part.count for part in others) > 0
+    assert one.nll.item() == pytest.approx(sum(part.nll.item() for part in others), rel=1e-5)
+
+
+# ---- held-out text
+
+
+def test_held_out_text_is_the_same_whatever_is_trained(task, run):
+    batches = [content(batch) for batch in task.held_out(run.corpus, "test", run.config)]
+    budget = 2 * run.config.train.tokens_per_batch
+    for sections in ({"seed": 2}, {"train": {"tokens_per_batch": budget}}):
+        other = small_config(run.config.kind, **sections)
+        assert [content(batch) for batch in task.held_out(run.corpus, "test", other)] == batches
+
+
+def test_ranks_share_what_is_held_out(task, run, monkeypatch):
+    if run.config.kind in PAIRS:
+        monkeypatch.setattr(task, "evaluation_tokens", 40)
+    monkeypatch.setattr(lm, "EVALUATION_TOKENS", 100)
+    alone = [content(batch) for batch in task.held_out(run.corpus, "test", run.config)]
+    shares = []
+    for rank in range(2):
+        as_rank(monkeypatch, rank, 2)
+        shares.append([content(batch) for batch in task.held_out(run.corpus, "test", run.config)])
+    assert shares == [alone[rank::2] for rank in range(2)]
+    assert all(shares)
+    if run.config.kind in PAIRS:
+        numbers = sorted(number for batch in alone for number in batch[0])
+        assert numbers == task.scored(run.corpus.test).tolist()
+
+
+def test_the_training_sample_is_as_large_as_the_validation_split(task, run):
+    def count(batches):
+        return sum(len(examples_of(run, batch)) if run.config.kind in PAIRS else 1 for batch in batches)
+
+    sample, what = task.training_sample(run.corpus, run.config)
+    batches = list(sample)
+    assert count(batches) == count(task.held_out(run.corpus, "valid", run.config))
+    assert what.startswith("the first ")
+    assert math.isfinite(evaluation_loss(task, run.model, batches, "cpu")["nll"])
+
+
+def test_the_loss_of_a_split_is_one_of_predictions(task, run):
+    run.model.train()
+    found = held_out_loss(task, run.model, run.corpus, "valid", run.config, "cpu")
+    assert not run.model.training
+    assert 0 < found["nll"] < 20
+    assert 0 <= found["accuracy"] <= 100
+
+
+# ---- examples and typed texts
+
+
+def test_examples_are_rows_of_text(task, run):
+    shown = task.examples(run, 3)
+    assert len(shown) == 3
+    assert all(isinstance(cell, str) for cell in shown.to_numpy().ravel())
+    assert len(task.data_examples(run.corpus, 2)) == 2
+    assert all(np.issubdtype(sizes.dtype, np.integer) and len(sizes) for sizes in task.lengths(run.corpus).values())
+
+
+def test_a_text_that_is_typed_in_is_read_and_answered(task, run):
+    text, second = task.example_text(run)
+    assert (second is not None) == task.spec.second_is_input
+    answer = task.apply(run, text, second)
+    assert isinstance(answer, str)
+    assert task.response(run, text, second) in answer
+    batch = task.expect_output(run, task.example_batch(run, text, second))
+    losses = task.loss(run.model, run.model.output_weight, batch)
+    assert losses.count > 0
+    assert len(run.model(batch)) > 0
+    for kind, (queries, keys) in task.special_tokens(batch).items():
+        assert kind in ("encoder", "decoder", "cross")
+        assert queries.dtype == keys.dtype == torch.bool
+    for kind, words in task.words(batch).items():
+        assert isinstance(task.decode_token(run.corpus, kind, int(words[0])), str)
+
+
+def test_a_second_text_where_one_is_read_is_refused(task, run):
+    if len(task.spec.texts) == 1:
+        with pytest.raises(DataError, match="reads one text"):
+            task.example_batch(run, task.example_text(run)[0], "another")
+
+
+def test_every_task_is_here():
+    assert list(EVERY_TASK) == list(TASKS)
