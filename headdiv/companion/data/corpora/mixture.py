@@ -193,7 +193,7 @@ class _Source:
     """One source's documents without an end, encoded a few ahead."""
 
     def __init__(self, name: str, shards: list[Path], read: Read, once: EachOnce) -> None:
-        self.name, self.shards, self._faults = name, shards, _Later(once)
+        self.name, self.shards, self._faults = name, shards, _Deferred(once)
         self._read = partial(read, bad_records=self._faults)
         self.go_to(_Place(0, 0, 0), 0)
 
@@ -251,8 +251,8 @@ class EachOnce(BadRecords):
 Fault = tuple[str, str, str]  # arguments of `BadRecords.add`
 
 
-class _Later(BadRecords):
-    """Keeps faults until the document after them is handed out: how far is read ahead must not matter."""
+class _Deferred(BadRecords):
+    """Keeps faults until the document after them is given: how far is read ahead must not matter."""
 
     def __init__(self, outer: BadRecords) -> None:
         super().__init__(outer.strict)
