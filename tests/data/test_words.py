@@ -99,6 +99,16 @@ def test_words_may_be_found_by_spacy(language, line, words):
     assert tokenize(line, language, lowercase=True, tokenizer="spacy") == [word.lower() for word in words]
 
 
+@given(st.permutations(range(12)))
+def test_words_of_spacy_do_not_depend_on_what_was_read_before(order):
+    """Its tokeniser keeps what it has found, in a table of its own."""
+    lines = [
+        f"{begin}{word}{end} U.S. it's" for word in ("z.B.", "don't", "A.B") for begin in ("", "(") for end in ".:"
+    ]
+    found = {number: tokenize(lines[number], "en", tokenizer="spacy") for number in order}
+    assert [found[number] for number in range(12)] == [tokenize(line, "en", tokenizer="spacy") for line in lines]
+
+
 def test_a_language_that_spacy_does_not_know_is_named():
     with exactly("spaCy has no rules for the language 'xyz', expected a code such as 'en'"):
         tokenize("a", "xyz", tokenizer="spacy")
