@@ -72,9 +72,11 @@ def test_all_processors_find_what_one_finds_and_a_script_needs_no_main_guard(tmp
     assert json.loads(done.stdout) == [tokenize(line, "de", **rules) for line in LINES]
 
 
-def test_a_process_that_fails_says_why():
-    with pytest.raises(DataError, match=r"^the process that tokenised 1 lines failed: TypeError: .*'rules'"):
-        module._elsewhere({"rules": 1}, ["a"])
+def test_a_process_that_fails_says_why(monkeypatch):
+    monkeypatch.setattr(module, "PARALLEL", 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    with pytest.raises(DataError, match=r"^the process that tokenised 1 lines failed: TypeError: .*'colour'"):
+        tokenize_all(["a", "b"], "en", colour="red")
 
 
 def test_a_vocabulary_of_unknown_words_alone_is_refused():
