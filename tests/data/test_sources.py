@@ -336,10 +336,9 @@ def test_a_damaged_corpus_is_prepared_again(home, caplog, name, damage):
     assert prepared(own(home), prepare) == folder
     assert content() == before
     assert not any(killed.exists() for killed in left)
-    if (name, damage) != ("corpus.json", "deleted"):  # which is as if nothing had been prepared
-        (said,) = (entry.getMessage() for entry in caplog.records)
-        assert said.startswith(str(path))
-        assert said.endswith("; the data is prepared again")
+    (said,) = (entry.getMessage() for entry in caplog.records)
+    assert said.startswith(str(path))
+    assert said.endswith("; the data is prepared again")
 
 
 def test_a_folder_that_was_swapped_for_another_corpus_is_prepared_again(home, caplog):
