@@ -172,14 +172,6 @@ def test_refused_records_of_the_stream_are_counted_as_well(folder):
     assert corpus.bad_records.counts == {"not UTF-8 text": 1}
 
 
-@pytest.mark.parametrize("split", ["train", "valid", "test"])
-def test_a_split_without_documents_is_named(folder, split):
-    for name, documents in {"train": TRAIN, **HELD_OUT}.items():
-        put_shard(folder / f"{name}.jsonl.zst", *(documents if name != split else [" "]))
-    with pytest.raises(DataError, match=rf"{split}\.jsonl\.zst: found no document, expected at least one"):
-        load_lm(mine(strict=False))
-
-
 # ---- held-out text by weights
 
 

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import put_squad
 
-from headdiv.companion.data.cache import prepared_folder
 from headdiv.companion.data.corpora.qa import SKIP, load_qa, make_qa_batch, position_nll
 from headdiv.companion.data.data_config import QAData
 from headdiv.companion.data.readers.squad import Answer, Question
@@ -114,24 +113,6 @@ BROKEN = [(GRAZ, {"b1": ("Which river?", ("the Mur", 14)), "b2": ("How high?", (
 LETTERS = "They wrote DOTMULTI there."  # which the rules of Moses turn into a dot
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_a_strict_corpus_refuses_what_cannot_be_used(mine, folder, split):
-    config = mine()
-    put_squad(folder / f"{split}.json", *BROKEN)
-    with pytest.raises(DataError) as found:
-        load_qa(config)
-    assert str(found.value) == (
-        f"{folder / split}.json, question b1: answer not at answer_start (expected 'the Mur' at character 14, "
-        "found 'he Mur.'); data.strict: false leaves such records out and counts them"
-    )
-    assert not prepared_folder(config).exists()
-    lenient = config.model_copy(update={"strict": False})
-    corpus = load_qa(lenient)
-    assert corpus.statistics["refused"] == {"answer not at answer_start": 1, "answer_start outside the context": 1}
-    assert corpus.statistics[split]["examples"] == 2
-    assert corpus.statistics[split]["passages"] == 1
-
-
 def test_a_passage_that_cannot_be_aligned_is_refused(mine, folder):
     config = mine(train=[*TRAIN, (LETTERS, {"d1": ("What?", "wrote"), "d2": ("Where?", "there")})])
     with pytest.raises(DataError) as found:
@@ -140,14 +121,6 @@ def test_a_passage_that_cannot_be_aligned_is_refused(mine, folder):
     corpus = load_qa(config.model_copy(update={"strict": False}))
     assert corpus.statistics["refused"] == {"the answer cannot be found among the words": 2}
     assert corpus.statistics["train"] | {"examples": 4, "passages": 2} == corpus.statistics["train"]
-
-
-@pytest.mark.parametrize("split", ["train", "valid", "test"])
-def test_a_split_of_which_nothing_is_left_is_named(mine, folder, split):
-    config = mine(strict=False)
-    put_squad(folder / f"{split}.json", BROKEN[0])
-    with pytest.raises(DataError, match=rf"^data\.{split}: no question is left$"):
-        load_qa(config)
 
 
 @pytest.mark.parametrize("split", ["train", "valid"])

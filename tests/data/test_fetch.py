@@ -17,6 +17,7 @@ from headdiv.companion.data import download as module
 from headdiv.companion.data import public_sets as registry
 from headdiv.companion.data.download import fetch
 from headdiv.companion.data.public_sets import DataSet
+from headdiv.core.errors import DataError
 
 BODY = random.Random(5).randbytes(300_000)
 GOOD = hashlib.sha256(BODY).hexdigest()
@@ -98,25 +99,13 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_unknown_set(tmp_path):
-    with fails("data set 'multi31k' is not known; did you mean 'multi30k'?"):
-        fetch("multi31k", tmp_path)
-
-
-def test_a_plain_download(server, tmp_path):
-    assert get(server, tmp_path / "raw") == tmp_path / "raw" / "toy"
-    assert (tmp_path / "raw" / "toy" / "a.gz").read_bytes() == BODY
-    assert names(tmp_path / "raw" / "toy") == ["a.gz"]
+def test_a_file_is_fetched_once(server, tmp_path):
+    path = get(server, tmp_path / "raw") / "a.gz"
+    before = path.stat().st_mtime_ns
+    assert get(server, tmp_path / "raw") == path.parent == tmp_path / "raw" / "toy"
+    assert (path.read_bytes(), names(path.parent), path.stat().st_mtime_ns) == (BODY, ["a.gz"], before)
     assert server.ranges == [None]
     assert server.headers[0]["Accept-Encoding"] == "identity"
-
-
-def test_a_right_file_is_left_alone(server, tmp_path):
-    path = get(server, tmp_path) / "a.gz"
-    before = path.stat().st_mtime_ns
-    get(server, tmp_path)
-    assert path.stat().st_mtime_ns == before
-    assert len(server.ranges) == 1
 
 
 @pytest.mark.parametrize("checks", [{"sha256": GOOD}, {"pin": True}])
@@ -176,18 +165,44 @@ def test_a_part_is_resumed_or_dropped(server, tmp_path, plan, part, asked_again)
     assert server.ranges == [f"bytes={len(part)}-" if part else None] + [None] * asked_again
 
 
-def test_corrupted_content_is_tried_once_more_and_refused(server, tmp_path, caplog):
-    server.plan = ["corrupted"]
-    found = hashlib.sha256(OTHER).hexdigest()
-    with fails(
-        f"a.gz: what {server.url} sends has the sha256 {found}, expected {GOOD}; try again later, "
-        "or set HEADDIV_MIRROR to a folder that holds a good copy at toy/a.gz"
-    ):
-        get(server, tmp_path)
-    assert server.ranges == [None, None]
-    assert names(tmp_path / "toy") == []
-    server.plan = ["corrupted", "ok"]
+FOUND = hashlib.sha256(OTHER).hexdigest()
+MIRRORED = "or set HEADDIV_MIRROR to a folder that holds"
+
+
+@pytest.mark.parametrize(
+    ("plan", "asked", "words"),
+    [
+        (["corrupted"], 2, [f"a.gz: what {{url}} sends has the sha256 {FOUND}, expected {GOOD}", MIRRORED]),
+        ([404], 1, ["a.gz: could not be fetched from {url} (the server answered 404 Not Found; attempts made: 1)"]),
+        (["stalls"], 4, ["no answer within 0.2 s; attempts made: 4", MIRRORED]),
+        ([], 0, ["(no connection; attempts made: 4); try again later", MIRRORED]),
+    ],
+)
+def test_what_cannot_be_fetched_is_named_with_what_to_do(server, tmp_path, monkeypatch, plan, asked, words):
+    monkeypatch.setattr(module, "TIMEOUT", 0.2)
+    server.plan, url = plan, server.url
+    if not plan:
+        with socket.socket() as free:  # a port at which nobody listens
+            free.bind(("127.0.0.1", 0))
+            url = f"http://127.0.0.1:{free.getsockname()[1]}/a.gz"
+    with pytest.raises(DataError) as found:
+        get(server, tmp_path, url=url)
+    assert all(word.format(url=url) in str(found.value) for word in words), str(found.value)
+    assert len(server.ranges) == asked
+    assert names(tmp_path / "toy") == ["a.gz.part"] * (plan == ["stalls"])  # the next try goes on from there
+    server.plan = ["ok"]
     assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
+
+
+def test_what_is_set_wrong_is_named(server, tmp_path, monkeypatch):
+    with fails("data set 'multi31k' is not known; did you mean 'multi30k'?"):
+        fetch("multi31k", tmp_path)
+    (tmp_path / "toy").write_text("in the way")
+    with fails(f"{tmp_path / 'toy' / 'a.gz'}: cannot be written (File exists)"):
+        get(server, tmp_path)
+    monkeypatch.setenv("HEADDIV_MIRROR", str(tmp_path / "none"))
+    with fails(f"HEADDIV_MIRROR is set to {str(tmp_path / 'none')!r}, which is not a folder; correct it or unset it"):
+        get(server, tmp_path)
 
 
 def test_failures_of_the_server_are_tried_again_after_doubled_pauses(server, tmp_path, monkeypatch, caplog):
@@ -202,40 +217,6 @@ def test_failures_of_the_server_are_tried_again_after_doubled_pauses(server, tmp
     with fails("the server answered 503 Service Unavailable; attempts made: 4"):
         get(server, tmp_path)
     assert pauses == [1.0, 2.0, 4.0]
-
-
-def test_a_refusal_is_final(server, tmp_path):
-    server.plan = [404]
-    with fails(f"a.gz: could not be fetched from {server.url} (the server answered 404 Not Found; attempts"):
-        get(server, tmp_path)
-    assert len(server.ranges) == 1
-    assert names(tmp_path / "toy") == []
-
-
-def test_a_stalled_server(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "TIMEOUT", 0.2)
-    monkeypatch.setattr(module, "ATTEMPTS", 1)
-    server.plan = ["stalls"]
-    with fails("no answer within 0.2 s; attempts made: 1"):
-        get(server, tmp_path)
-    assert (tmp_path / "toy" / "a.gz.part").stat().st_size > 0
-
-
-def test_no_connection_says_how_to_go_on(server, tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}/a.gz"
-    with fails(
-        f"a.gz: could not be fetched from {url} (no connection; attempts made: 4); try again later, "
-        "or set HEADDIV_MIRROR to a folder that holds toy/a.gz"
-    ):
-        get(server, tmp_path, url=url)
-
-
-def test_a_folder_that_cannot_be_written(server, tmp_path):
-    (tmp_path / "toy").write_text("in the way")
-    with fails(f"{tmp_path / 'toy' / 'a.gz'}: cannot be written (File exists)"):
-        get(server, tmp_path)
 
 
 @pytest.fixture
@@ -267,12 +248,6 @@ def test_a_damaged_copy_in_the_mirror_is_named_and_passed_over(server, mirror, t
         f"{mirror / 'toy' / 'a.gz'}: the mirror's file is damaged, its sha256 is {found}, "
         f"expected {GOOD}; going on to {server.url}"
     )
-
-
-def test_the_mirror_must_be_a_folder(server, tmp_path, monkeypatch):
-    monkeypatch.setenv("HEADDIV_MIRROR", str(tmp_path / "none"))
-    with fails(f"HEADDIV_MIRROR is set to {str(tmp_path / 'none')!r}, which is not a folder; correct it or unset it"):
-        get(server, tmp_path)
 
 
 # ---- without a published checksum

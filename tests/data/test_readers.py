@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from faulty import PACKINGS, fails, pack, packed
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from test_ted import xml
 from test_xsum import summary_of
 
@@ -60,6 +62,11 @@ def side(path, bad_records):
     return [source for source, _ in pair_sides(both, both, bad_records=bad_records)]
 
 
+def plain_documents(path, bad_records):
+    found = read_documents(path, bad_records, document_start="^= ")
+    return [text.removeprefix("= \n") for _, text in found]
+
+
 def archived_talks(path, bad_records):
     (both,) = ted.read_archive(path, "de", "en", "train")
     return [source for source, _ in pair_sides(*both, bad_records=bad_records)]
@@ -101,7 +108,7 @@ READERS = {
     ),
     "plain text": Reader(
         "a.txt", lambda text, number: b"= \n" + text.encode(), lines,
-        lambda path, bad_records: [t[3:] for _, t in read_documents(path, bad_records, document_start="^= ")],
+        plain_documents,
         "", "document 2 (from line 3)", by_record=True,
     ),
     "articles": Reader(
@@ -202,3 +209,22 @@ def test_files_that_are_missing_or_empty_or_folders_are_named(tmp_path, name, pa
     path.mkdir()
     with fails(f"{path}: cannot be read (Is a directory)"):
         read(reader, path)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(FORMS), st.integers(0, 999), st.integers(0, 999), st.binary(max_size=9), st.booleans())
+def test_whatever_the_bytes_are_records_or_one_error_come_of_them(tmp_path, form, first, last, put_in, strict):
+    """A piece of a good file, anywhere in it, is replaced."""
+    name, packing = form
+    path = write(tmp_path, READERS[name], packing)
+    whole = path.read_bytes()
+    first, last = sorted((first * len(whole) // 999, last * len(whole) // 999))
+    path.write_bytes(whole[:first] + put_in + whole[last:])
+    said = str(path)
+    try:
+        records, _ = read(READERS[name], path, strict)
+    except DataError as error:
+        records, said = [], str(error)
+    assert said.startswith(str(path))
+    assert "\n" not in said
+    assert all(isinstance(record, str) and record.strip() for record in records)

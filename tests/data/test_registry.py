@@ -7,7 +7,7 @@ import yaml
 from faulty import data_set
 
 from headdiv.companion.data.public_sets import load_registry
-from headdiv.core.errors import DataError
+from headdiv.core.errors import ConfigError
 
 
 def test_every_file_is_shown_to_be_its_owners_and_names_of_prepared_corpora_stay():
@@ -23,36 +23,26 @@ def test_every_file_is_shown_to_be_its_owners_and_names_of_prepared_corpora_stay
 @pytest.mark.parametrize(
     ("change", "where", "what"),
     [
-        (lambda e: e.update(colour="red"), "toy > colour", "Extra inputs are not permitted"),
-        (lambda e: e["files"]["a.gz"].pop("sha256"), "toy > files > a.gz", "expected sha256 or md5"),
-        (lambda e: e["files"]["a.gz"].update(pin=True), "a.gz", "or pin: true where no checksum is published"),
-        (lambda e: e["files"]["a.gz"].update(sha256="abc"), "a.gz > sha256", "String should match pattern"),
-        (lambda e: e["files"]["a.gz"].update(url="ftp://x"), "a.gz > url", "String should match pattern"),
-        (lambda e: e["files"].update({"../b": e["files"]["a.gz"]}), "../b", "String should match pattern"),
-        (lambda e: e["splits"]["train"].update(count=0), "train > count", "greater than 0"),
-        (lambda e: e["splits"]["train"]["files"].update(de="b"), "toy", "split train names b, which is not"),
-        (lambda e: e.pop("licence"), "toy > licence", "Field required"),
+        (lambda e: e.update(colour="red"), "toy.colour", "unknown key"),
+        (lambda e: e["files"]["a.gz"].pop("sha256"), "toy.files.a.gz.sha256", "expected it or md5"),
+        (lambda e: e["files"]["a.gz"].update(pin=True), "toy.files.a.gz.sha256", "or pin: true"),
+        (lambda e: e["files"]["a.gz"].update(sha256="abc"), "toy.files.a.gz.sha256", "pattern"),
+        (lambda e: e["files"]["a.gz"].update(url="ftp://x"), "toy.files.a.gz.url", "pattern"),
+        (lambda e: e["files"].update({"../b": e["files"]["a.gz"]}), "toy.files.../b", "pattern"),
+        (lambda e: e["splits"]["train"].update(count=0), "toy.splits.train.count", "greater than 0"),
+        (lambda e: e["splits"]["train"]["files"].update(de="b"), "toy.splits.train", "b, which is not among the files"),
+        (lambda e: e.pop("licence"), "toy.licence", "is missing"),
     ],
 )
-def test_a_wrong_entry_is_refused_by_name(tmp_path, change, where, what):
+def test_a_wrong_entry_is_refused_by_file_line_and_key(tmp_path, change, where, what):
     path = tmp_path / "sets.yaml"
-    file = {"url": "https://example.org/a.gz", "sha256": "0" * 64}
-    content = data_set({"a.gz": file}, {"train": (2, {"en": "a.gz"})})
+    content = data_set(
+        {"a.gz": {"url": "https://example.org/a.gz", "sha256": "0" * 64}}, {"train": (2, {"en": "a.gz"})}
+    )
     path.write_text(yaml.safe_dump({"toy": content}))
     assert load_registry(path)["toy"].splits["train"].count == 2
     change(content)
-    path.write_text(yaml.safe_dump({"toy": content}))
-    with pytest.raises(DataError) as caught:
-        load_registry(path)
-    assert str(caught.value).startswith(f"{path}, toy")
-    assert where in str(caught.value)
-    assert what in str(caught.value)
-
-
-def test_registry_missing_or_not_yaml(tmp_path):
-    path = tmp_path / "x.yaml"
-    with pytest.raises(DataError, match=re.escape(f"{path}: no such file")):
-        load_registry(path)
-    path.write_text("a: [1\nb: }")
-    with pytest.raises(DataError, match=re.escape(f"{path}: not valid YAML")):
-        load_registry(path)
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(yaml.safe_dump({"toy": content}))
+    with pytest.raises(ConfigError, match=rf"^{re.escape(str(wrong))}, line \d+: {re.escape(where)}.*{what}"):
+        load_registry(wrong)

@@ -23,13 +23,6 @@ SIDES = (("source", "en", 0), ("target", "de", 1))
 TOY = TranslationData(name="toy", examples=30, held_out=5, min_frequency=1)
 
 
-def content(corpus):
-    """Everything in it, to be compared."""
-    splits = [getattr(corpus, name) for name in SPLITS]
-    indices = [[a.tolist() for a in side] for s in splits for side in (s.pairs.source, s.pairs.target)]
-    return corpus.source.words, corpus.target.words, [s.text for s in splits], indices, corpus.statistics
-
-
 # ---- the toy
 
 
@@ -91,20 +84,6 @@ def mine(project):
         return TranslationData(**{"name": "mine", "files": files, "min_frequency": 1, "valid": "val"} | options)
 
     return config
-
-
-HOLED = LINES | {
-    "train": [*LINES["train"], ("", "Nichts."), ("Nothing.", " "), ("", "")],
-    "test": [("Two dogs.", "\u00a0"), *LINES["test"]],
-}
-
-
-def test_empty_sentences_may_be_left_out_and_counted(mine):
-    corpus, whole = load_translation(mine(HOLED, strict=False)), load_translation(mine())
-    reason = "the sentence is empty, expected one on every line"
-    assert corpus.statistics["refused"] == {reason: 4}
-    assert content(corpus)[:-1] == content(whole)[:-1]
-    assert corpus.statistics | {"refused": {}} == whole.statistics
 
 
 # ---- frequencies alone

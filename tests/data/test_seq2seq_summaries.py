@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from faulty import data_set, exactly, pack
+from faulty import data_set, pack
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -127,30 +127,6 @@ def test_frequencies_alone_are_those_of_the_cut_summaries(mine):
     )
     expected = module.unigram_nll(seen, held_out, len(corpus.source))
     assert corpus.statistics["valid"]["unigram_nll"] == pytest.approx(expected)
-
-
-# ---- articles that cannot be used
-
-HOLED = ARTICLES | {"train": [("x", "", "Nothing."), *ARTICLES["train"], ("a", "Again.", "Twice.")]}
-
-
-def test_articles_may_be_left_out_and_counted(mine, tmp_path):
-    config = mine(HOLED, strict=False)
-    with (tmp_path / "test.jsonl").open("a") as file:
-        file.write('{"id": "f", "document": "Cut in ha')
-    corpus, whole = load_summarisation(config), load_summarisation(mine())
-    refused = corpus.statistics["refused"]
-    assert sum(refused.values()) == 3
-    assert refused["id given twice"] == 1
-    assert corpus.statistics | {"refused": {}} == whole.statistics
-    assert corpus.source.words == whole.source.words
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_a_split_of_which_nothing_is_left_is_named(mine, split):
-    config = mine(ARTICLES | {split: [("a", "", "Nothing."), ("b", "All.", " ")]}, strict=False)
-    with exactly(f"data.{split}: no article is left"):
-        load_summarisation(config)
 
 
 # ---- the toy and the public archive

@@ -14,8 +14,7 @@ from headdiv.companion import paths
 from headdiv.companion.data import cache as sources
 from headdiv.companion.data import public_sets as data_sets
 from headdiv.companion.data.cache import check_data, content_key, locate, prepared, prepared_folder, read_statistics
-from headdiv.companion.data.data_config import DataConfig, LMData, QAData, SummarisationData, TranslationData
-from headdiv.companion.tasks import TASKS
+from headdiv.companion.data.data_config import DataConfig, LMData, SummarisationData, TranslationData
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json, write_json
 from headdiv.core.settings import Source
@@ -337,10 +336,9 @@ def test_a_damaged_corpus_is_prepared_again(home, caplog, name, damage):
     assert prepared(own(home), prepare) == folder
     assert content() == before
     assert not any(killed.exists() for killed in left)
-    if (name, damage) != ("corpus.json", "deleted"):  # which is as if nothing had been prepared
-        (said,) = (entry.getMessage() for entry in caplog.records)
-        assert said.startswith(str(path))
-        assert said.endswith("; the data is prepared again")
+    (said,) = (entry.getMessage() for entry in caplog.records)
+    assert said.startswith(str(path))
+    assert said.endswith("; the data is prepared again")
 
 
 def test_a_folder_that_was_swapped_for_another_corpus_is_prepared_again(home, caplog):
@@ -366,28 +364,3 @@ def test_a_corpus_from_before_checksums_is_taken_as_it_is(home):
     (folder / "SHA256SUMS").unlink()
     assert prepared(own(home), None) == folder
     assert (folder / "SHA256SUMS").read_bytes() == manifest
-
-
-SMALL_TOY = {"name": "toy", "examples": 100, "held_out": 10}
-TOYS = {
-    "translation": TranslationData(**SMALL_TOY),
-    "summarisation": SummarisationData(**SMALL_TOY),
-    "qa": QAData(**SMALL_TOY),
-    "lm": LMData(**SMALL_TOY, vocabulary_size=300, context=32, epoch_tokens=3200),
-}
-
-
-@pytest.mark.parametrize(("task", "config"), TOYS.items(), ids=TOYS)
-def test_a_toy_corpus_is_prepared_once_and_always_the_same(home, monkeypatch, task, config):
-    statistics = TASKS[task].load(config).statistics
-    folder = prepared_folder(config)
-    content = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    assert statistics == read_json(folder / "corpus.json")
-    with monkeypatch.context() as patch:
-        patch.setattr(sources, "replacing", None)  # nothing can be written
-        assert TASKS[task].load(config).statistics == statistics
-    monkeypatch.setenv("HEADDIV_HOME", str(home / "another"))
-    TASKS[task].load(config)
-    again = prepared_folder(config)
-    assert (again.name, again == folder) == (folder.name, False)
-    assert {path.relative_to(again): path.read_bytes() for path in again.rglob("*") if path.is_file()} == content

@@ -127,6 +127,15 @@ def test_a_question_without_id_is_named_by_its_place(keys, value, reason):
     assert questions_from_json(content, "a.json", BadRecords(strict=False)) == [HEIGHT]
 
 
+def test_line_ends_and_control_characters_of_an_id_are_escaped_in_messages(tmp_path):
+    content = changed(("qas", 0, "id"), "a\n\x1b[2J")
+    content["data"][0]["paragraphs"][0]["qas"][0]["answers"] = []
+    with fails(r"a.json, question a\n\x1b[2J: no answers"):
+        questions_from_json(content, "a.json", BadRecords())
+    with fails(r"question a\n: the prediction is a list"):
+        read_predictions(put(tmp_path / "a", {"a\n": []}))
+
+
 @pytest.mark.parametrize(
     ("article", "message"),
     [

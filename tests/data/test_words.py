@@ -72,9 +72,11 @@ def test_all_processors_find_what_one_finds_and_a_script_needs_no_main_guard(tmp
     assert json.loads(done.stdout) == [tokenize(line, "de", **rules) for line in LINES]
 
 
-def test_a_process_that_fails_says_why():
-    with pytest.raises(DataError, match=r"^the process that tokenised 1 lines failed: TypeError: .*'rules'"):
-        module._elsewhere({"rules": 1}, ["a"])
+def test_a_process_that_fails_says_why(monkeypatch):
+    monkeypatch.setattr(module, "PARALLEL", 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    with pytest.raises(DataError, match=r"^the process that tokenised 1 lines failed: TypeError: .*'colour'"):
+        tokenize_all(["a", "b"], "en", colour="red")
 
 
 def test_a_vocabulary_of_unknown_words_alone_is_refused():
@@ -97,6 +99,16 @@ def test_a_vocabulary_of_unknown_words_alone_is_refused():
 def test_words_may_be_found_by_spacy(language, line, words):
     assert tokenize(line, language, tokenizer="spacy") == words
     assert tokenize(line, language, lowercase=True, tokenizer="spacy") == [word.lower() for word in words]
+
+
+@given(st.permutations(range(12)))
+def test_words_of_spacy_do_not_depend_on_what_was_read_before(order):
+    """Its tokeniser keeps what it has found, in a table of its own."""
+    lines = [
+        f"{begin}{word}{end} U.S. it's" for word in ("z.B.", "don't", "A.B") for begin in ("", "(") for end in ".:"
+    ]
+    found = {number: tokenize(lines[number], "en", tokenizer="spacy") for number in order}
+    assert [found[number] for number in range(12)] == [tokenize(line, "en", tokenizer="spacy") for line in lines]
 
 
 def test_a_language_that_spacy_does_not_know_is_named():

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import re
 import tarfile
 
 import pytest
@@ -50,14 +49,6 @@ def read(archive, split_file, strict=True):
 
 
 # --- JSON lines ---
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.builds(Article, TEXT, TEXT, TEXT), min_size=1, unique_by=lambda article: article.id))
-def test_articles_survive_a_round_trip(tmp_path, articles):
-    more = [article._asdict() | {"url": 3} for article in articles]
-    for name in ("a.jsonl", "a.jsonl.gz"):
-        assert read_articles(put_lines(tmp_path / name, *more), BadRecords()) == articles
 
 
 def test_of_two_lines_with_one_id_the_first_stays(tmp_path):
@@ -154,24 +145,16 @@ def test_article_that_is_too_large(tmp_path, monkeypatch):
     assert read(archive, split_file, strict=False) == (ARTICLES[1:], {"the article is too large": 1})
 
 
-def test_truncated_archive_names_the_last_member(tmp_path):
+@pytest.mark.parametrize("strict", [True, False])
+def test_an_archive_that_is_cut_off_is_an_error_that_names_the_last_member(tmp_path, strict):
     bodies = [Article(str(n), " ".join(str(k * n % 9973) for k in range(400)), "A.") for n in range(1, 200)]
     archive, split_file = put_archive(tmp_path, *map(summary_of, bodies), ids=[body.id for body in bodies])
-    whole = archive.read_bytes()
-    for cut in (len(whole) // 2, len(whole) - 3):
-        archive.write_bytes(whole[:cut])
-        got = []
-        with pytest.raises(DataError) as caught:
-            got.extend(read_archive(archive, split_file, "test", BadRecords(strict=False)))
-        assert got == bodies[: len(got)]
-        said = re.fullmatch(
-            re.escape(f"{archive}: the archive is cut off or damaged (Compressed file ended before the ")
-            + r"end-of-stream marker was reached\); the last member reached: 'bbc-summary-data/(\d+)\.summary'; "
-            "delete the file and fetch it again",
-            str(caught.value),
-        )
-        assert len(got) <= int(said[1]) <= len(got) + 1
-    assert len(got) == 199
+    archive.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
+    got = []
+    with pytest.raises(DataError, match=r"last member reached: 'bbc-summary-data/\d+\.summary'; delete the file and"):
+        got.extend(read_archive(archive, split_file, "test", BadRecords(strict)))
+    assert got == bodies[: len(got)]
+    assert 50 < len(got) < 150
 
 
 BAD_SPLITS = [

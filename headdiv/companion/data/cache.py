@@ -189,7 +189,7 @@ def prepared(config: DataConfig, prepare: Callable[[Any, Path], dict[str, Any]])
 def _problem(folder: Path) -> str | None:
     """What is wrong with a prepared corpus: "" if there is none, a sentence if it is damaged, None if it is whole."""
     if not (folder / "corpus.json").is_file():  # Snakemake makes the folder before it asks for the file
-        return ""
+        return f"{folder / 'corpus.json'}: missing" if (folder / manifest.MANIFEST).is_file() else ""
     try:
         manifest.check(folder, key=folder.name)
     except DamageError as error:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import pydantic
-import yaml
 
-from headdiv.core.errors import DataError
-from headdiv.core.settings import YAML
+from headdiv.core.settings import Settings, Source, check
 
 REGISTRY = Path(__file__).with_name("sets.yaml")
 
@@ -20,11 +19,7 @@ Sha256 = Annotated[str, pydantic.StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Md5 = Annotated[str, pydantic.StringConstraints(pattern=r"^[0-9a-f]{32}$")]
 
 
-class _Entry(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class RemoteFile(_Entry):
+class RemoteFile(Settings):
     """A file's address and what checksum is known of it; of two the sha256 is checked.
 
     ``pin: true`` says that none is published. That of the first download is then kept beside the file, as
@@ -39,7 +34,7 @@ class RemoteFile(_Entry):
     @pydantic.model_validator(mode="after")
     def _one_checksum(self) -> Self:
         if (self.digest != "") + self.pin != 1:
-            raise ValueError("expected sha256 or md5, or pin: true where no checksum is published")
+            raise ValueError("sha256: expected it or md5, or pin: true where no checksum is published")
         return self
 
     @property
@@ -70,14 +65,14 @@ class RemoteFile(_Entry):
         return self.digest in ("", digest)
 
 
-class SplitEntry(_Entry):
+class SplitEntry(Settings):
     """How many examples a split holds, and its files by role (``{"en": "train.en.gz"}``)."""
 
     count: pydantic.PositiveInt
     files: dict[str, Name]
 
 
-class DataSet(_Entry):
+class DataSet(Settings):
     """One public data set: its files by name, its splits by name, its licence and where to cite it."""
 
     title: str
@@ -93,25 +88,21 @@ class DataSet(_Entry):
         for split, entry in self.splits.items():
             for file in entry.files.values():
                 if file not in self.files:
-                    raise ValueError(f"split {split} names {file}, which is not among the files")
+                    raise ValueError(f"splits.{split}: names {file}, which is not among the files")
         return self
 
 
+class _Registry(pydantic.RootModel[dict[Name, DataSet]]):
+    """The whole file."""
+
+
+@functools.cache
 def load_registry(path: Path | str = REGISTRY) -> dict[str, DataSet]:
-    """Read the registry of data sets.
+    """Read the registry of data sets, once a process.
 
     Raises:
-        DataError: the file is missing or not YAML, or an entry is wrong (an unknown key, no checksum,
-            a split whose file is not listed); the message names file and entry.
+        ConfigError: the file is missing or not YAML, or an entry is wrong (an unknown key, no checksum, a split whose
+            file is not listed); the message names file, line and key.
     """
-    try:
-        content = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=YAML)
-        return pydantic.TypeAdapter(dict[Name, DataSet]).validate_python(content)
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except yaml.YAMLError as error:
-        raise DataError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from None
-    except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        where = " > ".join(str(part) for part in first["loc"]) or "top level"
-        raise DataError(f"{path}, {where}: {first['msg']}") from None
+    source = Source(path)
+    return check(_Registry, source.data, source=source).root

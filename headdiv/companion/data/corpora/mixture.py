@@ -74,7 +74,7 @@ class Mixture:
     ) -> None:
         self._encode, self._end, self._context = encode, end, context
         self._seed, self._block_size = seed, block
-        self._once = EachOnce(bad_records)
+        self._once = UniqueBadRecords(bad_records)
         names = sorted(sources)  # the caller's order must not matter
         whole = math.fsum(weights.values())
         self._shares = {name: weights[name] / whole for name in names}
@@ -167,14 +167,14 @@ class Mixture:
         self._begin = self._snapshot()
         parts, size = [self._carried], len(self._carried)
         while size - 1 < self._block_size * self._context:
-            parts.append(self._neediest().next_document(self._encode, self._end))
+            parts.append(self._next_source().next_document(self._encode, self._end))
             size += len(parts[-1])
         windows, self._carried = _cut(np.concatenate(parts), self._context)
         order = np.random.default_rng([self._seed, self._block]).permutation(len(windows))
         self._windows, self._taken = windows[order], 0
         self._block += 1
 
-    def _neediest(self) -> _Source:
+    def _next_source(self) -> _Source:
         """The source with the largest deficit; of equals the one with the largest share, then the first by name."""
         total = sum(self.tokens.values())
         need = {name: (share * total - self._sources[name].tokens, share) for name, share in self._shares.items()}
@@ -192,8 +192,8 @@ class _Place(NamedTuple):
 class _Source:
     """One source's documents without an end, encoded a few ahead."""
 
-    def __init__(self, name: str, shards: list[Path], read: Read, once: EachOnce) -> None:
-        self.name, self.shards, self._faults = name, shards, _Later(once)
+    def __init__(self, name: str, shards: list[Path], read: Read, once: UniqueBadRecords) -> None:
+        self.name, self.shards, self._faults = name, shards, _Deferred(once)
         self._read = partial(read, bad_records=self._faults)
         self.go_to(_Place(0, 0, 0), 0)
 
@@ -232,7 +232,7 @@ class _Source:
             first, passes, found = 0, passes + 1, False
 
 
-class EachOnce(BadRecords):
+class UniqueBadRecords(BadRecords):
     """Reports a bad record once, although every pass and every source that reads the shard meets it."""
 
     def __init__(self, outer: BadRecords) -> None:
@@ -251,8 +251,8 @@ class EachOnce(BadRecords):
 Fault = tuple[str, str, str]  # arguments of `BadRecords.add`
 
 
-class _Later(BadRecords):
-    """Keeps faults until the document after them is handed out: how far is read ahead must not matter."""
+class _Deferred(BadRecords):
+    """Keeps faults until the document after them is given: how far is read ahead must not matter."""
 
     def __init__(self, outer: BadRecords) -> None:
         super().__init__(outer.strict)

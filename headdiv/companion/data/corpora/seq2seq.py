@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -79,19 +79,14 @@ def load_further_test(config: TranslationData, name: str, corpus: Corpus) -> Tex
     """Another test split of the data, in the words of a prepared corpus; errors as those of `load_translation`."""
     bad_records = BadRecords(config.strict)
     texts = _parallel(config.model_copy(update={"test": name}), bad_records, only="test")
-    pairs = texts["test"]
-    words = {
-        side: tokenize_all([pair[at] for pair in pairs], getattr(config, side), **word_rules(config))
-        for at, side in enumerate(SIDES)
-    }
+    words = _tokenized(config, texts)
     if corpus.subwords is not None:
-        words = {side: corpus.subwords.encode_all(lines) for side, lines in words.items()}
-    if pairs:
-        texts, split = _leave_out_long(texts, {"test": words}, bad_records)
-        pairs, words = texts["test"], split["test"]
-    if not pairs:
+        words = _in_pieces(corpus.subwords, words)
+    texts, words = _leave_out_long(texts, words, bad_records)
+    if not texts["test"]:
         raise DataError(f"data.more_tests: no pair is left of {name!r}")
-    return TextSplit(pairs, Pairs(*([getattr(corpus, side).encode(line) for line in words[side]] for side in SIDES)))
+    indices = ([getattr(corpus, side).encode(line) for line in words["test"][side]] for side in SIDES)
+    return TextSplit(texts["test"], Pairs(*indices))
 
 
 def load_summarisation(config: SummarisationData) -> Corpus:
@@ -123,39 +118,49 @@ def _prepare_translation(config: TranslationData, folder: Path) -> dict[str, Any
     if not config.selects:
         check_examples(config, texts, "pair")
         texts["train"] = texts["train"][: config.examples]
-    words = {
-        split: {
-            side: tokenize_all([pair[at] for pair in pairs], getattr(config, side), **word_rules(config))
-            for at, side in enumerate(SIDES)
-        }
-        for split, pairs in texts.items()
-    }
+    words = _tokenized(config, texts)
     if config.selects:
         texts, words, more["train"] = _select(config, texts, words)
     extra: dict[str, Any] = {}
+    encoding, whole = None, words
     if config.merges is not None:
         encoding = subwords.train([*words["train"]["source"], *words["train"]["target"]], config.merges)
         encoding.save(folder / SUBWORDS)
         extra["merges"] = len(encoding.merges)
         if (found := len(encoding.merges)) < config.merges:
             raise DataError(f"data.merges: {config.merges:,} asked for, but the training text has pairs for {found:,}")
-        whole, words = words, {
-            split: {side: encoding.encode_all(sides[side]) for side in sides} for split, sides in words.items()
-        }  # fmt: skip
+        words = _in_pieces(encoding, words)
     texts, words = _leave_out_long(texts, words, bad_records)
-    sides = words["train"]
+    sides = [words["train"][side] for side in SIDES]
     if config.joint_vocabulary:
-        sides = {"source": [*sides["source"], *sides["target"]]}
-    vocabularies = {side: Vocabulary.build(lines, config.min_frequency) for side, lines in sides.items()}
-    if config.merges is not None:
-        for split, sides in whole.items():
-            for side, sentences in sides.items():
-                vocabulary = vocabularies.get(side, vocabularies["source"])
-                more[split] |= whole_word_statistics(side, sentences, encoding, vocabulary)
+        vocabularies = dict.fromkeys(SIDES, Vocabulary.build(chain(*sides), config.min_frequency))
+    else:
+        vocabularies = {
+            side: Vocabulary.build(lines, config.min_frequency) for side, lines in zip(SIDES, sides, strict=True)
+        }
+    if encoding is not None:
+        for split, side in product(whole, SIDES):
+            more[split] |= whole_word_statistics(side, whole[split][side], encoding, vocabularies[side])
     if not config.is_toy:  # checksums: of a data set without published ones, nothing else says what was read
         read = {path for files in cache.locate(config).values() for path in files.get("archive", [])}
         extra |= {"archives": {path.name: checksum(path) for path in sorted(read)}} if read else {}
     return _store(config, folder, texts, words, vocabularies, bad_records, more) | extra
+
+
+def _tokenized(config: TranslationData, texts: dict[str, Text]) -> dict[str, Sides]:
+    """The words of every split."""
+    return {
+        split: {
+            side: tokenize_all([pair[at] for pair in pairs], getattr(config, side), **word_rules(config))
+            for at, side in enumerate(SIDES)
+        }
+        for split, pairs in texts.items()
+    }
+
+
+def _in_pieces(encoding: subwords.Subwords, words: dict[str, Sides]) -> dict[str, Sides]:
+    """The pieces of all words."""
+    return {split: {side: encoding.encode_all(sides[side]) for side in sides} for split, sides in words.items()}
 
 
 def word_rules(config: WordsConfig) -> dict[str, Any]:
@@ -189,7 +194,7 @@ def _leave_out_long(
         for number, length in enumerate(longest, start=1):
             if length >= MAX_POSITIONS:
                 bad_records.add(f"data.{split}, pair {number}", f"{MAX_POSITIONS} tokens or more", f"{length}")
-        if max(longest) >= MAX_POSITIONS:
+        if max(longest, default=0) >= MAX_POSITIONS:
             kept = [number for number, length in enumerate(longest) if length < MAX_POSITIONS]
             texts[split], words[split] = _some(texts[split], sides, kept)
     return texts, words
@@ -284,8 +289,8 @@ def _prepare_summarisation(config: SummarisationData, folder: Path) -> dict[str,
         }
         sides = ([line[:limit] for line in lines] for limit, lines in zip(limits, whole, strict=True))
         words[split] = dict(zip(SIDES, sides, strict=True))
-    both = Vocabulary.build([*words["train"]["source"], *words["train"]["target"]], config.min_frequency)
-    return _store(config, folder, texts, words, {"source": both}, bad_records, cut)
+    both = Vocabulary.build(chain(*words["train"].values()), config.min_frequency)
+    return _store(config, folder, texts, words, dict.fromkeys(SIDES, both), bad_records, cut)
 
 
 def _articles(config: SummarisationData, bad_records: BadRecords) -> dict[str, list[xsum.Article]]:
@@ -313,18 +318,17 @@ def _store(
     bad_records: BadRecords,
     more: dict[str, dict[str, float]],
 ) -> dict[str, Any]:
-    """Write everything; return its statistics."""
+    """Write everything, a vocabulary that both sides share once; return its statistics."""
     log.info("preparing %s: %s examples", config.name, " + ".join(str(len(lines)) for lines in texts.values()))
-    write_json(folder / "vocabulary.json", {side: v.words for side, v in vocabularies.items()})
-    sizes = {side: len(vocabularies.get(side, vocabularies["source"])) for side in SIDES}
-    statistics: dict[str, Any] = {"vocabulary": sizes}
+    shared = vocabularies["target"] is vocabularies["source"]
+    write_json(folder / "vocabulary.json", {side: vocabularies[side].words for side in SIDES[: 1 if shared else 2]})
+    statistics: dict[str, Any] = {"vocabulary": {side: len(vocabulary) for side, vocabulary in vocabularies.items()}}
     indices: dict[str, dict[str, list[np.ndarray]]] = {}
     for split, sides in words.items():
         arrays, indices[split] = {}, {}
         statistics[split] = {"examples": len(texts[split])}
         for side, sentences in sides.items():
-            vocabulary = vocabularies.get(side, vocabularies["source"])
-            indices[split][side] = [vocabulary.encode(sentence) for sentence in sentences]
+            indices[split][side] = [vocabularies[side].encode(sentence) for sentence in sentences]
             arrays[f"{side}.words"], arrays[f"{side}.lengths"] = flatten(indices[split][side])
             statistics[split] |= word_statistics(side, arrays[f"{side}.words"])
         statistics[split] |= more[split]
@@ -335,7 +339,7 @@ def _store(
         np.concatenate([part for sentence in indices[split]["target"] for part in (sentence, [END])])
         for split in ("train", "valid")
     )
-    statistics["valid"]["unigram_nll"] = unigram_nll(seen, held_out, sizes["target"])
+    statistics["valid"]["unigram_nll"] = unigram_nll(seen, held_out, len(vocabularies["target"]))
     return statistics | {"refused": dict(bad_records.counts)}
 
 

@@ -41,8 +41,8 @@ class BadRecords:
     def add(self, where: str, reason: str, found: str = "") -> None:
         """Report a record that cannot be used ("train.jsonl, line 3"): a DataError where records are read strictly."""
         if self.strict:
-            fault = BadRecordError(reason, found)
-            raise DataError(f"{where}: {fault}; data.strict: false leaves such records out and counts them")
+            fault = printable(f"{where}: {BadRecordError(reason, found)}")
+            raise DataError(f"{fault}; data.strict: false leaves such records out and counts them")
         self.counts[reason] += 1
 
     @contextmanager
@@ -98,6 +98,11 @@ def check_text(text: str, name: str) -> str:
     if half := _SURROGATE.search(text):  # JSON can write "\ud800" alone, which no UTF-8 file can hold
         raise BadRecordError(f'"{name}" is not valid Unicode', f"half a surrogate pair at character {half.start()}")
     return text
+
+
+def printable(text: str) -> str:
+    """The text, with escapes in place of line ends and control characters: names in data files may hold any."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def is_empty(text: str) -> bool:

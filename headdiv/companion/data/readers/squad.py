@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headdiv.companion.data.readers.records import BadRecordError, BadRecords, field, kind_of, text_field
+from headdiv.companion.data.readers.records import BadRecordError, BadRecords, field, kind_of, printable, text_field
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
 
@@ -79,7 +79,8 @@ def read_predictions(path: Path | str) -> dict[str, str]:
         raise DataError(f"{path}: found {kind_of(value)}, expected an object from question id to answer text")
     for identity, answer in value.items():
         if not isinstance(answer, str):
-            raise DataError(f"{path}, question {identity}: the prediction is {kind_of(answer)}, expected text")
+            where = f"{path}, question {printable(identity)}"
+            raise DataError(f"{where}: the prediction is {kind_of(answer)}, expected text")
     return value
 
 

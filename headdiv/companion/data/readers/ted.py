@@ -65,50 +65,38 @@ def read_archive(
         DataError: the archive is missing or damaged; a member is missing, there twice, too large, or not in its form.
     """
     archive = Path(archive)
-    parts = (
-        [TAGS] if part == "train" else [name for name in SETS if ONLY.get(name, {source, target}) == {source, target}]
+    languages = (source, target)
+    sets = [name for name in SETS if ONLY.get(name, set(languages)) == set(languages)]
+    forms = (
+        ["{0}/train.tags.{0}.{1}"] if part == "train" else [f"{{0}}/IWSLT14.{name}.{{0}}.{{1}}.xml" for name in sets]
     )
-    members = _members(archive, source, target, parts)
     pairs = (f"{source}-{target}", f"{target}-{source}")
-    pair = next((pair for pair in pairs if any(key[0] == pair for key in members)), pairs[0])
+    members = _members(archive, {form.format(*names) for form in forms for names in product(pairs, languages)})
+    pair = next((pair for pair in pairs if any(name.startswith(f"{pair}/") for name in members)), pairs[0])
     sides = []
-    for part_name, language in product(parts, (source, target)):
-        if (pair, part_name, language) not in members:
-            form = "{1}/{0}.{1}.{2}" if part_name == TAGS else "{1}/IWSLT14.{0}.{1}.{2}.xml"
-            raise DataError(
-                f"{archive}: there is no member {form.format(part_name, pair, language)}, "
-                f"expected one of {part_name} in each language"
-            )
-        member, content = members[pair, part_name, language]
-        name = f"{archive}, {member}"
-        sides.append(_parsed(decode_lines(split_lines([content]), name), member, name))
+    for form, language in product(forms, languages):
+        name = form.format(pair, language)
+        if name not in members:
+            raise DataError(f"{archive}: there is no member {name}, expected it in each language")
+        member, content = members[name]
+        where = f"{archive}, {member}"
+        sides.append(_parsed(decode_lines(split_lines([content]), where), name, where))
     return list(zip(sides[::2], sides[1::2], strict=True))
 
 
-def _members(
-    archive: Path, source: str, target: str, parts: list[str]
-) -> dict[tuple[str, str, str], tuple[str, bytes]]:
-    """Name and content of the regular members that are wanted, by pair, part and language."""
-    a, b = re.escape(source), re.escape(target)
-    tags, sets = re.escape(TAGS), "|".join(map(re.escape, SETS))
-    wanted = re.compile(
-        rf"(?:\./)?(?P<pair>{a}-{b}|{b}-{a})/"
-        rf"(?:(?P<tags>{tags})\.(?P=pair)\.(?P<of_tags>{a}|{b})|"
-        rf"IWSLT\d+\.(?P<set>{sets})\.(?P=pair)\.(?P<of_set>{a}|{b})\.xml)"
-    )
+def _members(archive: Path, wanted: set[str]) -> dict[str, tuple[str, bytes]]:
+    """Name and content of the regular members that are wanted, by the names that they have in the release of 2014."""
 
-    def key(member: tarfile.TarInfo) -> tuple[str, str, str] | None:
-        match = wanted.fullmatch(member.name)
-        part = match and (match["tags"] or match["set"])
-        return (match["pair"], part, match["of_tags"] or match["of_set"]) if part in parts else None
+    def name_of(member: tarfile.TarInfo) -> str:
+        return re.sub(r"/IWSLT\d+\.", "/IWSLT14.", member.name.removeprefix("./"))
 
-    found: dict[tuple[str, str, str], tuple[str, bytes]] = {}
-    for member, content in archives.members(archive, lambda member: key(member) is not None, LARGEST):
-        if key(member) in found:
+    found: dict[str, tuple[str, bytes]] = {}
+    for member, content in archives.members(archive, lambda member: name_of(member) in wanted, LARGEST):
+        if (name := name_of(member)) in found:
             raise DataError(f"{archive}: the member {member.name} is there twice, expected once")
         if len(content) > LARGEST:
             raise DataError(f"{archive}: the member {member.name} has {member.size} bytes, expected at most {LARGEST}")
-        found[key(member)] = member.name, content
+        found[name] = member.name, content
     return found
 
 
