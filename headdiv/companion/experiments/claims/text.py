@@ -9,8 +9,8 @@ from itertools import groupby
 
 from tabulate import tabulate
 
-from headdiv.companion.experiments.claims.files import GRADES, RELATION
 from headdiv.companion.experiments.claims.ledger import Judgement, readable, summary, verdict_counts
+from headdiv.companion.experiments.claims.records import GRADES, RELATION
 from headdiv.companion.experiments.claims.verdicts import CONTRADICTED, FOLLOWS, NOT_RUN, ROUNDING, USED, VERDICTS
 
 COUNTED = (FOLLOWS, ROUNDING, USED, NOT_RUN)  # verdicts whose claims are only counted where all are asked for
@@ -30,8 +30,8 @@ def summary_text(rows: Iterable[Judgement]) -> str:
 def as_text(rows: Sequence[Judgement], verbose: bool = False) -> str:
     """The ledger by paper, verdict and cause, in lines of the terminal's width.
 
-    ``verbose``: with workings, and with the claims of every verdict; else those that need no look are only counted,
-    unless all rows have one verdict.
+    ``verbose``: with how each was computed, and with the claims of every verdict; else those that need no look are only
+    counted, unless all rows have one verdict.
     """
     several, lines = len({row.verdict for row in rows}) > 1, []
     for paper, of_paper in groupby(rows, lambda row: row.paper):
@@ -43,7 +43,7 @@ def as_text(rows: Sequence[Judgement], verbose: bool = False) -> str:
                 lines += _claims(claims, verbose)
         lines.append("")
     if several and not verbose:
-        lines.append("-v shows every claim and its working, --verdict those with one verdict.")
+        lines.append("-v shows every claim and how it was computed, --verdict those with one verdict.")
     return "\n".join(lines).rstrip()
 
 

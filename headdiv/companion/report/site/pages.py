@@ -24,7 +24,8 @@ from markupsafe import Markup, escape
 from headdiv.companion import paths
 from headdiv.companion.experiments.catalogue import FigureEntry, figures_of, figures_of_paper, tables_of
 from headdiv.companion.experiments.claims import ledger as claims
-from headdiv.companion.experiments.claims.files import RELATION, papers_with_claims
+from headdiv.companion.experiments.claims.files import papers_with_claims
+from headdiv.companion.experiments.claims.records import RELATION
 from headdiv.companion.experiments.outdated import outdated_among
 from headdiv.companion.experiments.papers import BASELINE, load_paper
 from headdiv.companion.experiments.pipeline import EXPLORER
