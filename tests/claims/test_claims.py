@@ -1,7 +1,9 @@
 """The ledger: what is known of the papers comes out, and each verdict with made-up results."""
 
+import os
 import re
 from collections import Counter
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -26,10 +28,12 @@ from headdiv.companion.experiments.claims.records import (
     claim,
     relation,
 )
-from headdiv.companion.experiments.claims.text import as_text, summary_text
+from headdiv.companion.experiments.claims.text import as_text, summary_markdown, summary_text
 from headdiv.companion.experiments.claims.verdicts import CONTRADICTED, FOLLOWS, NOT_RUN, ROUNDING, USED, VERDICTS
 from headdiv.companion.experiments.papers import FOLDER, load_paper
 from headdiv.core.errors import ConfigError, DataError
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -118,6 +122,20 @@ def test_how_a_number_was_computed_is_said_with_its_numbers_and_no_keys(everythi
         assert said in row.working
     keys = re.compile(r"\b[a-z0-9]+_[a-z0-9_]+|\b(ours|params|data)\.")
     assert [row.working for row in everything.values() if keys.search(row.working)] == []
+
+
+@pytest.mark.slow
+def test_the_summary_in_the_documentation_is_the_ledgers(monkeypatch):
+    """HEADDIV_UPDATE_GOLDEN=1 writes it anew."""
+    monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
+    path, (begin, end) = ROOT / "docs" / "results.md", ("<!-- ledger -->\n", "\n<!-- end of ledger -->")
+    before, rest = path.read_text(encoding="utf-8").split(begin)
+    stands, after = rest.split(end)
+    summary = summary_markdown(ledger())
+    if os.environ.get("HEADDIV_UPDATE_GOLDEN"):
+        path.write_text(f"{before}{begin}{summary}{end}{after}", encoding="utf-8")
+        return
+    assert stands.splitlines() == summary.splitlines()
 
 
 # ---- claims as records
@@ -216,7 +234,7 @@ def test_a_paper_without_claims_is_said():
 
 ROWS = [claims.Judgement(**row) for row in (
     {"paper": "a", "place": "Table 1, A, Parameters", "value": 5370112, "unit": "parameters", "kind": "parameter count",
-     "verdict": CONTRADICTED, "ours": 5039104, "working": "2 * 2519552", "cause": "Copied.", "grade": "slip"},
+     "verdict": CONTRADICTED, "ours": 5039104, "working": "Words 5,370,112", "cause": "Copied.", "grade": "slip"},
     {"paper": "a", "place": "§1, B is better", "value": True, "unit": "relation", "kind": "score",
      "verdict": NOT_RUN, "ours": None, "working": "nothing stored"},
     {"paper": "a", "place": "§1, C is better", "value": True, "unit": "relation", "kind": "score",
@@ -251,7 +269,7 @@ def test_as_text_contradictions_stand_under_their_causes_the_gravest_first():
         "",
         "-v shows every claim and how it was computed, --verdict those with one verdict.",
     ]
-    assert "        2 * 2519552" in as_text(ROWS, verbose=True).splitlines()
+    assert "        Words 5,370,112" in as_text(ROWS, verbose=True).splitlines()
     assert "    - §2, s: 0.5; here 0.5" in as_text(ROWS[-1:]).splitlines()  # of one verdict: its claims
 
 

@@ -93,15 +93,20 @@ class Call:
             if number.step
         )
 
+    @property
+    def what(self) -> str:
+        """What is computed: the function's docstring; of a number itself what it is."""
+        said = (inspect.getdoc(self.function) or "").partition("\n")[0].rstrip(".")
+        return self.numbers[0].what if self.function is itself and self.numbers[0].what else said
+
     def equation(self) -> str:
-        """What is computed of which numbers, in words: the function's docstring, and the numbers."""
+        """The same, and of which numbers."""
         parts = []
         for what, group in groupby(self.numbers, lambda one: one.what):
             listed = ", ".join(f"{one.of} {show(one.value)}".strip() for one in group)
             parts.append(f"{what}: {listed}" if what else listed)
         numbers = "; ".join(parts)
-        said = (inspect.getdoc(self.function) or "").partition("\n")[0].rstrip(".")
-        return numbers if self.function is itself else f"{said} ({numbers})" if numbers else said
+        return numbers if self.function is itself else f"{self.what} ({numbers})"
 
     def text(self) -> str:
         """The same with its result."""
@@ -119,7 +124,7 @@ class Call:
 
 
 def show(value: float) -> str:
-    """A number in a text: whole ones in full, others with six digits."""
+    """A number in a text: whole ones in full, with thousands set apart, others with six digits."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(int(value)) if abs(value) < 1e15 and value == int(value) else f"{value:.6g}"
+    return f"{int(value):,}" if abs(value) < 1e15 and value == int(value) else f"{value:.6g}"

@@ -81,7 +81,7 @@ def _of_table(name: str, table: Table, own: PaperClaims) -> Iterator[Claim]:
     tables, numbers = own.tables.get(name, {}), own.numbers.get(name, {})
     for row, values in table.numbers().items():
         for column, value in values.items():
-            shown, given = table.columns[column], {}
+            shown, better, effect = table.columns[column], None, None
             compute = numbers.get((row, column)) or numbers.get(column)
             kind: ClaimKind = "cost" if shown.unit in COSTS else "score"
             if not table.measured:
@@ -91,10 +91,10 @@ def _of_table(name: str, table: Table, own: PaperClaims) -> Iterator[Claim]:
             elif compute:
                 kind = "arithmetic"
             if kind == "score":
-                given = {"better": shown.better, "effect": _effect(table, row, column)}
+                better, effect = shown.better, _effect(table, row, column)
             place = f"{tables.get(column) or tables.get(row) or table.table}, {table.label(row)}, {shown.label}"
             computed = compute(row) if compute else _by_kind(name, table, row, column)
-            yield Claim(place, value, table.step(column), shown.quantity, kind, computed, **given)
+            yield Claim(place, value, table.step(column), shown.quantity, kind, computed, better, effect)
 
 
 def _by_kind(name: str, table: Table, row: str, column: str) -> Computation | None:

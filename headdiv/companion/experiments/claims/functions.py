@@ -85,12 +85,12 @@ def percent_below(number: float, other: float) -> float:
 
 
 def words(reported: float, of_one: float, of_two: float) -> float:
-    """How many words make the first number, if the second is a model's of one word and the third one's of two."""
+    """How many words make the first count, the second being that of one word and the third that of two."""
     return 1 + (reported - of_one) / (of_two - of_one)
 
 
 def whole_words(reported: float, of_one: float, of_two: float) -> float:
-    """What a whole number of words makes, nearest to the first; one word makes the second, and two the third."""
+    """The count nearest to the first that a whole number of words makes, by the counts of one word and of two."""
     word = of_two - of_one
     return of_one + word * round((reported - of_one) / word)
 

@@ -25,6 +25,7 @@ from headdiv.companion.experiments.claims.records import (
     Computation,
     Counted,
     Examples,
+    Grade,
     Measured,
     Number,
     Printed,
@@ -53,6 +54,7 @@ class Judgement:
         value: the paper's number; True for a relation.
         ours: the same computed or measured here; None where it could not be.
         working: how, with its numbers, tolerance and scale; or why not.
+        what: what was computed, in words, with which ``working`` begins.
         cause: of a contradiction, if it is known; one may contradict many claims.
         grade: how much depends on the contradiction, a key of `headdiv.companion.experiments.claims.records.GRADES`.
         cv: CV* (`coefficient_of_variation`) of the paper's number and each seed's, in percent; None of one seed.
@@ -68,14 +70,15 @@ class Judgement:
     ours: float | bool | None
     working: str
     cause: str | None = None
-    grade: str | None = None
+    grade: Grade | None = None
     cv: float | None = None
+    what: str = ""
     profile: str | None = None
     runs: tuple[RunResult, ...] = ()
 
     def record(self) -> dict[str, Any]:
         """As JSON has it: all but the runs."""
-        return {name: value for name, value in vars(self).items() if name not in ("profile", "runs")}
+        return {name: value for name, value in vars(self).items() if name not in ("what", "profile", "runs")}
 
 
 def ledger(paper: str | None = None, verdict: str | None = None) -> list[Judgement]:
@@ -109,11 +112,6 @@ def verdict_counts(rows: Iterable[Judgement]) -> dict[str, int]:
     """How many claims have each verdict, over all papers; zeros included."""
     counts = Counter(row.verdict for row in rows)
     return {verdict: counts[verdict] for verdict in VERDICTS}
-
-
-def readable(value: float) -> str:
-    """A number with thousands set apart."""
-    return f"{value:,}" if isinstance(value, int) else show(value)
 
 
 def words(key: str) -> str:
@@ -152,7 +150,7 @@ class _Judge:
         also = [f"{what}: {show(self._call(one, evidence).value())}" for what, one in claim.how.also.items()]
         if evidence is None:
             verdict, remark = computed(claim, ours, call.spread())
-            return self._judged(claim, verdict, ours, [text + remark, *also])
+            return self._judged(claim, verdict, ours, [text + remark, *also], call.what)
         values = [self._call(claim.how, evidence, seed).value() for seed in range(evidence.seeds)]
         relation = claim.unit == RELATION
         intervals = self._margins(claim.how, call, evidence) if relation else [interval(values)]
@@ -164,7 +162,7 @@ class _Judge:
         if verdict in (REFUTED, DIFFERS):
             quantities = {number.quantity for number in wanted}
             also += [note for name, note in self.claims.notes.items() if name in quantities]
-        return self._judged(claim, verdict, ours, [text + remark, *also], evidence, cv)
+        return self._judged(claim, verdict, ours, [text + remark, *also], call.what, evidence, cv)
 
     def _margins(self, how: Computation, call: Call, evidence: Evidence) -> list[Interval]:
         """The margin by which each comparison of a relation holds, with its interval by a model of the whole table."""
@@ -235,11 +233,13 @@ class _Judge:
         match number:
             case Measured(task, row, quantity):
                 column = self.known.tasks[task].columns.get(quantity)
-                what = "setting" if quantity.startswith("config.") else column.label if column else words(quantity)
+                key = "Setting" if quantity.startswith("config.") else words(quantity).capitalize()
                 value = evidence.quantity((task, row), quantity, seed) if evidence else None
                 if value is None:
                     raise ClaimError(f"no stored run has {quantity!r}")
-                return Given(value, 0.0, f"{what} of our runs", self.known.tasks[task].label(row))
+                return Given(
+                    value, 0.0, f"{column.label if column else key} of our runs", self.known.tasks[task].label(row)
+                )
             case Counted(model, row):
                 return self._count(model, row)
             case Examples(data, split):
@@ -247,7 +247,7 @@ class _Judge:
                 if data not in sets or split not in sets[data].splits:
                     raise ClaimError(f"{data}.{split} is no split of a known data set")
                 of = f"{sets[data].title.partition(',')[0]}, {words(split)}"
-                return Given(sets[data].splits[split].count, 0.0, "examples", of)
+                return Given(sets[data].splits[split].count, 0.0, "Examples", of)
             case Printed(table, row, column):
                 known = self._table(table)
                 value = known.numbers().get(row, {}).get(column)
@@ -265,17 +265,19 @@ class _Judge:
         """Parameters of a row at the sizes of a task, or of one of `PaperClaims.models`."""
         own = self.claims.models.get(model)
         task = self.known.tasks.get(name := own.task if own else model)
-        if task is None or row not in task.variants or (own is None and task.sizes is None):
+        vocabulary = own.vocabulary if own else task.sizes.vocabulary if task and task.sizes else None
+        if task is None or row not in task.variants or vocabulary is None:
             raise ClaimError(f"parameters of {row!r} in {model!r} cannot be counted; its sizes are not known")
-        variant, sizes, data = task.variants[row], {}, task.sizes.data if task.sizes else {}
-        if own is None or own.kind is None:  # of the task's own kind: its sizes, as far as they are not replaced
+        variant, kind, sizes, data = task.variants[row], task.kind or name, {}, {}
+        if own and own.kind:  # another kind of model, all of whose sizes are given
+            kind = own.kind
+        else:
             sizes = sizes_of(task, variant, self.claims.scale.get(name))
+            data = task.sizes.data if task.sizes else {}
         if own:
             sizes = {**sizes, **own.model, **variant.model}
-        kind = (own and own.kind) or task.kind or name
-        vocabulary = own.vocabulary if own else task.sizes.vocabulary
-        value = count(kind, variant.method, sizes, vocabulary, {} if own and own.kind else data)
-        return Given(value, 0.0, f"parameters counted ({own.label})" if own else "parameters counted", task.label(row))
+        value = count(kind, variant.method, sizes, vocabulary, data)
+        return Given(value, 0.0, f"Parameters counted ({own.label})" if own else "Parameters counted", task.label(row))
 
     def _judged(
         self,
@@ -283,6 +285,7 @@ class _Judge:
         verdict: str,
         ours: float | bool | None,
         working: list[str],
+        what: str = "",
         evidence: Evidence | None = None,
         cv: float | None = None,
     ) -> Judgement:
@@ -300,6 +303,7 @@ class _Judge:
             cause=cause.text if cause else None,
             grade=cause.grade if cause else None,
             cv=cv,
+            what=what,
             profile=evidence.profile if evidence else None,
             runs=evidence.runs if evidence else (),
         )

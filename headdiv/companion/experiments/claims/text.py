@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from tabulate import tabulate
 
-from headdiv.companion.experiments.claims.ledger import Judgement, readable, summary, verdict_counts
+from headdiv.companion.experiments.claims.calls import show
+from headdiv.companion.experiments.claims.ledger import Judgement, summary, verdict_counts
 from headdiv.companion.experiments.claims.records import GRADES, RELATION
 from headdiv.companion.experiments.claims.verdicts import CONTRADICTED, FOLLOWS, NOT_RUN, ROUNDING, USED, VERDICTS
 
@@ -25,6 +27,18 @@ def summary_text(rows: Iterable[Judgement]) -> str:
     lines.append(["all", *(sum(of.values()) for of in counts.values())])
     table = tabulate(lines, ["", *counts], tablefmt="plain", stralign="right", colalign=("left",))
     return "\n".join([table, "", *(_wrapped(f"{verdict}: {what}", "", "  ") for verdict, what in VERDICTS.items())])
+
+
+def summary_markdown(rows: Sequence[Judgement]) -> str:
+    """How many claims have each verdict, by paper, and the contradictions on which a result depends, as Markdown."""
+    counts = summary(rows) | {"all": verdict_counts(rows)}
+    lines = [[verdict, *(of[verdict] for of in counts.values())] for verdict, some in counts["all"].items() if some]
+    lines.append(["all", *(sum(of.values()) for of in counts.values())])
+    grave = Counter((row.paper, row.cause) for row in rows if row.grade == "result")
+    causes = [f"- {paper}, in {'one claim' if count == 1 else f'{count} claims'}: {cause}"
+              for (paper, cause), count in grave.items()]  # fmt: skip
+    table = tabulate(lines, ["verdict", *counts], tablefmt="github")
+    return "\n".join([table, "", "Contradictions on which a result or a conclusion of the paper depends:", "", *causes])
 
 
 def as_text(rows: Sequence[Judgement], verbose: bool = False) -> str:
@@ -59,8 +73,8 @@ def _claims(claims: list[Judgement], verbose: bool) -> list[str]:
         for row in rows:
             text = row.place
             if row.unit != RELATION:
-                text += f": {readable(row.value)} {row.unit}".rstrip()
-                text += "" if row.ours is None else f"; here {readable(row.ours)}"
+                text += f": {show(row.value)} {row.unit}".rstrip()
+                text += "" if row.ours is None else f"; here {show(row.ours)}"
             lines.append(_wrapped(text, "    - ", "      "))
             if verbose:
                 lines.append(_wrapped(row.working, "        ", "        "))

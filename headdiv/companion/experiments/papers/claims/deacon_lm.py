@@ -79,10 +79,9 @@ def teraflops(parameters: float, epochs: float, billions: Sequence[float], days:
     return 6 * parameters * epochs * sum(billions) * 1e9 / (days * DAY) / 8 / 1e12
 
 
-def share_of_peak(parameters: float, epochs: float, billions: Sequence[float], days: float | Sequence[float]) -> float:
-    """The operations, those of attention included, in percent of the peak rate over the (fewest) days of training."""
-    fewest = days if isinstance(days, float) else min(days)
-    return 100 * epochs * sum(billions) * 1e9 * (6 * parameters + ATTENTION) / (PEAK * DAY) / fewest
+def share_of_peak(parameters: float, epochs: float, billions: Sequence[float], days: Sequence[float]) -> float:
+    """The operations, those of attention included, in percent of the peak rate over the fewest days of training."""
+    return 100 * epochs * sum(billions) * 1e9 * (6 * parameters + ATTENTION) / (PEAK * DAY) / min(days)
 
 
 def operations_saved(baseline: float, parameters: float) -> float:
@@ -177,8 +176,8 @@ SENTENCES: dict[str, list[Claim]] = {
                 "the same, had it been one epoch": how(tokens_a_second, 1, BILLIONS, DAYS),
                 "TFLOP/s of each GPU": how(teraflops, *T6.counted("baseline"), *TRAINED, DAYS),
                 "share of the peak rate, three epochs, attention over 1,024 tokens included, in %": how(share_of_peak,
-                    *T6.counted("baseline"), 3, BILLIONS, DAYS),
-                "that share, had it been one epoch": how(share_of_peak, *T6.counted("baseline"), 1, BILLIONS, DAYS),
+                    *T6.counted("baseline"), 3, BILLIONS, (DAYS,)),
+                "that share, had it been one epoch": how(share_of_peak, *T6.counted("baseline"), 1, BILLIONS, (DAYS,)),
                 "that share in the row with the fewest days, three epochs": how(share_of_peak, *T6.counted("average-8"),
                     3, BILLIONS, T6.column("training_days")),
             },
