@@ -139,7 +139,7 @@ async function startTables() {
     const values = {};
     for (const part of filtered ? asked.split("&").filter((one) => one && one !== "all").map(decodeURIComponent) : []) {
       const column = targets.find((at) => api.column(at).data().toArray().includes(part));
-      if (column === undefined) api.search(part); else (values[column] ??= []).push(part);
+      if (column !== undefined) (values[column] ??= []).push(part); else if (location.search) api.search(part);
     }
     for (const [column, wanted] of Object.entries(values)) api.column(Number(column)).search((value) => wanted.includes(value));
     api.draw();
