@@ -21,10 +21,10 @@ from headdiv.companion.experiments.claims.records import (
     ClaimKind,
     Counted,
     Examples,
+    NumbersOf,
     PaperClaims,
     Scale,
     Sign,
-    Table,
     claim,
     relation,
 )
@@ -198,14 +198,14 @@ def test_a_claim_knows_its_unit_its_kind_and_its_last_digit(place, value, unit, 
 
 # ---- mistakes
 
-T3 = Table("translation")
+T3 = NumbersOf("translation")
 
 
 @pytest.mark.parametrize(
     ("mistake", "message"),
     [
         (claim("it", "1 BLEU", itself, *T3("blue", "direct-8")), "column 'blue'"),
-        (claim("it", "1 BLEU", itself, *Table("translatoin")("bleu", "direct-8")), "did you mean 'translation'"),
+        (claim("it", "1 BLEU", itself, *NumbersOf("translatoin")("bleu", "direct-8")), "did you mean 'translation'"),
         (claim("it", "1 BLEU", itself, *T3.runs("bleu", "direct-9")), "no row 'direct-9'"),
         (claim("it", "1 BLEU", itself, *T3.runs("blue", "direct-8")), "measures 'blue'"),
         (claim("it", "1 BLEU", itself, T3.setting("model.head")), "measures 'config.model.head'"),

@@ -15,7 +15,7 @@ from headdiv.companion.experiments.claims.records import (
     ClaimKind,
     Computation,
     Counted,
-    Measured,
+    FromRuns,
     PaperClaims,
     Scale,
     how,
@@ -101,7 +101,7 @@ def _by_kind(name: str, table: Table, row: str, column: str) -> Computation | No
     """How a number of a table is computed where the paper's claims do not say it."""
     if column == "parameters" and isinstance(table, PaperTask):
         return how(itself, Counted(name, row)) if table.sizes else None
-    return how(itself, Measured(name, row, column)) if table.measured else None
+    return how(itself, FromRuns(name, row, column)) if table.measured else None
 
 
 def _effect(table: Table, row: str, column: str) -> float | None:
@@ -124,6 +124,6 @@ def _of_settings(name: str, task: PaperTask, own: PaperClaims) -> Iterator[Claim
             path, value = next(((path, value) for path, value in found if value is not None), ("", None))
             if value is not None:
                 table = setting.table or own.tables.get(name, {}).get(variant) or task.table
-                computed = how(itself, Measured(name, variant, f"config.{path}"))
+                computed = how(itself, FromRuns(name, variant, f"config.{path}"))
                 place = f"{table}, {row.label}, {label}"
                 yield Claim(place, value, step(value), setting.unit, "setting", computed)

@@ -21,14 +21,14 @@ from headdiv.companion.experiments.claims.files import claims_of, load_claims, p
 from headdiv.companion.experiments.claims.records import (
     RELATION,
     Claim,
-    Column,
     Computation,
     Counted,
     Examples,
+    FromRuns,
     Grade,
-    Measured,
     Number,
     Printed,
+    WholeColumn,
 )
 from headdiv.companion.experiments.claims.verdicts import (
     CONTRADICTED,
@@ -170,7 +170,7 @@ class _Judge:
         for margin, slopes in zip(call.margins(), call.slopes(), strict=True):
             weights, quantities = {}, set()
             for number, slope in zip(numbers, slopes, strict=True):
-                if isinstance(number, Measured) and slope:
+                if isinstance(number, FromRuns) and slope:
                     row = number.task, number.row
                     weights[row] = weights.get(row, 0.0) + slope
                     quantities.add(number.quantity)
@@ -179,7 +179,7 @@ class _Judge:
             found.append(replace(evidence.difference(weights, *quantities), mean=margin))
         return found
 
-    def _evidence(self, claim: Claim, wanted: list[Measured]) -> Evidence | None:
+    def _evidence(self, claim: Claim, wanted: list[FromRuns]) -> Evidence | None:
         """The runs that decide a claim; None where there are none, or these lack one of the numbers."""
         cost = claim.kind == "cost"
         absolute = cost and claim.unit not in (RELATION, "times")
@@ -194,8 +194,8 @@ class _Judge:
     def _expanded(self, how: Computation) -> tuple[Number | tuple[Number, ...], ...]:
         """The arguments of a function, with every column as a list of its numbers."""
 
-        def listed(one: Number | Column) -> tuple[Number, ...]:
-            if not isinstance(one, Column):
+        def listed(one: Number | WholeColumn) -> tuple[Number, ...]:
+            if not isinstance(one, WholeColumn):
                 return (one,)
             rows = self._table(one.table).numbers()
             return tuple(Printed(one.table, row, one.column) for row, values in rows.items() if one.column in values)
@@ -204,14 +204,14 @@ class _Judge:
             tuple(number for one in given for number in listed(one))
             if isinstance(given, tuple)
             else listed(given)
-            if isinstance(given, Column)
+            if isinstance(given, WholeColumn)
             else given
             for given in how.numbers
         )
 
-    def _measured(self, how: Computation) -> list[Measured]:
+    def _measured(self, how: Computation) -> list[FromRuns]:
         """The numbers that runs measure."""
-        found = [number for number in _flat(self._expanded(how)) if isinstance(number, Measured)]
+        found = [number for number in _flat(self._expanded(how)) if isinstance(number, FromRuns)]
         for number in found:
             task = self.known.tasks.get(number.task)
             if task is None or number.row not in task.variants:
@@ -231,7 +231,7 @@ class _Judge:
 
     def _given(self, number: Number, evidence: Evidence | None, seed: int | None) -> Given:
         match number:
-            case Measured(task, row, quantity):
+            case FromRuns(task, row, quantity):
                 column = self.known.tasks[task].columns.get(quantity)
                 key = "Setting" if quantity.startswith("config.") else words(quantity).capitalize()
                 value = evidence.quantity((task, row), quantity, seed) if evidence else None

@@ -38,7 +38,7 @@ class Printed:
 
 
 @dataclass(frozen=True)
-class Column:
+class WholeColumn:
     """All numbers that a column of one of the paper's tables prints."""
 
     table: str
@@ -46,7 +46,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Measured:
+class FromRuns:
     """What the stored runs of a row measured: a score, a cost, or a setting (``config.model.heads``)."""
 
     task: str
@@ -70,13 +70,13 @@ class Examples:
     split: str
 
 
-Number = float | Printed | Measured | Counted | Examples
-Argument = Number | Column | tuple[Number | Column, ...]  # a function gets a column or a tuple as one list
+Number = float | Printed | FromRuns | Counted | Examples
+Argument = Number | WholeColumn | tuple[Number | WholeColumn, ...]  # a function gets a column or a tuple as one list
 
 
 @dataclass(frozen=True)
-class Table:
-    """Writes numbers of a table of the paper: ``Table("qa")("f1", "direct-8", "baseline")``."""
+class NumbersOf:
+    """Writes numbers of a table of the paper: ``NumbersOf("qa")("f1", "direct-8", "baseline")``."""
 
     name: str
 
@@ -84,9 +84,9 @@ class Table:
         """What the paper prints in a column, in these rows."""
         return tuple(Printed(self.name, row, column) for row in rows)
 
-    def runs(self, quantity: str, *rows: str) -> tuple[Measured, ...]:
+    def runs(self, quantity: str, *rows: str) -> tuple[FromRuns, ...]:
         """What the stored runs of these rows measured."""
-        return tuple(Measured(self.name, row, quantity) for row in rows)
+        return tuple(FromRuns(self.name, row, quantity) for row in rows)
 
     def counted(self, *rows: str) -> tuple[Counted, ...]:
         """The parameters of these rows."""
@@ -96,13 +96,13 @@ class Table:
         """What the paper prints in a row, in these columns."""
         return tuple(Printed(self.name, row, column) for column in columns)
 
-    def column(self, column: str) -> Column:
+    def column(self, column: str) -> WholeColumn:
         """All that the paper prints in a column."""
-        return Column(self.name, column)
+        return WholeColumn(self.name, column)
 
-    def setting(self, path: str, row: str = "baseline") -> Measured:
+    def setting(self, path: str, row: str = "baseline") -> FromRuns:
         """A setting that the stored runs of a row have: ``model.heads``."""
-        return Measured(self.name, row, f"config.{path}")
+        return FromRuns(self.name, row, f"config.{path}")
 
 
 # ---- claims

@@ -38,9 +38,9 @@ from headdiv.companion.experiments.claims.records import (
     Counted,
     Examples,
     Model,
+    NumbersOf,
     PaperClaims,
     Scale,
-    Table,
     TableSetting,
     claim,
     how,
@@ -50,7 +50,7 @@ from headdiv.companion.experiments.claims.records import (
 )
 from headdiv.companion.experiments.papers.claims import deacon_lm
 
-T3, T4, T5, T6 = (Table(name) for name in ("translation", "summarisation", "qa", "lm"))
+T3, T4, T5, T6 = (NumbersOf(name) for name in ("translation", "summarisation", "qa", "lm"))
 EACH_TASK = (
     *(T3.column("bleu"), *T3("bleu", "baseline")),
     *(T4.column("rouge1"), *T4("rouge1", "baseline")),
@@ -122,7 +122,7 @@ def counted_twice(source: float, target: float) -> float:
 # ---- how numbers of the tables are computed
 
 
-def repeated_count(table: Table, of_one: str, of_two: str, note: str) -> Callable[[str], Computation]:
+def repeated_count(table: NumbersOf, of_one: str, of_two: str, note: str) -> Callable[[str], Computation]:
     """Tables 4 and 5 repeat Table 3's counts: the count nearest to it that a whole number of words makes."""
 
     def of_row(row: str) -> Computation:
@@ -136,7 +136,7 @@ def repeated_count(table: Table, of_one: str, of_two: str, note: str) -> Callabl
     return of_row
 
 
-def of_the_base(table: Table) -> Callable[[str], Computation]:
+def of_the_base(table: NumbersOf) -> Callable[[str], Computation]:
     """A row's count in percent of the baseline's."""
     return lambda row: how(percent, *table("parameters", row, "baseline"))
 

@@ -22,7 +22,7 @@ from headdiv.companion.experiments.claims.records import (
     Computation,
     Counted,
     Model,
-    Table,
+    NumbersOf,
     claim,
     how,
     measured,
@@ -30,7 +30,7 @@ from headdiv.companion.experiments.claims.records import (
     stated,
 )
 
-T2, T6 = Table("sources"), Table("lm")
+T2, T6 = NumbersOf("sources"), NumbersOf("lm")
 MEASURES = ("perplexity", "convergence_epoch", "training_days", "inference_ms")
 (EPOCHS,), (DAYS,) = T6("convergence_epoch", "baseline"), T6("training_days", "baseline")
 BILLIONS = T2.column("train_billions")

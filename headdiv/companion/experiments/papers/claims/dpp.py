@@ -5,16 +5,16 @@ from headdiv.companion.experiments.claims.records import (
     Cause,
     Claim,
     Examples,
+    NumbersOf,
     PaperClaims,
     Scale,
-    Table,
     claim,
     measured,
     relation,
     stated,
 )
 
-RESULTS = Table("translation")
+RESULTS = NumbersOf("translation")
 NOT_SAID = "no sentence of the poster gives it"
 CUT_OF_IWSLT14 = Cause(
     "open", "The usual cut leaves 160 thousand training pairs, not 153; the poster describes no other."

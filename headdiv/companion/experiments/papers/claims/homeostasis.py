@@ -25,9 +25,9 @@ from headdiv.companion.experiments.claims.records import (
     Cause,
     Claim,
     Examples,
+    NumbersOf,
     PaperClaims,
     Scale,
-    Table,
     TableSetting,
     claim,
     how,
@@ -36,7 +36,7 @@ from headdiv.companion.experiments.claims.records import (
     stated,
 )
 
-T2, SMALL, BASE, BIG = Table("memorisation"), Table("small"), Table("base"), Table("big")
+T2, SMALL, BASE, BIG = NumbersOf("memorisation"), NumbersOf("small"), NumbersOf("base"), NumbersOf("big")
 RFB = ("rfb-50", "rfb-70", "rfb-80", "rfb-90")
 SMART = ("smart-1", "smart-16", "smart-256", "smart-1024")
 RFB_SMART = ("rfb-smart-1", "rfb-smart-4", "rfb-smart-16", "rfb-smart-512")

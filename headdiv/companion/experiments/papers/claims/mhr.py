@@ -25,9 +25,9 @@ from headdiv.companion.experiments.claims.records import (
     Counted,
     Examples,
     Model,
+    NumbersOf,
     PaperClaims,
     Scale,
-    Table,
     TableSetting,
     claim,
     how,
@@ -36,7 +36,7 @@ from headdiv.companion.experiments.claims.records import (
     stated,
 )
 
-GERMAN, SPANISH = Table("translation"), Table("spanish")
+GERMAN, SPANISH = NumbersOf("translation"), NumbersOf("spanish")
 COPIED_COUNTS = Cause("slip", "A count is that of another row, the baseline's or the German model's.")
 WIDTH_OF_HEADS = Cause("slip", "Table 2's counts are of heads of 64 values, not of 128.")
 RANDOM_SWAPS = Cause("result", "Random swaps, one of the methods, are worse than the baseline in Table 5.")

@@ -4,9 +4,9 @@ WMT14 at the paper's sizes is described nowhere in them, so that no run decides 
 """
 
 from headdiv.companion.experiments.claims.functions import higher, lower
-from headdiv.companion.experiments.claims.records import Cause, Claim, PaperClaims, Table, relation, stated
+from headdiv.companion.experiments.claims.records import Cause, Claim, NumbersOf, PaperClaims, relation, stated
 
-TRANSLATION, MLM = Table("translation"), Table("mlm")
+TRANSLATION, MLM = NumbersOf("translation"), NumbersOf("mlm")
 
 K_OF_K_EXPERTS = Cause("slip", "The README's script chooses 8 of 8 experts, so that nothing is routed.")
 SENTENCES: dict[str, list[Claim]] = {
