@@ -301,8 +301,8 @@ def test_claims_are_printed_counted_and_filtered(project, headdiv_says):
     status, out, err = headdiv_says("claims", "--paper", "dpp", "--verdict", "contradicted")
     assert (status, err) == (0, "")
     assert out.splitlines()[0] == "dpp: contradicted (1)"
-    assert "160239 / 1000" not in out
-    assert "160239 / 1000" in headdiv_says("claims", "--paper", "dpp", "-v")[1]
+    assert "train 160,239" not in out
+    assert "train 160,239" in headdiv_says("claims", "--paper", "dpp", "-v")[1]
     result = json.loads(headdiv_says("claims", "--paper", "dpp", "--json")[1])
     assert list(result[0]) == ["paper", "place", "value", "unit", "kind", "verdict", "ours", "working",
                                "cause", "grade", "cv"]  # fmt: skip

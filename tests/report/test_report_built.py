@@ -15,7 +15,7 @@ from headdiv.companion.experiments import catalogue
 from headdiv.companion.experiments.claims import ledger as claims
 from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.companion.report.site import build
-from headdiv.companion.report.site.pages import public_names
+from headdiv.companion.report.site.pages import OPENS, public_names
 from headdiv.core.files import write_json
 
 pytestmark = pytest.mark.slow
@@ -130,7 +130,8 @@ def test_the_ledger_has_every_claim(pages):
     for row in claims.ledger():
         assert " ".join(row.place.split()) in text
     for row in claims.ledger(verdict=claims.CONTRADICTED):
-        assert " ".join(row.working.split()) in text
+        rest = row.working.removeprefix(row.what).lstrip(": ")
+        assert all(" ".join(part.split()) in text for part in (row.what, rest))
     assert any(link.startswith("claims.html?deacon&") for link in pages["index.html"].links)
 
 
@@ -214,6 +215,20 @@ def test_the_ledger_is_one_table_that_is_filtered_by_its_address(at):
     rows = page.evaluate("document.querySelectorAll('.dt-scroll-body tbody tr').length")
     assert rows == len(wanted)
     assert page.evaluate("document.querySelectorAll('.dt-scroll-head .dtcc-button_dropdown').length") > 0
+
+
+@in_a_browser
+def test_the_ledger_opens_on_the_verdicts_that_matter_and_shows_all_in_pages(at):
+    first = [row for row in claims.ledger() if row.verdict in OPENS]
+    page = at("claims.html")
+    page.until("document.querySelector('.dt-info')?.textContent.includes('filtered')")
+    rows = "[...document.querySelectorAll('#ledger tbody tr')]"
+    verdicts = page.evaluate(f"{rows}.map((row) => row.cells[0].textContent)")
+    assert set(verdicts) == {row.verdict for row in first}
+    assert len(verdicts) == min(50, len(first))
+    page = at("claims.html?all")
+    page.until("document.querySelectorAll('.dt-paging-button').length > 2")
+    assert page.evaluate("document.querySelectorAll('#ledger tbody tr').length") == 50
 
 
 @in_a_browser

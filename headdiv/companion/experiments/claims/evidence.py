@@ -63,10 +63,11 @@ class Evidence:
 
         ``position`` is that of the seed among the seeds; their mean where left out.
         """
-        values = [_quantity(run, name) for run in self.by_row[row]]
-        if None in values:
+        found = [_quantity(run, name) for run in self.by_row[row]]
+        values = [value for value in found if value is not None]
+        if len(values) < len(found):
             return None
-        return mean(values) if position is None else values[position]  # type: ignore[type-var]
+        return mean(values) if position is None else values[position]
 
     def difference(self, weights: Mapping[Row, float], name: str) -> Difference:
         """A quantity's sum over these rows with these weights, which add up to 0, by `headdiv.analysis.comparison`.
@@ -175,7 +176,7 @@ class Results:
         return min(1.0, done / all_), f"{done:,} of {all_:,} {what}"
 
 
-def _machine(run: RunResult) -> tuple[str, int, int]:
+def _machine(run: RunResult) -> tuple[object, ...]:
     return run.provenance.device, run.provenance.ranks, run.provenance.threads
 
 

@@ -1,8 +1,8 @@
 """The ledger of claims: the verdict on every number that the five papers report.
 
-A claim whose working needs the paper's own numbers, counts of parameters or sizes of data sets is computed; one whose
-working needs ``ours.…`` is measured where stored runs may decide it (`evidence.py`). `verdicts.py` has the rules and
-says what each verdict means. No verdict is written down anywhere.
+A claim whose function takes the paper's own numbers, counts of parameters or sizes of data sets is computed; one whose
+function takes what runs measured is decided by stored runs, where these may decide it (`evidence.py`). `verdicts.py`
+has the rules and says what each verdict means. No verdict is written down anywhere.
 """
 
 from __future__ import annotations
@@ -10,23 +10,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from headdiv.analysis.statistics import Interval, coefficient_of_variation, interval
 from headdiv.companion import paths
 from headdiv.companion.data.public_sets import load_registry
-from headdiv.companion.experiments.claims.arithmetic import Known, Printed, Working, WorkingError, show
-from headdiv.companion.experiments.claims.evidence import Evidence, Results, Row, is_quantity
-from headdiv.companion.experiments.claims.files import (
+from headdiv.companion.experiments.claims.calls import Call, ClaimError, Given, show
+from headdiv.companion.experiments.claims.evidence import Evidence, Results, is_quantity
+from headdiv.companion.experiments.claims.files import claims_of, load_claims, papers_with_claims, sizes_of
+from headdiv.companion.experiments.claims.records import (
     RELATION,
     Claim,
-    claims_of,
-    claims_source,
-    identifier,
-    load_claims,
-    papers_with_claims,
-    sizes_of,
+    Computation,
+    Counted,
+    Examples,
+    FromRuns,
+    Grade,
+    Number,
+    Printed,
+    WholeColumn,
 )
 from headdiv.companion.experiments.claims.verdicts import (
     CONTRADICTED,
@@ -37,13 +39,11 @@ from headdiv.companion.experiments.claims.verdicts import (
     computed,
     measured,
 )
-from headdiv.companion.experiments.papers import load_paper
+from headdiv.companion.experiments.papers import Table, load_paper
 from headdiv.companion.experiments.parameters import count
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.core.settings import config_error, nearest
-
-OURS, PARAMS, DATA, ALL = "ours", "params", "data", "all"
+from headdiv.core.settings import nearest
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,11 @@ class Judgement:
 
     Attributes:
         value: the paper's number; True for a relation.
-        ours: the same worked out here; None where nothing could be.
-        working: how, with numbers filled in, tolerance and scale; or why not.
+        ours: the same computed or measured here; None where it could not be.
+        working: how, with its numbers, tolerance and scale; or why not.
+        what: what was computed, in words, with which ``working`` begins.
         cause: of a contradiction, if it is known; one may contradict many claims.
-        grade: how much depends on the contradiction, a key of `headdiv.companion.experiments.claims.files.GRADES`.
+        grade: how much depends on the contradiction, a key of `headdiv.companion.experiments.claims.records.GRADES`.
         cv: CV* (`coefficient_of_variation`) of the paper's number and each seed's, in percent; None of one seed.
         profile: of the ``runs`` that it was measured by; None where it was not measured.
     """
@@ -69,14 +70,15 @@ class Judgement:
     ours: float | bool | None
     working: str
     cause: str | None = None
-    grade: str | None = None
+    grade: Grade | None = None
     cv: float | None = None
+    what: str = ""
     profile: str | None = None
     runs: tuple[RunResult, ...] = ()
 
     def record(self) -> dict[str, Any]:
         """As JSON has it: all but the runs."""
-        return {name: value for name, value in vars(self).items() if name not in ("profile", "runs")}
+        return {name: value for name, value in vars(self).items() if name not in ("what", "profile", "runs")}
 
 
 def ledger(paper: str | None = None, verdict: str | None = None) -> list[Judgement]:
@@ -85,7 +87,7 @@ def ledger(paper: str | None = None, verdict: str | None = None) -> list[Judgeme
     A stored run that cannot be read decides nothing: a warning names its file.
 
     Raises:
-        ConfigError: no such paper or verdict, or a working names what is not there.
+        ConfigError: no such paper or verdict, or a claim names what is not there.
         DataError: this is no project.
     """
     if not any((paths.home() / name).is_dir() for name in ("results", "config")):
@@ -112,9 +114,9 @@ def verdict_counts(rows: Iterable[Judgement]) -> dict[str, int]:
     return {verdict: counts[verdict] for verdict in VERDICTS}
 
 
-def readable(value: float) -> str:
-    """A number with thousands set apart."""
-    return f"{value:,}" if isinstance(value, int) else show(value)
+def words(key: str) -> str:
+    """A key as words: ``test_2016_flickr`` -> "test 2016 flickr"."""
+    return key.replace("_", " ")
 
 
 class _Judge:
@@ -122,6 +124,7 @@ class _Judge:
 
     def __init__(self, paper: str) -> None:
         self.paper, self.claims, self.known = paper, load_claims(paper), load_paper(paper)
+        self.tables = self.known.tasks | self.known.tables
         self.results = Results(paper)
 
     def ledger(self) -> list[Judgement]:
@@ -129,177 +132,185 @@ class _Judge:
         for claim in claims_of(self.paper):
             try:
                 judgements.append(self._judge(claim))
-            except WorkingError as error:
-                raise config_error(claim.at, f"{claim.place}: {error}", claims_source(self.paper)) from None
+            except ClaimError as error:
+                raise ConfigError(f"claims of {self.paper}: {claim.place}: {error}") from None
         return judgements
 
     def _judge(self, claim: Claim) -> Judgement:
-        if claim.working is None:
-            return _judged(claim, NOT_RUN, None, ["nothing here can work this out"])
-        wanted = self._measured(claim.working)
+        if claim.how is None:
+            return self._judged(claim, NOT_RUN, None, ["nothing here can compute this"])
+        wanted = self._measured(claim.how)
         evidence = self._evidence(claim, wanted) if wanted else None
         if wanted and evidence is None:
-            there = self.results.describe({task for (task, _), _ in wanted.values()})
+            there = self.results.describe({number.task for number in wanted})
             lacking = "nothing stored is near enough to the paper's data, sizes, method, length or machine"
-            return _judged(claim, NOT_RUN, None, [lacking + (f"; there is: {there}" if there else ", or at all")])
-        known = self._numbers(claim.working, evidence)
-        ours, equation = _equation(claim.working, known)
-        also = [f"{what}: {_equation(one, self._numbers(one, evidence))[1]}" for what, one in claim.also.items()]
+            return self._judged(claim, NOT_RUN, None, [lacking + (f"; there is: {there}" if there else ", or at all")])
+        call = self._call(claim.how, evidence)
+        ours, text = call.value(), call.text()
+        also = [f"{what}: {show(self._call(one, evidence).value())}" for what, one in claim.how.also.items()]
         if evidence is None:
-            verdict, remark = computed(claim, ours, claim.working.spread(known))
-            return _judged(claim, verdict, ours, [equation + remark, *also])
-        by_seed = [self._numbers(claim.working, evidence, seed) for seed in range(evidence.seeds)]
-        values = [claim.working.value(numbers) for numbers in by_seed]
+            verdict, remark = computed(claim, ours, call.spread())
+            return self._judged(claim, verdict, ours, [text + remark, *also], call.what)
+        values = [self._call(claim.how, evidence, seed).value() for seed in range(evidence.seeds)]
         relation = claim.unit == RELATION
-        intervals = self._margins(claim.working, known, wanted, evidence) if relation else [interval(values)]
+        intervals = self._margins(claim.how, call, evidence) if relation else [interval(values)]
         verdict, remark = measured(claim, values, intervals, evidence.whole)
         cv = None
         if claim.kind == "score" and not relation and len(values) > 1:
             cv = coefficient_of_variation([claim.value, *values])
             also.append(f"CV* of the paper's and ours {cv:.2g} %")
         if verdict in (REFUTED, DIFFERS):
-            names = {name for _, name in wanted.values()}
-            also += [note for name, note in self.claims.notes.items() if name in names]
-        return _judged(claim, verdict, ours, [equation + remark, *also], evidence, cv)
+            quantities = {number.quantity for number in wanted}
+            also += [note for name, note in self.claims.notes.items() if name in quantities]
+        return self._judged(claim, verdict, ours, [text + remark, *also], call.what, evidence, cv)
 
-    def _margins(
-        self, working: Working, known: Known, measured: dict[str, tuple[Row, str]], evidence: Evidence
-    ) -> list[Interval]:
+    def _margins(self, how: Computation, call: Call, evidence: Evidence) -> list[Interval]:
         """The margin by which each comparison of a relation holds, with its interval by a model of the whole table."""
-        found = []
-        for margin, slopes in zip(working.margins(known), working.slopes(known, measured), strict=True):
-            quantities = {measured[name][1] for name in slopes}
-            if len(quantities) != 1 or abs(sum(slopes.values())) > 1e-5:
-                raise WorkingError(f"{working.text!r}: expected rows that are compared with each other in one quantity")
-            weights = {measured[name][0]: slope for name, slope in slopes.items()}
+        found, numbers = [], _flat(self._expanded(how))
+        for margin, slopes in zip(call.margins(), call.slopes(), strict=True):
+            weights, quantities = {}, set()
+            for number, slope in zip(numbers, slopes, strict=True):
+                if isinstance(number, FromRuns) and slope:
+                    row = number.task, number.row
+                    weights[row] = weights.get(row, 0.0) + slope
+                    quantities.add(number.quantity)
+            if len(quantities) != 1 or abs(sum(weights.values())) > 1e-5:
+                raise ClaimError("expected rows that are compared with each other in one quantity")
             found.append(replace(evidence.difference(weights, *quantities), mean=margin))
         return found
 
-    def _evidence(self, claim: Claim, measured: dict[str, tuple[Row, str]]) -> Evidence | None:
+    def _evidence(self, claim: Claim, wanted: list[FromRuns]) -> Evidence | None:
         """The runs that decide a claim; None where there are none, or these lack one of the numbers."""
         cost = claim.kind == "cost"
         absolute = cost and claim.unit not in (RELATION, "times")
-        rows = [row for row, _ in measured.values()]
+        rows = [(number.task, number.row) for number in wanted]
         evidence = self.results.evidence(rows, one_machine=cost, papers_machine=absolute)
-        if evidence is None or None in [evidence.quantity(row, name) for row, name in measured.values()]:
+        if evidence is None or None in [evidence.quantity((one.task, one.row), one.quantity) for one in wanted]:
             return None
         return evidence
 
-    # ---- names
+    # ---- numbers
 
-    def _measured(self, working: Working) -> dict[str, tuple[Row, str]]:
-        """The quantities of runs that a working needs, each with its row, by their names in it."""
-        found = {}
-        for name in working.names:
-            first, *keys = name.split(".", 3)
-            if first == OURS and len(keys) == 3:
-                task, row = keys[0], self._variant(keys[0], keys[1])
-                if not is_quantity(self.known.tasks[task], task, row, keys[2]):
-                    raise WorkingError(f"{name!r}: no run measures this")
-                found[name] = (task, row), keys[2]
+    def _expanded(self, how: Computation) -> tuple[Number | tuple[Number, ...], ...]:
+        """The arguments of a function, with every column as a list of its numbers."""
+
+        def listed(one: Number | WholeColumn) -> tuple[Number, ...]:
+            if not isinstance(one, WholeColumn):
+                return (one,)
+            rows = self._table(one.table).numbers()
+            return tuple(Printed(one.table, row, one.column) for row, values in rows.items() if one.column in values)
+
+        return tuple(
+            tuple(number for one in given for number in listed(one))
+            if isinstance(given, tuple)
+            else listed(given)
+            if isinstance(given, WholeColumn)
+            else given
+            for given in how.numbers
+        )
+
+    def _measured(self, how: Computation) -> list[FromRuns]:
+        """The numbers that runs measure."""
+        found = [number for number in _flat(self._expanded(how)) if isinstance(number, FromRuns)]
+        for number in found:
+            task = self.known.tasks.get(number.task)
+            if task is None or number.row not in task.variants:
+                raise ClaimError(f"{self.paper} has no row {number.row!r} in {number.task!r}")
+            if not is_quantity(task, number.task, number.row, number.quantity):
+                raise ClaimError(f"no run measures {number.quantity!r} in {number.task!r}")
         return found
 
-    def _numbers(
-        self, working: Working, evidence: Evidence | None, seed: int | None = None
-    ) -> dict[str, Printed | tuple[Printed, ...]]:
-        """The numbers of a working; those that runs measured of one seed (its position), or means over all."""
-        return {name: self._number(name, evidence, seed) for name in working.names}
+    def _call(self, how: Computation, evidence: Evidence | None, seed: int | None = None) -> Call:
+        """A function with its numbers; those that runs measured of one seed (its position), or means over all."""
 
-    def _number(self, name: str, evidence: Evidence | None, seed: int | None) -> Printed | tuple[Printed, ...]:
-        match name.split("."):
-            case [first, task, row, *rest] if first == OURS and rest and evidence:
-                found = evidence.quantity((task, self._variant(task, row)), ".".join(rest), seed)
-                if found is not None:
-                    return Printed(found)
-            case [first, model, row] if first == PARAMS:
-                return Printed(self._count(model, row))
-            case [first, _, _] if first == DATA:
-                if name not in self._examples:
-                    raise WorkingError(f"{name!r} is not known{nearest(name, list(self._examples))}")
-                return Printed(self._examples[name])
-            case [table, row, column] if table in self._reported:
-                rows = self._reported[table]
-                if row == ALL:
-                    return tuple(numbers[column] for numbers in rows.values() if column in numbers)
-                if column in rows.get(row, {}):
-                    return rows[row][column]
-        raise WorkingError(f"{name!r} is not known; expected <task>.<variant>.<column>, params.<task>.<variant>, "
-                           "data.<set>.<split> or ours.<task>.<variant>.<quantity>")  # fmt: skip
+        def given(number: Number) -> Given:
+            return self._given(number, evidence, seed)
 
-    @cached_property
-    def _reported(self) -> dict[str, dict[str, dict[str, Printed]]]:
-        """The paper's own numbers: by task or table, by row, by column."""
-        return {
-            name: {
-                identifier(row): {column: Printed(value, table.step(column)) for column, value in numbers.items()}
-                for row, numbers in table.numbers().items()
-            }
-            for name, table in (self.known.tasks | self.known.tables).items()
-        }
+        arguments = (tuple(map(given, one)) if isinstance(one, tuple) else given(one) for one in self._expanded(how))
+        return Call(how.function, tuple(arguments))
 
-    def _variant(self, task: str, row: str) -> str:
-        """The variant's own name."""
-        known = self.known.tasks
-        found = [name for name in known[task].variants if identifier(name) == row] if task in known else []
-        if not found:
-            raise WorkingError(f"{self.paper} has no row {task}.{row}")
-        return found[0]
+    def _given(self, number: Number, evidence: Evidence | None, seed: int | None) -> Given:
+        match number:
+            case FromRuns(task, row, quantity):
+                column = self.known.tasks[task].columns.get(quantity)
+                key = "Setting" if quantity.startswith("config.") else words(quantity).capitalize()
+                value = evidence.quantity((task, row), quantity, seed) if evidence else None
+                if value is None:
+                    raise ClaimError(f"no stored run has {quantity!r}")
+                return Given(
+                    value, 0.0, f"{column.label if column else key} of our runs", self.known.tasks[task].label(row)
+                )
+            case Counted(model, row):
+                return self._count(model, row)
+            case Examples(data, split):
+                sets = load_registry()
+                if data not in sets or split not in sets[data].splits:
+                    raise ClaimError(f"{data}.{split} is no split of a known data set")
+                of = f"{sets[data].title.partition(',')[0]}, {words(split)}"
+                return Given(sets[data].splits[split].count, 0.0, "Examples", of)
+            case Printed(table, row, column):
+                known = self._table(table)
+                value = known.numbers().get(row, {}).get(column)
+                if value is None:
+                    raise ClaimError(f"{table!r} has no number in row {row!r}, column {column!r}")
+                return Given(value, known.step(column), known.columns[column].label, known.label(row))
+        return Given(number)
 
-    @cached_property
-    def _examples(self) -> dict[str, int]:
-        """By ``data.<set>.<split>``."""
-        sets = load_registry().items()
-        return {f"{DATA}.{name}.{part}": split.count for name, entry in sets for part, split in entry.splits.items()}
+    def _table(self, name: str) -> Table:
+        if name not in self.tables:
+            raise ClaimError(f"{self.paper} has no table {name!r}{nearest(name, list(self.tables))}")
+        return self.tables[name]
 
-    def _count(self, model: str, row: str) -> int:
-        """Parameters of a row at the sizes of a task, or of one of the file's models."""
+    def _count(self, model: str, row: str) -> Given:
+        """Parameters of a row at the sizes of a task, or of one of `PaperClaims.models`."""
         own = self.claims.models.get(model)
-        name = own.task if own else model
-        variant, task = self._variant(name, row), self.known.tasks[name]
-        if own is None and task.sizes is None:
-            raise WorkingError(f"{PARAMS}.{model}: the sizes of {name} are not known; give them under 'models'")
-        variant, sizes, data = task.variants[variant], {}, {}
-        if own is None or own.kind is None:  # of the task's own kind: its sizes, as far as they are not replaced
+        task = self.known.tasks.get(name := own.task if own else model)
+        vocabulary = own.vocabulary if own else task.sizes.vocabulary if task and task.sizes else None
+        if task is None or row not in task.variants or vocabulary is None:
+            raise ClaimError(f"parameters of {row!r} in {model!r} cannot be counted; its sizes are not known")
+        variant, kind, sizes, data = task.variants[row], task.kind or name, {}, {}
+        if own and own.kind:  # another kind of model, all of whose sizes are given
+            kind = own.kind
+        else:
             sizes = sizes_of(task, variant, self.claims.scale.get(name))
             data = task.sizes.data if task.sizes else {}
         if own:
-            sizes, data = {**sizes, **own.model, **variant.model}, {**data, **own.data}
-        vocabulary = own.vocabulary if own else task.sizes.vocabulary
-        return count((own and own.kind) or task.kind or name, variant.method, sizes, vocabulary, data)
+            sizes = {**sizes, **own.model, **variant.model}
+        value = count(kind, variant.method, sizes, vocabulary, data)
+        return Given(value, 0.0, f"Parameters counted ({own.label})" if own else "Parameters counted", task.label(row))
+
+    def _judged(
+        self,
+        claim: Claim,
+        verdict: str,
+        ours: float | bool | None,
+        working: list[str],
+        what: str = "",
+        evidence: Evidence | None = None,
+        cv: float | None = None,
+    ) -> Judgement:
+        cause = claim.how.cause if claim.how and verdict == CONTRADICTED else None
+        note = f" ({claim.how.note})" if claim.how and claim.how.note else ""
+        return Judgement(
+            paper=self.paper,
+            place=claim.place,
+            value=_plain(claim.value),
+            unit=claim.unit,
+            kind=claim.kind,
+            verdict=verdict,
+            ours=None if ours is None else _plain(ours),
+            working="; ".join([*working, evidence.scale] if evidence else working) + note,
+            cause=cause.text if cause else None,
+            grade=cause.grade if cause else None,
+            cv=cv,
+            what=what,
+            profile=evidence.profile if evidence else None,
+            runs=evidence.runs if evidence else (),
+        )
 
 
-def _judged(
-    claim: Claim,
-    verdict: str,
-    ours: float | bool | None,
-    working: list[str],
-    evidence: Evidence | None = None,
-    cv: float | None = None,
-) -> Judgement:
-    cause = claim.cause if verdict == CONTRADICTED else None
-    text = "; ".join([*working, evidence.scale] if evidence else working)
-    return Judgement(
-        paper=claim.paper,
-        place=claim.place,
-        value=_plain(claim.value),
-        unit=claim.unit,
-        kind=claim.kind,
-        verdict=verdict,
-        ours=None if ours is None else _plain(ours),
-        working=f"{text} ({claim.note})" if claim.note else text,
-        cause=cause.text if cause else None,
-        grade=cause.grade if cause else None,
-        cv=cv,
-        profile=evidence.profile if evidence else None,
-        runs=evidence.runs if evidence else (),
-    )
-
-
-def _equation(working: Working, known: Known) -> tuple[float | bool, str]:
-    """The result of a working, and how it comes out, with numbers filled in."""
-    value, filled = working.value(known), working.filled(known)
-    equals = "is" if isinstance(value, bool) else "="
-    return value, filled if filled == show(value) else f"{filled} {equals} {show(value)}"
+def _flat(arguments: Iterable[Number | tuple[Number, ...]]) -> list[Number]:
+    return [one for given in arguments for one in (given if isinstance(given, tuple) else (given,))]
 
 
 def _plain(value: float | bool) -> float | int | bool:

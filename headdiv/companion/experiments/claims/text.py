@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shutil
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from tabulate import tabulate
 
-from headdiv.companion.experiments.claims.files import GRADES, RELATION
-from headdiv.companion.experiments.claims.ledger import Judgement, readable, summary, verdict_counts
+from headdiv.companion.experiments.claims.calls import show
+from headdiv.companion.experiments.claims.ledger import Judgement, summary, verdict_counts
+from headdiv.companion.experiments.claims.records import GRADES, RELATION
 from headdiv.companion.experiments.claims.verdicts import CONTRADICTED, FOLLOWS, NOT_RUN, ROUNDING, USED, VERDICTS
 
 COUNTED = (FOLLOWS, ROUNDING, USED, NOT_RUN)  # verdicts whose claims are only counted where all are asked for
@@ -27,11 +29,23 @@ def summary_text(rows: Iterable[Judgement]) -> str:
     return "\n".join([table, "", *(_wrapped(f"{verdict}: {what}", "", "  ") for verdict, what in VERDICTS.items())])
 
 
+def summary_markdown(rows: Sequence[Judgement]) -> str:
+    """How many claims have each verdict, by paper, and the contradictions on which a result depends, as Markdown."""
+    counts = summary(rows) | {"all": verdict_counts(rows)}
+    lines = [[verdict, *(of[verdict] for of in counts.values())] for verdict, some in counts["all"].items() if some]
+    lines.append(["all", *(sum(of.values()) for of in counts.values())])
+    grave = Counter((row.paper, row.cause) for row in rows if row.grade == "result")
+    causes = [f"- {paper}, in {'one claim' if count == 1 else f'{count} claims'}: {cause}"
+              for (paper, cause), count in grave.items()]  # fmt: skip
+    table = tabulate(lines, ["verdict", *counts], tablefmt="github")
+    return "\n".join([table, "", "Contradictions on which a result or a conclusion of the paper depends:", "", *causes])
+
+
 def as_text(rows: Sequence[Judgement], verbose: bool = False) -> str:
     """The ledger by paper, verdict and cause, in lines of the terminal's width.
 
-    ``verbose``: with workings, and with the claims of every verdict; else those that need no look are only counted,
-    unless all rows have one verdict.
+    ``verbose``: with how each was computed, and with the claims of every verdict; else those that need no look are only
+    counted, unless all rows have one verdict.
     """
     several, lines = len({row.verdict for row in rows}) > 1, []
     for paper, of_paper in groupby(rows, lambda row: row.paper):
@@ -43,7 +57,7 @@ def as_text(rows: Sequence[Judgement], verbose: bool = False) -> str:
                 lines += _claims(claims, verbose)
         lines.append("")
     if several and not verbose:
-        lines.append("-v shows every claim and its working, --verdict those with one verdict.")
+        lines.append("-v shows every claim and how it was computed, --verdict those with one verdict.")
     return "\n".join(lines).rstrip()
 
 
@@ -59,8 +73,8 @@ def _claims(claims: list[Judgement], verbose: bool) -> list[str]:
         for row in rows:
             text = row.place
             if row.unit != RELATION:
-                text += f": {readable(row.value)} {row.unit}".rstrip()
-                text += "" if row.ours is None else f"; here {readable(row.ours)}"
+                text += f": {show(row.value)} {row.unit}".rstrip()
+                text += "" if row.ours is None else f"; here {show(row.ours)}"
             lines.append(_wrapped(text, "    - ", "      "))
             if verbose:
                 lines.append(_wrapped(row.working, "        ", "        "))

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from headdiv.analysis.comparison import Difference
 from headdiv.analysis.statistics import Interval
-from headdiv.companion.experiments.claims.arithmetic import WorkingError, show
-from headdiv.companion.experiments.claims.files import RELATION, Claim
+from headdiv.companion.experiments.claims.calls import ClaimError, show
+from headdiv.companion.experiments.claims.records import RELATION, Claim
 from headdiv.core.settings import nearest
 
 FOLLOWS, ROUNDING, CONTRADICTED = "follows", "rounding", "contradicted"
@@ -17,9 +17,9 @@ CONFIRMED, ABOVE, REFUTED, UNDECIDED = "confirmed", "above", "refuted", "undecid
 AGREES, DIFFERS, USED, NOT_RUN = "agrees so far", "differs so far", "used here", "not run here"
 
 VERDICTS = {
-    FOLLOWS: "worked out again from the paper's own numbers, an architecture or a data set, it comes out",
+    FOLLOWS: "computed again from the paper's own numbers, an architecture or a data set, it comes out",
     ROUNDING: "it comes out but for rounding: of the numbers it is made of, or cut off instead of rounded",
-    CONTRADICTED: "worked out again, it does not come out; the cause is named, and how much depends on it",
+    CONTRADICTED: "computed again, it does not come out; the cause is named, and how much depends on it",
     CONFIRMED: "measured at the paper's own scale: the 95 % interval over seeds lies within the tolerance, and of a "
     "table's score the tolerance is smaller than the effect that the paper reports",
     ABOVE: "measured, and higher than the paper's by more than the tolerance, of a score where higher is better",
@@ -30,7 +30,7 @@ VERDICTS = {
     AGREES: "a short run: the paper's data, sizes and method, but fewer epochs or steps; its mean lies within",
     DIFFERS: "a short run, and its mean lies outside; a longer one may agree",
     USED: "a setting that the stored runs have",
-    NOT_RUN: "nothing stored is near enough to the paper's data, sizes, method and length, or nothing can work it out",
+    NOT_RUN: "nothing stored is near enough to the paper's data, sizes, method and length, or nothing can compute it",
 }
 COMPARISONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
@@ -53,7 +53,7 @@ TOLERANCE: dict[str, tuple[float, float]] = {
 
 
 def computed(claim: Claim, ours: float | bool, spread: float) -> tuple[str, str]:
-    """The verdict on what was worked out again, and a remark on it.
+    """The verdict on what was computed again, and a remark on it.
 
     ``ours`` is a truth value for a relation; ``spread`` says how far it may be off because its numbers were rounded
     when they were printed.
@@ -126,7 +126,7 @@ def _accepted(claim: Claim) -> tuple[float, float]:
     if claim.sign in COMPARISONS:
         return (-math.inf, claim.value) if claim.sign.startswith("<") else (claim.value, math.inf)
     if claim.unit not in TOLERANCE:
-        raise WorkingError(f"the unit {claim.unit!r} has no tolerance{nearest(claim.unit, list(TOLERANCE))}")
+        raise ClaimError(f"the unit {claim.unit!r} has no tolerance{nearest(claim.unit, list(TOLERANCE))}")
     absolute, share = TOLERANCE[claim.unit]
     room = absolute + share * abs(claim.value)
     return claim.value - room, claim.value + room
@@ -134,7 +134,7 @@ def _accepted(claim: Claim) -> tuple[float, float]:
 
 def _is_relation(claim: Claim, ours: float | bool) -> bool:
     if (claim.unit == RELATION) != isinstance(ours, bool):
-        raise WorkingError("a relation has the value true and a working that compares, and nothing else has")
+        raise ClaimError("a relation has a function that returns margins, and nothing else has")
     return isinstance(ours, bool)
 
 

@@ -24,7 +24,10 @@ from markupsafe import Markup, escape
 from headdiv.companion import paths
 from headdiv.companion.experiments.catalogue import FigureEntry, figures_of, figures_of_paper, tables_of
 from headdiv.companion.experiments.claims import ledger as claims
-from headdiv.companion.experiments.claims.files import RELATION, papers_with_claims
+from headdiv.companion.experiments.claims.calls import show
+from headdiv.companion.experiments.claims.files import papers_with_claims
+from headdiv.companion.experiments.claims.records import RELATION
+from headdiv.companion.experiments.claims.verdicts import CONFIRMED
 from headdiv.companion.experiments.outdated import outdated_among
 from headdiv.companion.experiments.papers import BASELINE, load_paper
 from headdiv.companion.experiments.pipeline import EXPLORER
@@ -44,6 +47,9 @@ LEADS = ("headtohead_forest",)  # the figure of the first page: the first of the
 REPOSITORY = HERE.parents[3]
 # Documents of the repository, in the order of the menu; not there where headdiv is installed without its repository.
 DOCUMENTS = ("docs/*.md", "CONTRIBUTING.md", "config/README.md", "data/README.md")
+
+OPENS = (claims.CONTRADICTED, claims.REFUTED, CONFIRMED)  # verdicts that the ledger opens on
+FOLDED = 160  # characters from which how a claim was computed is folded
 
 
 class Site:
@@ -88,7 +94,7 @@ class Site:
         self._page(source, "index", evidence=evidence, lead=lead)
         for paper in self.papers:
             self._page(source, f"papers/{paper}", "paper", **self._paper(paper))
-        self._page(source, "claims", table=self._ledger_table(), verdicts=claims.VERDICTS)
+        self._page(source, "claims", terms=self._verdicts(), table=self._ledger_table())
         self._page(source, "runs", table=self._runs_table())
         self._page(
             source,
@@ -246,19 +252,26 @@ class Site:
 
     # ---- claims and runs
 
+    def _verdicts(self) -> Markup:
+        """What the verdicts mean, and how many claims have each; a name leads to these claims."""
+        counts = claims.verdict_counts(self.ledger)
+        rows = [
+            [_link(f"claims.html?{verdict}", verdict), counts[verdict], meaning]
+            for verdict, meaning in claims.VERDICTS.items()
+            if counts[verdict]
+        ]
+        rows.append([_link("claims.html?all", "all"), sum(counts.values()), ""])
+        return plain(pd.DataFrame(rows, columns=["Verdict", "Claims", "What it means"]))
+
     def _ledger_table(self) -> Markup:
-        rows = []
-        for row in self.ledger:
-            decided = Markup("; ").join(_link(f"runs/{page.name}.html", page.label) for page in run_pages(row))
-            parts = [
-                "" if row.working == str(row.ours) else escape(row.working),
-                Markup("runs: ") + decided if decided else "",
-            ]
-            working = Markup("; ").join(part for part in parts if part)
-            rows.append([row.verdict, row.paper, row.place, row.kind, shown(row.value, row.unit),
-                         shown(row.ours, row.unit), working, row.cause or ""])  # fmt: skip
-        columns = ["Verdict", "Paper", "Place", "Kind", "The paper says", "Here", "Working", "Cause"]
-        return interactive(pd.DataFrame(rows, columns=columns), "ledger", choices=["Verdict", "Paper", "Kind", "Cause"])
+        """Every claim; the contradicted, refuted and confirmed ones first, which the table opens on."""
+        first = {verdict: at for at, verdict in enumerate([*OPENS, *(v for v in claims.VERDICTS if v not in OPENS)])}
+        rows = [
+            [row.verdict, row.paper, row.place, shown(row.value, row.unit), shown(row.ours, ""), how(row)]
+            for row in sorted(self.ledger, key=lambda row: first[row.verdict])
+        ]
+        columns = ["Verdict", "Paper", "Claim", "The paper says", "Here", "How"]
+        return interactive(pd.DataFrame(rows, columns=columns), "ledger", ["Verdict", "Paper"], opens=OPENS)
 
     def _runs_table(self) -> Markup:
         rows = []
@@ -284,13 +297,25 @@ def run_pages(judgement: claims.Judgement) -> list[RunPage]:
     return [RunPage(judgement.profile, run) for run in judgement.runs] if judgement.profile else []
 
 
+def how(judgement: claims.Judgement) -> Markup:
+    """How a claim was computed, in words; a contradiction's cause first, what is long folded."""
+    cause = Markup("{}<br>").format(judgement.cause) if judgement.cause else ""
+    runs = Markup("; ").join(_link(f"runs/{page.name}.html", page.label) for page in run_pages(judgement))
+    runs = Markup("; runs: {}").format(runs) if runs else ""
+    if len(judgement.working) + len(runs) <= FOLDED:
+        return Markup("{}{}{}").format(cause, judgement.working, runs)
+    rest = judgement.working.removeprefix(judgement.what).lstrip(": ")
+    text = Markup("{}<details><summary>{}</summary>{}{}</details>")
+    return text.format(cause, judgement.what or "Details", rest, runs)
+
+
 def shown(value: float | bool | None, unit: str) -> str:
     """A claim's number with its unit, or whether a relation holds."""
     if value is None:
         return NONE
     if unit == RELATION or isinstance(value, bool):
         return "holds" if value else "does not hold"
-    return f"{claims.readable(value)} {unit}".rstrip()
+    return f"{show(value)} {unit}".rstrip()
 
 
 def _captions(table: TableData) -> list[str]:
@@ -323,14 +348,17 @@ def plain(frame: pd.DataFrame) -> Markup:
     return Markup('<div class="wide">{}</div>').format(_html(frame, classes="small"))
 
 
-def interactive(frame: pd.DataFrame, name: str, choices: Iterable[str] = ()) -> Markup:
+def interactive(frame: pd.DataFrame, name: str, choices: Iterable[str] = (), opens: Iterable[str] = ()) -> Markup:
     """A table that ``headdiv.js`` makes sortable; with ``choices`` searchable, and filtered by these columns' values.
+
+    With ``opens``, values that it opens on, it is paged as well.
 
     The rows stand in the page itself, so that they are there without scripts and for the site's search.
     """
     lists = json.dumps([list(frame.columns).index(choice) for choice in choices])
     html = _html(frame, classes="display compact", table_id=name)
-    return html.replace(Markup('class="dataframe '), Markup(f'style="width:100%" data-choices="{lists}" class="'), 1)
+    data = f'style="width:100%" data-choices="{lists}"' + (f' data-opens="{"&amp;".join(opens)}"' if opens else "")
+    return html.replace(Markup('class="dataframe '), Markup(f'{data} class="'), 1)
 
 
 def _html(frame: pd.DataFrame, **options: str) -> Markup:

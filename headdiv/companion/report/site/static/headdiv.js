@@ -125,20 +125,24 @@ function show(place, runs) {
 }
 
 // Every table with "data-choices" sorts; one with such columns is filtered by their values, and searched. What stands after "?" in the page's
-// address, between "&", filters from the start: the column that has this value, or else all of them.
+// address, between "&", filters from the start: the column that has these values, or else all of them; "all" filters nothing. A table with
+// "data-opens" is paged, and filtered by that where the address has nothing.
 async function startTables() {
   for (const element of document.querySelectorAll("table[data-choices]")) {
     const { default: DataTable } = await window._itables, targets = JSON.parse(element.dataset.choices), filtered = targets.length > 0;
+    const paging = "opens" in element.dataset, asked = location.search.slice(1) || element.dataset.opens || "";
     const api = new DataTable(element, {
-      paging: false, order: [], scrollX: true,
-      layout: { topStart: filtered ? "info" : null, topEnd: filtered ? "search" : null, bottomStart: null, bottomEnd: null },
+      paging, pageLength: 50, order: [], scrollX: true,
+      layout: { topStart: filtered ? "info" : null, topEnd: filtered ? "search" : null, bottomStart: paging ? "pageLength" : null, bottomEnd: paging ? "paging" : null },
       columnDefs: filtered ? [{ targets, columnControl: [["searchList"]] }] : [],
     });
-    for (const part of filtered ? location.search.slice(1).split("&").filter(Boolean).map(decodeURIComponent) : []) {
+    const values = {};
+    for (const part of filtered ? asked.split("&").filter((one) => one && one !== "all").map(decodeURIComponent) : []) {
       const column = targets.find((at) => api.column(at).data().toArray().includes(part));
-      if (column === undefined) api.search(part); else api.column(column).search(part, { exact: true });
-      api.draw();
+      if (column !== undefined) (values[column] ??= []).push(part); else if (location.search) api.search(part);
     }
+    for (const [column, wanted] of Object.entries(values)) api.column(Number(column)).search((value) => wanted.includes(value));
+    api.draw();
   }
 }
 

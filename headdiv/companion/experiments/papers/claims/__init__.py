@@ -1,0 +1,1 @@
+"""What each paper claims, as typed records: a file a paper."""
