@@ -8,14 +8,17 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
+from headdiv.analysis.statistics import interval
 from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.experiments.run_result import Record, RunResult
 from headdiv.companion.report import plotting
 from headdiv.companion.report.formats import as_printed
 from headdiv.companion.report.groups import KIND_LABELS, Groups, by_module, kinds_of, labels_of, place_name, title
-from headdiv.companion.report.measures import measures_by_module
+from headdiv.companion.report.looks import looks_of
+from headdiv.companion.report.measures import MEASURES, mean_measure, measures_by_module
 from headdiv.core.errors import DataError
 
 Module = tuple[str, int]  # kind of attention; layer, counted from 1
@@ -157,22 +160,21 @@ def draw_confidence(profile: str, figure: FigureEntry) -> Figure:
     """
     groups = plotting.runs_of_figure(profile, figure, "measures")
     heads = {variant: ranked(runs, "confidence") for variant, runs in groups.items()}
-    labels, colours = labels_of(figure.experiment, groups), plotting.colours_of(figure.experiment, groups)
+    labels, look = labels_of(figure.experiment, groups), looks_of(figure.experiment, groups)
     modules = next(iter(heads.values()))
     kinds = kinds_of(modules)
     drawn, axes = plotting.new_figure(3.6 * len(kinds) + 0.4, 5.0, 2, len(kinds), sharey="row", height_ratios=(3, 2))
     step = 0.8 / len(groups)
     for (upper, lower), kind in zip(axes.T, kinds, strict=True):
         layers = _layers(modules, kind)
-        styles = zip(heads.items(), plotting.MARKERS, plotting.side_by_side(len(groups), step), strict=False)
-        for (variant, confidence), marker, offset in styles:
-            look = {"color": colours[variant], "marker": marker}
+        for (variant, confidence), offset in zip(heads.items(), plotting.side_by_side(len(groups), step), strict=True):
+            colour, marker = look[variant]["color"], look[variant]["marker"]
             for at, layer in zip(np.array(layers) + offset, layers, strict=True):
                 each = confidence[kind, layer].mean(axis=0)  # (H,)
-                upper.plot([at] * len(each), each, ls="", ms=3.5, alpha=0.75, mew=0, **look)
-                upper.hlines(each.mean(), at - 0.45 * step, at + 0.45 * step, color=colours[variant], lw=1.5)
+                upper.plot([at] * len(each), each, ls="", ms=3.5, alpha=0.75, mew=0, color=colour, marker=marker)
+                upper.hlines(each.mean(), at - 0.45 * step, at + 0.45 * step, color=colour, lw=1.5)
             deviations = [confidence[kind, layer].std(axis=1).mean() for layer in layers]
-            lower.plot(layers, deviations, ms=4.5, lw=1.2, label=labels[variant], **look)
+            lower.plot(layers, deviations, ms=4.5, lw=1.2, label=labels[variant], **look[variant])
         upper.set_title(KIND_LABELS[kind])
         for ax in (upper, lower):
             plotting.number_layers(ax, layers)
@@ -235,7 +237,7 @@ def draw_changes(profile: str, figure: FigureEntry) -> Figure:
         raise DataError(f"{figure.label} needs {base} and one of {names} among the stored runs of profile {profile}")
     distance = figure.options["distance"]
     change = changes(groups, base, distance)
-    labels, colours = labels_of(figure.experiment, groups), plotting.colours_of(figure.experiment, groups)
+    labels, look = labels_of(figure.experiment, groups), looks_of(figure.experiment, groups)
     modules = by_module(groups[base][0].heads.measures)
     kinds, width = kinds_of(modules), 0.8 / len(change)
     drawn, axes = plotting.new_figure(3.4 * len(kinds) + 0.4, 3.4, 1, len(kinds), sharey=True)
@@ -244,7 +246,7 @@ def draw_changes(profile: str, figure: FigureEntry) -> Figure:
         for (variant, values), offset in zip(change.items(), plotting.side_by_side(len(change), width), strict=True):
             heights = [values.get((kind, layer), np.nan) for layer in layers]
             label = labels[variant] if values else f"{labels[variant]}: no seed in common"
-            ax.bar(np.array(layers) + offset, heights, 0.92 * width, color=colours[variant], label=label)
+            ax.bar(np.array(layers) + offset, heights, 0.92 * width, color=look[variant]["color"], label=label)
         ax.axhline(0, color="0.2", lw=1)
         ax.set_title(KIND_LABELS[kind])
         plotting.add_grid(ax, "y")
@@ -295,3 +297,22 @@ def _draw_separation(ax: Axes, values: np.ndarray, variants: list[str]) -> None:
     ax.plot(values.mean(axis=1), y, "D", color=plotting.BLUE, ms=5)
     if BASELINE in variants:
         ax.axvline(values[variants.index(BASELINE)].mean(), color="0.35", lw=1, ls="--", zorder=0)
+
+
+def draw_measures(profile: str, figure: FigureEntry) -> Figure:
+    """Every head measure by method: each module, and their mean with its interval over seeds."""
+    groups = plotting.runs_of_figure(profile, figure, "measures")
+    labels, y = labels_of(figure.experiment, groups), np.arange(len(groups))
+    drawn, axes = plotting.new_figure(9.2, 2 * (0.24 * len(groups) + 0.9) + 0.3, 2, 3, sharey=True)
+    for ax, (name, (label, _)) in zip(axes.flat, MEASURES.items(), strict=True):
+        for line, runs in zip(y, groups.values(), strict=True):
+            modules = np.array([measures_by_module(run, name) for run in runs])  # (seeds, modules)
+            ax.plot(modules.mean(axis=0), np.full(modules.shape[1], line + 0.3), "o", color="0.75", ms=3, mew=0)
+            plotting.add_interval(ax, line, interval(modules.mean(axis=1).tolist()), "D", color=plotting.BLUE)
+        if BASELINE in groups:
+            at = np.mean([mean_measure(run, name) for run in groups[BASELINE]])
+            ax.axvline(at, color="0.35", lw=1, ls="--", zorder=0)
+        plotting.name_rows(ax, labels.values(), xlabel=label)
+        ax.xaxis.set_major_locator(MaxNLocator(4))
+    plotting.add_title(drawn, title("Heads, method by method", groups))
+    return drawn
