@@ -145,31 +145,6 @@ class PaperFigure(Settings):
     caption: str = Field("", description="that of its kind, if it has one, where left out")
 
 
-class Box(Settings):
-    """A box of a diagram."""
-
-    text: str
-    at: tuple[float, float] = Field(description="column and row of its middle; rows count upwards")
-    width: float = Field(1.4, gt=0, description="in columns")
-    own: bool = Field(False, description="whether the paper adds it")
-
-
-class Arrow(Settings):
-    """An arrow of a diagram, from one box to another."""
-
-    tail: str
-    head: str
-    text: str = ""
-    own: bool = Field(False, description="whether the paper adds it")
-
-
-class Diagram(Settings):
-    """A paper's idea as boxes and arrows."""
-
-    boxes: dict[str, Box] = Field(min_length=1)
-    arrows: list[Arrow]
-
-
 class Paper(Settings):
     """A paper, its tasks, its tables that are not about a task's results, and its figures."""
 
@@ -180,7 +155,6 @@ class Paper(Settings):
     tasks: dict[str, PaperTask]
     tables: dict[str, DataTable] = Field(default_factory=dict)
     figures: dict[str, PaperFigure] = Field(default_factory=dict, description="beside each task's learning curves")
-    diagram: Diagram | None = None
     plugins: list[str] = Field(default_factory=list, description="Python files that register its tasks and methods")
 
 
@@ -260,9 +234,6 @@ def _check_names(paper: Paper, source: Source) -> None:
         for key, needed in (("compares_outputs", "bleu"), ("contrasts", "validation_nll")):
             if getattr(task, key) and needed not in task.columns:
                 raise config_error((*at, "columns", needed), f"is missing; {key} asks for it", source)
-    for number, arrow in enumerate(paper.diagram.arrows if paper.diagram else ()):
-        for key in ("tail", "head"):
-            must_be(("diagram", "arrows", number, key), "box", getattr(arrow, key), paper.diagram.boxes)
     for section in ("tables", "figures"):
         for name, content in getattr(paper, section).items():
             if not FILE.fullmatch(name):

@@ -203,7 +203,7 @@ class Site:
 
     def _paper(self, paper: str) -> dict[str, Any]:
         tables = tables_of((name for name in self.pages if name.startswith(f"{paper}/")), self.runs.arms)
-        diagram = f"docs/diagrams/{paper}.svg"
+        diagram = f"headdiv/companion/report/diagrams/{paper}.svg"
         return {
             "paper": paper,
             "about": load_paper(paper),
@@ -368,7 +368,7 @@ def documents() -> dict[str, Path]:
         for path in texts
         for name in re.findall(r"!\[.*?\]\((.+?)\)", path.read_text(encoding="utf-8"))
     ]
-    files = [*texts, *pictures, *REPOSITORY.glob("docs/diagrams/*.svg")]
+    files = [*texts, *pictures, *REPOSITORY.glob("headdiv/companion/report/diagrams/*.svg")]
     return {path.relative_to(REPOSITORY).as_posix(): path for path in files if path.is_file()}
 
 
