@@ -9,6 +9,7 @@ from reported import (
     HEADED,
     HOMEOSTASIS,
     MIXED,
+    assert_readable,
     headed,
     homeostatic,
     metrics,
@@ -72,8 +73,10 @@ def headed_too(recorded, project):
         if it.kind not in (catalogue.HEADS, catalogue.TUNING) and not it.on_request
     ],
 )
-def test_every_figure_is_drawn_with_the_name_of_its_data(headed_too, name):
-    assert ": toy, " in figures.draw(name, "p").get_suptitle()
+def test_every_figure_is_readable_and_names_its_data(headed_too, name):
+    figure = figures.draw(name, "p")
+    assert ": toy, " in figure.get_suptitle()
+    assert_readable(figure)
 
 
 def test_a_figure_is_written_in_every_format_and_is_the_same_every_time(headed_too, tmp_path):

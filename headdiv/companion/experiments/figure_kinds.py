@@ -123,5 +123,5 @@ FIGURE_KINDS = {
     ),
     "pca-weights": FigureKind(Options=PCAOptions),
     **dict.fromkeys(("activations", "confidence", "contrasts", "diversity", "dropout"), FigureKind()),
-    **dict.fromkeys(("forest", "measures", "separation", "swaps"), FigureKind()),
+    **dict.fromkeys(("forest", "measures", "swaps"), FigureKind()),
 }

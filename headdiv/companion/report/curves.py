@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,6 +27,7 @@ from headdiv.companion.report.plotting import (
     add_legend,
     add_title,
     new_figure,
+    wrapped,
 )
 from headdiv.companion.report.scale import data_title, training_size
 from headdiv.companion.report.verdicts import NOT_JUDGED, verdict
@@ -35,7 +35,7 @@ from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Panel
 from headdiv.core.errors import DataError
 
-FAR = 8  # times the median row's range: a row with a scale of its own
+FAR = 4  # times the median row's range: a row with a scale of its own
 WIDE, HIGH, LOW = 2.5, 1.5, 0.45  # inches: a measure; the row of absolute values; a row of differences
 
 
@@ -78,7 +78,7 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
         column[-1].set_xlabel("epoch")
         column[-1].xaxis.set_major_locator(MaxNLocator(6, integer=True))
     for ax, variant in zip(axes[:, 0], [BASELINE] * bool(base) + list(rows), strict=True):
-        ax.set_ylabel(textwrap.fill(labels[variant], 24), rotation=0, ha="right", va="center", fontsize=SMALL)
+        ax.set_ylabel(wrapped(labels[variant], 24), rotation=0, ha="right", va="center", fontsize=SMALL)
     what = f"{data_title(run.data_name)}, {training_size(run)}, {over_seeds(groups)}"
     key = (
         "\nbelow the baseline: difference from it, judged after the last epoch" * bool(verdicts)
@@ -193,6 +193,7 @@ def draw_heads(profile: str, figure: FigureEntry) -> Figure:
     groups = by_variant(profile, figure.experiment)
     labels, run = labels_of(figure.experiment, groups), next(iter(groups.values()))[0]
     looks, values = looks_of(figure.experiment, groups), _heads_by_epoch(profile, groups)
+    looks = {variant: look | {"marker": None} for variant, look in looks.items()}  # there are many epochs
     rows = -(-len(values) // COLUMNS)
     drawn, axes = new_figure(8.4, 2.2 * rows + 1.0, rows, COLUMNS, sharex=True)
     for ax, (name, of_variants) in zip(axes.flat, values.items(), strict=False):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
@@ -103,7 +102,7 @@ def draw_contrasts(profile: str, figure: FigureEntry) -> Figure:
         raise DataError(f"{figure.label} needs two variants to compare among the stored runs of profile {profile}")
     heights = [len(part) + 1.8 for part in parts]
     drawn, axes = plotting.new_figure(
-        WIDTH, 0.3 * sum(heights) + 0.8, len(parts), len(scores), sharex="col", sharey="row", height_ratios=heights
+        WIDTH, 0.33 * sum(heights) + 1.0, len(parts), len(scores), sharex="col", sharey="row", height_ratios=heights
     )
     pairs = [pair for part in parts for _, *pair in part]
     points = {(name, *pair): seed_by_seed(groups, *pair, name) for pair in pairs for name in scores}
@@ -124,13 +123,13 @@ def draw_contrasts(profile: str, figure: FigureEntry) -> Figure:
             keys = [(name, variant, against) for _, variant, against in part]
             verdicts += draw_rows(ax, [found[key] for key in keys], column.better != "lower", MARGINS.get(name))
             for y, key in enumerate(keys):
-                _mark_cut(ax, y, found[key])
+                _mark_cut(ax, y, found[key], verdicts[len(verdicts) - len(keys) + y])
                 ax.plot(points[key], np.full(len(points[key]), y), "o", color="0.2", ms=2.5, mew=0, zorder=3)
                 if papers[key]:
                     ax.plot(papers[key], [y], "o", color="0.2", mfc="none", ms=7, zorder=4)
             unit = f"\n({column.unit})" if column.unit else ""
             last = part is parts[-1]
-            labels = [textwrap.fill(label, LETTERS) for label, *_ in part]
+            labels = [plotting.wrapped(label, LETTERS) for label, *_ in part]
             plotting.name_rows(ax, labels, xlabel=f"{column.label}{unit}" if last else "")
             ax.xaxis.set_major_locator(MaxNLocator(4))
             ax.tick_params(labelsize=SMALL)
@@ -146,13 +145,13 @@ def draw_contrasts(profile: str, figure: FigureEntry) -> Figure:
     return drawn
 
 
-def _mark_cut(ax: Axes, y: int, found: Interval) -> None:
+def _mark_cut(ax: Axes, y: int, found: Interval, said: str) -> None:
     """An arrow head where an interval goes on beyond the axis."""
     low, high = ax.get_xlim()
     ends = (found.mean, found.mean) if math.isnan(found.half) else (found.low, found.high)
     for there, at, marker in ((ends[0] < low, low, "<"), (ends[1] > high, high, ">")):
         if there:
-            ax.plot([at], [y], marker, color=GREY, ms=5, mew=0, clip_on=False)
+            ax.plot([at], [y], marker, color=VERDICT_LOOKS[said]["color"], ms=5, mew=0, clip_on=False)
 
 
 def _ends(found: Difference) -> list[float]:
@@ -190,7 +189,7 @@ def draw_forest(profile: str, figure: FigureEntry) -> Figure:
     drawn, (axes,) = plotting.new_figure(
         WIDTH, 0.27 * len(groups) + 1.7, 1, 3 + quiet, sharey=True, width_ratios=[2.2, 2.2, 1.1, 1.1][: 3 + quiet]
     )
-    plotting.name_rows(axes[0], [textwrap.fill(label, LETTERS) for label in labels.values()])
+    plotting.name_rows(axes[0], [plotting.wrapped(label, LETTERS) for label in labels.values()])
     verdicts = {
         name: _draw_panel(ax, panel, name, groups, [found[name].get(variant, NO_DIFFERENCE) for variant in order])
         for ax, (name, panel) in zip(axes, PANELS.items(), strict=False)
@@ -219,7 +218,7 @@ def _draw_panel(ax: Axes, panel: ScorePanel, name: str, groups: Groups, rows: li
     ax.set_xlim(*_range([end for one in _near(rows) for end in (one.mean, *_ends(one))]))
     ax.xaxis.set_major_locator(MaxNLocator(5))
     for y, one in enumerate(rows, start=1):
-        _mark_cut(ax, y, one)
+        _mark_cut(ax, y, one, verdicts[y - 1])
     return verdicts
 
 
@@ -293,7 +292,7 @@ def draw_dropout(profile: str, figure: FigureEntry) -> Figure:
         plotting.add_grid(left, "y")
         for ax in right:
             ax.axvline(0, color="0.35", lw=1, ls="--", zorder=0)
-            plotting.name_rows(ax, [textwrap.fill(method, 14) for method in look])
+            plotting.name_rows(ax, [plotting.wrapped(method, 14) for method in look])
             ax.set_xlabel(f"{panel.label}: difference at {low}\nminus that at {high} ({panel.unit})", fontsize=SMALL)
             more = f"gains more at {low} →" if panel.higher else f"← gains more at {low}"
             ax.set_title(more, fontsize=SMALL, color="0.35")

@@ -36,7 +36,7 @@ DRAWN_BY_KIND: dict[str, Callable[[str, FigureEntry], Figure]] = {
     "diversity": diversity.draw_diversity, "forest": differences.draw_forest,
     "dropout": differences.draw_dropout, "measures": heads.draw_measures,
     "pca-weights": heads.draw_pca_weights, "alphas": heads.draw_alphas, "confidence": heads.draw_confidence,
-    "changes": heads.draw_changes, "separation": heads.draw_separation, "swaps": swaps.draw_swaps,
+    "changes": heads.draw_changes, "swaps": swaps.draw_swaps,
     "bleu": homeostasis.draw_bleu, "activations": homeostasis.draw_activations,
     "routers": moa.draw_routers, "words": moa.draw_words, "pruning": pruning.draw_pruning,
     "tuning": tuning.draw_tuning,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from headdiv.analysis.statistics import interval
@@ -18,7 +18,7 @@ from headdiv.companion.report import plotting
 from headdiv.companion.report.formats import as_printed
 from headdiv.companion.report.groups import KIND_LABELS, Groups, by_module, kinds_of, labels_of, place_name, title
 from headdiv.companion.report.looks import looks_of
-from headdiv.companion.report.measures import MEASURES, mean_measure, measures_by_module
+from headdiv.companion.report.measures import MEASURES, measures_by_module
 from headdiv.core.errors import DataError
 
 Module = tuple[str, int]  # kind of attention; layer, counted from 1
@@ -68,7 +68,7 @@ def draw_pca_weights(profile: str, figure: FigureEntry) -> Figure:
         for variant, runs in groups.items()
     }
     columns = len(next(iter(weights.values())))
-    drawn, axes = plotting.new_figure(1.55 * columns + 1.3, 1.75 * len(groups) + 0.7, len(groups), columns)
+    drawn, axes = plotting.new_figure(1.3 * columns + 1.3, 1.6 * len(groups) + 0.7, len(groups), columns)
     for row, (variant, modules) in zip(axes, weights.items(), strict=True):
         for ax, module in zip(row, modules, strict=True):
             cosines = np.array(module.cosines)
@@ -163,7 +163,7 @@ def draw_confidence(profile: str, figure: FigureEntry) -> Figure:
     labels, look = labels_of(figure.experiment, groups), looks_of(figure.experiment, groups)
     modules = next(iter(heads.values()))
     kinds = kinds_of(modules)
-    drawn, axes = plotting.new_figure(3.6 * len(kinds) + 0.4, 5.0, 2, len(kinds), sharey="row", height_ratios=(3, 2))
+    drawn, axes = plotting.new_figure(2.9 * len(kinds) + 0.5, 5.0, 2, len(kinds), sharey="row", height_ratios=(3, 2))
     step = 0.8 / len(groups)
     for (upper, lower), kind in zip(axes.T, kinds, strict=True):
         layers = _layers(modules, kind)
@@ -240,7 +240,7 @@ def draw_changes(profile: str, figure: FigureEntry) -> Figure:
     labels, look = labels_of(figure.experiment, groups), looks_of(figure.experiment, groups)
     modules = by_module(groups[base][0].heads.measures)
     kinds, width = kinds_of(modules), 0.8 / len(change)
-    drawn, axes = plotting.new_figure(3.4 * len(kinds) + 0.4, 3.4, 1, len(kinds), sharey=True)
+    drawn, axes = plotting.new_figure(2.9 * len(kinds) + 0.5, 3.4, 1, len(kinds), sharey=True)
     for ax, kind in zip(axes[0], kinds, strict=True):
         layers = _layers(modules, kind)
         for (variant, values), offset in zip(change.items(), plotting.side_by_side(len(change), width), strict=True):
@@ -260,59 +260,50 @@ def draw_changes(profile: str, figure: FigureEntry) -> Figure:
     return drawn
 
 
-# ---- similarity and sharpness
+# ---- all measures
 
-SEPARATION = {"cosine": "mean cosine of two heads' outputs", "entropy": "entropy of the attention (nats)"}
-
-
-def draw_separation(profile: str, figure: FigureEntry) -> Figure:
-    """How similar the heads of every variant are and how sharply they attend, by kind; means over seeds."""
-    groups = plotting.runs_of_figure(profile, figure, "measures")
-    labels, modules = (
-        labels_of(figure.experiment, groups),
-        list(by_module(next(iter(groups.values()))[0].heads.measures)),
-    )
-    for variant, runs in groups.items():
-        for at, pairs in measure_by_module(runs[0], "cosine").items():
-            _check_pairs(pairs, variant, at)
-    kinds = kinds_of(modules)
-    size = (3.2 * len(kinds) + 0.6, 2 * (0.26 * len(groups) + 0.9) + 0.4)
-    drawn, axes = plotting.new_figure(*size, len(SEPARATION), len(kinds), sharex="row", sharey=True)
-    for row, (measure, name) in zip(axes, SEPARATION.items(), strict=True):
-        by_seed = [[measures_by_module(run, measure) for run in runs] for runs in groups.values()]
-        means = np.array([np.mean(values, axis=0) for values in by_seed])  # (variants, modules)
-        for ax, kind in zip(row, kinds, strict=True):
-            _draw_separation(ax, means[:, [k == kind for k, _ in modules]], list(groups))
-            plotting.name_rows(ax, labels.values(), xlabel=name)
-    for ax, kind in zip(axes[0], kinds, strict=True):
-        ax.set_title(KIND_LABELS[kind])
-    plotting.add_title(drawn, title("Similarity and sharpness of the heads", groups))
-    return drawn
-
-
-def _draw_separation(ax: Axes, values: np.ndarray, variants: list[str]) -> None:
-    """Each layer and the mean over layers, and the baseline's as a dashed line; values: (variants, layers)."""
-    y = np.arange(len(variants))
-    ax.plot(values, y, "o", color="0.72", ms=3, mew=0)
-    ax.plot(values.mean(axis=1), y, "D", color=plotting.BLUE, ms=5)
-    if BASELINE in variants:
-        ax.axvline(values[variants.index(BASELINE)].mean(), color="0.35", lw=1, ls="--", zorder=0)
+KIND_MARKERS = {"encoder": "o", "decoder": "^", "cross": "s"}
 
 
 def draw_measures(profile: str, figure: FigureEntry) -> Figure:
-    """Every head measure by method: each module, and their mean with its interval over seeds."""
+    """Every head measure by variant: each module, and their mean with its interval over seeds.
+
+    What no run has is left out.
+    """
     groups = plotting.runs_of_figure(profile, figure, "measures")
-    labels, y = labels_of(figure.experiment, groups), np.arange(len(groups))
-    drawn, axes = plotting.new_figure(9.2, 2 * (0.24 * len(groups) + 0.9) + 0.3, 2, 3, sharey=True)
-    for ax, (name, (label, _)) in zip(axes.flat, MEASURES.items(), strict=True):
-        for line, runs in zip(y, groups.values(), strict=True):
-            modules = np.array([measures_by_module(run, name) for run in runs])  # (seeds, modules)
-            ax.plot(modules.mean(axis=0), np.full(modules.shape[1], line + 0.3), "o", color="0.75", ms=3, mew=0)
+    labels, names = labels_of(figure.experiment, groups), list(next(iter(groups.values()))[0].heads.measures)
+    kinds = [place.partition(" ")[0] for place in names]
+    values = {  # (seeds, modules) by variant
+        name: {variant: np.array([measures_by_module(run, name) for run in runs]) for variant, runs in groups.items()}
+        for name in MEASURES
+    }
+    shown = {name: of for name, of in values.items() if not all(np.isnan(one).all() for one in of.values())}
+    columns = min(3, len(shown))
+    rows = -(-len(shown) // columns)
+    drawn, axes = plotting.new_figure(9.2, rows * (0.24 * len(groups) + 0.9) + 0.6, rows, columns, sharey=True)
+    for ax, (name, of) in zip(axes.flat, shown.items(), strict=False):
+        for line, modules in enumerate(of.values()):
+            for mean, kind in zip(modules.mean(axis=0), kinds, strict=True):
+                ax.plot(mean, line + 0.3, KIND_MARKERS[kind], color="0.7", ms=3, mew=0)
             plotting.add_interval(ax, line, interval(modules.mean(axis=1).tolist()), "D", color=plotting.BLUE)
-        if BASELINE in groups:
-            at = np.mean([mean_measure(run, name) for run in groups[BASELINE]])
-            ax.axvline(at, color="0.35", lw=1, ls="--", zorder=0)
-        plotting.name_rows(ax, labels.values(), xlabel=label)
+        if BASELINE in of:
+            ax.axvline(of[BASELINE].mean(), color="0.35", lw=1, ls="--", zorder=0)
+        plotting.name_rows(
+            ax,
+            [plotting.wrapped(label, 26) for label in labels.values()],
+            xlabel=plotting.wrapped(MEASURES[name][0], 26),
+        )
         ax.xaxis.set_major_locator(MaxNLocator(4))
-    plotting.add_title(drawn, title("Heads, method by method", groups))
+        ax.tick_params(labelsize=plotting.SMALL)
+    for ax in axes.flat[len(shown) :]:
+        ax.set_axis_off()
+    dot = {"ls": "none", "color": "0.7", "ms": 4}
+    handles = [
+        Line2D([], [], marker=KIND_MARKERS[kind], label=KIND_LABELS[kind], **dot) for kind in dict.fromkeys(kinds)
+    ]
+    handles.append(Line2D([], [], marker="D", ls="-", color=plotting.BLUE, ms=4, label="mean over modules"))
+    if BASELINE in groups:
+        handles.append(Line2D([], [], ls="--", lw=1, color="0.35", label=labels[BASELINE]))
+    plotting.add_handles(drawn, handles, 5, plotting.SMALL)
+    plotting.add_title(drawn, title("Heads, variant by variant", groups))
     return drawn

@@ -18,6 +18,8 @@ Look = dict[str, Any]  # of lines: color, marker, ls
 OF_METHODS = {
     "baseline": ("#222222", "o"),
     "deacon": ("#332288", "s"),
+    "deacon average": ("#6699CC", "s"),
+    "deacon nonlinear": ("#661100", "s"),
     "head-scale": ("#44AA99", "^"),
     "mixing": ("#CC6677", "v"),
     "rotation": ("#882255", "<"),
@@ -48,7 +50,8 @@ SHADES = (0.0, 0.35, 0.6)  # how far towards white
 def look_of(method: Mapping[str, Any]) -> tuple[str, str]:
     """Colour and marker of a method by its options."""
     name = method.get("name", "")
-    return OF_METHODS.get(f"{name} {method.get('attention')}") or OF_METHODS.get(name, OTHER)
+    finer = f"{name} {method.get('attention', method.get('architecture'))}"
+    return OF_METHODS.get(finer) or OF_METHODS.get(name, OTHER)
 
 
 def looks(methods: Mapping[str, Mapping[str, Any]]) -> dict[str, Look]:

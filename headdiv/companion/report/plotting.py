@@ -162,6 +162,11 @@ def number_layers(ax: Axes, layers: Sequence[int]) -> None:
     ax.set(xticks=layers, xlabel="layer", xlim=(layers[0] - 0.5, layers[-1] + 0.5))
 
 
+def wrapped(label: str, width: int) -> str:
+    """A label in lines of this many letters, none of which breaks at an equals sign."""
+    return textwrap.fill(label.replace(" = ", "\u00a0=\u00a0"), width).replace("\u00a0", " ")
+
+
 def name_rows(ax: Axes, labels: Iterable[str], top: float = -0.5, **options: Any) -> None:
     """One row for each label, the first at the top; ``options`` of `Axes.set`."""
     labels = list(labels)
