@@ -277,3 +277,28 @@ def worked_out(scores, *pairs):
     errors = np.sqrt(np.diag(covariance))
     c = simultaneous_quantile(covariance / np.outer(errors, errors), freedom)
     return {pair: (mean, c * error, error) for pair, mean, error in zip(pairs, C @ beta, errors, strict=True)}
+
+
+# ---- figures
+
+WIDEST = 9.6  # inches: labels of 8 points can still be read where a page is 830 pixels wide
+
+
+def assert_readable(figure):
+    """What every figure must be: no wider than a page, no empty axes, words on all axes, each legend entry once."""
+    assert figure.get_figwidth() <= WIDEST
+    for ax in (ax for ax in figure.axes if ax.axison and ax.get_visible()):
+        assert ax.has_data() or ax.texts, "empty axes"
+        if ax.get_label() == "<colorbar>":
+            assert ax.get_xlabel() or ax.get_ylabel() or ax.get_title()
+            continue
+        place = ax.get_subplotspec()
+        if place.is_last_row():
+            assert ax.get_xlabel(), "no words on the horizontal axis"
+        if place.is_first_col():
+            named = any(not label.get_text().lstrip("−-").replace(".", "").isdigit() for label in ax.get_yticklabels())
+            assert ax.get_ylabel() or ax.get_title() or named, "no words on the vertical axis"
+    for legend in figure.legends:
+        labels = [text.get_text() for text in legend.get_texts()]
+        assert labels
+        assert len(set(labels)) == len(labels)

@@ -12,7 +12,6 @@ from .experiments.results import runs_frame as runs_frame
 from .experiments.results import score_table as score_table
 from .experiments.running import load_run as load_run
 from .experiments.running import train as train
-from .report.diagrams import show_diagram as show_diagram
 from .report.explorer_panels import look_at as look_at
 from .report.explorer_panels import show_attention as show_attention
 from .report.explorer_panels import show_components as show_components
@@ -29,6 +28,7 @@ from .report.run_views import show_heads as show_heads
 from .report.run_views import show_lengths as show_lengths
 from .report.run_views import show_method as show_method
 from .report.run_views import show_training as show_training
+from .report.show import show_diagram as show_diagram
 from .report.show import show_examples as show_examples
 from .report.show import show_figure as show_figure
 from .report.show import show_parameters as show_parameters

@@ -153,8 +153,6 @@ def test_what_a_paper_names_is_there(name):
         assert {one for row in content.contrasts for one in (row.variant, row.against)} <= set(content.variants)
         assert "bleu" in content.columns or not content.compares_outputs
         assert "validation_nll" in content.columns or not content.contrasts
-    if paper.diagram:
-        assert {end for arrow in paper.diagram.arrows for end in (arrow.tail, arrow.head)} <= set(paper.diagram.boxes)
     for table, content in paper.tables.items():
         assert re.fullmatch(FILE, table)
         assert table not in paper.tasks  # which has a table of its own

@@ -21,9 +21,10 @@ from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import RunResult, metrics_path
 from headdiv.companion.experiments.running import load_run
 from headdiv.companion.report import figures, tables
+from headdiv.companion.report.formats import signed
 from headdiv.companion.report.headtohead import comparison_data, pareto_front
 from headdiv.companion.report.measures import MEASURES, measures_by_module
-from headdiv.companion.report.plotting import BLUE, GREY, ORANGE
+from headdiv.companion.report.plotting import BLUE, GREEN, GREY
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import observed_heads, outputs_path
 from headdiv.companion.tasks.bleu import sentence_counts
@@ -246,45 +247,53 @@ def test_one_seed_has_no_interval_and_says_so(profile):
     assert "One seed each: there are no intervals" in said
     assert "These runs' searches were not timed." in said
     assert "±" not in said
-    assert "one seed: no intervals" in figures.draw("headtohead_forest", profile).get_suptitle()
+    assert "1 one seed, not judged" in figures.draw("headtohead_forest", profile).get_suptitle()
 
 
 # ---- figures
 
 
-def test_differences_from_the_baseline_are_sorted_beside_what_they_cost(recorded):
-    figure = figures.draw("headtohead_forest", recorded)
-    differences, parameters, _ = figure.axes
-    names = [label.get_text() for label in differences.get_yticklabels()]
-    assert names == ["DEACON, direct, m = 8", "DEACON, direct, m = 3", "Transformer", "MoA, 4 of 32 experts"]
-    assert [text.get_text() for text in differences.texts] == [
-        "+4.00 ± 1.72",
-        "+0.50 ± 1.72",
-        "BLEU 22.0 ± 2.5",
-        "−4.00 ± 2.63",
+def put_losses(profile, losses):
+    for variant, of_seeds in losses.items():
+        for seed, loss in of_seeds.items():
+            run = result(variant, seed, 50 - 10 * loss)
+            run["curve"][-1]["validation_nll"] = loss
+            store.record(run, profile)
+
+
+LOSSES = {
+    "baseline": {1: 1.5, 2: 1.6, 3: 1.7},
+    "direct-8": {1: 1.39, 2: 1.5, 3: 1.61},
+    "direct-3": {1: 1.51, 2: 1.61, 3: 1.69},
+    "moa-32-4": {2: 0.9},
+}
+
+
+def test_the_forest_judges_by_the_lowest_loss_and_shades_the_margins(profile):
+    put_losses(profile, LOSSES)
+    figure = figures.draw("headtohead_forest", profile)
+    loss, bleu, *_ = figure.axes
+    names = [label.get_text() for label in loss.get_yticklabels()]
+    assert names == ["Transformer", "DEACON, direct, m = 8", "DEACON, direct, m = 3", "MoA, 4 of 32 experts"]
+    pairs = [(variant, "baseline") for variant in ("direct-8", "direct-3", "moa-32-4")]
+    expected = worked_out(LOSSES, *pairs)
+    assert [text.get_text() for text in loss.texts][1:] == [
+        signed(mean, 3, half) for mean, half, _ in expected.values()
     ]
-    colours = [bar.lines[0].get_color() for bar in differences.containers]
-    assert colours == [BLUE, GREY, ORANGE]
-    assert list(parameters.lines[0].get_xdata()) == [101, 90, 100, 300]
-    assert "mean over 1 or 3 seeds" in figure.get_suptitle()
-    assert "simultaneous 95 % intervals" in figure.get_suptitle()
+    for ax, margin, close in ((loss, 0.01, GREY), (bleu, 0.5, GREEN)):
+        assert [bar.lines[0].get_color() for bar in ax.containers] == [BLUE, close, GREY]
+        assert ax.containers[2].lines[0].get_markerfacecolor() == "white"  # one seed, however far
+        shade = next(patch for patch in ax.patches if patch.get_zorder() == -1)
+        assert (shade.get_x(), shade.get_x() + shade.get_width()) == pytest.approx((-margin, margin))
+    assert loss.get_xlim()[0] > -0.7  # which would hide all others; an arrow says that it is there
+    assert "1 better, 1 undecided, 1 one seed, not judged" in figure.get_suptitle()
 
 
 def test_a_method_without_a_seed_of_the_baseline_has_no_difference(profile):
     for variant, seed, bleu in (("baseline", 1, 20.0), ("direct-8", 1, 19.0), ("direct-3", 2, 25.0)):
         store.record(result(variant, seed, bleu), profile)
-    differences = figures.draw("headtohead_forest", profile).axes[0]
-    assert [text.get_text() for text in differences.texts] == ["BLEU 20.0", "−1.00", "no seed in common"]
-    assert len(differences.containers) == 2
-    assert math.isnan(differences.containers[1].lines[0].get_xdata()[0])
-
-
-def test_a_method_far_off_leaves_the_others_readable(recorded):
-    assert figures.draw("headtohead_forest", recorded).axes[0].get_xscale() == "linear"
-    store.record(result("moa-32-4", 1, 2.0), recorded)
-    differences = figures.draw("headtohead_forest", recorded).axes[0]
-    assert differences.get_xscale() == "symlog"
-    assert {"−10", "−0.5", "0", "+1"} <= {label.get_text() for label in differences.get_xticklabels()}
+    differences = figures.draw("headtohead_forest", profile).axes[1]
+    assert [text.get_text() for text in differences.texts] == ["20.00", "−1.00", "no seed in common"]
 
 
 def test_times_are_shown_where_nothing_else_was_busy(profile):
@@ -293,11 +302,11 @@ def test_times_are_shown_where_nothing_else_was_busy(profile):
             run = result(variant, seed, 20.0, seconds=seconds)
             run["cost"]["other_load"] = load
             store.record(run, profile)
-    assert len(figures.draw("headtohead_forest", profile).axes) == 3
+    assert len(figures.draw("headtohead_forest", profile).axes) == 4
     assert list(comparison_table(profile, TABLE)["front_training_seconds"]) == [True, False]
     run["cost"]["other_load"] = 1.0
     store.record(run, profile)
-    assert len(figures.draw("headtohead_forest", profile).axes) == 2
+    assert len(figures.draw("headtohead_forest", profile).axes) == 3
     assert comparison_table(profile, TABLE)["front_training_seconds"].isna().all()
     assert "so that there is none by time" in tables.as_markdown(profile, TABLE)
 
@@ -310,9 +319,9 @@ def test_without_the_baseline_there_are_no_differences(profile):
 
 def test_every_measure_has_a_panel(recorded):
     figure = figures.draw("headtohead_measures", recorded)
-    assert [ax.get_xlabel() for ax in figure.axes] == [label for label, _ in MEASURES.values()]
-    grey = [line for line in figure.axes[0].lines if line.get_color() == "0.75"]
-    assert [list(line.get_xdata()) for line in grey] == [pytest.approx([0.2, 0.4])] * 4
+    assert [ax.get_xlabel().replace("\n", " ") for ax in figure.axes] == [label for label, _ in MEASURES.values()]
+    grey = [line for line in figure.axes[0].lines if line.get_color() == "0.7"]
+    assert [line.get_xdata()[0] for line in grey] == pytest.approx([0.2, 0.4] * 4)
 
 
 def test_measures_that_were_not_taken_are_named(profile):

@@ -9,6 +9,7 @@ from reported import (
     HEADED,
     HOMEOSTASIS,
     MIXED,
+    assert_readable,
     headed,
     homeostatic,
     metrics,
@@ -23,8 +24,11 @@ from headdiv.companion.experiments import catalogue, figure_kinds
 from headdiv.companion.report import figures, illustrations
 from headdiv.companion.report.curves import common_epochs
 from headdiv.companion.report.groups import by_variant, title
-from headdiv.companion.report.plotting import BLUE, GREY, ORANGE, lines_of
+from headdiv.companion.report.looks import OF_METHODS, looks, looks_of
+from headdiv.companion.report.plotting import BLUE, GREY, ORANGE
+from headdiv.companion.report.verdicts import NOT_JUDGED
 from headdiv.core.errors import ConfigError, DataError
+from headdiv.methods import METHODS
 from headdiv.methods.kwta import boost, keep_probabilities
 
 COMPARED = ("headtohead/translation", "deacon/dissection", "deacon/regulariser")
@@ -69,8 +73,10 @@ def headed_too(recorded, project):
         if it.kind not in (catalogue.HEADS, catalogue.TUNING) and not it.on_request
     ],
 )
-def test_every_figure_is_drawn_with_the_name_of_its_data(headed_too, name):
-    assert ": toy, " in figures.draw(name, "p").get_suptitle()
+def test_every_figure_is_readable_and_names_its_data(headed_too, name):
+    figure = figures.draw(name, "p")
+    assert ": toy, " in figure.get_suptitle()
+    assert_readable(figure)
 
 
 def test_a_figure_is_written_in_every_format_and_is_the_same_every_time(headed_too, tmp_path):
@@ -158,10 +164,20 @@ def test_a_curve_that_is_better_is_blue_and_one_that_is_worse_orange(project):
     assert [ax.lines[-1].get_color() for ax in (loss, accuracy)] == [BLUE, ORANGE]
 
 
-def test_variants_of_one_colour_have_other_dashes():
-    looks = lines_of("deacon/dissection", ["baseline", "direct-8", "batch-norm"])  # rows 1, 2 and 11 of its table
-    assert looks["baseline"]["color"] == looks["batch-norm"]["color"] != looks["direct-8"]["color"]
-    assert [look["ls"] for look in looks.values()] == ["-", "-", "--"]
+def test_every_method_has_a_look_that_no_other_has_and_that_is_no_verdicts():
+    assert set(METHODS) <= set(OF_METHODS)
+    own = {name: look for name, look in OF_METHODS.items() if " " not in name}
+    assert len(set(own.values())) == len(own)
+    assert not {BLUE, ORANGE} & {colour.lower() for colour, _ in OF_METHODS.values()}
+
+
+def test_a_variant_has_the_look_of_its_method_in_every_experiment(headed_too):
+    found = [looks_of(name, by_variant("p", name)) for name in ("headtohead/translation", "deacon/dissection")]
+    assert found[0]["direct-8"] == found[1]["direct-8"]
+    assert found[0]["baseline"] == found[1]["baseline"]
+    assert found[1]["direct-8"] != found[1]["gamma-03"]
+    assert found[1]["direct-8"]["marker"] == found[1]["gamma-03"]["marker"]
+    assert looks({"mine": {"name": "not-known"}})["mine"]["marker"] == "o"
 
 
 def test_every_kind_that_a_paper_can_name_can_be_drawn():
@@ -207,7 +223,7 @@ def test_curves_are_the_baselines_and_differences_from_it_seed_by_seed():
 
 
 def test_a_rows_colour_is_that_of_its_simultaneous_interval_after_the_last_epoch(project):
-    """The loss of direct-3 is higher in every seed, but too little; one seed is judged by the residual of all rows."""
+    """The loss of direct-3 is higher in every seed, but too little; one seed is not judged, and its area is empty."""
     write_profile(project, "p", seeds=(1, 2, 3))
     more = {"baseline": (0, 0, 0), "direct-8": (1, 1.1, 0.9), "direct-3": (0.02, 0.1, 0.15), "own": (-2,)}
     scores = {}
@@ -219,10 +235,12 @@ def test_a_rows_colour_is_that_of_its_simultaneous_interval_after_the_last_epoch
             put(run)
     figure = figures.draw("deacon_translation_curves", "p")
     colours = dict(zip(names(figure, 3)[1:], (ax.lines[-1].get_color() for ax in grid(figure, 3)[1:, 0]), strict=True))
-    assert colours == {"Direct-8": ORANGE, "Direct-3": GREY, "own": BLUE}
+    assert colours == {"Direct-8": ORANGE, "Direct-3": GREY, "own": GREY}
     found = worked_out(scores, *((variant, "baseline") for variant in [*scores][1:]))
     assert [abs(mean) > half for mean, half, _ in found.values()] == [True, False, True]
-    assert "simultaneous 95 % intervals" in figure.get_suptitle()
+    assert [len(ax.collections) for ax in grid(figure, 3)[1:, 0]] == [1, 1, 0]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["worse", "undecided", NOT_JUDGED]
 
 
 def test_one_seed_decides_nothing_and_is_grey():
@@ -232,7 +250,7 @@ def test_one_seed_decides_nothing_and_is_grey():
         put(run)
     figure = figures.draw("deacon_translation_curves", "p")
     assert [ax.lines[-1].get_color() for ax in grid(figure, 3)[1:, 0]] == [GREY, GREY]
-    assert "one seed: nothing is decided" in figure.get_suptitle()
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [NOT_JUDGED]
 
 
 def test_a_row_far_beyond_the_others_has_a_scale_of_its_own():

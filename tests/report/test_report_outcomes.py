@@ -14,6 +14,7 @@ from headdiv.companion.experiments.claims import ledger as claims
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.results import with_results
 from headdiv.companion.report.outcomes import outcomes, summary_text, verdict_counts
+from headdiv.companion.report.verdicts import NOT_JUDGED
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
 
@@ -41,17 +42,12 @@ def record_rows(rows, task="translation", score="bleu"):
     return {variant: dict(enumerate(map(float, of_seeds), start=1)) for variant, of_seeds in rows.items()}
 
 
-def test_one_training_of_each_decides_nothing():
+def test_one_training_of_each_decides_nothing_and_ranks_nothing():
     record_rows({"baseline": [28.0], "direct-8": [28.6], "direct-3": [27.0]})
     found = of()
-    assert (found.best.label, found.best.difference.mean) == ("Direct-8", pytest.approx(0.6))
-    assert found.papers_difference == pytest.approx(0.5)
-    assert [found.verdict(one) for one in found.variants] == [None, None]
-    assert (found.count("better"), found.versus_baseline()) == (0, "+0.6, no interval")
-    said = found.sentences()
-    assert "BLEU 28.6 against 28.0, difference +0.6" in said
-    assert "(the paper's: +0.5)" in said
-    assert "no interval" in said
+    assert (found.best, found.papers_difference, found.versus_baseline()) == (None, None, "–")
+    assert {found.verdict(one) for one in found.variants} == {NOT_JUDGED}
+    assert "none is ranked: BLEU 27.0 to 28.6, the baseline 28.0" in found.sentences()
     assert "One training of each model" in found.finding()
     assert TOY in found.scale
     assert found.toy
@@ -60,7 +56,7 @@ def test_one_training_of_each_decides_nothing():
 @pytest.mark.parametrize(
     ("rows", "verdict", "beginning"),
     [
-        ([29.0, 30.1, 31.0], "better", "Direct-8 is the best variant: BLEU "),
+        ([29.0, 30.1, 31.0], "better", "Direct-8 is better than the baseline and has the highest mean: "),
         ([28.3, 28.6, 30.9], "undecided", "No variant is shown to be better than the baseline; the highest mean has D"),
         ([27.1, 27.9, 29.0], "worse", "No variant is shown to be better than the baseline; the highest mean has D"),
         ([28.0, 29.0, 30.0], "equal, undecided", "No variant is shown to be better "),
@@ -86,7 +82,7 @@ def test_the_interval_decides_what_is_said_of_the_best_variant(project, rows, ve
     ],
 )
 def test_the_finding_counts_simultaneous_intervals(project, task, score, variants, sign):
-    """Seeds differ by more than variants do, which cancels; a row of one seed is judged by the others' residual."""
+    """Seeds differ by more than variants do, which cancels; a row of one seed has an interval, and no verdict."""
     write_profile(project, "p", task, seeds=(1, 2, 3))
     gains = [(0, 0, 0), (1, 1.1, 0.9), (2, 2.2, 1.9), (-1, -1.2, -1), (0.1, 0, 0.2), (3,)]
     names = ["baseline", *variants, "own"]
@@ -100,12 +96,12 @@ def test_the_finding_counts_simultaneous_intervals(project, task, score, variant
     for (name, _), (difference, half, _) in expected.items():
         assert judged[name].difference.mean == pytest.approx(difference)
         assert judged[name].difference.half == pytest.approx(half, rel=1e-3)
-    assert [found.verdict(one) for one in judged.values()] == ["better", "better", "worse", "undecided", "better"]
+    assert [found.verdict(one) for one in judged.values()] == ["better", "better", "worse", "undecided", NOT_JUDGED]
     assert judged["own"].difference.half > judged["direct-8"].difference.half
-    assert [found.count(verdict) for verdict in ("better", "worse", "undecided")] == [3, 1, 1]
-    assert found.finding().startswith("3 of 5 variants are better than the baseline, 1 worse, 1 undecided")
+    assert [found.count(verdict) for verdict in ("better", "worse", "undecided")] == [2, 1, 1]
+    assert found.finding().startswith("2 of 4 variants are better than the baseline, 1 worse, 1 undecided")
     assert "simultaneous" in found.finding()
-    assert "1 or 3 seeds" in found.finding()
+    assert "over 3 seeds; 1 of one seed, not judged" in found.finding()
     assert found.variants[0] is judged["own"]
     assert found.best is judged[variants[1]]  # of several seeds
 
@@ -126,22 +122,15 @@ def test_a_score_has_students_interval_of_its_own_seeds():
     assert "BLEU 29.5 ± 6.4 against 28.0, difference +1.5 ± 6.4, undecided" in found.sentences()
 
 
-def test_differences_are_of_equal_seeds():
-    record(*(metrics("baseline", seed, bleu=28.0 + seed) for seed in (1, 2)))
+@pytest.mark.parametrize("seeds", [(1, 2), (1,)])
+def test_without_several_seeds_in_common_nothing_is_ranked(seeds):
+    record(*(metrics("baseline", seed, bleu=28.0 + seed) for seed in seeds))
     record(metrics("direct-8", 2, bleu=31.0))
     found = of()
-    assert (found.best.difference.mean, found.best.difference.count) == (pytest.approx(1), 1)
-    assert found.verdict(found.best) is None  # three runs leave no residual
-    assert "difference +1.0, no interval (1 common seed)" in found.sentences()
-    assert "no intervals" in found.finding()
-
-
-def test_without_a_seed_in_common_nothing_is_compared():
-    record(metrics("baseline", 1, bleu=28.0), metrics("direct-8", 2, bleu=31.0))
-    found = of()
-    assert (found.best.difference.count, found.versus_baseline()) == (0, "–")
-    assert math.isnan(found.best.difference.mean)
-    assert "Direct-8 and the baseline have no seed in common: BLEU 31.0 against 28.0." in found.sentences()
+    (one,) = found.variants
+    assert one.difference.count == len(seeds) - 1
+    assert (found.best, found.verdict(one), found.versus_baseline()) == (None, NOT_JUDGED, "–")
+    assert "none is ranked: BLEU 31.0, the baseline" in found.sentences()
     assert "no intervals" in found.finding()
 
 
@@ -164,8 +153,8 @@ def test_a_summary_has_a_line_an_experiment_and_the_verdicts():
     store_all("p", metrics("baseline", 1, bleu=28.0), metrics("direct-8", 1, bleu=28.6))
     lines = summary_text("p").splitlines()
     assert [re.split(" {2,}", line) for line in lines[:3]] == [
-        ["experiment", "score", "baseline", "best variant", "runs"],
-        ["deacon/translation", "BLEU ↑ (u)", "28.0", "Direct-8", "28.6 (+0.6, no interval)", "2 runs, 1 seed"],
+        ["experiment", "score", "baseline", "best mean of several seeds", "runs"],
+        ["deacon/translation", "BLEU ↑ (u)", "28.0", "one seed, none is ranked", "2 runs, 1 seed"],
         ["deacon/summarisation", "ROUGE-L ↑ (u)", "1.00", "nothing but the baseline", "1 run, 1 seed"],
     ]
     counts = verdict_counts(claims.ledger())

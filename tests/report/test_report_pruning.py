@@ -16,6 +16,7 @@ from headdiv.companion.experiments.importance import (
     stored_importance,
 )
 from headdiv.companion.report import figures
+from headdiv.companion.report.looks import OF_METHODS
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
 
@@ -34,7 +35,7 @@ def importance(variant, seed=1, *, experiment=EXPERIMENT, scores=(30.0, 20.0, 0.
         "variant": variant,
         "seed": seed,
         "hash": f"hash-of-{variant}-{seed}",
-        "config": {"data": {"name": "toy"}},
+        "config": {"data": {"name": "toy"}} | ({"method": {"name": "baseline"}} if variant == "baseline" else {}),
         "modules": MODULES,
         "loss": {"value": 1.0, "unit": "nats/token", "signature": "s"},
         "score": {"name": score, "value": scores[0], "unit": "0 to 100", "signature": "s"},
@@ -148,7 +149,7 @@ def test_models_trained_with_fewer_components_are_shown(profile):
     direct, average = lines(ax, "--")
     assert direct.get_label() == "trained: Direct-8, Direct-3"
     assert direct.get_color() != average.get_color()
-    assert lines(ax, "-")[0].get_color() == "0.2"
+    assert lines(ax, "-")[0].get_color() == OF_METHODS["baseline"][0]
     assert (list(direct.get_xdata()), list(direct.get_ydata())) == ([3, 8], [22, 25])
     assert (list(average.get_xdata()), list(average.get_ydata())) == ([8], [15])
 

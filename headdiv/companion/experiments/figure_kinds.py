@@ -122,6 +122,6 @@ FIGURE_KINDS = {
         "losses are cut off."
     ),
     "pca-weights": FigureKind(Options=PCAOptions),
-    **dict.fromkeys(("activations", "confidence", "contrasts", "diversity"), FigureKind()),
-    **dict.fromkeys(("forest", "measures", "separation", "swaps"), FigureKind()),
+    **dict.fromkeys(("activations", "confidence", "contrasts", "diversity", "dropout"), FigureKind()),
+    **dict.fromkeys(("forest", "measures", "swaps"), FigureKind()),
 }

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from headdiv.analysis import comparison
@@ -15,24 +16,27 @@ from headdiv.companion.experiments.papers import BASELINE, task_of
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.formats import signed
 from headdiv.companion.report.groups import Groups, by_variant, labels_of, over_seeds
+from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.measures import MEASURES
 from headdiv.companion.report.plotting import (
     GREY,
     SMALL,
+    VERDICT_LOOKS,
     add_grid,
+    add_handles,
     add_legend,
     add_title,
-    judged,
-    lines_of,
     new_figure,
+    wrapped,
 )
 from headdiv.companion.report.scale import data_title, training_size
+from headdiv.companion.report.verdicts import NOT_JUDGED, verdict
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.companion.tasks.task_spec import Panel
 from headdiv.core.errors import DataError
 
-FAR = 8  # times the median row's range: a row with a scale of its own
-WIDE, HIGH, LOW = 2.7, 1.5, 0.42  # inches: a measure; the row of absolute values; a row of differences
+FAR = 4  # times the median row's range: a row with a scale of its own
+WIDE, HIGH, LOW = 2.5, 1.5, 0.45  # inches: a measure; the row of absolute values; a row of differences
 
 
 def draw_curves(profile: str, figure: FigureEntry) -> Figure:
@@ -41,8 +45,8 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     The first row has the baseline's, means over seeds; every other row a variant's difference from the baseline of the
     same seed: the mean over seeds as an area, each seed as a thin line, and the last epoch's mean as a number. All
     differences of a measure have one scale, but those far beyond most. Without a baseline all rows have absolute
-    values. A row's colour is that of its simultaneous interval after the last epoch. Runs that ended early are drawn as
-    far as all of a row go.
+    values. A row's colour is the verdict of its simultaneous interval after the last epoch. Runs that ended early are
+    drawn as far as all of a row go.
     """
     groups = by_variant(profile, figure.experiment)
     labels, run = labels_of(figure.experiment, groups), next(iter(groups.values()))[0]
@@ -51,16 +55,16 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     heights = [HIGH] * bool(base) + [LOW if base else HIGH] * len(rows)
     drawn, axes = new_figure(WIDE * len(panels) + 1.6, sum(heights) + 0.9, len(heights), len(panels), sharex=True,
                              height_ratios=heights)  # fmt: skip
-    apart, judged_any = False, False
+    apart, verdicts = False, []
     for column, panel in zip(axes.T, panels, strict=True):
         ends = comparison.against(
             {variant: {run.seed: float(_values(panel, run)[-1]) for run in of} for variant, of in groups.items()},
             BASELINE,
         )
-        judged_any = judged_any or any(one.freedom for one in ends.values())
         for ax, (variant, runs) in zip(column[bool(base) :], rows.items(), strict=True):
             if base:
-                _draw_differences(ax, panel, runs, base, ends[variant])
+                verdicts.append(verdict(ends[variant], panel.higher))
+                _draw_differences(ax, panel, runs, base, verdicts[-1])
             else:
                 _draw_absolute(ax, panel, runs)
         apart = _share_scale(column[bool(base) :]) or apart
@@ -74,14 +78,19 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
         column[-1].set_xlabel("epoch")
         column[-1].xaxis.set_major_locator(MaxNLocator(6, integer=True))
     for ax, variant in zip(axes[:, 0], [BASELINE] * bool(base) + list(rows), strict=True):
-        ax.set_ylabel(labels[variant], rotation=0, ha="right", va="center", fontsize=SMALL)
+        ax.set_ylabel(wrapped(labels[variant], 24), rotation=0, ha="right", va="center", fontsize=SMALL)
     what = f"{data_title(run.data_name)}, {training_size(run)}, {over_seeds(groups)}"
-    key = ""
-    if base and rows:
-        key = "\nbelow the baseline: difference from it"
-        coloured = ", blue better, orange worse, grey undecided after the last epoch (simultaneous 95 % intervals)"
-        key += coloured if judged_any else ", one seed: nothing is decided"
-        key += "; thick axis: its own scale" * apart
+    key = (
+        "\nbelow the baseline: difference from it, judged after the last epoch" * bool(verdicts)
+        + "; thick axis: its own scale" * apart
+    )
+    if verdicts:
+        areas = [
+            Patch(color=look["color"], alpha=0.5, fill=one != NOT_JUDGED, label=one)
+            for one, look in VERDICT_LOOKS.items()
+            if one in verdicts
+        ]
+        add_handles(drawn, areas, 4, SMALL)
     add_title(drawn, f"{task_of(figure.experiment).title}: {what}{key}")
     return drawn
 
@@ -119,10 +128,8 @@ def _draw_absolute(ax: Axes, panel: Panel, runs: list[RunResult]) -> None:
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 
 
-def _draw_differences(
-    ax: Axes, panel: Panel, runs: list[RunResult], base: list[RunResult], end: comparison.Difference
-) -> None:
-    """Differences seed by seed; of perplexities in percent. The colour is that of ``end``, after the last epoch."""
+def _draw_differences(ax: Axes, panel: Panel, runs: list[RunResult], base: list[RunResult], said: str) -> None:
+    """Differences seed by seed; of perplexities in percent. The area is filled where the verdict ``said`` is one."""
     ax.axhline(0, color="0.6", lw=0.8)
     ax.spines["bottom"].set_visible(False)
     ax.tick_params(labelsize=SMALL - 1)
@@ -137,8 +144,9 @@ def _draw_differences(
     epochs, mean = np.arange(1, differences.shape[1] + 1), differences.mean(axis=0)
     if len(pairs) > 1:
         ax.plot(epochs, differences.T, color="0.45", lw=0.5)
-    colour = judged(end.low, end.high, panel.higher)
-    ax.fill_between(epochs, 0, mean, color=colour, alpha=0.35, lw=0)
+    colour = VERDICT_LOOKS[said]["color"]
+    if said != NOT_JUDGED:
+        ax.fill_between(epochs, 0, mean, color=colour, alpha=0.35, lw=0)
     ax.plot(epochs, mean, color=colour, lw=1.3, marker="o", ms=2)
     digits = 1 if panel.perplexity or panel.higher else 2
     last = signed(round(mean[-1], digits), digits)
@@ -184,7 +192,8 @@ def draw_heads(profile: str, figure: FigureEntry) -> Figure:
     """
     groups = by_variant(profile, figure.experiment)
     labels, run = labels_of(figure.experiment, groups), next(iter(groups.values()))[0]
-    looks, values = lines_of(figure.experiment, groups), _heads_by_epoch(profile, groups)
+    looks, values = looks_of(figure.experiment, groups), _heads_by_epoch(profile, groups)
+    looks = {variant: look | {"marker": None} for variant, look in looks.items()}  # there are many epochs
     rows = -(-len(values) // COLUMNS)
     drawn, axes = new_figure(8.4, 2.2 * rows + 1.0, rows, COLUMNS, sharex=True)
     for ax, (name, of_variants) in zip(axes.flat, values.items(), strict=False):

@@ -13,10 +13,9 @@ from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.report.formats import as_printed, plural, signed
 from headdiv.companion.report.groups import Groups
+from headdiv.companion.report.looks import looks
 from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
 from headdiv.companion.report.plotting import (
-    MARKERS,
-    PALETTE,
     SMALL,
     add_grid,
     add_legend,
@@ -195,19 +194,20 @@ def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
     """BLEU of every run against each measure, by method; lines go from the baseline through a loss's strengths."""
     groups = runs_of_figure(profile, figure, "measures")
     table = runs_table(groups)
-    found, palette = relations(table), PALETTE
-    start = table[table["variant"] == BASELINE]
-    drawn, axes = new_figure(11.5, 4.6, 1, len(SHOWN), sharey=True)
+    found, start = relations(table), table[table["variant"] == BASELINE]
+    look = looks({method: {"name": method} for method in table["method"].unique()})
+    drawn, axes = new_figure(9.2, 4.6, 1, len(SHOWN), sharey=True)
     for ax, name in zip(axes.flat, SHOWN, strict=True):
-        for number, (method, runs) in enumerate(table.groupby("method", sort=False)):
-            look = {"color": palette[number % len(palette)], "marker": MARKERS[number % len(MARKERS)]}
-            edge = {"mew": 0.5, "mec": "0.2"}
-            ax.plot(runs[name], runs[SCORE], ls="none", ms=6, alpha=0.7, label=_label(method), **look, **edge)
+        for method, runs in table.groupby("method", sort=False):
+            own, edge = look[method], {"mew": 0.5, "mec": "0.2"}
+            points = own | {"ls": "none"}
+            ax.plot(runs[name], runs[SCORE], ms=6, alpha=0.7, label=_label(method), **points, **edge)
             if is_sweep(runs):
                 means = pd.concat([start, runs]).groupby("strength")[[name, SCORE]].mean()
-                ax.plot(means[name], means[SCORE], color=look["color"], lw=1)
+                ax.plot(means[name], means[SCORE], color=own["color"], lw=1)
         if name in found:
-            ax.set_title(f"Spearman's ρ {signed(found[name].rho, 2)}", fontsize=SMALL)
+            rho, low, high = (signed(value, 2) for value in found[name][:3])
+            ax.set_title(f"Spearman's ρ {rho} ({low} to {high})", fontsize=SMALL)
         ax.xaxis.set_major_locator(MaxNLocator(5))
         ax.set_xlabel(MEASURES[name][0])
         add_grid(ax)
@@ -215,7 +215,7 @@ def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
     for ax in axes.flat if len(start) else ():
         ax.axhline(0, color="0.35", lw=1, ls="--", zorder=0)
         spread_around_zero(ax, "y", named=ax is axes[0, 0])
-    add_legend(drawn, axes.flat, columns=7, fontsize=SMALL)
+    add_legend(drawn, axes.flat, columns=6, fontsize=SMALL)
     run = next(iter(groups.values()))[0]
     runs = f"{data_title(run.data_name)}, {plural(run.epochs, 'epoch')}, {plural(len(table), 'run')}"
     add_title(drawn, f"Diversity and score: {runs} of {plural(len(groups), 'variant')}")

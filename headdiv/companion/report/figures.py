@@ -13,11 +13,10 @@ from matplotlib.figure import Figure
 from headdiv.companion.experiments import figure_kinds
 from headdiv.companion.experiments.catalogue import FigureEntry, figure_entry
 from headdiv.companion.report import (
-    contrasts,
     curves,
+    differences,
     diversity,
     heads,
-    headtohead_figures,
     homeostasis,
     moa,
     pruning,
@@ -33,11 +32,11 @@ FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # and wh
 
 # By `FigureEntry.kind`; each raises `DataError` where what it draws is not stored, or lacks what it needs.
 DRAWN_BY_KIND: dict[str, Callable[[str, FigureEntry], Figure]] = {
-    "curves": curves.draw_curves, "heads-by-epoch": curves.draw_heads, "contrasts": contrasts.draw_contrasts,
-    "diversity": diversity.draw_diversity, "forest": headtohead_figures.draw_forest,
-    "measures": headtohead_figures.draw_measures,
+    "curves": curves.draw_curves, "heads-by-epoch": curves.draw_heads, "contrasts": differences.draw_contrasts,
+    "diversity": diversity.draw_diversity, "forest": differences.draw_forest,
+    "dropout": differences.draw_dropout, "measures": heads.draw_measures,
     "pca-weights": heads.draw_pca_weights, "alphas": heads.draw_alphas, "confidence": heads.draw_confidence,
-    "changes": heads.draw_changes, "separation": heads.draw_separation, "swaps": swaps.draw_swaps,
+    "changes": heads.draw_changes, "swaps": swaps.draw_swaps,
     "bleu": homeostasis.draw_bleu, "activations": homeostasis.draw_activations,
     "routers": moa.draw_routers, "words": moa.draw_words, "pruning": pruning.draw_pruning,
     "tuning": tuning.draw_tuning,

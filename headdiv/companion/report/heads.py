@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
+from headdiv.analysis.statistics import interval
 from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.experiments.run_result import Record, RunResult
 from headdiv.companion.report import plotting
 from headdiv.companion.report.formats import as_printed
 from headdiv.companion.report.groups import KIND_LABELS, Groups, by_module, kinds_of, labels_of, place_name, title
-from headdiv.companion.report.measures import measures_by_module
+from headdiv.companion.report.looks import looks_of
+from headdiv.companion.report.measures import MEASURES, measures_by_module
 from headdiv.core.errors import DataError
 
 Module = tuple[str, int]  # kind of attention; layer, counted from 1
@@ -65,7 +68,7 @@ def draw_pca_weights(profile: str, figure: FigureEntry) -> Figure:
         for variant, runs in groups.items()
     }
     columns = len(next(iter(weights.values())))
-    drawn, axes = plotting.new_figure(1.55 * columns + 1.3, 1.75 * len(groups) + 0.7, len(groups), columns)
+    drawn, axes = plotting.new_figure(1.3 * columns + 1.3, 1.6 * len(groups) + 0.7, len(groups), columns)
     for row, (variant, modules) in zip(axes, weights.items(), strict=True):
         for ax, module in zip(row, modules, strict=True):
             cosines = np.array(module.cosines)
@@ -157,22 +160,21 @@ def draw_confidence(profile: str, figure: FigureEntry) -> Figure:
     """
     groups = plotting.runs_of_figure(profile, figure, "measures")
     heads = {variant: ranked(runs, "confidence") for variant, runs in groups.items()}
-    labels, colours = labels_of(figure.experiment, groups), plotting.colours_of(figure.experiment, groups)
+    labels, look = labels_of(figure.experiment, groups), looks_of(figure.experiment, groups)
     modules = next(iter(heads.values()))
     kinds = kinds_of(modules)
-    drawn, axes = plotting.new_figure(3.6 * len(kinds) + 0.4, 5.0, 2, len(kinds), sharey="row", height_ratios=(3, 2))
+    drawn, axes = plotting.new_figure(2.9 * len(kinds) + 0.5, 5.0, 2, len(kinds), sharey="row", height_ratios=(3, 2))
     step = 0.8 / len(groups)
     for (upper, lower), kind in zip(axes.T, kinds, strict=True):
         layers = _layers(modules, kind)
-        styles = zip(heads.items(), plotting.MARKERS, plotting.side_by_side(len(groups), step), strict=False)
-        for (variant, confidence), marker, offset in styles:
-            look = {"color": colours[variant], "marker": marker}
+        for (variant, confidence), offset in zip(heads.items(), plotting.side_by_side(len(groups), step), strict=True):
+            colour, marker = look[variant]["color"], look[variant]["marker"]
             for at, layer in zip(np.array(layers) + offset, layers, strict=True):
                 each = confidence[kind, layer].mean(axis=0)  # (H,)
-                upper.plot([at] * len(each), each, ls="", ms=3.5, alpha=0.75, mew=0, **look)
-                upper.hlines(each.mean(), at - 0.45 * step, at + 0.45 * step, color=colours[variant], lw=1.5)
+                upper.plot([at] * len(each), each, ls="", ms=3.5, alpha=0.75, mew=0, color=colour, marker=marker)
+                upper.hlines(each.mean(), at - 0.45 * step, at + 0.45 * step, color=colour, lw=1.5)
             deviations = [confidence[kind, layer].std(axis=1).mean() for layer in layers]
-            lower.plot(layers, deviations, ms=4.5, lw=1.2, label=labels[variant], **look)
+            lower.plot(layers, deviations, ms=4.5, lw=1.2, label=labels[variant], **look[variant])
         upper.set_title(KIND_LABELS[kind])
         for ax in (upper, lower):
             plotting.number_layers(ax, layers)
@@ -235,16 +237,16 @@ def draw_changes(profile: str, figure: FigureEntry) -> Figure:
         raise DataError(f"{figure.label} needs {base} and one of {names} among the stored runs of profile {profile}")
     distance = figure.options["distance"]
     change = changes(groups, base, distance)
-    labels, colours = labels_of(figure.experiment, groups), plotting.colours_of(figure.experiment, groups)
+    labels, look = labels_of(figure.experiment, groups), looks_of(figure.experiment, groups)
     modules = by_module(groups[base][0].heads.measures)
     kinds, width = kinds_of(modules), 0.8 / len(change)
-    drawn, axes = plotting.new_figure(3.4 * len(kinds) + 0.4, 3.4, 1, len(kinds), sharey=True)
+    drawn, axes = plotting.new_figure(2.9 * len(kinds) + 0.5, 3.4, 1, len(kinds), sharey=True)
     for ax, kind in zip(axes[0], kinds, strict=True):
         layers = _layers(modules, kind)
         for (variant, values), offset in zip(change.items(), plotting.side_by_side(len(change), width), strict=True):
             heights = [values.get((kind, layer), np.nan) for layer in layers]
             label = labels[variant] if values else f"{labels[variant]}: no seed in common"
-            ax.bar(np.array(layers) + offset, heights, 0.92 * width, color=colours[variant], label=label)
+            ax.bar(np.array(layers) + offset, heights, 0.92 * width, color=look[variant]["color"], label=label)
         ax.axhline(0, color="0.2", lw=1)
         ax.set_title(KIND_LABELS[kind])
         plotting.add_grid(ax, "y")
@@ -258,40 +260,50 @@ def draw_changes(profile: str, figure: FigureEntry) -> Figure:
     return drawn
 
 
-# ---- similarity and sharpness
+# ---- all measures
 
-SEPARATION = {"cosine": "mean cosine of two heads' outputs", "entropy": "entropy of the attention (nats)"}
+KIND_MARKERS = {"encoder": "o", "decoder": "^", "cross": "s"}
 
 
-def draw_separation(profile: str, figure: FigureEntry) -> Figure:
-    """How similar the heads of every variant are and how sharply they attend, by kind; means over seeds."""
+def draw_measures(profile: str, figure: FigureEntry) -> Figure:
+    """Every head measure by variant: each module, and their mean with its interval over seeds.
+
+    What no run has is left out.
+    """
     groups = plotting.runs_of_figure(profile, figure, "measures")
-    labels, modules = (
-        labels_of(figure.experiment, groups),
-        list(by_module(next(iter(groups.values()))[0].heads.measures)),
-    )
-    for variant, runs in groups.items():
-        for at, pairs in measure_by_module(runs[0], "cosine").items():
-            _check_pairs(pairs, variant, at)
-    kinds = kinds_of(modules)
-    size = (3.2 * len(kinds) + 0.6, 2 * (0.26 * len(groups) + 0.9) + 0.4)
-    drawn, axes = plotting.new_figure(*size, len(SEPARATION), len(kinds), sharex="row", sharey=True)
-    for row, (measure, name) in zip(axes, SEPARATION.items(), strict=True):
-        by_seed = [[measures_by_module(run, measure) for run in runs] for runs in groups.values()]
-        means = np.array([np.mean(values, axis=0) for values in by_seed])  # (variants, modules)
-        for ax, kind in zip(row, kinds, strict=True):
-            _draw_separation(ax, means[:, [k == kind for k, _ in modules]], list(groups))
-            plotting.name_rows(ax, labels.values(), xlabel=name)
-    for ax, kind in zip(axes[0], kinds, strict=True):
-        ax.set_title(KIND_LABELS[kind])
-    plotting.add_title(drawn, title("Similarity and sharpness of the heads", groups))
+    labels, names = labels_of(figure.experiment, groups), list(next(iter(groups.values()))[0].heads.measures)
+    kinds = [place.partition(" ")[0] for place in names]
+    values = {  # (seeds, modules) by variant
+        name: {variant: np.array([measures_by_module(run, name) for run in runs]) for variant, runs in groups.items()}
+        for name in MEASURES
+    }
+    shown = {name: of for name, of in values.items() if not all(np.isnan(one).all() for one in of.values())}
+    columns = min(3, len(shown))
+    rows = -(-len(shown) // columns)
+    drawn, axes = plotting.new_figure(9.2, rows * (0.24 * len(groups) + 0.9) + 0.6, rows, columns, sharey=True)
+    for ax, (name, of) in zip(axes.flat, shown.items(), strict=False):
+        for line, modules in enumerate(of.values()):
+            for mean, kind in zip(modules.mean(axis=0), kinds, strict=True):
+                ax.plot(mean, line + 0.3, KIND_MARKERS[kind], color="0.7", ms=3, mew=0)
+            plotting.add_interval(ax, line, interval(modules.mean(axis=1).tolist()), "D", color=plotting.BLUE)
+        if BASELINE in of:
+            ax.axvline(of[BASELINE].mean(), color="0.35", lw=1, ls="--", zorder=0)
+        plotting.name_rows(
+            ax,
+            [plotting.wrapped(label, 26) for label in labels.values()],
+            xlabel=plotting.wrapped(MEASURES[name][0], 26),
+        )
+        ax.xaxis.set_major_locator(MaxNLocator(4))
+        ax.tick_params(labelsize=plotting.SMALL)
+    for ax in axes.flat[len(shown) :]:
+        ax.set_axis_off()
+    dot = {"ls": "none", "color": "0.7", "ms": 4}
+    handles = [
+        Line2D([], [], marker=KIND_MARKERS[kind], label=KIND_LABELS[kind], **dot) for kind in dict.fromkeys(kinds)
+    ]
+    handles.append(Line2D([], [], marker="D", ls="-", color=plotting.BLUE, ms=4, label="mean over modules"))
+    if BASELINE in groups:
+        handles.append(Line2D([], [], ls="--", lw=1, color="0.35", label=labels[BASELINE]))
+    plotting.add_handles(drawn, handles, 5, plotting.SMALL)
+    plotting.add_title(drawn, title("Heads, variant by variant", groups))
     return drawn
-
-
-def _draw_separation(ax: Axes, values: np.ndarray, variants: list[str]) -> None:
-    """Each layer and the mean over layers, and the baseline's as a dashed line; values: (variants, layers)."""
-    y = np.arange(len(variants))
-    ax.plot(values, y, "o", color="0.72", ms=3, mew=0)
-    ax.plot(values.mean(axis=1), y, "D", color=plotting.BLUE, ms=5)
-    if BASELINE in variants:
-        ax.axvline(values[variants.index(BASELINE)].mean(), color="0.35", lw=1, ls="--", zorder=0)

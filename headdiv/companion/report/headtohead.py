@@ -21,12 +21,10 @@ from headdiv.companion.report.groups import Groups, chosen, labels_of
 from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import TableData
+from headdiv.companion.report.verdicts import ALPHA, MARGINS, NO_DIFFERENCE
 from headdiv.companion.tasks.bleu import paired_bootstrap
 from headdiv.companion.tasks.counts import counts_path, read_counts
 from headdiv.core.errors import DataError
-
-ALPHA = 0.05
-MARGINS = {SCORE: 0.5, "validation_nll": 0.01}  # within which two variants count as equally good: BLEU, nats
 
 COSTS: dict[str, Callable[[RunResult], float]] = {  # the time of a search is NaN where it was not kept
     "training_seconds": lambda run: run.cost.training_seconds,
@@ -121,7 +119,7 @@ def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFr
         p = compared.p_values.get(variant, [])
         row: dict[str, Any] = {"variant": variant, "label": labels[variant], "seeds": len(runs)}
         row |= {"epochs": runs[0].epochs} | _ends(SCORE, interval([run.value(SCORE) for run in runs]))
-        apart = compared.differences.get(variant, Difference(math.nan, math.nan, 0))
+        apart = compared.differences.get(variant, NO_DIFFERENCE)
         row |= _ends(f"{SCORE}_difference", apart)
         row |= {"common_seeds": apart.count, "equivalence_p": apart.equivalence(MARGINS[SCORE])}
         row |= {"own_interval": variant in alone}
@@ -190,17 +188,17 @@ def comparison_data(profile: str, experiment: str) -> TableData:
 
 def _learning(table: pd.DataFrame, groups: Groups, scores: dict[str, Column]) -> pd.DataFrame:
     """Losses and the like, and their differences to the baseline, seed by seed; their means enter ``table`` too."""
-    shown = {"Method": table["label"]}
+    shown = {"Method": list(table["label"])}
     for name, column in scores.items():
         own = [interval([run.value(name) for run in runs]) for runs in groups.values()]
         found = differences_of(groups, name)
-        apart = [found.get(variant, Difference(math.nan, math.nan, 0)) for variant in groups]
+        apart = [found.get(variant, NO_DIFFERENCE) for variant in groups]
         table[name] = [one.mean for one in own]
         for end, of_end in {"": "mean", "_low": "low", "_high": "high"}.items():
             table[f"{name}_difference{end}"] = [getattr(one, of_end) for one in apart]
         shown[f"{column.label} ({column.unit})"] = [as_printed(one.mean, column.digits, one.half) for one in own]
         shown[f"{column.label}, difference"] = [signed(one.mean, column.digits, one.half) for one in apart]
-    return pd.DataFrame(shown)
+    return pd.DataFrame(shown, index=list(groups))
 
 
 def _search(cost: SearchCost) -> str:
@@ -217,7 +215,7 @@ def _display_tables(table: pd.DataFrame) -> list[pd.DataFrame]:
     """Scores, costs and heads, each a table of text."""
     fronts = table[["front_parameters", "front_training_seconds"]].itertuples(index=False)
     scores = {
-        "Seeds": table["seeds"].astype(str),
+        "Seeds": list(map(str, table["seeds"])),
         "BLEU": _with_interval(table, SCORE, 2),
         "Against the baseline": _with_interval(table, f"{SCORE}_difference", 2, signed),
         "p": [_p_values(row) for _, row in table.iterrows()],
@@ -233,7 +231,8 @@ def _display_tables(table: pd.DataFrame) -> list[pd.DataFrame]:
     heads = {
         label[0].upper() + label[1:]: _with_interval(table, name, digits) for name, (label, digits) in MEASURES.items()
     }
-    return [pd.DataFrame({"Method": table["label"], **columns}) for columns in (scores, costs, heads)]
+    variants, methods = list(table["variant"]), list(table["label"])
+    return [pd.DataFrame({"Method": methods, **columns}, index=variants) for columns in (scores, costs, heads)]
 
 
 def _p_values(row: pd.Series) -> str:
@@ -257,7 +256,8 @@ def _about_intervals(table: pd.DataFrame) -> str:
     )
     if alone := table.loc[judged & table["own_interval"], "label"].tolist():
         said += f" Of far larger residuals, and so with Student's intervals of their own: {', '.join(alone)}."
-    equal = table.loc[judged & (table["equivalence_p"] <= ALPHA), "label"]
+    several = judged & (table["common_seeds"] > 1)
+    equal = table.loc[several & (table["equivalence_p"] <= ALPHA), "label"]
     within = f"within ±{MARGINS[SCORE]} BLEU of the baseline (two one-sided t-tests, 5 %)"
     return f"{said} Shown to be {within}: {', '.join(equal) if len(equal) else 'none'}."
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import cycle
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +17,9 @@ from headdiv.companion.experiments.run_result import Record, RunResult, metrics_
 from headdiv.companion.report import plotting
 from headdiv.companion.report.curves import common_epochs
 from headdiv.companion.report.groups import Groups, chosen, labels_of, title
+from headdiv.companion.report.looks import look_of, looks
 from headdiv.core.errors import DataError
 
-LINES = ("-", "--", "-.", ":")  # coinciding curves stay visible
 MOST_MARKERS = 25  # on a line, so that they do not run together
 LOCATIONS = {False: "the heads, before $W^O$", True: "the blocks' outputs"}  # by whether it is a block
 MECHANISMS = {"kwta": "kWTA", "rfb-kwta": "RFB-kWTA", "smart": "smart inhibition"}  # in this order
@@ -87,13 +86,13 @@ def draw_bleu(profile: str, figure: FigureEntry) -> Figure:
         return drawn
     labels = _labels(groups)
     drawn, ((ax,),) = plotting.new_figure(6.4, 4.0)
-    styles = zip(groups.items(), cycle(plotting.PALETTE), cycle(plotting.MARKERS), cycle(LINES))
-    for (name, runs), colour, marker, line in styles:
+    look = looks({name: runs[0].config.method for name, runs in groups.items()})
+    for name, runs in groups.items():
         curves = common_epochs([[getattr(point, key) for point in run.curve] for run in runs])
         values = curves.mean(axis=0)  # (epochs,)
         label = labels[name] + (f", {runs[0].parameters / 1e6:.1f} M parameters" if sizes else "")
-        look = {"marker": marker, "ms": 4, "markevery": -(-len(values) // MOST_MARKERS)}
-        ax.plot(np.arange(1, len(values) + 1), values, color=colour, lw=1.4, ls=line, label=label, **look)
+        every = -(-len(values) // MOST_MARKERS)
+        ax.plot(np.arange(1, len(values) + 1), values, lw=1.4, ms=4, markevery=every, label=label, **look[name])
     first = next(iter(groups.values()))[0]
     examples = (first.data.train if split == "training" else first.data.valid).examples
     pairs = min(first.config.train["epoch_scores"], examples)
@@ -160,10 +159,10 @@ def draw_activations(profile: str, figure: FigureEntry) -> Figure:
             f"{figure.label} needs a run of kwta, rfb-kwta or smart among the stored runs of profile {profile}"
         )
     names = sorted(order, key=order.__getitem__)
+    colours = {name: look_of({"name": "homeostasis", "attention": name})[0] for name in MECHANISMS}
     locations = [blocks for blocks in LOCATIONS if any(counted[name][blocks] for name in names)]
     width, height = 3.3 * len(locations) + 2.6, 0.42 * len(names) + 1.5
     drawn, axes = plotting.new_figure(width, height, 1, len(locations), sharey=True)
-    colours = dict(zip(MECHANISMS, plotting.PALETTE, strict=False))
     for ax, blocks in zip(axes[0], locations, strict=True):
         at = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": plotting.SMALL}
         for y, name in enumerate(names):

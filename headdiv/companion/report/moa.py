@@ -125,7 +125,7 @@ def draw_routers(profile: str, figure: FigureEntry) -> Figure:
     }
     rows = [len(modules) for modules in routers.values()]
     height = 0.21 * sum(rows) + 0.5 * len(rows) + 1.2
-    drawn, axes = new_figure(10.5, height, len(rows), 3, width_ratios=(3, 3, 2), height_ratios=rows)
+    drawn, axes = new_figure(9.2, height, len(rows), 3, width_ratios=(3, 3, 2), height_ratios=rows)
     top = max(MOST, *(float(matrix.max()) for pair in shares.values() for matrix in pair))
     norm = TwoSlopeNorm(1.0, LEAST, top)
     for row, (variant, modules) in zip(axes, routers.items(), strict=True):

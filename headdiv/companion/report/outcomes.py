@@ -1,8 +1,7 @@
-"""The outcome of a profile's runs, in words: of each experiment the best variant against its baseline."""
+"""The outcome of a profile's runs, in words: of each experiment the variants against their baseline."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from statistics import mean
 
@@ -17,6 +16,7 @@ from headdiv.companion.experiments.results import with_results
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.formats import NONE, as_printed, enough, plural, signed
 from headdiv.companion.report.scale import TOY, data_title, scale, toy
+from headdiv.companion.report.verdicts import BETTER, NO_DIFFERENCE, NOT_JUDGED, UNDECIDED, WORSE, verdict
 from headdiv.companion.tasks.specs import SPECS
 
 
@@ -75,9 +75,8 @@ class Outcome:
 
     @property
     def best(self) -> Scored | None:
-        """The best variant beside the baseline; of those with several seeds where there are such, else of all."""
-        several = [one for one in self.variants if one.difference.count > 1]
-        return next(iter(several or self.variants), None)
+        """The variant with the best mean difference to the baseline; None where none has several seeds in common."""
+        return next((one for one in self.variants if one.difference.count > 1), None)
 
     @property
     def papers_difference(self) -> float | None:
@@ -87,20 +86,12 @@ class Outcome:
         return self.best.paper - self.baseline.paper
 
     def count(self, verdict: str) -> int:
-        """How many variants are "better", "worse" or "undecided" by their intervals."""
+        """How many variants have this verdict."""
         return sum(self.verdict(one) == verdict for one in self.variants)
 
-    def verdict(self, scored: Scored) -> str | None:
-        """Which side of the baseline: "better" or "worse" where the interval leaves out 0, else "undecided".
-
-        None without an interval.
-        """
-        found = scored.difference
-        if math.isnan(found.half):
-            return None
-        if found.low <= 0 <= found.high:
-            return "undecided"
-        return "better" if (found.mean < 0) == self.lower else "worse"
+    def verdict(self, scored: Scored) -> str:
+        """Which side of the baseline a variant is on."""
+        return verdict(scored.difference, higher=not self.lower)
 
     def shown(self, scored: Scored | None) -> str:
         """A score as it is printed, with half the width of its interval over seeds."""
@@ -108,48 +99,52 @@ class Outcome:
 
     def versus_baseline(self) -> str:
         """The best variant's difference to the baseline with its interval, and what that decides."""
-        if self.best is None or not self.best.difference.count:
+        if self.best is None:
             return NONE
         found = self.best.difference
-        verdict = self.verdict(self.best) or "no interval"
-        return f"{signed(found.mean, self.digits, found.half)}, {verdict}" if found.mean else f"equal, {verdict}"
+        said = signed(found.mean, self.digits, found.half) if found.mean else "equal"
+        return f"{said}, {self.verdict(self.best)}"
 
     def finding(self) -> str:
         """What the variants' differences from the baseline say by their simultaneous intervals, in a sentence."""
-        found = [one for one in self.variants if self.verdict(one)]
+        found = [one for one in self.variants if self.verdict(one) != NOT_JUDGED]
         if not found and len(self.seeds) == 1:
             return "One training of each model: whether methods differ or only trainings do is not known."
         if not found:
             return "Too few runs share a seed with the baseline, so that there are no intervals."
-        better, worse, undecided = map(self.count, ("better", "worse", "undecided"))
+        better, worse, undecided = map(self.count, (BETTER, WORSE, UNDECIDED))
         seeds, alone = sorted({one.difference.count for one in found}), len(self.variants) - len(found)
         return (
             f"{better or 'None'} of {plural(len(found), 'variant')} {'is' if better < 2 else 'are'} better than the "
             f"baseline, {worse or 'none'} worse, {undecided or 'none'} undecided, by simultaneous 95 % intervals of "
             f"differences in {self.measure} over {' or '.join(map(str, seeds))} seeds"
-            f"{f'; {alone} without an interval' if alone else ''}."
+            f"{f'; {alone} of one seed, not judged' if alone else ''}."
         )
 
     def sentences(self) -> str:
         """The outcome in words."""
         if self.baseline is None:
             return "No run of the baseline is stored, so there is nothing to compare with."
-        if self.best is None:
+        if not self.variants:
             return f"The baseline alone has been run: {self.measure} {self.shown(self.baseline)}."
         best, less = self.best, " (less is better)" if self.lower else ""
+        if best is None:
+            ends = " to ".join(dict.fromkeys(map(self.shown, (self.variants[-1], self.variants[0]))))
+            return (
+                f"No variant shares several seeds with the baseline, so none is ranked: {self.measure}{less} {ends}, "
+                f"the baseline {self.shown(self.baseline)}."
+            )
         ours = f"{self.measure}{less} {self.shown(best)} against {self.shown(self.baseline)}"
-        if not best.difference.count:
-            return f"{best.label} and the baseline have no seed in common: {ours}."
         ours += f", difference {self.versus_baseline()}"
         if best.by_seed.keys() != self.baseline.by_seed.keys():
             ours += f" ({plural(best.difference.count, 'common seed')})"
         if self.papers_difference is not None:
             ours += f" (the paper's: {signed(self.papers_difference, self.digits)})"
         several = " of several seeds" if best is not self.variants[0] else ""
-        if self.verdict(best) == "better":
-            return f"{best.label} is the best variant{several}: {ours}."
         end = "lowest" if self.lower else "highest"
-        if self.verdict(best) and not self.count("better"):
+        if self.verdict(best) == BETTER:
+            return f"{best.label} is better than the baseline and has the {end} mean{several}: {ours}."
+        if not self.count(BETTER):
             start = f"No variant is shown to be better than the baseline; the {end} mean{several}"
         else:
             start = f"The {end} mean of the variants{several}"
@@ -169,10 +164,9 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
     for run in runs:
         values.setdefault(run.variant, {})[run.seed] = run.scores[main.name].value
     apart, reported = against(values, BASELINE), task.numbers()
-    none = Difference(math.nan, math.nan, 0)
     scored = {
         variant: Scored(
-            task.label(variant), by_seed, reported.get(variant, {}).get(main.name), apart.get(variant, none)
+            task.label(variant), by_seed, reported.get(variant, {}).get(main.name), apart.get(variant, NO_DIFFERENCE)
         )
         for variant, by_seed in values.items()
     }
@@ -206,7 +200,7 @@ def _apart(one: Scored, baseline: Scored | None) -> float:
 
 
 def summary_text(profile: str) -> str:
-    """A line an experiment (best variant, its score and the baseline's with unit, runs), then counts of verdicts.
+    """A line an experiment (the baseline's score, the best mean of several seeds, runs), then counts of verdicts.
 
     Raises:
         ConfigError: no such profile.
@@ -214,7 +208,7 @@ def summary_text(profile: str) -> str:
     """
     stored = with_results(profile)
     found = outcomes(profile, stored)
-    rows = [["experiment", "score", "baseline", "best variant", "", "runs"], *map(_line, found)]
+    rows = [["experiment", "score", "baseline", "best mean of several seeds", "", "runs"], *map(_line, found)]
     lines = [line.rstrip() for line in tabulate(rows, tablefmt="plain", disable_numparse=True).splitlines()]
     lines.append(
         "↑ more is better, ↓ less is better; ±: 95 % interval over seeds, of differences simultaneous over all variants"
@@ -230,7 +224,8 @@ def summary_text(profile: str) -> str:
 
 def _line(outcome: Outcome) -> list[str]:
     unit = f" {'↓' if outcome.lower else '↑'}" + (f" ({outcome.unit})" if outcome.unit else "")
-    best = outcome.best.label if outcome.best else "nothing but the baseline"
+    alone = "one seed, none is ranked" if outcome.variants else "nothing but the baseline"
+    best = outcome.best.label if outcome.best else alone
     score = f"{outcome.shown(outcome.best)} ({outcome.versus_baseline()})" if outcome.best else ""
     runs = f"{plural(outcome.runs, 'run')}, {plural(len(outcome.seeds), 'seed')}"
     return [outcome.experiment, f"{outcome.measure}{unit}", outcome.shown(outcome.baseline), best, score, runs]

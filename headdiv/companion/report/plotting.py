@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,26 +16,25 @@ from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib.lines import Line2D
 
 from headdiv.analysis.statistics import Interval
 from headdiv.companion.experiments.catalogue import FigureEntry
-from headdiv.companion.experiments.papers import task_of
-from headdiv.companion.report.formats import signed
 from headdiv.companion.report.groups import Groups, chosen
+from headdiv.companion.report.verdicts import AS_GOOD, BETTER, NOT_JUDGED, UNDECIDED, WORSE
 
 SMALL, MEDIUM, LARGE = 8, 9, 10  # points; MEDIUM is the style's
 LETTERS = 13  # of a title, an inch
-PALETTE = (  # seaborn's "colorblind"
-    "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#fbafe4", "#949494", "#ece133", "#56b4e9",
-)  # fmt: skip
-DARK = (  # and its "dark"
-    "#001c7f", "#b1400d", "#12711c", "#8c0800", "#591e71", "#592f0d", "#a23582", "#3c3c3c", "#b8850a", "#006374",
-)  # fmt: skip
-BLUE, ORANGE, GREEN = PALETTE[:3]
+BLUE, ORANGE, GREEN = "#0173b2", "#de8f05", "#029e73"  # of seaborn's "colorblind"
 DIVERGING = "RdBu_r"  # colours of what has a middle
 GREY = "0.45"
-MARKERS = "osD^vP*Xdp<>"
-DASHES = ("-", "--", ":", "-.")
+VERDICT_LOOKS: dict[str, dict[str, Any]] = {  # hollow: no verdict
+    BETTER: {"color": BLUE},
+    WORSE: {"color": ORANGE},
+    AS_GOOD: {"color": GREEN},
+    UNDECIDED: {"color": GREY},
+    NOT_JUDGED: {"color": GREY, "mfc": "white"},
+}
 DIFFERENCES = (-50, -20, -10, -5, -2, -1, -0.5, 0, 0.5, 1, 2, 5, 10, 20, 50)  # ticks of an axis around 0
 
 STYLE = {  # of every figure, on paper and in files
@@ -127,39 +125,46 @@ def add_grid(ax: Axes, axis: str = "both") -> None:
     ax.set_axisbelow(True)
 
 
-def add_interval(ax: Axes, y: float, found: Interval, colour: str, marker: str = "D") -> None:
-    """A mean with its interval, if it has one, in a row of its own."""
+def add_interval(ax: Axes, y: float, found: Interval, marker: str = "o", **look: Any) -> None:
+    """A mean with its interval, if it has one, in a row of its own; ``look`` of `Axes.errorbar`."""
     half = 0.0 if math.isnan(found.half) else found.half
-    ax.errorbar(found.mean, y, xerr=half, fmt=marker, color=colour, ms=4.5, lw=1.2, capsize=2)
+    ax.errorbar(found.mean, y, xerr=half, fmt=marker, **{"ms": 4.5, "lw": 1.2, "capsize": 2} | look)
 
 
-def judged(low: float, high: float, higher: bool = True) -> str:
-    """The colour of an interval of differences: blue where all of it is better, orange worse, grey: undecided, or none.
+def verdict_handles(verdicts: Iterable[str]) -> list[Line2D]:
+    """Legend entries of these verdicts, in the order of `VERDICTS`."""
+    there = set(verdicts)
+    label = {AS_GOOD: f"{AS_GOOD} (equivalence test, 5 %)"}
+    return [
+        Line2D([], [], marker="o", ms=4.5, label=label.get(one, one), **look)
+        for one, look in VERDICT_LOOKS.items()
+        if one in there
+    ]
 
-    ``higher``: more is better.
-    """
-    above, below = (BLUE, ORANGE) if higher else (ORANGE, BLUE)
-    return above if low > 0 else below if high < 0 else GREY
 
-
-def spread_around_zero(ax: Axes, axis: str, named: bool = True) -> None:
-    """Differences of points are read off close to 0, and seen far from it: "x" or "y" is logarithmic beyond ±1.
+def spread_around_zero(ax: Axes, axis: str, unit: float = 1, named: bool = True) -> None:
+    """Differences of points are read off close to 0, and seen far from it: "x" or "y" is logarithmic beyond ±``unit``.
 
     Its label says so, where it is ``named``.
     """
     line = ax.xaxis if axis == "x" else ax.yaxis
-    (ax.set_xscale if axis == "x" else ax.set_yscale)("symlog", linthresh=1)
+    (ax.set_xscale if axis == "x" else ax.set_yscale)("symlog", linthresh=unit)
     ax.autoscale(axis=axis)
     low, high = line.get_view_interval()
-    line.set_ticks([tick for tick in DIFFERENCES if low <= tick <= high])
-    line.set_major_formatter(lambda value, _: signed(value, 0 if value == round(value) else 1))
+    line.set_ticks([tick * unit for tick in DIFFERENCES if low <= tick * unit <= high])
+    line.set_major_formatter(lambda value, _: f"{value:+g}".replace("-", "−") if value else "0")
     if named:
-        line.set_label_text(f"{line.get_label_text()}\n(logarithmic beyond ±1)")
+        line.set_label_text(f"{line.get_label_text()}\n(logarithmic beyond ±{unit:g})")
 
 
 def number_layers(ax: Axes, layers: Sequence[int]) -> None:
     """The horizontal axis counts layers."""
     ax.set(xticks=layers, xlabel="layer", xlim=(layers[0] - 0.5, layers[-1] + 0.5))
+
+
+def wrapped(label: str, width: int) -> str:
+    """A label in lines of this many letters, none of which breaks at an equals sign."""
+    return textwrap.fill(label.replace(" = ", "\u00a0=\u00a0"), width).replace("\u00a0", " ")
 
 
 def name_rows(ax: Axes, labels: Iterable[str], top: float = -0.5, **options: Any) -> None:
@@ -172,23 +177,3 @@ def name_rows(ax: Axes, labels: Iterable[str], top: float = -0.5, **options: Any
 def side_by_side(count: int, width: float) -> np.ndarray:
     """Offsets of this many bars or points around a tick, ``width`` apart: (count,)."""
     return width * (np.arange(count) - (count - 1) / 2)
-
-
-def colours_of(experiment: str, variants: Iterable[str]) -> dict[str, Any]:
-    """A variant has the same colour in all figures of an experiment: that of its row in the paper's table.
-
-    The profile's own follow, in their order.
-    """
-    variants = list(variants)
-    rows = list(dict.fromkeys([*task_of(experiment).variants, *variants]))
-    return {variant: PALETTE[rows.index(variant) % len(PALETTE)] for variant in variants}
-
-
-def lines_of(experiment: str, variants: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Colours as those of `colours_of`; of variants that share one only the first has an unbroken line."""
-    seen: Counter[Any] = Counter()
-    lines = {}
-    for variant, colour in colours_of(experiment, variants).items():
-        lines[variant] = {"color": colour, "ls": DASHES[seen[colour] % len(DASHES)]}
-        seen[colour] += 1
-    return lines

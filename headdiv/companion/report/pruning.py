@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,14 @@ from matplotlib.figure import Figure
 
 from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.importance import ImportanceResult, stored_importance
-from headdiv.companion.experiments.papers import BASELINE, task_of
+from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import stored
 from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.companion.report.formats import plural
 from headdiv.companion.report.groups import labels_of, over_seeds
-from headdiv.companion.report.plotting import DARK, MARKERS, PALETTE, SMALL, add_grid, add_legend, add_title, new_figure
+from headdiv.companion.report.looks import looks_of
+from headdiv.companion.report.plotting import SMALL, add_grid, add_legend, add_title, new_figure
 from headdiv.companion.report.scale import data_title
 from headdiv.companion.tasks.run_config import first_difference
 from headdiv.core.errors import DataError
@@ -27,10 +27,10 @@ ImportanceGroups = dict[str, list[ImportanceResult]]  # by variant
 
 
 def draw_pruning(profile: str, figure: FigureEntry) -> Figure:
-    """Score against heads kept: a panel for each task with stored importance of heads, a colour for each model.
+    """Score against heads kept: a panel for each task with stored importance of heads.
 
-    Solid, filled: heads masked after training. Dashed, hollow, in the colour of its architecture: DEACON's runs by the
-    number of components that they were trained with, from their metrics.
+    Solid, filled: heads masked after training. Dashed, hollow: DEACON's runs by the number of components that they were
+    trained with, from their metrics.
     """
     paper = figure.paper
     experiments = figure.experiments_in(Runs(profile).experiments())
@@ -43,8 +43,8 @@ def draw_pruning(profile: str, figure: FigureEntry) -> Figure:
     drawn, axes = new_figure(5.0 * len(panels) + 0.4, 4.4, 1, len(panels))
     for ax, (experiment, groups) in zip(axes[0], panels.items(), strict=True):
         first = next(iter(groups.values()))[0]
-        colours = _draw_masked(ax, experiment, groups)
-        _draw_trained(ax, profile, experiment, first.score.name, colours)
+        _draw_masked(ax, experiment, groups)
+        _draw_trained(ax, profile, experiment, first.score.name)
         _name_axes(ax, experiment, first, groups)
     add_legend(drawn, axes[0], columns=2 * len(panels), fontsize=SMALL)
     add_title(drawn, "Solid: heads masked after training, the least important first\n"
@@ -52,39 +52,35 @@ def draw_pruning(profile: str, figure: FigureEntry) -> Figure:
     return drawn
 
 
-def _draw_masked(ax: Axes, experiment: str, groups: ImportanceGroups) -> dict[str, Any]:
-    """Means over seeds, at the numbers of heads that all of them have. Returns colours by DEACON's architectures."""
-    labels, colours = labels_of(experiment, groups), {}
-    others = cycle(PALETTE)
-    for (variant, runs), marker in zip(groups.items(), cycle(MARKERS), strict=False):
+def _draw_masked(ax: Axes, experiment: str, groups: ImportanceGroups) -> None:
+    """Means over seeds, at the numbers of heads that all of them have."""
+    labels, look = labels_of(experiment, groups), looks_of(experiment, groups)
+    for variant, runs in groups.items():
         curves = [{point.kept: point.score for point in run.curve} for run in runs]
         kept = sorted(set.intersection(*(set(curve) for curve in curves)))
         values = [np.mean([curve[count] for curve in curves]) for count in kept]
-        colour = "0.2" if variant == BASELINE else next(others)
-        if architecture := runs[0].config.method.get("architecture"):
-            colours.setdefault(architecture, colour)
         x = np.array(kept) / len(runs[0].modules)
-        ax.plot(x, values, color=colour, marker=marker, ms=4, lw=1.3, label=labels[variant])
-    return colours
+        ax.plot(x, values, ms=4, lw=1.3, label=labels[variant], **look[variant] | {"ls": "-"})
 
 
-def _draw_trained(ax: Axes, profile: str, experiment: str, score: str, colours: dict[str, Any]) -> None:
+def _draw_trained(ax: Axes, profile: str, experiment: str, score: str) -> None:
     """DEACON's runs with the paper's options: a point for each m and architecture, mean over seeds."""
     files = (metrics_path(profile, experiment, c.variant, c.seed) for c in Runs(profile).of(experiment))
     runs = stored(profile, experiment) if any(file.is_file() for file in files) else []
     found: dict[str, dict[int, list[float]]] = {}
     variants: dict[str, dict[str, None]] = {}
+    groups = {run.variant: [run] for run in runs}
     for run in runs:
         method, value = run.config.method, run.value(score)
         if method.get("name") == "deacon" and value is not None and _is_the_papers(method):
             found.setdefault(method["architecture"], {}).setdefault(method["m"], []).append(value)
             variants.setdefault(method["architecture"], {})[run.variant] = None
-    spare = cycle(DARK)
+    look = looks_of(experiment, groups)
     for architecture, by_m in found.items():
         values = [np.mean(by_m[m]) for m in sorted(by_m)]
-        colour = colours.get(architecture) or next(spare)
-        label = f"trained: {', '.join(labels_of(experiment, variants[architecture]).values())}"
-        ax.plot(sorted(by_m), values, ls="--", marker="o", mfc="white", color=colour, ms=5.5, lw=1.3, label=label)
+        labels = labels_of(experiment, variants[architecture])
+        own = look[next(iter(labels))] | {"ls": "--", "mfc": "white", "ms": 5.5}
+        ax.plot(sorted(by_m), values, lw=1.3, label=f"trained: {', '.join(labels.values())}", **own)
 
 
 def _is_the_papers(method: dict[str, Any]) -> bool:

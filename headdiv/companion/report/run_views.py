@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLUMNS = 6  # panels side by side
+COLUMNS = 4  # panels side by side, so that a page shows them at their size
 PANEL = 1.9  # inches
 COLOURS = "RdBu_r"  # of maps: white is zero
 BINS = 30
@@ -142,6 +142,7 @@ def draw_picture(picture: Picture, width: float = PANEL) -> Figure:
     if picture.kind == "map" and count:
         bar = figure.add_axes((1 - 0.5 / size[0], 0.45 / size[1], 0.12 / size[0], PANEL / size[1] / 1.5))
         figure.colorbar(axes[0].images[0], cax=bar).ax.tick_params(labelsize=7)
+        bar.set_xlabel("0 is white", fontsize=7)
     figure.suptitle(picture.title, fontsize=9)
     return figure
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from IPython.display import Markdown
+from IPython.display import SVG, Markdown
 from pandas.io.formats.style import Styler
 
 from headdiv.companion.experiments.catalogue import figure_entry
@@ -20,9 +21,26 @@ from headdiv.companion.report.formats import shortened, significant
 from headdiv.companion.report.tables import as_markdown, experiment_of_table, parameter_table
 from headdiv.companion.tasks.base import Run
 from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.settings import nearest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+DIAGRAMS = Path(__file__).parent / "diagrams"  # <paper>.svg
+
+
+def show_diagram(paper: str) -> SVG:
+    """The paper's idea as a diagram: what is the paper's own stands in orange, what every Transformer has in grey.
+
+    Raises:
+        DataError: there is no diagram of this paper.
+    """
+    path = DIAGRAMS / f"{paper}.svg"
+    if not path.is_file():
+        known = [found.stem for found in sorted(DIAGRAMS.glob("*.svg"))]
+        raise DataError(f"diagram {paper!r} is not known{nearest(paper, known)}")
+    return SVG(filename=str(path))
 
 
 def show_table(profile: str, table: str) -> Markdown:

@@ -24,8 +24,8 @@ class TableData:
     title: str
     scale: str  # what the numbers are of, in a sentence; **bold** is the only mark in it
     numbers: pd.DataFrame  # the same for programs, unrounded: what a CSV file gets
-    tables: list[pd.DataFrame] = field(default_factory=list)  # beside the paper's first, then ours alone
-    captions: list[str] = field(default_factory=list)  # of the tables, where they are others than these two
+    tables: list[pd.DataFrame] = field(default_factory=list)  # rows of variants are indexed by them
+    captions: list[str] = field(default_factory=list)  # of the tables; none: beside the paper's, then ours alone
     signatures: dict[str, str] = field(default_factory=dict)  # by score
     notes: list[str] = field(default_factory=list)
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pandas as pd
 
-from headdiv.analysis.comparison import Difference
 from headdiv.analysis.statistics import half_width
 from headdiv.companion.experiments.catalogue import OF_TUNING
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, data_table_of, task_of
 from headdiv.companion.experiments.parameters import audit
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.contrasts import compared_scores, differences_of
+from headdiv.companion.report.dropout import design_of, dropout_data
 from headdiv.companion.report.formats import as_printed, enough, signed, significant
 from headdiv.companion.report.groups import Groups, by_variant, score_label
 from headdiv.companion.report.headtohead import comparison_data
@@ -27,6 +27,7 @@ from headdiv.companion.report.scale import scale
 from headdiv.companion.report.sources import sources_data
 from headdiv.companion.report.table_data import MINUS_BASELINE, PLUS_MINUS, SIMULTANEOUS, TableData
 from headdiv.companion.report.tuning import tuning_data
+from headdiv.companion.report.verdicts import NO_DIFFERENCE
 from headdiv.core.files import write_text
 
 
@@ -56,7 +57,10 @@ def table_data(profile: str, table: str) -> TableData:
         return sources_data(profile, experiment_of_table(table), about)
     if table.endswith(OF_TUNING):
         return tuning_data(profile, experiment_of_table(table))
-    return (comparison_data if task_of(table).compares_outputs else results_data)(profile, table)
+    task = task_of(table)
+    if design_of(task):
+        return dropout_data(profile, table)
+    return (comparison_data if task.compares_outputs else results_data)(profile, table)
 
 
 def as_markdown(profile: str, table: str) -> str:
@@ -150,7 +154,7 @@ def _beside_paper(task: PaperTask, table: pd.DataFrame) -> pd.DataFrame:
 
     A column of ours has more decimals where a number in it would keep fewer than two significant digits.
     """
-    shown = pd.DataFrame({"Architecture": table["label"]})
+    shown = pd.DataFrame({"Architecture": list(table["label"])}, index=list(table["variant"]))
     for name, column in task.columns.items():
         unit = f" ({column.unit})" if column.unit else ""
         digits, pairs = enough(table[name], column.digits), zip(table[name], _halves(table, name), strict=True)
@@ -172,18 +176,19 @@ def _differences(task: PaperTask, groups: Groups) -> list[pd.DataFrame]:
     if not scores:
         return []
     rows = [variant for variant in groups if variant != BASELINE]
-    shown = pd.DataFrame({MINUS_BASELINE: [task.label(variant) for variant in rows]})
-    none = Difference(math.nan, math.nan, 0)
-    shown["Seeds"] = [str(max(found.get(variant, none).count for found in scores.values())) for variant in rows]
+    shown = pd.DataFrame({MINUS_BASELINE: [task.label(variant) for variant in rows]}, index=rows)
+    counts = ([found.get(variant, NO_DIFFERENCE).count for found in scores.values()] for variant in rows)
+    shown["Seeds"] = [str(max(of)) for of in counts]
     for name, found in scores.items():
-        column, ones = task.columns[name], [found.get(variant, none) for variant in rows]
+        column, ones = task.columns[name], [found.get(variant, NO_DIFFERENCE) for variant in rows]
         shown[column.label] = [signed(one.mean, column.digits, one.half) for one in ones]
     return [shown]
 
 
 def _ours_alone(task: PaperTask, table: pd.DataFrame, groups: Groups) -> pd.DataFrame:
     """What is measured beside the paper's columns."""
-    shown, run = pd.DataFrame({"Architecture": table["label"]}), next(iter(groups.values()))[0]
+    shown = pd.DataFrame({"Architecture": list(table["label"])}, index=list(table["variant"]))
+    run = next(iter(groups.values()))[0]
     for name, unit in _more(task, groups).items():
         pairs, label = zip(table[name], _halves(table, name), strict=True), score_label(run, name)
         shown[f"{label} ({unit})" if unit else label] = [significant(value, half) for value, half in pairs]

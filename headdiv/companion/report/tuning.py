@@ -19,6 +19,7 @@ from headdiv.companion.experiments.tuning import Choice, Setting
 from headdiv.companion.report import plotting
 from headdiv.companion.report.formats import NONE, as_printed, plural
 from headdiv.companion.report.groups import labels_of
+from headdiv.companion.report.looks import DASHES
 from headdiv.companion.report.scale import TOY, data_title
 from headdiv.companion.report.table_data import TableData
 from headdiv.companion.tasks.specs import SPECS
@@ -148,7 +149,7 @@ def _draw_arm(ax: Axes, choice: Choice) -> None:
             continue
         epochs, chosen = np.arange(1, len(curve) + 1), tried.fell_out is None
         colour = plotting.BLUE if chosen else plotting.GREY
-        dashes = "-" if chosen else plotting.DASHES[number % len(plotting.DASHES)]
+        dashes = "-" if chosen else DASHES[number % len(DASHES)]
         ax.plot(epochs, curve, color=colour, lw=2.2 if chosen else 0.9, ls=dashes, zorder=3 if chosen else 2)
         if not chosen:
             ax.plot(epochs[-1], curve[-1], "x", color=colour, ms=4, zorder=2)

@@ -136,31 +136,6 @@ class PaperFigure(Settings):
     caption: str = Field("", description="that of its kind, if it has one, where left out")
 
 
-class Box(Settings):
-    """A box of a diagram."""
-
-    text: str
-    at: tuple[float, float] = Field(description="column and row of its middle; rows count upwards")
-    width: float = Field(1.4, gt=0, description="in columns")
-    own: bool = Field(False, description="whether the paper adds it")
-
-
-class Arrow(Settings):
-    """An arrow of a diagram, from one box to another."""
-
-    tail: str
-    head: str
-    text: str = ""
-    own: bool = Field(False, description="whether the paper adds it")
-
-
-class Diagram(Settings):
-    """A paper's idea as boxes and arrows."""
-
-    boxes: dict[str, Box] = Field(min_length=1)
-    arrows: list[Arrow]
-
-
 class Paper(Settings):
     """A paper, its tasks, its tables that are not about a task's results, and its figures."""
 
@@ -171,7 +146,6 @@ class Paper(Settings):
     tasks: dict[str, PaperTask]
     tables: dict[str, DataTable] = Field(default_factory=dict)
     figures: dict[str, PaperFigure] = Field(default_factory=dict, description="beside each task's learning curves")
-    diagram: Diagram | None = None
 
 
 def paper_names() -> list[str]:

@@ -209,7 +209,7 @@ class Site:
 
     def _paper(self, paper: str) -> dict[str, Any]:
         tables = tables_of((name for name in self.pages if name.startswith(f"{paper}/")), self.runs.arms)
-        diagram = f"docs/diagrams/{paper}.svg"
+        diagram = f"headdiv/companion/report/diagrams/{paper}.svg"
         return {
             "paper": paper,
             "about": load_paper(paper),
@@ -239,15 +239,14 @@ class Site:
     @staticmethod
     def _linked(data: TableData, frame: pd.DataFrame, pages: list[RunPage]) -> pd.DataFrame:
         """The table with links to its runs in the name of each row."""
-        names, variants = [], data.numbers["variant"]
-        if frame.columns[0] == MINUS_BASELINE:  # which has no row of its own
-            variants = variants[variants != BASELINE]
-        for variant, name in zip(variants, frame.iloc[:, 0], strict=True):
+        names = []
+        for variant, name in frame.iloc[:, 0].items():  # by variant, as `TableData` says
             own = [page for page in pages if page.run.variant == variant]
             links = [
                 _link(f"../runs/{page.name}.html", name if len(own) == 1 else f"seed {page.run.seed}") for page in own
             ]
-            names.append(links[0] if len(own) == 1 else Markup("{} {}").format(name, Markup(" ").join(links)))
+            several = Markup("{} {}").format(name, Markup(" ").join(links)) if links else name
+            names.append(links[0] if len(own) == 1 else several)
         return frame.assign(**{frame.columns[0]: names})
 
     # ---- claims and runs
@@ -397,7 +396,7 @@ def documents() -> dict[str, Path]:
         for path in texts
         for name in re.findall(r"!\[.*?\]\((.+?)\)", path.read_text(encoding="utf-8"))
     ]
-    files = [*texts, *pictures, *REPOSITORY.glob("docs/diagrams/*.svg")]
+    files = [*texts, *pictures, *REPOSITORY.glob("headdiv/companion/report/diagrams/*.svg")]
     return {path.relative_to(REPOSITORY).as_posix(): path for path in files if path.is_file()}
 
 

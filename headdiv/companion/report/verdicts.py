@@ -1,0 +1,43 @@
+"""What a difference between two variants decides: the one rule of all tables, figures and sentences."""
+
+from __future__ import annotations
+
+import math
+
+from headdiv.analysis.comparison import Difference
+from headdiv.companion.experiments.run_result import RunResult
+
+ALPHA = 0.05
+LOWEST_LOSS = "validation_nll_best"  # the primary measure: the lowest validation loss of any epoch
+# Within which two variants count as equally good: BLEU, nats a token.
+MARGINS = {"bleu": 0.5, "validation_nll": 0.01, LOWEST_LOSS: 0.01}
+
+BETTER, WORSE, AS_GOOD, UNDECIDED, NOT_JUDGED = "better", "worse", "as good", "undecided", "one seed, not judged"
+VERDICTS = (BETTER, WORSE, AS_GOOD, UNDECIDED, NOT_JUDGED)
+NO_DIFFERENCE = Difference(math.nan, math.nan, 0)
+
+
+def verdict(found: Difference, higher: bool = True, margin: float | None = None) -> str:
+    """One of `VERDICTS`.
+
+    Better or worse only where the simultaneous interval leaves out 0; as good only where two one-sided t-tests at 5 %
+    show it within ``margin``. A difference of one seed, or without an interval, is not judged: how far another training
+    would be off is known of the other rows alone.
+
+    Args:
+        found: the difference, with its interval.
+        higher: whether more is better.
+        margin: of equivalence; None: not tested.
+    """
+    if found.count < 2 or math.isnan(found.half):
+        return NOT_JUDGED
+    if not found.low <= 0 <= found.high:
+        return BETTER if (found.mean > 0) == higher else WORSE
+    return AS_GOOD if margin is not None and found.equivalence(margin) <= ALPHA else UNDECIDED
+
+
+def score_of(run: RunResult, name: str) -> float | None:
+    """A number of a run; the lowest validation loss from its curve, for not every run has it among its scores."""
+    if name == LOWEST_LOSS and run.value(name) is None:
+        return min(point.validation_nll for point in run.curve)
+    return run.value(name)

@@ -1,0 +1,137 @@
+"""Is a gain that of a regulariser: families of intervals, the sentence of each outcome, the table and the figure."""
+
+import pytest
+from reported import metrics, put, worked_out, write_profile
+
+from headdiv.analysis.comparison import Difference
+from headdiv.companion.experiments.papers import task_of
+from headdiv.companion.report import figures, tables
+from headdiv.companion.report.dropout import Effects, conclusion, design_of, effects
+from headdiv.companion.report.groups import by_variant
+from headdiv.core.errors import DataError
+
+EXPERIMENT = "deacon/regulariser"
+DESIGN = design_of(task_of(EXPERIMENT))
+ENDS = {0.1: "", 0.2: "-d2", 0.3: "-d3"}
+LEVELS = list(ENDS)
+GAINS = {"direct-8": (-0.05, -0.02, 0.001), "batch-norm": (-0.04, -0.03, -0.03)}
+
+
+@pytest.fixture(autouse=True)
+def profile(project):
+    write_profile(project, "p", EXPERIMENT, seeds=(4, 5, 6, 7), variants=list(task_of(EXPERIMENT).variants))
+
+
+def store(seeds=(4, 5, 6), but=()):
+    """Losses by variant and seed: the Transformer gains from dropout, the methods from less of it."""
+    losses = {}
+    for level, end in enumerate(ENDS.values()):
+        for method in ("baseline", *GAINS):
+            for seed in seeds:
+                noise = 0.001 * ((7 * seed + 3 * level + len(method)) % 5)
+                gain = GAINS[method][level] if method in GAINS else 0.0
+                if (method + end, seed) not in but:
+                    losses.setdefault(method + end, {})[seed] = 1.4 - 0.03 * level + 0.01 * seed + gain + noise
+    for variant, of in losses.items():
+        for seed, loss in of.items():
+            run = metrics(variant, seed, experiment=EXPERIMENT, bleu=80 - 30 * loss, validation_nll_best=loss)
+            run["config"]["model"] = run["config"]["model"] | {
+                "dropout": task_of(EXPERIMENT).variants[variant].model["dropout"]
+            }
+            put(run)
+    return losses
+
+
+def test_the_design_is_every_method_at_every_dropout():
+    assert DESIGN.levels == LEVELS
+    assert list(DESIGN.methods) == ["Direct-8", "batch normalisation"]
+    assert DESIGN.pairs()["Direct-8", 0.3] == ("direct-8-d3", "baseline-d3")
+    assert design_of(task_of("deacon/dissection")) is None
+
+
+def test_each_family_has_its_own_simultaneous_intervals():
+    losses = store()
+    found = effects(DESIGN, by_variant("p", EXPERIMENT), "validation_nll_best")
+    pairs = [(method + end, "baseline" + end) for method in GAINS for end in ENDS.values()]
+    for one, (mean, half, _) in zip(found.gains.values(), worked_out(losses, *pairs).values(), strict=True):
+        assert (one.mean, one.half) == pytest.approx((mean, half), rel=2e-2)
+    gains = list(found.gains.values())
+    for one, low, high in zip(found.interactions.values(), gains[::3], gains[2::3], strict=True):
+        assert one.mean == pytest.approx(low.mean - high.mean)
+        assert one.error == pytest.approx(2**0.5 * low.error)  # of four means instead of two
+    between = [(f"direct-8{end}", f"batch-norm{end}") for end in ENDS.values()]
+    for one, (mean, half, _) in zip(found.between.values(), worked_out(losses, *between).values(), strict=True):
+        assert (one.mean, one.half) == pytest.approx((mean, half), rel=2e-2)
+
+
+def test_only_seeds_that_all_stored_variants_have_are_counted():
+    store(but=[("direct-8-d3", 6)])
+    groups = by_variant("p", EXPERIMENT)
+    assert effects(DESIGN, groups, "bleu").seeds == [4, 5]
+    assert effects(DESIGN, {"baseline": groups["baseline"], "direct-8": groups["direct-8"]}, "bleu").seeds == [4, 5, 6]
+    apart = {"baseline": groups["baseline"][:1], "direct-8": groups["direct-8"][1:]}
+    with pytest.raises(DataError, match="expected a seed that all of them have"):
+        effects(DESIGN, apart, "bleu")
+
+
+def difference(mean, half):
+    """With a standard error that makes a mean of 0 equivalent within ±0.01 where ``half`` is small."""
+    return Difference(mean, half, 8, half / 3, 40)
+
+
+@pytest.mark.parametrize(
+    ("interaction", "at_low", "at_high", "said"),
+    [
+        ((-0.05, 0.01), (-0.05, 0.01), (0.0, 0.01), "that of a regulariser: gone at dropout 0.3"),
+        ((-0.05, 0.01), (-0.02, 0.01), (0.03, 0.01), "that of a regulariser: gone at dropout 0.3"),
+        ((-0.02, 0.01), (-0.05, 0.01), (-0.03, 0.01), "still gains at 0.3"),
+        ((-0.05, 0.01), (-0.06, 0.01), (-0.01, 0.03), "whether anything is left at 0.3 is undecided"),
+        ((0.0, 0.01), (-0.03, 0.01), (-0.03, 0.01), "gains at dropout 0.3 too"),
+        ((0.0, 0.01), (0.0, 0.01), (0.0, 0.01), "no gain is shown at any dropout"),
+        ((-0.01, 0.02), (-0.02, 0.01), (0.0, 0.01), "undecided"),
+        ((0.03, 0.01), (0.0, 0.01), (-0.03, 0.01), "against the expectation"),
+    ],
+)
+def test_the_rules_of_the_contest_decide_what_is_said(interaction, at_low, at_high, said):
+    gains = {("m", level): difference(*one) for level, one in zip(LEVELS, (at_low, at_low, at_high), strict=True)}
+    found = Effects([4], gains, {"m": difference(*interaction)}, {})
+    assert conclusion(found, "m", LEVELS).endswith(said) or said in conclusion(found, "m", LEVELS)
+
+
+def test_the_table_has_models_differences_interactions_and_sentences():
+    store()
+    data = tables.table_data("p", EXPERIMENT)
+    models, gains, interactions, between = data.tables
+    assert [len(table) for table in data.tables] == [9, 6, 2, 3]
+    assert list(models.index) == list(data.numbers["variant"])
+    assert set(gains["Verdict"]) <= {"better", "as good", "undecided", "worse"}
+    assert interactions["Method"].tolist() == list(DESIGN.methods)
+    assert between["Dropout"].tolist() == ["0.1", "0.2", "0.3"]
+    assert data.notes[0].startswith("Direct-8: its gain is that of a regulariser")
+    assert "3 seeds (4, 5, 6)" in data.notes[2]
+
+
+@pytest.mark.parametrize("seeds", [(4,), (4, 5, 6)])
+def test_the_figure_has_both_scores_by_dropout_and_the_interactions(seeds):
+    losses = store(seeds)
+    figure = figures.draw("deacon_regulariser", "p")
+    loss, interaction, bleu, _ = figure.axes
+    (direct, *_), (norm, *_) = loss.containers[0].lines, loss.containers[1].lines
+    expected = [sum(losses["direct-8" + end][s] - losses["baseline" + end][s] for s in seeds) / len(seeds)
+                for end in ENDS.values()]  # fmt: skip
+    assert direct.get_ydata() == pytest.approx(expected)
+    assert direct.get_color() != norm.get_color()
+    assert [label.get_text() for label in interaction.get_yticklabels()] == ["Direct-8", "batch\nnormalisation"]
+    assert (loss.get_xlabel(), bleu.get_ylabel().split("\n")[0]) == ("dropout", "BLEU")
+    said = "too few runs so far" if len(seeds) == 1 else "that of a regulariser"
+    assert f"{len(seeds)} common seed" in figure.get_suptitle()
+    assert said in figure.get_suptitle()
+
+
+def test_a_figure_of_the_first_two_runs_can_be_drawn():
+    for variant in ("baseline", "direct-8"):
+        put(metrics(variant, 4, experiment=EXPERIMENT))
+    figure = figures.draw("deacon_regulariser", "p")
+    assert len(figure.axes) == 2  # no interaction without the highest dropout
+    assert "too few runs so far" in figure.get_suptitle()
+    assert tables.table_data("p", EXPERIMENT).tables[2]["BLEU"].tolist() == ["–", "–"]
