@@ -1,6 +1,12 @@
-"""`python -m headdiv` is the command line of the companion."""
+"""`python -m headdiv` is the command line of the companion, in a warm process where there is one."""
 
-from headdiv.companion.command_line import main
+import sys
+
+from headdiv.companion.experiments.warm import ask
 
 if __name__ == "__main__":
+    if (status := ask()) is not None:
+        sys.exit(status)
+    from headdiv.companion.command_line import main
+
     main()
