@@ -4,12 +4,16 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
 import yaml
 from conftest import TINY
+from test_repository import code_cells
 
 import headdiv
 from headdiv.companion.experiments.profiles import Runs
+from headdiv.methods.registry import METHODS
 
+YOUR_METHOD = Path(__file__).parents[1] / "notebooks" / "your_method.ipynb"
 GUIDE = (Path(__file__).parents[1] / "docs" / "guide.md").read_text(encoding="utf-8")
 
 
@@ -37,3 +41,18 @@ def test_the_profile_and_the_paper_of_ones_own_can_be_read(project):
     experiment = {key: value for key, value in next(iter(TINY["experiments"].values())).items() if key != "variants"}
     project.write_config("own", yaml.safe_dump(TINY | {"experiments": {"mirror/translation": experiment}}))
     assert [config.variant for config in Runs("own").all()] == ["baseline", "two"]
+
+
+@pytest.mark.slow
+def test_your_method_is_trained_and_stands_beside_the_baseline(project, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(METHODS, "_added", dict(METHODS._added))  # the method is there for this test alone
+    code = "\n".join(code_cells(YOUR_METHOD)).replace("epochs = 4", "epochs = 1")
+    names = {"__name__": "notebook"}
+    exec(code, names)
+    frame = headdiv.companion.runs_frame(names["profile"])
+    assert set(frame["variant"]) == {"baseline", "repulsion"}
+    losses = frame[frame["score"] == "validation_nll"]["value"]
+    assert losses.nunique() == 2
+    lines = code.split("class Repulsion")[1].split("headdiv.register")[0].strip().splitlines()
+    assert len([line for line in lines if line.strip()]) <= 20

@@ -31,32 +31,6 @@ from headdiv.companion.options import (
 )
 from headdiv.core.errors import HeaddivError
 
-NEXT = """
-Next:
-  cd {folder}
-  headdiv demo            # two small models, about a minute
-  headdiv reproduce       # all five papers, small, minutes
-  jupyter lab notebooks/  # begin with your_method.ipynb
-Your own data and methods: config/README.md"""
-DEMO = """
-One training of each, on generated sentences: it shows how things work, not which is better.
-What real text says: {results}
-
-picture: {picture}
-
-Where to go on:
-  {reproduce}
-      all five papers, small, with a report
-  {lab}
-      notebooks; explore.ipynb opens these two models,
-      your_method.ipynb puts a method of yours beside them"""
-
-NEEDED = {  # what brings along a package that is not there
-    "accelerate": "headdiv[hf]",
-    "transformers": "headdiv[hf]",
-    "tensorboard": "tensorboard",
-}
-
 terminal: IO[str] | None = None  # where errors go besides stderr, once output is sent to a log
 tracebacks = False  # whether they are shown
 
@@ -88,7 +62,7 @@ def _send_output_to(log: Path) -> None:
 @click.argument("folder", type=PATH)
 def init(folder: Path) -> None:
     """Write profiles, notebooks and the workflow into FOLDER, for `snakemake` and `jupyter lab` there."""
-    from headdiv.companion.project import write_project
+    from headdiv.companion.project import NEXT, write_project
 
     written = write_project(folder)
     say(f"{folder}: {len(written)} files written; what was there has stayed as it is")
@@ -100,20 +74,12 @@ def init(folder: Path) -> None:
 def demo(profile: str) -> None:
     """Train a small Transformer and a small DEACON side by side and show how alike their heads become: a minute."""
     say("Two small Transformers learn to translate a toy language,\none of them with DEACON. About a minute.\n")
-    from headdiv.companion import paths
     from headdiv.companion.report.demo import demo as run
+    from headdiv.companion.report.demo import where_to_go_on
 
     rows, picture = run(profile)
     print_table(rows, "keys")
-    here = (paths.home() / "Makefile").is_file()
-    say(
-        DEMO.format(
-            picture=picture,
-            results="docs/results.md" if here else "the documentation's results",
-            reproduce="make reproduce" if here else "headdiv reproduce",
-            lab="make lab" if here else "jupyter lab notebooks/",
-        )
-    )
+    say(where_to_go_on(picture))
 
 
 @cli.command()

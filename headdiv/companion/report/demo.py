@@ -32,6 +32,24 @@ from headdiv.core.files import replacing
 
 EXPERIMENT = "deacon/translation"
 MODELS = {"baseline": "Transformer", "direct-8": "DEACON"}  # variants of it
+DEMO = """
+One training of each, on generated sentences: it shows how things work, not which is better.
+What real text says: {results}
+
+picture: {picture}
+
+Where to go on:
+  {reproduce}
+      all five papers, small, with a report
+  {lab}
+      notebooks; explore.ipynb opens these two models,
+      your_method.ipynb puts a method of yours beside them"""
+
+NEEDED = {  # what brings along a package that is not there
+    "accelerate": "headdiv[hf]",
+    "transformers": "headdiv[hf]",
+    "tensorboard": "tensorboard",
+}
 Similarities = dict[str, Tensor]  # CKA of every two heads, (H, H), by module
 
 
@@ -66,6 +84,17 @@ def demo(profile: str = "quick") -> tuple[list[dict[str, str]], Path]:
     with matplotlib.rc_context(STYLE), replacing(path) as temporary:
         draw_similarities(maps).savefig(temporary, format="png", dpi=150)
     return rows, path
+
+
+def where_to_go_on(picture: Path) -> str:
+    """What is said below the table, in a clone and in a folder that `headdiv init` wrote."""
+    clone = (paths.home() / "Makefile").is_file()
+    return DEMO.format(
+        picture=picture,
+        results="docs/results.md" if clone else "the documentation's results",
+        reproduce="make reproduce" if clone else "headdiv reproduce",
+        lab="make lab" if clone else "jupyter lab notebooks/",
+    )
 
 
 def _train_both(configs: dict[str, RunConfig]) -> None:
