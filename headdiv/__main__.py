@@ -4,9 +4,15 @@ import sys
 
 from headdiv.companion.experiments.warm import ask
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Entry point."""
     if (status := ask()) is not None:
         sys.exit(status)
     from headdiv.companion.command_line import main
 
+    main()
+
+
+if __name__ == "__main__":
     main()

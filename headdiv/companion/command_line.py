@@ -31,6 +31,12 @@ from headdiv.companion.options import (
 )
 from headdiv.core.errors import HeaddivError
 
+NEEDED = {  # what brings along a package that is not there
+    "accelerate": "headdiv[hf]",
+    "transformers": "headdiv[hf]",
+    "tensorboard": "tensorboard",
+}
+
 terminal: IO[str] | None = None  # where errors go besides stderr, once output is sent to a log
 tracebacks = False  # whether they are shown
 

@@ -45,11 +45,6 @@ Where to go on:
       notebooks; explore.ipynb opens these two models,
       your_method.ipynb puts a method of yours beside them"""
 
-NEEDED = {  # what brings along a package that is not there
-    "accelerate": "headdiv[hf]",
-    "transformers": "headdiv[hf]",
-    "tensorboard": "tensorboard",
-}
 Similarities = dict[str, Tensor]  # CKA of every two heads, (H, H), by module
 
 
