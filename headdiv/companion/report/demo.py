@@ -104,10 +104,10 @@ def _train_both(configs: dict[str, RunConfig]) -> None:
             while running:
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     label, epoch = running.pop(future)
-                    losses[label] = f"{label} {future.result().curve[epoch - 1]['validation_nll']:.2f}"
-                    advance(", ".join(losses[name] for name in configs if name in losses))
+                    losses[label] = f"{future.result().curve[epoch - 1]['validation_nll']:.2f}"
+                    advance("loss " + " and ".join(losses.get(name, "?") for name in configs))
                     if not progress.interactive():
-                        progress.message(f"epoch {epoch}, validation loss: {losses[label]}")
+                        progress.message(f"{label}, epoch {epoch}: validation loss {losses[label]}")
                     if epoch < configs[label].train.epochs:
                         running[pool.submit(train_until, configs[label], epoch + 1)] = (label, epoch + 1)
 
