@@ -17,7 +17,7 @@ LOCK_ALSO := aiohttp appnope 'soupsieve<3'
 TORCH ?= $(shell sed -n 's/^torch==//p' requirements.lock)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv reproduce test test-slow torture lint format lab lock clean
+.PHONY: help venv demo reproduce test test-slow torture lint format lab lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -34,10 +34,11 @@ $(STAMP): requirements.lock pyproject.toml
 	$(PIP) check
 	@touch $@
 
-reproduce: $(STAMP) ## train, evaluate and report everything of the default profile (CPU, minutes)
-	$(BIN)/snakemake reproduce-all
-	@$(BIN)/headdiv summary
-	@echo "report: $(CURDIR)/results/quick/report/index.html"
+demo: $(STAMP) ## train two small models side by side and compare their heads (about a minute)
+	@$(BIN)/headdiv demo
+
+reproduce: $(STAMP) ## train, evaluate and report all five papers, small (about ten minutes on two cores)
+	@$(BIN)/headdiv reproduce
 
 test: $(STAMP) ## run the tests, without the slow ones
 	$(BIN)/pytest -n 2 --dist worksteal

@@ -1,10 +1,14 @@
-"""`headdiv …` and `python -m headdiv …`: the command line of the companion, which needs more than the library does."""
+"""`headdiv …` and `python -m headdiv …`: the command line of the companion, in a warm process where there is one."""
 
 import sys
 
 
 def main() -> None:
     """Run the command line; without what it needs, say which extra installs that (status 2)."""
+    from headdiv.companion.experiments.warm import ask
+
+    if (status := ask()) is not None:
+        sys.exit(status)
     try:
         from headdiv.companion.command_line import main as run
     except ModuleNotFoundError as error:

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from conftest import EXPERIMENT
@@ -66,8 +67,8 @@ def start(*arguments, **environment):
             "`snakemake reproduce-all --config profile=tiny` makes them",
         ),
         (
-            "table deacon/translation a.csv",
-            "CSV and MARKDOWN go together: give both paths, or none to have the table printed.",
+            "table deacon/translation a.csv b.html --profile tiny",
+            "b.html: a table is written as one of .csv, .md, .tex",
         ),
         ("figure deacon_figure7 a.png", "figure 'deacon_figure7' is not known; did you mean 'deacon_figure6'?"),
         ("figure deacon_figure6 a.jpeg --profile tiny", "a.jpeg: a figure is written as one of .png, .svg, .pdf"),
@@ -197,13 +198,69 @@ def test_train_records_metrics_where_tables_find_them(project, headdiv_says):
     assert lines[0].startswith("deacon/translation direct-8 seed 1 epoch 1/2: training loss ")
     assert lines[-1] == str(path)
     metrics = read_json(path)
-    assert [line.split()[0] for line in lines[2:-1]] == list(metrics["scores"])
+    assert lines[2].startswith("Training loss  ")  # labels, not keys
+    assert len(lines[2:-1]) == len(metrics["scores"])
     assert metrics["hash"] == run_folder(project.config("direct-8")).name
     status, again, err = headdiv_says("train", EXPERIMENT, "direct-8", "--profile", "tiny")
-    assert again.splitlines() == lines[2:]  # loaded, not trained
+    said, *again = again.splitlines()
+    assert said == f"Direct-8, seed 1: already trained, in {run_folder(project.config('direct-8'))}"
+    assert again == lines[2:]  # loaded, not trained
     status, out, err = headdiv_says("table", EXPERIMENT, "--profile", "tiny")
     assert (status, err) == (0, "")
     assert "| Direct-8 " in out
+
+
+class Writer:
+    """What `torch.utils.tensorboard.SummaryWriter` is asked for."""
+
+    def __init__(self, folder):
+        self.path = f"{folder}.txt"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def add_scalar(self, name, value, step):
+        with open(self.path, "a") as file:
+            print(name, value, step, file=file)
+
+    def flush(self):
+        pass
+
+
+def test_train_logs_each_epoch_for_tensorboard(project, headdiv_says, monkeypatch, tmp_path):
+    command = ("train", EXPERIMENT, "baseline", "--profile", "tiny", "--no-scores", "--tensorboard", tmp_path / "log")
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Writer))
+    assert headdiv_says(*command)[::2] == (0, "")
+    lines = [line.split() for line in (tmp_path / "log.txt").read_text().splitlines()]
+    losses = [(float(value), int(step)) for name, value, step in lines if name == "validation_nll"]
+    curve = read_json(run_folder(project.config()) / "training.json")["curve"]
+    assert losses == [(point["validation_nll"], point["steps"]) for point in curve]
+
+
+def test_a_table_fits_a_narrow_terminal(finished, headdiv_says, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    status, out, err = headdiv_says("table", EXPERIMENT, "--profile", "tiny")
+    assert (status, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 60
+    assert out.count("Direct-8 ") > 2  # the rest of the columns stands below
+
+
+def test_output_can_be_read_without_unicode(finished):
+    done = start("table", EXPERIMENT, "--profile", "tiny", PYTHONIOENCODING="ascii", COLUMNS="60")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.isascii()
+
+
+def test_the_demo_shows_two_models_and_a_picture(project, headdiv_says):
+    status, out, err = headdiv_says("demo", "--profile", "tiny")
+    assert (status, err) == (0, "")
+    assert ["Transformer", "DEACON"] in [line.split() for line in out.splitlines()]
+    picture = project.home / "work" / "demo" / "heads.png"
+    assert f"picture: {picture}" in out
+    assert picture.stat().st_size
 
 
 @pytest.fixture
@@ -249,9 +306,12 @@ def test_fetch_says_what_was_fetched(project, pets, headdiv_says):
 
 
 def test_tables_figures_and_report_are_written(finished, headdiv_says, tmp_path, monkeypatch):
-    written = [tmp_path / name for name in ("a.csv", "a.md", "a.svg", "a.png")]
-    assert headdiv_says("table", EXPERIMENT, *written[:2], "--profile", "tiny") == (0, "", "")
-    assert headdiv_says("figure", "deacon_figure6", *written[2:], "--profile", "tiny") == (0, "", "")
+    written = [tmp_path / name for name in ("a.csv", "a.md", "a.tex", "a.svg", "a.png")]
+    assert headdiv_says("table", EXPERIMENT, *written[:3], "--profile", "tiny") == (0, "", "")
+    latex = written[2].read_text(encoding="utf-8")
+    assert latex.count(r"\begin{tabular}") == latex.count(r"\toprule") == latex.count(r"\bottomrule") > 0
+    assert "±" not in latex
+    assert headdiv_says("figure", "deacon_figure6", *written[3:], "--profile", "tiny") == (0, "", "")
     folder = finished.home / "results" / "tiny"
     assert headdiv_says("draw", "deacon", "--profile", "tiny") == (0, "", "")
     for name in ("figures/deacon_figure6", "figures/deacon_translation_curves", "tables/deacon_translation"):
@@ -339,7 +399,9 @@ def test_log_takes_all_output(project):
     log.write_text("of an earlier try")
     result = start("--log", log, "init", project.home / "new")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
-    assert re.fullmatch(rf"{project.home}/new: \d+ files written.*\n", log.read_text())
+    said = log.read_text()
+    assert re.match(rf"{project.home}/new: \d+ files written.*\n", said)
+    assert "headdiv demo" in said  # what to do next
 
 
 def test_every_public_name_is_there_and_completes():

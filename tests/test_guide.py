@@ -4,11 +4,15 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
+from test_repository import code_cells
+
 import headdiv
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.methods import METHODS
 from headdiv.methods.options import OPTIONS
 
+YOUR_METHOD = Path(__file__).parents[1] / "notebooks" / "your_method.ipynb"
 GUIDE = (Path(__file__).parents[1] / "docs" / "guide.md").read_text(encoding="utf-8")
 
 
@@ -19,7 +23,7 @@ def blocks(language: str, first: str = "") -> list[str]:
 
 def test_what_python_trains_is_stored(finished):
     shutil.rmtree(finished.home / "results")
-    (snippet,) = blocks("python")
+    (snippet,) = blocks("python", "import headdiv\n\nconfig =")
     exec(snippet.replace('"quick"', '"tiny"'))
     frame = headdiv.companion.runs_frame("tiny")
     assert set(frame["variant"]) == {"direct-8"}
@@ -36,3 +40,19 @@ def test_the_profiles_can_be_read_and_the_method_of_ones_own_trains(project, mon
     project.write_config("own", own)
     run = headdiv.companion.train(headdiv.companion.run_config("own", "deacon/translation", "mine", seed=1))
     assert len(run.record["curve"]) == 2
+
+
+@pytest.mark.slow
+def test_your_method_is_trained_and_stands_beside_the_baseline(project, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for known in (METHODS, OPTIONS):  # the method is there for this test alone
+        monkeypatch.setattr(known, "_added", dict(known._added))
+    code = "\n".join(code_cells(YOUR_METHOD)).replace("epochs = 4", "epochs = 1")
+    names = {"__name__": "notebook"}
+    exec(code, names)
+    frame = headdiv.companion.runs_frame(names["profile"])
+    assert set(frame["variant"]) == {"baseline", "repulsion"}
+    losses = frame[frame["score"] == "validation_nll"]["value"]
+    assert losses.nunique() == 2
+    lines = code.split("class Repulsion")[1].split("headdiv.register")[0].strip().splitlines()
+    assert len([line for line in lines if line.strip()]) <= 20

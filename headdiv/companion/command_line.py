@@ -25,8 +25,17 @@ from headdiv.companion.options import (
     print_json,
     print_table,
     profile_option,
+    say,
+    terminal_width,
+    write_plainly,
 )
 from headdiv.core.errors import HeaddivError
+
+NEEDED = {  # what brings along a package that is not there
+    "accelerate": "headdiv[hf]",
+    "transformers": "headdiv[hf]",
+    "tensorboard": "tensorboard",
+}
 
 terminal: IO[str] | None = None  # where errors go besides stderr, once output is sent to a log
 tracebacks = False  # whether they are shown
@@ -59,10 +68,24 @@ def _send_output_to(log: Path) -> None:
 @click.argument("folder", type=PATH)
 def init(folder: Path) -> None:
     """Write profiles, notebooks and the workflow into FOLDER, for `snakemake` and `jupyter lab` there."""
-    from headdiv.companion.project import write_project
+    from headdiv.companion.project import NEXT, write_project
 
     written = write_project(folder)
-    click.echo(f"{folder}: {len(written)} files written; what was there has stayed as it is")
+    say(f"{folder}: {len(written)} files written; what was there has stayed as it is")
+    say(NEXT.format(folder=folder))
+
+
+@cli.command()
+@profile_option()
+def demo(profile: str) -> None:
+    """Train a small Transformer and a small DEACON side by side and show how alike their heads become: a minute."""
+    say("Two small Transformers learn to translate a toy language,\none of them with DEACON. About a minute.\n")
+    from headdiv.companion.report.demo import demo as run
+    from headdiv.companion.report.demo import where_to_go_on
+
+    rows, picture = run(profile)
+    print_table(rows, "keys")
+    say(where_to_go_on(picture))
 
 
 @cli.command()
@@ -77,8 +100,8 @@ def fetch(name: str, folder: Path | None, unverified: bool) -> None:
     where = download.fetch(name, folder or paths.raw(), unverified=unverified)
     fetched = public_sets.load_registry()[name]
     for split, entry in fetched.splits.items():
-        click.echo(f"{split}: {entry.count:,} examples in {', '.join(dict.fromkeys(entry.files.values()))}")
-    click.echo(f"{where} is complete. Licence: {fetched.licence}")
+        say(f"{split}: {entry.count:,} examples in {', '.join(dict.fromkeys(entry.files.values()))}")
+    say(f"{where} is complete. Licence: {fetched.licence}")
 
 
 @cli.command()
@@ -99,7 +122,7 @@ def plan(profile: str) -> None:
     """Print what the pipeline makes of a profile, as JSON: runs, tables, figures. (For sizes: `cost`.)"""
     from headdiv.companion.experiments.pipeline import plan_as_json
 
-    click.echo(plan_as_json(profile))
+    say(plan_as_json(profile))
 
 
 @cli.command()
@@ -134,7 +157,7 @@ def cost(experiment: str, variant: str, profile: str, device: str, count: int, m
     from headdiv.companion.experiments.profiles import Runs
 
     found = cost_of(Runs(profile).planned(experiment, variant)[0], device, count, mfu)
-    print_json(found) if as_json else click.echo(message(found))
+    print_json(found) if as_json else say(message(found))
 
 
 @cli.command()
@@ -156,7 +179,7 @@ def export(
     from headdiv.companion.experiments.profiles import run_config
     from headdiv.companion.experiments.running import load_run
 
-    click.echo(f"{write(load_run(run_config(profile, experiment, variant, seed)), folder, to, quantization)}")
+    say(f"{write(load_run(run_config(profile, experiment, variant, seed)), folder, to, quantization)}")
 
 
 @cli.command()
@@ -179,24 +202,25 @@ def notebook(notebook: Path, output: Path, scratch: Path, parameters: str) -> No
 
 @cli.command()
 @click.argument("name", metavar="PAPER/TABLE")
-@click.argument("paths", nargs=-1, type=PATH, metavar="CSV MARKDOWN")
+@click.argument("paths", nargs=-1, type=PATH)
 @profile_option()
 def table(name: str, paths: tuple[Path, ...], profile: str) -> None:
-    """Print a paper's table with ours beside it, or write it to CSV and MARKDOWN.
+    """Print a paper's table with ours beside it, or write it to each of PATHS (.csv, .md, .tex).
 
     A table of results has the name of its experiment (deacon/qa); deacon/sources is the composition of the
-    language model's training text.
+    language model's training text. In a pipe it is Markdown; LaTeX has the rules of booktabs.
     """
     from headdiv.companion.experiments.outdated import refuse_outdated
-    from headdiv.companion.report.tables import as_markdown, experiment_of_table, write_tables
+    from headdiv.companion.report.table_files import as_text, write_table
+    from headdiv.companion.report.tables import as_markdown, experiment_of_table, table_data
 
-    if len(paths) not in (0, 2):
-        raise click.UsageError("CSV and MARKDOWN go together: give both paths, or none to have the table printed.")
     refuse_outdated(profile, experiment_of_table(name))
     if paths:
-        write_tables(profile, name, *paths)
+        write_table(profile, name, *paths)
+    elif width := terminal_width():
+        say(as_text(table_data(profile, name), width))
     else:
-        click.echo(as_markdown(profile, name))
+        say(as_markdown(profile, name))
 
 
 @cli.command()
@@ -239,7 +263,7 @@ def report(folder: Path | None, profile: str) -> None:
     """Write the profile's report, a site that needs no network, to FOLDER; results/<profile>/report where left out."""
     from headdiv.companion.report.site.build import report_folder, write_report
 
-    click.echo(f"report: {write_report(profile, folder or report_folder(profile))}")
+    say(f"report: {write_report(profile, folder or report_folder(profile))}")
 
 
 @cli.command()
@@ -249,7 +273,7 @@ def crate(folder: Path, profile: str) -> None:
     """Write the profile's stored results to FOLDER as a Workflow Run RO-Crate, for an archive."""
     from headdiv.companion.report.crate import write_crate
 
-    click.echo(f"{write_crate(profile, folder)}")
+    say(f"{write_crate(profile, folder)}")
 
 
 @cli.command()
@@ -258,7 +282,7 @@ def summary(profile: str) -> None:
     """Print what came out: a line an experiment, the best variant beside the baseline, and the verdicts on claims."""
     from headdiv.companion.report.outcomes import summary_text
 
-    click.echo(summary_text(profile))
+    say(summary_text(profile))
 
 
 @cli.command()
@@ -274,8 +298,8 @@ def check(profile: str) -> None:
     if found := [*outdated(profile), *failures(profile)]:
         raise HeaddivError("\n".join(found))
     for sentence in doubts(profile):
-        click.echo(f"read with care: {sentence}")
-    click.echo("Every stored run has learnt: its loss fell, and validation beats frequencies alone.")
+        say(f"read with care: {sentence}")
+    say("Every stored run has learnt: its loss fell, and validation beats frequencies alone.")
 
 
 @cli.command()
@@ -289,7 +313,7 @@ def bench(profile: str, rounds: int, as_json: bool) -> None:
     from headdiv.companion.experiments.bench import measure, message
 
     measured = measure(profile, rounds)
-    print_json(measured) if as_json else click.echo(message(measured))
+    print_json(measured) if as_json else say(message(measured))
 
 
 @cli.command()
@@ -306,7 +330,7 @@ def claims(paper: str | None, verdict: str | None, summary: bool, verbose: bool,
     if as_json:
         print_json(ledger.summary(rows) if summary else [row.record() for row in rows])
     else:
-        click.echo(text.summary_text(rows) if summary else text.as_text(rows, verbose))
+        say(text.summary_text(rows) if summary else text.as_text(rows, verbose))
 
 
 @cli.command()
@@ -328,7 +352,7 @@ def heads(model: str, text: Path, target: Path | None, output: Path, lines: int,
     report = measure_model(model, text, target, batch, length, lines)
     page = write_model_heads(report, output)
     print_table(report.table.reset_index(), "keys")
-    click.echo(f"{page}")
+    say(f"{page}")
 
 
 @cli.command()
@@ -361,8 +385,9 @@ for command in COMMANDS:
 
 def main() -> None:
     """Entry point."""
+    write_plainly()
     try:
-        cli(standalone_mode=False)
+        cli(prog_name="headdiv", standalone_mode=False)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
         if tracebacks:
@@ -380,8 +405,8 @@ def _in_words(error: BaseException) -> tuple[str, int]:
         case click.Abort() | KeyboardInterrupt():
             return "interrupted", 130
         case ModuleNotFoundError(name=str(name)) if not name.startswith("headdiv"):
-            extra = "hf" if name in ("accelerate", "transformers") else "pipeline"
-            return f"{name} is not installed; this needs pip install 'headdiv[{extra}]'", 2
+            package = NEEDED.get(name.partition(".")[0], "headdiv[pipeline]")
+            return f"{name} is not installed; this needs pip install '{package}'", 2
         case OSError(filename=filename) if error.strerror:
             return f"{filename}: {error.strerror}" if filename else f"{error.strerror} (while writing)", 2
     what = " ".join(str(error).split())

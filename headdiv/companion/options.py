@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
+import os
+import shutil
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,16 +23,93 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 PATH = click.Path(path_type=Path)
 
 
+def say(text: str) -> None:
+    """Print a line; not `click.echo`, which writes UTF-8 where the output is said to be ASCII."""
+    print(text)
+
+
 def print_json(value: Any) -> None:
     """The result of a command for programs."""
-    click.echo(json.dumps(value, indent=1, ensure_ascii=False))
+    say(json.dumps(value, indent=1, ensure_ascii=False))
 
 
 def print_table(rows: Sequence[Any], headers: str | Sequence[str] = ()) -> None:
-    """The result of a command for people; "keys": the columns are named by the keys of the rows."""
+    """The result of a command for people; "keys": the columns are named by the keys of the rows.
+
+    Numbers have four decimals. On a terminal that is too narrow, columns go on below.
+    """
     from tabulate import tabulate
 
-    click.echo(tabulate(rows, headers, "plain", floatfmt=".4f", intfmt=",", missingval="–"))
+    if headers == "keys":
+        headers, rows = list(rows[0]) if rows else [], [list(row.values()) for row in rows]
+    texts = [[_cell(value) for value in row] for row in [headers, *rows] if len(row)]
+    numbers = [all(isinstance(row[i], (int, float, type(None))) for row in rows) for i in range(len(texts[0]))]
+    align = ["right" if number else "left" for number in numbers]
+    for columns in fitted(texts, terminal_width()):
+        part = [[row[i] for i in columns] for row in texts]
+        options = {"tablefmt": "plain", "disable_numparse": True, "colalign": [align[i] for i in columns]}
+        say("\n".join(line.rstrip() for line in tabulate(part, **options).splitlines()))
+
+
+PLAIN = str.maketrans({
+    "−": "-", "–": "-", "—": "-", "±": "+/-", "…": "...", "×": "x", "·": "*", "→": "->", "↑": "^", "↓": "v",
+    "“": '"', "”": '"', "’": "'", "≤": "<=", "≥": ">=", "é": "e",
+    "δ": "delta ", "γ": "gamma", "λ": "lambda", "ξ": "xi",
+})  # fmt: skip
+
+
+def write_plainly() -> None:
+    """Where the output's encoding lacks a letter, write one that it has, instead of failing."""
+
+    def replaced(error: UnicodeError) -> tuple[str, int]:
+        if not isinstance(error, UnicodeEncodeError):
+            raise error
+        text = error.object[error.start : error.end].translate(PLAIN)
+        return "".join(letter if letter.isascii() else "?" for letter in text), error.end
+
+    codecs.register_error("headdiv", replaced)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="headdiv")
+
+
+def plain(text: str) -> str:
+    """The text as `write_plainly` writes it, so that its length is known."""
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return text.translate(PLAIN)
+    return text
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return plain("–")
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}" if isinstance(value, float) else plain(str(value))
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal, or COLUMNS; None where the output goes to a file or a pipe."""
+    columns = shutil.get_terminal_size((0, 0)).columns if sys.stdout.isatty() or "COLUMNS" in os.environ else 0
+    return columns or None
+
+
+def fitted(rows: Sequence[Sequence[str]], width: int | None, gap: int = 2) -> list[list[int]]:
+    """Which columns of a table stand side by side: the first with as many of the others as fit, then the next.
+
+    Args:
+        rows: the cells of each, the heads of columns among them.
+        width: characters of a line; None: without a limit.
+        gap: between two columns.
+    """
+    widths = [max((len(cell) for cell in column), default=0) for column in zip(*rows, strict=True)]
+    parts = [[0]]
+    for number, wide in enumerate(widths[1:], 1):
+        taken = sum(widths[i] + gap for i in parts[-1])
+        if width is not None and taken + wide > width and len(parts[-1]) > 1:
+            parts.append([0])
+        parts[-1].append(number)
+    return parts
 
 
 def profile_option(default: str = "quick") -> Callable[[Command], Command]:

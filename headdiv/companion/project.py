@@ -22,6 +22,14 @@ dependencies:
       - headdiv[pipeline]=={__version__}
 """
 
+NEXT = """
+Next:
+  cd {folder}
+  headdiv demo            # two small models, about a minute
+  headdiv reproduce       # all five papers, small, minutes
+  jupyter lab notebooks/  # begin with your_method.ipynb
+Your own data and methods: config/README.md"""
+
 
 def write_project(folder: Path) -> list[Path]:
     """Write what is missing into ``folder``, made if it is not there; files that are there stay. Returns those written.

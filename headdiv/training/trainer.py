@@ -58,6 +58,8 @@ class Trainer:
             ``validation_nll`` is among them, the parameters of the epoch with the lowest one are kept: `best`.
         measure: called after it, in evaluation mode as well; what it returns (JSON) goes into the curve as it is.
         observe: yields what the heads do with held-out batches, for methods that choose heads by it.
+        callback: called after every epoch with its point of the curve (a mapping with "epoch", "steps" and what was
+            measured), on the first rank; for logs of one's own.
         seed: of dropout and of whatever else draws from torch's generator; None leaves the generator as it is.
         name: of the training in messages.
         **options: keys of ``config``: epochs, optimiser (a class of `torch.optim`: name or {name, options}), ….
@@ -80,6 +82,7 @@ class Trainer:
         validate: Callable[[nn.Module], Mapping[str, float]] | None = None,
         measure: Callable[[nn.Module], Mapping[str, Any]] | None = None,
         observe: Callable[[], Iterator[Observed]] | None = None,
+        callback: Callable[[Mapping[str, Any]], None] | None = None,
         seed: int | None = None,
         name: str = "training",
         **options: Any,
@@ -89,7 +92,7 @@ class Trainer:
         self.config = check(type(config), config.model_dump() | options) if options else config
         self.model, self.name, self.seed = model, name, seed
         self.folder = Path(folder) if folder else None
-        self.validate, self.measure, self.observe = validate, measure, observe
+        self.validate, self.measure, self.observe, self.callback = validate, measure, observe, callback
         self.stream = batches if isinstance(batches, BatchStream) else IterableBatchStream(batches)
         self.learner = Learner(model, loss, method or Method(Method.Options()), self.config)
         if self.config.patience and not validate:
@@ -210,6 +213,8 @@ class Trainer:
             measured = "".join(f", {key.replace('_', ' ')} {value:.4f}" for key, value in scores.items())
             speed = f"{state.tokens / state.seconds:,.0f} tokens/s" if state.tokens else f"{state.seconds:.1f} s"
             progress.message(f"{self.name} {name}: training loss {point['training_loss']:.4f}{measured}, {speed}")
+            if self.callback:
+                self.callback(point)
 
     def _out_of_patience(self, curve: Sequence[Mapping[str, Any]]) -> bool:
         """Whether the last epochs of a curve are as many as `TrainerConfig.patience` allows without a better one."""

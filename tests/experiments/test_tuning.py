@@ -243,6 +243,12 @@ def test_a_mistake_is_named_with_its_key_and_line(project, changed, key, message
     assert line.startswith((f"- {key.partition('.1.')[2]}", f"{key.rpartition('.')[2]}:"))
 
 
+def test_several_ranks_are_refused(tuning):
+    tuning.write_profile("ranked", {"ranks": 2})
+    with fails("tuning trains in one process", ConfigError):
+        halving.tune("ranked", EXPERIMENT)
+
+
 def test_only_arms_are_tuned(tuning):
     with fails(f"{EXPERIMENT} has no arm 'direct-3'", ConfigError):
         halving.tune("tiny", EXPERIMENT, "direct-3")

@@ -192,7 +192,12 @@ def test_controls_are_for_somebody_who_looks_on(finished, sketched, monkeypatch)
     monkeypatch.setattr(progress, "interactive", lambda: False)
     assert explore("tiny").data == ASIDE
     monkeypatch.setattr(progress, "interactive", lambda: True)
-    assert isinstance(explore("tiny"), Explorer)
+    folded = []
+    monkeypatch.setattr(widgets, "display", folded.append)
+    explorer = explore("tiny")
+    assert isinstance(explorer, Explorer)
+    assert isinstance(explorer.text, ipywidgets.Text)  # Enter ends the typing
+    assert folded[0].data.count("<img ") == 3
     view = look_at("tiny", variant="baseline", head=3)
     assert explore("tiny", view).head.value == 3
     assert headdiv.companion.explore is explore
@@ -243,3 +248,6 @@ def test_executed_by_papermill_alone_it_has_controls_that_hold_the_panels(finish
     kinds = ["".join(sorted(output["data"])) for cell in out.cells for output in cell.get("outputs", [])]
     assert any("application/vnd.jupyter.widget-view+json" in kind for kind in kinds)
     assert not any("image/png" in kind for kind in kinds)
+    pages = ["".join(output["data"]["text/html"]) for cell in out.cells for output in cell.get("outputs", [])
+             if "text/html" in output["data"]]  # fmt: skip
+    assert any(page.startswith("<details>") and "data:image/png" in page for page in pages)  # without JavaScript

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+
 import click
 
-from headdiv.companion.options import EXPERIMENT, SEED, VARIANT, print_table, profile_option
+from headdiv.companion.options import EXPERIMENT, PATH, SEED, VARIANT, print_table, profile_option, say
 
 
 @click.command()
@@ -13,7 +16,10 @@ from headdiv.companion.options import EXPERIMENT, SEED, VARIANT, print_table, pr
 @SEED
 @profile_option()
 @click.option("--no-scores", is_flag=True, help="Train alone, and leave evaluation to the run's notebook.")
-def train(experiment: str, variant: str, seed: int, profile: str, no_scores: bool) -> None:
+@click.option(
+    "--tensorboard", type=PATH, metavar="FOLDER", help="Write each epoch's numbers to FOLDER for TensorBoard."
+)
+def train(experiment: str, variant: str, seed: int, profile: str, no_scores: bool, tensorboard: Path | None) -> None:
     """Train and evaluate one run and record its metrics, without a notebook.
 
     Under torchrun all ranks train together and the first one evaluates:
@@ -21,17 +27,27 @@ def train(experiment: str, variant: str, seed: int, profile: str, no_scores: boo
     """
     from headdiv.companion.experiments import evaluation
     from headdiv.companion.experiments import running as training
+    from headdiv.companion.experiments.curve_log import tensorboard_log
+    from headdiv.companion.experiments.papers import task_of
     from headdiv.companion.experiments.profiles import run_config
     from headdiv.companion.experiments.results import record
+    from headdiv.companion.tasks import TASKS
     from headdiv.core import distributed
 
-    run = training.train(run_config(profile, experiment, variant, seed))
+    config = run_config(profile, experiment, variant, seed)
+    label, task = task_of(experiment).label(variant), TASKS[config.kind]
+    if training.is_trained(config) and distributed.is_first():
+        say(f"{label}, seed {seed}: already trained, in {training.run_folder(config)}")
+    with contextlib.ExitStack() as stack:
+        run = training.train(
+            config, callback=stack.enter_context(tensorboard_log(tensorboard)) if tensorboard else None
+        )
     if no_scores or not distributed.is_first():
         return
     metrics = evaluation.evaluate(run)
     path = record(metrics, profile)
-    print_table([(name, score["value"], score["unit"]) for name, score in metrics["scores"].items()])
-    click.echo(f"{path}")
+    print_table([(task.score_label(name), score["value"], score["unit"]) for name, score in metrics["scores"].items()])
+    say(f"{path}")
 
 
 @click.command()
@@ -51,8 +67,8 @@ def importance(experiment: str, variant: str, seed: int, profile: str, steps: in
     from headdiv.companion.experiments.running import load_run
 
     record = importance_record(load_run(run_config(profile, experiment, variant, seed)), steps, scores)
-    click.echo(importance_table(record))
-    click.echo(f"{record_importance(record, profile)}")
+    say(importance_table(record))
+    say(f"{record_importance(record, profile)}")
 
 
 @click.command()
@@ -69,7 +85,20 @@ def rescore(profile: str) -> None:
     if rows:
         print_table(rows, ["run", "score", "stored", "now"])
     changed = sum(bool(run.changed) for run in found)
-    click.echo(f"{len(found)} stored runs, scores of {changed} changed")
+    say(f"{len(found)} stored runs, scores of {changed} changed")
 
 
-COMMANDS = (train, importance, rescore)
+@click.command(context_settings={"ignore_unknown_options": True})
+@profile_option()
+@click.argument("arguments", nargs=-1, metavar="[SNAKEMAKE'S OPTIONS]")
+def reproduce(profile: str, arguments: tuple[str, ...]) -> None:
+    """Train, evaluate and report everything of a profile with Snakemake, and say how long it will take.
+
+    What is stored is not made again. An interrupted run goes on where it was.
+    """
+    from headdiv.companion.experiments.reproduction import reproduce as run
+
+    say(f"report: {run(profile, arguments, say)}")
+
+
+COMMANDS = (train, importance, rescore, reproduce)

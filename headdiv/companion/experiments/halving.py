@@ -70,6 +70,11 @@ def tune(profile: str, experiment: str, variant: str | None = None) -> list[Choi
     """
     runs = Runs(profile)
     runs.planned(experiment)
+    if runs.profile.ranks > 1:
+        raise ConfigError(
+            f"profile {runs.name}: ranks: tuning trains in one process, expected 1 where an experiment has a section "
+            f"'tune', found {runs.profile.ranks}"
+        )
     arms = runs.arms.get(experiment, {})
     if not arms:
         raise ConfigError(f"profile {runs.name}: {experiment} has no section 'tune', expected one where arms are tuned")

@@ -19,6 +19,7 @@ from torch import nn
 
 from headdiv.analysis.similarity import Observed, averages, compare_heads
 from headdiv.companion import paths
+from headdiv.companion.experiments.curve_log import Callback
 from headdiv.companion.provenance import other_load, peak_memory_mib, provenance
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, Task, held_out_loss, observed_heads, vocabulary_of
@@ -75,8 +76,10 @@ def choose_device() -> torch.device:
     return device
 
 
-def train(config: RunConfig, device: torch.device | str | None = None) -> Run:
+def train(config: RunConfig, device: torch.device | str | None = None, callback: Callback | None = None) -> Run:
     """Train the model of ``config``, or load it if that has been done before.
+
+    ``callback`` is given the numbers of each epoch, a point of the curve, when the epoch is done.
 
     The run's folder is ``work/<name>`` (`run_name`). A finished run is not trained again; an interrupted one goes on
     from its last checkpoint to the same result, bit for bit on the CPU. Started by `torchrun`, all ranks
@@ -90,7 +93,7 @@ def train(config: RunConfig, device: torch.device | str | None = None) -> Run:
     folder = run_folder(config)
     with distributed.process_group(device), _alone(folder):
         if distributed.agreed(distributed.is_first() and not _finished(folder)):
-            return _train(config, folder, device)
+            return _train(config, folder, device, callback)
     return load_run(config, device)
 
 
@@ -155,7 +158,7 @@ def _has_best(record: dict[str, Any]) -> bool:
     return record.get("best_epoch") not in (None, record.get("evaluated_epoch"))
 
 
-def _train(config: RunConfig, folder: Path, device: torch.device) -> Run:
+def _train(config: RunConfig, folder: Path, device: torch.device, callback: Callback | None) -> Run:
     runtime.configure(config.threads)
     task = TASKS[config.kind]
     if not distributed.is_first():
@@ -166,7 +169,7 @@ def _train(config: RunConfig, folder: Path, device: torch.device) -> Run:
         remove_leftovers(folder)
         write_json(folder / "config.json", config.model_dump(mode="json"))
     origin = provenance(config.threads, device)  # now: files may change while the run lasts
-    trainer = _trainer(config, folder, corpus, device)
+    trainer = _trainer(config, folder, corpus, device, callback)
     state, model = trainer.run(), trainer.model
     record = {
         "parameters": count_parameters(model),
@@ -198,6 +201,11 @@ def _train(config: RunConfig, folder: Path, device: torch.device) -> Run:
     distributed.wait()  # until the files are there
     model.zero_grad()  # gives the gradients' memory back
     return Run(config, folder, corpus, model.eval(), record)
+
+
+def is_trained(config: RunConfig) -> bool:
+    """Whether `train` would load the run; its files are not looked into."""
+    return (run_folder(config) / FILES[-1]).is_file()
 
 
 def load_run(config: RunConfig, device: torch.device | str | None = None) -> Run:
@@ -252,7 +260,9 @@ def run_folder(config: RunConfig) -> Path:
     return paths.work() / run_name(config)
 
 
-def _trainer(config: RunConfig, folder: Path, corpus: Any, device: torch.device) -> Trainer:
+def _trainer(
+    config: RunConfig, folder: Path, corpus: Any, device: torch.device, callback: Callback | None = None
+) -> Trainer:
     """The trainer of a run: its fresh model, the task's batches and loss, scores and measures after each epoch."""
     task = TASKS[config.kind]
     model, method = build_model(config, vocabulary_of(corpus), device)
@@ -290,6 +300,7 @@ def _trainer(config: RunConfig, folder: Path, corpus: Any, device: torch.device)
         validate=validate,
         measure=measure,
         observe=observe,
+        callback=callback,
         seed=config.seed,
         name=config.label,
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 import ipywidgets
 from IPython.display import HTML, Markdown, display
+from markupsafe import escape
 from matplotlib.figure import Figure
 from pandas.io.formats.style import Styler
 
@@ -39,6 +40,7 @@ PANELS: dict[str, Callable[[View, View | None, str], Shown]] = {  # of a view, o
     "components": lambda view, beside, measure: show_components(view),
 }
 DPI = 90  # of figures in a panel
+FOLDED = "The panels without controls"
 ASIDE = "*The controls need a running notebook (`make lab`); above is what they show for these parameters.*"
 
 
@@ -51,8 +53,9 @@ def explore(profile: str, view: View | Markdown | None = None, measure: str = "c
         measure: of similarity, at first.
 
     Returns:
-        The controls with their panels; a line of text where no run is trained, and where a notebook is executed as a
-        step of the pipeline: nobody could use them there, and the panels are displayed as they are.
+        The controls with their panels, below a folded picture of these for pages that no notebook runs; a line of text
+        where no run is trained, and where a notebook is executed as a step of the pipeline: nobody could use controls
+        there, and the panels are displayed as they are.
 
     Raises:
         ConfigError: no such profile.
@@ -61,7 +64,9 @@ def explore(profile: str, view: View | Markdown | None = None, measure: str = "c
     if isinstance(view, Markdown):
         return view
     if progress.interactive():
-        return Explorer(profile, view, measure)
+        explorer = Explorer(profile, view, measure)
+        display(HTML(explorer.as_html()))
+        return explorer
     for show in PANELS.values():
         display(show(view, None, measure))
     return Markdown(ASIDE)
@@ -97,8 +102,9 @@ class Explorer(ipywidgets.VBox):
             options=list(dict.fromkeys([*self._configs, view.name])), value=view.name, description="run", layout=wide
         )
         self.beside = ipywidgets.Dropdown(options=["", *self._configs], value="", description="beside", layout=wide)
-        self.text = ipywidgets.Textarea(continuous_update=False, rows=3, layout=wide)
-        self.other = ipywidgets.Textarea(continuous_update=False, rows=2, layout=wide)
+        # Lines, not areas: Enter ends the typing, and the panels follow.
+        self.text = ipywidgets.Text(continuous_update=False, layout=wide)
+        self.other = ipywidgets.Text(continuous_update=False, layout=wide)
         self.place = ipywidgets.Dropdown(description="layer")
         self.head = ipywidgets.Dropdown(description="head")
         self.measure = ipywidgets.Dropdown(
@@ -175,6 +181,11 @@ class Explorer(ipywidgets.VBox):
 
     # ---- panels
 
+    def as_html(self) -> str:
+        """The panels as they are, folded, which need neither a running notebook nor JavaScript."""
+        contents = (panel.outputs[0]["data"] for panel in self.panels.values())
+        return f"<details><summary>{FOLDED}</summary>{''.join(map(_as_html, contents))}</details>"
+
     def _show(self, names: list[str]) -> None:
         """Fill these panels; one that has nothing to show says why."""
         try:
@@ -221,3 +232,10 @@ def displayed(shown: Shown) -> dict[str, str]:
     if isinstance(shown, Styler):
         return {"text/html": shown.to_html()}
     return {"text/html" if isinstance(shown, HTML) else "text/markdown": shown.data}
+
+
+def _as_html(data: dict[str, str]) -> str:
+    ((kind, content),) = data.items()
+    if kind == "image/png":
+        return f'<img src="data:image/png;base64,{content}" alt="">'
+    return content if kind == "text/html" else f"<p>{escape(content)}</p>"

@@ -1,0 +1,97 @@
+"""A table as files (CSV, Markdown, LaTeX), and on a terminal of any width."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+
+from headdiv.companion.options import fitted, plain
+from headdiv.companion.report.table_data import TableData
+from headdiv.companion.report.tables import table_data
+from headdiv.core.errors import ConfigError
+from headdiv.core.files import write_text
+
+NARROWEST = 40  # characters of a line of prose
+WIDEST = 100
+LATEX = {"−": "$-$", "±": r"$\pm$", "–": "--", "δ": r"$\delta$", "γ": r"$\gamma$", "λ": r"$\lambda$", "→": r"$\to$"}
+
+
+def write_table(profile: str, table: str, *paths: Path) -> None:
+    """Write a table to files: ``.csv`` for programs, unrounded; ``.md``; ``.tex`` with the rules of booktabs.
+
+    Raises:
+        ConfigError: no such profile or table, or another ending.
+        DataError: no stored results.
+    """
+    for path in paths:
+        if path.suffix not in WRITERS:
+            raise ConfigError(f"{path}: a table is written as one of {', '.join(WRITERS)}")
+    data = table_data(profile, table)
+    for path in paths:
+        write_text(path, WRITERS[path.suffix](data))
+
+
+def as_latex(data: TableData) -> str:
+    """A ``table`` environment for each of a table's parts; the document needs ``\\usepackage{booktabs}``."""
+    parts = []
+    for number, frame in enumerate(data.tables):
+        frame = frame.rename(columns=_latex).map(_latex)
+        columns = "l" + "r" * (frame.shape[1] - 1)
+        caption = data.captions[number] if number < len(data.captions) else f"{data.number}: {data.title}"
+        parts.append(
+            "\n".join(
+                [
+                    r"\begin{table}",
+                    r"\centering",
+                    rf"\caption{{{_latex(caption)}}}",
+                    frame.to_latex(index=False, escape=False, column_format=columns).rstrip(),
+                    r"\end{table}",
+                ]
+            )
+        )
+    comments = [f"% {line}" for text in (data.scale.replace("**", ""), *data.notes) for line in text.splitlines()]
+    return "\n".join([*comments, "", "\n\n".join(parts), ""])
+
+
+def _latex(text: object) -> str:
+    escaped = "".join(f"\\{letter}" if letter in "&%$#_{}" else letter for letter in str(text))
+    for letter, command in LATEX.items():
+        escaped = escaped.replace(letter, command)
+    return escaped
+
+
+def as_text(data: TableData, width: int) -> str:
+    """A table for a terminal of ``width`` characters: the columns that do not fit beside the first go on below it."""
+    prose = max(NARROWEST, min(width, WIDEST))
+    lines = [*textwrap.wrap(f"{data.number}: {data.title}", prose), *textwrap.wrap(data.scale.replace("**", ""), prose)]
+    for frame in data.tables:
+        lines.append("")
+        lines += _frame_lines(frame, width)
+    notes = [*(f"{name}: {how}" for name, how in data.signatures.items()), *data.notes]
+    lines += ["", *(line for note in notes for line in textwrap.wrap(f"- {note}", prose, subsequent_indent="  "))]
+    return "\n".join(lines)
+
+
+def _frame_lines(frame: pd.DataFrame, width: int) -> list[str]:
+    from tabulate import tabulate
+
+    heads = ["\n".join(textwrap.wrap(str(name), 16)) for name in frame.columns]
+    rows = [[plain(str(cell)) for cell in row] for row in frame.to_numpy().tolist()]
+    longest = [max(head.split("\n"), key=len) + "  " for head in heads]  # tabulate's padding of heads
+    lines: list[str] = []
+    for columns in fitted([longest, *rows], width):
+        align = ["left", *["right"] * (len(columns) - 1)]
+        chosen = [[row[i] for i in columns] for row in rows]
+        text = tabulate(chosen, [heads[i] for i in columns], "simple", disable_numparse=True, colalign=align)
+        lines += [*([""] if lines else []), *(line.rstrip() for line in text.splitlines())]
+    return lines
+
+
+WRITERS: dict[str, Callable[[TableData], str]] = {
+    ".csv": lambda data: data.numbers.to_csv(index=False),
+    ".md": TableData.markdown,
+    ".tex": as_latex,
+}
