@@ -14,6 +14,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from headdiv.core.errors import ConfigError, DataError
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadModule
 from headdiv.nn.packing import PackedLayout
 from headdiv.pretrained.padding import Inputs
-from headdiv.pretrained.projections import NAMINGS, Projections, attention_of
+from headdiv.pretrained.projections import METHOD, NAMINGS, Projections, attention_of, runs_by_table
 
 NAME = "attached_heads"  # of the submodule
 PREFIX = "headdiv_"  # of the names of our implementations
@@ -96,6 +97,8 @@ class AttachedHeads(HeadModule):
         self.unwatch()
         module, output = self.projections.module, self.projections.output
         begin = module.register_forward_pre_hook(self._begin)
+        if not runs_by_table(module):
+            setattr(module, METHOD, MethodType(_in_place_of_method, module))
         self.hooks = begin, output.register_forward_pre_hook(self._check, with_kwargs=True)
 
     def unwatch(self) -> None:
@@ -103,6 +106,7 @@ class AttachedHeads(HeadModule):
         for hook in self.hooks:
             hook.remove()
         self.hooks = ()
+        self.projections.module.__dict__.pop(METHOD, None)
 
     def _begin(self, module: nn.Module, _: Any) -> None:
         redirect(module.config)
@@ -195,8 +199,27 @@ def attention_weights(
 
 
 def own_function(module: nn.Module) -> Callable[..., Any]:
-    """The attention function of the file that the module's class comes from."""
+    """The attention function of the file that the module's class comes from, or its method as one."""
+    if not runs_by_table(module):
+        return _method_as_function
     return sys.modules[type(module).__module__].eager_attention_forward
+
+
+def _method_as_function(
+    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, dropout: float = 0.0, **_: Any
+) -> tuple[Tensor, Tensor]:
+    training, module.attn_dropout.training = module.attn_dropout.training, dropout > 0
+    outputs, weights = getattr(type(module), METHOD)(module, q, k, v, mask)
+    module.attn_dropout.training = training
+    return outputs.transpose(1, 2), weights
+
+
+def _in_place_of_method(
+    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None = None
+) -> Any:
+    options = {"dropout": module.attn_dropout.p if module.training else 0.0}
+    outputs, weights = module._modules[NAME].attend(_method_as_function, q, k, v, attention_mask, options)
+    return outputs.transpose(1, 2), weights
 
 
 # ---- attaching
