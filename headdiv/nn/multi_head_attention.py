@@ -37,6 +37,7 @@ class MultiHeadAttention(AttentionModule):
     """
 
     # Of a subclass: whether what it does with the heads is `rowwise`, and whether it does something in training alone.
+    editable = True
     rowwise_heads: ClassVar[bool] = False
     trains_alone: ClassVar[bool] = False
 
@@ -96,7 +97,7 @@ class MultiHeadAttention(AttentionModule):
         heads = self.finished(out_of_windows(z, layout.queries), x, layout.queries)  # (T, H·K)
         values, shape = projected[:, -H * K :], (-1, self.head_slots, self.head_width)
         self.record(layout, weights, values.view(shape), heads.view(shape))
-        return heads
+        return self.edited(heads.view(shape), layout.queries).flatten(1) if self.edits else heads
 
     def weighted(
         self, q: Tensor, k: Tensor, v: Tensor, layout: AttentionLayout | Cache

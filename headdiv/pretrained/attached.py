@@ -57,6 +57,8 @@ class AttachedHeads(HeadModule):
         key_heads: for each head left, which head of keys and values is its own; None: as the module says.
     """
 
+    editable = True
+
     def __init__(self, spec: AttentionSpec, projections: Projections, inputs: Inputs) -> None:
         super().__init__(spec)
         self.projections, self.inputs = projections, inputs  # dataclasses: their modules are not registered here
@@ -158,12 +160,20 @@ class AttachedHeads(HeadModule):
             if weights is None or (module.training and options.get("dropout")):
                 weights = attention_weights(module, q, k, v, mask, options) if self.needs_weights else None
             self._record(weights if self.needs_weights else None, repeated(v, self.spec.heads), outputs)
+        if self.edits:
+            outputs = self._edited(outputs)
         for factor in self.masks.values():
             factor = factor.to(outputs)
             outputs = outputs * (factor[:, None, :, None] if factor.dim() == 2 else factor[:, None])
         if not self.checked and not torch.compiler.is_compiling():
             self.expected = outputs.detach()
         return outputs, weights
+
+    def _edited(self, outputs: Tensor) -> Tensor:
+        self.inputs.refuse_recomputation()
+        B, N, H, K = outputs.shape
+        queries, rows = self.query_side(), outputs.reshape(B * N, H, K)
+        return rows.index_copy(0, queries.slots, self.edited(rows[queries.slots], queries)).view(B, N, H, K)
 
     def _record(self, weights: Tensor | None, v: Tensor, outputs: Tensor) -> None:
         B, N, H, K = outputs.shape
