@@ -1,6 +1,6 @@
 """The heads of any model with attention that headdiv built: recorded, measured, masked, ranked, edited, removed.
 
-heads = headdiv.Heads(model)
+heads = headdiv.ModelHeads(model)
 heads.to_frame(batches)  # a row for each head
 order = headdiv.pretrained.least_important_first(heads.importance(batches, loss))
 heads.pruning_curve(lambda: accuracy(model), order)
@@ -40,7 +40,7 @@ from headdiv.nn.packing import PackedLayout
 if TYPE_CHECKING:
     import pandas as pd
 
-Batch = TypeVar("Batch")
+BatchType = TypeVar("BatchType")
 Metric = Callable[[], float]  # of the model as it is when it is called
 
 
@@ -51,7 +51,7 @@ class Pruned(NamedTuple):
     value: float  # of the metric
 
 
-class Heads(Generic[Batch]):
+class ModelHeads(Generic[BatchType]):
     """The heads of a model.
 
     Args:
@@ -63,7 +63,7 @@ class Heads(Generic[Batch]):
         DataError: there are none, or two modules are at one place.
     """
 
-    def __init__(self, model: nn.Module, run: Callable[[Batch], Any] | None = None) -> None:
+    def __init__(self, model: nn.Module, run: Callable[[BatchType], Any] | None = None) -> None:
         self.model, self.run = model, run or self._run
         if not self.counts:
             raise DataError(f"{type(model).__name__}: found no attention that headdiv built")
@@ -90,11 +90,11 @@ class Heads(Generic[Batch]):
         return record_heads(self.model, weights)
 
     @torch.no_grad()
-    def observed(self, batches: Iterable[Batch], special: Sequence[int] = ()) -> Iterator[Observed]:
+    def observed(self, batches: Iterable[BatchType], special: Sequence[int] = ()) -> Iterator[Observed]:
         """The model's passes over batches, one at a time: nothing of a pass is kept after the next has begun.
 
         Args:
-            batches: see `Heads`.
+            batches: see `ModelHeads`.
             special: token numbers that are no words, which measures leave out; where batches say which tokens they are.
         """
         with evaluating(self.model):
@@ -104,14 +104,14 @@ class Heads(Generic[Batch]):
                 yield Observed(list(records), self._special(records, batch, special))
 
     def _special(
-        self, records: list[HeadRecord], batch: Batch, special: Sequence[int]
+        self, records: list[HeadRecord], batch: BatchType, special: Sequence[int]
     ) -> dict[str, tuple[Tensor, Tensor]]:
         if special:
             raise DataError("special: the batches do not say which tokens they hold; expected none")
         return {}
 
     def measures(
-        self, batches: Iterable[Batch], special: Sequence[int] = (), enough: float = math.inf
+        self, batches: Iterable[BatchType], special: Sequence[int] = (), enough: float = math.inf
     ) -> list[tuple[AttentionSpec, HeadComparison]]:
         """All measures of every module over batches: sums are kept, not what they are of.
 
@@ -128,11 +128,11 @@ class Heads(Generic[Batch]):
             raise DataError("batches: found none; expected one at least")
         return found
 
-    def table(self, batches: Iterable[Batch], special: Sequence[int] = ()) -> pd.DataFrame:
+    def table(self, batches: Iterable[BatchType], special: Sequence[int] = ()) -> pd.DataFrame:
         """A row for each head; see `head_table`."""
         return head_table(self.measures(batches, special))
 
-    def to_frame(self, batches: Iterable[Batch], special: Sequence[int] = ()) -> pd.DataFrame:
+    def to_frame(self, batches: Iterable[BatchType], special: Sequence[int] = ()) -> pd.DataFrame:
         """`table`, by pandas' name for it."""
         return self.table(batches, special)
 
@@ -182,7 +182,7 @@ class Heads(Generic[Batch]):
 
     def importance(
         self,
-        batches: Iterable[Batch],
+        batches: Iterable[BatchType],
         loss: Callable[[Any], Tensor] = lambda output: output.loss,
         by_layer: bool = False,
     ) -> list[HeadChange]:

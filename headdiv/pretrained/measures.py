@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from headdiv.analysis.heads import Heads, Metric, evaluating, head_table
+from headdiv.analysis.heads import Metric, ModelHeads, evaluating, head_table
 from headdiv.analysis.masking import Head, least_important_first, masks_without
 from headdiv.nn.attention import HeadRecord
 from headdiv.pretrained.attached import AttachedHeads, attach_heads, detach_heads
@@ -40,7 +40,7 @@ class Removed(NamedTuple):
     seconds_after: float | None
 
 
-class ModelHeads(Heads[Arguments]):
+class PretrainedHeads(ModelHeads[Arguments]):
     """The heads of an attached model; made by `attach`. Outputs are those of the model alone, to the last bit.
 
     Batches are arguments of forward passes. Tokens with numbers that are ``special`` are left out of the measures.
@@ -124,9 +124,9 @@ class ModelHeads(Heads[Arguments]):
         return median(seconds[1:])
 
 
-def attach(model: nn.Module) -> ModelHeads:
+def attach(model: nn.Module) -> PretrainedHeads:
     """Record, measure, mask and remove the heads of a transformers model; raises as `attach_heads`."""
-    return ModelHeads(model)
+    return PretrainedHeads(model)
 
 
 def mean_loss(model: nn.Module, batches: Sequence[Arguments]) -> Metric:

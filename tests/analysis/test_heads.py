@@ -8,7 +8,7 @@ from examples import EXAMPLES, heads_by_sentence, some_pairs, tiny
 from torch import nn
 
 import headdiv
-from headdiv.analysis.heads import Heads
+from headdiv.analysis.heads import ModelHeads
 from headdiv.core.errors import DataError
 from headdiv.nn.batching import make_batch
 from headdiv.pretrained.texts import small_model
@@ -42,7 +42,7 @@ def loss(output):
 
 
 def test_a_model_with_the_drop_in_has_a_table_and_a_pruning_curve():
-    heads = Heads(model_of())
+    heads = ModelHeads(model_of())
     table = heads.to_frame([batch_of(), batch_of(2)])
     assert list(table.index) == [(f"encoder {layer}", head) for layer in (1, 2) for head in (1, 2, 3)]
     order = headdiv.pretrained.least_important_first(heads.importance([batch_of()], loss))
@@ -54,7 +54,7 @@ def test_a_model_with_the_drop_in_has_a_table_and_a_pruning_curve():
 
 def test_importance_is_the_gradient_of_each_example_at_its_masks():
     model, (x, padding) = model_of(), batch_of()
-    found = {(one.place, one.head): one.change for one in Heads(model).importance([(x, padding)], loss)}
+    found = {(one.place, one.head): one.change for one in ModelHeads(model).importance([(x, padding)], loss)}
     for layer, module in enumerate(model.layers, 1):
         expected = torch.zeros(H, dtype=torch.float64)
         for i in range(len(x)):
@@ -74,7 +74,7 @@ def attached():
 
 
 def dropped_in():
-    return Heads(model_of()), [batch_of(), batch_of(2)], lambda output: output[~PADDING]
+    return ModelHeads(model_of()), [batch_of(), batch_of(2)], lambda output: output[~PADDING]
 
 
 @pytest.mark.parametrize("made", [attached, dropped_in])
@@ -108,7 +108,7 @@ def test_a_heads_output_from_another_run_is_patched_in(made):
 
 def test_removed_heads_are_masked_ones_with_fewer_parameters():
     model, gone = model_of(), [("encoder 1", 2), ("encoder 2", 1), ("encoder 2", 3)]
-    heads = Heads(model)
+    heads = ModelHeads(model)
     with heads.ablate(gone):
         expected = model(*batch_of())
     heads.remove(gone)
@@ -120,16 +120,16 @@ def test_removed_heads_are_masked_ones_with_fewer_parameters():
     with pytest.raises(DataError, match="expected one that stays"):
         heads.remove([("encoder 2", 1)])
     with pytest.raises(DataError, match="cannot be removed from a GatedAttention"):
-        Heads(model_of("gated")).remove([("encoder 1", 1)])
+        ModelHeads(model_of("gated")).remove([("encoder 1", 1)])
 
 
 def test_what_cannot_be_edited_or_has_no_heads_is_refused():
     with pytest.raises(DataError, match="found no attention that headdiv built"):
-        Heads(nn.Linear(2, 2))
+        ModelHeads(nn.Linear(2, 2))
     with pytest.raises(DataError, match="cannot be edited; expected ordinary heads"):
-        Heads(model_of(EXAMPLES["moa"][0])).importance([batch_of()], loss)
+        ModelHeads(model_of(EXAMPLES["moa"][0])).importance([batch_of()], loss)
     with pytest.raises(DataError, match="special: the batches do not say"):
-        Heads(model_of()).table([batch_of()], special=[0])
+        ModelHeads(model_of()).table([batch_of()], special=[0])
 
 
 @pytest.mark.parametrize("options", [EXAMPLES["baseline"][0], EXAMPLES["moa"][0]], ids=lambda o: o["name"])
