@@ -16,7 +16,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +40,6 @@ from headdiv.nn.packing import PackedLayout
 if TYPE_CHECKING:
     import pandas as pd
 
-BatchType = TypeVar("BatchType")
 Metric = Callable[[], float]  # of the model as it is when it is called
 
 
@@ -51,7 +50,7 @@ class Pruned(NamedTuple):
     value: float  # of the metric
 
 
-class ModelHeads(Generic[BatchType]):
+class ModelHeads:
     """The heads of a model.
 
     Args:
@@ -63,7 +62,7 @@ class ModelHeads(Generic[BatchType]):
         DataError: there are none, or two modules are at one place.
     """
 
-    def __init__(self, model: nn.Module, run: Callable[[BatchType], Any] | None = None) -> None:
+    def __init__(self, model: nn.Module, run: Callable[[Any], Any] | None = None) -> None:
         self.model, self.run = model, run or self._run
         if not self.counts:
             raise DataError(f"{type(model).__name__}: found no attention that headdiv built")
@@ -90,7 +89,7 @@ class ModelHeads(Generic[BatchType]):
         return record_heads(self.model, weights)
 
     @torch.no_grad()
-    def observed(self, batches: Iterable[BatchType], special: Sequence[int] = ()) -> Iterator[Observed]:
+    def observed(self, batches: Iterable[Any], special: Sequence[int] = ()) -> Iterator[Observed]:
         """The model's passes over batches, one at a time: nothing of a pass is kept after the next has begun.
 
         Args:
@@ -104,14 +103,14 @@ class ModelHeads(Generic[BatchType]):
                 yield Observed(list(records), self._special(records, batch, special))
 
     def _special(
-        self, records: list[HeadRecord], batch: BatchType, special: Sequence[int]
+        self, records: list[HeadRecord], batch: Any, special: Sequence[int]
     ) -> dict[str, tuple[Tensor, Tensor]]:
         if special:
             raise DataError("special: the batches do not say which tokens they hold; expected none")
         return {}
 
     def measures(
-        self, batches: Iterable[BatchType], special: Sequence[int] = (), enough: float = math.inf
+        self, batches: Iterable[Any], special: Sequence[int] = (), enough: float = math.inf
     ) -> list[tuple[AttentionSpec, HeadComparison]]:
         """All measures of every module over batches: sums are kept, not what they are of.
 
@@ -128,11 +127,11 @@ class ModelHeads(Generic[BatchType]):
             raise DataError("batches: found none; expected one at least")
         return found
 
-    def table(self, batches: Iterable[BatchType], special: Sequence[int] = ()) -> pd.DataFrame:
+    def table(self, batches: Iterable[Any], special: Sequence[int] = ()) -> pd.DataFrame:
         """A row for each head; see `head_table`."""
         return head_table(self.measures(batches, special))
 
-    def to_frame(self, batches: Iterable[BatchType], special: Sequence[int] = ()) -> pd.DataFrame:
+    def to_frame(self, batches: Iterable[Any], special: Sequence[int] = ()) -> pd.DataFrame:
         """`table`, by pandas' name for it."""
         return self.table(batches, special)
 
@@ -182,7 +181,7 @@ class ModelHeads(Generic[BatchType]):
 
     def importance(
         self,
-        batches: Iterable[BatchType],
+        batches: Iterable[Any],
         loss: Callable[[Any], Tensor] = lambda output: output.loss,
         by_layer: bool = False,
     ) -> list[HeadChange]:

@@ -40,7 +40,7 @@ class Removed(NamedTuple):
     seconds_after: float | None
 
 
-class PretrainedHeads(ModelHeads[Arguments]):
+class PretrainedHeads(ModelHeads):
     """The heads of an attached model; made by `attach`. Outputs are those of the model alone, to the last bit.
 
     Batches are arguments of forward passes. Tokens with numbers that are ``special`` are left out of the measures.
