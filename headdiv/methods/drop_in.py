@@ -114,7 +114,7 @@ class MultiheadAttention(nn.Module):
         self.method = method = method if isinstance(method, Method) else make_method(method)
         if problem := method.options.check(Sizes(d_model=embed_dim, heads=num_heads)):
             raise ValueError(f"method: {problem[0]}: {problem[1]}")
-        self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
+        self.embed_dim, self.dropout, self.batch_first = embed_dim, dropout, batch_first
         self.kdim, self.vdim = embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim
         made = MADE.setdefault(method, Counter())
         place = made[kind] if layer is None else layer
@@ -134,6 +134,11 @@ class MultiheadAttention(nn.Module):
             widths, width = (embed_dim, self.kdim, self.vdim), num_heads * self.attention.spec.d_head
             self.attention.in_projection = SeparateProjections(widths, width, bias, add_bias_kv, add_zero_attn)
         self.to(device=device, dtype=dtype)
+
+    @property
+    def num_heads(self) -> int:
+        """H, of the heads that are left."""
+        return self.attention.spec.heads
 
     def forward(
         self,

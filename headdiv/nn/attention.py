@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from headdiv.core.errors import DataError
 from headdiv.core.tracing import is_recomputing
 from headdiv.nn.caches import BeamState, RowCache
 from headdiv.nn.numbering import numbered
 from headdiv.nn.packing import PackedLayout, attention_mask, padded_side
+from headdiv.nn.padded import PaddedHeads, padded_heads
 from headdiv.nn.sizes import Kind
 
 Found = TypeVar("Found")
+Edit = Callable[[Tensor, PackedLayout], Tensor]  # outputs (T, H, K) of these queries -> (T, H, K)
 
 WIDE = 64 * 64  # weights of a window and head: up to here `ScaledDotProduct` is as fast, beyond torch's fused one wins
 
@@ -92,6 +96,10 @@ class HeadRecord:
     values: Tensor  # (T', H, K), a row for each key
     outputs: Tensor  # (T, H, K), before the output stage
 
+    def padded(self) -> PaddedHeads:
+        """The same by sentence: (B, H, N, K) and (B, H, N, S), whatever the packing was."""
+        return padded_heads(self)
+
 
 @dataclass(frozen=True)
 class Recorder:
@@ -118,6 +126,7 @@ class Recorder:
 class HeadModule(nn.Module, ABC):
     """Heads that can be recorded, measured and masked: `AttentionModule`, or the heads of somebody else's attention."""
 
+    editable = False  # whether `edit_heads` works
     built_by: Any = None  # the method that made it; None where that is not known
     numbered = True  # whether its layer was given; where not, `attention_modules` numbers modules that share one
     gave_weights = False  # whether `needs_weights` was true in the last pass
@@ -126,6 +135,7 @@ class HeadModule(nn.Module, ABC):
         super().__init__()
         self.spec = spec  # where the module stands, and its sizes
         self.recorder: Recorder | None = None  # there while `record_heads` is open
+        self.edits: dict[int, Edit] = OrderedDict()  # which a handle can refer to
 
     @property
     def head_slots(self) -> int:
@@ -146,6 +156,26 @@ class HeadModule(nn.Module, ABC):
     @abstractmethod
     def mask_heads(self, mask: Tensor) -> torch.utils.hooks.RemovableHandle:
         """Multiply the heads' outputs, but not their records, by ``mask`` (H,) until the handle's ``remove``."""
+
+    def edit_heads(self, edit: Edit) -> RemovableHandle:
+        """Let ``edit(outputs, queries)`` change the heads' outputs (T, H, K), but not their records, in forward passes.
+
+        Until the handle's ``remove``. It takes place before masks.
+
+        Raises:
+            DataError: these heads cannot be edited.
+        """
+        if not self.editable:
+            raise DataError(f"{self.spec.place}: a {type(self).__name__} cannot be edited; expected ordinary heads")
+        handle = RemovableHandle(self.edits)
+        self.edits[handle.id] = edit
+        return handle
+
+    def edited(self, outputs: Tensor, queries: PackedLayout) -> Tensor:
+        """The heads' outputs (T, H, K) after all edits."""
+        for edit in self.edits.values():
+            outputs = edit(outputs, queries)
+        return outputs
 
     @property
     def needs_weights(self) -> bool:

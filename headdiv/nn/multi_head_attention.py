@@ -36,6 +36,7 @@ class MultiHeadAttention(AttentionModule):
             output stage, ``before_output`` or what its attribute ``registered_as`` says: a name in state dictionaries.
     """
 
+    editable = True
     # Of a subclass: whether what it does with the heads is `rowwise`, and whether in evaluation it leaves them alone.
     rowwise_heads: ClassVar[bool] = False
     plain_in_evaluation: ClassVar[bool] = False
@@ -92,7 +93,7 @@ class MultiHeadAttention(AttentionModule):
         heads = self.transform_heads(out_of_windows(z, layout.queries), x, layout.queries)  # (T, H·K)
         values, shape = projected[:, -H * K :], (-1, self.head_slots, self.head_width)
         self.record(layout, weights, values.view(shape), heads.view(shape))
-        return heads
+        return self.edited(heads.view(shape), layout.queries).flatten(1) if self.edits else heads
 
     def weigh_values(
         self, q: Tensor, k: Tensor, v: Tensor, layout: AttentionLayout | Cache

@@ -14,6 +14,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from headdiv.core.errors import ConfigError, DataError
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadModule
 from headdiv.nn.packing import PackedLayout
 from headdiv.pretrained.padding import Inputs
-from headdiv.pretrained.projections import NAMINGS, Projections, attention_of
+from headdiv.pretrained.projections import METHOD, NAMINGS, Projections, attention_of, runs_by_table
 
 NAME = "attached_heads"  # of the submodule
 PREFIX = "headdiv_"  # of the names of our implementations
@@ -55,6 +56,8 @@ class AttachedHeads(HeadModule):
         kept: numbers, from 0, of the heads that are left of ``original``; None: all of them.
         key_heads: for each head left, which head of keys and values is its own; None: as the module says.
     """
+
+    editable = True
 
     def __init__(self, spec: AttentionSpec, projections: Projections, inputs: Inputs) -> None:
         super().__init__(spec)
@@ -96,6 +99,8 @@ class AttachedHeads(HeadModule):
         self.unwatch()
         module, output = self.projections.module, self.projections.output
         begin = module.register_forward_pre_hook(self._begin)
+        if not runs_by_table(module):
+            setattr(module, METHOD, MethodType(_in_place_of_method, module))
         self.hooks = begin, output.register_forward_pre_hook(self._check, with_kwargs=True)
 
     def unwatch(self) -> None:
@@ -103,6 +108,7 @@ class AttachedHeads(HeadModule):
         for hook in self.hooks:
             hook.remove()
         self.hooks = ()
+        self.projections.module.__dict__.pop(METHOD, None)
 
     def _begin(self, module: nn.Module, _: Any) -> None:
         redirect(module.config)
@@ -154,12 +160,20 @@ class AttachedHeads(HeadModule):
             if weights is None or (module.training and options.get("dropout")):
                 weights = attention_weights(module, q, k, v, mask, options) if self.needs_weights else None
             self._record(weights if self.needs_weights else None, repeated(v, self.spec.heads), outputs)
+        if self.edits:
+            outputs = self._edited(outputs)
         for factor in self.masks.values():
             factor = factor.to(outputs)
             outputs = outputs * (factor[:, None, :, None] if factor.dim() == 2 else factor[:, None])
         if not self.checked and not torch.compiler.is_compiling():
             self.expected = outputs.detach()
         return outputs, weights
+
+    def _edited(self, outputs: Tensor) -> Tensor:
+        self.inputs.refuse_recomputation()
+        B, N, H, K = outputs.shape
+        queries, rows = self.query_side(), outputs.reshape(B * N, H, K)
+        return rows.index_copy(0, queries.slots, self.edited(rows[queries.slots], queries)).view(B, N, H, K)
 
     def _record(self, weights: Tensor | None, v: Tensor, outputs: Tensor) -> None:
         B, N, H, K = outputs.shape
@@ -195,8 +209,27 @@ def attention_weights(
 
 
 def own_function(module: nn.Module) -> Callable[..., Any]:
-    """The attention function of the file that the module's class comes from."""
+    """The attention function of the file that the module's class comes from, or its method as one."""
+    if not runs_by_table(module):
+        return _method_as_function
     return sys.modules[type(module).__module__].eager_attention_forward
+
+
+def _method_as_function(
+    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, dropout: float = 0.0, **_: Any
+) -> tuple[Tensor, Tensor]:
+    training, module.attn_dropout.training = module.attn_dropout.training, dropout > 0
+    outputs, weights = getattr(type(module), METHOD)(module, q, k, v, mask)
+    module.attn_dropout.training = training
+    return outputs.transpose(1, 2), weights
+
+
+def _in_place_of_method(
+    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None = None
+) -> Any:
+    options = {"dropout": module.attn_dropout.p if module.training else 0.0}
+    outputs, weights = module._modules[NAME].attend(_method_as_function, q, k, v, attention_mask, options)
+    return outputs.transpose(1, 2), weights
 
 
 # ---- attaching

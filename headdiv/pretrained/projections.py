@@ -19,6 +19,9 @@ PLAIN = ("Linear of torch.nn.modules.linear", "Conv1D of transformers.pytorch_ut
 Fused = Literal["no", "blocks", "heads"]
 
 
+METHOD = "_attn"  # computes attention, (B, H, N, K) with weights, in modules that know no table of functions
+
+
 @dataclass(frozen=True)
 class Naming:
     """What an architecture calls its projections: attributes of the attention module, ``^`` of the module around it."""
@@ -39,6 +42,10 @@ NAMINGS = (
     Naming(("q_attn", "c_attn"), "c_proj", "blocks", "split_size"),  # GPT-2 across
     Naming(("c_attn",), "c_proj", "blocks", "split_size"),  # GPT-2
     Naming(("query_key_value",), "dense", "heads"),  # GPT-NeoX, Pythia
+    Naming(("query", "key", "value"), "dense"),  # ALBERT
+    Naming(("q_proj", "k_proj", "v_proj"), "dense"),  # Phi
+    Naming(("Wqkv",), "Wo", "blocks"),  # ModernBERT
+    Naming(("qkv_proj",), "o_proj", "blocks"),  # Phi-3
 )
 
 
@@ -67,7 +74,7 @@ def attention_of(model: nn.Module) -> Iterator[tuple[AttentionSpec, Projections]
     layers: Counter[Kind] = Counter()
     modules = dict(model.named_modules())
     for name, module in modules.items():
-        if not hasattr(sys.modules.get(type(module).__module__), "ALL_ATTENTION_FUNCTIONS"):
+        if not (runs_by_table(module) or hasattr(module, METHOD)):
             continue
         around = modules[name.rpartition(".")[0]]
         for naming in NAMINGS:
@@ -85,6 +92,11 @@ def attention_of(model: nn.Module) -> Iterator[tuple[AttentionSpec, Projections]
             layers[kind] += 1
             yield spec, Projections(module, holder, last, naming)
             break
+
+
+def runs_by_table(module: nn.Module) -> bool:
+    """Whether an attention module finds its function in transformers' table; GPT-J and GPT-Neo have a method."""
+    return hasattr(sys.modules.get(type(module).__module__), "ALL_ATTENTION_FUNCTIONS")
 
 
 def _kind(module: nn.Module, name: str) -> Kind:

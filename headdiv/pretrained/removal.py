@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from headdiv.core.errors import DataError
 from headdiv.pretrained.attached import AttachedHeads, attachment_of
-from headdiv.pretrained.projections import bias, is_plain, kind_of, sizes
+from headdiv.pretrained.projections import bias, is_plain, kind_of, runs_by_table, sizes
 from headdiv.pretrained.rollback import all_or_nothing
 
 TOLERANCE = 10  # square roots of the smallest difference from 1
@@ -204,6 +204,8 @@ def _cut_module(each: AttachedHeads, left: list[int]) -> None:
     if naming.split_size:
         setattr(module, naming.split_size, len(left) * K)
     _count(module, "num_heads", H, len(left))
+    if not runs_by_table(module):  # GPT-J
+        _count(module, "num_attention_heads", H, len(left))
     each.kept = left if each.kept is None else [each.kept[head] for head in left]
     each.spec = replace(each.spec, heads=len(left))
 

@@ -197,6 +197,13 @@ def test_masks_of_each_head_are_those_of_differential_heads(heads):
     torch.testing.assert_close(module(x, x, x, attn_mask=each), module(x, x, x, attn_mask=shared))
 
 
+def test_without_masks_none_is_written():
+    module, x = drop_in(), random(1, 500, D).float()
+    with record_heads(module, weights=False) as records:
+        module(x, x, x, need_weights=False)
+    assert records[0].layout.mask.untyped_storage().nbytes() <= 8
+
+
 def test_is_causal_is_a_mask_in_self_attention_and_refused_elsewhere():
     ours, theirs = pair(batch_first=True)
     x = random(2, 4, D)

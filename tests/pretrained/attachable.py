@@ -111,7 +111,7 @@ def other(kind, **settings):
         torch.manual_seed(1)
         model = cls(cls.config_class(**{**sizes, **settings})).eval()
         for parameter in model.parameters():
-            if parameter.dim() == 2:
+            if parameter.dim() == 2 and parameter.requires_grad:
                 parameter.mul_(4)
         return model, INPUTS[inputs]()
 

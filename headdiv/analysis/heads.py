@@ -1,0 +1,326 @@
+"""The heads of any model with attention that headdiv built: recorded, measured, masked, ranked, edited, removed.
+
+heads = headdiv.ModelHeads(model)
+heads.to_frame(batches)  # a row for each head
+order = headdiv.pretrained.least_important_first(heads.importance(batches, loss))
+heads.pruning_curve(lambda: accuracy(model), order)
+with heads.patched({("encoder 1", 3): other.outputs[:, 2]}):  # from another run's record
+    model(x)
+
+`headdiv.attach` gives the same for models of transformers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from headdiv.analysis.masking import (
+    Head,
+    HeadChange,
+    Masks,
+    heads_of,
+    masked_heads,
+    masking_changes,
+    masks_without,
+    pruning_steps,
+)
+from headdiv.analysis.similarity import BY_HEAD, BY_PAIR, HeadComparison, Observed, compare_heads
+from headdiv.core.errors import DataError
+from headdiv.nn.attention import AttentionSpec, Edit, HeadModule, HeadRecord, attention_modules, record_heads
+from headdiv.nn.multi_head_attention import MultiHeadAttention
+from headdiv.nn.packing import PackedLayout
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Metric = Callable[[], float]  # of the model as it is when it is called
+
+
+class Pruned(NamedTuple):
+    """A point of a pruning curve."""
+
+    kept: int  # heads of all modules
+    value: float  # of the metric
+
+
+class ModelHeads:
+    """The heads of a model.
+
+    Args:
+        model: whatever holds attention of headdiv's: `headdiv.MultiheadAttention`, a task's model, an attached one.
+        run: a forward pass over a batch; by default the batch is the model's arguments: a mapping of them by name, a
+            list or tuple of them in order, or the only one.
+
+    Raises:
+        DataError: there are none, or two modules are at one place.
+    """
+
+    def __init__(self, model: nn.Module, run: Callable[[Any], Any] | None = None) -> None:
+        self.model, self.run = model, run or self._run
+        if not self.counts:
+            raise DataError(f"{type(model).__name__}: found no attention that headdiv built")
+
+    def _run(self, batch: Any) -> Any:
+        if isinstance(batch, Mapping):
+            return self.model(**batch)
+        return self.model(*batch) if isinstance(batch, list | tuple) else self.model(batch)
+
+    @property
+    def modules(self) -> Sequence[HeadModule]:
+        """Of every attention module, in the order of a forward pass."""
+        return attention_modules(self.model)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of heads of every attention module ("encoder 1", "decoder 2", "cross 1")."""
+        return heads_of(self.model)
+
+    # ---- looking
+
+    def record(self, weights: bool = True) -> contextlib.AbstractContextManager[list[HeadRecord]]:
+        """While open, forward passes append a `HeadRecord` for each module; see `headdiv.record_heads`."""
+        return record_heads(self.model, weights)
+
+    @torch.no_grad()
+    def observed(self, batches: Iterable[Any], special: Sequence[int] = ()) -> Iterator[Observed]:
+        """The model's passes over batches, one at a time: nothing of a pass is kept after the next has begun.
+
+        Args:
+            batches: see `ModelHeads`.
+            special: token numbers that are no words, which measures leave out; where batches say which tokens they are.
+        """
+        with evaluating(self.model):
+            for batch in batches:
+                with self.record() as records:
+                    self.run(batch)
+                yield Observed(list(records), self._special(records, batch, special))
+
+    def _special(
+        self, records: list[HeadRecord], batch: Any, special: Sequence[int]
+    ) -> dict[str, tuple[Tensor, Tensor]]:
+        if special:
+            raise DataError("special: the batches do not say which tokens they hold; expected none")
+        return {}
+
+    def measures(
+        self, batches: Iterable[Any], special: Sequence[int] = (), enough: float = math.inf
+    ) -> list[tuple[AttentionSpec, HeadComparison]]:
+        """All measures of every module over batches: sums are kept, not what they are of.
+
+        Args:
+            batches: see `observed`.
+            special: see `observed`.
+            enough: words after which no further batch is read.
+
+        Raises:
+            DataError: there is no batch.
+        """
+        found = compare_heads(self.observed(batches, special), enough=enough)
+        if not found:
+            raise DataError("batches: found none; expected one at least")
+        return found
+
+    def table(self, batches: Iterable[Any], special: Sequence[int] = ()) -> pd.DataFrame:
+        """A row for each head; see `head_table`."""
+        return head_table(self.measures(batches, special))
+
+    def to_frame(self, batches: Iterable[Any], special: Sequence[int] = ()) -> pd.DataFrame:
+        """`table`, by pandas' name for it."""
+        return self.table(batches, special)
+
+    # ---- masking and editing
+
+    def masked(self, masks: Masks) -> contextlib.AbstractContextManager[None]:
+        """While open, the outputs of heads are multiplied by these masks; see `headdiv.masked_heads`."""
+        return masked_heads(self.model, masks)
+
+    def without(self, gone: Sequence[Head]) -> contextlib.AbstractContextManager[None]:
+        """While open, these heads (module, number from 1) are masked."""
+        return self.masked(masks_without(self.model, gone))
+
+    def ablate(self, gone: Sequence[Head]) -> contextlib.AbstractContextManager[None]:
+        """`without`, by the name of the literature."""
+        return self.without(gone)
+
+    @contextlib.contextmanager
+    def edited(self, edits: Mapping[str, Edit]) -> Iterator[None]:
+        """While open, outputs of the heads of a module are what its function makes of them: (T, H, K) -> (T, H, K).
+
+        It is called as ``edit(outputs, queries)``, with the layout that says which tokens the rows are.
+        """
+        modules = {module.spec.place: module for module in self.modules}
+        if unknown := [place for place in edits if place not in modules]:
+            raise DataError(f"the model has no attention {unknown[0]!r}; there are: {', '.join(modules)}")
+        with contextlib.ExitStack() as stack:
+            for place, edit in edits.items():
+                stack.callback(modules[place].edit_heads(edit).remove)
+            yield
+
+    def patched(self, outputs: Mapping[Head, Tensor]) -> contextlib.AbstractContextManager[None]:
+        """While open, these heads (module, number from 1) put out what is given: (T, K), or what broadcasts to that.
+
+        ``record.outputs[:, head - 1]`` of a run over other tokens of the same lengths is activation patching.
+
+        Raises:
+            DataError: a head is not there, or its heads cannot be edited.
+        """
+        masks_without(self.model, list(outputs))
+        by_place: dict[str, dict[int, Tensor]] = {}
+        for (place, head), given in outputs.items():
+            by_place.setdefault(place, {})[head - 1] = given
+        return self.edited({place: _replacing(each) for place, each in by_place.items()})
+
+    # ---- ranking
+
+    def importance(
+        self,
+        batches: Iterable[Any],
+        loss: Callable[[Any], Tensor] = lambda output: output.loss,
+        by_layer: bool = False,
+    ) -> list[HeadChange]:
+        """Michel et al.'s score (2019, Eq. 2): E_x |∂L(x)/∂ξ_h|, ξ_h the mask of head h, one backward pass a batch.
+
+        To first order, by how much the loss of an example changes when the head is masked. Of a batch's mean loss an
+        example's share is taken as its own loss.
+
+        Args:
+            batches: see `observed`.
+            loss: of what the forward pass returns, a scalar; its ``loss`` where left out.
+            by_layer: divide the scores of a module by their Euclidean length, as the paper does before it ranks them.
+
+        Raises:
+            DataError: there is no batch, or heads cannot be edited.
+        """
+        sums, examples = {place: torch.zeros(count) for place, count in self.counts.items()}, 0
+        with evaluating(self.model), torch.enable_grad():
+            for batch in batches:
+                masks: dict[str, Tensor] = {}
+                with self.edited({place: _multiplying(masks, place) for place in sums}):
+                    found = loss(self.run(batch))
+                B = max(len(mask) for mask in masks.values())
+                gradients = torch.autograd.grad(found * B, list(masks.values()))
+                for place, gradient in zip(masks, gradients, strict=True):
+                    sums[place] += gradient.abs().sum(0).cpu()
+                examples += B
+        if not examples:
+            raise DataError("batches: found none; expected one at least")
+        scores = {place: total / examples for place, total in sums.items()}
+        if by_layer:
+            scores = {place: x / x.norm().clamp_min(torch.finfo(x.dtype).tiny) for place, x in scores.items()}
+        return [HeadChange(place, head, float(value)) for place, x in scores.items() for head, value in enumerate(x, 1)]
+
+    def leave_one_out(
+        self, metric: Metric, gone: Sequence[Head] = (), better: Literal["lower", "higher"] = "lower"
+    ) -> list[HeadChange]:
+        """By how much a metric becomes worse when one head at a time is masked; ``gone`` are masked in any case.
+
+        Args:
+            metric: a loss; or a score, with ``better="higher"``.
+            gone: heads (module, number from 1).
+            better: which values of the metric are.
+        """
+        sign = 1 if better == "lower" else -1
+        return masking_changes(self.model, [lambda masks: sign * self._value(metric, masks)], gone)
+
+    def pruning_curve(self, metric: Metric, order: Sequence[Head], steps: int = 10) -> list[Pruned]:
+        """A metric with ever fewer heads, from all of them to none of ``order``, nothing trained again."""
+        every = pruning_steps(self.model, steps, order)
+        return [Pruned(kept, self._value(metric, masks)) for kept, masks in every]
+
+    # ---- removing
+
+    def remove(self, gone: Sequence[Head]) -> None:
+        """Take heads (module, number from 1) out for good: the output is that of the masked model.
+
+        Parameters are replaced: make the optimiser afterwards. A saved state fits a model with the same heads removed.
+
+        Raises:
+            DataError: a head is not there, it is a module's last one, or a module has more than ordinary heads and a
+                linear output projection. The model stays as it was.
+        """
+        kept = {place: mask.nonzero().flatten() for place, mask in masks_without(self.model, gone).items()}
+        modules = {module.spec.place: module for module in self.modules if module.spec.place in kept}
+        for place, module in modules.items():
+            plain = type(module) is MultiHeadAttention and not hasattr(module.output, "inhibition")
+            if not (plain and type(module.in_projection) is type(module.output) is nn.Linear):
+                raise DataError(
+                    f"{place}: heads cannot be removed from a {type(module).__name__} with its output stage"
+                )
+            if not len(kept[place]):
+                raise DataError(f"{place}: all of its heads are to be removed; expected one that stays")
+        for place, module in modules.items():
+            _cut(module, kept[place])
+
+    def _value(self, metric: Metric, masks: Masks) -> float:
+        with self.masked(masks), evaluating(self.model), torch.no_grad():
+            return float(metric())
+
+
+@torch.no_grad()
+def _cut(module: MultiHeadAttention, kept: Tensor) -> None:
+    spec, K = module.spec, module.head_width
+    rows = (kept[:, None] * K + torch.arange(K)).flatten().to(module.output.weight.device)
+    blocks = torch.cat([block * spec.heads * K + rows for block in range(3)])
+    for layer, index, dim in ((module.in_projection, blocks, 0), (module.output, rows, 1)):
+        layer.weight = nn.Parameter(layer.weight.index_select(dim, index), layer.weight.requires_grad)
+    if module.in_projection.bias is not None:
+        bias = module.in_projection.bias
+        module.in_projection.bias = nn.Parameter(bias[blocks], bias.requires_grad)
+    module.in_projection.out_features, module.output.in_features = len(blocks), len(rows)
+    module.spec = replace(spec, heads=len(kept), width=K)
+
+
+def _replacing(given: Mapping[int, Tensor]) -> Edit:
+    def edit(outputs: Tensor, _: PackedLayout) -> Tensor:
+        heads = list(outputs.unbind(1))
+        for head, new in given.items():
+            heads[head] = new.to(outputs).expand_as(heads[head])
+        return torch.stack(heads, dim=1)
+
+    return edit
+
+
+def _multiplying(masks: dict[str, Tensor], place: str) -> Edit:
+    """Multiplies by a mask of ones (B, H), for each sentence its own, which is kept in ``masks``."""
+
+    def edit(outputs: Tensor, queries: PackedLayout) -> Tensor:
+        if place not in masks:
+            masks[place] = outputs.new_ones(len(queries.lengths), outputs.shape[1]).requires_grad_()
+        return outputs * masks[place][queries.sentence_of_row(), :, None]
+
+    return edit
+
+
+def head_table(found: Iterable[tuple[AttentionSpec, HeadComparison]]) -> pd.DataFrame:
+    """A row for each head by module and number: its measures, of pairs the mean over the module's other heads."""
+    import pandas as pd  # here: nothing else needs it
+
+    rows = []
+    for spec, measured in found:
+        pairs = {name: getattr(measured, name) for name in BY_PAIR}
+        others = spec.heads - 1 or math.nan  # one head has no pairs
+        means = {name: (pair.sum(1) - pair.diagonal()) / others for name, pair in pairs.items()}
+        columns = {name: getattr(measured, name) for name in BY_HEAD} | means
+        for head in range(spec.heads):
+            row = {name: float(column[head]) for name, column in columns.items()}
+            rows.append({"module": spec.place, "head": head + 1, **row})
+    return pd.DataFrame(rows).set_index(["module", "head"])
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """While open, the model is in evaluation mode; then every module as it was."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True

@@ -1,0 +1,157 @@
+"""Heads of any model with headdiv's attention: measured, ranked, edited; records by sentence."""
+
+import math
+
+import pytest
+import torch
+from examples import EXAMPLES, heads_by_sentence, some_pairs, tiny
+from torch import nn
+
+import headdiv
+from headdiv.analysis.heads import ModelHeads
+from headdiv.core.errors import DataError
+from headdiv.nn.batching import make_batch
+from headdiv.pretrained.texts import small_model
+
+D, H = 12, 3
+PADDING = torch.arange(5) >= torch.tensor([5, 4, 2])[:, None]
+
+
+class Two(nn.Module):
+    def __init__(self, method="baseline"):
+        super().__init__()
+        self.layers = nn.ModuleList(headdiv.MultiheadAttention(D, H, method, batch_first=True) for _ in range(2))
+
+    def forward(self, x, padding=None):
+        for layer in self.layers:
+            x = x + layer(x, x, x, padding)[0]
+        return x
+
+
+def model_of(method="baseline"):
+    torch.manual_seed(0)
+    return Two(method).double()
+
+
+def batch_of(seed=1):
+    return torch.randn(3, 5, D, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)), PADDING
+
+
+def loss(output):
+    return output.square().sum((1, 2)).mean()
+
+
+def test_a_model_with_the_drop_in_has_a_table_and_a_pruning_curve():
+    heads = ModelHeads(model_of())
+    table = heads.to_frame([batch_of(), batch_of(2)])
+    assert list(table.index) == [(f"encoder {layer}", head) for layer in (1, 2) for head in (1, 2, 3)]
+    order = headdiv.pretrained.least_important_first(heads.importance([batch_of()], loss))
+    curve = heads.pruning_curve(lambda: loss(heads.model(*batch_of())), order, steps=3)
+    assert [point.kept for point in curve] == [6, 4, 2, 0]
+    with heads.ablate(order):
+        assert curve[-1].value == pytest.approx(float(loss(heads.model(*batch_of()))))
+
+
+def test_importance_is_the_gradient_of_each_example_at_its_masks():
+    model, (x, padding) = model_of(), batch_of()
+    found = {(one.place, one.head): one.change for one in ModelHeads(model).importance([(x, padding)], loss)}
+    for layer, module in enumerate(model.layers, 1):
+        expected = torch.zeros(H, dtype=torch.float64)
+        for i in range(len(x)):
+            mask = torch.ones(H, dtype=torch.float64, requires_grad=True)
+            handle = module.attention.mask_heads(mask)
+            expected += torch.autograd.grad(loss(model(x[i : i + 1], padding[i : i + 1])), mask)[0].abs() / len(x)
+            handle.remove()
+        assert [found[f"encoder {layer}", head] for head in (1, 2, 3)] == pytest.approx(expected.tolist())
+
+
+def attached():
+    torch.manual_seed(0)
+    model = small_model("bert").double()
+    ids = torch.randint(4, 90, (3, 5))
+    runs = [{"input_ids": each * ~PADDING, "attention_mask": (~PADDING).long()} for each in (ids, ids.flip(1))]
+    return headdiv.attach(model), runs, lambda output: output.logits[~PADDING]
+
+
+def dropped_in():
+    return ModelHeads(model_of()), [batch_of(), batch_of(2)], lambda output: output[~PADDING]
+
+
+@pytest.mark.parametrize("made", [attached, dropped_in])
+def test_a_heads_output_from_another_run_is_patched_in(made):
+    """What is patched in acts on what follows, and is what masking does where it is 0."""
+    heads, (one, other), rows = made()
+    heads.model.eval()
+    place = next(iter(heads.counts))
+    with heads.record() as records:
+        plain = rows(heads.run(one))
+        another = heads.run(other)
+    own, theirs = (next(r for r in records[start:] if r.spec.place == place) for start in (0, len(records) // 2))
+    with heads.patched({(place, head): own.outputs[:, head - 1] for head in range(1, H + 1)}):
+        torch.testing.assert_close(rows(heads.run(one)), plain)
+    with heads.patched({(place, 2): theirs.outputs[:, 1]}), heads.record() as again:
+        assert not torch.equal(rows(heads.run(one)), plain)
+    torch.testing.assert_close(again[0].outputs, own.outputs)
+    assert not torch.equal(again[1].outputs, records[1].outputs)
+    zero = torch.zeros((), dtype=torch.float64)
+    with heads.patched({(place, 2): zero}):
+        patched = rows(heads.run(one))
+    with heads.ablate([(place, 2)]):
+        torch.testing.assert_close(rows(heads.run(one)), patched)
+    assert torch.equal(rows(heads.run(one)), plain)
+    assert not torch.equal(rows(another), plain)
+    with pytest.raises(DataError, match="no head 9"):
+        heads.patched({(place, 9): zero})
+    with pytest.raises(DataError, match="no attention 'cross 4'"), heads.edited({"cross 4": lambda x, _: x}):
+        pass
+
+
+def test_removed_heads_are_masked_ones_with_fewer_parameters():
+    model, gone = model_of(), [("encoder 1", 2), ("encoder 2", 1), ("encoder 2", 3)]
+    heads = ModelHeads(model)
+    with heads.ablate(gone):
+        expected = model(*batch_of())
+    heads.remove(gone)
+    torch.testing.assert_close(model(*batch_of()), expected)
+    assert heads.counts == {"encoder 1": 2, "encoder 2": 1}
+    assert [layer.num_heads for layer in model.layers] == [2, 1]
+    assert sum(p.numel() for p in model.parameters()) == 2 * 12 + 3 * (4 * 4 * 12 + 3 * 4)
+    loss(model(*batch_of())).backward()
+    with pytest.raises(DataError, match="expected one that stays"):
+        heads.remove([("encoder 2", 1)])
+    with pytest.raises(DataError, match="cannot be removed from a GatedAttention"):
+        ModelHeads(model_of("gated")).remove([("encoder 1", 1)])
+
+
+def test_what_cannot_be_edited_or_has_no_heads_is_refused():
+    with pytest.raises(DataError, match="found no attention that headdiv built"):
+        ModelHeads(nn.Linear(2, 2))
+    with pytest.raises(DataError, match="cannot be edited; expected ordinary heads"):
+        ModelHeads(model_of(EXAMPLES["moa"][0])).importance([batch_of()], loss)
+    with pytest.raises(DataError, match="special: the batches do not say"):
+        ModelHeads(model_of()).table([batch_of()], special=[0])
+
+
+@pytest.mark.parametrize("options", [EXAMPLES["baseline"][0], EXAMPLES["moa"][0]], ids=lambda o: o["name"])
+def test_padded_records_are_those_of_each_sentence_alone(options):
+    model, _ = tiny(options)
+    pairs = some_pairs(5)
+    batch = make_batch(pairs, range(5))
+    with headdiv.record_heads(model) as records:
+        model(batch)
+    alone = heads_by_sentence(model, pairs)
+    for number, record in enumerate(records):
+        padded = record.padded()
+        for line in alone:
+            _, weights, values, outputs = line[number]
+            N, S = len(outputs[0]), weights.shape[2]
+            at = next(
+                j for j in range(len(alone))
+                if padded.queries[j].sum() == N and padded.keys[j].sum() == S
+                and torch.allclose(padded.outputs[j, :, :N], outputs)
+            )  # fmt: skip
+            torch.testing.assert_close(padded.weights[at, :, :N, :S], weights)
+            torch.testing.assert_close(padded.values[at, :, :S], values.expand(padded.values.shape[1], -1, -1))
+            assert not padded.weights[at, :, N:].any()
+            assert not padded.weights[at, :, :, S:].any()
+    assert math.prod(padded.outputs.shape[:2]) == 5 * padded.weights.shape[1]

@@ -1,0 +1,118 @@
+"""What works with which architecture of transformers; the table of docs/architectures.md is made from it.
+
+Attaching changes no bit; masking acts; cached generation, models with heads removed or a method inserted, and both
+after saving and loading are equal to the last bit. What does not work is refused, never wrong.
+"""
+
+import os
+from pathlib import Path
+
+import attachable
+import pytest
+import torch
+from architectures import EVERY
+from attachable import other
+
+import headdiv
+from headdiv.core.errors import HeaddivError
+
+PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
+LEAST = 50  # architectures that can be attached, and have a method inserted
+
+REFUSED = {  # what is not there: refused in one sentence
+    "attach": {"diffllama", "qwen3_next", "deberta", "megatron-bert", "bloom", "falcon", "xglm"},
+    "remove": {"yolos", "gpt_oss", "olmo2", "gpt_bigcode", "umt5", "doge", "swin", "phi3"},
+    "insert": {"siglip"},
+}
+
+
+@torch.no_grad()
+def outputs(model, given):
+    """Of one pass; what a model draws is the same in each."""
+    torch.manual_seed(0)
+    return model(**given)[0]
+
+
+def attached_outputs(model, given):
+    headdiv.attach(model)
+    return outputs(model, given)
+
+
+def model_of(kind, monkeypatch):
+    monkeypatch.setitem(attachable.OTHERS, kind, EVERY[kind])
+    torch.manual_seed(5)
+    return other(kind)
+
+
+def saved_and_loaded(model, folder):
+    model.save_pretrained(folder)
+    return headdiv.load(folder).eval()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", EVERY)
+def test_an_architecture_does_what_the_table_says(kind, monkeypatch, tmp_path):
+    model, given = model_of(kind, monkeypatch)
+    plain = outputs(model, given)
+    ids = {"input_ids": torch.arange(4, 9)[None]}
+    generates = can_generate(model, given)
+    generated = model.generate(**ids, max_new_tokens=3, do_sample=False) if generates else None
+    if kind in REFUSED["attach"]:
+        with pytest.raises(HeaddivError):
+            attached_outputs(model, given)
+        return
+    heads = headdiv.attach(model)
+    place = next(iter(heads.counts))
+    with heads.record() as records:
+        assert torch.equal(outputs(model, given), plain)
+    assert {record.spec.place for record in records} == {*heads.counts}
+    with heads.ablate([(place, 1)]):
+        masked = outputs(model, given)
+    assert not torch.equal(masked, plain)
+    if generates:
+        assert torch.equal(model.generate(**ids, max_new_tokens=3, do_sample=False), generated)
+    if kind in REFUSED["remove"]:
+        with pytest.raises(HeaddivError, match="does not work with fewer heads"):
+            heads.remove([(place, 1)], given)
+    else:
+        heads.remove([(place, 1)], given)
+        torch.testing.assert_close(outputs(model, given), masked, rtol=1e-3, atol=1e-3)
+        removed = outputs(model, given)
+        assert torch.equal(outputs(saved_and_loaded(model, tmp_path / "removed"), given), removed)
+    model, given = model_of(kind, monkeypatch)
+    if kind in REFUSED["insert"]:
+        with pytest.raises(HeaddivError):
+            headdiv.insert(model, {"name": "mixing"})
+        assert torch.equal(outputs(model, given), plain)
+        return
+    headdiv.insert(model, {"name": "mixing"})
+    with torch.no_grad():
+        for module in headdiv.inserted_modules(model).values():
+            for parameter in module.parameters():
+                parameter += 0.1
+    inserted = outputs(model, given)
+    assert not torch.equal(inserted, plain)
+    assert torch.equal(outputs(saved_and_loaded(model, tmp_path / "inserted"), given), inserted)
+
+
+def can_generate(model, given):
+    return "input_ids" in given and hasattr(model, "generate") and model.can_generate()
+
+
+def test_the_table_of_the_page_is_this():
+    assert len(EVERY) - len(REFUSED["attach"] | REFUSED["insert"]) >= LEAST
+    lines = [
+        "| architecture | class | record, measure, mask | insert, train, save | remove heads |",
+        "|---|---|---|---|---|",
+    ]
+    for kind, (name, _, _) in sorted(EVERY.items()):
+        able = [
+            kind not in REFUSED["attach"] and kind not in REFUSED.get(what, ())
+            for what in ("attach", "insert", "remove")
+        ]
+        lines.append(f"| {kind} | `{name}` | {' | '.join('yes' if each else 'no' for each in able)} |")
+    head, _, _ = PAGE.read_text().partition("| architecture |")
+    page = head + "\n".join(lines) + "\n"
+    if os.environ.get("HEADDIV_UPDATE_GOLDEN"):
+        PAGE.write_text(page)
+    assert PAGE.read_text() == page
