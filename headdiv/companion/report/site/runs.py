@@ -1,18 +1,24 @@
 """The page of a run: what it was made with and its scores as tables; its curves, heads and outputs as data.
 
-The data is a script, ``runs/<name>.js``, since a page that is opened from disk can load scripts but no JSON.
-``headdiv.js`` draws it: on the run's own page, and of two runs side by side on the page that compares them.
+Sphinx makes one page for all runs, `SHELL`, with a mark for each part of a run: a page costs milliseconds,
+and the site's search does not drown in them. The data is a script, ``runs/<name>.js``, since a page that is opened from
+disk can load scripts but no JSON. ``headdiv.js`` draws it: on the run's own page, and of two runs side by side on the
+page that compares them.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pandas as pd
+from markupsafe import Markup
 
 from headdiv.companion import paths
 from headdiv.companion.experiments.papers import task_of
@@ -21,10 +27,13 @@ from headdiv.companion.report.formats import NONE, shortened, significant
 from headdiv.companion.report.groups import place_name, score_label
 from headdiv.companion.report.measures import PAIRS
 from headdiv.companion.report.scale import machine
+from headdiv.companion.report.site.markup import html, link, plain
 from headdiv.companion.tasks import TASKS
 from headdiv.core.files import read_json
 
 EXAMPLES = 5  # outputs that a page shows
+SHELL = "runs/shell"
+_PLACE = re.compile("headdiv-run-([a-z]+)")  # of a run's part in the shell
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,11 @@ class RunPage:
         """Of the page and of its data, without folder and ending."""
         run = self.run
         return f"{self.profile_name}_{run.experiment.replace('/', '_')}_{run.variant}_seed{run.seed}"
+
+    @property
+    def address(self) -> str:
+        """Of the page, from the site's folder."""
+        return f"runs/{quote(self.name)}.html"
 
     @property
     def label(self) -> str:
@@ -150,6 +164,45 @@ class RunPage:
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
         return f"headdivRun({json.dumps(self.name)}, {text});\n"
 
+    def curves(self) -> pd.DataFrame:
+        """Every number by epoch, for readers without scripts."""
+        points = [point.numbers() for point in self.run.curve]
+        names = dict.fromkeys(name for point in points for name in point if name not in ("epoch", "steps"))
+        columns = {score_label(self.run, name): [significant(point.get(name)) for point in points] for name in names}
+        return pd.DataFrame({"Epoch": [str(point["epoch"]) for point in points]} | columns)
+
+    def parts(self, own: bool, outdated: str | None) -> dict[str, Markup]:
+        """What stands at the marks of the shell, as HTML.
+
+        Args:
+            own: whether the run is of the profile that the site is about.
+            outdated: how its settings differ from the profile's, in a sentence; None where they do not.
+        """
+        run, warnings = self.run, []
+        if own:
+            paper = link(f"../papers/{run.paper}.html", run.experiment)
+            where = Markup("Profile {}, {}; {}").format(
+                self.profile_name, paper, link(f"../compare.html?{quote(self.name)}", "beside another run")
+            )
+        else:
+            where = Markup("{}, a run of the profile {} that decides {}").format(
+                run.experiment, self.profile_name, link("../claims.html", "claims")
+            )
+        warnings += [("This run has not learnt:", failure) for failure in run.failures()]
+        warnings += [("No longer with the profile's settings:", outdated)] if outdated else []
+        said = Markup("").join(Markup("<p><strong>{}</strong> {}.</p>").format(*one) for one in warnings)
+        data = Markup('<div id="run-data" data-run="{}">{}</div>').format(self.name, plain(self.curves()))
+        return {
+            "title": html(self.label),
+            "about": Markup("<p>{}</p>{}").format(where, said),
+            "scores": plain(self.scores()),
+            "data": data,
+            "examples": plain(self.examples) if len(self.examples) else Markup("<p>None are stored.</p>"),
+            "origin": plain(self.pairs(self.facts())),
+            "settings": plain(self.pairs(self.settings)),
+            "corpus": plain(self.pairs(self.corpus)),
+        }
+
     def _heads(self) -> dict[str, Any]:
         """Maps to draw as panels, by what they show: attention for an example by head, similarity by module."""
         maps = {}
@@ -164,6 +217,21 @@ class RunPage:
             if panels:
                 maps[label] = {"low": low, "high": 1, "panels": panels}
         return maps
+
+
+def write_run_pages(built: Path, pages: Iterator[tuple[str, dict[str, Markup]]]) -> None:
+    """A page for each run beside the shell that Sphinx has made, which is removed.
+
+    Args:
+        built: the site's folder.
+        pages: the name of each page, and its parts.
+    """
+    shell = built / f"{SHELL}.html"
+    pieces = _PLACE.split(shell.read_text(encoding="utf-8"))  # text, and at every odd position the name of a part
+    shell.unlink()
+    for name, parts in pages:
+        filled = [parts[piece] if odd % 2 else piece for odd, piece in enumerate(pieces)]
+        (built / "runs" / f"{name}.html").write_text("".join(filled), encoding="utf-8")
 
 
 def _rounded(matrix: list[list[float | None]]) -> list[list[float | None]]:
