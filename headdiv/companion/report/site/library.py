@@ -9,8 +9,8 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[4]
-# Documents of the repository with their short names, in the order of the menu; others of docs/ follow under their titles. They
-# are not there where headdiv is installed without its repository.
+# Documents of the repository with their short names, in the menu's order; others of docs/ follow under their titles.
+# They are not there where headdiv is installed without its repository.
 DOCUMENTS = {
     "docs/guide.md": "Guide",
     "docs/pretrained.md": "Hugging Face models",

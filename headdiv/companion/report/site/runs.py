@@ -172,7 +172,7 @@ class RunPage:
         return pd.DataFrame({"Epoch": [str(point["epoch"]) for point in points]} | columns)
 
     def parts(self, own: bool, outdated: str | None) -> dict[str, Markup]:
-        """What stands at the marks of the shell, as HTML.
+        """Each part of the page by its name in the shell, as HTML.
 
         Args:
             own: whether the run is of the profile that the site is about.
