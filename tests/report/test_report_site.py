@@ -17,10 +17,12 @@ from headdiv.companion.experiments import catalogue
 from headdiv.companion.experiments import results as store
 from headdiv.companion.experiments.claims import ledger as claims
 from headdiv.companion.experiments.claims import verdicts
+from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.companion.report.site import build
 from headdiv.companion.report.site.pages import Site, run_pages
 from headdiv.companion.report.tables import as_markdown
 from headdiv.core.errors import DataError
+from headdiv.core.files import write_json
 
 ROOT = Path(__file__).parents[2]
 TABLES = sorted(file for file in (ROOT / "results").glob("*/tables/*.md") if file.parts[-3] != "quick")  # not in git
@@ -135,3 +137,22 @@ def test_a_report_replaces_a_report_or_an_empty_folder_and_nothing_else(finished
     for other in (folder, folder / "index.html"):
         with pytest.raises(DataError, match="holds something that is no report"):
             build.write_report("tiny", other)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("examples.json", {"columns": ["a"], "rows": [["1", "2"]]}, "rows.0: found 2 cells, expected 1"),
+        ("examples.json", {"rows": []}, "columns"),
+        ("examples.json", {"columns": [], "rows": [], "attention": {"encoder 1": {}}}, "attention.encoder 1"),
+        ("outputs.json", 7, "outputs.json"),
+    ],
+)
+def test_a_damaged_file_beside_the_metrics_is_named_with_what_makes_it_anew(project, name, content, said):
+    write_profile(project, "p", "translation", variants=["baseline"])
+    put(metrics("baseline", 1))
+    write_json(metrics_path("p", "deacon/translation", "baseline", 1).with_name(name), content)
+    (page,) = Site("p").own_pages
+    with pytest.raises(DataError, match=f"{name}.*headdiv train deacon/translation baseline") as caught:
+        page.script()
+    assert said in str(caught.value)

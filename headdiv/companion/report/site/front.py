@@ -117,7 +117,8 @@ def outcome_table(name: str, found: Iterable[Evidence], own: bool) -> Markup:
         row |= {} if own else {"Profile": one.name}
         row["Score"] = f"{outcome.measure} {'↓' if outcome.lower else '↑'}"
         row["Baseline"] = outcome.shown(outcome.baseline)
-        row["Variants"] = f"best of {len(outcome.variants)}: {outcome.best.label}" if ranked else _range(outcome)
+        best = f"best of {len(outcome.variants)}: " * (len(outcome.variants) > 1) + outcome.best.label if ranked else ""
+        row["Variants"] = best or _range(outcome)
         row["Against the baseline"] = outcome.versus_baseline() if ranked else NONE
         row["In the paper"] = signed(outcome.papers_difference, outcome.digits) if ranked else NONE
         rows.append(row | {"Seeds": len(outcome.seeds), "Text": _text(outcome)})

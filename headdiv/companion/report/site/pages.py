@@ -39,7 +39,6 @@ from headdiv.companion.report.site.markup import interactive, link, plain, templ
 from headdiv.companion.report.site.runs import SHELL, RunPage, write_run_pages
 from headdiv.companion.report.table_data import MINUS_BASELINE, TableData
 from headdiv.companion.report.tables import table_data
-from headdiv.core.files import write_text
 
 ORDER = ("deacon", "mhr", "dpp", "homeostasis", "moa", "headtohead")  # other papers follow
 EVIDENCE_DOCUMENTS = ("docs/results.md", "docs/contest.md")  # of the menu's part about evidence
@@ -102,9 +101,10 @@ class Site:
 
     def finish(self, built: Path) -> None:
         """The page of each run, and its data."""
-        for page in self.all_pages.values():
-            write_text(built / "_static" / "runs" / f"{page.name}.js", page.script())
-        pages = self.all_pages.values()
+        pages, scripts = self.all_pages.values(), built / "_static" / "runs"
+        scripts.mkdir(parents=True, exist_ok=True)
+        for page in pages:
+            (scripts / f"{page.name}.js").write_text(page.script(), encoding="utf-8")
         write_run_pages(built, ((page.name, self._parts(page)) for page in pages))
 
     def short(self, paper: str) -> str:
@@ -180,9 +180,11 @@ class Site:
         signatures = {(name, how) for table in found for name, how in table.signatures.items()}
         path = self.companions.get(paper)
         of_profile = path.parents[1].name if path else ""
+        about, short = load_paper(paper), self.short(paper)
         return {
             "paper": paper,
-            "about": load_paper(paper),
+            "about": about,
+            "heading": about.title if about.title.startswith(short) else f"{short}: {about.title}",
             "diagram": diagram.is_file(),
             "companion": path and (f", with the runs of {of_profile}" if of_profile != self.runs.name else " "),
             "sections": sections,

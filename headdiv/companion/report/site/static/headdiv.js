@@ -67,8 +67,8 @@ function drawMaps(parent, found, high, bar) {
   const names = Object.keys(found.panels), words = found.x !== undefined, width = parent.clientWidth;
   const across = Math.max(1, Math.min(names.length, Math.floor(width / (words ? 230 : 150)))), down = Math.ceil(names.length / across);
   const longest = words ? Math.max(...[...found.x, ...found.y].map((word) => word.length)) : 1, side = Math.min(90, 6 * longest + 12);
-  const height = 40 + down * ((words ? 165 : 125) + side), title = { showarrow: false };
-  const layout = { grid: { rows: down, columns: across, pattern: "independent", ygap: (side + 30) / 170, xgap: words ? (side + 15) / 200 : 0.25 }, height, annotations: [], margin: { t: 30, l: side, r: 10, b: side } };
+  const row = (words ? 165 : 120) + side, column = (width - side) / across, height = 40 + down * row, title = { showarrow: false };
+  const layout = { grid: { rows: down, columns: across, pattern: "independent", ygap: (side + 25) / row, xgap: (side + 12) / column }, height, annotations: [], margin: { t: 30, l: side, r: 10, b: side } };
   const colours = found.low < 0 ? [[0, "#2166ac"], [0.5, "#f7f7f7"], [1, "#b2182b"]] : "Viridis";
   const traces = names.map((name, i) => {
     const n = i ? i + 1 : "", z = found.panels[name];
