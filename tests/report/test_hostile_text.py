@@ -6,6 +6,7 @@ import shutil
 
 import pandas as pd
 import pytest
+from browser import CHROMIUM, Browser
 from conftest import EXPERIMENT, Project
 from markdown_it import MarkdownIt
 from pages import draw_figures
@@ -120,3 +121,11 @@ def test_nothing_hostile_is_executed_or_included_in_a_site(prepared_home, tmp_pa
         source = path.read_text(encoding="utf-8")
         assert SECRET not in source, path
         assert not re.search(r"<script>window|<img src=x|<svg onload|<b id=hostile|href=.javascript:", source), path
+    if CHROMIUM:
+        browser = Browser(tmp_path / "chromium")
+        for path in sorted(folder.rglob("*.html")):
+            browser.open(path.as_uri())
+            browser.until("!document.querySelector('table[data-choices]:not(.dataTable)')")
+            assert browser.evaluate("window.hostile === undefined && !document.getElementById('hostile')"), path
+            assert not [said for said in browser.complaints if "secret" not in said], path
+        browser.close()
