@@ -55,8 +55,8 @@ def varied(run: dict[str, Any], seed: int, rng: random.Random) -> dict[str, Any]
     return run | {"seed": seed, "hash": f"{run['hash']}-{seed}", "scores": scores | moved}
 
 
-def measured(home: Path) -> tuple[float, float]:
-    """Seconds and MiB (the largest process's) of a report."""
+def measured(home: Path) -> tuple[float, float, float]:
+    """Seconds, seconds of a core and MiB (the largest process's) of a report."""
     begin = time.perf_counter()
     child = os.spawnve(
         os.P_NOWAIT, sys.executable, [sys.executable, "-m", "headdiv", "report", "--profile", "load"],
@@ -65,18 +65,18 @@ def measured(home: Path) -> tuple[float, float]:
     _, status, usage = os.wait4(child, 0)
     if status:
         sys.exit(f"headdiv report failed with {os.waitstatus_to_exitcode(status)}")
-    return time.perf_counter() - begin, usage.ru_maxrss / 1024
+    return time.perf_counter() - begin, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
 def main(counts: list[int]) -> None:
     """Print a line for each count."""
-    print("| stored runs | seconds | MiB |\n|---|---|---|")
+    print("| stored runs | seconds | of a core | MiB |\n|---|---|---|---|")
     for count in counts:
         with tempfile.TemporaryDirectory() as folder:
             home = Path(folder) / "project"
             store(home, count)
-            seconds, mebibytes = measured(home)
-            print(f"| {count:,} | {seconds:.0f} | {mebibytes:,.0f} |", flush=True)
+            seconds, of_a_core, mebibytes = measured(home)
+            print(f"| {count:,} | {seconds:.0f} | {of_a_core:.0f} | {mebibytes:,.0f} |", flush=True)
 
 
 if __name__ == "__main__":
