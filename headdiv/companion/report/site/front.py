@@ -24,7 +24,7 @@ FOREST = "forest"  # ends the name of a figure of many methods
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Finding:
     """An experiment's outcome, and how much it says.
 
     Attributes:
@@ -78,17 +78,17 @@ class Evidence:
         return "Not shown." if not better else "Hardly." if 2 * better < len(judged) else "Yes."
 
 
-def evidence_of(profile: str, stored: dict[str, list[RunResult]]) -> list[Evidence]:
+def evidence_of(profile: str, stored: dict[str, list[RunResult]]) -> list[Finding]:
     """What a profile's stored runs say, by experiment."""
     return [_evidence(profile, outcome, stored[outcome.experiment]) for outcome in outcomes(profile, stored)]
 
 
-def _evidence(profile: str, outcome: Outcome, runs: list[RunResult]) -> Evidence:
+def _evidence(profile: str, outcome: Outcome, runs: list[RunResult]) -> Finding:
     work = max(run.parameters * run.curve[-1].steps * run.config.train["tokens_per_batch"] for run in runs)
-    return Evidence(profile, outcome, work)
+    return Finding(profile, outcome, work)
 
 
-def all_evidence(own: list[Evidence], profile: str) -> list[Evidence]:
+def all_evidence(own: list[Finding], profile: str) -> list[Finding]:
     """The outcomes of all profiles, the strongest first.
 
     A profile whose results cannot be read is left out: its own report says why.
@@ -101,7 +101,7 @@ def all_evidence(own: list[Evidence], profile: str) -> list[Evidence]:
     return sorted(found, key=lambda one: one.strength, reverse=True)
 
 
-def outcome_table(name: str, found: Iterable[Evidence], own: bool) -> Markup:
+def outcome_table(name: str, found: Iterable[Finding], own: bool) -> Markup:
     """A line an experiment. Variants are ranked where there are intervals; of single trainings only the range is shown.
 
     Args:

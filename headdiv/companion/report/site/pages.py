@@ -27,7 +27,7 @@ from headdiv.companion.experiments.results import with_results
 from headdiv.companion.report.figures import write_figure
 from headdiv.companion.report.formats import NONE, significant
 from headdiv.companion.report.site.front import (
-    Evidence,
+    Finding,
     all_evidence,
     evidence_of,
     outcome_table,
@@ -143,7 +143,7 @@ class Site:
         }
 
     def _front(self, source: Path) -> None:
-        main: Evidence | None = next((one for one in self.evidence if not one.outcome.toy), None)
+        main: Finding | None = next((one for one in self.evidence if not one.outcome.toy), None)
         lead = None
         if main and main.lead:
             lead = f"figures/{main.name}_{main.lead}.svg"

@@ -66,7 +66,7 @@ class Outputs(RootModel[list[Any] | dict[str, Any]]):
     """``outputs.json``: outputs of the test set, in its order or by the name of each example."""
 
 
-Stored = TypeVar("Stored", Showcase, Outputs)
+Beside = TypeVar("Beside", Showcase, Outputs)
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class RunPage:
         """What the run keeps of some examples; None for runs from before that was kept."""
         return self._beside("examples.json", Showcase)
 
-    def _beside(self, name: str, schema: type[Stored]) -> Stored | None:
+    def _beside(self, name: str, schema: type[Beside]) -> Beside | None:
         """What a file beside the metrics holds; None where there is none. Raises DataError: it holds something else."""
         run = self.run
         path = metrics_path(self.profile, run.experiment, run.variant, run.seed).with_name(name)
