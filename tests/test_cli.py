@@ -320,7 +320,12 @@ def test_tables_figures_and_report_are_written(finished, headdiv_says, tmp_path,
         2, "headdiv: decon: profile tiny has no such paper; did you mean 'deacon'?\n"
     )  # fmt: skip
     assert all(path.stat().st_size for path in written)
-    monkeypatch.setattr(build, "_build", lambda source, folder, *rest: shutil.copytree(source, folder))
+
+    def built(source, folder, *rest):
+        shutil.copytree(source, folder)
+        (folder / "runs" / "shell.html").touch()
+
+    monkeypatch.setattr(build, "_build", built)
     for place, given in ((tmp_path / "report", [tmp_path / "report"]), (folder / "report", [])):
         told = (0, f"report: {place / 'index.html'}\n", "")
         assert headdiv_says("report", *given, "--profile", "tiny") == told

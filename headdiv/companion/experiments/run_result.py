@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
+from weakref import WeakValueDictionary
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -228,6 +229,9 @@ class RunIdentity(Record):
             DataError: no such file, no JSON, another format, a key that is missing or wrong, or the result of another
                 run than its path names.
         """
+        key = (cls, path, *_version(path))
+        if (known := _READ.get(key)) is not None:
+            return known
         try:
             content = read_json(path)
             found = content.get("format") if isinstance(content, dict) else None
@@ -236,13 +240,27 @@ class RunIdentity(Record):
             result = check(cls, content)
             *_, paper, task, variant, seed, _ = path.parts
             named = {"paper": paper, "task": task, "variant": variant, "seed": seed.removeprefix("seed")}
-            for key, expected in named.items():
-                if (own := str(getattr(result, key))) != expected:
-                    raise DataError(f"{path}: {key}: found {own!r}, expected {expected!r}, as in its path")
-            return result
+            for name, expected in named.items():
+                if (own := str(getattr(result, name))) != expected:
+                    raise DataError(f"{path}: {name}: found {own!r}, expected {expected!r}, as in its path")
         except (ConfigError, DataError) as error:
             place = "" if str(path) in str(error) else f"{path}: "
             raise DataError(f"{place}{error}; {remedy(path, profile, cls.command)}") from None
+        _READ[key] = result
+        return result
+
+
+# What was read of a file and is still held by somebody: a report, its tables and the ledger ask for the same runs.
+_READ: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    """Changes when the file does; () where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class RunResult(RunIdentity):

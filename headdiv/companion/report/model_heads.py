@@ -24,7 +24,7 @@ from headdiv.companion.report.plotting import (
     write_numbers,
 )
 from headdiv.companion.report.site.build import build_site
-from headdiv.companion.report.site.pages import interactive, templates
+from headdiv.companion.report.site.markup import interactive, templates
 from headdiv.core.errors import DataError
 from headdiv.pretrained.attached import transformers
 from headdiv.pretrained.measures import Arguments, attach, head_table
@@ -165,7 +165,7 @@ def write_model_heads(report: HeadReport, folder: Path) -> Path:
     return build_site(folder, lambda source: _write_sources(report, source))
 
 
-def _write_sources(report: HeadReport, source: Path) -> str:
+def _write_sources(report: HeadReport, source: Path) -> None:
     measures = {name: MEASURES[name] for name in report.table if report.table[name].notna().any()}
     report.table.to_csv(source / "extra" / "heads.csv", float_format="%.6g")
     for name in measures:
@@ -179,4 +179,3 @@ def _write_sources(report: HeadReport, source: Path) -> str:
     page = templates().get_template("model_heads.md")
     text = page.render(root="", report=report, measures=measures, modules=modules, table=every)
     (source / "index.md").write_text(text, encoding="utf-8")
-    return f"Heads of {report.model}"

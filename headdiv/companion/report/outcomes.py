@@ -15,7 +15,7 @@ from headdiv.companion.experiments.papers import BASELINE, task_of
 from headdiv.companion.experiments.results import with_results
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.formats import NONE, as_printed, enough, plural, signed
-from headdiv.companion.report.scale import TOY, data_title, scale, toy
+from headdiv.companion.report.scale import data_title, scale, toy
 from headdiv.companion.report.verdicts import BETTER, NO_DIFFERENCE, NOT_JUDGED, UNDECIDED, WORSE, verdict
 from headdiv.companion.tasks.specs import SPECS
 
@@ -56,6 +56,7 @@ class Outcome:
         steps: the most updates that one of them was trained for.
         data_name: of the text.
         scale: what they are of, in a sentence, with that about toys.
+        toy: that about toys; "" where the text is none.
     """
 
     experiment: str
@@ -71,7 +72,7 @@ class Outcome:
     steps: int
     data_name: str
     scale: str
-    toy: bool
+    toy: str
 
     @property
     def best(self) -> Scored | None:
@@ -102,8 +103,11 @@ class Outcome:
         if self.best is None:
             return NONE
         found = self.best.difference
-        said = signed(found.mean, self.digits, found.half) if found.mean else "equal"
-        return f"{said}, {self.verdict(self.best)}"
+        said, digits = self.verdict(self.best), self.digits
+        if said in (BETTER, WORSE):  # with as many decimals as it takes to see that the interval leaves out 0
+            while round(abs(found.mean), digits) <= round(found.half, digits):
+                digits += 1
+        return f"{signed(found.mean, digits, found.half) if found.mean else 'equal'}, {said}"
 
     def finding(self) -> str:
         """What the variants' differences from the baseline say by their simultaneous intervals, in a sentence."""
@@ -185,7 +189,7 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
         steps=max(run.curve[-1].steps for run in runs),
         data_name=data_title(runs[0].data_name),
         scale=scale(runs, profile),
-        toy=bool(toy(runs[0])),
+        toy=" ".join(toy(runs[0])),
     )
 
 
@@ -217,8 +221,7 @@ def summary_text(profile: str) -> str:
     lines.append("the papers' claims: " + ", ".join(f"{verdict} {count}" for verdict, count in counts.items() if count))
     runs = (run for runs in stored.values() for run in runs)
     lines += [f"no longer the profile's settings: {sentence}" for sentence in outdated_among(profile, runs).values()]
-    if any(outcome.toy for outcome in found):
-        lines.append(TOY.strip("*"))
+    lines += dict.fromkeys(outcome.toy.strip("*") for outcome in found if outcome.toy)
     return "\n".join(lines)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 
 from headdiv.companion import paths
 from headdiv.companion.data.public_sets import load_registry
@@ -13,16 +12,18 @@ from headdiv.companion.tasks.specs import SPECS
 
 SPLITS = {"train": "training", "valid": "validation", "test": "test"}
 
+SAMPLED = "-sample"  # ends the name of a part of a public set
 
 TOY = "**A toy corpus: this shows that the pipeline works and reproduces nothing of the paper.**"
+SAMPLE = "**A toy's size, a sample of the data set: this shows that it is read and reproduces nothing of the paper.**"
 
 
 @functools.cache
 def data_title(name: str) -> str:
     """A public data set by its title, "Multi30k English-German"; of a part of it that too; others by their names."""
-    whole, part = re.fullmatch(r"(.+?)(-sample)?", name).groups()
+    whole = name.removesuffix(SAMPLED)
     known = load_registry().get(whole)
-    return (known.title.partition(",")[0] if known else whole) + (" (sample)" if part else "")
+    return (known.title.partition(",")[0] if known else whole) + (" (sample)" if whole != name else "")
 
 
 def training_size(run: RunResult) -> str:
@@ -59,8 +60,8 @@ def scale(runs: list[RunResult], profile: str) -> str:
 
 
 def toy(run: RunResult) -> list[str]:
-    """The sentence about toys, if this is one."""
-    return [TOY] if run.data_name == "toy" else []
+    """The sentence about toys, if this is one: a generated text, or a sample of a public one."""
+    return [TOY] if run.data_name == "toy" else [SAMPLE] if run.data_name.endswith(SAMPLED) else []
 
 
 def _model(run: RunResult) -> str:

@@ -140,6 +140,7 @@ class Paper(Settings):
     """A paper, its tasks, its tables that are not about a task's results, and its figures."""
 
     title: str
+    short: str = Field("", description="what menus call it; its name where left out")
     citation: str
     doi: str | None = None
     idea: str = Field("", description="in a few sentences")

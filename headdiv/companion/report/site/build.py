@@ -5,40 +5,25 @@ from __future__ import annotations
 import glob
 import io
 import logging
+import os
 import re
 import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from headdiv.companion import paths
-from headdiv.companion.report.site.pages import HERE, Site, table_script
+from headdiv.companion.report.site.library import table_script
+from headdiv.companion.report.site.pages import Site
 from headdiv.core.errors import DataError, HeaddivError
 from headdiv.core.files import remove_leftovers, replacing
 
 log = logging.getLogger(__name__)
 
+HERE = Path(__file__).resolve().parent
 # One of these is in every report; the second in those from before the site.
 SIGNS = ("_static/headdiv.css", "headdiv.css")
-
-CONFIGURATION: dict[str, Any] = {
-    "project": "headdiv",
-    "extensions": ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "headdiv.companion.report.site.mathml"],
-    "nb_execution_mode": "off",  # companions are executed already
-    "nb_ipywidgets_js": {},  # would come from a network
-    "nb_mime_priority_overrides": [("*", "application/vnd.jupyter.widget-view+json", None)],
-    "nb_merge_streams": True,
-        "myst_enable_extensions": ["attrs_block", "dollarmath"],
-    "myst_heading_anchors": 3, "myst_footnote_transition": False,
-    "html_theme": "furo", "html_static_path": ["_static"], "html_extra_path": ["extra"],
-    "html_css_files": ["headdiv.css"], "html_js_files": ["headdiv.js"], "html_math_renderer": "mathml",
-    "html_show_search_summary": False,  # would be fetched, which browsers refuse to pages from disk
-    **dict.fromkeys(("html_copy_source", "html_show_sourcelink", "html_show_sphinx", "html_show_copyright"), False),
-    "autodoc_typehints": "description", "autodoc_typehints_description_target": "documented",
-    "autodoc_member_order": "bysource", "default_role": "code", "toc_object_entries": False,
-    "suppress_warnings": ["mystnb.unknown_mime_type", "mystnb.mime_priority", "myst.header", "config.cache"],
-}  # fmt: skip
+PROCESSES = 2  # at most, that read and write pages
 
 
 def report_folder(profile: str) -> Path:
@@ -62,15 +47,19 @@ def write_report(profile: str, folder: Path) -> Path:
         ConfigError: no such profile.
         DataError: nothing is stored, or ``folder`` holds something that is no report.
     """
-    return build_site(folder, lambda source: Site(profile).write(source))
+    site = Site(profile)
+    return build_site(folder, site.write, site.finish)
 
 
-def build_site(folder: Path, write: Callable[[Path], str]) -> Path:
+def build_site(
+    folder: Path, write: Callable[[Path], object], finish: Callable[[Path], None] = lambda built: None
+) -> Path:
     """Let Sphinx make a site of what ``write`` puts into a folder for it: the first page.
 
     Args:
         folder: an earlier site there is replaced whole, and what processes left of it that were killed is removed.
-        write: writes the pages as Markdown, and into ``extra`` what stands beside ``index.html``; gives the title.
+        write: writes the pages as MyST, and into ``extra`` what stands beside ``index.html``.
+        finish: adds to the site's folder what Sphinx need not make.
 
     Raises:
         DataError: ``folder`` holds something that is no such site.
@@ -82,22 +71,26 @@ def build_site(folder: Path, write: Callable[[Path], str]) -> Path:
     with tempfile.TemporaryDirectory() as scratch, replacing(folder) as temporary:
         source, built = Path(scratch) / "source", Path(scratch) / "built" / "html"  # myst-nb writes beside the site too
         (source / "extra").mkdir(parents=True)
+        shutil.copy(HERE / "conf.py", source)
         shutil.copytree(HERE / "static", source / "_static")
         (source / "_static" / "itables.js").write_text(table_script(), encoding="utf-8")
-        title = write(source)
-        _build(source, built, Path(scratch) / "doctrees", title)
+        write(source)
+        _build(source, built, Path(scratch) / "doctrees")
+        finish(built)
         shutil.copytree(built, temporary, dirs_exist_ok=True)
     return folder / "index.html"
 
 
-def _build(source: Path, folder: Path, doctrees: Path, title: str) -> None:
+def _build(source: Path, folder: Path, doctrees: Path) -> None:
     """Run Sphinx; its warnings are logged."""
     from sphinx.application import Sphinx
     from sphinx.util.docutils import docutils_namespace, patch_docutils
 
-    said, settings = io.StringIO(), CONFIGURATION | {"html_title": title}
+    said, processes = io.StringIO(), min(PROCESSES, os.cpu_count() or 1)
     with patch_docutils(), docutils_namespace():
-        app = Sphinx(source, None, folder, doctrees, "html", settings, status=None, warning=said, freshenv=True)
+        app = Sphinx(
+            source, source, folder, doctrees, "html", status=None, warning=said, freshenv=True, parallel=processes
+        )
         app.build(force_all=True)
     warnings = re.sub(r"\x1b\[[0-9;]*m", "", said.getvalue()).strip()
     if app.statuscode:

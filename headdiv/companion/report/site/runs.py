@@ -1,30 +1,72 @@
 """The page of a run: what it was made with and its scores as tables; its curves, heads and outputs as data.
 
-The data is a script, ``runs/<name>.js``, since a page that is opened from disk can load scripts but no JSON.
-``headdiv.js`` draws it: on the run's own page, and of two runs side by side on the page that compares them.
+Sphinx makes one page for all runs, `SHELL`, with a mark for each part of a run: a page costs milliseconds,
+and the site's search does not drown in them. The data is a script, ``runs/<name>.js``, since a page that is opened from
+disk can load scripts but no JSON. ``headdiv.js`` draws it: on the run's own page, and of two runs side by side on the
+page that compares them.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
 
 import pandas as pd
+from markupsafe import Markup
+from pydantic import BaseModel, Field, RootModel, model_validator
 
 from headdiv.companion import paths
 from headdiv.companion.experiments.papers import task_of
-from headdiv.companion.experiments.run_result import RunResult, metrics_path
+from headdiv.companion.experiments.run_result import RunResult, metrics_path, remedy
 from headdiv.companion.report.formats import NONE, shortened, significant
 from headdiv.companion.report.groups import place_name, score_label
 from headdiv.companion.report.measures import PAIRS
 from headdiv.companion.report.scale import machine
+from headdiv.companion.report.site.markup import html, link, plain
 from headdiv.companion.tasks.specs import SPECS
+from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json
+from headdiv.core.settings import check
 
 EXAMPLES = 5  # outputs that a page shows
+SHELL = "runs/shell"
+_PLACE = re.compile("headdiv-run-([a-z]+)")  # of a run's part in the shell
+
+
+class AttentionOfExample(BaseModel):
+    """The attention weights of each head for one example."""
+
+    keys: list[str]
+    queries: list[str]
+    weights: list[list[list[float]]]
+
+
+class Showcase(BaseModel):
+    """``examples.json``: examples of the test set as a table, and attention by module."""
+
+    columns: list[str]
+    rows: list[list[str]]
+    attention: dict[str, AttentionOfExample] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _has_a_cell_for_each_column(self) -> Showcase:
+        for number, row in enumerate(self.rows):
+            if len(row) != len(self.columns):
+                raise ValueError(f"rows.{number}: found {len(row)} cells, expected {len(self.columns)}, as in columns")
+        return self
+
+
+class Outputs(RootModel[list[Any] | dict[str, Any]]):
+    """``outputs.json``: outputs of the test set, in its order or by the name of each example."""
+
+
+Beside = TypeVar("Beside", Showcase, Outputs)
 
 
 @dataclass(frozen=True)
@@ -48,6 +90,11 @@ class RunPage:
         """Of the page and of its data, without folder and ending."""
         run = self.run
         return f"{self.profile_name}_{run.experiment.replace('/', '_')}_{run.variant}_seed{run.seed}"
+
+    @property
+    def address(self) -> str:
+        """Of the page, from the site's folder."""
+        return f"runs/{quote(self.name)}.html"
 
     @property
     def label(self) -> str:
@@ -111,9 +158,8 @@ class RunPage:
     @cached_property
     def examples(self) -> pd.DataFrame:
         """The first examples of the test set, the output in the last column; before it what was given, if stored."""
-        stored = self._beside("examples.json")
-        if stored:
-            return pd.DataFrame(stored["rows"], columns=stored["columns"]).map(shortened)
+        if self.showcase:
+            return pd.DataFrame(self.showcase.rows, columns=self.showcase.columns).map(shortened)
         return pd.DataFrame({"output": [shortened(text) for text in self._outputs()]})
 
     @staticmethod
@@ -122,14 +168,26 @@ class RunPage:
         return pd.DataFrame(list(values.items()), columns=["Name", "Value"])
 
     def _outputs(self) -> list[str]:
-        found = self._beside("outputs.json") or []
-        texts = list(found.values()) if isinstance(found, dict) else found
+        found = self._beside("outputs.json", Outputs)
+        texts = [] if found is None else list(found.root.values()) if isinstance(found.root, dict) else found.root
         return [text if isinstance(text, str) else json.dumps(text, ensure_ascii=False) for text in texts[:EXAMPLES]]
 
-    def _beside(self, name: str) -> Any:
+    @cached_property
+    def showcase(self) -> Showcase | None:
+        """What the run keeps of some examples; None for runs from before that was kept."""
+        return self._beside("examples.json", Showcase)
+
+    def _beside(self, name: str, schema: type[Beside]) -> Beside | None:
+        """What a file beside the metrics holds; None where there is none. Raises DataError: it holds something else."""
         run = self.run
         path = metrics_path(self.profile, run.experiment, run.variant, run.seed).with_name(name)
-        return read_json(path) if path.is_file() else None
+        if not path.is_file():
+            return None
+        try:
+            return check(schema, read_json(path))
+        except (ConfigError, DataError) as error:
+            place = "" if str(path) in str(error) else f"{path}: "
+            raise DataError(f"{place}{error}; {remedy(path, self.profile)}") from None
 
     def script(self) -> str:
         """The run's data, as a script that hands it to ``headdiv.js``."""
@@ -150,13 +208,52 @@ class RunPage:
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
         return f"headdivRun({json.dumps(self.name)}, {text});\n"
 
+    def curves(self) -> pd.DataFrame:
+        """Every number by epoch, for readers without scripts."""
+        points = [point.numbers() for point in self.run.curve]
+        names = dict.fromkeys(name for point in points for name in point if name not in ("epoch", "steps"))
+        columns = {score_label(self.run, name): [significant(point.get(name)) for point in points] for name in names}
+        return pd.DataFrame({"Epoch": [str(point["epoch"]) for point in points]} | columns)
+
+    def parts(self, own: bool, outdated: str | None) -> dict[str, Markup]:
+        """Each part of the page by its name in the shell, as HTML.
+
+        Args:
+            own: whether the run is of the profile that the site is about.
+            outdated: how its settings differ from the profile's, in a sentence; None where they do not.
+        """
+        run, warnings = self.run, []
+        if own:
+            paper = link(f"../papers/{run.paper}.html", run.experiment)
+            where = Markup("Profile {}, {}; {}").format(
+                self.profile_name, paper, link(f"../compare.html?{quote(self.name)}", "beside another run")
+            )
+        else:
+            where = Markup("{}, a run of the profile {} that decides {}").format(
+                run.experiment, self.profile_name, link("../claims.html", "claims")
+            )
+        warnings += [("This run has not learnt:", failure) for failure in run.failures()]
+        warnings += [("No longer with the profile's settings:", outdated)] if outdated else []
+        said = Markup("").join(Markup("<p><strong>{}</strong> {}.</p>").format(*one) for one in warnings)
+        data = Markup('<div id="run-data" data-run="{}">{}</div>').format(self.name, plain(self.curves()))
+        return {
+            "title": html(self.label),
+            "about": Markup("<p>{}</p>{}").format(where, said),
+            "scores": plain(self.scores()),
+            "data": data,
+            "examples": plain(self.examples) if len(self.examples) else Markup("<p>None are stored.</p>"),
+            "origin": plain(self.pairs(self.facts())),
+            "settings": plain(self.pairs(self.settings)),
+            "corpus": plain(self.pairs(self.corpus)),
+        }
+
     def _heads(self) -> dict[str, Any]:
         """Maps to draw as panels, by what they show: attention for an example by head, similarity by module."""
         maps = {}
-        for place, found in (self._beside("examples.json") or {"attention": {}})["attention"].items():
-            panels = {f"head {number}": z for number, z in enumerate(found["weights"], start=1)}
-            names = {"x": found["keys"], "y": found["queries"]}
-            largest = max(weight for head in found["weights"] for row in head for weight in row)
+        for place, found in (self.showcase.attention if self.showcase else {}).items():
+            panels = {f"head {number}": z for number, z in enumerate(found.weights, start=1)}
+            names = {"x": found.keys, "y": found.queries}
+            largest = max((weight for head in found.weights for row in head for weight in row), default=1.0)
             maps[f"attention: {place_name(place)}"] = {"low": 0, "high": largest, "panels": panels, **names}
         measures = self.run.heads.measures
         for key, (label, low) in PAIRS.items():
@@ -164,6 +261,21 @@ class RunPage:
             if panels:
                 maps[label] = {"low": low, "high": 1, "panels": panels}
         return maps
+
+
+def write_run_pages(built: Path, pages: Iterator[tuple[str, dict[str, Markup]]]) -> None:
+    """A page for each run beside the shell that Sphinx has made, which is removed.
+
+    Args:
+        built: the site's folder.
+        pages: the name of each page, and its parts.
+    """
+    shell = built / f"{SHELL}.html"
+    pieces = _PLACE.split(shell.read_text(encoding="utf-8"))  # text, and at every odd position the name of a part
+    shell.unlink()
+    for name, parts in pages:
+        filled = [parts[piece] if odd % 2 else piece for odd, piece in enumerate(pieces)]
+        (built / "runs" / f"{name}.html").write_text("".join(filled), encoding="utf-8")
 
 
 def _rounded(matrix: list[list[float | None]]) -> list[list[float | None]]:

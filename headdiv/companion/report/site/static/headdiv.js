@@ -21,6 +21,8 @@ function make(parent, tag, text, attributes = {}) {
   return element;
 }
 
+// Text for Plotly, which reads tags in it.
+const plainText = (value) => String(value).replace(/[&<>]/g, (sign) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[sign]);
 const ink = () => ({ paper_bgcolor: "transparent", plot_bgcolor: "transparent", font: { size: 11, color: isDark() ? "#ccc" : "#333" } });
 const grid = () => ({ gridcolor: isDark() ? "#444" : "#ddd", zeroline: false, automargin: true });
 const plot = (parent, traces, layout) => {
@@ -51,27 +53,32 @@ function drawCurves(parent, runs) {
     const n = i ? i + 1 : "";
     layout[`xaxis${n}`] = { ...grid(), tickformat: "d" };
     layout[`yaxis${n}`] = grid();
-    layout.annotations.push({ text: `${name}, by epoch`, xref: `x${n} domain`, yref: `y${n} domain`, x: 0, y: 1.18, showarrow: false });
+    layout.annotations.push({ text: `${plainText(name)}, by epoch`, xref: `x${n} domain`, yref: `y${n} domain`, x: 0, y: 1.18, showarrow: false });
     runs.forEach((run, k) => {
       const y = run.curves[name];
-      if (y) traces.push({ y, x: y.map((_, epoch) => epoch + 1), name: run.label, xaxis: `x${n}`, yaxis: `y${n}`, mode: "lines+markers", line: { color: ["#2f7fc1", "#e07b39"][k] }, showlegend: !i });
+      if (y) traces.push({ y, x: y.map((_, epoch) => epoch + 1), name: plainText(run.label), xaxis: `x${n}`, yaxis: `y${n}`, mode: "lines+markers", line: { color: ["#2f7fc1", "#e07b39"][k] }, showlegend: !i });
     });
   });
   plot(parent, traces, layout);
 }
 
-function drawMaps(parent, found) {
-  const names = Object.keys(found.panels), across = parent.clientWidth < 400 ? 2 : 4, down = Math.ceil(names.length / across);
-  const layout = { grid: { rows: down, columns: across, pattern: "independent", ygap: 0.35, xgap: 0.12 }, height: 60 + 150 * down, annotations: [], margin: { t: 30, l: 20, r: 10, b: 10 } };
+// Words of an attention map stand at its axes, heads of a similarity map have their numbers there; one bar has the colours of all maps.
+function drawMaps(parent, found, high, bar) {
+  const names = Object.keys(found.panels), words = found.x !== undefined, width = parent.clientWidth;
+  const across = Math.max(1, Math.min(names.length, Math.floor(width / (words ? 230 : 150)))), down = Math.ceil(names.length / across);
+  const longest = words ? Math.max(...[...found.x, ...found.y].map((word) => word.length)) : 1, side = Math.min(90, 6 * longest + 12);
+  const row = (words ? 165 : 120) + side, column = (width - side) / across, height = 40 + down * row, title = { showarrow: false };
+  const layout = { grid: { rows: down, columns: across, pattern: "independent", ygap: (side + 25) / row, xgap: (side + 12) / column }, height, annotations: [], margin: { t: 30, l: side, r: 10, b: side } };
   const colours = found.low < 0 ? [[0, "#2166ac"], [0.5, "#f7f7f7"], [1, "#b2182b"]] : "Viridis";
   const traces = names.map((name, i) => {
     const n = i ? i + 1 : "", z = found.panels[name];
-    const x = found.x ?? z[0].map((_, k) => `head ${k + 1}`), y = found.y ?? z.map((_, k) => `head ${k + 1}`);
-    layout[`xaxis${n}`] = { visible: false };
-    layout[`yaxis${n}`] = { visible: false, autorange: "reversed" };
-    layout.annotations.push({ text: name, xref: `x${n} domain`, yref: `y${n} domain`, x: 0, y: 1.2, showarrow: false });
-    const hover = x.length ? y.map((row) => x.map((column) => `${row} → ${column}`)) : undefined; // words may repeat: axes count
-    return { type: "heatmap", z, text: hover, hovertemplate: "%{text}: %{z:.3f}<extra></extra>", zmin: found.low, zmax: found.high, colorscale: colours, xaxis: `x${n}`, yaxis: `y${n}`, showscale: !i, colorbar: { thickness: 8 } };
+    const x = found.x ?? z[0].map((_, k) => `${k + 1}`), y = found.y ?? z.map((_, k) => `${k + 1}`);
+    const ticks = (labels) => ({ showgrid: false, zeroline: false, tickmode: "array", tickvals: labels.map((_, k) => k), ticktext: labels.map(plainText), tickfont: { size: 9 }, ticks: "" });
+    layout[`xaxis${n}`] = { ...ticks(x), tickangle: words ? -90 : 0 };
+    layout[`yaxis${n}`] = { ...ticks(y), autorange: "reversed" };
+    layout.annotations.push({ ...title, text: plainText(name), xref: `x${n} domain`, yref: `y${n} domain`, x: 0, y: 1, yanchor: "bottom" });
+    const hover = y.map((row) => x.map((column) => plainText(`${row} → ${column}`))); // words may repeat: axes count
+    return { type: "heatmap", z, text: hover, hovertemplate: "%{text}: %{z:.3f}<extra></extra>", zmin: found.low, zmax: high, colorscale: colours, xaxis: `x${n}`, yaxis: `y${n}`, showscale: bar && !i, colorbar: { thickness: 8 } };
   });
   plot(parent, traces, layout);
 }
@@ -81,14 +88,16 @@ function drawHeads(parent, runs) {
   if (!views.length) return;
   const select = make(make(parent, "label", "Show "), "select");
   views.forEach((view) => make(select, "option", view, { value: view }));
+  if (views.some((view) => view.startsWith("attention"))) select.value = views.find((view) => view.startsWith("attention"));
   const side = make(parent, "div", undefined, { className: "side" });
   const draw = () => {
     side.replaceChildren();
     const halves = runs.map(() => make(side, "div")); // both before either is drawn: a drawing asks for its width
+    const stored = runs.map((run) => run.heads[select.value]), high = Math.max(...stored.map((found) => found?.high ?? -Infinity));
+    const last = stored.findLastIndex((found) => found);
     runs.forEach((run, k) => {
-      const found = run.heads[select.value];
-      make(halves[k], "p", found ? run.label : `${run.label}: not stored`);
-      if (found) drawMaps(halves[k], found);
+      make(halves[k], "p", stored[k] ? run.label : `${run.label}: not stored`);
+      if (stored[k]) drawMaps(halves[k], stored[k], high, k === last);
     });
   };
   select.onchange = draw;
@@ -130,10 +139,12 @@ function show(place, runs) {
 async function startTables() {
   for (const element of document.querySelectorAll("table[data-choices]")) {
     const { default: DataTable } = await window._itables, targets = JSON.parse(element.dataset.choices), filtered = targets.length > 0;
-    const paging = "opens" in element.dataset, asked = location.search.slice(1) || element.dataset.opens || "";
+    const length = Number(element.dataset.length), paged = length > 0, scroller = element.closest(".wide");
+    const asked = location.search.slice(1) || element.dataset.opens || "";
+    scroller?.classList.remove("wide"); // the table scrolls by itself
     const api = new DataTable(element, {
-      paging, pageLength: 50, order: [], scrollX: true,
-      layout: { topStart: filtered ? "info" : null, topEnd: filtered ? "search" : null, bottomStart: paging ? "pageLength" : null, bottomEnd: paging ? "paging" : null },
+      paging: paged, pageLength: length, lengthMenu: [length, 100, { label: "All", value: -1 }], order: [], scrollX: true,
+      layout: { topStart: filtered ? "info" : null, topEnd: filtered ? "search" : null, bottomStart: paged ? "pageLength" : null, bottomEnd: paged ? "paging" : null },
       columnDefs: filtered ? [{ targets, columnControl: [["searchList"]] }] : [],
     });
     const values = {};

@@ -1,0 +1,156 @@
+"""The first page: what the stored runs of all profiles say, the strongest evidence first."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from markupsafe import Markup
+
+from headdiv.companion import paths
+from headdiv.companion.experiments.claims import ledger as claims
+from headdiv.companion.experiments.papers import load_paper
+from headdiv.companion.experiments.results import with_results
+from headdiv.companion.experiments.run_result import RunResult
+from headdiv.companion.report.formats import NONE, signed
+from headdiv.companion.report.outcomes import Outcome, outcomes
+from headdiv.companion.report.site.markup import interactive, link, plain
+from headdiv.core.errors import HeaddivError
+
+FOREST = "forest"  # ends the name of a figure of many methods
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An experiment's outcome, and how much it says.
+
+    Attributes:
+        profile: name, or path of a YAML file, as it was given.
+        work: parameters × tokens of the longest run.
+    """
+
+    profile: str
+    outcome: Outcome
+    work: float
+
+    @property
+    def name(self) -> str:
+        """The profile's name."""
+        return paths.profile_file(self.profile).stem
+
+    @property
+    def paper(self) -> str:
+        """The paper that the experiment is of."""
+        return self.outcome.experiment.partition("/")[0]
+
+    @property
+    def strength(self) -> tuple[bool, bool, bool, float]:
+        """Real text before toys, several seeds before one, a comparison of methods before others, larger runs first."""
+        return not self.outcome.toy, len(self.outcome.seeds) > 1, self.figure(self.forest).is_file(), self.work
+
+    def figure(self, name: str) -> Path:
+        """A stored figure of the profile, which may not be there."""
+        return paths.results(self.profile) / "figures" / f"{name}.svg"
+
+    @property
+    def forest(self) -> str:
+        """The figure that shows every difference to the baseline with its interval."""
+        return f"{self.paper}_{FOREST}"
+
+    @property
+    def lead(self) -> str | None:
+        """The figure that shows the outcome best: the first of these that is stored."""
+        of_experiment = slug(self.outcome.experiment)
+        for name in (self.forest, of_experiment, f"{self.paper}_table3", f"{of_experiment}_curves"):
+            if self.figure(name).is_file():
+                return name
+        return None
+
+    def answer(self) -> str:
+        """What it says to the question whether a method is better than the baseline, in a word or two."""
+        judged = [self.outcome.verdict(one) for one in self.outcome.variants if self.outcome.verdict(one)]
+        better = judged.count("better")
+        if not judged:
+            return "Not known."
+        return "Not shown." if not better else "Hardly." if 2 * better < len(judged) else "Yes."
+
+
+def evidence_of(profile: str, stored: dict[str, list[RunResult]]) -> list[Finding]:
+    """What a profile's stored runs say, by experiment."""
+    return [_evidence(profile, outcome, stored[outcome.experiment]) for outcome in outcomes(profile, stored)]
+
+
+def _evidence(profile: str, outcome: Outcome, runs: list[RunResult]) -> Finding:
+    work = max(run.parameters * run.curve[-1].steps * run.config.train["tokens_per_batch"] for run in runs)
+    return Finding(profile, outcome, work)
+
+
+def all_evidence(own: list[Finding], profile: str) -> list[Finding]:
+    """The outcomes of all profiles, the strongest first.
+
+    A profile whose results cannot be read is left out: its own report says why.
+    """
+    found = list(own)
+    for name in sorted(folder.name for folder in (paths.home() / "results").glob("*/")):
+        if name != paths.profile_file(profile).stem:
+            with contextlib.suppress(HeaddivError):
+                found += evidence_of(name, with_results(name))
+    return sorted(found, key=lambda one: one.strength, reverse=True)
+
+
+def outcome_table(name: str, found: Iterable[Finding], own: bool) -> Markup:
+    """A line an experiment. Variants are ranked where there are intervals; of single trainings only the range is shown.
+
+    Args:
+        name: the table's id.
+        found: what is shown.
+        own: whether the experiments have pages here, and the profile needs no name.
+    """
+    rows = []
+    for one in found:
+        outcome, at = one.outcome, f"papers/{one.paper}.html#{slug(one.outcome.experiment).replace('_', '-')}"
+        ranked = not outcome.toy and outcome.best is not None and outcome.verdict(outcome.best) is not None
+        row = {"Experiment": link(at, outcome.experiment) if own else outcome.experiment}
+        row |= {} if own else {"Profile": one.name}
+        row["Score"] = f"{outcome.measure} {'↓' if outcome.lower else '↑'}"
+        row["Baseline"] = outcome.shown(outcome.baseline)
+        best = f"best of {len(outcome.variants)}: " * (len(outcome.variants) > 1) + outcome.best.label if ranked else ""
+        row["Variants"] = best or _range(outcome)
+        row["Against the baseline"] = outcome.versus_baseline() if ranked else NONE
+        row["In the paper"] = signed(outcome.papers_difference, outcome.digits) if ranked else NONE
+        rows.append(row | {"Seeds": len(outcome.seeds), "Text": _text(outcome)})
+    return interactive(pd.DataFrame(rows), name)
+
+
+def _text(outcome: Outcome) -> str:
+    return f"{outcome.data_name}: a toy" if outcome.toy else outcome.data_name
+
+
+def _range(outcome: Outcome) -> str:
+    """The lowest and the highest score of the variants, which are not ranked."""
+    values = sorted(one.value for one in outcome.variants)
+    ends = dict.fromkeys(f"{value:,.{outcome.digits}f}" for value in (*values[:1], *values[-1:]))
+    return f"{len(values)}: {' to '.join(ends)}" if values else NONE
+
+
+def verdict_table(ledger: list[claims.Judgement], paper: str | None = None) -> Markup:
+    """How many claims have each verdict, by paper; a number leads to these claims."""
+    counts = {name: of for name, of in claims.summary(ledger).items() if paper in (None, name)}
+    rows = []
+    for verdict in claims.VERDICTS:
+        cells = [
+            link(f"{'../' if paper else ''}claims.html?{name}&{verdict}", of[verdict]) if of[verdict] else "0"
+            for name, of in counts.items()
+        ]
+        if any(of[verdict] for of in counts.values()):
+            rows.append([verdict, *cells])
+    heads = [load_paper(name).short or name for name in counts]
+    return plain(pd.DataFrame(rows, columns=["Verdict", *heads]))
+
+
+def slug(table: str) -> str:
+    """The anchor of a table: ``deacon/qa`` is ``deacon_qa``."""
+    return table.replace("/", "_")
