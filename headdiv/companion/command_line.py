@@ -351,7 +351,7 @@ def heads(model: str, text: Path, target: Path | None, output: Path, lines: int,
 
     report = measure_model(model, text, target, batch, length, lines)
     page = write_model_heads(report, output)
-    print_table(report.table.reset_index(), "keys")
+    print_table(report.table.reset_index().to_dict("records"), "keys")
     say(f"{page}")
 
 

@@ -24,11 +24,11 @@ def literal_operations():
 
 
 def test_operations_and_days_of_the_plain_transformer():
-    found = cost_of(lm(epochs=10**12), "h100", 4, 0.5)
+    found = cost_of(lm(epochs=10**6), "h100", 4, 0.5)
     assert found["operations_a_token"] == literal_operations()
     assert found["tokens_a_batch"] == N * WINDOWS
     assert found["tokens_a_second"] == round(4 * 0.5 * DEVICES["h100"].float32 / literal_operations())
-    assert found["tokens"] == 10**12 * round(3200 / (N * WINDOWS)) * N * WINDOWS
+    assert found["tokens"] == 10**6 * round(3200 / (N * WINDOWS)) * N * WINDOWS
     seconds = found["tokens"] * literal_operations() / (4 * 0.5 * DEVICES["h100"].float32)
     assert found["days"] == pytest.approx(seconds / (24 * 60 * 60), rel=1e-3)
 

@@ -136,7 +136,7 @@ def test_what_another_model_or_nobody_uses_is_no_mistake():
     assert check_method(sparse("dropout", "kwta", s_att=0.001), ModelConfig())["s_att"] == 0.001
 
 
-@pytest.mark.parametrize("method", ["deacon", None, ["deacon"]])
+@pytest.mark.parametrize("method", [3, None, ["deacon"]])
 def test_what_is_no_method_is_named(method):
     with pytest.raises(ConfigError, match=r"^method: expected \{'name'"):
         make_method(method)

@@ -101,24 +101,3 @@ def test_plain_text_has_no_sources_and_says_so():
     assert list(table.index) == [*NAMES, "all"]
     assert (table.loc["all", "tokens"], table.loc["all", "share"], table.loc["all", "passes"]) == (123, 100, 4)
     assert table.loc[NAMES, "tokens"].isna().all()
-
-
-def test_a_table_of_ones_own_has_its_own_columns_and_any_name(project):
-    row = {"label": "Plain", "method": {"name": "baseline"}}
-    about = {"table": "Table 1", "title": "t", "columns": {}, "kind": "lm", "variants": {"baseline": row}}
-    columns = {"seen": {"label": "Seen", "unit": "", "digits": 0}}
-    table = {"table": "Table 2", "title": "t", "task": "text", "columns": columns, "rows": {"C4": {"seen": 5}}}
-    paper = {"title": "t", "citation": "c", "tasks": {"text": about}, "tables": {"my_text": table}}
-    (project.home / "papers").mkdir()
-    (project.home / "papers" / "mine.yaml").write_text(json.dumps(paper))
-    experiment = EXPERIMENTS["lm"] | {"data": EXPERIMENTS["lm"]["data"] | {"mixture": {"C4": 1}}}
-    profile = {"title": "p", "seeds": [1], "experiments": {"mine/text": experiment}}
-    project.write_config("own", json.dumps(profile))
-    run = metrics("baseline", 1, task="lm", experiment="mine/text")
-    run["config"]["data"]["mixture"] = {"C4": 1}
-    store.record(run, "own")
-    cli(["draw", "mine", "--profile", "own"], standalone_mode=False)
-    lines = (project.home / "results" / "own" / "tables" / "mine_my_text.md").read_text().splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
-    assert rows[0][-2:] == ["Passes", "Seen, paper"]
-    assert rows[2] == ["C4", "100.0", "1,500", "15.00", "0", "5"]

@@ -31,11 +31,11 @@ def train(experiment: str, variant: str, seed: int, profile: str, no_scores: boo
     from headdiv.companion.experiments.papers import task_of
     from headdiv.companion.experiments.profiles import run_config
     from headdiv.companion.experiments.results import record
-    from headdiv.companion.tasks import TASKS
+    from headdiv.companion.tasks.specs import SPECS
     from headdiv.core import distributed
 
     config = run_config(profile, experiment, variant, seed)
-    label, task = task_of(experiment).label(variant), TASKS[config.kind]
+    label, spec = task_of(experiment).label(variant), SPECS[config.kind]
     if training.is_trained(config) and distributed.is_first():
         say(f"{label}, seed {seed}: already trained, in {training.run_folder(config)}")
     with contextlib.ExitStack() as stack:
@@ -46,7 +46,7 @@ def train(experiment: str, variant: str, seed: int, profile: str, no_scores: boo
         return
     metrics = evaluation.evaluate(run)
     path = record(metrics, profile)
-    print_table([(task.score_label(name), score["value"], score["unit"]) for name, score in metrics["scores"].items()])
+    print_table([(spec.score_label(name), score["value"], score["unit"]) for name, score in metrics["scores"].items()])
     say(f"{path}")
 
 
