@@ -14,7 +14,6 @@ import headdiv
 from headdiv.methods.base import HeldOut, Method
 from headdiv.methods.options.losses import no_values_to_compare
 from headdiv.nn.attention import AttentionLayout, AttentionModule, AttentionSpec, HeadRecord, attention_modules
-from headdiv.nn.caches import BeamState, Cache
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
 
 
@@ -38,27 +37,6 @@ class MultiQueryAttention(AttentionModule):
         heads = out_of_windows(z, layout.queries)  # (T, H·K)
         self.record(layout, weights, shared[:, None, K:].expand(-1, H, -1), heads.view(-1, H, K))
         return self.output(heads)
-
-    def mask_heads(self, mask: Tensor) -> torch.utils.hooks.RemovableHandle:
-        """See `AttentionModule`."""
-        wide = mask.repeat_interleave(self.spec.d_head)  # (H·K,)
-        return self.output.register_forward_pre_hook(lambda _, inputs: (inputs[0] * wide.to(inputs[0].dtype),))
-
-    def self_cache(self, lines: BeamState, like: Tensor) -> Cache:
-        """See `AttentionModule`."""
-        return Cache.empty(lines, 1, self.spec.d_head, like)
-
-    def cross_cache(self, lines: BeamState, memory: Tensor, mask: Tensor) -> Cache:
-        """See `AttentionModule`."""
-        keys, values = (part.unsqueeze(1).contiguous() for part in self.key_value(memory).chunk(2, dim=-1))
-        return Cache(lines, keys, values, mask)
-
-    def step(self, x: Tensor, cache: Cache) -> Tensor:
-        """See `AttentionModule`."""
-        if cache.mask is None:
-            cache.add(*self.key_value(x).unsqueeze(1).chunk(2, dim=-1))
-        q = self.query(x).view(len(x), 1, self.spec.heads, self.spec.d_head)  # H queries that share their keys
-        return self.output(cache.attend(q))
 
 
 class MultiQuery(Method):

@@ -70,7 +70,7 @@ class DifferentialAttention(MultiHeadAttention):
         q1, k1, q2, k2 = self.lambdas
         return torch.exp((q1 * k1).sum()) - torch.exp((q2 * k2).sum()) + self.start
 
-    def weighted(
+    def weigh_values(
         self, q: Tensor, k: Tensor, v: Tensor, layout: AttentionLayout | Cache
     ) -> tuple[Tensor, Tensor | None]:
         """See `MultiHeadAttention`: (R, h, N, width) and (R, h, N, S)."""
@@ -80,14 +80,14 @@ class DifferentialAttention(MultiHeadAttention):
             q, k = (x.unflatten(3, (2, -1)).transpose(2, 3).flatten(1, 2) for x in (q, k))  # (R, 2·h, …, K/2)
         if layout.mask is not None and layout.mask.dim() == 4 and layout.mask.shape[1] > 1:  # one for each head
             layout = replace(layout, mask=layout.mask.repeat_interleave(2, dim=1))
-        z, weights = super().weighted(q, k, v.repeat_interleave(2, dim=1), layout)
+        z, weights = super().weigh_values(q, k, v.repeat_interleave(2, dim=1), layout)
         return self._difference(z), None if weights is None else self._difference(weights)
 
     def _difference(self, x: Tensor) -> Tensor:
         """The first of each two minus λ times the second: (R, 2·h, …) -> (R, h, …)."""
         return x[:, 0::2] - self.factor.to(x.dtype) * x[:, 1::2]
 
-    def finished(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
+    def transform_heads(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
         """See `MultiHeadAttention`."""
         each = at_least_float32(heads.view(heads.shape[0], self.head_slots, self.head_width))
         with full_precision(heads):

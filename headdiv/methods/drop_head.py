@@ -51,13 +51,13 @@ class DroppedHeads(nn.Module):
 class DropHeadAttention(MultiHeadAttention):
     """The baseline's module that drops heads in training; head records hold zeros for them."""
 
-    rowwise_heads = trains_alone = True
+    rowwise_heads = plain_in_evaluation = True
 
     def __init__(self, spec: AttentionSpec, rate: float) -> None:
         super().__init__(spec)
         self.register_buffer("rate", torch.tensor(rate))
 
-    def finished(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
+    def transform_heads(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
         """See `MultiHeadAttention`."""
         if not self.training or side is None:
             return heads

@@ -34,7 +34,7 @@ class GatedAttention(MultiHeadAttention):
         super().__init__(spec)
         self.gate = nn.Linear(spec.d_model, spec.heads * gates, bias=False)
 
-    def finished(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
+    def transform_heads(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
         """See `MultiHeadAttention`."""
         gates = torch.sigmoid(self.gate(x)).unflatten(1, (self.spec.heads, -1))  # (T, H, K or 1)
         return (heads.unflatten(1, (self.spec.heads, -1)) * gates).flatten(1)

@@ -54,6 +54,8 @@ class Inhibition(nn.Module):
         options: the method's.
     """
 
+    registered_as = "inhibition"  # see `MultiHeadAttention`
+
     def __init__(
         self, mechanism: Mechanism, place: str, groups: int, units: int, s: float, q: int, options: HomeostasisOptions
     ) -> None:
@@ -79,14 +81,14 @@ class Inhibition(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(T, G·n) -> (T, G·n); counts while training."""
-        if not self.training and self.rests:
+        if not self.training and self.is_identity_in_evaluation:
             return x
         groups = x.view(x.shape[0], self.groups, self.units)
         # A product and not a choice: what is not a number must stay so, for the trainer to see it.
         return (groups * self._factor(groups)).to(x.dtype).view(x.shape)
 
     @property
-    def rests(self) -> bool:
+    def is_identity_in_evaluation(self) -> bool:
         """Whether the mechanism does nothing at evaluation."""
         if self.mechanism in KWTA:
             return self.options.kwta_evaluation == "inactive"

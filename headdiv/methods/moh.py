@@ -67,7 +67,7 @@ class MixtureOfHeads(MultiHeadAttention):
             shared, routed = (self.scales[i] * alpha[:, i : i + 1] for i in (0, 1))  # (T, 1) each
             return torch.cat([always * shared, chosen * routed], dim=1), routing
 
-    def finished(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
+    def transform_heads(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
         """See `MultiHeadAttention`."""
         gates, self.routing = self.gates(x)
         return (heads.unflatten(1, (self.spec.heads, -1)) * gates.unsqueeze(-1).to(heads.dtype)).flatten(1)

@@ -174,7 +174,7 @@ class DynamicRotation(SwappingMethod):
         specs = [module.spec for module in of_kinds(ordinary_modules(end.model), self.options.kinds)]
         if problem := self.options.too_many(head_grids(specs)):
             raise TrainingError(f"method.{problem[0]}: {problem[1]}")
-        if self.options.choice == "random":
+        if not self.options.observes_heads:
             by_spec = {spec: [0.0] * spec.heads for spec in specs}
         else:
             by_spec = {

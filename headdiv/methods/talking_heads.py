@@ -37,7 +37,7 @@ class TalkingHeadsAttention(MultiHeadAttention):
         for mixture in (self.mix_logits, self.mix_weights):
             nn.init.eye_(mixture)
 
-    def weighted(self, q: Tensor, k: Tensor, v: Tensor, layout: AttentionLayout | Cache) -> tuple[Tensor, Tensor]:
+    def weigh_values(self, q: Tensor, k: Tensor, v: Tensor, layout: AttentionLayout | Cache) -> tuple[Tensor, Tensor]:
         """See `MultiHeadAttention`; the weights are those after the second mixture."""
         scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)  # (R, H, N, S)
         scores = torch.einsum("rhns,hg->rgns", scores, self.mix_logits.to(scores.dtype))

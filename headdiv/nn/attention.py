@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from headdiv.core.errors import DataError
 from headdiv.core.tracing import is_recomputing
-from headdiv.nn.caches import BeamState, Cache
+from headdiv.nn.caches import BeamState, RowCache
 from headdiv.nn.numbering import numbered
-from headdiv.nn.packing import PackedLayout, attention_mask
+from headdiv.nn.packing import PackedLayout, attention_mask, padded_side
 from headdiv.nn.sizes import Kind
 
 Found = TypeVar("Found")
@@ -174,9 +174,9 @@ class HeadModule(nn.Module, ABC):
 class AttentionModule(HeadModule):
     """What the rest of headdiv asks of an attention module: the base class of `MultiHeadAttention` and of methods' own.
 
-    A subclass implements the abstract methods and calls `record` in its forward pass. It then runs in the model of
-    every task and in the drop-in, decodes with cached keys and values, and its heads can be measured and masked (in
-    `forward` and in `step`).
+    A subclass needs a `forward` pass, and calls `record` in it for its heads to be measured. It then runs in the model
+    of every task and in the drop-in. Its heads can be masked if a submodule ``output`` reads them. It decodes by
+    computing every text so far anew; `self_cache`, `cross_cache` and `step` are there to be faster.
     """
 
     @abstractmethod
@@ -196,19 +196,59 @@ class AttentionModule(HeadModule):
         """
         return False
 
+    def mask_heads(self, mask: Tensor) -> torch.utils.hooks.RemovableHandle:
+        """See `HeadModule`; by default they are masked where ``output`` reads them side by side, (T, H·K).
+
+        Raises:
+            DataError: there is no submodule ``output``.
+        """
+        output = getattr(self, "output", None)
+        if not isinstance(output, nn.Module):
+            raise DataError(
+                f"{type(self).__name__}: its heads cannot be masked; expected a submodule `output` that reads them "
+                "side by side, or a method mask_heads"
+            )
+        wide = mask.repeat_interleave(self.head_width)  # (H·K,)
+
+        def multiply(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+            return (inputs[0] * wide.to(inputs[0]),)
+
+        return output.register_forward_pre_hook(multiply, prepend=True)  # what stands in front of it sees masked heads
+
     # ---- one token at a time
 
-    @abstractmethod
-    def self_cache(self, lines: BeamState, like: Tensor) -> Cache:
-        """An empty cache for these lines, with dtype and device of ``like``."""
+    def self_cache(self, lines: BeamState, like: Tensor) -> Any:
+        """An empty cache for these lines, with dtype and device of ``like``: a `Cache`, or what `step` reads."""
+        return RowCache.empty(lines, self.spec.d_model, like)
 
-    @abstractmethod
-    def cross_cache(self, lines: BeamState, memory: Tensor, mask: Tensor) -> Cache:
-        """Keys and values of the texts' padded memory (n, S, D); mask (n, S) is added to the scores."""
+    def cross_cache(self, lines: BeamState, memory: Tensor, mask: Tensor) -> Any:
+        """The same of the texts' padded memory (n, S, D); mask (n, S) is added to the scores."""
+        return RowCache(lines, memory, mask)
 
-    @abstractmethod
-    def step(self, x: Tensor, cache: Cache) -> Tensor:
+    def step(self, x: Tensor, cache: Any) -> Tensor:
         """One new position for each line, (N, D) -> (N, D); a self-attention cache grows by it."""
+        if cache.mask is None:
+            cache.add(x)
+            rows = cache.prefixes()  # (N, P, D)
+            side = _whole_windows(rows)
+            return self._unrecorded(rows, None, AttentionLayout(side, side, None))[:, -1]
+        rows = cache.lines.spread(x)  # (n, W, D)
+        mask = cache.mask[:, None, None].expand(-1, -1, rows.shape[1], -1)  # (n, 1, W, S)
+        layout = AttentionLayout(_whole_windows(rows), _whole_windows(cache.rows), mask)
+        return cache.lines.collect(self._unrecorded(rows, cache.rows.flatten(0, 1), layout))
+
+    def _unrecorded(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
+        """`forward` of windows (R, N, D) -> (R, N, D), of which no head record is made."""
+        recorder, self.recorder = self.recorder, None
+        try:
+            return self(x.flatten(0, 1), memory, layout).unflatten(0, x.shape[:2])
+        finally:
+            self.recorder = recorder
+
+
+def _whole_windows(rows: Tensor) -> PackedLayout:
+    """The layout of (R, N, D): each window one whole sentence."""
+    return padded_side(torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device))
 
 
 def attention_modules(model: nn.Module) -> list[HeadModule]:

@@ -146,11 +146,42 @@ class Cache:
 
 
 @dataclass
+class RowCache:
+    """Rows that one attention module has read, for one that makes keys and values of them anew at every position."""
+
+    lines: BeamState
+    rows: Tensor  # (n, S, D); of self-attention S slots of all positions, of encoder-decoder attention the memory
+    mask: Tensor | None = None  # (n, S), added to the scores of encoder-decoder attention; self-attention has none
+
+    @classmethod
+    def empty(cls, lines: BeamState, width: int, like: Tensor) -> RowCache:
+        """Of self-attention, with room for a row of this width at every position of the lines."""
+        return cls(lines, like.new_zeros(lines.texts, lines.mask.shape[-1], width))
+
+    def add(self, x: Tensor) -> None:
+        """Store the rows of this position, (N, D)."""
+        self.rows[:, self.lines.keys - self.lines.width : self.lines.keys] = self.lines.spread(x)
+
+    def prefixes(self) -> Tensor:
+        """The rows that each line descends from, in their order, and its own: (N, P, D)."""
+        own = self.lines.mask[:, :, : self.lines.keys] == 0  # (n, W, P·W), one slot of each position
+        own = self.lines.collect(own)  # (N, P·W)
+        slots = own.nonzero()[:, 1].view(len(own), -1)  # (N, P)
+        text = self.lines.slots // self.lines.width  # (N,)
+        return self.rows[text[:, None], slots]
+
+    def keep(self, texts: Tensor) -> None:
+        """Give up the slots of all other texts."""
+        self.rows = self.rows[texts]
+        self.mask = self.mask if self.mask is None else self.mask[texts]
+
+
+@dataclass
 class State:
     """How far a search is: its lines, and the caches of each layer by kind of attention."""
 
     lines: BeamState
-    layers: list[dict[str, Cache]] = field(default_factory=list)
+    layers: list[dict[str, Cache | RowCache]] = field(default_factory=list)
 
     def select(self, lines: Tensor) -> None:
         """Line i goes on from what was line lines[i]; see `BeamState.select`."""

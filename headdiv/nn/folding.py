@@ -19,10 +19,8 @@ Folded = TypeVar("Folded", bound=nn.Module)
 def fold(model: Folded) -> Folded:
     """A copy in evaluation whose linear output stages are one layer each, as W^O is in the plain Transformer.
 
-    DEACON's Direct and Average and head mixing then are plain attention, number for number; rotated heads are that
-    from the start. What is not linear (DEACON's non-linear architecture, homeostasis, mixtures of attention heads)
-    stays as it is. A method's own stage takes part if its attribute ``affine`` is true. Call it outside `masked_heads`:
-    of masks some would stay and others not.
+    A stage takes part if its attribute ``affine`` is true: with it the module is plain attention, number for number.
+    What is not linear stays as it is. Call it outside `masked_heads`: of masks some would stay and others not.
 
     Raises:
         ConfigError: the model is one of transformers, whose attention headdiv has not built.
@@ -35,7 +33,7 @@ def fold(model: Folded) -> Folded:
     folded = copy.deepcopy(model).eval()
     for module in folded.modules():
         if isinstance(module, MultiHeadAttention) and getattr(module.output, "affine", False):
-            module.set_output(_as_linear(module.output, module.spec), getattr(module.output, "inhibition", None))
+            module.set_output(_as_linear(module.output, module.spec), module.before_output)
     return folded
 
 

@@ -6,9 +6,9 @@ D model width, K head width (d_k); one token at a time N lines of n texts with W
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -19,8 +19,8 @@ from headdiv.nn.dropout import Dropout
 from headdiv.nn.packing import PackedLayout
 from headdiv.nn.projections import blocks_apart
 
-RESTING = (nn.Identity, nn.Dropout, Dropout)  # modules that do nothing in evaluation
-ROWWISE = (*RESTING, nn.Linear)
+IDENTITIES = (nn.Identity, nn.Dropout, Dropout)  # modules that do nothing in evaluation
+ROWWISE = (*IDENTITIES, nn.Linear)
 
 
 class MultiHeadAttention(AttentionModule):
@@ -32,13 +32,13 @@ class MultiHeadAttention(AttentionModule):
     Args:
         spec: where the module stands, and its sizes.
         output: the output stage, (T, H·K) -> (T, D); W^O where left out.
-        before_output: what the heads go through in front of it, (T, H·K) -> (T, H·K). It becomes the output stage's
-            ``inhibition``, whatever stage that is: state dictionaries have the same names.
+        before_output: what the heads go through in front of it, (T, H·K) -> (T, H·K). It becomes a submodule of the
+            output stage, ``before_output`` or what its attribute ``registered_as`` says: a name in state dictionaries.
     """
 
-    # Of a subclass: whether what it does with the heads is `rowwise`, and whether it does something in training alone.
+    # Of a subclass: whether what it does with the heads is `rowwise`, and whether in evaluation it leaves them alone.
     rowwise_heads: ClassVar[bool] = False
-    trains_alone: ClassVar[bool] = False
+    plain_in_evaluation: ClassVar[bool] = False
 
     def __init__(
         self, spec: AttentionSpec, output: nn.Module | None = None, before_output: nn.Module | None = None
@@ -51,36 +51,32 @@ class MultiHeadAttention(AttentionModule):
     @property
     def is_plain(self) -> bool:
         """See `AttentionModule`."""
-        return (self.trains_alone or type(self) is MultiHeadAttention) and rests(
-            getattr(self.output, "inhibition", None)
-        )
+        plain = self.plain_in_evaluation or type(self) is MultiHeadAttention
+        return plain and is_identity_in_evaluation(self.before_output)
 
     @property
     def rowwise(self) -> bool:
         """See `AttentionModule`; an output stage, and what stands in front of it, say it by the same name."""
-        parts = self.output, getattr(self.output, "inhibition", nn.Identity())
+        parts = self.output, self.before_output or nn.Identity()
         apart = all(type(part) in ROWWISE or getattr(part, "rowwise", False) for part in parts)
         return apart and (self.rowwise_heads or type(self) is MultiHeadAttention)
 
     def set_output(self, output: nn.Module, before_output: nn.Module | None) -> None:
         """Put in an output stage, and what the heads go through in front of it."""
-        self.output = output
+        self.output, self._before = output, None
         if before_output is not None:
-            output.inhibition = before_output
-            output.register_forward_pre_hook(_inhibit)
+            self._before = getattr(before_output, "registered_as", "before_output")
+            output.add_module(self._before, before_output)
+            output.register_forward_pre_hook(partial(_through, name=self._before))
+
+    @property
+    def before_output(self) -> nn.Module | None:
+        """What the heads go through in front of the output stage; None: nothing."""
+        return None if self._before is None else getattr(self.output, self._before)
 
     def forward(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
         """See `AttentionModule`."""
         return self.output(self.attend(x, memory, layout))
-
-    def mask_heads(self, mask: Tensor) -> torch.utils.hooks.RemovableHandle:
-        """See `AttentionModule`."""
-        wide = mask.repeat_interleave(self.head_width)  # (H·K,)
-
-        def multiply(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-            return (inputs[0] * wide.to(inputs[0]),)
-
-        return self.output.register_forward_pre_hook(multiply, prepend=True)  # what inhibits sees masked heads
 
     def attend(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
         """The heads side by side, as the output stage reads them: (T, H·K)."""
@@ -92,19 +88,19 @@ class MultiHeadAttention(AttentionModule):
             projected = self._project(memory, 1, 3)  # (T', 2·H·K)
             (q,) = into_windows(self._project(x, 0, 1), layout.queries, 1, H)
             k, v = into_windows(projected, layout.keys, 2, H)
-        z, weights = self.weighted(q, k, v, layout)
-        heads = self.finished(out_of_windows(z, layout.queries), x, layout.queries)  # (T, H·K)
+        z, weights = self.weigh_values(q, k, v, layout)
+        heads = self.transform_heads(out_of_windows(z, layout.queries), x, layout.queries)  # (T, H·K)
         values, shape = projected[:, -H * K :], (-1, self.head_slots, self.head_width)
         self.record(layout, weights, values.view(shape), heads.view(shape))
         return heads
 
-    def weighted(
+    def weigh_values(
         self, q: Tensor, k: Tensor, v: Tensor, layout: AttentionLayout | Cache
     ) -> tuple[Tensor, Tensor | None]:
         """The heads' outputs, (R, H, N, K), and where `needs_weights` their weights; in `step` of one query a line."""
         return dot_product(q, k, v, layout, self.needs_weights)
 
-    def finished(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
+    def transform_heads(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
         """What the output stage reads, (T, H·K), of the heads' outputs and the rows x (T, D); no side in `step`."""
         return heads
 
@@ -135,14 +131,14 @@ class MultiHeadAttention(AttentionModule):
             cache.add(k, v)
         else:
             q = self._project(x, 0, 1).unflatten(-1, (self.spec.heads, -1))
-        z, _ = self.weighted(*cache.windows(q.unsqueeze(2)), cache)  # (n, H, W, K)
-        return self.output(self.finished(cache.rows(z), x, None))
+        z, _ = self.weigh_values(*cache.windows(q.unsqueeze(2)), cache)  # (n, H, W, K)
+        return self.output(self.transform_heads(cache.rows(z), x, None))
 
 
-def rests(module: nn.Module | None) -> bool:
-    """Whether a module passes its input on in evaluation: it is none, a dropout, or has an attribute ``rests``."""
-    return module is None or type(module) in RESTING or getattr(module, "rests", False)
+def is_identity_in_evaluation(module: nn.Module | None) -> bool:
+    """Whether a module passes its input on: it is none, a dropout, or its attribute of this name says so."""
+    return module is None or type(module) in IDENTITIES or getattr(module, "is_identity_in_evaluation", False)
 
 
-def _inhibit(output: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-    return (output.inhibition(inputs[0]),)
+def _through(output: nn.Module, inputs: tuple[Tensor], name: str) -> tuple[Tensor]:
+    return (getattr(output, name)(inputs[0]),)

@@ -64,7 +64,8 @@ class Trainer:
 
     Raises:
         ConfigError: an unknown option, or a wrong value.
-        TrainingError: another method built the model's attention; the batches have no length, or there are none.
+        TrainingError: another method built the model's attention; the batches have no length, or there are none;
+            ``observe`` is missing, and the method needs it.
     """
 
     def __init__(
@@ -93,6 +94,8 @@ class Trainer:
         self.learner = Learner(model, loss, method or Method(Method.Options()), self.config)
         if self.config.patience and not validate:
             raise TrainingError(NO_VALIDATION)
+        if self.learner.method.options.observes_heads and not observe:
+            _nothing_to_observe()
         # Random batches differ in number from epoch to epoch by a handful at most; the first stands for all.
         self.steps = math.ceil(self.stream.batches(0) / self.config.accumulate) * self.config.epochs
         if not self.steps:

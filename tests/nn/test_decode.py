@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from headdiv.methods import make_method
 from headdiv.nn import decoding as decode
+from headdiv.nn.attention import AttentionModule
 from headdiv.nn.batching import BEGIN, END, PAD, Pairs, make_batch
 from headdiv.nn.decoding import CachedDecoder, beam_search, translate
+from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import pad_rows
 from headdiv.nn.sizes import DecodeConfig, ModelConfig
 from headdiv.nn.transformer import Transformer, initialise
@@ -250,6 +252,18 @@ def test_cached_logits_are_the_uncached_ones_whatever_is_selected(method):
         sentence = sentence[lines]
         for decoder in (fast, slow):
             decoder.select(torch.from_numpy(lines))
+
+
+@pytest.mark.parametrize("width", [1, 4])
+@torch.inference_mode()
+def test_a_module_without_caches_of_its_own_decodes_to_the_same(monkeypatch, width):
+    """By computing every line's text anew."""
+    model, sources = build("baseline"), some_sources(5)
+    expected = translate(model, sources, DecodeConfig(beam=width))
+    for name in ("self_cache", "cross_cache", "step"):
+        monkeypatch.setattr(MultiHeadAttention, name, getattr(AttentionModule, name))
+    assert translate(model, sources, DecodeConfig(beam=width)) == expected
+    test_cached_logits_are_the_uncached_ones_whatever_is_selected("baseline")
 
 
 @pytest.mark.parametrize("width", [1, 4])

@@ -54,6 +54,11 @@ class MethodOptions(Settings):
         """Whether attention modules are the method's own, not ordinary heads with something after them."""
         return any("attention" in self.hooks_for(kind) for kind in ATTENTION_KINDS)
 
+    @property
+    def observes_heads(self) -> bool:
+        """Whether the method observes between epochs what the heads do: a trainer then needs held-out batches."""
+        return False
+
     def conflict(self, other: MethodOptions, name: str, others_name: str) -> str | None:
         """Why this method cannot be combined with ``other``, as a sentence with both names; None if it can."""
         return None

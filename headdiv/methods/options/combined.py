@@ -76,6 +76,11 @@ class CombinedOptions(MethodOptions):
         """All that the parts have."""
         return frozenset().union(*(part.hooks_for(kind) for part in self.parts().values()))
 
+    @property
+    def observes_heads(self) -> bool:
+        """Whether one of them does."""
+        return any(part.observes_heads for part in self.parts().values())
+
 
 OPTIONS.add("combined", CombinedOptions)
 

@@ -151,6 +151,11 @@ class DynamicRotationOptions(SwapOptions):
     kinds: tuple[Kind, ...] = Field(ATTENTION_KINDS, min_length=1, description="kinds of attention whose heads change")
     optimiser_state: bool = Field(True, description="the optimiser's state of the heads moves with them")
 
+    @property
+    def observes_heads(self) -> bool:
+        """To choose by what they do."""
+        return self.choice != "random"
+
     def check(self, model: Sizes) -> tuple[str, str] | None:
         """No more pairs than there are heads for."""
         if self.last < self.first:
