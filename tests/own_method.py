@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 import headdiv
-from headdiv.methods.base import HeldOut, Method
+from headdiv.methods.base import Method, ValidationSplit
 from headdiv.methods.options.losses import no_values_to_compare
 from headdiv.nn.attention import AttentionLayout, AttentionModule, AttentionSpec, HeadRecord, attention_modules
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
@@ -64,7 +64,7 @@ class MultiQuery(Method):
         squares = [module.query.weight.square().mean() for module in _modules(model)]
         return self.options.decay * torch.stack(squares).mean()
 
-    def artifacts(self, model: nn.Module, held_out: HeldOut | None = None) -> dict[str, Any]:
+    def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:
         """The length of every module's query weights."""
         return {"query_norms": {module.spec.place: module.query.weight.norm().item() for module in _modules(model)}}
 

@@ -56,7 +56,7 @@ class EpochEnd:
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class ValidationSplit:
     """What a trained model's heads do on the validation split, for `Method.artifacts`."""
 
     observe: Callable[[], Iterator[Observed]]  # without attention weights; the model runs only as far as it is read
@@ -174,12 +174,12 @@ class Method:
         """Called between two epochs, after validation; what it returns (JSON) is kept with the epoch's results."""
         return {}
 
-    def artifacts(self, model: nn.Module, held_out: HeldOut | None = None) -> dict[str, Any]:
+    def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:
         """What the results keep (JSON) of a trained model, by name: of its parameters, and of what its heads do.
 
         Args:
             model: trained.
-            held_out: the validation split; None: what the parameters alone say.
+            validation: the validation split; None: what the parameters alone say.
         """
         return {}
 

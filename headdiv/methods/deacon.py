@@ -39,7 +39,7 @@ from headdiv.gha import (
     principal_components,
     sanger_rule,
 )
-from headdiv.methods.base import HeldOut, Method
+from headdiv.methods.base import Method, ValidationSplit
 from headdiv.methods.options.modules import DeaconOptions, nonlinear_inputs
 from headdiv.nn.attention import AttentionSpec, keyed_by_place
 from headdiv.nn.batch_norm import BatchNorm, normalisation
@@ -250,7 +250,7 @@ class Deacon(Method):
         for layer, step in zip(layers, torch.where(dw.isfinite(), dw, 0.0), strict=True):
             layer.w += step
 
-    def artifacts(self, model: nn.Module, held_out: HeldOut | None = None) -> dict[str, Any]:
+    def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:
         """See `pca_weights`."""
         return {"pca_weights": pca_weights(model)}
 

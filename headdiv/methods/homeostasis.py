@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from headdiv.core import distributed
 from headdiv.core.tracing import is_recomputing
-from headdiv.methods.base import HeldOut, Method
+from headdiv.methods.base import Method, ValidationSplit
 from headdiv.methods.kwta import boost, keep_probabilities, sampled, winners
 from headdiv.methods.options.modules import KWTA, HomeostasisOptions, Mechanism, survivors
 from headdiv.nn.attention import AttentionSpec, BlockSpec, keyed_by_place
@@ -53,8 +53,6 @@ class Inhibition(nn.Module):
         q: Q.
         options: the method's.
     """
-
-    registered_as = "inhibition"  # see `MultiHeadAttention`
 
     def __init__(
         self, mechanism: Mechanism, place: str, groups: int, units: int, s: float, q: int, options: HomeostasisOptions
@@ -139,7 +137,9 @@ class Homeostasis(Method):
     def before_output(self, spec: AttentionSpec) -> nn.Module:
         """The heads' mechanism."""
         o = self.options
-        return self._mechanism(o.attention, spec.place, spec.heads, spec.d_head, o.s_att, o.q_att)
+        mechanism = self._mechanism(o.attention, spec.place, spec.heads, spec.d_head, o.s_att, o.q_att)
+        mechanism.registered_as = "inhibition"  # in state dictionaries: see `MultiHeadAttention`
+        return mechanism
 
     def block_output(self, spec: BlockSpec) -> nn.Module:
         """The block's mechanism."""
@@ -164,7 +164,7 @@ class Homeostasis(Method):
         for layer, counts in zip(layers, pooled.split([len(part) for part in own]), strict=True):
             layer.remember(counts)
 
-    def artifacts(self, model: nn.Module, held_out: HeldOut | None = None) -> dict[str, Any]:
+    def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:
         """Of every unit the share of rows in which it was active in the last Q training steps, by place.
 
         A block's output is one group, attention one a head. Plain kWTA makes no use of its counts, but they are

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headdiv.core.precision import at_least_float32
-from headdiv.methods.base import HeldOut, Method, of_kinds
+from headdiv.methods.base import Method, ValidationSplit, of_kinds
 from headdiv.methods.options.modules import MixingOptions
 from headdiv.nn.attention import AttentionSpec, HeadRecord, attention_modules, keyed_by_place
 
@@ -102,7 +102,7 @@ class Mixing(Method):
             return []
         return [parameter for layer in self.layers(model) for parameter in (layer.alphas, layer.beta)]
 
-    def artifacts(self, model: nn.Module, held_out: HeldOut | None = None) -> dict[str, Any]:
+    def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:
         """Every Alphas matrix and its nuclear norm, for Figures 3 and 4."""
         result = {}
         for place, layer in keyed_by_place((layer.spec.place, layer) for layer in self.layers(model)).items():

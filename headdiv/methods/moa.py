@@ -31,7 +31,7 @@ from torch.nn import functional as F
 
 from headdiv.core.precision import autocast
 from headdiv.core.tracing import is_transformed
-from headdiv.methods.base import HeldOut, Method, RequiredRecords
+from headdiv.methods.base import Method, RequiredRecords, ValidationSplit
 from headdiv.methods.options.modules import MoaOptions
 from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
 from headdiv.nn.attention import AttentionLayout, AttentionModule, AttentionSpec, HeadRecord
@@ -257,6 +257,6 @@ class Moa(Method):
         """Only where the losses stand beside a batch's sum."""
         return self.options.added == "sum"
 
-    def artifacts(self, model: nn.Module, held_out: HeldOut | None = None) -> dict[str, Any]:
+    def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:
         """Load, gates, entropy and words of every router: see `router_statistics`."""
-        return router_statistics(held_out) if held_out else {}
+        return router_statistics(validation) if validation else {}

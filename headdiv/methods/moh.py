@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headdiv.core.precision import at_least_float32, full_precision
-from headdiv.methods.base import HeldOut, Method, RequiredRecords
+from headdiv.methods.base import Method, RequiredRecords, ValidationSplit
 from headdiv.methods.options.modules import Gates, MohOptions
 from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadRecord
@@ -104,6 +104,6 @@ class Moh(Method):
         """Its loss is of rows."""
         return False
 
-    def artifacts(self, model: nn.Module, held_out: HeldOut | None = None) -> dict[str, Any]:
+    def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:
         """Load, probabilities, entropy and words of every router: see `router_statistics`; its experts are heads."""
-        return router_statistics(held_out) if held_out else {}
+        return router_statistics(validation) if validation else {}

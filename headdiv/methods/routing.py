@@ -34,7 +34,7 @@ from headdiv.analysis.similarity import ENOUGH
 from headdiv.core import distributed
 from headdiv.core.errors import TrainingError
 from headdiv.core.precision import at_least_float32, full_precision
-from headdiv.methods.base import HeldOut
+from headdiv.methods.base import ValidationSplit
 from headdiv.nn.attention import HeadRecord
 
 
@@ -185,11 +185,11 @@ def typical_words(counts: Tensor, top: int = 10, least: int = 5) -> list[list[tu
 
 
 @torch.no_grad()
-def router_statistics(held_out: HeldOut) -> dict[str, Any]:
+def router_statistics(validation: ValidationSplit) -> dict[str, Any]:
     """What every router does on the first `ENOUGH` tokens of a split, as JSON by place: "encoder 1", "cross 2".
 
     Args:
-        held_out: the split, read no further than is needed; with several ranks, this one's share.
+        validation: the split, read no further than is needed; with several ranks, this one's share.
 
     Returns:
         {"router": {place: …}} with tokens (their number), load (share of each expert in the choices), gate (mean of
@@ -197,11 +197,11 @@ def router_statistics(held_out: HeldOut) -> dict[str, Any]:
         0 to log E), and words: for each expert its `typical_words` as {word, ratio, count}. Empty without routers.
     """
     sums: dict[tuple[str, int], list[Tensor]] = {}
-    for seen in held_out.observe():
+    for seen in validation.observe():
         for record in seen.records:
             if isinstance(record, RoutedRecord):
                 kind, place = record.spec.kind, (record.spec.kind, record.spec.layer)
-                part = _statistics(record.routing, seen.words.get(kind), held_out.vocabulary)
+                part = _statistics(record.routing, seen.words.get(kind), validation.vocabulary)
                 sums[place] = [a + b for a, b in zip(sums[place], part, strict=True)] if place in sums else part
         if min((float(numbers[0]) for numbers, _ in sums.values()), default=0.0) >= ENOUGH:
             break
@@ -217,7 +217,7 @@ def router_statistics(held_out: HeldOut) -> dict[str, Any]:
             "entropy": round(float(entropy / tokens.clamp_min(1)), 6),
             "words": [
                 [
-                    {"word": held_out.decode_token(kind, word), "ratio": round(ratio, 3), "count": count}
+                    {"word": validation.decode_token(kind, word), "ratio": round(ratio, 3), "count": count}
                     for word, ratio, count in row
                 ]
                 for row in typical_words(counts)

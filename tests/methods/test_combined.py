@@ -1,26 +1,21 @@
 """Methods together: what goes together and what does not, and that each part does what it does alone."""
 
-from dataclasses import dataclass
-
 import pytest
 import torch
-from examples import CONFIG, combined, deacon, some_pairs, tiny, trained_one_step, watched_pass
+from examples import combined, deacon, some_pairs, tiny, trained_one_step, watched_pass
 from small_runs import randomise
 from torch import nn
 
-from headdiv.analysis.masking import masked_heads
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.core.errors import ConfigError
-from headdiv.methods import check_method, make_method
+from headdiv.methods import make_method
 from headdiv.methods.base import EpochEnd, Method
 from headdiv.methods.deacon import PCAOutput, pca_layers
 from headdiv.methods.homeostasis import Inhibition, inhibitions
 from headdiv.methods.mixing import MixingOutput
-from headdiv.methods.options.combined import part_names
 from headdiv.nn.attention import AttentionSpec, BlockSpec
 from headdiv.nn.batching import make_batch
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.sizes import ModelConfig
 
 BASELINE = {"name": "baseline"}
 DEACON = deacon(gha_steps=5)
@@ -35,96 +30,6 @@ SWAPS = {"name": "rotation", "plan": [{"layers": [1, 1], "heads": [[1, 2]], "epo
 DYNAMIC = {"name": "dynamic-rotation", "choice": "random", "swaps": 1, "every": 1}
 
 # ---- what goes together
-
-HALF = {**DEACON, "m": 9}
-
-
-@pytest.mark.parametrize(
-    ("methods", "message"),
-    [
-        ([DEACON], "method.methods: list should have at least 2 items after validation, not 1, found [{'name': '"),
-        ([DEACON, "mixing"], "method.methods.1: input should be a valid dictionary, found 'mixing'"),
-        ([DEACON, BASELINE], "method.methods.1.name: 'baseline' changes nothing; leave it out"),
-        (
-            [{"name": "combined", "methods": [DEACON, APART]}, KWTA],
-            "method.methods.0.name: 'combined' stands in the list of another; list its methods here instead",
-        ),
-        ([APART, {"name": "decon"}], "method.methods.1.name: unknown method 'decon'; did you mean 'deacon'?"),
-        ([APART, DEACON | {"delta": 1}], "method.methods.1.delta: unknown key; did you mean 'delta_p'?"),
-        ([APART, HALF], "method.methods.1.m: 9 is more than the k = 3 inputs of the PCA layer (direct"),
-        (
-            [DEACON, MIXING],
-            "method.methods.1: 'mixing' and 'deacon' both build the output stage of encoder attention; "
-            "expected one of them",
-        ),
-        ([DEACON, DEACON], "method.methods.1: 'deacon' is listed twice; expected all of its options in one place"),
-        (
-            [MOA, KWTA],
-            "method.methods.1: 'moa' builds encoder attention as a whole and leaves nothing for 'homeostasis'; "
-            "expected one of them",
-        ),
-        (
-            [MIXING | {"kinds": ["decoder"]}, MOA],
-            "method.methods.1: 'moa' builds decoder attention as a whole and leaves nothing for 'mixing'; expected one "
-            "of them",
-        ),
-        (
-            [SWAPS, MOA],
-            "method.methods.1: 'rotation' swaps heads of ordinary attention, of which 'moa' leaves none; "
-            "expected one of them",
-        ),
-        (
-            [MOA, APART, VALUES],
-            "method.methods.2: 'dpp' compares the heads' values, which all experts of 'moa' share; "
-            "expected another term",
-        ),
-        (
-            [{"name": "talking-heads"}, APART | {"term": "position"}],
-            "method.methods.1: 'disagreement' takes weights for shares of attention, and those of 'talking-heads' can ",
-        ),
-        (
-            [SWAPS, DYNAMIC],
-            "method.methods.1: 'dynamic-rotation' and 'rotation' would each swap heads that the other has placed; "
-            "expected one of them",
-        ),
-    ],
-)  # fmt: skip
-def test_what_does_not_go_together_is_named(methods, message):
-    with pytest.raises(ConfigError) as found:
-        check_method({"name": "combined", "methods": methods}, CONFIG, ("method",))
-    assert str(found.value).startswith(message)
-    assert "\n" not in str(found.value)
-
-
-@pytest.mark.parametrize(
-    "methods",
-    [
-        (DEACON, APART),
-        (MIXING, KWTA),
-        (KWTA, MIXING),
-        (DEACON, RFB, SWAPS, APART, VALUES),
-        (MOA, SMART_BLOCK, APART),
-        (MIXING, DYNAMIC),
-        (APART, APART | {"term": "position"}),
-    ],
-)
-def test_all_options_are_filled_in_and_checking_again_changes_nothing(methods):
-    whole = combined(*methods)
-    assert whole["methods"] == [check_method(method, CONFIG) for method in methods]
-    assert check_method(whole, CONFIG) == whole
-
-
-def test_conflicts_are_found_without_a_check_too():
-    """A library's user makes methods without a model's sizes."""
-    with pytest.raises(ConfigError, match=r"^method\.methods\.1: 'deacon' is listed twice"):
-        make_method({"name": "combined", "methods": [DEACON, DEACON]})
-    with pytest.raises(ConfigError, match=r"^method\.methods\.1: 'mixing' and 'deacon' both build the output stage"):
-        make_method({"name": "combined", "methods": [DEACON, MIXING]})
-
-
-def test_parts_are_called_by_their_methods():
-    assert list(part_names(["dpp", "deacon", "dpp", "dpp"])) == ["dpp", "deacon", "dpp-2", "dpp-3"]
-    assert list(make_method(combined(DEACON, APART, APART)).parts) == ["deacon", "disagreement", "disagreement-2"]
 
 
 def test_a_mistake_in_a_profile_has_its_line(project):
@@ -195,54 +100,43 @@ def test_each_kind_of_attention_has_what_its_methods_give_it():
     assert type(plain.output) is nn.Linear
 
 
-def test_masked_heads_stay_masked_behind_inhibition():
-    model, _ = tiny(combined(DEACON, RFB))
-    batch = make_batch(some_pairs(), range(6))
-    before = model(batch)
-    with masked_heads(model, {"encoder 1": [0, 1, 1]}):
-        assert not torch.allclose(model(batch), before)
-    torch.testing.assert_close(model(batch), before)
+class Logged(Method):
+    """Notes when it is called, and answers what it is made with."""
 
+    def __init__(self, name, log, records, loss, done):
+        super().__init__(Method.Options())
+        self.name, self.log, self.records, self.loss, self.done = name, log, records, loss, done
 
-@dataclass
-class Parts:
-    """A method of the test's own, that tells when it is asked."""
+    def block_output(self, spec):
+        return nn.Linear(spec.d_model, spec.d_model)
 
-    name: str
-    log: list
+    def required_records(self):
+        return self.records
 
-    def method(self, watched="nothing", loss=None, done=None):
-        part = type(self.name, (Method,), {})(Method.Options())
-        part.block_output = lambda spec: nn.Linear(spec.d_model, spec.d_model)
-        part.required_records = lambda: watched
-        part.aux_loss = lambda *results: loss
-        part.after_backward = lambda model, progress: self.log.append((self.name, progress))
+    def aux_loss(self, *_):
+        return self.loss
 
-        def after_epoch(end):
-            self.log.append((self.name, end.history))
-            return done or {}
+    def after_backward(self, model, progress):
+        self.log.append((self.name, progress))
 
-        part.after_epoch = after_epoch
-        return part
+    def after_epoch(self, end):
+        self.log.append((self.name, end.history))
+        return self.done
 
 
 def test_hooks_of_all_are_called_in_the_order_of_the_list():
-    log = []
-    first = Parts("a", log).method("weights", torch.tensor(2.0), {"swaps": 1})
-    second = Parts("b", log).method("heads", torch.tensor(3.0))
-    both = make_method(combined(MIXING, APART))
-    both.parts = {"a": first, "dpp": second}
-    blocks = both.block_output(BlockSpec("encoder", 0, 4))
-    assert [type(block) for block in blocks] == [nn.Linear, nn.Linear]
+    log, both = [], make_method(combined(MIXING, APART))
+    both.parts = {
+        "a": Logged("a", log, "weights", torch.tensor(2.0), {"swaps": 1}),
+        "dpp": Logged("b", log, "heads", torch.tensor(3.0), {}),
+    }
+    assert [type(block) for block in both.block_output(BlockSpec("encoder", 0, 4))] == [nn.Linear, nn.Linear]
     assert both.required_records() == "weights"
     assert both.aux_loss(None, [], 0.5, 1) == 5
     both.after_backward(None, 0.25)
-    assert log == [("a", 0.25), ("b", 0.25)]
-    log.clear()
     history = [{}, {"a": {"swaps": 7}}, {"dpp": {"x": 1}, "a": {"swaps": 8}}]
-    end = EpochEnd(nn.Identity(), None, 3, 5, 1, history, lambda: iter(()))
-    assert both.after_epoch(end) == {"a": {"swaps": 1}}
-    assert log == [("a", [{}, {"swaps": 7}, {"swaps": 8}]), ("b", [{}, {}, {"x": 1}])]
+    assert both.after_epoch(EpochEnd(nn.Identity(), None, 3, 5, 1, history, lambda: iter(()))) == {"a": {"swaps": 1}}
+    assert log == [("a", 0.25), ("b", 0.25), ("a", [{}, {"swaps": 7}, {"swaps": 8}]), ("b", [{}, {}, {"x": 1}])]
 
 
 def test_losses_add_up():
@@ -276,10 +170,3 @@ def test_a_step_is_deacons_and_homeostasis_own():
     findings = method.artifacts(model)
     assert findings.keys() == {"pca_weights", "activations"}
     assert findings["activations"].keys() == {"encoder 1", "decoder 1"}
-
-
-def test_the_check_builds_nothing_large_and_leaves_chance_alone():
-    large = ModelConfig(d_model=1 << 20, heads=8)  # of which one module would fill the memory
-    before = torch.get_rng_state()
-    assert check_method({"name": "combined", "methods": [deacon(m=8), KWTA, APART]}, large)["methods"][0]["m"] == 8
-    assert torch.equal(torch.get_rng_state(), before)

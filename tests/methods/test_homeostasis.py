@@ -131,14 +131,6 @@ def test_gradients_are_those_of_what_passes(mechanism, training):
     assert torch.autograd.gradcheck(run, rows(9, 5).requires_grad_())
 
 
-@pytest.mark.parametrize("mechanism", COUNTING)
-def test_what_is_not_a_number_stays_so(mechanism):
-    """Inhibited or not: the trainer must see it."""
-    x = rows(1, 4)
-    x[1, 3] = float("nan")
-    assert inhibition(mechanism)(x)[1, 3].isnan()
-
-
 # ---- counts
 
 
@@ -203,20 +195,6 @@ def test_a_step_costs_the_same_whatever_q_is(mechanism):
 # ---- what is kept
 
 
-@pytest.mark.parametrize("mechanism", COUNTING)
-def test_a_state_dict_brings_everything_back(mechanism):
-    """In the middle of the first-in-first-out cache: what follows is the same."""
-    module, other = trained(mechanism), inhibition(mechanism)
-    other.load_state_dict(module.state_dict())
-    for seed in (20, 21, 22, 23):
-        state = torch.get_rng_state()
-        expected = learn(module, rows(seed, 4))
-        torch.set_rng_state(state)
-        assert torch.equal(learn(other, rows(seed, 4)), expected)
-    for (name, buffer), again in zip(module.named_buffers(), other.buffers(), strict=True):
-        assert torch.equal(buffer, again), name
-
-
 def test_counts_are_whole_numbers_whatever_the_model_is_made_of():
     module = trained("kwta").to(torch.bfloat16)
     assert [buffer.dtype for buffer in module.buffers()] == [torch.int32, torch.int64, torch.int64]
@@ -248,23 +226,3 @@ def test_smart_inhibition_draws_no_lots_at_evaluation():
     assert torch.equal(torch.get_rng_state(), state)
     keep = keep_probabilities(module.counts, 0.5).flatten()
     torch.testing.assert_close(found, x * keep)
-
-
-@pytest.mark.parametrize("mechanism", COUNTING)
-def test_evaluation_counts_nothing(mechanism):
-    module = trained(mechanism, smart_evaluation="expectation").eval()
-    before = module.total.clone()
-    module(rows(1, 5))
-    assert module.pending is None
-    assert torch.equal(module.total, before)
-
-
-@pytest.mark.parametrize("mechanism", COUNTING)
-def test_half_precision_stays_half_precision(mechanism):
-    module = trained(mechanism, smart_evaluation="expectation")
-    x = rows(1, 40, dtype=torch.bfloat16)
-    for state in (module.train(), module.eval()):
-        y = state(x)
-        assert y.dtype == torch.bfloat16
-        if mechanism == "kwta":
-            assert ((y.view(-1, G, N) != 0).sum(-1) == 3).all()

@@ -7,11 +7,10 @@ import torch
 from examples import CONFIG, trained_one_step
 
 from headdiv.companion.experiments.papers import load_paper, task_of
-from headdiv.core.errors import ConfigError
 from headdiv.methods import check_method, make_method
 from headdiv.nn.attention import AttentionSpec, BlockSpec
 from headdiv.nn.dropout import Dropout
-from headdiv.nn.sizes import LMConfig, ModelConfig
+from headdiv.nn.sizes import ModelConfig
 from headdiv.nn.transformer import Transformer, count_parameters, initialise
 
 
@@ -25,7 +24,6 @@ GROUPS = {
     "D": sparse("smart", "smart"),
     "E": sparse("rfb-kwta", "smart"),
 }
-BOTH = [*GROUPS.values(), sparse("kwta"), sparse("none", "kwta"), sparse("kwta", "rfb-kwta", kinds=["cross"])]
 
 
 def build(options, config=CONFIG):
@@ -35,33 +33,6 @@ def build(options, config=CONFIG):
 
 
 # ---- options
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (sparse(), "attention: 'none', and block is 'none' too; that is the method 'baseline'"),
-        (sparse("kwta", s_att=0.01), "s_att: 0.01 keeps no unit: a head has 32, and round(s·32) must be at least 1"),
-        (
-            sparse("kwta", "rfb-kwta", s_bo=0.001),
-            "s_bo: 0.001 keeps no unit: a block's output has 256, and round(s·256)",
-        ),
-        (sparse("kwta", s_att=0.99), "s_att: 0.99 keeps all units: a head has 32, and round(s·32) must be less"),
-        (sparse("smart", s_att=0.995), "s_att: 0.995 is no median that smart inhibition can have: from 0.01 to 0.99"),
-        (sparse("none", "smart", s_bo=0.001), "s_bo: 0.001 is no median that smart inhibition can have"),
-    ],
-)
-def test_wrong_options_are_named(options, message):
-    with pytest.raises(ConfigError) as found:
-        check_method(options, ModelConfig(), ("method",))
-    assert str(found.value).startswith(f"method.{message}")
-
-
-def test_an_s_that_nobody_uses_is_not_held_against_the_model():
-    assert check_method(sparse("dropout", "kwta", s_att=0.001), ModelConfig())["s_att"] == 0.001
-    assert check_method(sparse("none", "smart", s_att=0.001), LMConfig())["s_att"] == 0.001
-    with pytest.raises(ConfigError, match=r"s_att: 0\.5 keeps no unit: a head has 1, and round"):
-        check_method(sparse("kwta", s_att=0.5), ModelConfig(heads=256))
 
 
 # ---- places
@@ -86,14 +57,6 @@ def test_dropout_is_the_projects_own_and_keeps_nothing():
         assert isinstance(found, Dropout)
         assert found.p == 0.3
     assert make_method(sparse("dropout", "dropout")).artifacts(model) == {}
-
-
-@pytest.mark.parametrize("options", BOTH, ids=lambda o: f"{o['attention']}-{o['block']}")
-def test_a_fresh_model_is_number_by_number_its_baseline(options):
-    model, base = build(options), build({"name": "baseline"})
-    assert dict(model.named_parameters()).keys() == dict(base.named_parameters()).keys()
-    for (name, parameter), other in zip(model.named_parameters(), base.parameters(), strict=True):
-        assert torch.equal(parameter, other), name
 
 
 # ---- findings

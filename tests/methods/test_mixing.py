@@ -207,18 +207,6 @@ def test_the_gradient_is_finite_where_singular_values_are_equal_or_zero(alphas):
     assert alphas.grad.norm() <= 3**0.5 + 1e-5
 
 
-def test_what_is_not_finite_stays_so():
-    """The trainer says in its own words that a loss is not finite."""
-    alphas = torch.eye(3).repeat(2, 1, 1)
-    alphas[1, 0, 0] = torch.nan
-    assert nuclear_norms(alphas).isnan().tolist() == [False, True]
-    learn = learner(mixing(start=0.0))
-    with torch.no_grad():
-        next(iter(own(learn.model).values())).fill_(torch.nan)
-    with pytest.raises(TrainingError, match=r"^the loss is nan at step 1; "):
-        learn.step(batch(), 1, 5)
-
-
 def test_findings_are_every_matrix_by_its_place():
     model, method = tiny(mixing(), decoder_layers=2)
     moved(model, 3)

@@ -4,27 +4,19 @@ import math
 
 import pytest
 import torch
-from examples import CONFIG, tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moa_parts import KINDS, MOA, TOP, E, both_sides, build
-from packed import D, K, pack, random, run_packed, sentences, with_gradients
-from torch import nn
+from packed import D, K, pack, run_packed, sentences, with_gradients
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from headdiv.companion.experiments.bench import measure_moa
-from headdiv.core.errors import ConfigError
-from headdiv.methods import check_method, make_method
+from headdiv.methods import make_method
 from headdiv.methods.moa import MixtureAttention
-from headdiv.methods.routing import RoutedRecord
-from headdiv.nn import attention
-from headdiv.nn.attention import AttentionLayout, AttentionSpec, record_heads
-from headdiv.nn.caches import BeamState
+from headdiv.nn.attention import AttentionSpec, record_heads
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.packing import MASKED, assign_windows, attention_mask, lay_out, pad_rows
-from headdiv.nn.sizes import ModelConfig
-from headdiv.nn.transformer import count_parameters, initialise
+from headdiv.nn.transformer import count_parameters
 
 seeds = st.integers(0, 2**31 - 1)
 pairs_of_lengths = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=4)
@@ -87,15 +79,6 @@ def test_chosen_experts_alone_give_what_all_give_with_gradients(
     module = build(seed, kind, bias, k=k, d_head=d_head, renormalise=renormalise)
     queries, memory = both_sides(seed + 50, kind, lengths)
     found = with_gradients(module, queries, memory, run_packed(module, kind, width))
-    torch.testing.assert_close(found, with_gradients(module, queries, memory, run_literal(module, kind)))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_wide_windows_give_what_the_literal_one_gives(kind, monkeypatch):
-    monkeypatch.setattr(attention, "WIDE", 0)
-    module = build(1, kind)
-    queries, memory = both_sides(2, kind)
-    found = with_gradients(module, queries, memory, run_packed(module, kind, 7))
     torch.testing.assert_close(found, with_gradients(module, queries, memory, run_literal(module, kind)))
 
 
@@ -163,19 +146,6 @@ def test_only_chosen_experts_are_computed(kind):
 # ---- no rows, no difference between the experts
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_nothing_gives_nothing(kind):
-    """A rank's share of a small batch may be empty; its gradients are zero and not missing."""
-    module, side = build(9, kind), lay_out([], assign_windows([], []))
-    layout = AttentionLayout(side, side, attention_mask(side, side, causal=kind == "decoder"))
-    x = torch.zeros(0, D, dtype=torch.float64, requires_grad=True)
-    with record_heads(module) as records:
-        y = module(x, x if kind == "cross" else None, layout)
-    assert y.shape == (0, D)
-    (y.sum() + make_method({**MOA, "cv": 0.1}).aux_loss(module, records, 0.0, 1)).backward()
-    assert all((parameter.grad == 0).all() for parameter in module.parameters())
-
-
 @pytest.mark.parametrize("renormalise", [False, True])
 def test_equal_logits_choose_the_first_experts_and_keep_gradients_finite(renormalise):
     module = build(10, renormalise=renormalise)
@@ -194,48 +164,7 @@ def test_equal_logits_choose_the_first_experts_and_keep_gradients_finite(renorma
 # ---- records
 
 
-def test_records_hold_the_slots_and_which_expert_each_is():
-    modules = nn.ModuleList([build(12), build(13, "cross")])
-    queries, memory = both_sides(14, "cross")
-    (x, _, own, _), (y, context, cross, _) = pack(queries, [], "encoder", 6), pack(queries, memory, "cross", 6)
-    plain = modules[0](x, None, own), modules[1](y, context, cross)
-    with record_heads(modules) as records:
-        recorded = modules[0](x, None, own), modules[1](y, context, cross)
-    torch.testing.assert_close(recorded, plain)
-    for record, module, rows, output in zip(records, modules, (x, y), recorded, strict=True):
-        assert isinstance(record, RoutedRecord)
-        assert (record.spec.kind, record.spec.heads) == (module.spec.kind, TOP)
-        (R, N), S = record.layout.queries.sentences.shape, record.layout.keys.sentences.shape[1]
-        assert record.weights.shape == (R, TOP, N, S)
-        torch.testing.assert_close(record.weights.sum(-1), torch.ones(R, TOP, N, dtype=torch.float64))
-        assert record.values.shape == (record.layout.keys.tokens, TOP, K)
-        routing = record.routing
-        assert routing.experts.shape == routing.gates.shape == record.outputs.shape[:2] == (len(rows), TOP)
-        mixed = torch.einsum("tk,tki,tkid->td", routing.gates, record.outputs, module.output.weight[routing.experts])
-        torch.testing.assert_close(mixed + module.output_bias, output)
-        record.outputs.sum().backward(retain_graph=True)
-        assert (module.query.weight.grad != 0).any()
-    assert all(module.recorder is None for module in modules)
-    with record_heads(modules, weights=False) as records:
-        modules[0](x, None, own)
-    assert records[0].weights is None
-
-
 # ---- one token at a time
-
-
-def test_steps_over_memory_are_the_pass_over_memory():
-    module = build(19, "cross")
-    queries, keys = sentences(20, [2, 2, 2]), sentences(50, [4, 1, 3])
-    rows, memory, layout, _ = pack(queries, keys, "cross", 1)
-    expected = pad_rows(module(rows, memory, layout), layout.queries)
-    mask = torch.zeros(3, 4, dtype=torch.float64)
-    mask.masked_fill_(torch.arange(4) >= layout.keys.lengths[:, None], MASKED)
-    lines = BeamState(3, 1, 2, like=rows)
-    cache = module.cross_cache(lines, pad_rows(memory, layout.keys, fill=9.0), mask)
-    torch.testing.assert_close(module.step(torch.stack(queries)[:, 0], cache), expected[:, 0])
-    cache.keep(lines.select(torch.tensor([0, 2])))
-    torch.testing.assert_close(module.step(torch.stack(queries)[[0, 2], 1], cache), expected[[0, 2], 1])
 
 
 # ---- parameters
@@ -253,37 +182,6 @@ def test_the_number_of_parameters_is_as_written(bias, noisy, d_head):
     assert count_parameters(module) == expected
 
 
-def test_parameters_follow_from_seed_and_name():
-    one, same, other = (dict(tiny({**MOA, "noisy": True}, seed=seed)[0].named_parameters()) for seed in (1, 1, 2))
-    for name, parameter in one.items():
-        assert torch.equal(parameter, same[name]), name
-        drawn = not name.endswith(("bias", "router.noise")) and "norm" not in name
-        assert torch.equal(parameter, other[name]) is not drawn, name
-    experts = one["encoder.0.attention.encoder.query.weight"]
-    assert not torch.equal(experts[0], experts[1])
-    bound = math.sqrt(6 / (CONFIG.d_model + CONFIG.d_model // CONFIG.heads))
-    assert 0.8 * bound < experts.abs().max().item() <= bound
-
-
-def test_autocast_stays_close_to_float32_and_chooses_the_same():
-    def run(enabled):
-        module = MixtureAttention(AttentionSpec("encoder", 0, 32, 4, bias=True), 6, 2)
-        initialise(module, 3)
-        side = lay_out([20, 20], [[0], [1]])
-        layout = AttentionLayout(side, side, attention_mask(side, side))
-        x = random(4, 40, 32, dtype=torch.float32)
-        with torch.autocast("cpu", torch.bfloat16, enabled=enabled), record_heads(module, weights=False) as records:
-            y = module(x, None, layout)
-        y.float().square().sum().backward()
-        return records[0].routing, [y.float(), *(p.grad for p in module.parameters())]
-
-    (routing, found), (expected_routing, expected) = run(True), run(False)
-    assert routing.logits.dtype == torch.float32
-    assert torch.equal(routing.experts, expected_routing.experts)
-    for a, b in zip(found, expected, strict=True):
-        assert (a - b).norm() < 0.03 * b.norm() + 1e-6
-
-
 # ---- cost
 
 
@@ -293,17 +191,3 @@ def test_eight_times_the_experts_cost_at_most_half_as_much_again():
 
 
 # ---- options
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"k": 6}, "method.k: 6 is more than the 5 experts to choose from"),
-        ({"k": 1, "renormalise": True}, "method.renormalise: with k = 1 every gate is 1 and the router learns "
-                                        "nothing from the task; expected k ≥ 2"),
-    ],
-)  # fmt: skip
-def test_wrong_options_are_named(options, message):
-    with pytest.raises(ConfigError) as found:
-        check_method({**MOA, **options}, ModelConfig(), ("method",))
-    assert str(found.value) == message

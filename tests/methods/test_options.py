@@ -1,12 +1,49 @@
-"""What configurations say of methods, without the methods themselves."""
+"""What configurations say of methods, without the methods: defaults, refusals, combinations, what results keep."""
 
 import subprocess
 import sys
 
+import pytest
+from examples import CONFIG, combined, deacon
+
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.results import stored
+from headdiv.core.errors import ConfigError
 from headdiv.methods.base import Method
 from headdiv.methods.combined import Combined
-from headdiv.methods.options import OPTIONS
-from headdiv.methods.registry import METHODS
+from headdiv.methods.options import OPTIONS, check_method, stored_method
+from headdiv.methods.options.combined import part_names
+from headdiv.methods.registry import METHODS, make_method
+from headdiv.nn.sizes import LMConfig, ModelConfig
+
+LARGE = ModelConfig(encoder_layers=6, decoder_layers=6)
+MIXING = {"name": "mixing", "start": 0.0}
+KWTA = {"name": "homeostasis", "attention": "kwta", "s_att": 0.5}
+RFB = {"name": "homeostasis", "attention": "rfb-kwta", "s_att": 0.5, "q_att": 4}
+SMART_BLOCK = {"name": "homeostasis", "block": "smart", "q_bo": 4}
+APART = {"name": "disagreement", "term": "output"}
+VALUES = {"name": "dpp", "term": "subspace"}
+MOA = {"name": "moa", "experts": 4, "k": 2}
+SWAPS = {"name": "rotation", "plan": [{"layers": [1, 1], "heads": [[1, 2]], "epochs": [2, 3]}]}
+
+
+def sparse(attention="none", block="none", **options):
+    return {"name": "homeostasis", "attention": attention, "block": block, **options}
+
+
+def planned(**more):
+    return {"layers": [1, 1], "epochs": [2], **more}
+
+
+def manual(**more):
+    return {"name": "rotation", "plan": [planned(**more)]}
+
+
+def dynamic(choice="hard", **more):
+    return {"name": "dynamic-rotation", "choice": choice, **more}
+
+
+# ---- without torch, and in step with the methods
 
 
 def test_options_are_checked_without_torch():
@@ -27,3 +64,168 @@ def test_a_method_has_few_members_and_a_combination_combines_each():
     members = {name for name in vars(Method) if not name.startswith("_")}
     assert len(members) <= 14
     assert members - set(vars(Combined)) == set()
+
+
+def test_options_of_another_class_are_refused():
+    with pytest.raises(ConfigError, match=r"Wrong\.Options: .* expected a class after Method\.Options"):
+        type("Wrong", (Method,), {"Options": dict})
+
+
+# ---- what is refused: the key, and what is wrong with it
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "words"),
+    [
+        (deacon("direct", 9), "m", "more than the k = 8 inputs of the PCA layer"),
+        (deacon("nonlinear", 45), "m", "more than the k = 44 inputs"),
+        (deacon("direct", 0), "m", "greater than or equal to 1"),
+        ({"name": "deacon", "architecture": "direct"}, "m", "is missing"),
+        (deacon(gha_step=5), "gha_step", "did you mean 'gha_steps'"),
+        (deacon("nonlinear", normalisation="layer"), "normalisation", "expected 'batch'"),
+        (deacon(normalisation="none", batch_norm_scale=2.0), "batch_norm_scale", "scales nothing"),
+        ({"name": "baseline", "m": 3}, "m", "known here: none"),
+        ({"name": "decon"}, "name", "did you mean 'deacon'"),
+        ({}, "name", "is missing"),
+        ({"name": None}, "name", "unknown method None; known here: "),
+        (sparse(), "attention", "the method 'baseline'"),
+        (sparse("kwta", s_att=0.01), "s_att", "keeps no unit: a head has 32"),
+        (sparse("kwta", "rfb-kwta", s_bo=0.001), "s_bo", "keeps no unit: a block's output has 256"),
+        (sparse("kwta", s_att=0.99), "s_att", "keeps all units"),
+        (sparse("smart", s_att=0.995), "s_att", "no median"),
+        ({**MOA, "k": 5}, "k", "more than the 4 experts"),
+        ({**MOA, "k": 1, "renormalise": True}, "renormalise", "expected k ≥ 2"),
+        ({**MOA, "noise_floor": 0.01}, "noise_floor", "expected noisy: true"),
+        ({"name": "moh", "shared": 1, "k": 1}, "k", "expected k ≥ 2"),
+        ({"name": "moh", "shared": 5, "k": 4}, "k", "more than the model's 8"),
+        (manual(layers=[1, 9]), "plan.0", "layers 1 to 6, found 9"),
+        (manual(heads=[[1, 9]]), "plan.0", "heads 1 to 8, found 9"),
+        (manual(), "plan.0", "swapped with itself"),
+        (manual(heads=[[1, 2], [2, 3]]), "plan.0", "twice at once"),
+        (dynamic(first=5, last=4), "last", "before first = 5"),
+        (dynamic(swaps=25), "swaps", "more than the 24"),
+        (dynamic("soft", swaps=9), "swaps", "more than the 8"),
+        (dynamic("soft", layers=4), "layers", "more than half of the 6 layers"),
+    ],
+)
+def test_what_a_model_has_no_room_for_is_named(options, key, words):
+    with pytest.raises(ConfigError) as found:
+        check_method(options, LARGE, ("method",))
+    assert str(found.value).startswith(f"method.{key}: ")
+    assert words in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "model", "words"),
+    [
+        ({"name": "differential"}, CONFIG, "even number of heads, found 3"),
+        ({"name": "rotation"}, ModelConfig(), "layers 1 to 2, found 5"),
+        ({"name": "rotation"}, LMConfig(), "no cross attention, only encoder and decoder"),
+        (sparse("kwta", s_att=0.5), ModelConfig(heads=256), "a head has 1"),
+    ],
+)
+def test_so_is_what_this_model_has_no_room_for(options, model, words):
+    with pytest.raises(ConfigError, match=words):
+        check_method(options, model)
+
+
+def test_what_another_model_or_nobody_uses_is_no_mistake():
+    check_method({"name": "rotation"}, ModelConfig(decoder_layers=5))
+    check_method({"name": "rotation", "plan": [planned(kind="encoder", layers=[1, 5])]}, LMConfig())
+    check_method({"name": "moh", "shared": 1, "k": 1, "gates": "printed"}, CONFIG)
+    assert check_method(sparse("dropout", "kwta", s_att=0.001), ModelConfig())["s_att"] == 0.001
+
+
+@pytest.mark.parametrize("method", [3, None, ["deacon"]])
+def test_what_is_no_method_is_named(method):
+    with pytest.raises(ConfigError, match=r"^method: expected \{'name'"):
+        make_method(method)
+
+
+# ---- combinations
+
+
+@pytest.mark.parametrize(
+    ("methods", "key", "words"),
+    [
+        ([MIXING], "", "at least 2 items"),
+        ([deacon(), "mixing"], ".1", "valid dictionary, found 'mixing'"),
+        ([deacon(), {"name": "baseline"}], ".1.name", "changes nothing"),
+        ([{"name": "combined", "methods": [deacon(), APART]}, KWTA], ".0.name", "list its methods here"),
+        ([APART, {"name": "decon"}], ".1.name", "did you mean 'deacon'"),
+        ([APART, deacon(delta=1)], ".1.delta", "did you mean 'delta_p'"),
+        ([APART, deacon(m=9)], ".1.m", "more than the k = 3 inputs"),
+        ([deacon(), MIXING], ".1", "'mixing' and 'deacon' both build the output stage of encoder attention"),
+        ([deacon(), deacon()], ".1", "'deacon' is listed twice"),
+        ([MOA, KWTA], ".1", "'moa' builds encoder attention as a whole and leaves nothing for 'homeostasis'"),
+        ([MIXING | {"kinds": ["decoder"]}, MOA], ".1", "'moa' builds decoder attention as a whole"),
+        ([SWAPS, MOA], ".1", "'rotation' swaps heads of ordinary attention, of which 'moa' leaves none"),
+        ([MOA, APART, VALUES], ".2", "'dpp' compares the heads' values, which all experts of 'moa' share"),
+        ([{"name": "talking-heads"}, APART | {"term": "position"}], ".1", "of 'talking-heads' can be negative"),
+        ([{"name": "differential", "heads": "kept"}, VALUES], ".1", "of 'differential' can be negative"),
+        ([SWAPS, dynamic("random", swaps=1)], ".1", "would each swap heads"),
+    ],
+)
+def test_what_does_not_go_together_is_named(methods, key, words):
+    with pytest.raises(ConfigError) as found:
+        check_method({"name": "combined", "methods": methods}, CONFIG, ("method",))
+    assert str(found.value).startswith(f"method.methods{key}: ")
+    assert words in str(found.value)
+
+
+@pytest.mark.parametrize(
+    "methods",
+    [
+        (deacon(), RFB, SWAPS, APART, VALUES),
+        (MOA, SMART_BLOCK, APART),
+        (MIXING, dynamic("random", swaps=1)),
+        (APART, APART | {"term": "position"}),
+    ],
+)
+def test_all_options_are_filled_in_and_checking_again_changes_nothing(methods):
+    whole = combined(*methods)
+    assert whole["methods"] == [check_method(method, CONFIG) for method in methods]
+    assert check_method(whole, CONFIG) == whole
+
+
+def test_conflicts_are_found_without_a_check_too():
+    """A library's user makes methods without a model's sizes."""
+    with pytest.raises(ConfigError, match=r"^method\.methods\.1: 'mixing' and 'deacon' both build the output stage"):
+        make_method({"name": "combined", "methods": [deacon(), MIXING]})
+
+
+def test_parts_are_called_by_their_methods():
+    assert list(part_names(["dpp", "deacon", "dpp", "dpp"])) == ["dpp", "deacon", "dpp-2", "dpp-3"]
+    assert list(make_method(combined(deacon(), APART, APART)).parts) == ["deacon", "disagreement", "disagreement-2"]
+
+
+# ---- what results keep
+
+
+def test_a_default_that_came_later_is_not_stored():
+    """Runs from before the option keep their hash."""
+    assert "update" not in check_method(deacon(m=2, update="hebbian", batch_norm_scale=1.0), CONFIG)
+    assert check_method(deacon(m=2, batch_norm_scale=0.3), CONFIG)["batch_norm_scale"] == 0.3
+    assert "noise_floor" not in check_method({**MOA, "noisy": True}, CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("plan", "sentence"),
+    [
+        ([planned(layers=[1, 5], epochs=[3, 7, 9, 11])], "cross layers 1 and 5, all heads, epochs 3 7 9 11"),
+        ([planned(heads=[[1, 8], [2, 7]])], "cross layer 1, heads 1 2 with 8 7, epoch 2"),
+    ],
+)
+def test_results_keep_the_plan_as_a_sentence(plan, sentence):
+    method = check_method({"name": "rotation", "plan": plan}, LARGE)
+    assert stored_method(method) == {"name": "rotation", "plan": sentence, "optimiser_state": True}
+    both = {"name": "combined", "methods": [method, {"name": "disagreement"}]}
+    assert stored_method(both)["methods"] == [stored_method(method), {"name": "disagreement"}]
+
+
+def test_stored_results_belong_to_the_profile():
+    """Those that were made when a plan was a sentence."""
+    profile, experiment = "headtohead-small", "headtohead/translation"
+    found = {run.seed: run.config.method for run in stored(profile, experiment) if run.variant == "manual"}
+    runs = [config for config in Runs(profile).of(experiment) if config.variant == "manual"]
+    assert {config.seed: config.model_dump(mode="json")["method"] for config in runs} == found != {}

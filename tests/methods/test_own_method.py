@@ -9,7 +9,6 @@ from small_runs import SMALL, small_config
 from torch import nn
 
 import headdiv
-from headdiv.analysis.masking import masked_heads
 from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.importance import importance_record
 from headdiv.companion.experiments.running import train
@@ -79,35 +78,6 @@ def test_it_runs_on_every_task(project, monkeypatch, task):
     assert any(head["change"] for head in record["heads"])
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"name": "homeostasis", "block": "kwta", "s_bo": 0.5},
-        {"name": "disagreement", "term": "output"},
-        {"name": "dpp", "term": "position"},
-    ],
-)
-def test_it_is_combined_with_others(other):
-    options = check_method({"name": "combined", "methods": [OWN, other]}, CONFIG)
-    model, method = tiny(options)
-    assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in tiny(OWN)[0].parameters())
-    assert set(method.artifacts(model)) >= {"query_norms"}
-    assert [type(module).__name__ for module in model.modules()].count("MultiQueryAttention") == 3
-
-
-@pytest.mark.parametrize(
-    ("other", "message"),
-    [
-        ({"name": "mixing"}, "'multi-query' builds encoder attention as a whole and leaves nothing for 'mixing'"),
-        ({"name": "dynamic-rotation", "choice": "hard", "swaps": 1}, "of which 'multi-query' leaves none"),
-        ({"name": "dpp", "term": "subspace"}, "which all experts of 'multi-query' share; expected another term"),
-    ],
-)
-def test_what_it_does_not_go_with_is_named(other, message):
-    with pytest.raises(ConfigError, match=message):
-        check_method({"name": "combined", "methods": [OWN, other]}, CONFIG)
-
-
 def test_it_stands_in_other_models():
     """The drop-in: in torch's own layer, with padding and gradients."""
     layer = nn.TransformerEncoderLayer(12, 3, 16, batch_first=True)
@@ -119,16 +89,3 @@ def test_it_stands_in_other_models():
     assert not weights[1, :, :, 3:].any()
     layer(x, src_key_padding_mask=padding).sum().backward()
     assert x.grad.isfinite().all()
-
-
-def test_a_masked_head_reaches_nothing():
-    model, _ = tiny(OWN)
-    batch = make_batch(some_pairs(5), range(5))
-    before = model(batch)
-    with masked_heads(model, {"encoder 1": [1, 0, 1]}):
-        masked = model(batch)
-    output = model.encoder[0].attention["encoder"].output
-    with torch.no_grad():
-        output.weight[:, 4:8] = 0  # the second head's columns
-    torch.testing.assert_close(model(batch), masked)
-    assert not torch.allclose(masked, before)

@@ -10,16 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headdiv.analysis.similarity import Measured, Observed, measure_heads
-from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.results import stored
-from headdiv.core.errors import ConfigError, TrainingError
-from headdiv.methods import check_method, make_method, rotation, stored_method
+from headdiv.core.errors import TrainingError
+from headdiv.methods import make_method, rotation
 from headdiv.methods.base import EpochEnd
 from headdiv.methods.rotation import HeadIndex, swap_heads
 from headdiv.nn.attention import attention_modules, record_heads
 from headdiv.nn.batching import make_batch
 from headdiv.nn.losses import linear_cross_entropy
-from headdiv.nn.sizes import LMConfig, ModelConfig
 
 BASELINE = {"name": "baseline"}
 SIZES = {"encoder_layers": 2, "decoder_layers": 3, "dropout": 0.0, "attention_bias": True}
@@ -172,78 +169,8 @@ def test_what_the_optimiser_remembers_moves_or_stays(method, optimiser_state):
     assert any("exp_avg" in name for name in changed) == optimiser_state
 
 
-def refusal(options, model=None):
-    with pytest.raises(ConfigError) as found:
-        check_method(options, model or ModelConfig(encoder_layers=6, decoder_layers=6), ("method",))
-    return str(found.value)
-
-
-def manual(**more):
-    return {"name": "rotation", "plan": [planned(**more)]}
-
-
 def dynamic(choice="hard", **more):
     return {"name": "dynamic-rotation", "choice": choice, **more}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (manual(layers=[1, 9]), "method.plan.0: cross attention has layers 1 to 6, found 9"),
-        (manual(heads=[[1, 9]]), "method.plan.0: cross attention has heads 1 to 8, found 9"),
-        (manual(heads=[[1, 1]]), "method.plan.0: a head is swapped with itself, or twice at once"),
-        (manual(), "method.plan.0: a head is swapped with itself, or twice at once"),
-        (manual(heads=[[1, 2], [2, 3]]), "method.plan.0: a head is swapped with itself, or twice at once"),
-        (dynamic(first=5, last=4), "method.last: 4 comes before first = 5"),
-        (dynamic(swaps=25), "method.swaps: 25 pairs are more than the 24 that 6 × 8 heads make (encoder attention)"),
-        (dynamic("random", swaps=25, kinds=["cross"]),
-         "method.swaps: 25 pairs are more than the 24 that 6 × 8 heads make (cross attention)"),
-        (dynamic("soft", swaps=9),
-         "method.swaps: 9 pairs are more than the 8 that 8 heads of each of two layers make (encoder attention)"),
-        (dynamic("soft", layers=4), "method.layers: 4 is more than half of the 6 layers (encoder attention)"),
-    ],
-)  # fmt: skip
-def test_wrong_options_are_named(options, message):
-    assert refusal(options) == message
-
-
-def test_a_plan_of_layers_needs_a_model_that_has_them():
-    assert refusal({"name": "rotation"}, ModelConfig()) == "method.plan.0: cross attention has layers 1 to 2, found 5"
-    check_method({"name": "rotation"}, ModelConfig(decoder_layers=5))
-    assert refusal({"name": "rotation"}, LMConfig()) == (
-        "method.plan.0: the model has no cross attention, only encoder and decoder"
-    )
-    check_method({"name": "rotation", "plan": [planned(kind="encoder", layers=[1, 5])]}, LMConfig())
-
-
-@pytest.mark.parametrize(
-    ("plan", "sentence"),
-    [
-        ([planned(layers=[1, 5], epochs=[3, 7, 9, 11])], "cross layers 1 and 5, all heads, epochs 3 7 9 11"),
-        ([planned(heads=[[1, 8], [2, 7]])], "cross layer 1, heads 1 2 with 8 7, epoch 2"),
-        ([planned(kind="encoder", layers=[2, 1]), planned(heads=[[1, 2]])],
-         "encoder layers 2 and 1, all heads, epoch 2; cross layer 1, heads 1 with 2, epoch 2"),
-    ],
-)  # fmt: skip
-def test_results_keep_the_plan_as_a_sentence(plan, sentence):
-    method = check_method({"name": "rotation", "plan": plan}, ModelConfig(encoder_layers=6, decoder_layers=6))
-    assert stored_method(method) == {"name": "rotation", "plan": sentence, "optimiser_state": True}
-    both = {"name": "combined", "methods": [method, {"name": "disagreement"}]}
-    assert stored_method(both)["methods"] == [stored_method(method), {"name": "disagreement"}]
-
-
-STORED = [
-    ("headtohead-small", "headtohead/translation", "5996ac3de20ce62e"),
-]
-
-
-@pytest.mark.parametrize(("profile", "experiment", "expected"), STORED)
-def test_stored_results_belong_to_the_profile(profile, experiment, expected):
-    """Those that were made when a plan was a sentence."""
-    found = {run.seed: run.config.method for run in stored(profile, experiment) if run.variant == "manual"}
-    runs = [config for config in Runs(profile).of(experiment) if config.variant == "manual"]
-    assert {config.seed: config.model_dump(mode="json")["method"] for config in runs} == found != {}
-    assert runs[0].hash == expected
 
 
 def test_a_stack_that_the_model_lacks_is_named():

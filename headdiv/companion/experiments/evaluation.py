@@ -20,7 +20,7 @@ from headdiv.companion.experiments.showcase import write_showcase
 from headdiv.companion.provenance import commit
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, Score, evaluation_loss, observed_heads, score, vocabulary_of
-from headdiv.methods.base import HeldOut
+from headdiv.methods.base import ValidationSplit
 from headdiv.methods.registry import make_method
 
 BEST = "best"  # what scores and outputs of the best epoch's parameters are called
@@ -175,5 +175,5 @@ def _heads(run: Run) -> dict[str, Any]:
     observe = partial(observed_heads, task, run.model, run.corpus, "valid", run.config, run.device)
     vocabulary = max(vocabulary_of(run.corpus)) + 1  # a masked model reads one token more, the mask token
     # The second pass is one only for a method that reads it, and far cheaper without attention weights.
-    held_out = HeldOut(partial(observe, weights=False), vocabulary, partial(task.decode_token, run.corpus))
-    return {**method.artifacts(run.model, held_out), "measures": by_place(compare_heads(observe()))}
+    validation = ValidationSplit(partial(observe, weights=False), vocabulary, partial(task.decode_token, run.corpus))
+    return {**method.artifacts(run.model, validation), "measures": by_place(compare_heads(observe()))}
