@@ -20,7 +20,6 @@ from headdiv.core.tracing import is_recomputing
 from headdiv.nn.caches import BeamState, PositionCache, RowCache
 from headdiv.nn.numbering import numbered
 from headdiv.nn.packing import PackedLayout, attention_mask, padded_side
-from headdiv.nn.packing import PackedLayout, attention_mask, padded_side
 from headdiv.nn.sizes import Kind
 
 Found = TypeVar("Found")
