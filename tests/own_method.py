@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import headdiv
 from headdiv.methods.base import Method, ValidationSplit
+from headdiv.methods.options import MethodOptions
 from headdiv.methods.options.losses import no_values_to_compare
 from headdiv.nn.attention import AttentionLayout, AttentionModule, AttentionSpec, HeadRecord, attention_modules
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
@@ -49,7 +50,7 @@ class MultiQuery(Method):
 
         decay: float = Field(0.01, ge=0, description="weight of the mean square of the query weights in the loss")
 
-        def conflict(self, other: Method.Options, name: str, others_name: str) -> str | None:
+        def conflict(self, other: MethodOptions, name: str, others_name: str) -> str | None:
             """All heads have the same values."""
             return no_values_to_compare(other, name, others_name)
 

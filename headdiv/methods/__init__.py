@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,6 +16,5 @@ def __getattr__(name: str) -> Any:
     """Look a name up when it is first used: `headdiv.methods.options` is imported without torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from headdiv.methods import registry
-
-    return getattr(registry, name)
+    module = "options" if name in ("check_method", "stored_method") else "registry"
+    return getattr(importlib.import_module(f"headdiv.methods.{module}"), name)

@@ -4,8 +4,7 @@ A method is a class after `Method`, with a class of ``Options`` if it has any. E
 nothing; override those that the method needs.
 
     configuration   `Options`, with what does not fit a model's sizes or another method
-    the model       `output_stage`, `before_output` or, for an attention module of its own, `attention`; `block_output`;
-                    `inserted`, for models that are there already
+    the model       `output_stage`, `before_output` or, for an attention module of its own, `attention`; `block_output`
     the loss        `required_records`, `aux_loss` and `counts_predictions`
     the update      `own_parameters`, `frozen_parameters`, `after_backward`
     the schedule    `after_epoch`
@@ -14,6 +13,9 @@ nothing; override those that the method needs.
 An attention module of its own derives from `headdiv.nn.attention.AttentionModule` and needs a ``forward``; then it runs
 in every task's model and in the drop-in, and what it records is measured. A module with a method
 ``initialise(generator)`` fills its own parameters; ordinary layers are initialised from the seed and their names.
+
+`headdiv.insert` takes such a method only if it also has ``inserted(spec)``: what heads of a model that is there already
+go through in front of its own output projection, with the layout of the rows, (T, H·K), `PackedLayout` -> (T, H·K).
 
 Every method works in combinations: `headdiv.methods.combined` says how the hooks of several become one.
 
@@ -109,12 +111,6 @@ class Method:
 
     def before_output(self, spec: AttentionSpec) -> nn.Module | None:
         """What the heads go through in front of the output stage, (T, H·K) -> (T, H·K); None: nothing."""
-        return None
-
-    def inserted(self, spec: AttentionSpec) -> nn.Module | None:
-        """For `headdiv.insert`: what heads of a model that is there already go through in front of its own output
-        projection, with the layout of the rows: (T, H·K), `PackedLayout` -> (T, H·K). None: what the other hooks build.
-        """
         return None
 
     def block_output(self, spec: BlockSpec) -> nn.Module:

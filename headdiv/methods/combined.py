@@ -76,11 +76,11 @@ class Combined(Method):
     Options = CombinedOptions
     options: CombinedOptions
 
-    def __init__(self, options: CombinedOptions) -> None:
+    def __init__(self, options: CombinedOptions | None = None, **values: Any) -> None:
         from headdiv.methods.registry import METHODS  # which has this class too
 
-        super().__init__(options)
-        made = zip(options.methods, options.parts().items(), strict=True)
+        super().__init__(options, **values)
+        made = zip(self.options.methods, self.options.parts().items(), strict=True)
         self.parts: dict[str, Method] = {name: METHODS[method["name"]](part) for method, (name, part) in made}
 
     block_output = of_all("block_output", in_turn)
@@ -92,11 +92,10 @@ class Combined(Method):
     after_backward = of_all("after_backward", lambda _: None)
     artifacts = of_all("artifacts", merged)
 
-    def _built(self, hook: AttentionHook, spec: AttentionSpec, call: str | None = None) -> Any:
+    def _built(self, hook: AttentionHook, spec: AttentionSpec) -> Any:
         """What the one part with this hook builds for a position; None where there is none."""
         parts = (part for part in self.parts.values() if hook in part.options.hooks_for(spec.kind))
-        part = next(parts, None)
-        return None if part is None else getattr(part, call or hook)(spec)
+        return next((getattr(part, hook)(spec) for part in parts), None)
 
     def attention(self, spec: AttentionSpec) -> AttentionModule:
         """The module of the part that builds all of it; else ordinary heads with what the parts put there."""
@@ -109,10 +108,6 @@ class Combined(Method):
     def before_output(self, spec: AttentionSpec) -> nn.Module | None:
         """Of the part that puts something there."""
         return self._built("before_output", spec)
-
-    def inserted(self, spec: AttentionSpec) -> nn.Module | None:
-        """Of the part that builds the whole module."""
-        return self._built("attention", spec, "inserted")
 
     def after_epoch(self, end: EpochEnd) -> dict[str, Any]:
         """One after the other, each with its own history; what each returns, by its name, where that is anything."""

@@ -82,7 +82,7 @@ class DropHead(Method):
         return DropHeadAttention(spec, self.rate(0.0))
 
     def inserted(self, spec: AttentionSpec) -> DroppedHeads:
-        """See `Method`."""
+        """For `headdiv.insert`: see `headdiv.methods.base`."""
         return DroppedHeads(spec.heads, self.rate(0.0))
 
     def after_backward(self, model: nn.Module, progress: float) -> None:

@@ -21,12 +21,10 @@ from headdiv.methods.hsic import Hsic
 from headdiv.methods.mixing import Mixing
 from headdiv.methods.moa import Moa
 from headdiv.methods.moh import Moh
-from headdiv.methods.options import OPTIONS, check_method, method_options, stored_method
+from headdiv.methods.options import OPTIONS, method_options
 from headdiv.methods.orthogonality import Orthogonality
 from headdiv.methods.rotation import DynamicRotation, Rotation
 from headdiv.methods.talking_heads import TalkingHeads
-
-__all__ = ["METHODS", "check_method", "make_method", "register", "stored_method"]
 
 Registered = TypeVar("Registered", bound=Method)
 

@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from headdiv.core.errors import DataError
 from headdiv.core.tracing import is_recomputing
-from headdiv.nn.caches import BeamState, RowCache
+from headdiv.nn.caches import BeamState, PositionCache, RowCache
 from headdiv.nn.numbering import numbered
 from headdiv.nn.packing import PackedLayout, attention_mask, padded_side
 from headdiv.nn.padded import PaddedHeads, padded_heads
@@ -247,11 +247,11 @@ class AttentionModule(HeadModule):
 
     # ---- one token at a time
 
-    def self_cache(self, lines: BeamState, like: Tensor) -> Any:
-        """An empty cache for these lines, with dtype and device of ``like``: a `Cache`, or what `step` reads."""
+    def self_cache(self, lines: BeamState, like: Tensor) -> PositionCache:
+        """An empty cache for these lines, with dtype and device of ``like``; `step` reads it."""
         return RowCache.empty(lines, self.spec.d_model, like)
 
-    def cross_cache(self, lines: BeamState, memory: Tensor, mask: Tensor) -> Any:
+    def cross_cache(self, lines: BeamState, memory: Tensor, mask: Tensor) -> PositionCache:
         """The same of the texts' padded memory (n, S, D); mask (n, S) is added to the scores."""
         return RowCache(lines, memory, mask)
 

@@ -11,7 +11,7 @@ these keys, K head width, S keys (P·W of self-attention).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -83,6 +83,13 @@ class BeamState:
         """(n, W, …) -> (N, …)."""
         x = x.flatten(0, 1)
         return x if len(self.slots) == len(x) else x.index_select(0, self.slots)
+
+
+class PositionCache(Protocol):
+    """What one attention module keeps of earlier positions: a `Cache`, or of its own kind."""
+
+    def keep(self, texts: Tensor) -> None:
+        """Give up what belongs to all other texts."""
 
 
 @dataclass
@@ -181,7 +188,7 @@ class State:
     """How far a search is: its lines, and the caches of each layer by kind of attention."""
 
     lines: BeamState
-    layers: list[dict[str, Cache | RowCache]] = field(default_factory=list)
+    layers: list[dict[str, PositionCache]] = field(default_factory=list)
 
     def select(self, lines: Tensor) -> None:
         """Line i goes on from what was line lines[i]; see `BeamState.select`."""

@@ -93,7 +93,7 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any]) -> Method:
     if (
         any(
             isinstance(part.options, SwapOptions)
-            or (part.options.builds_modules and (theirs or type(part).inserted is Method.inserted))
+            or (part.options.builds_modules and (theirs or not hasattr(part, "inserted")))
             for part in parts_of(made)
         )
         or type(made.block_output(BlockSpec("encoder", 0, 1))) is not nn.Identity
@@ -238,7 +238,9 @@ def _insert(each: AttachedHeads, method: Method) -> None:
         stage = method.output_stage(each.spec)
         _take_over(stage, weight, bias(old))
     before = method.before_output(each.spec) if "before_output" in made else None
-    inserted = InsertedOutput(each, method, method.inserted(each.spec), before, stage).train(old.training).to(weight)
+    builders = (part for part in parts_of(method) if "attention" in part.options.hooks_for(each.spec.kind))
+    own = next((part.inserted(each.spec) for part in builders), None)
+    inserted = InsertedOutput(each, method, own, before, stage).train(old.training).to(weight)
     each.unwatch()
     _move_hooks(old, inserted)
     setattr(each.projections.owner, each.projections.name, inserted)

@@ -17,19 +17,12 @@ from headdiv.nn.attention import AttentionSpec, BlockSpec
 from headdiv.nn.batching import make_batch
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 
-BASELINE = {"name": "baseline"}
 DEACON = deacon(gha_steps=5)
 MIXING = {"name": "mixing", "start": 0.0}
 KWTA = {"name": "homeostasis", "attention": "kwta", "s_att": 0.5}
 RFB = {"name": "homeostasis", "attention": "rfb-kwta", "s_att": 0.5, "q_att": 4}
-SMART_BLOCK = {"name": "homeostasis", "block": "smart", "q_bo": 4}
 APART = {"name": "disagreement", "term": "output"}
 VALUES = {"name": "dpp", "term": "subspace"}
-MOA = {"name": "moa", "experts": 4, "k": 2}
-SWAPS = {"name": "rotation", "plan": [{"layers": [1, 1], "heads": [[1, 2]], "epochs": [2, 3]}]}
-DYNAMIC = {"name": "dynamic-rotation", "choice": "random", "swaps": 1, "every": 1}
-
-# ---- what goes together
 
 
 def test_a_mistake_in_a_profile_has_its_line(project):

@@ -1,10 +1,11 @@
 """A method from one file outside headdiv (tests/own_method.py) does all that the built-in ones do."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
-from examples import CONFIG, heads_by_sentence, some_pairs, tiny
+from examples import CONFIG, heads_by_sentence, some_pairs, tiny, watched_pass
 from small_runs import SMALL, small_config
 from torch import nn
 
@@ -89,3 +90,15 @@ def test_it_stands_in_other_models():
     assert not weights[1, :, :, 3:].any()
     layer(x, src_key_padding_mask=padding).sum().backward()
     assert x.grad.isfinite().all()
+
+
+def test_the_example_of_contributing_is_a_method():
+    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    code = text.partition("```python\n")[2].partition("```")[0]
+    exec(compile(code, "apart.py", "exec"), {"__name__": "apart"})
+    batch = make_batch(some_pairs(5), range(5))
+    model, method = tiny(check_method({"name": "apart"}, CONFIG))
+    added = watched_pass(model, method, batch)[1]
+    assert 0 < added < 0.1
+    model, both = tiny(check_method({"name": "combined", "methods": [OWN, {"name": "apart"}]}, CONFIG))
+    assert watched_pass(model, both, batch)[1] > 0

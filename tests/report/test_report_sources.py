@@ -1,12 +1,10 @@
 """Table 2: what was drawn from each source beside the paper's numbers."""
 
-import json
 import math
 
 import pytest
-from reported import DRAWN, EXPERIMENTS, MIXTURE, metrics, write_profile
+from reported import DRAWN, MIXTURE, metrics, write_profile
 
-from headdiv.companion.command_line import cli
 from headdiv.companion.experiments import results as store
 from headdiv.companion.report import tables
 from headdiv.companion.report.scale import TOY

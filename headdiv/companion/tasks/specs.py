@@ -9,9 +9,8 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from headdiv.companion.data import cache
+from headdiv.companion.data import cache, public_sets
 from headdiv.companion.data.data_config import DataConfig, LMData, MLMData, QAData, SummarisationData, TranslationData
-from headdiv.companion.data.public_sets import load_registry
 from headdiv.companion.data.readers.documents import SLIMPAJAMA
 from headdiv.companion.data.readers.ted import languages_of
 from headdiv.companion.tasks.task_spec import (
@@ -76,7 +75,7 @@ def _archived(config: TranslationData, key: str, name: str, at: Place, source: S
         what = "is missing: the archive holds no validation set; expected a number (23, as published, takes every 23rd)"
         raise config_error((*at, "valid_every"), what, source)
     if config.files is None:
-        return languages_of(load_registry()[config.name].splits[name].files["archive"])
+        return languages_of(public_sets.load_registry()[config.name].splits[name].files["archive"])
     files = config.files[name]
     if len(files) > 1 or not isinstance(files["archive"], str):
         what = f"found {', '.join(files)}, expected one archive and nothing else, or files of both languages"
