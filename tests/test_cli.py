@@ -190,7 +190,8 @@ def test_prepare_prints_what_was_prepared(project, headdiv_says):
     assert json.loads(out)["train"]["examples"] == 60
 
 
-def test_train_records_metrics_where_tables_find_them(project, headdiv_says):
+def test_train_records_metrics_where_tables_find_them(project, headdiv_says, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
     status, out, err = headdiv_says("train", EXPERIMENT, "direct-8", "--profile", "tiny")
     assert (status, err) == (0, "")
     path = project.home / "results" / "tiny" / EXPERIMENT / "direct-8" / "seed1" / "metrics.json"

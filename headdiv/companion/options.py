@@ -41,7 +41,8 @@ def print_table(rows: Sequence[Any], headers: str | Sequence[str] = ()) -> None:
     from tabulate import tabulate
 
     if headers == "keys":
-        headers, rows = list(rows[0]) if rows else [], [list(row.values()) for row in rows]
+        headers = list(dict.fromkeys(key for row in rows for key in row))
+        rows = [[row.get(key) for key in headers] for row in rows]
     texts = [[_cell(value) for value in row] for row in [headers, *rows] if len(row)]
     numbers = [all(isinstance(row[i], (int, float, type(None))) for row in rows) for i in range(len(texts[0]))]
     align = ["right" if number else "left" for number in numbers]

@@ -30,7 +30,7 @@ def test_operations_and_days_of_the_plain_transformer():
     assert found["tokens_a_second"] == round(4 * 0.5 * DEVICES["h100"].float32 / literal_operations())
     assert found["tokens"] == 10**6 * round(3200 / (N * WINDOWS)) * N * WINDOWS
     seconds = found["tokens"] * literal_operations() / (4 * 0.5 * DEVICES["h100"].float32)
-    assert found["days"] == pytest.approx(seconds / (24 * 60 * 60), rel=1e-3)
+    assert found["days"] == pytest.approx(seconds / (24 * 60 * 60), abs=5e-4)
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ def config_of(project, name, seconds=1e6):
     )
 
 
-# Methods that act between epochs or train by themselves; a step of every method is resumed in `test_contract`.
+# Methods that act between epochs or train by themselves; a step of every method is resumed in `test_methods_contract`.
 WITH_STATE = {"baseline", "deacon", "dynamic-rotation", "mixing", "homeostasis", "combined"}
 INTERRUPTED = [
     name if EVERY[name]["name"] in WITH_STATE and name != "combined-1" else pytest.param(name, marks=pytest.mark.slow)

@@ -10,7 +10,7 @@ in ``__init__.py``. The description says what can be configured and what tables 
 2. says what can be done with a text that is typed in: `apply`, `example_batch`, `example_text`. Without these the task
    trains and is scored all the same, and attention maps and the explorer say that they are lacking.
 
-`tests/tasks/test_contract.py` holds every task to this. An experiment needs a table too, in one of the files in
+`tests/tasks/test_tasks_contract.py` holds every task to this. An experiment needs a table too, in one of the files in
 ``headdiv/companion/experiments/papers``.
 """
 
