@@ -419,3 +419,12 @@ def test_every_public_name_is_there_and_completes():
     assert set(headdiv.__all__) <= set(dir(headdiv))
     with pytest.raises(AttributeError, match="trian"):
         headdiv.trian  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("option", "words"), [("--mfu", "nan is not in the range"), ("--count", "not a valid integer")]
+)
+def test_nan_is_no_number(headdiv_says, option, words):
+    status, _, err = headdiv_says("cost", EXPERIMENT, "baseline", option, "nan")
+    assert status == 2
+    assert words in err

@@ -21,6 +21,7 @@ from headdiv.companion.options import (
     PATH,
     SEED,
     VARIANT,
+    Number,
     Whole,
     print_json,
     print_table,
@@ -148,7 +149,7 @@ def params(experiment: str, profile: str, as_json: bool) -> None:
 @profile_option("paper")
 @click.option("--device", default="h100", show_default=True, help="a100, h100 or h200.")
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="Devices that train together.")
-@click.option("--mfu", type=click.FloatRange(0, 1, min_open=True), default=0.4, show_default=True,
+@click.option("--mfu", type=Number(0, 1, min_open=True), default=0.4, show_default=True,
               help="Share of the peak rate that is reached: assumed, not measured.")  # fmt: skip
 @JSON
 def cost(experiment: str, variant: str, profile: str, device: str, count: int, mfu: float, as_json: bool) -> None:
@@ -359,7 +360,7 @@ def heads(model: str, text: Path, target: Path | None, output: Path, lines: int,
 @EXPERIMENT
 @profile_option()
 @click.option("--arm", help="This variant alone.")
-@click.option("--epoch-seconds", type=click.FloatRange(0, min_open=True),
+@click.option("--epoch-seconds", type=Number(0, min_open=True),
               help="What an epoch takes: print how long tuning and runs take with it, and train nothing.")  # fmt: skip
 def tune(experiment: str, profile: str, arm: str | None, epoch_seconds: float | None) -> None:
     """Tune an experiment's arms by validation loss, as its profile's section 'tune' says, and print what was tried.

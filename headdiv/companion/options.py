@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import json
+import math
 import os
 import shutil
 import sys
@@ -21,6 +22,17 @@ VARIANT = click.argument("variant")
 SEED = click.option("--seed", type=int, default=1, show_default=True, help="Any; tables show the profile's own.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 PATH = click.Path(path_type=Path)
+
+
+class Number(click.FloatRange):
+    """A number in a range, which nan is not, though no comparison says so."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See `click.ParamType`."""
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
+        return number
 
 
 def say(text: str) -> None:
