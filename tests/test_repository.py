@@ -17,7 +17,6 @@ from headdiv.companion.report.show import DIAGRAMS
 
 ROOT = Path(__file__).parents[1]
 MIB = 1024 * 1024  # bytes
-MAX_LINES = 450
 
 
 def git_files(*patterns, untracked=False):
@@ -76,9 +75,11 @@ def test_no_tracked_file_over_one_mebibyte():
     assert large == {}, f"bytes of tracked files over {MIB}: {large}"
 
 
-def test_no_python_file_over_450_lines():
-    lengths = {relative(path): len(path.read_text(encoding="utf-8").splitlines()) for path in PYTHON_FILES}
-    assert {name: lines for name, lines in lengths.items() if lines > MAX_LINES} == {}
+def test_no_python_file_over_400_lines():
+    """450 of a test."""
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in PYTHON_FILES}
+    long = {relative(path): lines for path, lines in lengths.items() if lines > (400 if path in MODULES else 450)}
+    assert long == {}
 
 
 # --- imports (the layers are a contract in pyproject.toml, checked by `make lint`) ---

@@ -1,4 +1,4 @@
-"""Commands that train, mask and score the runs of a profile."""
+"""Commands that train, mask, score and export the runs of a profile, and say what they cost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,18 @@ from pathlib import Path
 
 import click
 
-from headdiv.companion.options import EXPERIMENT, PATH, SEED, VARIANT, print_table, profile_option, say
+from headdiv.companion.options import (
+    EXPERIMENT,
+    JSON,
+    PATH,
+    SEED,
+    VARIANT,
+    Number,
+    print_json,
+    print_table,
+    profile_option,
+    say,
+)
 
 
 @click.command()
@@ -101,4 +112,44 @@ def reproduce(profile: str, arguments: tuple[str, ...]) -> None:
     say(f"report: {run(profile, arguments, say)}")
 
 
-COMMANDS = (train, importance, rescore, reproduce)
+@click.command()
+@EXPERIMENT
+@VARIANT
+@profile_option("paper")
+@click.option("--device", default="h100", show_default=True, help="a100, h100 or h200.")
+@click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="Devices that train together.")
+@click.option("--mfu", type=Number(0, 1, min_open=True), default=0.4, show_default=True,
+              help="Share of the peak rate that is reached: assumed, not measured.")  # fmt: skip
+@JSON
+def cost(experiment: str, variant: str, profile: str, device: str, count: int, mfu: float, as_json: bool) -> None:
+    """Work out parameters, operations, memory and days of a run on GPUs, from its sizes alone."""
+    from headdiv.companion.experiments.cost import cost_of, message
+    from headdiv.companion.experiments.profiles import Runs
+
+    found = cost_of(Runs(profile).planned(experiment, variant)[0], device, count, mfu)
+    print_json(found) if as_json else say(message(found))
+
+
+@click.command()
+@EXPERIMENT
+@VARIANT
+@click.argument("folder", type=PATH)
+@click.option("--to", type=click.Choice(["ctranslate2", "huggingface"]), required=True, help="The format.")
+@click.option("--quantization", help="CTranslate2's type of weights: int8, int16, float16, …; float32 where left out.")
+@SEED
+@profile_option()
+def export(
+    experiment: str, variant: str, folder: Path, to: str, quantization: str | None, seed: int, profile: str
+) -> None:
+    """Write a trained translation or summarisation run to FOLDER for another library.
+
+    A method that is linear in evaluation is multiplied into the weights; of others the export is refused.
+    """
+    from headdiv.companion.experiments.export import export as write
+    from headdiv.companion.experiments.profiles import run_config
+    from headdiv.companion.experiments.running import load_run
+
+    say(f"{write(load_run(run_config(profile, experiment, variant, seed)), folder, to, quantization)}")
+
+
+COMMANDS = (train, importance, rescore, reproduce, cost, export)
