@@ -19,7 +19,7 @@ from headdiv.companion.options import (
     EXPERIMENT,
     JSON,
     PATH,
-    Number,
+    NumberRange,
     Whole,
     print_json,
     print_table,
@@ -318,7 +318,7 @@ def heads(model: str, text: Path, target: Path | None, output: Path, lines: int,
 @EXPERIMENT
 @profile_option()
 @click.option("--arm", help="This variant alone.")
-@click.option("--epoch-seconds", type=Number(0, min_open=True),
+@click.option("--epoch-seconds", type=NumberRange(0, min_open=True),
               help="What an epoch takes: print how long tuning and runs take with it, and train nothing.")  # fmt: skip
 def tune(experiment: str, profile: str, arm: str | None, epoch_seconds: float | None) -> None:
     """Tune an experiment's arms by validation loss, as its profile's section 'tune' says, and print what was tried.

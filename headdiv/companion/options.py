@@ -24,7 +24,7 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 PATH = click.Path(path_type=Path)
 
 
-class Number(click.FloatRange):
+class NumberRange(click.FloatRange):
     """A number in a range, which nan is not, though no comparison says so."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

@@ -13,7 +13,7 @@ from headdiv.companion.options import (
     PATH,
     SEED,
     VARIANT,
-    Number,
+    NumberRange,
     print_json,
     print_table,
     profile_option,
@@ -118,7 +118,7 @@ def reproduce(profile: str, arguments: tuple[str, ...]) -> None:
 @profile_option("paper")
 @click.option("--device", default="h100", show_default=True, help="a100, h100 or h200.")
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="Devices that train together.")
-@click.option("--mfu", type=Number(0, 1, min_open=True), default=0.4, show_default=True,
+@click.option("--mfu", type=NumberRange(0, 1, min_open=True), default=0.4, show_default=True,
               help="Share of the peak rate that is reached: assumed, not measured.")  # fmt: skip
 @JSON
 def cost(experiment: str, variant: str, profile: str, device: str, count: int, mfu: float, as_json: bool) -> None:
