@@ -185,7 +185,7 @@ class ModelHeads:
         loss: Callable[[Any], Tensor] = lambda output: output.loss,
         by_layer: bool = False,
     ) -> list[HeadChange]:
-        """Michel et al.'s score (2019, Eq. 2): E_x |∂L(x)/∂ξ_h|, ξ_h the mask of head h, one backward pass a batch.
+        """Michel et al.'s score (2019, Eq. 2): E_x ``|∂L(x)/∂ξ_h|``, ξ_h the mask of head h, one backward pass a batch.
 
         To first order, by how much the loss of an example changes when the head is masked. Of a batch's mean loss an
         example's share is taken as its own loss.
