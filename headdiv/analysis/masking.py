@@ -145,6 +145,6 @@ def pruning_steps(model: nn.Module, steps: int, order: Sequence[Head]) -> list[t
     if twice:
         raise DataError(f"order: {', '.join(twice)} stands in it more than once")
     heads = sum(heads_of(model).values())
-    steps = max(min(steps, len(order)), 1)  # more cannot be told apart
+    steps = max(min(steps, len(order)), 1)  # of one head each at the least
     counts = sorted({round(step * len(order) / steps) for step in range(steps + 1)})
     return [(heads - count, masks_without(model, order[:count])) for count in counts]

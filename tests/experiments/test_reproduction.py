@@ -69,6 +69,7 @@ def test_signals_are_passed_on(warm, project):
     os.mkfifo(fifo)
     step = start(warm, "plan", "--profile", "waits", cwd=project.home)
     os.open(fifo, os.O_WRONLY)
+    time.sleep(0.5)  # a signal between opening and reading would wait for the end of the read
     step.send_signal(signal.SIGINT)
     _, err = step.communicate(timeout=60)
     assert (step.returncode, err.lstrip("\n")) == (130, "headdiv: interrupted\n")
