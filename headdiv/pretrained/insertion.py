@@ -41,13 +41,11 @@ class InsertedOutput(nn.Module):
     def __init__(
         self,
         attached: AttachedHeads,
-        method: Method,
         own: nn.Module | None,
         before: nn.Module | None,
         stage: nn.Module,
     ) -> None:
         super().__init__()
-        self.method = method
         self.__dict__["attached"] = attached  # the model's submodule already
         self.__dict__["replaced"] = attached.projections.output  # for `remove_method`
         self.own, self.before, self.stage = own, before, stage
@@ -159,6 +157,8 @@ def remove_method(model: nn.Module) -> None:
         _move_hooks(module, module.replaced)
     for owner, name, module in inserted:
         setattr(owner, name, module.replaced)
+        if isinstance(module, InsertedOutput):
+            module.attached.built_by = None
     for each in attachment.heads if attachment else ():
         each.watch()
     if recorded:
@@ -213,6 +213,9 @@ def _insert_into_attached(model: nn.Module, made: Method, name: str, registered:
     for each in attachment.heads:
         _insert(each, made)
     _refuse_adapters(model)
+    for each in attachment.heads:
+        if isinstance(each.projections.output, InsertedOutput):
+            each.built_by = made
     if not registered:  # a loss alone: the model is the same without it
         return
     options = {"name": name, **made.options.model_dump(mode="json")}
@@ -240,7 +243,7 @@ def _insert(each: AttachedHeads, method: Method) -> None:
     before = method.before_output(each.spec) if "before_output" in made else None
     builders = (part for part in parts_of(method) if "attention" in part.options.hooks_for(each.spec.kind))
     own = next((part.inserted(each.spec) for part in builders), None)
-    inserted = InsertedOutput(each, method, own, before, stage).train(old.training).to(weight)
+    inserted = InsertedOutput(each, own, before, stage).train(old.training).to(weight)
     each.unwatch()
     _move_hooks(old, inserted)
     setattr(each.projections.owner, each.projections.name, inserted)

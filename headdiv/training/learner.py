@@ -164,7 +164,6 @@ def refuse_another_method(model: nn.Module, method: Method | None) -> None:
     Of methods that leave attention as it is, and only add to the loss, another may be given, but not none.
     """
     found = [one for module in attention_modules(model) if isinstance(one := module.built_by, Method)]
-    found += [module.method for module in model.modules() if isinstance(getattr(module, "method", None), Method)][:1]
     others = [one for one in found if type(one) is not Method and not _same(one, method)]
     expected = next((one for one in others if method is None or _changes_attention(one)), None)
     if expected is not None:
