@@ -117,6 +117,30 @@ rule run:
         " --parameters {params.parameters:q} --scratch {params.workdir:q}"
 
 
+# How much each head of a run matters, and how many can be masked, where the profile's `pruning` asks for it: by the
+# validation loss alone. It needs the trained model, which the run has left in work/.
+rule importance:
+    input:
+        f"{RUN}/metrics.json",
+    output:
+        f"{RUN}/importance.json",
+    log:
+        f"{LOGS}/{{paper}}/{{task}}/{{variant}}/seed{{seed}}/importance.log",
+    conda:
+        "environment.yml"
+    threads: PLAN.threads
+    resources:
+        gpu=config.get("gpu", PLAN.gpu),
+    params:
+        config=lambda w: PLAN.decisive(f"{w.paper}/{w.task}", w.variant, int(w.seed)),
+        steps=lambda w: PLAN.pruned[f"{w.paper}/{w.task}"],
+        profile=PLAN.profile,
+    shell:
+        "if [ {resources.gpu} != 0 ]; then export HEADDIV_DEVICE=${{HEADDIV_DEVICE:-cuda}}; fi; "
+        "python -m headdiv --log {log:q} importance {wildcards.paper}/{wildcards.task} {wildcards.variant}"
+        " --seed {wildcards.seed} --profile {params.profile:q} --steps {params.steps} --loss-alone"
+
+
 # All tables and figures of a paper in one process, which takes longer to begin than to draw one.
 for paper in PLAN.papers:
 

@@ -70,7 +70,7 @@ def headed_too(recorded, project):
     [
         name
         for name, it in catalogue.known_figures().items()
-        if it.kind not in (catalogue.HEADS, catalogue.TUNING) and not it.on_request
+        if it.kind not in (catalogue.HEADS, catalogue.TUNING) and not it.of_importance
     ],
 )
 def test_every_figure_is_readable_and_names_its_data(headed_too, name):

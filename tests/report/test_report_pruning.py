@@ -15,8 +15,10 @@ from headdiv.companion.experiments.importance import (
     record_importance,
     stored_importance,
 )
+from headdiv.companion.experiments.pipeline import make_plan
 from headdiv.companion.report import figures
 from headdiv.companion.report.looks import OF_METHODS
+from headdiv.companion.report.tables import table_data
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
 
@@ -168,6 +170,52 @@ def test_without_stored_importance_it_says_what_makes_it(profile):
         figures.draw("mhr_pruning", profile)
 
 
+# ---- by the validation loss alone
+
+
+def by_loss(variant, seed, *rises):
+    """A curve whose loss rises so much with each of the masked heads."""
+    curve = [{"kept": 12 - i, "loss": 1.0 + rise, "score": None} for i, rise in enumerate((0.0, *rises))]
+    return importance(variant, seed) | {"score": None, "curve": curve}
+
+
+def test_heads_that_can_be_masked_end_where_the_loss_first_rises_too_far(profile):
+    for seed, more in ((1, 0), (2, 1)):
+        record_importance(by_loss("baseline", seed, 0.01, 0.04, *[0.049] * more, 0.06, 0.02, 1.0), profile)
+        record_importance(by_loss("own", seed, *[-0.01] * (7 + more), float(10**6)), profile)
+    found = stored_importance(profile, EXPERIMENT)
+    assert [run.can_be_masked(0.05) for runs in found.values() for run in runs] == [2, 3, 7, 8]
+    assert found["own"][0].can_be_masked(-1.0) == 0
+    data = table_data(profile, f"{EXPERIMENT}_pruning")
+    numbers = data.numbers.set_index("variant")
+    assert numbers["heads_to_mask"].to_dict() == {"baseline": 2.5, "own": 7.5}
+    assert numbers["heads_to_mask_difference"]["own"] == 5.0
+    assert "Heads that can be masked, of 12" in data.markdown()
+
+
+def test_the_rise_of_the_loss_is_drawn_where_no_score_was_measured(profile):
+    for seed in (1, 2):
+        record_importance(by_loss("baseline", seed, 0.01, 0.06 + 0.001 * seed, 0.2), profile)
+        record_importance(by_loss("own", seed, 0.0, 0.0, 0.2 + 0.01 * seed), profile)
+    left, right = figures.draw("deacon_pruning", profile).axes
+    assert [list(line.get_ydata()) for line in lines(left, "-")][1] == pytest.approx([0, 0, 0, 0.215])
+    assert list(lines(left, "-")[0].get_xdata()) == [0, 1, 2, 3]
+    assert [text.get_text() for text in right.get_yticklabels()] == ["own"]
+
+
+def test_a_profile_plans_the_pruning_that_it_asks_for(profile, project):
+    assert "deacon_pruning" not in make_plan(profile).figures
+    text = (project.home / "config" / "p.yaml").read_text()
+    project.write_config("p", text.replace("deacon/translation:", "deacon/translation:\n    pruning: 12"))
+    plan = make_plan(profile)
+    assert plan.pruned == {EXPERIMENT: 12}
+    figure, table = plan.figures["deacon_pruning"], plan.tables["deacon_translation_pruning"]
+    assert (
+        (figure.experiments, figure.reads) == (table.experiments, table.reads) == ([EXPERIMENT], ("importance.json",))
+    )
+    assert any(path.endswith("/importance.json") for path in plan.drawn_from("deacon"))
+
+
 # ---- the command
 
 
@@ -189,3 +237,9 @@ def test_the_command_records_a_trained_run(finished, monkeypatch, capsys):
     assert found["loss"]["value"] == pytest.approx(stored["scores"]["validation_nll"]["value"])
     (ax,) = figures.draw("deacon_pruning", "tiny").axes
     assert len(lines(ax, "-")) == len(lines(ax, "--")) == 1
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--loss-alone"])
+    main()
+    alone = read_json(path)
+    assert alone["score"] is None
+    assert [point["loss"] for point in alone["curve"]] == [point["loss"] for point in found["curve"]]
+    assert {point["score"] for point in alone["curve"]} == {None}

@@ -18,6 +18,7 @@ from headdiv.core.errors import DataError
 from headdiv.core.settings import nearest
 
 OF_TUNING = "_tuning"  # end of the name of the table about an experiment's tuning
+OF_PRUNING = "_pruning"  # and of that about how many heads its runs can lose
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class FigureEntry:
     options: dict[str, Any] = field(default_factory=dict)  # what its kind asks for besides
 
     @property
-    def on_request(self) -> bool:
-        """Whether it is drawn from what `headdiv importance` stores: no run of a profile makes it."""
+    def of_importance(self) -> bool:
+        """Whether it is drawn from what `headdiv importance` stores, which a profile's ``pruning`` asks for."""
         return self.kind == PRUNING
 
     @property
@@ -50,10 +51,10 @@ class FigureEntry:
         return self.experiment.partition("/")[0]
 
     def experiments_in(self, experiments: Iterable[str]) -> list[str]:
-        """The experiments whose runs it shows, of a profile's; what is drawn on request shows all of its paper."""
+        """The experiments whose runs it shows, of a profile's; what importance it draws is that of all of its paper."""
         known = list(experiments)
         of_paper = [experiment for experiment in known if experiment.startswith(f"{self.paper}/")]
-        return of_paper if self.on_request else [name for name in (self.experiment, *self.beside) if name in known]
+        return of_paper if self.of_importance else [name for name in (self.experiment, *self.beside) if name in known]
 
 
 def figures_of_paper(name: str) -> dict[str, FigureEntry]:
@@ -98,11 +99,15 @@ def figure_entry(name: str) -> FigureEntry:
 
 
 def figures_of(
-    configured: Iterable[tuple[str, str]], by_epoch: Container[str] = (), tuned: Container[str] = ()
+    configured: Iterable[tuple[str, str]],
+    by_epoch: Container[str] = (),
+    tuned: Container[str] = (),
+    pruned: Container[str] = (),
 ) -> dict[str, FigureEntry]:
-    """The figures that runs, (experiment, variant) each, allow, without those that are drawn on request alone.
+    """The figures that runs, (experiment, variant) each, allow.
 
-    ``by_epoch``: the experiments whose heads are measured after each epoch; ``tuned``: those with arms that are tuned.
+    ``by_epoch``: the experiments whose heads are measured after each epoch; ``tuned``: those with arms that are tuned;
+    ``pruned``: those whose runs' heads are masked.
     """
     variants: dict[str, set[str]] = {}
     for experiment, variant in configured:
@@ -111,7 +116,7 @@ def figures_of(
         name: entry
         for paper in dict.fromkeys(experiment.partition("/")[0] for experiment in variants)
         for name, entry in figures_of_paper(paper).items()
-        if not entry.on_request
+        if (entry.kind != PRUNING or entry.experiment in pruned)
         and (entry.kind != HEADS or entry.experiment in by_epoch)
         and (entry.kind != TUNING or entry.experiment in tuned)
         and (listed := variants.get(entry.experiment))
@@ -120,10 +125,11 @@ def figures_of(
     }
 
 
-def tables_of(experiments: Iterable[str], tuned: Container[str] = ()) -> dict[str, str]:
+def tables_of(experiments: Iterable[str], tuned: Container[str] = (), pruned: Container[str] = ()) -> dict[str, str]:
     """The tables that these experiments give, each with the experiment whose runs it needs.
 
-    A table about an experiment's data comes before that of its results; then, where arms are ``tuned``, that of tuning.
+    A table about an experiment's data comes before that of its results; then, where arms are ``tuned``, that of tuning,
+    and where heads are ``pruned``, that of how many.
     """
     found = {}
     for experiment in experiments:
@@ -131,4 +137,5 @@ def tables_of(experiments: Iterable[str], tuned: Container[str] = ()) -> dict[st
         about = {f"{paper}/{name}": experiment for name, t in load_paper(paper).tables.items() if t.task == task}
         found |= about | {experiment: experiment}
         found |= {f"{experiment}{OF_TUNING}": experiment} if experiment in tuned else {}
+        found |= {f"{experiment}{OF_PRUNING}": experiment} if experiment in pruned else {}
     return found

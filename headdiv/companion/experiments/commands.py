@@ -68,7 +68,10 @@ def train(experiment: str, variant: str, seed: int, profile: str, no_scores: boo
 @profile_option()
 @click.option("--steps", type=click.IntRange(1), default=10, show_default=True, help="Steps of the pruning curve.")
 @click.option("--scores", is_flag=True, help="Score the test set without each head as well: slow.")
-def importance(experiment: str, variant: str, seed: int, profile: str, steps: int, scores: bool) -> None:
+@click.option("--loss-alone", is_flag=True, help="Measure the validation loss alone: the test set is not read.")
+def importance(
+    experiment: str, variant: str, seed: int, profile: str, steps: int, scores: bool, loss_alone: bool
+) -> None:
     """Mask each head of a trained run alone, then ever more of them, and record what changes.
 
     The result lies beside the run's metrics as importance.json, from which the figure <paper>_pruning is drawn.
@@ -76,8 +79,11 @@ def importance(experiment: str, variant: str, seed: int, profile: str, steps: in
     from headdiv.companion.experiments.importance import importance_record, importance_table, record_importance
     from headdiv.companion.experiments.profiles import run_config
     from headdiv.companion.experiments.running import load_run
+    from headdiv.core.errors import ConfigError
 
-    record = importance_record(load_run(run_config(profile, experiment, variant, seed)), steps, scores)
+    if scores and loss_alone:
+        raise ConfigError("--scores: it reads the test set, which --loss-alone does not")
+    record = importance_record(load_run(run_config(profile, experiment, variant, seed)), steps, scores, loss_alone)
     say(importance_table(record))
     say(f"{record_importance(record, profile)}")
 

@@ -31,6 +31,7 @@ from headdiv.core.files import read_json, write_json
 from headdiv.core.settings import check
 
 FORMAT = 1  # of importance.json
+NONE = "–"  # not measured
 
 
 class Kept(NamedTuple):
@@ -38,7 +39,7 @@ class Kept(NamedTuple):
 
     kept: int  # heads of all modules
     loss: float  # on the validation split, nats for each prediction
-    score: float  # on the test set
+    score: float | None = None  # on the test set; None: the loss alone was measured
 
 
 class NamedScore(StoredScore):
@@ -53,16 +54,28 @@ class ImportanceResult(RunIdentity):
     Attributes:
         modules: number of heads by attention module ("encoder 1").
         loss: on the validation split with all heads.
-        score: on the test set with all heads.
+        score: on the test set with all heads; None: the loss alone was measured.
     """
 
     stored_format, noun, command = FORMAT, "importance", "importance"
 
     modules: dict[str, int]
     loss: StoredScore
-    score: NamedScore
+    score: NamedScore | None = None
     heads: list[HeadChange]
     curve: list[Kept]
+
+    def can_be_masked(self, rise: float) -> int:
+        """How many heads can be masked before the validation loss is more than ``rise`` above that with all heads.
+
+        It ends at the first point of the curve that is above, whatever comes after it.
+        """
+        count = 0
+        for point in self.curve[1:]:
+            if not point.loss - self.curve[0].loss <= rise:  # NaN ends it too
+                break
+            count = self.curve[0].kept - point.kept
+        return count
 
 
 def masked_loss(run: Run, masks: Masks | None = None) -> float:
@@ -111,35 +124,46 @@ def pruning_curve(run: Run, steps: int = 10, order: Sequence[Head] | None = None
         DataError: there are fewer than one step, or a head is not there or named twice.
     """
     order = pruning_order(run) if order is None else order
-    return [Kept(kept, loss, result["value"]) for kept, loss, result in _points(run, steps, order)]
+    return _curve(_points(run, steps, order))
 
 
-def _points(run: Run, steps: int, order: Sequence[Head]) -> list[tuple[int, float, Score]]:
-    """Heads kept, loss and score."""
+def _curve(points: Sequence[tuple[int, float, Score | None]]) -> list[Kept]:
+    return [Kept(kept, loss, None if result is None else result["value"]) for kept, loss, result in points]
+
+
+def _points(run: Run, steps: int, order: Sequence[Head], scored: bool = True) -> list[tuple[int, float, Score | None]]:
+    """Heads kept, loss, and score if it is wanted."""
     every, points = pruning_steps(run.model, steps, order), []
     with progress.bar(len(every), "pruning") as advance:
         for kept, masks in every:
-            points.append((kept, masked_loss(run, masks), masked_score(run, masks)))
+            points.append((kept, masked_loss(run, masks), masked_score(run, masks) if scored else None))
             advance("")
     return points
 
 
-def importance_record(run: Run, steps: int, with_score: bool = False) -> dict[str, Any]:
-    """Importance of every head and the pruning curve, in so many steps: importance.json as a dictionary."""
+def importance_record(run: Run, steps: int, with_score: bool = False, loss_alone: bool = False) -> dict[str, Any]:
+    """Importance of every head and the pruning curve: importance.json as a dictionary.
+
+    Args:
+        run: a finished run.
+        steps: of the curve.
+        with_score: score the test set without each single head as well.
+        loss_alone: measure the validation loss alone, along the curve too: the test set is not read.
+    """
     task, began = TASKS[run.config.kind], time.perf_counter()
     heads = head_importance(run, with_score=with_score)
     order = pruning_order(run, heads)
-    points = _points(run, steps, order)
+    points = _points(run, steps, order, scored=not loss_alone)
     _, loss, whole = points[0]
     return {
         "format": FORMAT,
         **run.identity(),
         "modules": heads_of(run.model),
         "loss": score(loss, task.spec.unit, "validation split, without label smoothing and dropout"),
-        "score": {"name": task.spec.test_score_name, **whole},
+        "score": None if whole is None else {"name": task.spec.test_score_name, **whole},
         "heads": [each._asdict() for each in heads],
         "order": [list(head) for head in order],
-        "curve": [Kept(kept, loss, result["value"])._asdict() for kept, loss, result in points],
+        "curve": [point._asdict() for point in _curve(points)],
         "seconds": time.perf_counter() - began,
         "provenance": {**run.record["provenance"], "evaluated_at_commit": commit()},
     }
@@ -149,14 +173,18 @@ def importance_table(importance: Mapping[str, Any]) -> str:
     """Every head, the most important first, and the pruning curve: text for a terminal."""
     run = check(ImportanceResult, importance)
     heads = [
-        (head.place, str(head.head), f"{head.change:+.4f}", "–" if head.score is None else f"{head.score:+.2f}")
+        (head.place, str(head.head), f"{head.change:+.4f}", NONE if head.score is None else f"{head.score:+.2f}")
         for head in sorted(run.heads, key=lambda head: -head.change)
     ]
-    curve = [(str(point.kept), f"{point.loss:.4f}", f"{point.score:.2f}") for point in run.curve]
-    names = ("module", "head", f"change of validation loss ({run.loss.unit})", run.score.name)
+    curve = [
+        (str(point.kept), f"{point.loss:.4f}", NONE if point.score is None else f"{point.score:.2f}")
+        for point in run.curve
+    ]
+    score = run.score.name if run.score else TASKS[run.kind].spec.test_score_name
+    names = ("module", "head", f"change of validation loss ({run.loss.unit})", score)
     return "\n\n".join(
         tabulate(rows, headers, "plain", disable_numparse=True, colalign=["left"] + ["right"] * (len(headers) - 1))
-        for rows, headers in ((heads, names), (curve, ("heads kept", "validation loss", run.score.name)))
+        for rows, headers in ((heads, names), (curve, ("heads kept", "validation loss", score)))
     )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from headdiv.companion import paths
-from headdiv.companion.experiments.catalogue import OF_TUNING, figures_of, tables_of
+from headdiv.companion.experiments.catalogue import OF_PRUNING, OF_TUNING, figures_of, tables_of
 from headdiv.companion.experiments.papers import data_table_of, load_paper, task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.tasks.run_config import run_name
@@ -26,6 +26,7 @@ from headdiv.core.settings import nearest
 
 log = logging.getLogger(__name__)
 
+IMPORTANCE = "importance.json"  # of a run's heads
 EXPLORER = "explore"  # the companion that is of no paper
 _presence: list[IO[str]] = []  # open files, which hold a lock as long as this process lives
 CONFIG = ("profile", "gpu")  # keys of Snakemake's --config
@@ -47,7 +48,7 @@ class Product:
     paper: str
     experiments: list[str]
     caption: str
-    outputs: bool = False  # whether it reads the test set's outputs too
+    reads: tuple[str, ...] = ()  # files of each run besides its metrics: the test set's outputs, importance of heads
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Plan:
         runs: by experiment.
         tables: by the files' name without their endings; so are `figures`.
         tuned: by experiment, by variant that is tuned: what changes when its choice must be made anew.
+        pruned: by experiment whose runs' heads are masked, the steps of the curve.
         papers: title by name; ``contents``: what changes with a paper's file.
     """
 
@@ -70,6 +72,7 @@ class Plan:
     ranks: int
     runs: dict[str, list[PlannedRun]]
     tuned: dict[str, dict[str, str]]
+    pruned: dict[str, int]
     tables: dict[str, Product]
     figures: dict[str, Product]
     papers: dict[str, str]
@@ -108,10 +111,7 @@ class Plan:
     def drawn_from(self, paper: str) -> list[str]:
         """The files of runs and of tuning that its tables and figures are made from."""
         products = (*self.tables_of(paper).values(), *self.figures_of(paper).values())
-        files = (
-            self.choices(p.experiments) + self.results(p.experiments, "metrics.json", *["outputs.json"] * p.outputs)
-            for p in products
-        )
+        files = (self.choices(p.experiments) + self.results(p.experiments, "metrics.json", *p.reads) for p in products)
         return list(dict.fromkeys(chain.from_iterable(files)))
 
     def companion(self, paper: str) -> list[str]:
@@ -171,16 +171,21 @@ def make_plan(profile: str) -> Plan:
         decisive = short_hash([name, config.decode.model_dump(mode="json")])
         runs[config.experiment].append(PlannedRun(config.variant, config.seed, decisive))
     tables = {}
-    for table, experiment in tables_of(runs, tuned).items():
+    pruned = known.pruned()
+    for table, experiment in tables_of(runs, tuned, pruned).items():
         task, about = task_of(experiment), data_table_of(table)
-        of_tuning = ", tuning" if table.endswith(OF_TUNING) else ""
-        caption = f"{(about or task).table}{of_tuning}. {(about or task).title}"
+        of = next((f", {end[1:]}" for end in (OF_TUNING, OF_PRUNING) if table.endswith(end)), "")
+        caption = f"{(about or task).table}{of}. {(about or task).title}"
         paper = experiment.partition("/")[0]
-        outputs = table == experiment and task.compares_outputs
-        tables[table.replace("/", "_")] = Product(paper, [experiment], caption, outputs)
+        reads = ("outputs.json",) if table == experiment and task.compares_outputs else ()
+        reads += (IMPORTANCE,) if table.endswith(OF_PRUNING) else ()
+        tables[table.replace("/", "_")] = Product(paper, [experiment], caption, reads)
     by_epoch = {config.experiment for config in configs if config.train.epoch_heads}
-    drawn = figures_of(((name, run.variant) for name, listed in runs.items() for run in listed), by_epoch, tuned)
-    figures = {name: Product(entry.paper, entry.experiments_in(runs), entry.caption) for name, entry in drawn.items()}
+    configured = ((name, run.variant) for name, listed in runs.items() for run in listed)
+    figures = {}
+    for name, entry in figures_of(configured, by_epoch, tuned, pruned).items():
+        shown = [one for one in entry.experiments_in(runs) if not entry.of_importance or one in pruned]
+        figures[name] = Product(entry.paper, shown, entry.caption, (IMPORTANCE,) * entry.of_importance)
     papers = {name: load_paper(name) for name in sorted({config.paper for config in configs})}
     return Plan(
         profile=profile,
@@ -188,6 +193,7 @@ def make_plan(profile: str) -> Plan:
         **{key: getattr(known.profile, key) for key in ("threads", "gpu", "ranks")},
         runs=runs,
         tuned=tuned,
+        pruned=pruned,
         tables=tables,
         figures=figures,
         papers={name: paper.title for name, paper in papers.items()},

@@ -57,6 +57,9 @@ class Experiment(Settings):
     define: dict[str, dict[str, Any]] = Field(default_factory=dict, description="further variants: their method")
     methods: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options by method, for all variants")
     tune: Tune | None = Field(None, description="settings that are tried for variants, and chosen, before their runs")
+    pruning: int | None = Field(
+        None, ge=1, description="mask each run's heads, the curve in so many steps, by the validation loss alone"
+    )
 
 
 class Profile(Settings):
@@ -269,6 +272,10 @@ class Runs:
         """The dotted keys in which the variants of an experiment may differ, since they are tuned."""
         tune = self.profile.experiments[experiment].tune
         return tune.keys if tune else set()
+
+    def pruned(self) -> dict[str, int]:
+        """The experiments whose runs' heads are masked, with the steps of the curve."""
+        return {name: one.pruning for name, one in self.profile.experiments.items() if one.pruning}
 
     def experiments(self) -> list[str]:
         """<paper>/<task> of each experiment."""

@@ -15,7 +15,7 @@ from headdiv.analysis.comparison import Difference
 from headdiv.analysis.statistics import interval
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, task_of
 from headdiv.companion.report.contrasts import compared_scores, scores_of
-from headdiv.companion.report.formats import as_printed, plural, signed
+from headdiv.companion.report.formats import NONE, as_printed, plural, signed
 from headdiv.companion.report.groups import Groups, chosen
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import TableData
@@ -153,7 +153,8 @@ def dropout_data(profile: str, experiment: str) -> TableData:
             ones = getattr(found[name], attribute).values()
             shown[column.label] = [signed(one.mean, column.digits, one.half) for one in ones]
         if judged:
-            shown["Verdict"] = [verdict(one, False, margin) for one in getattr(primary, attribute).values()]
+            ones = getattr(primary, attribute).values()
+            shown["Verdict"] = [verdict(one, False, margin) if one.count else NONE for one in ones]
         return shown
 
     means = pd.DataFrame({"Model": [task.label(variant) for variant in groups]}, index=list(groups))

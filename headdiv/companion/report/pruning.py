@@ -1,33 +1,118 @@
-"""The figure of scores against heads kept."""
+"""How many heads of trained models can be masked: scores or losses against heads, and the number by method."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headdiv.companion.experiments.catalogue import FigureEntry
+from headdiv.analysis import comparison
+from headdiv.analysis.statistics import interval
+from headdiv.companion.experiments.catalogue import OF_PRUNING, FigureEntry
 from headdiv.companion.experiments.importance import ImportanceResult, stored_importance
-from headdiv.companion.experiments.papers import task_of
+from headdiv.companion.experiments.papers import BASELINE, task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import stored
 from headdiv.companion.experiments.run_result import metrics_path
-from headdiv.companion.report.formats import plural
+from headdiv.companion.report.differences import draw_rows
+from headdiv.companion.report.formats import as_printed, plural, signed
 from headdiv.companion.report.groups import labels_of, over_seeds
 from headdiv.companion.report.looks import looks_of
-from headdiv.companion.report.plotting import SMALL, add_grid, add_legend, add_title, new_figure
+from headdiv.companion.report.plotting import (
+    SMALL,
+    add_grid,
+    add_handles,
+    add_legend,
+    add_title,
+    name_rows,
+    new_figure,
+    verdict_handles,
+    wrapped,
+)
 from headdiv.companion.report.scale import data_title
+from headdiv.companion.report.table_data import SIMULTANEOUS, TableData
+from headdiv.companion.report.verdicts import NO_DIFFERENCE
 from headdiv.companion.tasks.run_config import first_difference
+from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import DataError
 from headdiv.methods.options.modules import DeaconOptions
 
 ImportanceGroups = dict[str, list[ImportanceResult]]  # by variant
+RISE = 0.05  # of the validation loss, nats a prediction: heads can be masked until it is larger (docs/contest.md)
+SHOWN = 6  # times `RISE`: where the axis of losses ends
+
+
+# ---- how many heads can be masked
+
+
+def heads_to_mask(groups: ImportanceGroups) -> dict[str, dict[int, float]]:
+    """How many heads can be masked before the validation loss has risen by `RISE`, by variant and seed."""
+    return {name: {run.seed: float(run.can_be_masked(RISE)) for run in runs} for name, runs in groups.items()}
+
+
+def pruning_data(profile: str, experiment: str) -> TableData:
+    """How many heads each method's models can lose, and that number minus the baseline's.
+
+    Raises:
+        DataError: no importance of heads is stored, or it is that of other settings.
+    """
+    task, groups = task_of(experiment), stored_importance(profile, experiment)
+    if not groups:
+        raise DataError(f"{experiment}{OF_PRUNING}: {_makes_it(profile, experiment)}")
+    runs = [run for of in groups.values() for run in of]
+    first, numbers = runs[0], heads_to_mask(groups)
+    apart = comparison.against(numbers, BASELINE)
+    heads = sum(first.modules.values())
+    rows = []
+    for variant, of in groups.items():
+        row: dict[str, Any] = {"variant": variant, "label": task.label(variant), "seeds": len(of), "heads": heads}
+        for name, found in (
+            ("validation_nll", interval([run.loss.value for run in of])),
+            ("heads_to_mask", interval(list(numbers[variant].values()))),
+            ("heads_to_mask_difference", apart.get(variant, NO_DIFFERENCE)),
+        ):
+            row |= {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
+        rows.append(row)
+    table = pd.DataFrame(rows)
+
+    def column(name: str, digits: int, printed: Any = as_printed) -> list[str]:
+        ends = zip(table[name], table[f"{name}_high"] - table[name], strict=True)
+        return [printed(mean, digits, half) for mean, half in ends]
+
+    shown = pd.DataFrame(
+        {"Method": list(table["label"]), "Seeds": list(map(str, table["seeds"]))}
+        | {f"Validation loss, all heads ({first.loss.unit})": column("validation_nll", 3)}
+        | {f"Heads that can be masked, of {heads}": column("heads_to_mask", 1)}
+        | {"Minus the baseline": column("heads_to_mask_difference", 1, signed)},
+        index=list(table["variant"]),
+    )
+    scale = (
+        f"Profile {Runs(profile).name}: {data_title(first.config.data['name'])}, {heads} heads in "
+        f"{plural(len(first.modules), 'attention module')}, validation split, without dropout and label smoothing."
+    )
+    how = (
+        f"A head can be masked as long as the validation loss is at most {RISE} {SPECS[first.kind].unit} above that "
+        "with all heads. They are masked in the order of how little each alone adds to it, measured anew when half of "
+        "them are gone; nothing is trained again."
+    )
+    return TableData(f"{task.table}, pruning", task.title, scale, table, [shown], ["heads"], notes=[how, SIMULTANEOUS])
+
+
+def _makes_it(profile: str, of: str) -> str:
+    made = f"`headdiv importance PAPER/TASK VARIANT --profile {profile}` makes it"
+    return f"profile {profile} has no stored importance of heads of {of}; {made}"
+
+
+# ---- the figure
 
 
 def draw_pruning(profile: str, figure: FigureEntry) -> Figure:
     """Score against heads kept: a panel for each task with stored importance of heads.
+
+    Where the loss alone was measured, its rise against heads masked, and how many can be.
 
     Solid, filled: heads masked after training. Dashed, hollow: DEACON's runs by the number of components that they were
     trained with, from their metrics.
@@ -36,10 +121,9 @@ def draw_pruning(profile: str, figure: FigureEntry) -> Figure:
     experiments = figure.experiments_in(Runs(profile).experiments())
     panels = {experiment: groups for experiment in experiments if (groups := stored_importance(profile, experiment))}
     if not panels:
-        raise DataError(
-            f"{paper}_pruning: profile {profile} has no stored importance of heads of {paper}; "
-            f"`headdiv importance PAPER/TASK VARIANT --profile {profile}` makes it"
-        )
+        raise DataError(f"{paper}_pruning: {_makes_it(profile, paper)}")
+    if not all(run.score for groups in panels.values() for runs in groups.values() for run in runs):
+        return _draw_by_loss(panels)
     drawn, axes = new_figure(5.0 * len(panels) + 0.4, 4.4, 1, len(panels))
     for ax, (experiment, groups) in zip(axes[0], panels.items(), strict=True):
         first = next(iter(groups.values()))[0]
@@ -49,6 +133,38 @@ def draw_pruning(profile: str, figure: FigureEntry) -> Figure:
     add_legend(drawn, axes[0], columns=2 * len(panels), fontsize=SMALL)
     add_title(drawn, "Solid: heads masked after training, the least important first\n"
                      "Dashed: trained with fewer components from the start")  # fmt: skip
+    return drawn
+
+
+def _draw_by_loss(panels: dict[str, ImportanceGroups]) -> Figure:
+    """Of each task the rise of the validation loss against heads masked; beside it how many can be, by method."""
+    drawn, axes = new_figure(9.2, 3.6 * len(panels) + 0.6, len(panels), 2, width_ratios=[3, 2])
+    verdicts: list[str] = []
+    for (left, right), (experiment, groups) in zip(axes, panels.items(), strict=True):
+        labels, look = labels_of(experiment, groups), looks_of(experiment, groups)
+        for variant, runs in groups.items():
+            curves = [{point.kept: point.loss - run.curve[0].loss for point in run.curve} for run in runs]
+            kept = sorted(set.intersection(*(set(curve) for curve in curves)), reverse=True)
+            rises = [np.mean([curve[count] for curve in curves]) for count in kept]
+            own = look[variant] | {"ls": "-", "marker": ""}
+            left.plot([kept[0] - count for count in kept], rises, lw=1.3, label=labels[variant], **own)
+        first = next(iter(groups.values()))[0]
+        left.axhline(RISE, color="0.35", lw=1, ls="--", zorder=1)
+        left.set(ylim=(-RISE, SHOWN * RISE), xlabel=f"heads masked, of {sum(first.modules.values())}")
+        left.set_ylabel(f"rise of the validation loss ({first.loss.unit})", fontsize=SMALL)
+        data = data_title(first.config.data["name"])
+        left.set_title(f"{task_of(experiment).title}\n{data}, {over_seeds(groups)}", fontsize=SMALL)
+        add_grid(left)
+        numbers = heads_to_mask(groups)
+        apart = comparison.against(numbers, BASELINE)
+        order = sorted(apart, key=lambda variant: -apart[variant].mean)
+        verdicts += draw_rows(right, [apart[variant] for variant in order], higher=True)
+        name_rows(right, [wrapped(labels[variant], 24) for variant in order])
+        right.set_title("more →", fontsize=SMALL, color="0.35")
+        right.set_xlabel(f"heads that can be masked (rise at most {RISE})\nminus the Transformer's", fontsize=SMALL)
+    lines = {line.get_label(): line for ax in axes[:, 0] for line in ax.get_legend_handles_labels()[0]}
+    add_handles(drawn, [*lines.values(), *verdict_handles(verdicts)], 4, SMALL)
+    add_title(drawn, "Heads masked after training, the least important first; simultaneous 95 % intervals")
     return drawn
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from headdiv.analysis.statistics import half_width
-from headdiv.companion.experiments.catalogue import OF_TUNING
+from headdiv.companion.experiments.catalogue import OF_PRUNING, OF_TUNING
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, data_table_of, task_of
 from headdiv.companion.experiments.parameters import audit
 from headdiv.companion.experiments.run_result import RunResult
@@ -23,6 +23,7 @@ from headdiv.companion.report.dropout import design_of, dropout_data
 from headdiv.companion.report.formats import as_printed, enough, signed, significant
 from headdiv.companion.report.groups import Groups, by_variant, score_label
 from headdiv.companion.report.headtohead import comparison_data
+from headdiv.companion.report.pruning import pruning_data
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.sources import sources_data
 from headdiv.companion.report.table_data import MINUS_BASELINE, PLUS_MINUS, SIMULTANEOUS, TableData
@@ -39,7 +40,7 @@ def experiment_of_table(table: str) -> str:
     """
     about = data_table_of(table)
     if about is None:
-        experiment = table.removesuffix(OF_TUNING)
+        experiment = table.removesuffix(OF_TUNING).removesuffix(OF_PRUNING)
         task_of(experiment)
         return experiment
     return f"{table.partition('/')[0]}/{about.task}"
@@ -57,6 +58,8 @@ def table_data(profile: str, table: str) -> TableData:
         return sources_data(profile, experiment_of_table(table), about)
     if table.endswith(OF_TUNING):
         return tuning_data(profile, experiment_of_table(table))
+    if table.endswith(OF_PRUNING):
+        return pruning_data(profile, experiment_of_table(table))
     task = task_of(table)
     if design_of(task):
         return dropout_data(profile, table)

@@ -137,10 +137,12 @@ class Site:
         known = {name: entry for paper in papers for name, entry in figures_of_paper(paper).items()}
         runs = [page.run for page in self.own_pages]
         by_epoch = {run.experiment for run in runs if run.config.train.get("epoch_heads")}
-        return figures_of(((run.experiment, run.variant) for run in runs), by_epoch, self.runs.arms) | {
+        return figures_of(
+            ((run.experiment, run.variant) for run in runs), by_epoch, self.runs.arms, self.runs.pruned()
+        ) | {
             name: entry
             for name, entry in known.items()
-            if entry.on_request and entry.experiment in self.pages and self._figure(name).is_file()
+            if entry.of_importance and entry.experiment in self.pages and self._figure(name).is_file()
         }
 
     def _front(self, source: Path) -> None:
@@ -169,7 +171,9 @@ class Site:
     # ---- papers
 
     def _paper(self, paper: str, source: Path) -> dict[str, Any]:
-        tables = tables_of((name for name in self.pages if name.startswith(f"{paper}/")), self.runs.arms)
+        tables = tables_of(
+            (name for name in self.pages if name.startswith(f"{paper}/")), self.runs.arms, self.runs.pruned()
+        )
         sections = [self._section(table, experiment) for table, experiment in tables.items()]
         diagram = DIAGRAMS / f"{paper}.svg"
         if diagram.is_file():
