@@ -19,7 +19,6 @@ from headdiv.companion.options import (
     EXPERIMENT,
     JSON,
     PATH,
-    NumberRange,
     Whole,
     print_json,
     print_table,
@@ -318,9 +317,7 @@ def heads(model: str, text: Path, target: Path | None, output: Path, lines: int,
 @EXPERIMENT
 @profile_option()
 @click.option("--arm", help="This variant alone.")
-@click.option("--epoch-seconds", type=NumberRange(0, min_open=True),
-              help="What an epoch takes: print how long tuning and runs take with it, and train nothing.")  # fmt: skip
-def tune(experiment: str, profile: str, arm: str | None, epoch_seconds: float | None) -> None:
+def tune(experiment: str, profile: str, arm: str | None) -> None:
     """Tune an experiment's arms by validation loss, as its profile's section 'tune' says, and print what was tried.
 
     What is stored is not trained again. The experiment's runs then have each arm's choice.
@@ -328,11 +325,6 @@ def tune(experiment: str, profile: str, arm: str | None, epoch_seconds: float | 
     from headdiv.companion.experiments import halving
     from headdiv.companion.report.tuning import tuning_data
 
-    if epoch_seconds:
-        epochs = halving.epochs_in_all(profile, experiment)
-        rows = [(what, count, f"{count * epoch_seconds / 3600:,.1f}") for what, count in epochs.items()]
-        print_table(rows, ("", "epochs", "hours"))
-        return
     arms = [choice.arm for choice in halving.tune(profile, experiment, arm)]
     data = tuning_data(profile, experiment)
     print_table(data.tables[0][data.numbers["variant"].isin(arms)].to_dict("records"), "keys")

@@ -61,3 +61,10 @@ def test_what_cannot_be_worked_out_is_said():
     moa = lm().model_copy(update={"method": {"name": "moa", "experts": 4, "k": 2}})
     with pytest.raises(ConfigError, match="its operations depend on values"):
         cost_of(moa, "h100", 1, 0.4)
+
+
+def test_this_machines_cpu_is_measured_and_its_memory_counts_the_process():
+    found = cost_of(lm(), "cpu", 1, 0.4)
+    assert found["tokens_a_second"] > 0
+    assert found["memory_gib"]["process without a model"] > 0.1
+    assert found["total_gib"] == pytest.approx(sum(found["memory_gib"].values()), abs=0.02)

@@ -11,6 +11,7 @@ from small_runs import Power, fail_after
 
 from headdiv.companion.command_line import cli
 from headdiv.companion.experiments import halving, pipeline
+from headdiv.companion.experiments.cost import cost_of, profile_hours
 from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.outdated import outdated
 from headdiv.companion.experiments.profiles import Runs, run_config
@@ -55,7 +56,6 @@ def test_settings_fall_out_by_the_mean_of_the_lowest_validation_loss(tuning, mon
     steps = counted_steps(monkeypatch)
     (choice,) = halving.tune("tiny", EXPERIMENT, "baseline")
     assert steps[0] == STEPS_AN_EPOCH * 2 * (3 * 1 + 2 * 2)
-    assert halving.epochs_in_all("tiny", EXPERIMENT) == {"tuning": 28, "runs": 8, "all": 36}
     assert [tried.setting for tried in choice.tried] == [*GRID, TUNE["arms"]["baseline"][0]]
     for tried in choice.tried:
         until = tried.fell_out or 3
@@ -202,8 +202,16 @@ def test_what_was_tried_is_shown(tuning):
     assert len(thick) == 1
     expected = [sum(pair) / 2 for pair in zip(*choice.chosen.curves.values(), strict=True)]
     assert thick[0].get_ydata() == pytest.approx(expected)
-    done = CliRunner().invoke(cli, ["tune", EXPERIMENT, "--profile", "tiny", "--epoch-seconds", "3600"])
-    assert done.output.split()[-3:] == ["all", "36", "36.0"]
+
+
+def test_hours_of_a_profile_are_those_of_its_tuning_and_its_runs(tuning):
+    *rows, total = profile_hours("tiny", "h100", 1, 0.4)
+    assert [(row["variant"], row["part"], row["epochs"]) for row in rows] == [
+        ("baseline", "tuning", 14), ("baseline", "runs", 4), ("direct-8", "tuning", 14), ("direct-8", "runs", 4),
+    ]  # fmt: skip
+    hours = cost_of(Runs("tiny").planned(EXPERIMENT, "direct-8")[0], "h100", 1, 0.4)["hours"]
+    assert rows[-1]["hours"] == pytest.approx(hours)
+    assert (total["epochs"], total["hours"]) == (36, pytest.approx(sum(row["hours"] for row in rows)))
 
 
 # ---- mistakes

@@ -119,19 +119,32 @@ def reproduce(profile: str, arguments: tuple[str, ...]) -> None:
 
 
 @click.command()
-@EXPERIMENT
-@VARIANT
+@click.argument("experiment", metavar="[PAPER/TASK", required=False)
+@click.argument("variant", metavar="VARIANT]", required=False)
 @profile_option("paper")
-@click.option("--device", default="h100", show_default=True, help="a100, h100 or h200.")
+@click.option("--device", default="h100", show_default=True, help="a100, h100, h200, or cpu: this machine's.")
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="Devices that train together.")
 @click.option("--mfu", type=NumberRange(0, 1, min_open=True), default=0.4, show_default=True,
               help="Share of the peak rate that is reached: assumed, not measured.")  # fmt: skip
 @JSON
-def cost(experiment: str, variant: str, profile: str, device: str, count: int, mfu: float, as_json: bool) -> None:
-    """Work out parameters, operations, memory and days of a run on GPUs, from its sizes alone."""
-    from headdiv.companion.experiments.cost import cost_of, message
+def cost(
+    experiment: str | None, variant: str | None, profile: str, device: str, count: int, mfu: float, as_json: bool
+) -> None:
+    """Work out parameters, operations, memory and days of a run, from its sizes alone.
+
+    Without a run: the hours of all trainings of the profile, tuning included. The rate of a CPU is measured first, in
+    less than a second; one run takes the profile's threads.
+    """
+    from headdiv.companion.experiments.cost import cost_of, message, profile_hours
     from headdiv.companion.experiments.profiles import Runs
 
+    if experiment is None or variant is None:
+        if experiment is not None:
+            raise click.UsageError("VARIANT: is missing; without PAPER/TASK too it is the cost of the whole profile")
+        rows = profile_hours(profile, device, count, mfu)
+        shown = [row | {"hours": f"{row['hours']:,.1f}"} for row in rows]
+        print_json(rows) if as_json else print_table(shown, "keys")
+        return
     found = cost_of(Runs(profile).planned(experiment, variant)[0], device, count, mfu)
     print_json(found) if as_json else say(message(found))
 

@@ -1,8 +1,12 @@
-"""What a run asks of GPUs, worked out from its sizes: a training step on the meta device, which computes no values."""
+"""What a run asks of GPUs or of this CPU, worked out from its sizes: a training step on the meta device."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
+import os
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.running import build_model, task_loss
+from headdiv.companion.provenance import peak_memory_mib
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.errors import ConfigError
@@ -24,7 +30,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Device:
-    """Peak rates without sparsity and memory, from the makers' data sheets."""
+    """Peak rates without sparsity and memory, from the makers' data sheets; of this machine's CPU measured."""
 
     bfloat16: float  # operations a second
     float32: float  # without TF32, which headdiv does not switch on
@@ -36,6 +42,38 @@ DEVICES = {
     "h100": Device(989.4e12, 66.9e12, 80e9),
     "h200": Device(989.4e12, 66.9e12, 141e9),
 }
+CPU = "cpu"  # beside them: this machine's
+SIZE, SECONDS = 1024, 0.3  # of the products by which its rate is measured, and how long for
+
+
+@functools.cache
+def _this_cpu(threads: int) -> Device:
+    """Its memory, and its rates: the fastest product of two matrices on one thread, times the threads of a run."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        rates = [threads * _rate(kind) for kind in (torch.bfloat16, torch.float32)]
+    finally:
+        torch.set_num_threads(before)
+    return Device(*rates, memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def _rate(kind: torch.dtype) -> float:
+    """Operations a second of this thread's own time, which other processes do not shorten."""
+    left, right = torch.ones(2, SIZE, SIZE, dtype=kind)
+    best, end = 0.0, time.thread_time() + SECONDS
+    while (began := time.thread_time()) < end:
+        left @ right
+        best = max(best, 2 * SIZE**3 / (time.thread_time() - began))
+    return best
+
+
+def _device(name: str, threads: int) -> Device:
+    if name == CPU:
+        return _this_cpu(threads)
+    if name not in DEVICES:
+        raise ConfigError(f"device: {name!r} is not known{nearest(name, [*DEVICES, CPU])}")
+    return DEVICES[name]
 
 
 def _matrix_operations() -> FlopCounterMode:
@@ -64,7 +102,7 @@ def cost_of(config: RunConfig, device: str, count: int, mfu: float) -> dict[str,
 
     Args:
         config: of the run.
-        device: a key of `DEVICES`.
+        device: a key of `DEVICES`, or `CPU`.
         count: devices that share each batch.
         mfu: model FLOPs utilisation, the share of the peak rate that is assumed.
 
@@ -74,9 +112,7 @@ def cost_of(config: RunConfig, device: str, count: int, mfu: float) -> dict[str,
     Raises:
         ConfigError: an unknown device, or a method whose operations depend on values.
     """
-    if device not in DEVICES:
-        raise ConfigError(f"device: {device!r} is not known{nearest(device, list(DEVICES))}")
-    made, precision, train = DEVICES[device], config.train.precision, config.train
+    made, precision, train = _device(device, config.threads), config.train.precision, config.train
     batches, an_epoch = TASKS[config.kind].sample_batches(config)
     steps = {share: _step(config, batch) for share, batch in batches.items()}
 
@@ -95,6 +131,8 @@ def cost_of(config: RunConfig, device: str, count: int, mfu: float) -> dict[str,
         "weights in bfloat16": 2 * parameters if precision == "bfloat16" else 0,
         "activations": at(1 / count, "kept"),
     }
+    if device == CPU:
+        memory["process without a model"] = peak_memory_mib(torch.device("cpu")) * 2**20
     total = sum(memory.values())
     recomputed = total - memory["activations"] + at(1 / count, "recomputed")
     return {
@@ -112,7 +150,41 @@ def cost_of(config: RunConfig, device: str, count: int, mfu: float) -> dict[str,
         "tokens_a_second": round(rate),
         "tokens": round(tokens * an_epoch * train.epochs),
         "days": round(tokens * an_epoch * train.epochs / rate / 86400, 3),
+        "hours": tokens * an_epoch * train.epochs / rate / 3600,
     }
+
+
+def profile_hours(profile: str, device: str, count: int, mfu: float) -> list[dict[str, Any]]:
+    """How long all trainings of a profile take, a row for each variant's tuning and runs, and one for all.
+
+    Of trainings alone: preparing data, validation, search and pictures are not in it. Where operations depend on
+    values, the hours are those of the experiment's variant with the most.
+
+    Raises:
+        ConfigError: an unknown device or a wrong profile.
+    """
+    runs, rows = Runs(profile), []
+    for experiment in runs.experiments():
+        configs = runs.planned(experiment)
+        firsts = {config.variant: config for config in reversed(configs)}
+        hours: dict[str, float] = {}  # of an epoch
+        for variant, config in firsts.items():
+            with contextlib.suppress(ConfigError):
+                hours[variant] = cost_of(config, device, count, mfu)["hours"] / config.train.epochs
+        if not hours:
+            raise ConfigError(f"{experiment}: the operations of all variants depend on values")
+        most = max(hours.values())
+        for variant, config in reversed(firsts.items()):
+            epochs = {"runs": config.train.epochs * sum(one.variant == variant for one in configs)}
+            if arm := runs.arms.get(experiment, {}).get(variant):
+                epochs = {"tuning": arm.tune.epochs(variant)} | epochs
+            rows += [
+                {"experiment": experiment, "variant": variant, "part": part, "epochs": n,
+                 "hours": hours.get(variant, most) * n}
+                for part, n in epochs.items()
+            ]  # fmt: skip
+    totals = {name: sum(row[name] for row in rows) for name in ("epochs", "hours")}
+    return [*rows, {"experiment": "all", "variant": "", "part": "", **totals}]
 
 
 def _model(config: RunConfig) -> tuple[nn.Module, Any]:
@@ -177,6 +249,14 @@ def message(cost: dict[str, Any]) -> str:
             f"memory (GiB)          {cost['total_gib']:,.1f} of {fits:,.1f} a device: {parts}",
             f"with train.activation_checkpointing: {cost['total_with_activation_checkpointing_gib']:,.1f}",
             f"tokens a second       {cost['tokens_a_second']:,} if {cost['mfu']:.0%} of the peak rate are reached",
-            f"days                  {cost['days']:,.2f} for {cost['tokens']:,} tokens",
+            f"{_time(cost)} for {cost['tokens']:,} tokens",
         ]
+    )
+
+
+def _time(cost: dict[str, Any]) -> str:
+    return (
+        f"days                  {cost['days']:,.2f}"
+        if cost["days"] >= 1
+        else f"hours                 {cost['hours']:,.2f}"
     )

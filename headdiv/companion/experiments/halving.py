@@ -161,11 +161,3 @@ def _training(arm: Arm, number: int, seed: int, epochs: int) -> Training:
     )
     write_json(path, training.model_dump(mode="json"))
     return training
-
-
-def epochs_in_all(profile: str, experiment: str) -> dict[str, int]:
-    """How many epochs the tuning of an experiment trains, how many its runs, and both."""
-    runs = Runs(profile)
-    tuned = sum(arm.tune.epochs(name) for name, arm in runs.arms.get(experiment, {}).items())
-    confirmed = sum(config.train.epochs for config in runs.planned(experiment))
-    return {"tuning": tuned, "runs": confirmed, "all": tuned + confirmed}
