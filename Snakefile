@@ -179,7 +179,8 @@ for paper in PLAN.papers:
             "python -m headdiv --log {log:q} draw {params.paper} --profile {params.profile:q}"
 
 
-# One for each paper, from its own tables and figures, and the explorer's, of the profile's first trained run.
+# One for each paper, from its own tables and figures; the explorer's, of the profile's first trained run; and those
+# that the profile names.
 rule companion:
     input:
         made=lambda w: PLAN.companion(w.paper),
@@ -188,7 +189,7 @@ rule companion:
         report(
             f"{RESULTS}/companions/{{paper}}.ipynb",
             caption="config/report/companion.rst",
-            category=lambda w: PLAN.papers.get(w.paper, "Explorer"),
+            category=lambda w: PLAN.papers.get(w.paper, "Beside the papers"),
             subcategory="Companion",
             labels={"companion": "{paper}"},
         ),
@@ -209,7 +210,7 @@ rule report:
         tables=rules.tables.input,
         figures=rules.figures.input,
         companions=expand(
-            f"{RESULTS}/companions/{{paper}}.ipynb", paper=[*PLAN.papers, pipeline.EXPLORER]
+            f"{RESULTS}/companions/{{paper}}.ipynb", paper=[*PLAN.papers, *PLAN.notebooks]
         ),
         others=lambda w: PLAN.elsewhere(),
     output:

@@ -17,23 +17,25 @@ OPTIONS = {
     "M_TOP_PAD": (-2, 64 << 20),  # and grows by 64 MiB at a time
 }
 
-# oneDNN compiles a kernel for every new shape of a product, 0.6 to 2.5 MB in bfloat16, and keeps 1,024. Batches of
-# whole sentences hardly ever have the same number of rows again; within a step the kernels of 64 shapes are used again.
-KERNELS = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
+# oneDNN compiles a kernel for every new shape of a product, 0.6 to 2.5 MB in bfloat16, and keeps 1,024; PyTorch's
+# wrapper of it keeps as many more. Batches of whole sentences hardly ever have the same number of rows again; within a
+# step the kernels of 64 shapes are used again.
+KERNELS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "64"}
 
 
 def configure(threads: int) -> None:
     """Set the number of threads, keep few compiled kernels, and with glibc keep freed memory in the process.
 
-    The number of kernels is an environment variable that oneDNN reads with its first product; one that the user has set
-    stays.
+    The numbers of kernels are environment variables that are read with the first product; those that the user has set
+    stay.
 
     A training step allocates and frees hundreds of MiB. By default much of it is returned and faulted in again by the
     next step: some 10,000 page faults, 5 % of a step in bfloat16 at the sizes of DEACON's Table 3. The price: the
     process stays as large as it ever was.
     """
     torch.set_num_threads(threads)
-    os.environ.setdefault(*KERNELS)
+    for name, number in KERNELS.items():
+        os.environ.setdefault(name, number)
     keep_freed_memory()
 
 

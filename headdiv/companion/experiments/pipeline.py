@@ -63,6 +63,7 @@ class Plan:
         tuned: by experiment, by variant that is tuned: what changes when its choice must be made anew.
         pruned: by experiment whose runs' heads are masked, the steps of the curve.
         papers: title by name; ``contents``: what changes with a paper's file.
+        notebooks: the companions that are of no paper.
     """
 
     profile: str
@@ -77,6 +78,7 @@ class Plan:
     figures: dict[str, Product]
     papers: dict[str, str]
     contents: dict[str, str]
+    notebooks: list[str]
 
     def folder(self, experiment: str, run: PlannedRun) -> str:
         """Where a run's results lie."""
@@ -114,13 +116,18 @@ class Plan:
         files = (self.choices(p.experiments) + self.results(p.experiments, "metrics.json", *p.reads) for p in products)
         return list(dict.fromkeys(chain.from_iterable(files)))
 
-    def companion(self, paper: str) -> list[str]:
-        """What a companion shows: its paper's tables and figures; the explorer the profile's runs."""
-        if paper == EXPLORER:
+    def companion(self, name: str) -> list[str]:
+        """What a companion shows: its paper's tables and figures; the explorer the profile's runs; another one all."""
+        if name == EXPLORER:
             return self.results(self.runs)
         return [
-            *(f"results/{self.name}/tables/{name}.md" for name in self.tables_of(paper)),
-            *(f"results/{self.name}/figures/{name}.svg" for name in self.figures_of(paper)),
+            f"results/{self.name}/{kind}/{made}.{ending}"
+            for paper in ([name] if name in self.papers else self.papers)
+            for kind, ending, products in (
+                ("tables", "md", self.tables_of(paper)),
+                ("figures", "svg", self.figures_of(paper)),
+            )
+            for made in products
         ]
 
     def elsewhere(self) -> list[str]:
@@ -198,6 +205,7 @@ def make_plan(profile: str) -> Plan:
         figures=figures,
         papers={name: paper.title for name, paper in papers.items()},
         contents={name: short_hash(paper.model_dump(mode="json")) for name, paper in papers.items()},
+        notebooks=[EXPLORER, *known.profile.notebooks],
     )
 
 
@@ -212,6 +220,8 @@ def load_plan(profile: str) -> Plan:
     plan = make_plan(profile)
     for experiment in plan.runs:
         notebook_code(f"notebooks/runs/{experiment.replace('/', '_')}.ipynb")
+    for name in Runs(profile).profile.notebooks:
+        notebook_code(f"notebooks/{name}.ipynb")
     return plan
 
 

@@ -69,6 +69,9 @@ class Profile(Settings):
     seeds: Distinct[Annotated[int, Field(ge=0, lt=2**63)]] = Field(min_length=1)
     threads: int = Field(1, ge=1, le=MOST_THREADS, description="CPU threads of each run")
     plugins: list[str] = Field(default_factory=list, description="Python files that register methods")
+    notebooks: Distinct[Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]] = Field(
+        default_factory=list, description="further companions: notebooks/<name>.ipynb, with the parameter profile"
+    )
     gpu: int = Field(0, ge=0, description="GPUs that the pipeline asks a cluster for, for each run")
     ranks: int = Field(1, ge=1, le=64, description="processes by which the pipeline trains each run, on one machine")
     experiments: dict[str, Experiment] = Field(min_length=1, description="by <paper>/<task>")

@@ -10,9 +10,10 @@ import pandas as pd
 from IPython.display import SVG, Markdown
 from pandas.io.formats.style import Styler
 
-from headdiv.companion.experiments.catalogue import figure_entry
+from headdiv.companion.experiments.catalogue import OF_PRUNING, OF_TUNING, figure_entry
 from headdiv.companion.experiments.evaluation import examples
-from headdiv.companion.experiments.figure_kinds import HEADS
+from headdiv.companion.experiments.figure_kinds import HEADS, PRUNING, TUNING
+from headdiv.companion.experiments.importance import stored_importance
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import score_table
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+MADE_OF = {OF_TUNING: TUNING, OF_PRUNING: PRUNING}  # by the end of a table's name: the kind of figure beside it
 DIAGRAMS = Path(__file__).parent / "diagrams"  # <paper>.svg
 
 
@@ -50,7 +52,8 @@ def show_table(profile: str, table: str) -> Markdown:
         ConfigError: no such profile or table.
         DataError: no stored results.
     """
-    lacking = _lacking(profile, experiment_of_table(table))
+    made_of = next((kind for end, kind in MADE_OF.items() if table.endswith(end)), "")
+    lacking = _lacking(profile, experiment_of_table(table), kind=made_of)
     return Markdown(as_markdown(profile, table).split("\n", 2)[2]) if lacking is None else lacking
 
 
@@ -80,7 +83,7 @@ def show_figure(name: str, profile: str, **options: Any) -> Figure | Markdown:
     from headdiv.companion.report.figures import draw  # a second and a half that notebooks without figures are spared
 
     entry = figure_entry(name)
-    lacking = _lacking(profile, entry.experiment, entry.variants, entry.against, by_epoch=entry.kind == HEADS)
+    lacking = _lacking(profile, entry.experiment, entry.variants, entry.against, kind=entry.kind)
     return draw(name, profile, **options) if lacking is None else lacking
 
 
@@ -90,9 +93,9 @@ def _lacking(
     variants: tuple[str, ...] = (),
     all_of: tuple[str, ...] = (),
     stored: bool = True,
-    by_epoch: bool = False,
+    kind: str = "",
 ) -> Markdown | None:
-    """A line that names what the profile lacks; None if it lacks nothing."""
+    """A line that names what the profile lacks; None if it lacks nothing. ``kind``: of the figure."""
     runs = Runs(profile)
     if experiment not in runs.experiments():
         return Markdown(f"*Profile {runs.name} has no {experiment}.*")
@@ -102,7 +105,13 @@ def _lacking(
         return Markdown(f"*Profile {runs.name} has none of {', '.join(variants)} in {experiment}.*")
     if missing := [variant for variant in all_of if variant not in there]:
         return Markdown(f"*Profile {runs.name} has no {' and no '.join(missing)} in {experiment}.*")
-    if by_epoch and not any(config.train.epoch_heads for config in configs):
+    if kind == TUNING:
+        tuned = any(arm.choice for arm in runs.arms.get(experiment, {}).values())
+        return None if tuned else Markdown(f"*No arm of {experiment} is tuned yet in profile {runs.name}.*")
+    if kind == PRUNING:
+        masked = stored_importance(profile, experiment)
+        return None if masked else Markdown(f"*No heads of {experiment} are masked yet in profile {runs.name}.*")
+    if kind == HEADS and not any(config.train.epoch_heads for config in configs):
         return Markdown(f"*Profile {runs.name} does not measure the heads of {experiment} after each epoch.*")
     if stored and not any(metrics_path(profile, experiment, c.variant, c.seed).is_file() for c in configs):
         return Markdown(f"*There are no stored results of {experiment} in profile {runs.name}.*")

@@ -42,6 +42,7 @@ from headdiv.companion.report.site.markup import interactive, link, plain, templ
 from headdiv.companion.report.site.runs import SHELL, RunPage, write_run_pages
 from headdiv.companion.report.table_data import MINUS_BASELINE, TableData
 from headdiv.companion.report.tables import table_data
+from headdiv.core.files import read_json
 
 ORDER = ("deacon", "mhr", "dpp", "homeostasis", "moa", "headtohead")  # other papers follow
 EVIDENCE_DOCUMENTS = ("docs/results.md", "docs/contest.md")  # of the menu's part about evidence
@@ -72,8 +73,13 @@ class Site:
         self.figures = self._figures()
         self.documents = documents()
         self.evidence_documents = {name: self.documents[name] for name in EVIDENCE_DOCUMENTS if name in self.documents}
-        found = {name: self._companion(name) for name in [*self.papers, EXPLORER]}
-        self.companions = {name: path for name, path in found.items() if path}
+        stored_companions = sorted(  # the profile's own last, so that they are taken
+            paths.home().glob("results/*/companions/*.ipynb"), key=lambda path: path.parents[1].name == self.runs.name
+        )
+        beside = {path.stem: path for path in stored_companions if path.stem not in {*self.papers, EXPLORER}}
+        found = {name: self._companion(name) for name in [*self.papers, EXPLORER, *beside]}
+        self.companions = {name: path for name, path in found.items() if path} | beside
+        self.beside = {name: heading(path) for name, path in beside.items()}  # of no paper: what each is called
         self.templates = templates()
         self.templates.globals |= {"site": self}
 
@@ -292,6 +298,12 @@ class Site:
             lists.append(Markup("<label>{} <select>{}</select></label>").format(which, Markup("").join(shown)))
         form = Markup('<form class="choose" id="choose" aria-label="Runs to compare">{}</form>')
         return form.format(Markup("").join(lists))
+
+
+def heading(notebook: Path) -> str:
+    """The title of a notebook: its first line of text."""
+    first = next(cell for cell in read_json(notebook)["cells"] if cell["cell_type"] == "markdown")
+    return "".join(first["source"]).partition("\n")[0].lstrip("# ")
 
 
 def run_pages(judgement: claims.Judgement) -> list[RunPage]:
