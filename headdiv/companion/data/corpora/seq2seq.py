@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain, product
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -300,7 +301,8 @@ def _articles(config: SummarisationData, bad_records: BadRecords) -> dict[str, l
     for split, files in cache.locate(config).items():
         if "archive" in files:
             (archive,), (split_file,) = files["archive"], files["splits"]
-            found[split] = sorted(xsum.read_archive(archive, split_file, config.splits[split], bad_records))
+            articles = xsum.read_archive(archive, split_file, config.splits[split], bad_records)
+            found[split] = sorted(articles, key=attrgetter("id"))
         else:
             (path,) = files["examples"]
             found[split] = xsum.read_articles(path, bad_records)
