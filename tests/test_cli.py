@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import EXPERIMENT
+from faulty import data_set
 from safetensors import SafetensorError
 
 import headdiv
@@ -253,22 +254,15 @@ def pets(tmp_path, monkeypatch):
     for name, data in content.items():
         (tmp_path / "pets").mkdir(exist_ok=True)
         (tmp_path / "pets" / name).write_bytes(data)
-    address = "http://127.0.0.1:9"
-    entry = {
-        "title": "Pets",
-        "licence": "none",
-        "licence_source": address,
-        "homepage": address,
-        "citation": "none",
-        "files": {
-            name: {"url": f"{address}/{name}", "sha256": hashlib.sha256(data).hexdigest()}
-            for name, data in content.items()
-        },
-        "splits": {
-            "train": {"count": 2000, "files": {"examples": "train.jsonl"}},
-            "test": {"count": 1, "files": {"archive": "test.jsonl", "splits": "test.jsonl"}},
-        },
+    files = {
+        name: {"url": f"http://127.0.0.1:9/{name}", "sha256": hashlib.sha256(data).hexdigest()}
+        for name, data in content.items()
     }
+    splits = {
+        "train": (2000, {"examples": "train.jsonl"}),
+        "test": (1, {"archive": "test.jsonl", "splits": "test.jsonl"}),
+    }
+    entry = data_set(files, splits)
     monkeypatch.setattr(registry, "load_registry", lambda: {"pets": registry.DataSet.model_validate(entry)})
     monkeypatch.setenv("HEADDIV_MIRROR", str(tmp_path))
 
@@ -282,7 +276,7 @@ def test_fetch_says_what_was_fetched(project, pets, headdiv_says):
         [
             "train: 2,000 examples in train.jsonl",
             "test: 1 examples in test.jsonl",
-            f"{where} is complete. Licence: none",
+            f"{where} is complete. Licence: toy",
         ],
     ), err
     assert sorted(path.name for path in where.iterdir()) == ["test.jsonl", "train.jsonl"]

@@ -17,10 +17,10 @@ from small_runs import untrained
 
 from headdiv.companion.data.readers.lines import read_lines
 from headdiv.companion.data.tokenization import words as module
-from headdiv.companion.data.tokenization.torchtext06 import token_bleu, vocabulary_words
 from headdiv.companion.data.tokenization.vocabulary import Vocabulary
 from headdiv.companion.data.tokenization.words import detokenize, tokenize, tokenize_all
 from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.bleu import token_bleu
 from headdiv.core.errors import DataError
 from headdiv.nn.batching import BEGIN, END, SPECIALS, UNKNOWN
 
@@ -149,9 +149,9 @@ def literal_words(counts, least):
 
 @given(counts=st.dictionaries(st.text("abcdé", min_size=1, max_size=3), st.integers(1, 5)), least=st.integers(1, 6))
 def test_words_are_the_literal_selection(counts, least):
-    before = Counter(counts)
-    assert vocabulary_words(before, least, SPECIALS) == literal_words(counts, least)
-    assert before == counts
+    sentences = [[word] * count for word, count in counts.items()]
+    if max(counts.values(), default=0) >= least:
+        assert Vocabulary.build(sentences, least).words == literal_words(counts, least)
 
 
 def test_indices_of_words_and_words_of_indices():
