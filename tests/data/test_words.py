@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -130,10 +129,9 @@ def test_a_corpus_of_spacys_words_is_scored_in_them(project):
     assert "spaCy tokens" in scores["bleu_tokens"]["signature"]
 
 
-@pytest.mark.skipif("HEADDIV_MIRROR" not in os.environ, reason="HEADDIV_MIRROR does not name the real data")
 @pytest.mark.parametrize(("language", "size"), [("en", 9797), ("de", 18669)])
-def test_multi30k_has_the_vocabularies_that_the_homeostasis_paper_counts_with(language, size):
-    lines = read_lines(Path(os.environ["HEADDIV_MIRROR"]) / "multi30k" / f"train.{language}.gz")
+def test_multi30k_has_the_vocabularies_that_the_homeostasis_paper_counts_with(mirror, language, size):
+    lines = read_lines(mirror / "multi30k" / f"train.{language}.gz")
     assert len(lines) == 29_000
     assert len(Vocabulary.build(tokenize_all(lines, language, lowercase=True, tokenizer="spacy"), 1)) == size
 
