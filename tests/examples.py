@@ -1,6 +1,7 @@
 """Every method's options in a small size, and a tiny model one step into its training."""
 
 import numpy as np
+import pytest
 import torch
 
 from headdiv.methods import check_method, make_method
@@ -61,6 +62,13 @@ EXAMPLES = {
         combined({"name": "mixing", "start": 0.0}, {"name": "homeostasis", "attention": "kwta", "s_att": 0.5}),
     ],
 }
+
+
+def every_method(*but):
+    """Parametrises a test by every example's ``options``, but those of the methods of these names."""
+    named = [(name, number, one) for name, found in EXAMPLES.items() for number, one in enumerate(found, start=1)]
+    chosen = [pytest.param(one, id=f"{name}-{number}") for name, number, one in named if name not in but]
+    return pytest.mark.parametrize("options", chosen)
 
 
 def watched_pass(model, method, batch, progress=0.5):

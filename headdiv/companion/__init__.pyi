@@ -1,5 +1,6 @@
 from .data.toy.corpora import generated_texts as generated_texts
 from .experiments.attention_maps import attention_maps as attention_maps
+from .experiments.catalogue import add_figure as add_figure
 from .experiments.evaluation import apply as apply
 from .experiments.evaluation import evaluate as evaluate
 from .experiments.evaluation import examples as examples

@@ -42,43 +42,21 @@ MODEL_KEYS = (
 )
 MISTAKES = {  # what is replaced in the profile, by what: line, key and problem
     ("title: test\n", ""): "1: title: is missing",
-    ("title: test\n", "note: test\n"): "1: title: is missing",
     ("seeds: [1]", "seed: 1"): "2: seed: unknown key; did you mean 'seeds'?",
-    ("title: test", "title: test\nthread: 1"): "2: thread: unknown key; did you mean 'threads'?",
     ("epochs", "epoch"): f"10: {HERE}.train.epoch: unknown key; did you mean 'epochs'?",
-    ("{name: toy}", "{name: toy, min_frequenzy: 2}"): (
-        f"5: {HERE}.data.min_frequenzy: unknown key; did you mean 'min_frequency'?"
-    ),
     ("d_model", "zzz"): f"7: {HERE}.model.zzz: unknown key; known here: {MODEL_KEYS}",
     ("{name: toy}", "{}"): f"5: {HERE}.data.name: is missing",
     ("[1]", "[1, two]"): "2: seeds.1: input should be a valid integer",
-    ("[1]", "[-1]"): "2: seeds.0: input should be greater than or equal to 0, found -1",
-    ("[1]", "[]"): "2: seeds: list should have at least 1 item",
     ("[1]", "[true]"): "2: seeds: input should not be true or false, found [True]",
     ("[1]", "[1, 2, 1]"): "2: seeds: input should name nothing twice, and 1 is, found [1, 2, 1]",
-    ("[1]", "[1]\nthreads: 100000"): "3: threads: input should be less than or equal to 1024, found 100000",
     ("epochs: 2", "epochs: true"): f"10: {HERE}.train.epochs: input should not be true or false, found True",
-    ("    model:", "    decode: {beam: 100000}\n    model:"): (
-        f"6: {HERE}.decode.beam: input should be less than or equal to 256, found 100000"
-    ),
     ("  deacon/translation:", "  deacon:"): "4: experiments.deacon: found 'deacon', expected <paper>/<task>",
-    ("    model:", "    variants: []\n    model:"): f"6: {HERE}.variants: value should have at least 1 item",
     ("    model:", "    variants: [baseline, direct-8, baseline]\n    model:"): (
         f"6: {HERE}.variants: input should name nothing twice, and 'baseline' is"
     ),
     ("heads: 8", "heads: 3"): f"8: {HERE}.model.heads: 3 does not divide d_model = 16",
-    ("      d_model: 16\n      heads: 8", "      d_model: 20"): (
-        f"6: {HERE}.model.heads: 8 does not divide d_model = 20"
-    ),
     ("0.01", ".nan"): f"11: {HERE}.train.learning_rate: input should be a finite number, found nan",
     ("epochs: 2", "betas: [0.9, 1.0]"): f"10: {HERE}.train.betas.1: input should be less than 1, found 1.0",
-    ("epochs: 2", "batching: bucket"): (
-        f"10: {HERE}.train.batching: input should be 'random' or 'bucketed', found 'bucket'"
-    ),
-    ("      d_model: 16\n      heads: 8", "      d_model: 1000000000"): (
-        f"7: {HERE}.model.d_model: input should be less than or equal to 65536, found 1000000000"
-    ),
-    ("epochs: 2", "epochs: 1000000000000"): f"10: {HERE}.train.epochs: input should be less than or equal to 1000000",
     ("deacon/translation", "deacon/translatoin"): (
         "4: experiments.deacon/translatoin: task 'translatoin' of deacon is not known; did you mean 'translation'?"
     ),
@@ -115,10 +93,8 @@ ALIASES, MERGED = doubling("[{}]"), doubling("{{<<: [{}]}}")
         ("a: " + "[" * 400 + "]" * 400, ": found values nested more than 50 deep, expected a profile's few"),
         ("a: &a [*a]", ": found values nested more than 50 deep, expected a profile's few"),
         ("a: 1\nb: 2026-13-45\n", ", line 2: not valid YAML (found '2026-13-45'"),
-        ("a: 1\nb: 2026-02-30 25:61:00\n", ", line 2: not valid YAML (found"),
         (f"a: 1\nb: {'9' * 5000}\n", ", line 2: not valid YAML (found '9999"),
         (f"a: 0x{'f' * 5000}\n", ", line 1: not valid YAML (found a whole number of 20000 bits"),
-        ("- a\n", ", line 1: input should be a valid dictionary or instance of Profile, found ['a']"),
     ],
 )
 def test_a_file_that_is_no_profile_is_named(project, text, message):

@@ -109,7 +109,6 @@ def test_answers_after_the_cut(mine):
 # ---- what cannot be used
 
 
-BROKEN = [(GRAZ, {"b1": ("Which river?", ("the Mur", 14)), "b2": ("How high?", ("28", 200))}), *HELD_OUT]
 LETTERS = "They wrote DOTMULTI there."  # which the rules of Moses turn into a dot
 
 

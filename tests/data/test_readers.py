@@ -104,7 +104,7 @@ READERS = {
     "documents": Reader(
         "a.jsonl", lambda text, number: json.dumps({"text": text}, ensure_ascii=False).encode(), lines,
         lambda path, bad_records: [text for _, text in read_documents(path, bad_records)],
-        'empty "text"', "line 2", by_record=True,
+        '"text": input should not be empty', "line 2", by_record=True,
     ),
     "plain text": Reader(
         "a.txt", lambda text, number: b"= \n" + text.encode(), lines,
@@ -115,17 +115,17 @@ READERS = {
         "a.jsonl", lambda text, number: json.dumps(
             {"id": str(number), "document": text, "summary": "s"}, ensure_ascii=False).encode(), lines,
         lambda path, bad_records: [article.document for article in xsum.read_articles(path, bad_records)],
-        'empty "document"', "line 2", by_record=True,
+        '"document": input should not be empty', "line 2", by_record=True,
     ),
     "XSum's archive": Reader(
-        "a", lambda text, number: summary_of(xsum.Article(str(number), text, "s"))[1],
+        "a", lambda text, number: summary_of(str(number), text, "s")[1],
         lambda records: [(f"bbc/{number}.summary", record) for number, record in enumerate(records, 1)],
-        news, 'empty "document"', "2.summary", TAR, by_record=True,
+        news, '"document": input should not be empty', "2.summary", TAR, by_record=True,
     ),
     "questions": Reader(
         "a.json", question, questions,
         lambda path, bad_records: [found.context for found in squad.read_squad(path, bad_records)],
-        'empty "context"', "question 2", ("",),
+        '"context": input should not be empty', "article 'a', paragraph 2", ("",),
     ),
 }  # fmt: skip
 FORMS = [(name, packing) for name, reader in READERS.items() for packing in reader.packings]

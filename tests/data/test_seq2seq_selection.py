@@ -196,12 +196,6 @@ ARCHIVE = {"archive": "de-en.tgz"}
          "takes every 23rd)"),
         ({"files": {"train": ARCHIVE | {"de": "a"}, "test": ARCHIVE}},
          "data.files.train: found archive, de, expected one archive and nothing else, or files of both languages"),
-        ({"files": {"train": ARCHIVE, "test": {"archive": ["de-en.tgz"]}}},
-         "data.files.test: found archive, expected one archive and nothing else, or files of both languages"),
-        ({"files": {"train": ARCHIVE, "test": {"de": "a"}}, "source": "de", "target": "en"},
-         "data.target: 'en' is not known; there are: de"),
-        ({"files": {"train": {"archive": "talks.tgz"}, "test": {"de": "a", "en": "b"}}, "source": "es"},
-         "data.source: 'es' is not known; there are: de, en"),
     ],
 )  # fmt: skip
 def test_what_an_archive_does_not_have_is_named(folder, options, message):

@@ -80,10 +80,8 @@ def own(home, names=("a", "b", "c"), **options):
     ("options", "roles", "message"),
     [
         ({"name": "pest"}, [], "data.name: 'pest' is not known; did you mean 'pets'?"),
-        ({"valid": "valid"}, [], "data.valid: 'valid' is not known; there are: test, train, val"),
         ({"test": "test_2016"}, [], "data.test: 'test_2016' is not known; there are: test, train, val"),
         ({}, ["fr"], "data.name: 'pets' has no file for 'fr' in split 'train'; there are: de, en"),
-        ({}, ["en", "x|y"], "data.name: 'pets' has no file for 'x|y' in split 'train'; there are: de, en"),
     ],
 )
 def test_what_a_data_set_does_not_have_is_named(pets, options, roles, message):
@@ -96,17 +94,10 @@ def test_what_a_data_set_does_not_have_is_named(pets, options, roles, message):
     [
         (SummarisationData(name="toy", files={}), [],
          "data.name: 'toy' is generated; with 'files' give another name"),
-        (SummarisationData(name="mine", files={}), [], "data.files: 'train' is not known; there are: none"),
         (SummarisationData(name="mine", files={"train": "a", "test": "c"}), [],
          "data.valid: 'valid' is not known; there are: test, train"),
-        (SummarisationData(name="mine", files={"train": "a", "dev": "c"}, valid="dev"), [],
-         "data.test: 'test' is not known; there are: dev, train"),
-        (SummarisationData(name="mine", files=everywhere("a")), ["archive"],
-         "data.name: 'mine' has no file for 'archive' in split 'train'; there are: examples"),
         (TranslationData(name="mine", files={s: {"en": "a", "fr": "b"} for s in SPLITS}), ["de"],
          "data.name: 'mine' has no file for 'de' in split 'train'; there are: en, fr"),
-        (TranslationData(name="mine", files={"train": {"de": "a"}, "valid": {}, "test": {"de": "a"}}), ["de"],
-         "data.name: 'mine' has no file for 'de' in split 'valid'; there are: none"),
     ],
 )  # fmt: skip
 def test_what_is_missing_of_ones_own_files_is_named(home, config, roles, message):

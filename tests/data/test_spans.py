@@ -1,10 +1,8 @@
 """Words with their places in the text, and gold answers as ranges of words."""
 
-import os
 import re
 from collections import Counter
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +16,6 @@ from headdiv.companion.data.tokenization.words import tokenize
 from headdiv.companion.tasks.squad_scores import squad_scores
 from headdiv.core.errors import DataError
 
-MIRROR = os.environ.get("HEADDIV_MIRROR")
 ODD = "aAbZ019 .,-'\"@&`$%_/|\\#\t\n\r\x00\x07\x1c\x1f\x7f\x85\xa0\u2028…–€ßİΣσςé\u0301漢\U0001f600"
 TEXTS = st.one_of(st.text(ODD, max_size=40), st.text(st.characters(codec="utf-8"), max_size=40))
 
@@ -133,7 +130,6 @@ def test_every_range_of_words_comes_back_from_its_text(text, data):
 # ---- the real files: how many gold answers come back exactly, and what this leaves to be reached
 
 
-@pytest.mark.skipif(not MIRROR, reason="needs the real data: HEADDIV_MIRROR")
 @pytest.mark.parametrize(
     ("name", "inexact", "answers", "contexts", "em"),
     [
@@ -142,8 +138,8 @@ def test_every_range_of_words_comes_back_from_its_text(text, data):
         ("xquad/xquad.en.json", 3, 1190, 240, 99.83),
     ],
 )
-def test_gold_answers_come_back_from_their_words(name, inexact, answers, contexts, em):
-    questions = read_squad(Path(MIRROR) / name, BadRecords())
+def test_gold_answers_come_back_from_their_words(mirror, name, inexact, answers, contexts, em):
+    questions = read_squad(mirror / name, BadRecords())
     assert len({question.context for question in questions}) == contexts
     tokens = cache(tokenise_with_offsets)
     counts, nearest = Counter(), {}

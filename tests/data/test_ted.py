@@ -1,6 +1,5 @@
 """The readers of TED talks: tagged text, XML test sets, and the archive of both."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,6 @@ from hypothesis import strategies as st
 from headdiv.companion.data.readers import ted
 from headdiv.companion.data.readers.parallel import pair_sides
 from headdiv.companion.data.readers.ted import SETS, languages_of, read_archive, read_side
-
-MIRROR = os.environ.get("HEADDIV_MIRROR")
-needs_data = pytest.mark.skipif(not MIRROR, reason="HEADDIV_MIRROR is not set")
 
 
 def xml(*docs):
@@ -187,13 +183,9 @@ def test_languages_are_those_of_the_archives_name():
 MORE = ("TED.tst2013", "TED.tst2014", "TEDX.tst2013", "TEDX.tst2014")
 
 
-def real(name, language):
-    return Path(MIRROR) / "ted" / f"IWSLT16.{name}.de-en.{language}.xml"
-
-
-@needs_data
 @pytest.mark.parametrize(("names", "count"), [(SETS, 6750), (MORE, 5075)])
-def test_real_test_sets_are_read_whole(names, count):
-    pairs = texts((read_side(real(name, "de")), read_side(real(name, "en"))) for name in names)
+def test_real_test_sets_are_read_whole(mirror, names, count):
+    files = [[mirror / "ted" / f"IWSLT16.{name}.de-en.{language}.xml" for language in ("de", "en")] for name in names]
+    pairs = texts(map(read_side, both) for both in files)
     assert len(pairs) == count
     assert not any("’" in sentence or "\n" in sentence for pair in pairs for sentence in pair)

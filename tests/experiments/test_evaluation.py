@@ -13,13 +13,12 @@ from headdiv.companion.experiments.evaluation import evaluate, examples
 from headdiv.companion.experiments.results import record, score_table
 from headdiv.companion.experiments.run_result import FORMAT, metrics_path
 from headdiv.companion.experiments.running import load_run
-from headdiv.companion.tasks import TASKS, seq2seq
+from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.bleu import paired_bootstrap
 from headdiv.companion.tasks.counts import counts_path, read_counts
 from headdiv.companion.tasks.run_config import run_name
 from headdiv.core.errors import DataError
 from headdiv.core.files import canonical_json, read_json
-from headdiv.nn.decoding import translate
 
 TRANSLATION = TASKS["translation"]
 
@@ -27,19 +26,6 @@ TRANSLATION = TASKS["translation"]
 @pytest.fixture
 def run(finished):
     return load_run(finished.config("direct-8"))
-
-
-@pytest.fixture
-def searches(monkeypatch):
-    """How often something was searched."""
-    calls = []
-
-    def counted(*args):
-        calls.append(args)
-        return translate(*args)
-
-    monkeypatch.setattr(seq2seq, "translate", counted)
-    return calls
 
 
 def test_metrics_hold_everything_that_is_reported(run):
@@ -101,20 +87,6 @@ def test_scores_are_sacrebleus_own(run):
     assert scores["bleu_tokens"]["value"] == pytest.approx(scores["bleu"]["value"], abs=3)
     upper = TRANSLATION.score_lines(run, [line.lower() for line in references])
     assert upper["bleu"]["value"] < 100  # case counts
-
-
-def test_translations_are_searched_once(run, searches, finished):
-    (kept,) = run.folder.glob("outputs-*.json")
-    first = TRANSLATION.outputs(run)
-    assert searches == []
-    kept.unlink()
-    assert TRANSLATION.outputs(run) == first == TRANSLATION.outputs(run)
-    assert len(searches) == 1
-    assert len(first) == 8
-    greedy = load_run(finished.config("direct-8", decode={"beam": 1}))
-    TRANSLATION.outputs(greedy)
-    assert len(searches) == 2
-    assert len(list(run.folder.glob("outputs-*.json"))) == 2
 
 
 def test_examples_are_the_first_sentences_of_the_test_set(run):

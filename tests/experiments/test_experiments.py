@@ -5,12 +5,10 @@ import pytest
 from headdiv.companion.experiments.profiles import Runs, run_config
 from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError
-from headdiv.methods import METHODS
 
 EXPERIMENT = "deacon/translation"
 SEVEN = ["baseline", "direct-8", "direct-3", "average-8", "average-3", "nonlinear-8", "nonlinear-3"]
 HERE = "experiments.deacon/translation"
-KNOWN_METHODS = ", ".join(sorted(METHODS))
 
 
 def refusal(call):
@@ -92,15 +90,9 @@ def test_variants_are_chosen_and_defined(project):
         ("    variants: [direct-9]\n", 6, "variants.0: unknown variant 'direct-9'; did you mean 'direct-8'?"),
         ("    define:\n      direct-9:\n        {name: deacon, architecture: direct,\n         m: 9}\n", 9,
          "define.direct-9.m: 9 is more than the k = 8 inputs of the PCA layer"),
-        ("    methods:\n      deacon: {m: 9}\n", 7,
-         "methods.deacon.m: 9 is more than the k = 8 inputs"),
         ("    model: {heads: 4}\n", 4,
          "variants.direct-8.m: 8 is more than the k = 4 inputs"),
-        ("    methods: {decon: {xi: 0.5}}\n", 6, "methods.decon: unknown method; did you mean 'deacon'?"),
         ("    methods: {deacon: {deltap: 1}}\n", 6, "methods.deacon.deltap: unknown key; did you mean 'delta_p'?"),
-        ("    define: {a: {m: 2}}\n", 6, "define.a.name: is missing"),
-        ("    define: {a: {name: mixing, gama: 1}}\n", 6, "define.a.gama: unknown key; did you mean 'gamma'?"),
-        ("    define: {a: {name: deacon}}\n", 6, "define.a.m: is missing"),
         ("    variants: [baseline]\n    define: {a: {name: deacon}}\n", 7, "define.a.m: is missing"),
         ("    variants: [baseline]\n    methods: {mixing: {gama: 1}}\n", 7,
          "methods.mixing.gama: unknown key; did you mean 'gamma'?"),
@@ -116,11 +108,8 @@ def test_a_wrong_variant_or_method_is_named_with_its_line(project, more, line, m
     ("data", "message"),
     [
         ("{name: multi40k}", "name: 'multi40k' is not known; did you mean 'multi30k'?"),
-        ("{name: multi30k, test: test}", "test: 'test' is not known; there are: test_2016_flickr, "),
         ("{name: multi30k, test: test_2016_flickr, target: xx}", "target: 'xx' is not known; there are: "),
-        ("{name: toy, target: fr}", "target: "),
         ("{name: toy, test: test_2016_flickr}", "test: found 'test_2016_flickr', expected the default, 'test'"),
-        ("{name: toy, valid: val}", "valid: found 'val', expected the default, 'valid'"),
         ("{name: multi30k, held_out: 8}", "held_out: found 8, expected the default, 500"),
     ],
 )
@@ -151,14 +140,11 @@ experiments:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("document_words", "context_words", "line 5: experiments.deacon/summarisation.data.context_words: unknown key"),
         ("max_answer_words", "beam", "line 8: experiments.deacon/qa.decode.beam: unknown key; known here: "
          "max_answer_words"),
         ("layers: 3", "encoder_layers: 3", "line 13: experiments.deacon/lm.model.encoder_layers: unknown key; "
          "did you mean 'layers'?"),
         ("      epoch_tokens: 100\n", "", "line 10: experiments.deacon/lm.data.epoch_tokens: is missing"),
-        ("epoch_tokens: 100", "epoch_tokens: 100\n      mixture: {c4: 1}",
-         "line 13: experiments.deacon/lm.data.mixture.c4: unknown source"),
         ("d_model: 32", "d_model: 30", "line 13: experiments.deacon/lm.model.heads: 16 does not divide d_model = 30"),
         ("{name: toy}", "{name: mine, files: {train: a.json}}",
          "line 7: experiments.deacon/qa.data.valid: 'valid' is not known; there are: train"),
@@ -184,8 +170,6 @@ def test_more_components_than_heads_are_possible_in_the_nonlinear_architecture_o
     ("experiment", "variant", "seed", "message"),
     [
         ("deacon/translatoin", "baseline", 1, "no experiment 'deacon/translatoin'; did you mean 'deacon/translation'?"),
-        ("x", "baseline", 1, "no experiment 'x'; known here: deacon/translation"),
-        (EXPERIMENT, "basline", 1, "no variant 'basline'; did you mean 'baseline'?"),
         (EXPERIMENT, "x", 1, f"no variant 'x'; known here: {', '.join(sorted(SEVEN))}"),
     ],
 )

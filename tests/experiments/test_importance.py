@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from examples import EXAMPLES, some_pairs, tiny
+from examples import some_pairs, tiny
 from faulty import exactly
 from small_runs import SMALL, small_config, untrained
 
@@ -25,12 +25,11 @@ from headdiv.companion.tasks.base import held_out_loss
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import DataError
 from headdiv.methods.moa import MixtureAttention
-from headdiv.nn.attention import attention_modules, record_heads
+from headdiv.nn.attention import record_heads
 from headdiv.nn.batching import make_batch
 from headdiv.nn.decoding import translate
 from headdiv.nn.sizes import DecodeConfig
 
-ALL = [options for each in EXAMPLES.values() for options in each]
 DECODE = DecodeConfig(beam=2, max_length_factor=1.0, max_length_offset=3)
 
 
@@ -39,24 +38,6 @@ def hooks(model):
 
 
 # ---- masking
-
-
-@pytest.mark.parametrize("options", ALL, ids=lambda options: options["name"])
-def test_masks_reach_every_methods_heads_and_leave_nothing_behind(options):
-    model, _ = tiny(options)
-    own = hooks(model)  # a method may have some
-    batch = make_batch(some_pairs(), range(6))
-    heads = attention_modules(model)[0].head_slots
-    assert heads_of(model) == {"encoder 1": heads, "decoder 1": heads, "cross 1": heads}
-    with torch.no_grad():
-        plain = model(batch)
-        for place in heads_of(model):
-            with masked_heads(model, {place: [0] + [1] * (heads - 1)}):
-                assert not torch.allclose(model(batch), plain)
-            with masked_heads(model, {place: torch.ones(heads)}):
-                assert torch.equal(model(batch), plain)
-        assert torch.equal(model(batch), plain)
-    assert hooks(model) == own
 
 
 def test_what_inhibits_units_sees_masked_heads():
@@ -86,22 +67,6 @@ def test_a_masked_slot_is_one_without_its_gate():
     chosen = module.output.weight[record.routing.experts[:, :2]]
     expected = torch.einsum("tk,tki,tkid->td", gates[:, :2], record.outputs[:, :2], chosen)
     torch.testing.assert_close(caught["output"], expected + module.output_bias)
-
-
-@pytest.mark.parametrize("options", ALL, ids=lambda options: options["name"])
-def test_cached_decoding_masks_the_same_heads(options):
-    """One token at a time gives what teacher forcing on the same tokens gives."""
-    model, _ = tiny(options)
-    heads = attention_modules(model)[0].head_slots
-    masks = {"decoder 1": [0] + [1] * (heads - 1), "cross 1": [1] * (heads - 1) + [0]}
-    batch = make_batch(some_pairs(1, seed=5), [0])
-    with torch.no_grad():
-        memory = model.encode(batch.source, batch.encoder)
-        with masked_heads(model, masks):
-            expected = model.decode(batch, memory) @ model.output_weight.T
-            state = model.start(memory[None], memory.new_zeros(1, len(memory)), len(batch.target_in))
-            steps = [model.step(word[None], state)[0] @ model.output_weight.T for word in batch.target_in]
-        torch.testing.assert_close(torch.stack(steps), expected)
 
 
 def test_a_search_sees_the_masks_and_the_next_one_does_not():

@@ -32,9 +32,6 @@ def build(options, config=CONFIG):
     return model
 
 
-# ---- options
-
-
 # ---- places
 
 

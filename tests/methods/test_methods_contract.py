@@ -8,10 +8,10 @@ import copy
 import numpy as np
 import pytest
 import torch
-from examples import CONFIG, EXAMPLES, some_pairs, tiny, trained_one_step, watched_pass
+from examples import CONFIG, EXAMPLES, every_method, some_pairs, tiny, trained_one_step, watched_pass
 from torch import nn
 
-from headdiv.analysis.masking import masked_heads
+from headdiv.analysis.masking import heads_of, masked_heads
 from headdiv.core.errors import ConfigError
 from headdiv.methods.base import HOOKS, Method
 from headdiv.methods.options import check_method
@@ -21,13 +21,6 @@ from headdiv.nn.batching import Pairs, make_batch
 from headdiv.nn.losses import linear_cross_entropy
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.transformer import Transformer
-
-EVERY = [
-    pytest.param(example, id=f"{name}-{number}")
-    for name, examples in EXAMPLES.items()
-    for number, example in enumerate(examples, start=1)
-]
-every_method = pytest.mark.parametrize("options", EVERY)
 
 
 def a_step(model, method, seed=0, progress=0.5):
@@ -60,7 +53,7 @@ def test_every_method_has_an_example():
     assert EXAMPLES.keys() == METHODS.keys()
 
 
-@every_method
+@every_method()
 def test_options_are_completed_once_and_say_which_hooks_the_method_has(options):
     complete = check_method(options, CONFIG)
     assert options.items() <= complete.items()
@@ -70,7 +63,7 @@ def test_options_are_completed_once_and_say_which_hooks_the_method_has(options):
     assert make_method(complete).options == make_method(options).options
 
 
-@every_method
+@every_method()
 def test_one_head_is_enough_or_the_options_say_why_not(options):
     one = CONFIG.model_copy(update={"heads": 1})
     try:
@@ -101,7 +94,7 @@ def test_the_baseline_carries_no_trace_of_a_method():
 # ---- heads
 
 
-@every_method
+@every_method()
 def test_records_and_masks_have_the_shapes_of_the_slots(options):
     model, _ = tiny(options)
     batch = make_batch(some_pairs(), range(6))
@@ -118,7 +111,7 @@ def test_records_and_masks_have_the_shapes_of_the_slots(options):
     assert hidden.shape == (batch.target_side.tokens, CONFIG.d_model)
 
 
-@every_method
+@every_method()
 def test_a_masked_module_lets_nothing_through(options):
     """Of the cross attention: the decoder then does not know the source."""
     model, _ = tiny(options)
@@ -131,10 +124,48 @@ def test_a_masked_module_lets_nothing_through(options):
     torch.testing.assert_close(model(one), before)
 
 
+def hooks(model):
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+@every_method()
+def test_masks_reach_every_methods_heads_and_leave_nothing_behind(options):
+    model, _ = tiny(options)
+    own = hooks(model)  # a method may have some
+    batch = make_batch(some_pairs(), range(6))
+    heads = attention_modules(model)[0].head_slots
+    assert heads_of(model) == {"encoder 1": heads, "decoder 1": heads, "cross 1": heads}
+    with torch.no_grad():
+        plain = model(batch)
+        for place in heads_of(model):
+            with masked_heads(model, {place: [0] + [1] * (heads - 1)}):
+                assert not torch.allclose(model(batch), plain)
+            with masked_heads(model, {place: torch.ones(heads)}):
+                assert torch.equal(model(batch), plain)
+        assert torch.equal(model(batch), plain)
+    assert hooks(model) == own
+
+
+@every_method()
+def test_cached_decoding_masks_the_same_heads(options):
+    """One token at a time gives what teacher forcing on the same tokens gives."""
+    model, _ = tiny(options)
+    heads = attention_modules(model)[0].head_slots
+    masks = {"decoder 1": [0] + [1] * (heads - 1), "cross 1": [1] * (heads - 1) + [0]}
+    batch = make_batch(some_pairs(1, seed=5), [0])
+    with torch.no_grad():
+        memory = model.encode(batch.source, batch.encoder)
+        with masked_heads(model, masks):
+            expected = model.decode(batch, memory) @ model.output_weight.T
+            state = model.start(memory[None], memory.new_zeros(1, len(memory)), len(batch.target_in))
+            steps = [model.step(word[None], state)[0] @ model.output_weight.T for word in batch.target_in]
+        torch.testing.assert_close(torch.stack(steps), expected)
+
+
 # ---- rows
 
 
-@every_method
+@every_method()
 @pytest.mark.parametrize("window", [1, 13])
 def test_packing_and_padding_are_without_effect_on_outputs_loss_and_gradients(options, window):
     """In windows of width 1 every sentence is padded to the longest."""
@@ -151,7 +182,7 @@ def test_packing_and_padding_are_without_effect_on_outputs_loss_and_gradients(op
     torch.testing.assert_close(*results)
 
 
-@every_method
+@every_method()
 def test_sentences_and_later_words_stay_apart(options):
     model, _ = trained_one_step(options, torch.float64)
     model.eval()
@@ -172,7 +203,7 @@ def test_sentences_and_later_words_stay_apart(options):
     assert torch.equal(moved, expected)
 
 
-@every_method
+@every_method()
 def test_one_position_at_a_time_is_the_whole_pass(options):
     """Of two texts with padded memory, of which one is given up on the way."""
     model, _ = trained_one_step(options, torch.float64)
@@ -194,7 +225,7 @@ def test_one_position_at_a_time_is_the_whole_pass(options):
             state.select(torch.tensor([1]))
 
 
-@every_method
+@every_method()
 def test_what_is_not_a_number_stays_so(options):
     """For the trainer to see it, and to say so in its own words."""
     model, method = tiny(options)
@@ -208,7 +239,7 @@ def test_what_is_not_a_number_stays_so(options):
 # ---- learning
 
 
-@every_method
+@every_method()
 def test_gradients_are_there_and_finite(options):
     """The method's own loss is part of it."""
     model, method = trained_one_step(options)
@@ -220,7 +251,7 @@ def test_gradients_are_there_and_finite(options):
     assert all(parameter.isfinite().all() for parameter in model.parameters())
 
 
-@every_method
+@every_method()
 def test_a_state_dictionary_is_all_that_a_training_goes_on_from(options):
     """Resumed between two steps it is the unbroken one, to the last bit; and evaluation leaves it as it is."""
     model, method = tiny(options, torch.float32)
@@ -234,7 +265,7 @@ def test_a_state_dictionary_is_all_that_a_training_goes_on_from(options):
     assert equal(model.state_dict(), again.state_dict())
 
 
-@every_method
+@every_method()
 def test_in_bfloat16_activations_stay_narrow_and_gradients_are_finite_and_float32(options):
     """Hidden states near those of float32: choices (of units, of experts) may differ where two are almost equal."""
     batch = make_batch(some_pairs(), range(6))
@@ -250,7 +281,7 @@ def test_in_bfloat16_activations_stay_narrow_and_gradients_are_finite_and_float3
     assert all(g.isfinite().all() for g in gradients)
 
 
-@every_method
+@every_method()
 def test_a_rank_s_share_of_a_batch_may_be_empty(options):
     """In training, but for batch normalisation: its statistics are those of all ranks."""
     model, method = tiny(options)

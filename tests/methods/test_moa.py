@@ -161,12 +161,6 @@ def test_equal_logits_choose_the_first_experts_and_keep_gradients_finite(renorma
     assert (module.router.weight.grad != 0).any()
 
 
-# ---- records
-
-
-# ---- one token at a time
-
-
 # ---- parameters
 
 
@@ -188,6 +182,3 @@ def test_the_number_of_parameters_is_as_written(bias, noisy, d_head):
 @pytest.mark.slow
 def test_eight_times_the_experts_cost_at_most_half_as_much_again():
     assert measure_moa()["moa_e32_over_e4"]["median"] <= 1.5
-
-
-# ---- options

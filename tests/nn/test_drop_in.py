@@ -22,7 +22,6 @@ from headdiv.nn.attention import record_heads
 D, H = 12, 3
 BASELINE = {"name": "baseline"}
 DPP = {"name": "dpp", "term": "output"}
-KWTA = {"name": "homeostasis", "attention": "kwta", "s_att": 0.5}
 EVERY_KIND = [BASELINE, *(deacon(name, m=2, gha_steps=5) for name in ARCHITECTURES)]
 
 
@@ -311,28 +310,6 @@ def test_an_empty_batch_and_one_of_padding_alone_give_zeros(options, average):
 def test_what_it_cannot_do_is_said(call, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         call(drop_in(), random(2, 3, D).float())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "padding"),
-    [*((each, padding_of(6, 5, 4)) for each in EVERY_KIND), (deacon(gha_steps=5), None), (KWTA, None)],
-    ids=lambda x: str(x) if isinstance(x, dict) else "",
-)
-def test_it_exports_and_compiles(options, padding):
-    """A mixture of heads cannot be exported: the number of rows that an expert serves depends on the data."""
-    module, x = drop_in(options).eval(), random(3, 6, D).float()
-    expected = module(x, x, x, padding)
-    torch.testing.assert_close(torch.export.export(module, (x, x, x, padding)).module()(x, x, x, padding), expected)
-    torch._dynamo.reset()
-    module.train()
-    compiled = torch.compile(copy.deepcopy(module), backend="aot_eager")
-    grads = []
-    for each in (module, compiled):
-        output, _ = each(x, x, x, padding)
-        output.square().sum().backward()
-        grads.append([p.grad for p in each.parameters()])
-    torch.testing.assert_close(*grads)
 
 
 # ---- DEACON

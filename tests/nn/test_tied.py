@@ -14,6 +14,7 @@ from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, vocabulary_of
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import ConfigError
+from headdiv.core.settings import check
 from headdiv.nn.batching import END
 from headdiv.nn.decoding import translate
 from headdiv.nn.sizes import DecodeConfig
@@ -120,6 +121,8 @@ def test_what_cannot_be_tied_is_refused(project):
         count("translation", {"name": "baseline"}, {"tied": "all"}, (90, 80))
     with pytest.raises(ConfigError, match="question answering are not words"):
         count("qa", {"name": "baseline"}, {"tied": "all"}, (90,))
+    with pytest.raises(ConfigError, match=r"^tied_output: expected false"):
+        check(SPECS["qa"].Model, {"tied_output": True})
     SPECS["summarisation"].check_model(TASK.spec.Model(tied="all"), None)  # one vocabulary of both
 
 

@@ -1,5 +1,7 @@
 """Figures from metrics written by hand."""
 
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from reported import (
     write_profile,
 )
 
+from headdiv import companion
 from headdiv.companion.experiments import catalogue, figure_kinds
 from headdiv.companion.report import figures, illustrations
 from headdiv.companion.report.curves import common_epochs
@@ -31,6 +34,7 @@ from headdiv.core.errors import ConfigError, DataError
 from headdiv.methods import METHODS
 from headdiv.methods.kwta import boost, keep_probabilities
 
+ROOT = Path(__file__).parents[2]
 COMPARED = ("headtohead/translation", "deacon/dissection", "deacon/regulariser")
 RUNS = (("own", 1), ("direct-8", 1), ("direct-8", 2), ("baseline", 1), ("baseline", 2))
 
@@ -93,9 +97,7 @@ def test_a_figure_is_written_in_every_format_and_is_the_same_every_time(headed_t
     assert pdf.startswith(b"%PDF")
 
 
-def test_unknown_figures_and_formats_are_refused(recorded, tmp_path):
-    with pytest.raises(DataError, match=r"figure 'deacon_figure7' is not known; did you mean 'deacon_figure6'"):
-        figures.draw("deacon_figure7", "p")
+def test_unknown_formats_are_refused(recorded, tmp_path):
     with pytest.raises(DataError, match=r"a.jpeg: a figure is written as one of .png, .svg, .pdf"):
         figures.write_figure("deacon_figure6", "p", tmp_path / "a.png", tmp_path / "a.jpeg")
     assert not (tmp_path / "a.png").exists()
@@ -182,6 +184,25 @@ def test_a_variant_has_the_look_of_its_method_in_every_experiment(headed_too):
 
 def test_every_kind_that_a_paper_can_name_can_be_drawn():
     assert set(figures.DRAWN_BY_KIND) == set(figure_kinds.FIGURE_KINDS)
+
+
+def test_the_example_of_contributing_is_a_figure(recorded, project, monkeypatch):
+    monkeypatch.setattr(catalogue, "_own", {})
+    _, _, code = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("```python\n")
+    (project.home / "mine.py").write_text(code.partition("```")[0], encoding="utf-8")
+    path = project.home / "config" / "p.yaml"
+    path.write_text(f"plugins: [mine.py]\n{path.read_text(encoding='utf-8')}", encoding="utf-8")
+    figure = figures.draw("deacon_bleu_by_loss", "p")
+    assert len(figure.axes[0].collections[0].get_offsets()) == len(RUNS)
+    entry = catalogue.figures_of([("deacon/translation", "own")])["deacon_bleu_by_loss"]
+    assert (entry.label, entry.alternative) == (
+        "bleu by loss", "BLEU on the test set against the validation loss, a point for each run"
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match="has no docstring, expected its caption"):
+        companion.add_figure("deacon/translation")(lambda profile, figure: None)
+    entry.draw.__name__ = "figure6"
+    with pytest.raises(ConfigError, match="'deacon_figure6' is taken"):
+        companion.add_figure("deacon/translation")(entry.draw)
 
 
 # ---- curves

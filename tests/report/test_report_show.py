@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from reported import metrics, store_all, write_profile
 
 from headdiv.companion.report import formats, show, tables
-from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.errors import DataError
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,6 @@ def test_a_table_comes_without_its_heading():
 @pytest.mark.parametrize(
     ("call", "line"),
     [
-        (lambda: show.show_table("alone", "deacon/sources"), "alone has no deacon/lm."),
         (lambda: show.show_parameters("alone", "deacon/lm"), "alone has no deacon/lm."),
         (lambda: show.show_figure("deacon_lm_curves", "alone"), "alone has no deacon/lm."),
         (
@@ -65,14 +64,6 @@ def test_figures_and_audits_are_shown():
     store_all("p")
     assert isinstance(show.show_figure("deacon_lm_curves", "p"), Figure)
     assert list(show.show_parameters("tiny", "deacon/translation").index) == ["baseline", "direct-8"]
-
-
-def test_a_figure_is_shown_with_other_options():
-    store_all("p", metrics("direct-8", 1))
-    shown = show.show_figure("deacon_figure6", "p", limit=1)
-    assert shown.axes[0].collections[0].get_clim() == (-1, 1)
-    with pytest.raises(ConfigError, match=r"figure deacon_figure6: option limit: input should be .*, found 'abc'"):
-        show.show_figure("deacon_figure6", "p", limit="abc")
 
 
 def test_scores_are_shown_whole():

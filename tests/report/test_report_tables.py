@@ -10,7 +10,6 @@ from reported import EXPERIMENTS, metrics, store_all, worked_out, write_profile
 from headdiv.companion.experiments import catalogue
 from headdiv.companion.experiments import results as store
 from headdiv.companion.report import formats, tables
-from headdiv.core.errors import ConfigError
 
 EXPERIMENT = "deacon/translation"
 
@@ -196,21 +195,6 @@ def test_a_table_about_data_stands_before_the_results(recorded):
         "deacon/qa": "deacon/qa",
     }
     assert catalogue.tables_of(["deacon/translation"]) == {"deacon/translation": "deacon/translation"}
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ("moa", "found 'moa', expected <paper>/<task>"),
-        ("deacon/qaa", "task 'qaa' of deacon is not known; did you mean 'qa'?"),
-        ("decon/sources", "paper 'decon' is not known; did you mean 'deacon'?"),
-    ],
-)
-def test_a_table_that_there_is_not_is_named(recorded, table, message):
-    for call in (tables.table_data, tables.as_markdown, lambda profile, table: tables.experiment_of_table(table)):
-        with pytest.raises(ConfigError) as found:
-            call("p", table)
-        assert str(found.value) == message
 
 
 def test_the_audit_says_how_far_a_count_is_from_the_papers(project):

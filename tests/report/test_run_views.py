@@ -90,10 +90,6 @@ def test_the_data_of_every_task_are_seen(project, task):
     content = {"title": "p", "seeds": [1], "experiments": {f"deacon/{task}": sections}}
     project.write_config("p", yaml.safe_dump(content))
     config = run_config("p", f"deacon/{task}", "baseline", 1)
-    corpus = TASKS[config.kind].load(config.data)
-    examples, lengths = TASKS[config.kind].data_examples(corpus, 2), TASKS[config.kind].lengths(corpus)
-    assert len(examples) == 2
-    assert all(examples.map(len).min() > 0)
-    assert all(values.min() > 0 for values in lengths.values())
+    examples = TASKS[config.kind].data_examples(TASKS[config.kind].load(config.data), 1)
     assert html.escape(str(examples.iloc[0, 0])[:20]) in run_views.show_data(config).to_html()
     assert isinstance(run_views.show_lengths(config), Image)

@@ -8,8 +8,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu import BLEU, CHRF, corpus_bleu
 from sacrebleu.significance import PairedTest
 
-from headdiv.companion.data.tokenization.torchtext06 import token_bleu
-from headdiv.companion.tasks.bleu import SAMPLES, SEED, paired_bootstrap, sentence_counts, text_scores
+from headdiv.companion.tasks.bleu import SAMPLES, SEED, paired_bootstrap, sentence_counts, text_scores, token_bleu
 from headdiv.companion.tasks.rouge import rouge
 from headdiv.companion.tasks.unknown import UNKNOWN_MARK
 from headdiv.core.errors import DataError

@@ -1,9 +1,7 @@
 """ROUGE against slow, literal twins, and what its signatures say."""
 
-import os
 from fractions import Fraction
 from functools import cache
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,7 +12,6 @@ from headdiv.companion.data.readers.xsum import read_articles
 from headdiv.companion.tasks.rouge import rouge
 from headdiv.core.errors import DataError
 
-MIRROR = os.environ.get("HEADDIV_MIRROR")
 NAMES = ["rouge1", "rouge2", "rougeL", "rougeLsum"]
 # Few words, so that they repeat; none is touched by lower-casing or splitting.
 WORDS = st.lists(st.sampled_from(["a", "cat", "cats", "sat", "on", "2", "mats", "running"]), max_size=9)
@@ -69,9 +66,8 @@ def test_scores_are_those_of_the_definitions(pairs):
     )
 
 
-@pytest.mark.skipif(not MIRROR, reason="HEADDIV_MIRROR is not set")
-def test_real_gold_summaries_score_100():
-    files = [Path(MIRROR) / "xsum" / f"{name}.jsonl" for name in ("train", "val", "test")]
+def test_real_gold_summaries_score_100(mirror):
+    files = [mirror / "xsum" / f"{name}.jsonl" for name in ("train", "val", "test")]
     gold = [article.summary for file in files for article in read_articles(file, BadRecords())]
     assert values(gold, gold, stemming=True) == dict.fromkeys(NAMES, 100)
     assert all(0 < value < 50 for value in values(gold[1:] + gold[:1], gold, stemming=True).values())

@@ -1,8 +1,6 @@
 """Exact match and F1 by SQuAD's own rules."""
 
 import math
-import os
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -13,7 +11,6 @@ from headdiv.companion.data.readers.squad import Answer, Question, read_squad
 from headdiv.companion.tasks.squad_scores import SIGNATURE, exact_match, f1, normalise, squad_scores
 from headdiv.core.errors import DataError
 
-MIRROR = os.environ.get("HEADDIV_MIRROR")
 WORDS = st.sampled_from(["the", "The", "a", "an", "cat", "Cat", "cats", "sat", "U.S.", "--", "5", "5,000", "é", "Ä"])
 TEXTS = st.one_of(st.lists(WORDS, max_size=6).map(" ".join), st.text(st.characters(codec="utf-8"), max_size=20))
 GOLDS = st.lists(TEXTS, min_size=1, max_size=3)
@@ -110,11 +107,10 @@ def test_the_order_of_questions_is_of_no_matter(pairs, random):
     assert squad_scores(predictions, questions) == scores
 
 
-@pytest.mark.skipif(not MIRROR, reason="needs the real data: HEADDIV_MIRROR")
 @pytest.mark.parametrize("name", ["squad/train-sample.json", "squad/dev-sample.json", "xquad/xquad.en.json"])
-def test_gold_answers_score_100(name):
+def test_gold_answers_score_100(mirror, name):
     """No gold answer of these files normalises to nothing; one that did would count 100 in EM and 0 in F1."""
-    questions = read_squad(Path(MIRROR) / name, BadRecords())
+    questions = read_squad(mirror / name, BadRecords())
     assert all(normalise(answer.text) for question in questions for answer in question.answers)
     scores = squad_scores({question.id: question.answers[0].text for question in questions}, questions)
     assert [scores[name]["value"] for name in ("em", "f1")] == [100, 100]

@@ -9,10 +9,11 @@ import pytest
 import torch
 from small_runs import EVERY_TASK, as_rank, assert_loss_is_literal, small_config, untrained
 
-from headdiv.companion.tasks import TASKS, lm
+from headdiv.companion.tasks import TASKS, lm, qa, seq2seq
 from headdiv.companion.tasks.base import Run, evaluation_loss, held_out_loss
 from headdiv.companion.tasks.specs import SPECS
-from headdiv.core.errors import DataError
+from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.files import read_json
 
 PAIRS = ("translation", "summarisation", "qa")  # whose batches are lists of examples; others read windows of a stream
 
@@ -68,6 +69,16 @@ def test_statistics_say_what_the_corpus_holds(task, run):
     assert statistics["valid"]["unigram_nll"] > 0
     size = statistics["train"]["examples"] if run.config.kind in PAIRS else run.config.data.epoch_tokens
     assert task.spec.training_size(run.config.data.model_dump(), statistics).startswith(f"{size:,} ")
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_data_set_without_what_the_task_reads_is_refused(name):
+    spec, options = SPECS[name], {"epoch_tokens": 1} if name in ("lm", "mlm") else {}
+    splits = {"name": "multi30k", "test": "test_2016_flickr"}
+    if name == "translation":
+        splits = {"name": "squad", "test": "valid"}
+    with pytest.raises(ConfigError, match=r"^data\.(name: 'multi30k' has no file for |source: 'en' is not known)"):
+        spec.check_data(spec.Data(**splits, **options))
 
 
 # ---- training batches
@@ -234,12 +245,38 @@ def test_the_training_sample_is_as_large_as_the_validation_split(task, run):
     assert math.isfinite(evaluation_loss(task, run.model, batches, "cpu")["nll"])
 
 
-def test_the_loss_of_a_split_is_one_of_predictions(task, run):
-    run.model.train()
-    found = held_out_loss(task, run.model, run.corpus, "valid", run.config, "cpu")
-    assert not run.model.training
-    assert 0 < found["nll"] < 20
-    assert 0 <= found["accuracy"] <= 100
+def test_the_loss_of_a_split_is_a_mean_over_the_predictions_of_all_ranks(task, run, monkeypatch):
+    batches = task.held_out(run.corpus, "valid", run.config)
+    with torch.no_grad():
+        losses = [task.loss(run.model, run.model.output_weight, batch) for batch in batches]
+    nll, correct, count = (sum(float(getattr(one, key)) for one in losses) for key in ("nll", "correct", "count"))
+    for elsewhere in (0, 6):  # what another rank adds to each
+        monkeypatch.setattr(
+            "headdiv.core.distributed.total_numbers", lambda *own, more=elsewhere: [x + more for x in own]
+        )
+        run.model.train()
+        found = held_out_loss(task, run.model, run.corpus, "valid", run.config, "cpu")
+        assert not run.model.training
+        assert found["nll"] == pytest.approx((nll + elsewhere) / (count + elsewhere), rel=1e-5)
+        assert found["accuracy"] == pytest.approx(100 * (correct + elsewhere) / (count + elsewhere))
+
+
+# ---- outputs
+
+
+@pytest.mark.parametrize(
+    ("kind", "other"), [*((kind, {"beam": 3}) for kind in PAIRS[:2]), ("qa", {"max_answer_words": 2})]
+)
+def test_outputs_are_kept_beside_the_model(home, monkeypatch, kind, other):
+    task, run = TASKS[kind], untrained(small_config(kind))
+    scores = task.scores(run)
+    monkeypatch.setattr(seq2seq, "translate", None)  # neither can be called
+    monkeypatch.setattr(qa, "predict", None)
+    assert len(read_json(task.outputs_file(run))) == run.config.data.held_out
+    assert task.scores(run) == scores
+    sought = run.config.decode.model_copy(update=other)
+    with pytest.raises(TypeError, match="not callable"):  # another search is searched
+        task.scores(untrained(run.config.model_copy(update={"decode": sought})))
 
 
 # ---- examples and typed texts

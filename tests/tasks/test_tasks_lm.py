@@ -89,9 +89,6 @@ def test_boundaries_are_a_matter_of_configuration(home, boundaries):
     assert any((batch.inputs == corpus.bpe.end).any() for batch in TASK.batch_stream(corpus, config).epoch(0))
 
 
-# ---- the loss
-
-
 # ---- measures
 
 
@@ -199,7 +196,5 @@ def test_a_source_that_slimpajama_does_not_have():
     TASK.spec.check_data(LMData(**result, mixture={"C4": 1.0, "Books": 2.0}))
     with pytest.raises(ConfigError, match=r"^data\.mixture\.Book: unknown source; did you mean 'Books'\?$"):
         TASK.spec.check_data(LMData(**result, mixture={"C4": 1.0, "Book": 2.0}))
-    with pytest.raises(ConfigError, match=r"^data\.name: 'xsum' has no file for 'examples' in split"):
-        TASK.spec.check_data(LMData(**result | {"name": "xsum"}))
     with pytest.raises(ConfigError, match=r"^data\.mixture: dictionary should have at least 1 item"):
         check(LMData, result | {"mixture": {}}, ("data",))

@@ -1,7 +1,6 @@
 """Masked language modelling: batches, the loss of what is masked, scores, blanks filled, and whole runs."""
 
 import math
-import os
 from dataclasses import replace
 from functools import partial
 
@@ -18,7 +17,6 @@ from headdiv.companion.tasks.base import held_out_loss
 from headdiv.core.errors import DataError
 from headdiv.nn.language_model import IGNORED, make_masked_windows
 
-MIRROR = os.environ.get("HEADDIV_MIRROR")
 TASK = TASKS["mlm"]
 small = partial(small_config, "mlm")
 

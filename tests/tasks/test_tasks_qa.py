@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -10,17 +9,14 @@ from hypothesis import strategies as st
 from small_runs import enter, put_squad, small_config, untrained
 from torch import nn
 
-from headdiv.companion.data.corpora.qa import SKIP, make_qa_batch
-from headdiv.companion.data.data_config import QAData
+from headdiv.companion.data.corpora.qa import SKIP
 from headdiv.companion.experiments.evaluation import apply, examples
-from headdiv.companion.tasks import TASKS, qa
+from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import held_out_loss
-from headdiv.companion.tasks.qa import SpanConfig, best_span, predict, span_log_probabilities
+from headdiv.companion.tasks.qa import SpanConfig, best_span, predict
 from headdiv.companion.tasks.squad_scores import SIGNATURE
-from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
-from headdiv.core.settings import check
-from headdiv.nn.batching import END
 from headdiv.nn.packing import MASKED
 
 TASK = TASKS["qa"]
@@ -63,36 +59,6 @@ class Guessing(Perfect):
 
     def forward(self, batch):
         return torch.randn(batch.target_side.tokens, 2, generator=torch.Generator().manual_seed(1))
-
-
-# ---- the loss
-
-
-def literal_log_p(hidden, weight, lengths):
-    """By question: for each word of its passage, the logarithms of both probabilities."""
-    rows, result = (hidden @ weight.T).tolist(), []
-    for length in lengths:
-        mine, rows = rows[:length], rows[length:]
-        totals = [math.log(sum(math.exp(row[side]) for row in mine)) for side in (0, 1)]
-        result.append([[row[side] - totals[side] for side in (0, 1)] for row in mine])
-    return result
-
-
-def some_hidden(batch, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(batch.target_side.tokens, 16, generator=generator)
-
-
-def test_probabilities_are_a_softmax_over_each_passage(run):
-    batch = make_qa_batch(run.corpus.test, range(9))
-    hidden, weight = some_hidden(batch), run.model.output_weight.detach()
-    found = span_log_probabilities(hidden, weight, batch)
-    lengths = batch.target_side.lengths.tolist()
-    assert found.shape == (9, max(lengths), 2)
-    for question, length, expected in zip(found, lengths, literal_log_p(hidden, weight, lengths), strict=True):
-        torch.testing.assert_close(question[:length], torch.tensor(expected), rtol=1e-5, atol=1e-5)
-        assert (question[length:] < MASKED / 2).all()
-    assert torch.equal(found.exp().sum(1).round(decimals=5), torch.ones(9, 2))
 
 
 # ---- the best span
@@ -161,14 +127,6 @@ def test_the_gold_answers_score_a_hundred(run):
     assert len(shown) == 4
 
 
-def test_answers_are_kept_beside_the_model(run, monkeypatch):
-    answers = TASK.answers(run)
-    monkeypatch.setattr(qa, "predict", None)  # cannot be called
-    assert TASK.answers(run) == answers
-    with pytest.raises(TypeError, match="not callable"):  # answers of another length are sought
-        TASK.answers(untrained(run.config.model_copy(update={"decode": SpanConfig(max_answer_words=2)})))
-
-
 def test_a_question_typed_in_is_answered_as_in_the_test_set(run, cut):
     answers = TASK.answers(run)
     for question in run.corpus.test.questions[:6]:
@@ -183,12 +141,6 @@ def test_a_question_typed_in_is_answered_as_in_the_test_set(run, cut):
 # ---- batches, and answers behind the cut
 
 
-def test_a_batch_has_questions_with_their_end_and_the_first_gold_answers(run):
-    for batch in TASK.batch_stream(run.corpus, run.config).epoch(0):
-        assert (batch.source == END).sum() == len(batch.numbers)
-        assert batch.target_out.tolist() == run.corpus.train.answers[np.asarray(batch.numbers)].tolist()
-
-
 def test_answers_that_were_cut_off_are_scored_but_not_learnt(cut):
     assert cut.corpus.train.answers.tolist() == [[3, 4], [SKIP, SKIP], [10, 11]]
     trained = [
@@ -201,15 +153,3 @@ def test_answers_that_were_cut_off_are_scored_but_not_learnt(cut):
     result = TASK.scores(perfect)
     assert (result["em"]["value"], result["f1"]["value"]) == (pytest.approx(200 / 3), pytest.approx(200 / 3))
     assert result["em"]["signature"].endswith("; 3 questions")
-
-
-# ---- configuration, and from beginning to end
-
-
-def test_files_must_be_of_the_task():
-    with pytest.raises(ConfigError, match=r"^data\.name: 'multi30k' has no file for 'examples' in split 'train'"):
-        TASK.spec.check_data(QAData(name="multi30k", valid="val", test="test_2016_flickr"))
-    TASK.spec.check_data(QAData(name="toy"))
-    with pytest.raises(ConfigError, match=r"^tied_output: expected false"):
-        check(TASK.spec.Model, {"tied_output": True})
-    TASK.spec.check_data(QAData(name="mine", files=dict.fromkeys(("train", "valid", "test"), "a.json")))

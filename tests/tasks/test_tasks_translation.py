@@ -3,10 +3,10 @@
 import pytest
 from small_runs import untrained
 
-from headdiv.companion.data.tokenization.torchtext06 import token_bleu
 from headdiv.companion.data.tokenization.words import tokenize
 from headdiv.companion.experiments.evaluation import apply
 from headdiv.companion.tasks import TASKS, seq2seq
+from headdiv.companion.tasks.bleu import token_bleu
 
 TASK = TASKS["translation"]
 BOTH = [{"merges": None}, {"merges": 40}]

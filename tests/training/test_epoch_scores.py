@@ -7,12 +7,12 @@ import pytest
 from conftest import Project
 from small_runs import as_rank, enter, interrupt, result, small_config
 
-from headdiv.companion.data.tokenization.torchtext06 import token_bleu
 from headdiv.companion.experiments.evaluation import head_measures
 from headdiv.companion.experiments.profiles import Runs, run_config
 from headdiv.companion.experiments.run_result import CurvePoint
 from headdiv.companion.experiments.running import run_folder, train
 from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.bleu import token_bleu
 from headdiv.core.errors import ConfigError
 from headdiv.methods.deacon import pca_weights
 from headdiv.nn.decoding import translate

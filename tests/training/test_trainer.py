@@ -298,11 +298,8 @@ def test_a_method_that_would_change_nothing_is_refused(options):
     ("settings", "message"),
     [
         ({"optimiser": "SDG"}, "train.optimiser.name: unknown optimiser 'SDG'; did you mean 'SGD'?"),
-        ({"optimiser": {"momentum": 0.9}}, "train.optimiser.name: unknown optimiser None; known here: ASGD, "),
         ({"optimiser": {"name": "SGD", "momentun": 1}}, "train.optimiser.momentun: unknown key; did you mean 'mom"),
         ({"optimiser": {"name": "SGD", "lr": 1}}, "train.optimiser.lr: unknown key; expected 'learning_rate' beside"),
-        ({"optimiser": {"name": "SGD", "momentum": -1}}, "train.optimiser.SGD: Invalid momentum value"),
-        ({"optimiser": 3}, "train.optimiser: input should be a valid dictionary, found 3"),
         ({"optimiser": "SGD", "weight_decay": 0.1}, "train.weight_decay: is an option of AdamW; expected"),
         ({"optimiser": {"name": "AdamW", "eps": 1e-8}, "epsilon": 1e-7}, "train.epsilon: stands under 'optimiser' too"),
     ],
@@ -376,13 +373,10 @@ DISAGREEMENT = {"name": "disagreement", "term": "output"}
     [
         (DIRECT, None, r"Deacon\(architecture='direct', m=2.* is in the model's attention, found no method"),
         (DIRECT, {**DIRECT, "m": 1}, r"Deacon\(.*m=2.* is in the model's attention, found Deacon\(.*m=1"),
-        (DIRECT, {"name": "baseline"}, r"Deacon\(.* is in the model's attention, found Method"),
         ({"name": "baseline"}, {"name": "mixing"}, r"Mixing\(.* changes attention, and is not in the model's"),
         (DISAGREEMENT, None, r"Disagreement\(.* is in the model's attention, found no method"),
-        (DISAGREEMENT, {"name": "baseline"}, None),
         (DISAGREEMENT, {"name": "dpp", "term": "output"}, None),
         ({"name": "baseline"}, DISAGREEMENT, None),
-        ({"name": "baseline"}, None, None),
         (DIRECT, DIRECT, None),
     ],
 )

@@ -1,17 +1,11 @@
 """Training: it learns, it is done once, and an interruption changes nothing, to the last bit."""
 
-import os
-import shutil
-import signal
-import subprocess
-import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import EXPERIMENT, STEPS
+from conftest import STEPS
 from small_runs import Power, fail_after, interrupt, result
 
 from headdiv.companion.experiments import running
@@ -103,17 +97,6 @@ def test_the_seed_decides(project, finished_home):
     assert result(train(project.config()).folder) == expected
     other = result(train(project.config(seed=2)).folder)
     assert len({point["training_loss"] for point in (*other[1], *expected[1])}) == 4
-
-
-def test_a_run_is_named_by_its_configuration_and_its_corpus(project, monkeypatch):
-    names = {run_name(project.config())}
-    assert run_name(project.config(decode={"beam": 1})) in names  # searches do not train
-    assert run_folder(project.config()).name in names
-    changes = ({"seed": 2}, {"train": {"epochs": 3}}, {"train": {"batching": "bucketed"}}, {"variant": "direct-8"})
-    names |= {run_name(project.config(**change)) for change in changes}
-    monkeypatch.setattr("headdiv.companion.data.toy.VERSION", 1000)
-    names.add(run_name(project.config()))
-    assert len(names) == 6
 
 
 def test_a_changed_file_is_another_run(project):
@@ -236,38 +219,6 @@ def test_damaged_outputs_are_made_again(finished, caplog, damage):
     assert task.outputs(run) == lines
     assert caplog.records[-1].getMessage().endswith("; the search is made again")
     assert path.read_text() == content
-
-
-@pytest.mark.slow
-def test_a_killed_process_changes_nothing(project, tmp_path):
-    """SIGKILL in a training that has a checkpoint, twice, then a try that is left alone."""
-
-    def start(home):
-        command = [sys.executable, "-m", "headdiv", "train", EXPERIMENT, "direct-8", "--profile", "long"]
-        return subprocess.Popen(command, env=os.environ | {"HEADDIV_HOME": str(home)}, stdout=subprocess.DEVNULL)
-
-    project.write_profile("long", train={"epochs": 40, "checkpoint_seconds": 0.2})
-    other = tmp_path / "other"
-    shutil.copytree(project.home / "config", other / "config")
-    for _ in range(2):
-        process = start(project.home)
-        before = set(project.home.glob("work/*/checkpoints/step*"))
-        end = time.monotonic() + 120
-        while set(project.home.glob("work/*/checkpoints/step*")) <= before:
-            assert process.poll() is None
-            assert time.monotonic() < end
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
-        assert not list(project.home.glob("work/*/training.json"))
-    outcomes = []
-    for home in (project.home, other):
-        assert start(home).wait() == 0
-        metrics = read_json(home / "results" / "long" / EXPERIMENT / "direct-8" / "seed1" / "metrics.json")
-        (folder,) = (home / "work").iterdir()
-        stored = [metrics[key] for key in ("hash", "scores", "curve", "heads", "parameters")]
-        outcomes.append([*stored, result(folder)])
-    assert outcomes[0] == outcomes[1]
 
 
 # ---- what cannot go on, and options

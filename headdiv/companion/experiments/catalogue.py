@@ -1,20 +1,23 @@
 """The tables and figures that there are, as data: which runs each needs and what it shows.
 
 A paper's file lists its figures and its tables of data; every task of a paper has a table of results and a figure of
-learning curves besides. `headdiv.companion.report.figures` draws them; nothing here imports matplotlib.
+learning curves besides, and plugins add figures of one's own (`add_figure`). `headdiv.companion.report.figures` draws
+them; nothing here imports matplotlib.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from headdiv.companion.experiments.figure_kinds import CURVES, FIGURE_KINDS, HEADS, PRUNING, TUNING
-from headdiv.companion.experiments.papers import PaperFigure, load_paper, paper_names
+from headdiv.companion.experiments.papers import PaperFigure, load_paper, paper_names, task_of
+from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.tasks.specs import SPECS
-from headdiv.core.errors import DataError
+from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.settings import nearest
 
 OF_TUNING = "_tuning"  # end of the name of the table about an experiment's tuning
@@ -34,6 +37,7 @@ class FigureEntry:
     against: tuple[str, ...] = ()  # and all of these
     beside: tuple[str, ...] = ()  # further experiments: their runs are shown as well where the profile has them
     options: dict[str, Any] = field(default_factory=dict)  # what its kind asks for besides
+    draw: DrawFigure | None = None  # of one's own: the function itself, in place of its kind's
 
     @property
     def of_importance(self) -> bool:
@@ -57,8 +61,44 @@ class FigureEntry:
         return of_paper if self.of_importance else [name for name in (self.experiment, *self.beside) if name in known]
 
 
+DrawFigure = Callable[[str, FigureEntry], Any]  # of a profile; returns a figure of matplotlib's
+_own: dict[str, FigureEntry] = {}  # what plugins have added
+
+
+def add_figure(
+    experiment: str, *, label: str = "", variants: tuple[str, ...] = (), against: tuple[str, ...] = ()
+) -> Callable[[DrawFigure], DrawFigure]:
+    """Make a function a figure of one's own, ``<paper>_<its name>``; its docstring is the caption.
+
+    A profile names its file under ``plugins``: the figure is then drawn, and shown in the report, like those of papers.
+    The function gets the profile's name and the figure's entry, reads what is stored, and returns matplotlib's figure.
+
+    Args:
+        experiment: ``<paper>/<task>``, whose runs it needs.
+        label: what the gallery calls it; the function's name where left out.
+        variants: one of these must be in the profile; any where none is named. ``against``: and all of these.
+
+    Raises:
+        ConfigError: no such experiment, a function without a docstring, or a name that is taken.
+    """
+    task_of(experiment)
+
+    def added(draw: DrawFigure) -> DrawFigure:
+        name = f"{experiment.partition('/')[0]}_{draw.__name__}"
+        taken = known_figures().get(name)
+        if taken is not None and (taken.draw is None or taken.draw.__module__ != draw.__module__):
+            raise ConfigError(f"add_figure: the name {name!r} is taken by another figure")
+        if not (caption := " ".join((draw.__doc__ or "").split())):
+            raise ConfigError(f"add_figure: {name!r} has no docstring, expected its caption")
+        called = label or draw.__name__.replace("_", " ")
+        _own[name] = FigureEntry(name, "own", experiment, caption, called, variants, against, draw=draw)
+        return draw
+
+    return added
+
+
 def figures_of_paper(name: str) -> dict[str, FigureEntry]:
-    """Every figure of a paper by its name: task by task those by epoch, then what the paper's file lists.
+    """Every figure of a paper by its name: task by task those by epoch and what the paper's file lists, then one's own.
 
     Raises:
         ConfigError: there is no such paper, or its file is wrong.
@@ -72,7 +112,7 @@ def figures_of_paper(name: str) -> dict[str, FigureEntry]:
         )
         entries.append(FigureEntry(f"{name}_{task}_tuning", TUNING, f"{name}/{task}", FIGURE_KINDS[TUNING].caption))
         entries += [_entry(name, key, figure) for key, figure in paper.figures.items() if figure.task == task]
-    return {entry.name: entry for entry in entries}
+    return {entry.name: entry for entry in (*entries, *_own.values()) if entry.paper == name}
 
 
 def _entry(paper: str, name: str, figure: PaperFigure) -> FigureEntry:
@@ -90,10 +130,12 @@ def known_figures() -> dict[str, FigureEntry]:
     return {name: entry for paper in paper_names() for name, entry in figures_of_paper(paper).items()}
 
 
-def figure_entry(name: str) -> FigureEntry:
-    """The figure of this name. Raises DataError: there is none."""
-    known = known_figures()
-    if name not in known:
+def figure_entry(name: str, profile: str | None = None) -> FigureEntry:
+    """The figure of this name, which a plugin of the profile may add. Raises DataError: there is none."""
+    if profile is not None and name not in known_figures():
+        with contextlib.suppress(ConfigError):  # what is wrong with the profile is said where it is needed
+            Runs(profile)
+    if name not in (known := known_figures()):
         raise DataError(f"figure {name!r} is not known{nearest(name, list(known))}")
     return known[name]
 

@@ -15,8 +15,9 @@ model, training and decoding; the variants come from the paper's own file, and m
 The section ``tune`` of an experiment says which settings are tried for which variants before its runs
 (`headdiv.companion.experiments.tuning`).
 
-``plugins`` lists Python files that register methods of one's own (`headdiv.register`), relative to the project's
-folder; every command, notebook and pipeline step that reads the profile then knows them.
+``plugins`` lists Python files that add methods of one's own (`headdiv.register`) or figures
+(`headdiv.companion.add_figure`), relative to the project's folder; every command, notebook and pipeline step that reads
+the profile then knows them.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Profile(Settings):
     title: str
     seeds: Distinct[Annotated[int, Field(ge=0, lt=2**63)]] = Field(min_length=1)
     threads: int = Field(1, ge=1, le=MOST_THREADS, description="CPU threads of each run")
-    plugins: list[str] = Field(default_factory=list, description="Python files that register methods")
+    plugins: list[str] = Field(default_factory=list, description="Python files that add methods and figures")
     notebooks: Distinct[Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]] = Field(
         default_factory=list, description="further companions: notebooks/<name>.ipynb, with the parameter profile"
     )

@@ -55,18 +55,19 @@ def draw(name: str, profile: str, **options: Any) -> Figure:
         ConfigError: the figure has no such option, or it cannot have this value.
         DataError: no figure of this name, or no stored results to draw it from.
     """
-    entry = figure_entry(name)
+    entry = figure_entry(name, profile)
     if unknown := [option for option in options if option not in entry.options]:
         raise ConfigError(
             f"figure {name}: option {unknown[0]!r} is not known{nearest(unknown[0], list(entry.options))}"
         )
     try:
-        checked = check(figure_kinds.FIGURE_KINDS[entry.kind].Options, entry.options | options)
+        kind = figure_kinds.FIGURE_KINDS.get(entry.kind, figure_kinds.FigureKind())  # one's own have no options
+        checked = check(kind.Options, entry.options | options)
     except ConfigError as error:
         raise ConfigError(f"figure {name}: option {error}") from None
     entry = replace(entry, options=checked.model_dump())
     with matplotlib.rc_context(STYLE):
-        return DRAWN_BY_KIND[entry.kind](profile, entry)
+        return (entry.draw or DRAWN_BY_KIND[entry.kind])(profile, entry)
 
 
 def write_figure(name: str, profile: str, *paths: Path, **options: Any) -> None:

@@ -82,7 +82,7 @@ def show_figure(name: str, profile: str, **options: Any) -> Figure | Markdown:
     """
     from headdiv.companion.report.figures import draw  # a second and a half that notebooks without figures are spared
 
-    entry = figure_entry(name)
+    entry = figure_entry(name, profile)
     lacking = _lacking(profile, entry.experiment, entry.variants, entry.against, kind=entry.kind)
     return draw(name, profile, **options) if lacking is None else lacking
 

@@ -22,7 +22,6 @@ from torch.nn import functional as F
 
 from headdiv.companion.data.corpora.qa import QACorpus, QASplit, load_qa, make_qa_batch
 from headdiv.companion.data.data_config import QAData
-from headdiv.companion.data.readers import squad
 from headdiv.companion.data.readers.squad import Question
 from headdiv.companion.data.tokenization.spans import tokenise_with_offsets
 from headdiv.companion.tasks.base import Run, Score, outputs_path
@@ -32,7 +31,7 @@ from headdiv.companion.tasks.specs import QUESTION_ANSWERING, SpanConfig
 from headdiv.companion.tasks.squad_scores import squad_scores
 from headdiv.core import manifest, progress
 from headdiv.core.errors import DataError
-from headdiv.core.files import write_json
+from headdiv.core.files import read_json, write_json
 from headdiv.nn.batching import Batch, Pairs, batch_numbers
 from headdiv.nn.losses import Losses
 from headdiv.nn.packing import MASKED, pad_rows
@@ -100,7 +99,7 @@ class QuestionAnswering(PairTask[QACorpus]):
         if not manifest.whole(path, "the questions are answered again"):
             write_json(path, predict(run.model, run.corpus.test, run.config.decode, run.device))
             manifest.note(path.parent, path.name)
-        return squad.read_predictions(path)
+        return read_json(path)
 
     def scores(self, run: Run) -> dict[str, Score]:
         """Exact match and F1 over the test set's gold answers."""

@@ -10,7 +10,6 @@ from torch import nn
 
 from headdiv.companion.data.corpora.seq2seq import Corpus, load_further_test, load_translation, word_rules
 from headdiv.companion.data.data_config import TranslationData
-from headdiv.companion.data.tokenization.torchtext06 import token_bleu
 from headdiv.companion.data.tokenization.words import tokenize
 from headdiv.companion.tasks import bleu
 from headdiv.companion.tasks.base import Run, Score, score
@@ -51,7 +50,7 @@ class Translation(Seq2Seq):
         for name, split in (("training", corpus.train), ("validation", corpus.valid)) if count else ():
             sources, targets = (side[:count] for side in (split.pairs.source, split.pairs.target))
             outputs = translate(model, sources, EPOCH_SEARCH, device)
-            scores[f"{name}_bleu"] = token_bleu(
+            scores[f"{name}_bleu"] = bleu.token_bleu(
                 *([corpus.decode(line) for line in side] for side in (outputs, targets))
             )
         return scores
@@ -98,7 +97,7 @@ class Translation(Seq2Seq):
         tokens = tokens or [tokenize(line, data.target, **rules) for line in scored_text(lines)]
         case = "lower case" if data.lowercase else "case kept"
         signature = f"torchtext 0.6.0 bleu_score, {words} tokens, {own}, {case}, one reference"
-        found["bleu_tokens"] = score(token_bleu(tokens, expected), "0 to 100", signature)
+        found["bleu_tokens"] = score(bleu.token_bleu(tokens, expected), "0 to 100", signature)
         return found
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from headdiv.companion.data import cache
-from headdiv.companion.data.corpora.seq2seq import TOY_SEED, check_examples, flatten, unflatten, word_statistics
+from headdiv.companion.data.corpora.seq2seq import TOY_SEED, flatten, read_splits, unflatten, word_statistics
 from headdiv.companion.data.data_config import QAData
 from headdiv.companion.data.readers import squad
 from headdiv.companion.data.readers.records import BadRecords
@@ -118,13 +118,7 @@ def _questions(config: QAData, bad_records: BadRecords) -> dict[str, list[Questi
     if config.is_toy:
         made = toy.questions(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
         return {name: squad.questions_from_json(value, f"toy, {name}", bad_records) for name, value in made.items()}
-    found = {}
-    for name, files in cache.locate(config).items():
-        (path,) = files["examples"]
-        found[name] = squad.read_squad(path, bad_records)
-    check_examples(config, found, "question")
-    found["train"] = found["train"][: config.examples]
-    return found
+    return read_splits(config, lambda _, files: squad.read_squad(*files["examples"], bad_records), "question")
 
 
 class _Prepared:

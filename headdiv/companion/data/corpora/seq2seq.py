@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain, product
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,14 @@ def check_examples(config: DataConfig, found: Mapping[str, Sized], noun: str) ->
         raise DataError(f"data.examples: {asked:,} asked for, but the training text has {count:,}")
 
 
+def read_splits(config: DataConfig, read: Callable[[str, cache.Files], list[Any]], noun: str) -> dict[str, list[Any]]:
+    """What ``read`` finds in the files of each split, of training ``examples`` at most; errors of `check_examples`."""
+    found = {split: read(split, files) for split, files in cache.locate(config).items()}
+    check_examples(config, found, noun)
+    found["train"] = found["train"][: config.examples]
+    return found
+
+
 def _leave_out_long(
     texts: dict[str, Text], words: dict[str, Sides], bad_records: BadRecords
 ) -> tuple[dict[str, Text], dict[str, Sides]]:
@@ -296,17 +305,15 @@ def _prepare_summarisation(config: SummarisationData, folder: Path) -> dict[str,
 def _articles(config: SummarisationData, bad_records: BadRecords) -> dict[str, list[xsum.Article]]:
     if config.is_toy:
         return toy.articles(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
-    found = {}
-    for split, files in cache.locate(config).items():
-        if "archive" in files:
-            (archive,), (split_file,) = files["archive"], files["splits"]
-            found[split] = sorted(xsum.read_archive(archive, split_file, config.splits[split], bad_records))
-        else:
-            (path,) = files["examples"]
-            found[split] = xsum.read_articles(path, bad_records)
-    check_examples(config, found, "article")
-    found["train"] = found["train"][: config.examples]
-    return found
+
+    def read(split: str, files: cache.Files) -> list[xsum.Article]:
+        if "archive" not in files:
+            return xsum.read_articles(*files["examples"], bad_records)
+        (archive,), (split_file,) = files["archive"], files["splits"]
+        articles = xsum.read_archive(archive, split_file, config.splits[split], bad_records)
+        return sorted(articles, key=attrgetter("id"))
+
+    return read_splits(config, read, "article")
 
 
 def _store(

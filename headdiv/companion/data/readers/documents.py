@@ -9,19 +9,12 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import regex
 
 from headdiv.companion.data.readers import lines
-from headdiv.companion.data.readers.records import (
-    BadRecordError,
-    BadRecords,
-    check_text,
-    decode,
-    field,
-    parse_json,
-    text_field,
-)
+from headdiv.companion.data.readers.records import BadRecordError, BadRecords, Form, RecordText, decode, parse, shown
 from headdiv.core.errors import DataError
 
 # Sources by the names of DEACON's Table 2, and what SlimPajama calls them in meta.redpajama_set_name.
@@ -40,6 +33,14 @@ SECONDS = 1  # for which document_start may search a line; some patterns take lo
 SET_KEY = b'"redpajama_set_name"'
 SET_NAME = re.compile(SET_KEY + rb'\s*:\s*"([^"\\]*)"')
 SET_OF = {name: source for source, name in SLIMPAJAMA.items()}
+
+
+class _Text(Form):
+    text: RecordText
+
+
+class _Document(_Text):
+    meta: Any = None
 
 
 def read_documents(
@@ -121,7 +122,7 @@ def _documents(
 
 
 def _plain_text(record: bytes | None) -> str:
-    return check_text(decode(lines.whole(record)), "text")
+    return parse(_Text, {"text": decode(lines.whole(record))}).text
 
 
 def _json_text(line: bytes | None, source: str | None) -> str | None:
@@ -129,16 +130,14 @@ def _json_text(line: bytes | None, source: str | None) -> str | None:
     line = lines.whole(line)
     if not line.strip() or (source is not None and _other_set(line, source)):
         return None
-    record = parse_json(line)
-    field(record, "text", str)
+    document = parse(_Document, line)
     if source is not None:
-        meta = record.get("meta")
-        name = meta.get("redpajama_set_name") if isinstance(meta, dict) else None
+        name = document.meta.get("redpajama_set_name") if isinstance(document.meta, dict) else None
         if not isinstance(name, str) or name not in SET_OF:
-            raise BadRecordError('"meta" does not name one of SlimPajama\'s sets', f"found {name!r}"[:80])
+            raise BadRecordError('"meta" does not name one of SlimPajama\'s sets', f"found {shown(name)}")
         if SET_OF[name] != source:
             return None
-    return text_field(record, "text")
+    return document.text
 
 
 def _other_set(line: bytes, source: str) -> bool:

@@ -1,18 +1,19 @@
-"""Records that cannot be used: an error that names the record, or a count of those that are left out."""
+"""Records of data files: the form of each, and what is done with those that cannot be used: an error or a count."""
 
 from __future__ import annotations
 
-import json
 import re
+import reprlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ValidationError
+from pydantic_core import PydanticCustomError
 
 from headdiv.core.errors import DataError
 
-_KINDS = {dict: "an object", list: "a list", str: "text", int: "a whole number", float: "a fractional number"}
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _LETTER = re.compile(r"[^\s\x00-\x1f\x7f-\x9f]")
 
 
@@ -54,6 +55,45 @@ class BadRecords:
             self.add(where, *fault.args)
 
 
+def is_empty(text: str) -> bool:
+    """Whether a text is made of nothing but white space and control characters."""
+    return _LETTER.search(text) is None
+
+
+def _usable(text: str) -> str:
+    if is_empty(text):
+        raise PydanticCustomError("empty", "Input should not be empty")
+    if not text.isascii() and re.search("[\ud800-\udfff]", text):  # which no UTF-8 file can hold
+        raise PydanticCustomError("surrogate", "Input should have no half of a surrogate pair")
+    return text
+
+
+RecordText = Annotated[str, AfterValidator(_usable)]
+FormT = TypeVar("FormT", bound="Form")
+
+
+class Form(BaseModel, frozen=True):
+    """The form of a record; keys that it does not name are passed over."""
+
+
+def parse(form: type[FormT], content: Any) -> FormT:
+    """A record in its form, of bytes of JSON or of a JSON value; otherwise a `BadRecordError`."""
+    try:
+        if isinstance(content, bytes):
+            return form.model_validate_json(decode(content))
+        return form.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+    if first["type"] == "json_invalid":
+        raise BadRecordError("not valid JSON", first["ctx"]["error"])
+    key = ".".join(part for part in first["loc"] if isinstance(part, str))
+    if first["type"] == "missing":
+        raise BadRecordError(f'no "{key}"', f"found {shown(first['input'])}")
+    what = first["msg"].partition(" or instance of ")[0]
+    reason = f'"{key}": {what[0].lower()}{what[1:]}' if key else what.lower()
+    raise BadRecordError(reason, f"found {shown(first['input'])}")
+
+
 def decode(raw: bytes) -> str:
     """UTF-8 text of a record's bytes, or a `BadRecordError`."""
     try:
@@ -63,55 +103,13 @@ def decode(raw: bytes) -> str:
         raise BadRecordError("not UTF-8 text", found) from None
 
 
-def parse_json(raw: bytes) -> Any:
-    """The JSON value of a record's bytes, or a `BadRecordError`."""
-    text = decode(raw)
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise BadRecordError("not valid JSON", f"{error.msg} at column {error.colno}") from None
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, brackets nested as deep
-        raise BadRecordError("not valid JSON", str(error)) from None
-
-
-def field(record: Any, key: str, kind: type) -> Any:
-    """What a JSON object has under ``key``, which must be of ``kind``; otherwise a `BadRecordError`."""
-    if not isinstance(record, dict):
-        raise BadRecordError("wrong type", f'{kind_of(record)} in place of an object with "{key}"')
-    if key not in record:
-        raise BadRecordError(f'no "{key}"', f"expected {_KINDS[kind]}")
-    value = record[key]
-    if not isinstance(value, kind) or isinstance(value, bool):  # a bool is an int to Python
-        raise BadRecordError("wrong type", f'"{key}" is {kind_of(value)}, expected {_KINDS[kind]}')
-    return value
-
-
-def text_field(record: Any, key: str) -> str:
-    """A text under ``key`` that is not empty and can be written as UTF-8; otherwise a `BadRecordError`."""
-    return check_text(field(record, key, str), key)
-
-
-def check_text(text: str, name: str) -> str:
-    """The text, unless it is empty or has half a surrogate pair: then a `BadRecordError`."""
-    if is_empty(text):
-        raise BadRecordError(f'empty "{name}"')
-    if half := _SURROGATE.search(text):  # JSON can write "\ud800" alone, which no UTF-8 file can hold
-        raise BadRecordError(f'"{name}" is not valid Unicode', f"half a surrogate pair at character {half.start()}")
-    return text
-
-
 def printable(text: str) -> str:
     """The text, with escapes in place of line ends and control characters: names in data files may hold any."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
-def is_empty(text: str) -> bool:
-    """Whether a text is made of nothing but white space and control characters."""
-    return _LETTER.search(text) is None
-
-
-def kind_of(value: Any) -> str:
-    """The kind of a JSON value in words."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return _KINDS.get(type(value), type(value).__name__)
+def shown(value: Any) -> str:
+    """A value of JSON for messages: its begin, however long or deep it is."""
+    short = reprlib.Repr()
+    short.maxstring = 60
+    return short.repr(value)

@@ -1,4 +1,4 @@
-"""SQuAD v1.1: questions about paragraphs, whose answers are pieces of the paragraph; and files of predictions.
+"""SQuAD v1.1: questions about paragraphs, whose answers are pieces of the paragraph.
 
 The form is that of the data set's own files: an object whose "data" lists articles {title, paragraphs}, each
 paragraph with its "context" and its questions "qas" {id, question, answers}, each answer with its "text" and
@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from headdiv.companion.data.readers.records import BadRecordError, BadRecords, field, kind_of, printable, text_field
+from pydantic import Field, StrictInt
+
+from headdiv.companion.data.readers.records import BadRecordError, BadRecords, Form, RecordText, is_empty, parse
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
 
@@ -32,6 +34,26 @@ class Question(NamedTuple):
     answers: tuple[Answer, ...]
 
 
+class _Article(Form):
+    paragraphs: list[Any]
+
+
+class _Paragraph(Form):
+    context: RecordText
+    qas: list[Any]
+
+
+class _Answer(Form):
+    text: RecordText
+    answer_start: StrictInt
+
+
+class _Question(Form):
+    id: RecordText
+    question: RecordText
+    answers: Annotated[list[_Answer], Field(min_length=1)]
+
+
 def read_squad(path: Path | str, bad_records: BadRecords) -> list[Question]:
     """Read a UTF-8 file; see `questions_from_json`. Raises DataError, also where it is missing or not JSON."""
     return questions_from_json(read_json(path), str(path), bad_records)
@@ -44,11 +66,11 @@ def questions_from_json(value: Any, source: str, bad_records: BadRecords) -> lis
     record, named by its id or, where it has none, by article and paragraph, when:
 
     - an answer starts outside the context or is not found at its offset;
-    - it has no answer, or one of its answers, the question or the context is empty or only white space;
+    - it has no answer, or one of its answers or the question is empty or only white space;
     - an earlier question has its id (the earlier one stays);
     - something is missing, of the wrong type, or holds half a surrogate pair, which no UTF-8 file can hold.
 
-    An article without paragraphs or a paragraph without questions is one bad record.
+    An article without paragraphs and a paragraph without a context or questions are one bad record each.
 
     Raises:
         DataError: the value is not of SQuAD's form at its top or holds no questions at all, or a record
@@ -59,10 +81,10 @@ def questions_from_json(value: Any, source: str, bad_records: BadRecords) -> lis
     questions: dict[str, Question] = {}
     records = 0
     refused = bad_records.counts.total()  # of earlier files
-    for place, paragraph, record in _records(value["data"], source, bad_records):
+    for place, context, record in _records(value["data"], source, bad_records):
         records += 1
-        with bad_records.at(_name(record, source) or place):
-            question = _question(record, paragraph)
+        with bad_records.at(place):
+            question = _question(parse(_Question, record), context)
             if question.id in questions:
                 earlier = questions[question.id].question
                 raise BadRecordError("id given twice", f"already given to the question {earlier!r}")
@@ -72,56 +94,33 @@ def questions_from_json(value: Any, source: str, bad_records: BadRecords) -> lis
     return list(questions.values())
 
 
-def read_predictions(path: Path | str) -> dict[str, str]:
-    """Answers, as SQuAD's own scorer reads them: a JSON object from question id to text; a DataError for any other."""
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise DataError(f"{path}: found {kind_of(value)}, expected an object from question id to answer text")
-    for identity, answer in value.items():
-        if not isinstance(answer, str):
-            where = f"{path}, question {printable(identity)}"
-            raise DataError(f"{where}: the prediction is {kind_of(answer)}, expected text")
-    return value
-
-
-def _name(record: Any, source: str) -> str | None:
-    """The name of a question by its id; None where that cannot be printed."""
-    try:
-        return f"{source}, question {text_field(record, 'id')}"
-    except BadRecordError:
-        return None
-
-
-def _records(articles: list[Any], source: str, bad_records: BadRecords) -> Iterator[tuple[str, dict[str, Any], Any]]:
-    """Each question as (place for messages, paragraph, record), not checked yet."""
+def _records(articles: list[Any], source: str, bad_records: BadRecords) -> Iterator[tuple[str, str, Any]]:
+    """Each question as (place for messages, context, record), not checked yet."""
     for number, article in enumerate(articles, start=1):
         title = article.get("title") if isinstance(article, dict) else None
         place = f"{source}, article {title!r}" if isinstance(title, str) and title else f"{source}, article {number}"
-        paragraphs = []
+        paragraphs: list[Any] = []
         with bad_records.at(place):
-            paragraphs = field(article, "paragraphs", list)
-        for index, paragraph in enumerate(paragraphs, start=1):
+            paragraphs = parse(_Article, article).paragraphs
+        for index, value in enumerate(paragraphs, start=1):
             where = f"{place}, paragraph {index}"
-            records = []
             with bad_records.at(where):
-                records = field(paragraph, "qas", list)
-            for position, record in enumerate(records, start=1):
-                yield f"{where}, question {position}", paragraph, record
+                paragraph = parse(_Paragraph, value)
+                for position, record in enumerate(paragraph.qas, start=1):
+                    identity = record.get("id") if isinstance(record, dict) else None
+                    named = isinstance(identity, str) and not is_empty(identity)
+                    name = f"{source}, question {identity}" if named else f"{where}, question {position}"
+                    yield name, paragraph.context, record
 
 
-def _question(record: Any, paragraph: dict[str, Any]) -> Question:
-    identity, question = text_field(record, "id"), text_field(record, "question")
-    context = text_field(paragraph, "context")
-    if not (answers := tuple(_answer(answer, context) for answer in field(record, "answers", list))):
-        raise BadRecordError("no answers", "expected at least one")
-    return Question(identity, question, context, answers)
-
-
-def _answer(record: Any, context: str) -> Answer:
-    text, start = text_field(record, "text"), field(record, "answer_start", int)
-    if not 0 <= start < len(context):
-        raise BadRecordError("answer_start outside the context", f"{start}, the context has {len(context)} characters")
-    found = context[start : start + len(text)]
-    if found != text:
-        raise BadRecordError("answer not at answer_start", f"expected {text!r} at character {start}, found {found!r}")
-    return Answer(text, start)
+def _question(record: _Question, context: str) -> Question:
+    for answer in record.answers:
+        start, text = answer.answer_start, answer.text
+        if not 0 <= start < len(context):
+            found = f"{start}, the context has {len(context)} characters"
+            raise BadRecordError("answer_start outside the context", found)
+        if (found := context[start : start + len(text)]) != text:
+            expected = f"expected {text!r} at character {start}, found {found!r}"
+            raise BadRecordError("answer not at answer_start", expected)
+    answers = tuple(Answer(answer.text, answer.answer_start) for answer in record.answers)
+    return Question(record.id, record.question, context, answers)

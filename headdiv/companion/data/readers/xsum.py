@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import reprlib
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
 
 from headdiv.companion.data.readers import archives
 from headdiv.companion.data.readers.lines import raw_lines, whole
-from headdiv.companion.data.readers.records import (
-    BadRecordError,
-    BadRecords,
-    check_text,
-    decode,
-    parse_json,
-    text_field,
-)
+from headdiv.companion.data.readers.records import BadRecordError, BadRecords, Form, RecordText, decode, parse, shown
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
 
@@ -31,12 +22,12 @@ SUFFIX = ".summary"
 LARGEST = 1 << 24  # bytes of an article in the archive; a larger one is not read into memory
 
 
-class Article(NamedTuple):
+class Article(Form):
     """A document with its summary, and the id its data set gives it."""
 
-    id: str
-    document: str
-    summary: str
+    id: RecordText
+    document: RecordText
+    summary: RecordText
 
 
 def read_articles(path: Path | str, bad_records: BadRecords) -> list[Article]:
@@ -56,10 +47,9 @@ def read_articles(path: Path | str, bad_records: BadRecords) -> list[Article]:
     lines: dict[str, int] = {}  # where each id was first met
     for number, raw in enumerate(raw_lines(Path(path), "one JSON object a line"), start=1):
         with bad_records.at(f"{path}, line {number}"):
-            record = parse_json(whole(raw))
-            article = Article(*(text_field(record, key) for key in Article._fields))
+            article = parse(Article, whole(raw))
             if article.id in lines:
-                raise BadRecordError("id given twice", f"{_clip(article.id)}, first in line {lines[article.id]}")
+                raise BadRecordError("id given twice", f"{shown(article.id)}, first in line {lines[article.id]}")
             lines[article.id] = number
             articles.append(article)
     return articles
@@ -95,28 +85,22 @@ def read_archive(archive: Path | str, split_file: Path | str, split: str, bad_re
     return _archived_articles(Path(archive), ids, split, bad_records)
 
 
-def _clip(value: Any) -> str:
-    short = reprlib.Repr()  # unlike repr, never recurses far into nested values
-    short.maxstring = 60
-    return short.repr(value)
-
-
 def _ids_of_split(split_file: Path, split: str, bad_records: BadRecords) -> dict[str, None]:
     """The split's ids as the keys of a dictionary: a set that keeps the order of the file."""
     content = read_json(split_file)
     if not isinstance(content, dict):
-        raise DataError(f"{split_file}: found {_clip(content)}, expected a JSON object of lists of ids")
+        raise DataError(f"{split_file}: found {shown(content)}, expected a JSON object of lists of ids")
     if split not in content:
         raise DataError(f"{split_file}: there is no split {split!r}, expected one of: {', '.join(sorted(content))}")
     listed = content[split]
     if not isinstance(listed, list) or not listed:
-        raise DataError(f"{split_file}, split {split}: found {_clip(listed)}, expected a list of ids")
+        raise DataError(f"{split_file}, split {split}: found {shown(listed)}, expected a list of ids")
     ids: dict[str, None] = {}
     for number, id in enumerate(listed, start=1):
         if not isinstance(id, str):
-            raise DataError(f"{split_file}, split {split}, id {number}: found {_clip(id)}, expected a string")
+            raise DataError(f"{split_file}, split {split}, id {number}: found {shown(id)}, expected a string")
         if id in ids:
-            bad_records.add(f"{split_file}, split {split}, id {number}", "the id is listed twice", _clip(id))
+            bad_records.add(f"{split_file}, split {split}, id {number}", "the id is listed twice", shown(id))
         ids[id] = None
     return ids
 
@@ -137,7 +121,7 @@ def _archived_articles(archive: Path, ids: dict[str, None], split: str, bad_reco
         if article is not None:
             yield article
     for id in lacking:
-        found = f"split {split} lists {_clip(id)}; lacking in all: {len(lacking)}"
+        found = f"split {split} lists {shown(id)}; lacking in all: {len(lacking)}"
         bad_records.add(str(archive), "the archive lacks an article of the split", found)
 
 
@@ -146,7 +130,7 @@ def _from_sections(id: str, content: bytes) -> Article:
         raise BadRecordError("the article is too large", f"expected at most {LARGEST} bytes")
     lines = decode(content).split("\n")
     document, summary = (_section(lines, name) for name in ("RESTBODY", "FIRST-SENTENCE"))
-    return Article(id, check_text(document, "document"), check_text(summary, "summary"))
+    return parse(Article, {"id": id, "document": document, "summary": summary})
 
 
 def _section(lines: list[str], name: str) -> str:

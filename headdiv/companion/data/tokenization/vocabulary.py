@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from headdiv.companion.data.tokenization.torchtext06 import vocabulary_words
 from headdiv.core.errors import DataError
 from headdiv.nn.batching import END, SPECIALS, UNKNOWN
 
@@ -24,12 +23,13 @@ class Vocabulary:
 
     @classmethod
     def build(cls, sentences: Iterable[Sequence[str]], min_frequency: int) -> Vocabulary:
-        """Count words; those seen at least ``min_frequency`` times get an index. Raises DataError: no word is."""
+        """Words seen at least ``min_frequency`` times, most frequent first, ties by spelling; DataError: none."""
         counts = Counter(word for sentence in sentences for word in sentence)
         if max(counts.values(), default=0) < min_frequency:
             often = f"occurs {min_frequency} times" if counts else "is there at all"
             raise DataError(f"data.min_frequency: no word of the training text {often}; every word would be <unk>")
-        return cls(vocabulary_words(counts, min_frequency, SPECIALS))
+        kept = (word for word, count in counts.items() if count >= min_frequency and word not in SPECIALS)
+        return cls([*SPECIALS, *sorted(kept, key=lambda word: (-counts[word], word))])
 
     def encode(self, words: Sequence[str]) -> np.ndarray:
         """Indices; UNKNOWN where a word has none."""

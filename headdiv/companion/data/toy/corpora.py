@@ -156,7 +156,8 @@ def articles(train: int, valid: int, test: int, seed: int) -> dict[str, list[Art
             lead, summary = drawn[0][0], summarise(drawn[0][1])
             if lead not in used and 3 <= len(summary.split()) <= 10:
                 used.add(lead)
-                return Article(f"toy-{name}-{number}", "\n".join(text for text, _ in drawn), summary)
+                document = "\n".join(text for text, _ in drawn)
+                return Article(id=f"toy-{name}-{number}", document=document, summary=summary)
 
     return _splits({"train": train, "valid": valid, "test": test}, article)
 

@@ -1,23 +1,22 @@
-"""The drop-in under torch.compile, torch.export and torch.func computes what it does otherwise."""
+"""What every method keeps in the drop-in: compiled, exported, under torch.func and activation checkpointing.
+
+It computes what it does otherwise; nothing is counted twice, and heads may be recorded.
+"""
 
 import copy
 
 import pytest
 import torch
-from examples import EXAMPLES
+from examples import every_method
 from torch.export import Dim
 from torch.func import functional_call, grad, vmap
+from torch.utils.checkpoint import checkpoint
 
 from headdiv.methods import make_method
 from headdiv.methods.drop_in import MultiheadAttention
+from headdiv.nn.attention import record_heads
 
 D = 16
-EVERY = [
-    pytest.param(options, id=f"{name}-{number}")
-    for name, found in EXAMPLES.items()
-    if name != "combined"
-    for number, options in enumerate(found)
-]
 BATCH_STATISTICS = ("deacon", "head-scale")  # in training: buffers change, which torch.func refuses
 
 
@@ -35,7 +34,7 @@ def arguments(B, N):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [each for each in EVERY if not each.id.startswith("moa")])
+@every_method("combined", "moa")
 def test_an_exported_module_takes_any_number_and_length_of_sentences(options):
     """Not of MoA: the number of rows that an expert serves depends on the data."""
     module, sizes = drop_in(options), {0: Dim("B", min=1, max=64), 1: Dim("N", min=1, max=64)}
@@ -45,7 +44,7 @@ def test_an_exported_module_takes_any_number_and_length_of_sentences(options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", EVERY)
+@every_method("combined")
 def test_training_with_padding_compiles_into_one_graph(options):
     module = drop_in(options, training=True)
     torch._dynamo.reset()
@@ -61,7 +60,7 @@ def test_training_with_padding_compiles_into_one_graph(options):
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize(("training", "need_weights"), [(False, True), (False, False), (True, False)])
-@pytest.mark.parametrize("options", EVERY)
+@every_method("combined")
 def test_gradients_of_torch_func_are_autograds(options, need_weights, training):
     if training and options["name"] in BATCH_STATISTICS:
         pytest.skip("statistics of a batch are kept in buffers")
@@ -89,3 +88,51 @@ def test_gradients_of_torch_func_are_autograds(options, need_weights, training):
     each = vmap(grad(loss), (None, 0, 0))(parameters, x[:, None], padding[:, None])
     for i in range(len(x)):
         compare({name: values[i] for name, values in each.items()}, expected(x[i : i + 1], padding[i : i + 1]))
+
+
+# ---- activation checkpointing
+
+
+def step(module, method, way, record=False):
+    """Gradients, buffers and parameters after a step over two batches of two passes each; heads may be recorded."""
+    torch.manual_seed(2)
+    for seed in (3, 4):
+        x = torch.randn(3, 6, D, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+        padding = torch.arange(6) >= torch.tensor([6, 5, 4])[:, None]
+
+        def run(x, padding=padding):
+            return module(x, x, x, padding, need_weights=False)[0]
+
+        with record_heads(module, weights=record) as records:
+            again = [x, x.flip(0)]
+            outputs = [run(x) if way is None else checkpoint(run, x, use_reentrant=way == "reentrant") for x in again]
+        added = method.aux_loss(module, records, 0.5, 14) if record else None
+        (torch.stack(outputs).square().sum() + (0 if added is None else added)).backward()
+    gradients = [p.grad.clone() for p in module.parameters() if p.grad is not None]
+    method.after_backward(module, 0.0)
+    return gradients, dict(module.named_buffers()), [p.detach() for p in module.parameters()]
+
+
+@pytest.mark.parametrize("way", ["reentrant", "not reentrant"])
+@every_method("combined")
+def test_a_batch_is_counted_once(options, way):
+    module = drop_in(options, training=True)
+    method = module.method
+    expected = step(copy.deepcopy(module), method, None)
+    torch.testing.assert_close(step(module, method, way), expected)
+
+
+@every_method("combined")
+def test_heads_are_recorded_where_the_backward_pass_comes_later(options):
+    module = drop_in(options, training=True)
+    method = module.method
+    expected = step(copy.deepcopy(module), method, None, record=True)
+    torch.testing.assert_close(step(module, method, "not reentrant", record=True), expected, rtol=0, atol=0)
+
+
+def test_a_backward_pass_within_record_heads_records_nothing_again():
+    module = drop_in({"name": "baseline"}, training=True)
+    x = torch.randn(2, 3, D)
+    with record_heads(module) as records:
+        checkpoint(lambda x: module(x, x, x)[0], x, use_reentrant=False).sum().backward()
+    assert len(records) == 1
