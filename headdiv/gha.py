@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from headdiv.core import distributed
+from headdiv.core.arguments import must_be_number
 from headdiv.core.precision import at_least_float32
+from headdiv.core.tensors import must_be_tensor
 
 __all__ = [
     "covariance",
@@ -32,6 +34,7 @@ __all__ = [
 
 def moments(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and covariance of rows (..., N, k) -> (..., k), (..., k, k)."""
+    must_be_tensor("rows", rows, "...N k")
     mean = rows.mean(dim=-2, keepdim=True)
     centred = rows - mean
     return mean.squeeze(-2), centred.transpose(-2, -1) @ centred / rows.shape[-2]
@@ -48,6 +51,13 @@ Moments = tuple[int, Tensor, Tensor]  # of rows: their number, mean (k,) and cov
 def joined_moments(one: Moments, other: Moments) -> Moments:
     """Moments of the rows of both; of no rows mean and covariance may be anything finite (Chan et al. 1983)."""
     (n, mean, C), (n_other, mean_other, C_other) = one, other
+    for count, centre, matrix in (one, other):
+        must_be_number("moments: the number of rows", count, 0, whole=True)
+        must_be_tensor("moments: the mean", centre, "k")
+        must_be_tensor("moments: the covariance", matrix, "k k")
+    if not C.shape == C_other.shape == (len(mean), len(mean_other)):
+        shapes = [tuple(x.shape) for x in (mean, C, mean_other, C_other)]
+        raise ValueError(f"moments: found means and covariances of the shapes {shapes}, expected one k")
     total = max(n + n_other, 1)
     share = n_other / total
     apart = mean_other - mean
@@ -82,6 +92,7 @@ def sanger_rule(C: Tensor, w: Tensor) -> Tensor:
     Returns:
         The direction (..., k, m) in which one step of the rule moves w.
     """
+    _must_fit(C, w)
     dtype = w.dtype
     C, w = at_least_float32(C), at_least_float32(w)
     Cw = C @ w
@@ -94,6 +105,7 @@ def stable_learning_rate(C: Tensor, w: Tensor) -> Tensor:
     ‖·‖_∞ (largest absolute row sum) bounds the largest eigenvalue, so a step shortens or lengthens no
     component by more than half. The paper does not state its rate. C = 0 gives 0: nothing moves.
     """
+    _must_fit(C, w)
     bound = _row_sum_norm(C) * _row_sum_norm(w.transpose(-2, -1) @ w).clamp(min=1)
     return torch.where(bound > 0, 0.5 / bound, torch.zeros_like(bound))
 
@@ -116,10 +128,13 @@ def gha_inner_loop(C: Tensor, w: Tensor, steps: int, lr: float | Tensor | None =
         the sign of each column) as steps grows. The displacement from w is DEACON's F.
 
     Raises:
-        ValueError: steps is negative.
+        ValueError: steps is negative, or C and w do not fit.
+        TypeError: an argument is not of its kind.
     """
-    if steps < 0:
-        raise ValueError(f"steps must not be negative, found {steps}")
+    must_be_number("steps", steps, 0, whole=True)
+    if lr is not None and not isinstance(lr, Tensor):
+        must_be_number("lr", lr)
+    _must_fit(C, w)
     dtype = w.dtype
     C, w = at_least_float32(C.detach()), at_least_float32(w.detach())
     w = w.expand(torch.broadcast_shapes(C.shape[:-2], w.shape[:-2]) + w.shape[-2:]).clone()
@@ -135,6 +150,19 @@ def gha_inner_loop(C: Tensor, w: Tensor, steps: int, lr: float | Tensor | None =
             _iterate(torch, scaled, w, upper, block)
         done, block = done + block, 2 * block
     return w.to(dtype)
+
+
+def _must_fit(C: Tensor, w: Tensor) -> None:
+    """Raise a ValueError unless weights (..., k, m) can be multiplied with covariances (..., k, k)."""
+    must_be_tensor("C", C, "...k k")
+    must_be_tensor("w", w, "...k m")
+    batches = zip(C.shape[-3::-1], w.shape[-3::-1], strict=False)
+    if C.shape[-1] != w.shape[-2] or any(one != other and 1 not in (one, other) for one, other in batches):
+        raise ValueError(
+            f"C and w: found the shapes {tuple(C.shape)} and {tuple(w.shape)}, expected (..., k, k) and (..., k, m)"
+        )
+    if at_least_float32(C).dtype != at_least_float32(w).dtype:
+        raise TypeError(f"C and w: found {C.dtype} and {w.dtype}, expected one number format")
 
 
 def _iterate(xp: Any, C: Any, w: Any, upper: Any, steps: int) -> None:
@@ -159,6 +187,8 @@ def principal_components(C: Tensor, m: int) -> Tensor:
     Raises:
         ValueError: m is not between 1 and k.
     """
+    must_be_tensor("C", C, "...k k")
+    must_be_number("m", m, whole=True)
     k = C.shape[-1]
     if not 1 <= m <= k:
         raise ValueError(f"m must be between 1 and k = {k}, found {m}")
@@ -196,6 +226,12 @@ def deacon_update(G: Tensor, F: Tensor, delta_p: float, xi: float) -> Tensor:
     Raises:
         ValueError: delta_p or xi is out of its range.
     """
+    must_be_number("delta_p", delta_p)
+    must_be_number("xi", xi)
+    must_be_tensor("G", G, "...k m")
+    must_be_tensor("F", F, "...k m")
+    if G.shape != F.shape:
+        raise ValueError(f"G and F: found the shapes {tuple(G.shape)} and {tuple(F.shape)}, expected one shape")
     if not delta_p > 0:
         raise ValueError(f"delta_p must be greater than 0, found {delta_p}")
     if not 0 < xi < 1:

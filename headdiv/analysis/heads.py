@@ -32,6 +32,7 @@ from headdiv.analysis.masking import (
     pruning_steps,
 )
 from headdiv.analysis.similarity import BY_HEAD, BY_PAIR, HeadComparison, Observed, compare_heads
+from headdiv.core.arguments import must_be, read_through
 from headdiv.core.errors import DataError
 from headdiv.nn.attention import AttentionSpec, Edit, HeadModule, HeadRecord, attention_modules, record_heads
 from headdiv.nn.multi_head_attention import MultiHeadAttention
@@ -97,7 +98,7 @@ class ModelHeads:
             special: token numbers that are no words, which measures leave out; where batches say which tokens they are.
         """
         with evaluating(self.model):
-            for batch in batches:
+            for batch in read_through("batches", batches):
                 with self.record() as records:
                     self.run(batch)
                 yield Observed(list(records), self._special(records, batch, special))
@@ -155,6 +156,7 @@ class ModelHeads:
 
         It is called as ``edit(outputs, queries)``, with the layout that says which tokens the rows are.
         """
+        must_be("edits", edits, Mapping, "a function by attention module")
         modules = {module.spec.place: module for module in self.modules}
         if unknown := [place for place in edits if place not in modules]:
             raise DataError(f"the model has no attention {unknown[0]!r}; there are: {', '.join(modules)}")
@@ -171,6 +173,7 @@ class ModelHeads:
         Raises:
             DataError: a head is not there, or its heads cannot be edited.
         """
+        must_be("outputs", outputs, Mapping, "a tensor by head, such as ('encoder 1', 3)")
         masks_without(self.model, list(outputs))
         by_place: dict[str, dict[int, Tensor]] = {}
         for (place, head), given in outputs.items():
@@ -200,7 +203,7 @@ class ModelHeads:
         """
         sums, examples = {place: torch.zeros(count) for place, count in self.counts.items()}, 0
         with evaluating(self.model), torch.enable_grad():
-            for batch in batches:
+            for batch in read_through("batches", batches):
                 masks: dict[str, Tensor] = {}
                 with self.edited({place: _multiplying(masks, place) for place in sums}):
                     found = loss(self.run(batch))

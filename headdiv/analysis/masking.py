@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.core import progress
+from headdiv.core.arguments import listed, must_be, must_be_number, numbers
 from headdiv.core.errors import DataError
 from headdiv.nn.attention import HeadModule, attention_modules, keyed_by_place
 
@@ -64,9 +65,14 @@ def masked_heads(model: nn.Module, masks: Masks) -> Iterator[None]:
         DataError: there is no such module, its number of heads is another, or two modules are at one place.
     """
     modules = _modules(model)
+    must_be("masks", masks, Mapping, "a number for each head, by attention module")
     for place, mask in masks.items():
         if place not in modules:
             raise DataError(f"the model has no attention {place!r}; there are: {', '.join(modules)}")
+        if not isinstance(mask, Tensor):
+            mask = numbers(f"masks[{place!r}]", mask)
+        elif mask.dim() != 1:
+            raise DataError(f"masks[{place!r}]: found the shape {tuple(mask.shape)}, expected a number for each head")
         if len(mask) != modules[place].head_slots:
             raise DataError(f"{place} has {modules[place].head_slots} heads, found a mask of {len(mask)} numbers")
     with contextlib.ExitStack() as stack:
@@ -78,6 +84,7 @@ def masked_heads(model: nn.Module, masks: Masks) -> Iterator[None]:
 
 def _pairs(heads: Sequence[Head]) -> list[Head]:
     """The heads as tuples. Raises a DataError for what is none, such as a `HeadChange`: it would say no order."""
+    heads = listed("heads", heads, object, "pairs such as ('encoder 1', 3)")
     for one in heads:
         pair = isinstance(one, tuple | list) and len(one) == 2
         if not (pair and isinstance(one[0], str) and isinstance(one[1], Integral)):
@@ -129,6 +136,7 @@ def masking_changes(model: nn.Module, measures: Sequence[Measure], gone: Sequenc
 
 def least_important_first(importance: Sequence[HeadChange]) -> list[Head]:
     """The heads in the order in which they are pruned."""
+    importance = listed("importance", importance, HeadChange, "what `ModelHeads.importance` gives")
     return [(each.place, each.head) for each in sorted(importance, key=lambda each: each.change)]
 
 
@@ -139,6 +147,7 @@ def pruning_steps(model: nn.Module, steps: int, order: Sequence[Head]) -> list[t
         DataError: there are fewer than one step, or a head of ``order`` is not there, no pair, or named twice.
     """
     order = _pairs(order)
+    must_be_number("steps", steps, whole=True)
     if steps < 1:
         raise DataError(f"steps: {steps}, expected 1 at least")
     twice = [f"{place} {head}" for (place, head), count in Counter(order).items() if count > 1]

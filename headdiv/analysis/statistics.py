@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from headdiv.core.arguments import must_be_number, numbers
+
 LEVEL = 0.95  # probability that an interval holds the true mean of normally distributed numbers
+MOST = 1e150  # whose squares are finite
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,8 @@ def interval(values: Sequence[float]) -> Interval:
     Args:
         values: one for each seed. A single one has no interval; if one is NaN, so is the mean.
     """
-    n = len(values)
-    mean = fmean(values) if n else math.nan
+    values = numbers("values", values)
+    n, mean = len(values), _mean(values)
     if n < 2 or math.isnan(mean):
         return Interval(mean, math.nan, n)
     return Interval(mean, half_width(stdev(values), n), n)
@@ -44,6 +47,8 @@ def interval(values: Sequence[float]) -> Interval:
 
 def half_width(deviation: float, count: int) -> float:
     """Half the width of that interval, of the standard deviation of ``count`` numbers, two or more."""
+    must_be_number("deviation", deviation, 0)
+    must_be_number("count", count, 2, whole=True)
     from scipy.special import stdtrit  # here, since importing it takes a noticeable time
 
     return float(stdtrit(count - 1, (1 + LEVEL) / 2)) * deviation / math.sqrt(count)
@@ -58,6 +63,16 @@ def coefficient_of_variation(values: Sequence[float]) -> float:
     Args:
         values: two or more, on a scale that begins at 0.
     """
-    n, mean = len(values), fmean(values)
+    values = numbers("values", values)
+    n, mean = len(values), _mean(values)
+    if n < 2 or not mean:
+        raise ValueError(f"values: found {n} of the mean {mean:g}, expected two or more, on a scale that begins at 0")
     c4 = math.sqrt(2 / (n - 1)) * math.gamma(n / 2) / math.gamma((n - 1) / 2)
     return 100 * (1 + 1 / (4 * n)) * stdev(values) / c4 / abs(mean)
+
+
+def _mean(values: Sequence[float]) -> float:
+    """NaN where there is none; a ValueError where a number is infinite, or a square of it would be."""
+    if large := [value for value in values if abs(value) > MOST]:
+        raise ValueError(f"values: found {large[0]!r:.40}, expected numbers up to {MOST:g}")
+    return fmean(values) if values else math.nan

@@ -22,12 +22,13 @@ from headdiv.companion.options import (
     Whole,
     print_json,
     print_table,
+    printable,
     profile_option,
     say,
     terminal_width,
     write_plainly,
 )
-from headdiv.core.errors import HeaddivError
+from headdiv.core.errors import HeaddivError, StorageError
 
 NEEDED = {  # what brings along a package that is not there
     "accelerate": "headdiv[hf]",
@@ -51,13 +52,24 @@ def cli(verbose: bool, log: Path | None, show: bool) -> None:
     if log:
         _send_output_to(log)
     logging.basicConfig(format="%(message)s", level=logging.INFO if verbose or log else logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_printable)
+
+
+def _printable(record: logging.LogRecord) -> bool:
+    record.msg, record.args = printable(record.getMessage()), None
+    return True
 
 
 def _send_output_to(log: Path) -> None:
-    log.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        file = log.open("w")
+    except OSError as error:
+        raise StorageError(f"--log {log}: cannot be written ({error.strerror})") from None
     global terminal
     terminal = os.fdopen(os.dup(2), "w")
-    with log.open("w") as file:
+    with file:
         for descriptor in (1, 2):  # of the process, so that what kernels and libraries print goes there too
             os.dup2(file.fileno(), descriptor)
 
@@ -367,7 +379,7 @@ def _in_words(error: BaseException) -> tuple[str, int]:
 def _fail(message: str, status: int) -> None:
     for stream in filter(None, (sys.stderr, terminal)):
         with contextlib.suppress(OSError):
-            print(f"headdiv: {message}", file=stream, flush=True)
+            print(f"headdiv: {printable(message)}", file=stream, flush=True)
     try:
         sys.stdout.flush()
     except OSError:  # Python would try once more, and say so

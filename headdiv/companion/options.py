@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ VARIANT = click.argument("variant")
 SEED = click.option("--seed", type=int, default=1, show_default=True, help="Any; tables show the profile's own.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 PATH = click.Path(path_type=Path)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class NumberRange(click.FloatRange):
@@ -35,9 +37,14 @@ class NumberRange(click.FloatRange):
         return number
 
 
+def printable(text: str) -> str:
+    """The text with escapes in place of control characters: those of names would move a terminal's cursor."""
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+
+
 def say(text: str) -> None:
     """Print a line; not `click.echo`, which writes UTF-8 where the output is said to be ASCII."""
-    print(text)
+    print(printable(text))
 
 
 def print_json(value: Any) -> None:

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from headdiv.core.arguments import must_be
 from headdiv.core.errors import ConfigError
 from headdiv.core.tracing import is_traced
 from headdiv.methods.base import Method
@@ -168,6 +169,8 @@ class MultiheadAttention(nn.Module):
             ValueError: an argument has another shape or type than these; key and value differ, and the method has
                 one projection of both; or torch traces, and the objects do not say whether query and key are equal.
         """
+        for name, x in (("query", query), ("key", key), ("value", value)):
+            must_be(name, x, Tensor, "a tensor")
         apart = key is not value and (is_traced() or not _equal(key, value))
         separate = getattr(self.attention, "in_projection", None)
         separate = separate if isinstance(separate, SeparateProjections) else None
@@ -368,6 +371,7 @@ def _equal(a: Tensor, b: Tensor) -> bool:
 
 def _added(name: str, mask: Tensor, shapes: list[tuple[int, ...]], dtype: torch.dtype) -> Tensor:
     """A mask of booleans (True: excluded) or of numbers as what is added to the scores."""
+    must_be(name, mask, Tensor, "a tensor")
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise ValueError(f"{name} must be of booleans or of floating point, found {mask.dtype}")
     if mask.shape not in shapes:

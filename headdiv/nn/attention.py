@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from headdiv.core.arguments import must_be
 from headdiv.core.errors import DataError
 from headdiv.core.tracing import is_recomputing
 from headdiv.nn.caches import BeamState, PositionCache, RowCache
@@ -283,6 +284,7 @@ def _whole_windows(rows: Tensor) -> PackedLayout:
 
 def attention_modules(model: nn.Module) -> list[HeadModule]:
     """Every attention module of a model, in the order of a forward pass."""
+    must_be("model", model, nn.Module, "a torch.nn.Module")
     return numbered([module for module in model.modules() if isinstance(module, HeadModule)])
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headdiv.core import progress
+from headdiv.core.arguments import listed
 from headdiv.nn.attention import AttentionLayout
 from headdiv.nn.batching import BEGIN, END, PAD
 from headdiv.nn.packing import MASKED, MAX_POSITIONS, PackedLayout, assign_windows, attention_mask, lay_out, pad_rows
@@ -183,6 +184,10 @@ def translate(
     device: torch.device | str = "cpu",
 ) -> list[list[int]]:
     """Translate sentences given as word indices (without END); outputs as word indices, in the same order."""
+    sources = listed("sources", sources, np.ndarray, "arrays of word indices")
+    for number, source in enumerate(sources):
+        if source.ndim != 1 or not np.issubdtype(source.dtype, np.integer):
+            raise ValueError(f"sources[{number}]: found {source!r:.80}, expected word indices (N,)")
     model.eval()
     outputs: list[list[int]] = [[] for _ in sources]
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))  # similar lengths end together

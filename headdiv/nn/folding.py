@@ -8,6 +8,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from headdiv.core.arguments import must_be
 from headdiv.core.errors import ConfigError
 from headdiv.nn.attention import AttentionModule, AttentionSpec, HeadModule
 from headdiv.nn.multi_head_attention import MultiHeadAttention
@@ -25,6 +26,7 @@ def fold(model: Folded) -> Folded:
     Raises:
         ConfigError: the model is one of transformers, whose attention headdiv has not built.
     """
+    must_be("model", model, nn.Module, "a torch.nn.Module")
     if any(isinstance(m, HeadModule) and not isinstance(m, AttentionModule) for m in model.modules()):
         raise ConfigError(
             f"{type(model).__name__}: its attention is that of transformers; expected a model whose attention headdiv "

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from headdiv.core.arguments import must_be
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadModule
 from headdiv.nn.packing import PackedLayout
@@ -262,6 +263,7 @@ class Attachment:
 
 def attachment_of(model: nn.Module) -> Attachment | None:
     """That of a model that is attached."""
+    must_be("model", model, nn.Module, "a torch.nn.Module")
     return model.__dict__.get("headdiv_attachment")
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headdiv.core.arguments import must_be
 from headdiv.core.errors import ConfigError, DataError, TrainingError
 from headdiv.methods.base import Method, refuse_no_attention
 from headdiv.methods.combined import parts_of
@@ -87,6 +88,7 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any]) -> Method:
     made = method if isinstance(method, Method) else make_method(method)
     registered = next((name for name, cls in METHODS.items() if cls is type(made)), None)
     name = registered or type(made).__name__
+    must_be("model", model, nn.Module, "a torch.nn.Module")
     theirs = _torchs_own(model)
     if (
         any(

@@ -21,6 +21,8 @@ from torch import Tensor, nn
 
 from headdiv.analysis.heads import Metric, ModelHeads, evaluating, head_table
 from headdiv.analysis.masking import Head, least_important_first, masks_without
+from headdiv.core.arguments import listed
+from headdiv.core.errors import DataError
 from headdiv.nn.attention import HeadRecord
 from headdiv.pretrained.attached import AttachedHeads, attach_heads, detach_heads
 from headdiv.pretrained.removal import remove_if_right
@@ -131,6 +133,10 @@ def attach(model: nn.Module) -> PretrainedHeads:
 
 def mean_loss(model: nn.Module, batches: Sequence[Arguments]) -> Metric:
     """The metric that is the mean of the batches' losses, of the model as it is when it is called."""
+
+    batches = listed("batches", batches, Mapping, "arguments of forward passes")
+    if not batches:
+        raise DataError("batches: found none; expected one at least")
 
     def measure() -> float:
         with evaluating(model), torch.no_grad():

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headdiv.core.arguments import must_be
 from headdiv.core.errors import DataError
 from headdiv.pretrained.attached import attach_heads, transformers
 from headdiv.pretrained.insertion import insert
@@ -25,6 +26,7 @@ def load(folder: str | Path) -> nn.Module:
     Raises:
         DataError: there is no such folder, or the weights are not those of the model that ``config.json`` describes.
     """
+    must_be("folder", folder, str | Path, "a model's folder, or its name on the hub")
     if (isinstance(folder, Path) or _is_path(folder)) and not Path(folder).is_dir():
         raise DataError(f"{folder}: no such folder; expected a model's, or its name on the hub")
     library = transformers()

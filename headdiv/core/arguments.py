@@ -1,0 +1,67 @@
+"""Arguments of public calls: what is not of its kind is refused in one sentence, before anything is computed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from numbers import Integral, Real
+from typing import Any, TypeVar
+
+from headdiv.core.errors import DataError
+
+Item = TypeVar("Item")
+
+MOST = 100_000  # items of an iterator that does not say how many it has
+_ENDLESS = (itertools.cycle, itertools.count, itertools.repeat)
+
+
+def must_be(name: str, value: Any, kind: Any, expected: str) -> None:
+    """Raise a TypeError that names the argument unless it is of a kind."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name}: found {value!r:.80}, expected {expected}")
+
+
+def must_be_number(name: str, value: Any, least: float | None = None, whole: bool = False) -> None:
+    """Raise a TypeError unless it is a number, or a whole one; a ValueError where it is below ``least`` (nan is)."""
+    must_be(name, value, Integral if whole else Real, "a whole number" if whole else "a number")
+    if least is not None and not value >= least:
+        raise ValueError(f"{name}: found {value!r:.80}, expected {least:g} at least")
+
+
+def listed(name: str, items: Iterable[Item], kind: Any = object, what: str = "anything") -> list[Item]:
+    """A sequence as a list; what has no length is not read.
+
+    Raises:
+        TypeError: it is no sequence, or an item is not of the kind.
+    """
+    if not isinstance(items, Iterable) or not isinstance(items, Sized) or isinstance(items, str | bytes):
+        raise TypeError(f"{name}: found {items!r:.80}, expected a list of {what}")
+    found = list(items)
+    for number, item in enumerate(found):
+        must_be(f"{name}[{number}]", item, kind, what)
+    return found
+
+
+def numbers(name: str, values: Sequence[float]) -> list[float]:
+    """A sequence of numbers as a list; raises as `listed`."""
+    return listed(name, values, Real, "numbers")
+
+
+def read_through(name: str, items: Iterable[Item]) -> Iterable[Item]:
+    """What is to be read to its end; of an iterator without a length no more than `MOST` items.
+
+    Raises:
+        DataError: it is no iterable, or has no end.
+    """
+    if not isinstance(items, Iterable) or isinstance(items, str | bytes):
+        raise DataError(f"{name}: found {items!r:.80}, expected a list, a DataLoader or another iterable with an end")
+    if isinstance(items, _ENDLESS):
+        raise DataError(f"{name}: found {type(items).__name__}, which has no end; expected a list")
+    return items if isinstance(items, Sized) else _counted(name, items)
+
+
+def _counted(name: str, items: Iterable[Item]) -> Iterator[Item]:
+    for number, item in enumerate(items):
+        if number == MOST:
+            raise DataError(f"{name}: found more than {MOST:,} in an iterator without a length; expected a list")
+        yield item

@@ -1,0 +1,130 @@
+"""What is no argument of a public call is refused in one sentence that names it; what has no end is not waited for."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import headdiv
+from headdiv import gha
+from headdiv.analysis import comparison, components, masking, similarity, statistics
+from headdiv.core import arguments
+from headdiv.core.errors import DataError, HeaddivError
+from headdiv.nn import decoding
+from headdiv.nn.sizes import DecodeConfig
+from headdiv.pretrained import mean_loss, small_model, small_tokenizer, text_batches, text_examples
+
+
+def encoder():
+    model = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(16, 4, 16, batch_first=True), 1, enable_nested_tensor=False
+    )
+    headdiv.insert(model, {"name": "baseline"})
+    return model
+
+
+def again(one):
+    while True:
+        yield one
+
+
+BATCH = torch.randn(1, 2, 16)
+READ = {  # what reads batches to their end
+    "batches": [
+        lambda endless: headdiv.ModelHeads(encoder()).measures(endless(BATCH)),
+        lambda endless: headdiv.ModelHeads(encoder()).table(endless(BATCH)),
+        lambda endless: headdiv.ModelHeads(encoder()).importance(endless(BATCH), lambda y: y.square().mean()),
+    ],
+    "observed": [
+        lambda endless: similarity.measure_heads(endless(similarity.Observed([], {}))),
+    ],
+}
+LISTS = {  # what takes a list
+    "values": [lambda endless: statistics.interval(endless(1.0)), lambda endless: statistics.coefficient_of_variation(endless(1.0))],
+    "weights": [lambda endless: comparison.contrasts({"a": {1: 1.0}}, endless({"a": 1.0}))],
+    "importance": [lambda endless: masking.least_important_first(endless(masking.HeadChange("encoder 1", 1, 0.0)))],
+    "heads": [
+        lambda endless: headdiv.ModelHeads(encoder()).without(endless(("encoder 1", 1))),
+        lambda endless: headdiv.ModelHeads(encoder()).remove(endless(("encoder 1", 1))),
+        lambda endless: headdiv.ModelHeads(encoder()).pruning_curve(float, endless(("encoder 1", 1))),
+        lambda endless: headdiv.ModelHeads(encoder()).leave_one_out(float, endless(("encoder 1", 1))),
+    ],
+    "masks": [lambda endless: headdiv.masked_heads(encoder(), {"encoder 1": endless(1.0)}).__enter__()],
+    "sources": [lambda endless: decoding.translate(nn.Identity(), endless(np.array([4])), DecodeConfig())],
+    "texts": [
+        lambda endless: small_tokenizer(endless("a")),
+        lambda endless: next(text_batches(small_model("gpt2"), None, endless("a"))),
+        lambda endless: text_examples(small_model("gpt2"), None, endless("a")),
+    ],
+}  # fmt: skip
+
+
+def cases(calls):
+    return [(name, call) for name, each in calls.items() for call in each]
+
+
+@pytest.mark.parametrize(("name", "call"), cases(READ))
+@pytest.mark.parametrize("endless", [again, lambda one: itertools.cycle([one]), itertools.repeat])
+def test_an_iterable_without_end_is_not_read_for_ever(name, call, endless, monkeypatch):
+    monkeypatch.setattr(arguments, "MOST", 3)
+    if name == "observed" and endless is again:
+        pytest.skip("records of nothing have no queries to count")
+    with pytest.raises(DataError, match=f"^{name}: found .*expected a list"):
+        call(endless)
+
+
+@pytest.mark.parametrize(("name", "call"), cases(LISTS))
+@pytest.mark.parametrize("endless", [again, lambda one: itertools.cycle([one])])
+def test_where_a_list_is_expected_nothing_else_is_read(name, call, endless):
+    with pytest.raises(TypeError, match=f"^{name}.*: found .*expected a list of"):
+        call(endless)
+
+
+def test_batches_without_a_length_are_no_batches_of_an_epoch():
+    with pytest.raises(HeaddivError, match="has no length"):
+        headdiv.Trainer(encoder(), again(BATCH), lambda model, x: model(x).mean(), epochs=1)
+
+
+C, w = torch.eye(3), torch.ones(3, 2)
+WRONG = [
+    (lambda: gha.covariance([1.0]), TypeError, "^rows: found"),
+    (lambda: gha.moments(torch.ones(3)), ValueError, r"^rows: .*\(3,\), expected \(\.\.\., N, k\)"),
+    (lambda: gha.sanger_rule(C, torch.ones(2, 2)), ValueError, r"^C and w: .*\(3, 3\) and \(2, 2\)"),
+    (lambda: gha.sanger_rule(C.long(), w), TypeError, "^C: .*int64"),
+    (lambda: gha.sanger_rule(C.double(), w), TypeError, "^C and w: .*float64"),
+    (lambda: gha.gha_inner_loop(C, w, 0.5), TypeError, "^steps: found 0.5"),
+    (lambda: gha.gha_inner_loop(C, w, 3, "fast"), TypeError, "^lr: found 'fast'"),
+    (lambda: gha.principal_components(torch.ones(3, 2), 1), ValueError, "^C: "),
+    (lambda: gha.deacon_update(w, C, 0.1, 0.5), ValueError, "^G and F: "),
+    (lambda: gha.deacon_update(w, w, None, 0.5), TypeError, "^delta_p: found None"),
+    (lambda: gha.joined_moments((3, w, C), (3, w[0], C)), ValueError, "^moments: the mean"),
+    (lambda: similarity.column_cosines(C[0]), ValueError, "^w: "),
+    (lambda: components.compare_components(w * math.nan, C), ValueError, "finite"),
+    (lambda: statistics.interval([1.0, "2"]), TypeError, r"^values\[1\]: found '2'"),
+    (lambda: statistics.interval([1.0, math.inf]), ValueError, "^values: found inf"),
+    (lambda: statistics.coefficient_of_variation([1.0]), ValueError, "two or more"),
+    (lambda: comparison.against({"a": [1.0]}, "a"), TypeError, r"^scores\['a'\]: found"),
+    (lambda: comparison.contrasts({"a": {1: 1.0}}, [{}]), ValueError, "^weights: found {}"),
+    (lambda: comparison.simultaneous_quantile(np.ones((2, 3)), 3), ValueError, "^correlation: "),
+    (lambda: headdiv.ModelHeads("model"), TypeError, "^model: found 'model'"),
+    (lambda: headdiv.fold(None), TypeError, "^model: found None"),
+    (lambda: headdiv.insert(3, {"name": "baseline"}), TypeError, "^model: found 3"),
+    (lambda: headdiv.remove_method([]), TypeError, r"^model: found \[\]"),
+    (lambda: headdiv.load(7), TypeError, "^folder: found 7"),
+    (lambda: headdiv.MultiheadAttention(16, 4)("q", "q", "q"), TypeError, "^query: found 'q'"),
+    (lambda: headdiv.MultiheadAttention(16, 4)(BATCH, BATCH, BATCH, attn_mask=True), TypeError, "^attn_mask: found True"),
+    (lambda: small_model("brat"), HeaddivError, "did you mean 'bert'"),
+    (lambda: mean_loss(small_model("gpt2"), []), DataError, "^batches: found none"),
+    (lambda: text_examples(small_model("gpt2"), None, []), DataError, "^texts: found none"),
+    (lambda: small_tokenizer([3]), TypeError, r"^texts\[0\]: found 3"),
+    (lambda: decoding.translate(nn.Identity(), [np.ones((2, 2))], DecodeConfig()), ValueError, r"^sources\[0\]: "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "kind", "said"), WRONG)
+def test_a_wrong_argument_is_named(call, kind, said):
+    with pytest.raises(kind, match=said):
+        call()
