@@ -11,12 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from headdiv.companion import paths
 from headdiv.companion.tasks.specs import SPECS
+from headdiv.core import manifest
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json
 from headdiv.core.settings import check, nearest, refuse_infinite
 
 QUIET = 0.5  # other busy processes
 FORMAT = 3  # of metrics.json
+IMPORTANCE = "importance.json"  # beside a run's metrics, of a command of its own
 SPLITS = ("train", "valid", "test")
 SCORES = ("training_loss", "validation_nll", "unigram_nll")  # of every run, beside its task's main score
 
@@ -227,7 +229,7 @@ class RunIdentity(Record):
 
         Raises:
             DataError: no such file, no JSON, another format, a key that is missing or wrong, or the result of another
-                run than its path names.
+                run than its path names; or a file beside it is not as the folder's manifest says.
         """
         key = (cls, path, *_version(path))
         if (known := _READ.get(key)) is not None:
@@ -246,6 +248,10 @@ class RunIdentity(Record):
         except (ConfigError, DataError) as error:
             place = "" if str(path) in str(error) else f"{path}: "
             raise DataError(f"{place}{error}; {remedy(path, profile, cls.command)}") from None
+        if damaged := manifest.first_damaged(path.parent):
+            name, sentence = damaged
+            command = "importance" if name == IMPORTANCE else "train"
+            raise DataError(f"{sentence}; {remedy(path, profile, command)}")
         _READ[key] = result
         return result
 
