@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
 from weakref import WeakValueDictionary
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import no_info_after_validator_function
 
 from headdiv.companion import paths
 from headdiv.companion.tasks.specs import SPECS
@@ -79,18 +84,37 @@ class Configuration(Record):
         return {name: getattr(self, name) for name in type(self).model_fields}
 
 
-class Heads(Record):
+class _HeadsContent(Record):
+    measures: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+
+class Heads:
     """Measures of the attention modules, and artifacts of the method, each under the method's own name for it.
 
-    Attributes:
-        measures: by attention module ("encoder 1"), by measure: numbers by head, or by pair of heads.
+    Kept compressed, two thirds of what a result takes otherwise: a report holds thousands, and looks at the heads of
+    one at a time.
     """
 
-    measures: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    def __init__(self, content: _HeadsContent) -> None:
+        self._packed = zlib.compress(json.dumps(content.model_dump()).encode(), level=1)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_after_validator_function(cls, handler(_HeadsContent))
+
+    @property
+    def measures(self) -> dict[str, dict[str, Any]]:
+        """By attention module ("encoder 1"), by measure: numbers by head, or by pair of heads."""
+        return _unpacked(self._packed)["measures"]
 
     def artifact(self, name: str) -> dict[str, Any]:
         """An artifact by attention module, "measures" included; {} where the run has none."""
-        return getattr(self, name, {})
+        return _unpacked(self._packed).get(name, {})
+
+
+@lru_cache(maxsize=64)
+def _unpacked(packed: bytes) -> dict[str, Any]:
+    return json.loads(zlib.decompress(packed))
 
 
 class SearchCost(Record):

@@ -272,19 +272,22 @@ class RunPage:
         return maps
 
 
-def write_run_pages(built: Path, pages: Iterator[tuple[str, dict[str, Markup]]]) -> None:
-    """A page for each run beside the shell that Sphinx has made, which is removed.
+def write_run_pages(built: Path, pages: Iterator[tuple[RunPage, dict[str, Markup]]]) -> None:
+    """A page for each run beside the shell that Sphinx has made, which is removed, and its data as a script.
 
     Args:
         built: the site's folder.
-        pages: the name of each page, and its parts.
+        pages: each page with its parts.
     """
+    scripts = built / "_static" / "runs"
+    scripts.mkdir(parents=True, exist_ok=True)
     shell = built / f"{SHELL}.html"
     pieces = _PLACE.split(shell.read_text(encoding="utf-8"))  # text, and at every odd position the name of a part
     shell.unlink()
-    for name, parts in pages:
+    for page, parts in pages:
         filled = [parts[piece] if odd % 2 else piece for odd, piece in enumerate(pieces)]
-        (built / "runs" / f"{name}.html").write_text("".join(filled), encoding="utf-8")
+        (built / "runs" / f"{page.name}.html").write_text("".join(filled), encoding="utf-8")
+        (scripts / f"{page.name}.js").write_text(page.script(), encoding="utf-8")
 
 
 def _rounded(matrix: list[list[float | None]]) -> list[list[float | None]]:
