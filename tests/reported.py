@@ -8,6 +8,8 @@ import yaml
 from headdiv.analysis.comparison import simultaneous_quantile
 from headdiv.companion.experiments import results as store
 from headdiv.companion.experiments.papers import task_of
+from headdiv.core import manifest
+from headdiv.core.files import write_json
 
 MIXTURE = {"CommonCrawl": 67.0, "C4": 15.0, "GitHub": 4.5, "Books": 4.5, "Wikipedia": 4.5, "ArXiv": 2.5}
 MIXTURE["StackExchange"] = 2.0
@@ -52,6 +54,13 @@ def put(*runs, profile="p"):
     """Record these metrics."""
     for run in runs:
         store.record(run, profile)
+
+
+def renew(path, content=None):
+    """Write this as a stored file, or take it as it is; its folder's checksums follow."""
+    if content is not None:
+        write_json(path, content)
+    manifest.note(path.parent, path.name)
 
 
 def metrics(variant, seed, *, task="translation", experiment=None, parameters=1000, epochs=2, data="toy", **values):

@@ -128,44 +128,51 @@ def uneven(scores: Scores) -> set[str]:
 
 
 class _Model:
-    """Least squares of μ(variant) + β(seed)."""
+    """Least squares of μ(variant) + β(seed).
+
+    The seeds are eliminated first, each by its own mean: what is left has the size of the variants, however many runs
+    there are. Its matrix is singular, since one constant may go into either; sums with weights that add up to 0 are the
+    same with any inverse.
+    """
 
     def __init__(self, scores: Scores) -> None:
-        self.rows = [(v, s, y) for v, by_seed in scores.items() for s, y in by_seed.items()]
-        self.variants, self.seeds = (list(dict.fromkeys(row[i] for row in self.rows)) for i in (0, 1))
-        X = np.zeros((len(self.rows), len(self.variants) + len(self.seeds)))  # (runs, variants + seeds)
-        for line, (variant, seed, _) in enumerate(self.rows):
-            X[line, self.variants.index(variant)] = X[line, len(self.variants) + self.seeds.index(seed)] = 1
-        y = np.array([row[2] for row in self.rows])
-        self.inverse = np.linalg.pinv(X)  # (variants + seeds, runs)
-        self.fitted = self.inverse @ y
-        self.residuals = y - X @ self.fitted
-        self.freedom = len(self.rows) - (int(np.linalg.matrix_rank(X)) if self.rows else 0)
+        names = {variant: line for line, variant in enumerate(v for v, by_seed in scores.items() if by_seed)}
+        columns = {seed: at for at, seed in enumerate(dict.fromkeys(s for by_seed in scores.values() for s in by_seed))}
+        shape = len(names), len(columns)
+        self.lines = names
+        self.there, y = np.zeros(shape, dtype=bool), np.zeros(shape)  # (variants, seeds)
+        for variant, line in names.items():
+            at = [columns[seed] for seed in scores[variant]]
+            self.there[line, at], y[line, at] = True, list(scores[variant].values())
+        share = self.there / self.there.sum(axis=0)  # (variants, seeds)
+        counts = self.there.sum(axis=1)  # (variants,)
+        values, vectors = np.linalg.eigh(np.diag(counts) - share @ self.there.T)
+        kept = values > 1e-9 * counts.max(initial=0)
+        self.inverse = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T  # (variants, variants)
+        self.fitted = self.inverse @ (y.sum(axis=1) - share @ y.sum(axis=0))  # (variants,)
+        of_seeds = (y - np.where(self.there, self.fitted[:, None], 0)).sum(axis=0) / self.there.sum(axis=0)
+        self.residuals = np.where(self.there, y - self.fitted[:, None] - of_seeds, 0)  # (variants, seeds)
+        self.freedom = int(counts.sum()) - len(columns) - int(kept.sum())
 
     def squares(self) -> dict[str, tuple[float, int]]:
         """By variant: the sum of its squared residuals, and its number of seeds."""
-        found: dict[str, tuple[float, int]] = {}
-        for (variant, *_), residual in zip(self.rows, self.residuals, strict=True):
-            total, count = found.get(variant, (0.0, 0))
-            found[variant] = total + float(residual) ** 2, count + 1
-        return found
+        found = (self.residuals**2).sum(axis=1).tolist(), self.there.sum(axis=1).tolist()
+        return dict(zip(self.lines, zip(*found, strict=True), strict=True))
 
     def estimate(self, weights: Sequence[Mapping[str, float]]) -> list[Difference]:
         """These contrasts with simultaneous intervals; NaN where the variants of one have no seed in common."""
-        C, shared = np.zeros((len(weights), len(self.inverse))), []  # (contrasts, variants + seeds)
-        for line, weight in enumerate(weights):
-            sets = [{s for v, s, _ in self.rows if v == variant} for variant in weight]
-            shared.append(len(set.intersection(*sets)))
-            for variant, value in weight.items():
-                if variant in self.variants:
-                    C[line, self.variants.index(variant)] = value
-        spread = C @ self.inverse  # (contrasts, runs)
-        size, usable = np.sqrt((spread**2).sum(axis=1)), np.array(shared, dtype=bool)
+        C, shared = np.zeros((len(weights), len(self.lines))), []  # (contrasts, variants)
+        for row, weight in enumerate(weights):
+            lines = [self.lines[variant] for variant in weight if variant in self.lines]
+            shared.append(int(self.there[lines].all(axis=0).sum()) if len(lines) == len(weight) else 0)
+            C[row, lines] = [value for variant, value in weight.items() if variant in self.lines]
+        covariance = C @ self.inverse @ C.T  # (contrasts, contrasts), of a residual of variance 1
+        size, usable = np.sqrt(covariance.diagonal().clip(0)), np.array(shared, dtype=bool)
         error, critical = np.full(len(C), math.nan), math.nan
         if self.freedom and usable.any():
             error = size * math.sqrt(float((self.residuals**2).sum()) / self.freedom)
-            unit = spread[usable] / size[usable, None]
-            critical = simultaneous_quantile(unit @ unit.T, self.freedom)
+            own = size[usable]
+            critical = simultaneous_quantile(covariance[np.ix_(usable, usable)] / np.outer(own, own), self.freedom)
         none = Difference(math.nan, math.nan, 0)
         return [
             Difference(round(mean, 12), critical * one, count, one, self.freedom) if count else none

@@ -61,9 +61,8 @@ def results(profile: str) -> Path:
         )
     folder = home() / "results" / file.stem
     owner = home() / "config" / f"{file.stem}.yaml"
-    if (folder / OWNER).is_file():
-        named = home() / (folder / OWNER).read_text(encoding="utf-8").strip()
-        owner = named if named.is_file() else owner  # else it was moved
+    if (named := _owner(folder)) and named.is_file():  # else it was moved
+        owner = named
     if owner.is_file() and owner.resolve() != file.resolve():
         raise ConfigError(f"{file}: {folder} holds the results of {owner}; give one of the two another name")
     return folder
@@ -74,15 +73,34 @@ def profile_file(profile: str) -> Path:
 
     A project without a folder ``config`` has the profiles of the package. A name that is not there may be that of
     results whose profile was given as a path.
+
+    Raises:
+        ConfigError: it is, and the file that the results name is not there.
     """
     if profile.endswith((".yaml", ".yml")):
         return Path(profile)
     own = home() / "config"
     file = (own if own.is_dir() else shipped() / "config") / f"{profile}.yaml"
-    owner = home() / "results" / profile / OWNER
-    if not file.is_file() and owner.is_file():
-        return home() / owner.read_text(encoding="utf-8").strip()
+    if not file.is_file() and (named := _owner(folder := home() / "results" / profile)):
+        if not named.is_file():
+            raise ConfigError(
+                f"{folder / OWNER}: names {named}, which is not there; give the profile by its file's path"
+            )
+        return named
     return file
+
+
+def _owner(folder: Path) -> Path | None:
+    """The profile's file that a folder of results names; None where it names none."""
+    if not (note := folder / OWNER).is_file():
+        return None
+    text = note.read_bytes().decode(errors="replace").strip()
+    if not (text.endswith((".yaml", ".yml")) and text.isprintable()):
+        raise ConfigError(
+            f"{note}: found {text[:80]!r}, expected the path of a profile's file; remove it, and the next "
+            "run of the profile that is recorded writes it anew"
+        )
+    return home() / text
 
 
 def shipped() -> Path:

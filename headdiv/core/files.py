@@ -23,11 +23,12 @@ _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # errors of writin
 
 
 @contextlib.contextmanager
-def replacing(target: Path | str) -> Iterator[Path]:
+def replacing(target: Path | str, flush: bool = True) -> Iterator[Path]:
     """Yield a temporary path in the target's folder; rename it to ``target`` when the block ends well.
 
     Works for files and folders alike. When the block raises, what was written is removed and an
-    earlier ``target`` stays as it was. What is renamed is on the disk by then, should the power fail.
+    earlier ``target`` stays as it was. What is renamed is on the disk by then, should the power fail: not with
+    ``flush=False``, for thousands of files that a command makes anew.
 
     Raises:
         StorageError: nothing can be written there.
@@ -37,7 +38,8 @@ def replacing(target: Path | str) -> Iterator[Path]:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
-        _flush(temporary)
+        if flush:
+            _flush(temporary)
         if temporary.is_dir() and target.is_dir():  # a folder cannot be renamed onto a full one
             retired = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.old")
             target.rename(retired)

@@ -1,4 +1,6 @@
-"""Checksums beside what is stored: ``SHA256SUMS`` in a folder of work/ or data/prepared, as `sha256sum -c` reads it.
+"""Checksums beside what is stored: ``SHA256SUMS`` in a folder of work/, data/prepared or results/.
+
+`sha256sum -c` reads it.
 
 A first line ``# <key>``, which `sha256sum` passes over, says what the files are: so a whole folder that was swapped for
 another one is noticed.
@@ -17,7 +19,7 @@ from headdiv.core.errors import DamageError, DataError
 from headdiv.core.files import checksum, once_a_version, read_json, write_text
 
 MANIFEST = "SHA256SUMS"
-_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+_LINE = re.compile(r"([0-9a-f]{64})  ([^\0-\x1f]+)")
 _KEY = re.compile(r"# (\S+)")
 _checksum = once_a_version(checksum)
 
@@ -27,11 +29,13 @@ log = logging.getLogger(__name__)
 def note(folder: Path, *names: str, key: str | None = None) -> None:
     """Write the checksums of these files, paths within the folder, into its manifest; of all where none is named.
 
-    ``key`` says what the files are; None leaves what the manifest says of it.
+    One of these files that is not there loses its line. ``key`` says what the files are; None leaves what the manifest
+    says of it.
     """
     noted, known = _read(folder)
-    found = {name: _checksum(folder / name) for name in names or _all(folder)}
-    lines = [f"{digest}  {name}\n" for name, digest in sorted(((known if names else {}) | found).items())]
+    kept = {name: digest for name, digest in known.items() if names and name not in names}
+    found = {name: _checksum(folder / name) for name in names or _all(folder) if (folder / name).is_file()}
+    lines = [f"{digest}  {name}\n" for name, digest in sorted((kept | found).items())]
     if key := key or noted:
         lines.insert(0, f"# {key}\n")
     write_text(folder / MANIFEST, "".join(lines))
@@ -56,8 +60,8 @@ def check(folder: Path, *names: str, key: str | None = None) -> None:
         try:
             if name not in known:
                 _readable(path)
-            elif (found := _checksum(path)) != known[name]:
-                raise DamageError(f"{path}: damaged, its sha256 is {found[:12]}…, expected {known[name][:12]}…")
+            else:
+                _compare(path, known[name])
         except FileNotFoundError:
             raise DamageError(f"{path}: missing") from None
         except PermissionError:  # no damage
@@ -70,6 +74,28 @@ def check(folder: Path, *names: str, key: str | None = None) -> None:
             note(folder, *(new or names), key=key)
 
 
+def first_damaged(folder: Path) -> tuple[str, str] | None:
+    """The first file of a folder that is not as its manifest says, and a sentence; None where there is none.
+
+    Nothing is written: files that the manifest lacks are taken as they are.
+    """
+    for number, line in enumerate(_lines(folder), start=1):
+        match = _LINE.fullmatch(line)
+        path = folder / (match[2] if match else MANIFEST)
+        try:
+            if match:
+                _compare(path, match[1])
+            elif number > 1 or not _KEY.fullmatch(line):
+                return path.name, f"{path}, line {number}: damaged, expected the checksum and the name of a file"
+        except DamageError as error:
+            return path.name, f"{error}"
+        except FileNotFoundError:
+            return path.name, f"{path}: missing"
+        except OSError as error:
+            return path.name, f"{path}: cannot be read ({error.strerror or error})"
+    return None
+
+
 def whole(path: Path, remedy: str) -> bool:
     """Whether a file is there and as it was written. If it is damaged, a warning says so, with the remedy."""
     if not path.is_file():
@@ -80,6 +106,11 @@ def whole(path: Path, remedy: str) -> bool:
         log.warning("%s; %s", error, remedy)
         return False
     return True
+
+
+def _compare(path: Path, expected: str) -> None:
+    if (found := _checksum(path)) != expected:
+        raise DamageError(f"{path}: damaged, its sha256 is {found[:12]}…, expected {expected[:12]}…")
 
 
 def _readable(path: Path) -> None:
@@ -99,12 +130,16 @@ def _readable(path: Path) -> None:
 
 def _read(folder: Path) -> tuple[str | None, dict[str, str]]:
     """The key, and checksums by name; a line that is none counts as missing."""
-    try:
-        lines = (folder / MANIFEST).read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return None, {}
+    lines = _lines(folder)
     key = _KEY.fullmatch(lines[0]) if lines else None
     return key and key[1], {match[2]: match[1] for line in lines if (match := _LINE.fullmatch(line))}
+
+
+def _lines(folder: Path) -> list[str]:
+    try:
+        return (folder / MANIFEST).read_text(encoding="utf-8", errors="replace").removesuffix("\n").split("\n")
+    except OSError:
+        return []
 
 
 def _all(folder: Path) -> list[str]:

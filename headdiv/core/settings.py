@@ -99,11 +99,14 @@ def check(model: type[Checked], value: Any, at: tuple[str | int, ...] = (), sour
 
 def refuse_infinite(value: Any, at: tuple[str | int, ...] = ()) -> None:
     """Raise a ValueError, as validators do, where a number in plain data, at any depth, is infinite or NaN."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{'.'.join(map(str, at))}: input should be a finite number, found {value!r}")
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
     for key, one in inner:
-        refuse_infinite(one, (*at, key))
+        if isinstance(one, float):
+            if not math.isfinite(one):
+                where = ".".join(map(str, (*at, key)))
+                raise ValueError(f"{where}: input should be a finite number, found {one!r}")
+        elif isinstance(one, dict | list | tuple):
+            refuse_infinite(one, (*at, key))
 
 
 def refuse_unread(

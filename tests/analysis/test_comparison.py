@@ -133,3 +133,26 @@ def test_a_variant_that_collapses_widens_no_interval_but_its_own():
 
 def test_equally_uncertain_variants_are_hardly_ever_left_out():
     assert sum(bool(uneven(balanced(seed, variants=8))) for seed in range(200)) <= 2
+
+
+@pytest.mark.parametrize("share", [1.0, 0.7, 0.3])
+def test_estimates_and_errors_are_those_of_least_squares_with_a_column_for_each_variant_and_seed(share):
+    """A literal twin: the pseudoinverse of the design, of balanced tables and of tables that fall into parts."""
+    rng = np.random.default_rng(round(10 * share))
+    runs = [(v, s, rng.normal()) for v in "abcdef" for s in range(7) if rng.random() < share]
+    scores = {v: {s: y for w, s, y in runs if w == v} for v in dict.fromkeys(v for v, *_ in runs)}
+    variants, seeds = list(scores), sorted({s for _, s, _ in runs})
+    X = np.array([[*(v == w for w in variants), *(s == t for t in seeds)] for v, s, _ in runs], dtype=float)
+    y = np.array([y for *_, y in runs])
+    fitted = np.linalg.pinv(X) @ y
+    freedom = len(runs) - np.linalg.matrix_rank(X)
+    sigma = math.sqrt(((y - X @ fitted) ** 2).sum() / freedom)
+    pairs = [(v, w) for v in variants for w in variants if v < w]
+    for (v, w), found in differences(scores, pairs).items():
+        if not scores[v].keys() & scores[w].keys():
+            assert math.isnan(found.mean)
+            continue
+        C = np.array([(u == v) - (u == w) for u in variants] + [0] * len(seeds))
+        spread = C @ np.linalg.pinv(X)
+        expected = C @ fitted, sigma * np.linalg.norm(spread), freedom
+        np.testing.assert_allclose((found.mean, found.error, found.freedom), expected, rtol=1e-11, atol=2e-12)

@@ -24,7 +24,9 @@ ROOT = Path(__file__).parents[2]
 NEEDED = ("Snakefile", "environment.yml", "notebooks", "profiles", "config/report")
 OTHER_TASKS = ("summarisation", "qa", "lm")
 RESULTS = Path("results") / "tiny"
-RUN_FILES = ("metrics.json", "outputs.json", "examples.json", "model.json", "heads.png", "run.ipynb")
+RUN_FILES = (
+    "metrics.json", "outputs.json", "examples.json", "model.json", "SHA256SUMS", "heads.png", "run.ipynb",
+)  # fmt: skip
 
 
 def snakemake(home, *arguments, profile="tiny", config=()):

@@ -9,7 +9,7 @@ import yaml
 from conftest import EXPERIMENT, TINY
 from hypothesis import given
 from hypothesis import strategies as st
-from reported import metrics, worked_out
+from reported import metrics, renew, worked_out
 from sacrebleu import corpus_bleu
 from scipy import stats
 
@@ -186,6 +186,7 @@ def with_outputs(profile):
             store.record(result(variant, seed, bleu), profile)
             counts = counts_path(metrics_path(profile, TABLE, variant, seed).with_name("outputs.json"))
             write_counts(counts, sentence_counts(lines, references))
+            renew(counts)
     return profile
 
 
@@ -206,12 +207,14 @@ def counts_of(profile, variant):
 
 def test_counts_of_another_run_are_refused(with_outputs):
     shutil.copy(counts_of(with_outputs, "baseline"), counts_of(with_outputs, "direct-8"))
+    renew(counts_of(with_outputs, "direct-8"))
     with pytest.raises(DataError, match=r"seed2: BLEU \d+\.\d+ .* expected the 100.0000 of metrics.json"):
         comparison_table(with_outputs, TABLE)
 
 
 def test_runs_without_counts_are_named(with_outputs):
     counts_of(with_outputs, "direct-8").unlink()
+    renew(counts_of(with_outputs, "direct-8"))
     assert cell(comparison_table(with_outputs, TABLE), "direct-8", "p_seeds") == 1
     said = tables.as_markdown(with_outputs, TABLE)
     assert "Without stored counts of n-grams, and so without p: direct-8 (seed 2)." in said

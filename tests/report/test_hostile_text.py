@@ -10,7 +10,7 @@ from browser import CHROMIUM, Browser
 from conftest import EXPERIMENT, Project
 from markdown_it import MarkdownIt
 from pages import draw_figures
-from reported import measures, metrics, put, write_profile
+from reported import measures, metrics, put, renew, write_profile
 from small_runs import enter
 from test_repository import ROOT
 
@@ -19,7 +19,7 @@ from headdiv.companion.report.scale import scale
 from headdiv.companion.report.site.build import write_report
 from headdiv.companion.report.site.markup import fenced, html, interactive, marked, menu, myst, picture
 from headdiv.companion.report.site.pages import Site
-from headdiv.core.files import write_json, write_text
+from headdiv.core.files import write_text
 
 SECRET = "only-in-a-file-that-no-page-names"
 HOSTILE = [
@@ -82,11 +82,11 @@ def hostile_project(project):
     """A profile and its results with hostile text wherever text may stand."""
     write_profile(project, "p", "translation", seeds=(1, 2), variants=["baseline", "direct-8"], title=everywhere)
     put(*(hostile_run(variant, seed) for variant in ("baseline", "direct-8") for seed in (1, 2)))
-    write_json(metrics_path("p", EXPERIMENT, "baseline", 1).with_name("outputs.json"), [everywhere, *HOSTILE])
+    renew(metrics_path("p", EXPERIMENT, "baseline", 1).with_name("outputs.json"), [everywhere, *HOSTILE])
     attention = {"encoder 1": {"keys": HOSTILE[:2], "queries": HOSTILE[:2], "weights": [[[0.5, 0.5], [0.5, 0.5]]]}}
     draw_figures(project, "p")
     shown = {"rows": [[text, text] for text in HOSTILE], "columns": [everywhere, "output"], "attention": attention}
-    write_json(metrics_path("p", EXPERIMENT, "direct-8", 1).with_name("examples.json"), shown)
+    renew(metrics_path("p", EXPERIMENT, "direct-8", 1).with_name("examples.json"), shown)
 
 
 def test_no_source_of_a_page_holds_hostile_text_as_it_is(project):

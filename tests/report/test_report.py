@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from conftest import EXPERIMENT
 from faulty import exactly
-from reported import metrics, put, write_profile
+from reported import metrics, put, renew, write_profile
 
 from headdiv.companion.experiments import results as store
 from headdiv.companion.experiments.run_result import metrics_path
@@ -76,7 +76,7 @@ def test_runs_that_were_not_made_alike_are_refused(project, variant, seed, secti
     if before is None:
         first = read_json(one)
         first["config"].setdefault(section, {})[key] = before
-        write_json(one, first)
+        renew(one, first)
     other["config"][section] |= {key: 77, "a key that came later": 1}
     store.record(other, "p")
     with pytest.raises(DataError) as found:

@@ -8,7 +8,7 @@ import pytest
 from browser import CHROMIUM, Browser
 from conftest import EXPERIMENT, Project
 from pages import asks_elsewhere, site, write_site
-from reported import EXPERIMENTS, measures, metrics, put, store_all, write_profile
+from reported import EXPERIMENTS, measures, metrics, put, renew, store_all, write_profile
 from small_runs import enter
 
 from headdiv.companion.experiments import catalogue
@@ -63,7 +63,7 @@ def folder(prepared_home, tmp_path_factory):
         store_all("p", *(metrics("direct-8", seed, bleu=3.0 + seed) for seed in (1, 2)), baseline)
         put(*(metrics(variant, 1, experiment="deacon/dissection") for variant in ("baseline", "direct-8")))
         for name, text in (("baseline", "Ein Hund."), ("direct-8", "Ein <b>Hund</b>.")):
-            write_json(metrics_path("p", EXPERIMENT, name, 1).with_name("outputs.json"), [text, "Eine Katze."])
+            renew(metrics_path("p", EXPERIMENT, name, 1).with_name("outputs.json"), [text, "Eine Katze."])
         for name in ("deacon", "explore"):
             write_json(home / "results" / "p" / "companions" / f"{name}.ipynb", COMPANION)
         patch.setattr(build.log, "warning", pytest.fail)

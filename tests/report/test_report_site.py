@@ -9,7 +9,7 @@ import claimed
 import pytest
 from click.testing import CliRunner
 from pages import draw_figures
-from reported import metrics, put, routed, write_profile
+from reported import metrics, put, renew, routed, write_profile
 from small_runs import enter
 
 from headdiv.companion.command_line import cli
@@ -22,7 +22,6 @@ from headdiv.companion.report.site import build
 from headdiv.companion.report.site.pages import Site, run_pages
 from headdiv.companion.report.tables import as_markdown
 from headdiv.core.errors import DataError
-from headdiv.core.files import write_json
 
 ROOT = Path(__file__).parents[2]
 TABLES = sorted(file for file in (ROOT / "results").glob("*/tables/*.md") if file.parts[-3] != "quick")  # not in git
@@ -151,7 +150,8 @@ def test_a_report_replaces_a_report_or_an_empty_folder_and_nothing_else(finished
 def test_a_damaged_file_beside_the_metrics_is_named_with_what_makes_it_anew(project, name, content, said):
     write_profile(project, "p", "translation", variants=["baseline"])
     put(metrics("baseline", 1))
-    write_json(metrics_path("p", "deacon/translation", "baseline", 1).with_name(name), content)
+    file = metrics_path("p", "deacon/translation", "baseline", 1).with_name(name)
+    renew(file, content)
     (page,) = Site("p").own_pages
     with pytest.raises(DataError, match=f"{name}.*headdiv train deacon/translation baseline") as caught:
         page.script()

@@ -8,7 +8,15 @@ from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu import BLEU, CHRF, corpus_bleu
 from sacrebleu.significance import PairedTest
 
-from headdiv.companion.tasks.bleu import SAMPLES, SEED, paired_bootstrap, sentence_counts, text_scores, token_bleu
+from headdiv.companion.tasks.bleu import (
+    SAMPLES,
+    SEED,
+    bleu_of,
+    paired_bootstrap,
+    sentence_counts,
+    text_scores,
+    token_bleu,
+)
 from headdiv.companion.tasks.rouge import rouge
 from headdiv.companion.tasks.unknown import UNKNOWN_MARK
 from headdiv.core.errors import DataError
@@ -122,6 +130,19 @@ def test_the_bootstrap_scores_the_samples_as_sacrebleu_does():
     as_large = np.abs(differences - differences.mean()) >= abs(scores[1] - scores[0])
     assert found.p_values["x"] == pytest.approx((as_large.sum() + 1) / (SAMPLES + 1))
     assert 1 / (SAMPLES + 1) < found.p_values["x"] < 1
+
+
+def test_bleu_of_counts_is_sacrebleus_for_each():
+    """With orders of which nothing matches or for which all are too short; translations too short, and empty ones."""
+    rng = np.random.default_rng(0)
+    every = np.maximum(rng.integers(1, 60, (500, 1)) - np.arange(4), 0)
+    matching = rng.integers(0, every + 1) * (rng.random((500, 4)) < 0.7)
+    lengths = np.stack([every[:, 0], rng.integers(1, 60, 500)], axis=1)
+    counts = np.concatenate([matching, every, lengths], axis=1)
+    counts[0, :9] = 0
+    twin = [BLEU.compute_bleu(one[:4], one[4:8], one[8], one[9], smooth_method="exp").score for one in counts.tolist()]
+    assert min(twin) == 0 < max(twin)
+    np.testing.assert_allclose(bleu_of(counts), twin, rtol=1e-12, atol=0)
 
 
 def test_draws_and_signature_are_sacrebleus():

@@ -21,11 +21,11 @@ from headdiv.analysis.masking import (
 )
 from headdiv.companion.experiments.outdated import outdated_among
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.run_result import RunIdentity, StoredScore, metrics_path, remedy
+from headdiv.companion.experiments.run_result import IMPORTANCE, RunIdentity, StoredScore, metrics_path, remedy
 from headdiv.companion.provenance import commit
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, Score, held_out_loss, score
-from headdiv.core import progress
+from headdiv.core import manifest, progress
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
 from headdiv.core.settings import check
@@ -190,7 +190,7 @@ def importance_table(importance: Mapping[str, Any]) -> str:
 
 def importance_path(profile: str, experiment: str, variant: str, seed: int) -> Path:
     """``importance.json`` beside the run's metrics."""
-    return metrics_path(profile, experiment, variant, seed).with_name("importance.json")
+    return metrics_path(profile, experiment, variant, seed).with_name(IMPORTANCE)
 
 
 def record_importance(importance: Mapping[str, Any], profile: str) -> Path:
@@ -198,6 +198,7 @@ def record_importance(importance: Mapping[str, Any], profile: str) -> Path:
     run = check(ImportanceResult, importance)
     path = importance_path(profile, run.experiment, run.variant, run.seed)
     write_json(path, importance)
+    manifest.note(path.parent, path.name)
     return path
 
 

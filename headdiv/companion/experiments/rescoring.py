@@ -18,6 +18,7 @@ from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, Score, Task
 from headdiv.companion.tasks.counts import counts_path, tokens_path, write_counts
 from headdiv.companion.tasks.run_config import RunConfig, run_name
+from headdiv.core import manifest
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
 from headdiv.core.settings import check
@@ -57,10 +58,12 @@ def rescore(profile: str) -> list[Rescored]:
         raise DataError(f"{paths.results(profile)}: no stored run, so nothing to score anew")
     found = [_rescored(config, path, profile) for config, path in there]
     for metrics, counts, one in found:
+        beside = counts_path(one.path.with_name("outputs.json"))
         if counts is not None:
-            write_counts(counts_path(one.path.with_name("outputs.json")), counts)
+            write_counts(beside, counts)
         if metrics is not None:
-            write_json(one.path, metrics)  # last: the bootstrap compares counts with it
+            write_json(one.path, metrics)  # after the counts: the bootstrap compares them with it
+            manifest.note(one.path.parent, beside.name, one.path.name)
     return [one for _, _, one in found]
 
 

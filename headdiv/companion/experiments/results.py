@@ -15,6 +15,7 @@ from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import DataStatistics, RunResult, metrics_path
 from headdiv.companion.tasks.counts import counts_path, tokens_path
 from headdiv.companion.tasks.run_config import first_difference
+from headdiv.core import manifest
 from headdiv.core.errors import DataError
 from headdiv.core.files import checksum, read_json, write_json, write_text
 
@@ -34,29 +35,32 @@ def record(metrics: Mapping[str, Any], profile: str) -> Path:
     the best epoch's parameters where these are not the ones of ``outputs.json``, ``outputs_<split>.json`` of further
     test sets, ``counts.csv``, what BLEU needs of each sentence of a translation, ``examples.json``, what the report
     shows of the run (see ``showcase.py``), and ``model.json``, which says where the trained model lies:
-    path, bytes, SHA-256.
+    path, bytes, SHA-256. ``SHA256SUMS`` holds the checksums of all of them, which `RunResult.read` compares.
     """
     result = RunResult.parse(metrics)
     path = metrics_path(profile, result.experiment, result.variant, result.seed)
     note_owner(profile)
-    files = {path.with_name(f"outputs_{name}.json"): file for name, file in result.more_outputs.items()}
-    for target, outputs in ({path.with_name("outputs.json"): result.outputs} | files).items():
-        write_json(target, read_json(paths.home() / outputs) if outputs else [])
-    for old in {*path.parent.glob("outputs_*.json")} - {*files}:  # of an earlier evaluation
-        old.unlink()
+    files = {f"outputs_{name}.json": file for name, file in result.more_outputs.items()}
+    # Of an earlier evaluation.
+    old = [file.name for file in path.parent.glob("outputs_*.json") if file.name not in files]
+    for name in old:
+        path.with_name(name).unlink()
+    for name, outputs in ({"outputs.json": result.outputs} | files).items():
+        write_json(path.with_name(name), read_json(paths.home() / outputs) if outputs else [])
+    copies = {"examples.json": paths.work() / result.hash / "examples.json"}
     if result.outputs:
         file, copy = paths.home() / result.outputs, path.with_name("outputs.json")
-        for beside in (counts_path, tokens_path):
-            if beside(file).is_file():
-                write_text(beside(copy), beside(file).read_text(encoding="utf-8"))
-    if (examples := paths.work() / result.hash / "examples.json").is_file():
-        write_text(path.with_name("examples.json"), examples.read_text(encoding="utf-8"))
+        copies |= {beside(copy).name: beside(file) for beside in (counts_path, tokens_path)}
+    for name, file in copies.items():
+        if file.is_file():
+            write_text(path.with_name(name), file.read_text(encoding="utf-8"))
     model = paths.work() / result.hash / "model.safetensors"
     if model.is_file():  # not where metrics of another machine are recorded
         relative = model.relative_to(paths.home()).as_posix()
-        manifest = {"model": relative, "bytes": model.stat().st_size, "sha256": checksum(model)}
-        write_json(path.with_name("model.json"), manifest)
+        trained = {"model": relative, "bytes": model.stat().st_size, "sha256": checksum(model)}
+        write_json(path.with_name("model.json"), trained)
     write_json(path, metrics)
+    manifest.note(path.parent, "outputs.json", *files, *old, *copies, "model.json", path.name)
     return path
 
 

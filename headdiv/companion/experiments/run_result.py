@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
 from weakref import WeakValueDictionary
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import no_info_after_validator_function
 
 from headdiv.companion import paths
 from headdiv.companion.tasks.specs import SPECS
+from headdiv.core import manifest
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json
 from headdiv.core.settings import check, nearest, refuse_infinite
 
 QUIET = 0.5  # other busy processes
 FORMAT = 3  # of metrics.json
+IMPORTANCE = "importance.json"  # beside a run's metrics, of a command of its own
 SPLITS = ("train", "valid", "test")
 SCORES = ("training_loss", "validation_nll", "unigram_nll")  # of every run, beside its task's main score
 
@@ -77,18 +84,37 @@ class Configuration(Record):
         return {name: getattr(self, name) for name in type(self).model_fields}
 
 
-class Heads(Record):
+class _HeadsContent(Record):
+    measures: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+
+class Heads:
     """Measures of the attention modules, and artifacts of the method, each under the method's own name for it.
 
-    Attributes:
-        measures: by attention module ("encoder 1"), by measure: numbers by head, or by pair of heads.
+    Kept compressed, two thirds of what a result takes otherwise: a report holds thousands, and looks at the heads of
+    one at a time.
     """
 
-    measures: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    def __init__(self, content: _HeadsContent) -> None:
+        self._packed = zlib.compress(json.dumps(content.model_dump()).encode(), level=1)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_after_validator_function(cls, handler(_HeadsContent))
+
+    @property
+    def measures(self) -> dict[str, dict[str, Any]]:
+        """By attention module ("encoder 1"), by measure: numbers by head, or by pair of heads."""
+        return _unpacked(self._packed)["measures"]
 
     def artifact(self, name: str) -> dict[str, Any]:
         """An artifact by attention module, "measures" included; {} where the run has none."""
-        return getattr(self, name, {})
+        return _unpacked(self._packed).get(name, {})
+
+
+@lru_cache(maxsize=64)
+def _unpacked(packed: bytes) -> dict[str, Any]:
+    return json.loads(zlib.decompress(packed))
 
 
 class SearchCost(Record):
@@ -227,7 +253,7 @@ class RunIdentity(Record):
 
         Raises:
             DataError: no such file, no JSON, another format, a key that is missing or wrong, or the result of another
-                run than its path names.
+                run than its path names; or a file beside it is not as the folder's manifest says.
         """
         key = (cls, path, *_version(path))
         if (known := _READ.get(key)) is not None:
@@ -246,6 +272,10 @@ class RunIdentity(Record):
         except (ConfigError, DataError) as error:
             place = "" if str(path) in str(error) else f"{path}: "
             raise DataError(f"{place}{error}; {remedy(path, profile, cls.command)}") from None
+        if damaged := manifest.first_damaged(path.parent):
+            name, sentence = damaged
+            command = "importance" if name == IMPORTANCE else "train"
+            raise DataError(f"{sentence}; {remedy(path, profile, command)}")
         _READ[key] = result
         return result
 

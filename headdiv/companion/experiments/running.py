@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from filelock import FileLock
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import init
+from torch.overrides import TorchFunctionMode
 
 from headdiv.analysis.similarity import Observed, averages, compare_heads
 from headdiv.companion import paths
@@ -48,12 +50,23 @@ def build_model(
     ``vocabulary``: sizes, as `Task.vocabulary` gives them. The device "meta" allocates and draws nothing.
     """
     method = make_method(config.method)
-    with torch.device("meta" if str(device) == "meta" else "cpu"):
-        model = TASKS[config.kind].build(config, vocabulary, method)
     if str(device) == "meta":
-        return model, method
+        with torch.device("meta"), _Undrawn():
+            return TASKS[config.kind].build(config, vocabulary, method), method
+    with torch.device("cpu"):
+        model = TASKS[config.kind].build(config, vocabulary, method)
     initialise(model, config.seed)
     return model.to(device), method
+
+
+class _Undrawn(TorchFunctionMode):
+    """Leaves out the drawing of numbers, which on the meta device does nothing and imports torch's compiler for it."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        if func in (Tensor.normal_, Tensor.uniform_, init.normal_, init.uniform_, init.kaiming_uniform_):
+            return given["tensor"] if "tensor" in given else args[0]
+        return func(*args, **given)
 
 
 def choose_device() -> torch.device:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import sacrebleu
@@ -104,24 +105,21 @@ def paired_bootstrap(baseline: np.ndarray, systems: Mapping[str, np.ndarray], lo
     for name, counts in systems.items():
         if len(counts) != sentences:
             raise ValueError(f"{len(counts)} sentences of {name}, {sentences} of the baseline")
-    # (samples, S): how often each sentence was drawn; its product with the sentences' counts sums over the draws.
-    draws = np.random.default_rng(SEED).choice(sentences, size=(SAMPLES, sentences), replace=True)
-    times = np.stack([np.bincount(draw, minlength=sentences) for draw in draws])
-    whole, sampled = {}, {}
-    for name, counts in {"": baseline, **systems}.items():
-        whole[name] = bleu_of(counts.sum(axis=0))
-        sampled[name] = np.array([bleu_of(sums) for sums in times @ counts])  # (samples,)
+    counts = np.stack([baseline, *systems.values()], axis=1)  # (S, 1 + systems, 10)
+    sums = _times_drawn(sentences, SAMPLES) @ counts.reshape(sentences, -1).astype(float)  # whole numbers: exact
+    sampled = bleu_of(sums.reshape(SAMPLES, *counts.shape[1:])).T  # (1 + systems, samples)
+    of_all = dict(zip(("", *systems), bleu_of(counts.sum(axis=0)).tolist(), strict=True))
+    whole = of_all.pop("")
     metric = sacrebleu.BLEU(lowercase=lowercase)
     metric.corpus_score(["one"], [["one"]])  # it has no signature before
     signature = metric.get_signature()
     signature.update("bs", SAMPLES)
     signature.update("seed", SEED)
-    return Bootstrap(
-        whole[""],
-        {name: whole[name] for name in systems},
-        {name: _p_value(whole[name] - whole[""], sampled[name] - sampled[""]) for name in systems},
-        str(signature),
-    )
+    p_values = {
+        name: _p_value(score - whole, one - sampled[0])
+        for (name, score), one in zip(of_all.items(), sampled[1:], strict=True)
+    }
+    return Bootstrap(whole, of_all, p_values, str(signature))
 
 
 def token_bleu(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> float:
@@ -135,10 +133,25 @@ def token_bleu(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequenc
     return 100 * float(bleu_score([list(h) for h in hypotheses], [[list(r)] for r in references]))
 
 
-def bleu_of(counts: np.ndarray) -> float:
-    """BLEU of such counts, summed over sentences."""
-    found, total, (length, reference) = (part.tolist() for part in np.split(counts, (4, 8)))
-    return sacrebleu.BLEU.compute_bleu(found, total, length, reference, smooth_method="exp").score
+@lru_cache(maxsize=1)  # all seeds of an experiment have one test set
+def _times_drawn(sentences: int, samples: int) -> np.ndarray:
+    """How often each sentence is drawn in each sample, (samples, S): its product with counts sums over the draws."""
+    draws = np.random.default_rng(SEED).choice(sentences, size=(samples, sentences), replace=True)
+    return np.stack([np.bincount(draw, minlength=sentences) for draw in draws]).astype(float)
+
+
+def bleu_of(counts: np.ndarray) -> np.ndarray:
+    """BLEU (0 to 100) of such counts summed over sentences, (…, 10) -> (…): sacrebleu's ``compute_bleu``, vectorised.
+
+    Smoothing is exponential: the k-th order of which nothing matches has 2⁻ᵏ matches.
+    """
+    matching, every, length, reference = counts[..., :4], counts[..., 4:8], counts[..., 8], counts[..., 9]
+    without = matching == 0
+    smoothed = np.where(without, 0.5 ** np.cumsum(without, axis=-1), matching)
+    some = np.maximum(every, 1)
+    brevity = np.exp(np.minimum(1 - reference / np.maximum(length, 1), 0))
+    scores = brevity * np.exp(np.log(100 * smoothed / some).mean(axis=-1))
+    return np.where(without.all(axis=-1) | (every == 0).any(axis=-1), 0.0, scores)
 
 
 def _p_value(difference: float, sampled: np.ndarray) -> float:

@@ -68,7 +68,7 @@ def build_site(
     if folder.exists() and not known and (folder.is_file() or any(folder.iterdir())):
         raise DataError(f"{folder}: holds something that is no report; expected an empty folder, a report, or none")
     remove_leftovers(folder.parent, glob.escape(folder.name))
-    with tempfile.TemporaryDirectory() as scratch, replacing(folder) as temporary:
+    with tempfile.TemporaryDirectory() as scratch, replacing(folder, flush=False) as temporary:
         source, built = Path(scratch) / "source", Path(scratch) / "built" / "html"  # myst-nb writes beside the site too
         (source / "extra").mkdir(parents=True)
         shutil.copy(HERE / "conf.py", source)
@@ -76,8 +76,8 @@ def build_site(
         (source / "_static" / "itables.js").write_text(table_script(), encoding="utf-8")
         write(source)
         _build(source, built, Path(scratch) / "doctrees")
-        finish(built)
         shutil.copytree(built, temporary, dirs_exist_ok=True)
+        finish(temporary)
     return folder / "index.html"
 
 

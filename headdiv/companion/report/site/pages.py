@@ -8,6 +8,7 @@ them. Each run has a page, which is made without Sphinx.
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,11 +109,9 @@ class Site:
 
     def finish(self, built: Path) -> None:
         """The page of each run, and its data."""
-        pages, scripts = self.all_pages.values(), built / "_static" / "runs"
-        scripts.mkdir(parents=True, exist_ok=True)
-        for page in pages:
-            (scripts / f"{page.name}.js").write_text(page.script(), encoding="utf-8")
-        write_run_pages(built, ((page.name, self._parts(page)) for page in pages))
+        # Copies, so that nothing of a page stays in memory when it is written.
+        pages = (replace(page) for page in self.all_pages.values())
+        write_run_pages(built, ((page, self._parts(page)) for page in pages))
 
     def short(self, paper: str) -> str:
         """What menus call a paper."""

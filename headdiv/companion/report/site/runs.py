@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-import pandas as pd
 from markupsafe import Markup
 from pydantic import BaseModel, Field, RootModel, model_validator
 
@@ -28,7 +27,7 @@ from headdiv.companion.report.formats import NONE, shortened, significant
 from headdiv.companion.report.groups import place_name, score_label
 from headdiv.companion.report.measures import PAIRS
 from headdiv.companion.report.scale import machine
-from headdiv.companion.report.site.markup import html, link, plain
+from headdiv.companion.report.site.markup import html, link, plain_rows
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json
@@ -139,11 +138,11 @@ class RunPage:
             "Command": f"headdiv train {run.experiment} {run.variant} --seed {run.seed} --profile {self.profile}",
         }
 
-    def scores(self) -> pd.DataFrame:
-        """Every score with unit and definition."""
+    def scores(self) -> Markup:
+        """Every score with unit and definition, as a table."""
         scores = {score_label(self.run, name): score for name, score in self.run.scores.items()}
         rows = [[label, significant(s.value), s.unit or NONE, s.signature] for label, s in scores.items()]
-        return pd.DataFrame(rows, columns=["Score", "Value", "Unit", "Definition"])
+        return plain_rows(["Score", "Value", "Unit", "Definition"], rows)
 
     @cached_property
     def settings(self) -> dict[str, str]:
@@ -156,16 +155,19 @@ class RunPage:
         return dict(_flat(self.run.data.model_dump(exclude_unset=True)))
 
     @cached_property
-    def examples(self) -> pd.DataFrame:
-        """The first examples of the test set, the output in the last column; before it what was given, if stored."""
+    def examples(self) -> tuple[list[str], list[list[str]]]:
+        """The first examples of the test set, the output in the last column; before it what was given, if stored.
+
+        Names of the columns, and rows.
+        """
         if self.showcase:
-            return pd.DataFrame(self.showcase.rows, columns=self.showcase.columns).map(shortened)
-        return pd.DataFrame({"output": [shortened(text) for text in self._outputs()]})
+            return self.showcase.columns, [[shortened(text) for text in row] for row in self.showcase.rows]
+        return ["output"], [[shortened(text)] for text in self._outputs()]
 
     @staticmethod
-    def pairs(values: dict[str, str]) -> pd.DataFrame:
+    def pairs(values: dict[str, str]) -> Markup:
         """Names and values as a table."""
-        return pd.DataFrame(list(values.items()), columns=["Name", "Value"])
+        return plain_rows(["Name", "Value"], values.items())
 
     def _outputs(self) -> list[str]:
         found = self._beside("outputs.json", Outputs)
@@ -191,8 +193,6 @@ class RunPage:
 
     def script(self) -> str:
         """The run's data, as a script that hands it to ``headdiv.js``."""
-        points = [point.numbers() for point in self.run.curve]
-        names = dict.fromkeys(name for point in points for name in point if name not in ("epoch", "steps"))
         data = {
             "label": self.label,
             "experiment": self.run.experiment,
@@ -201,19 +201,28 @@ class RunPage:
                 score_label(self.run, name) + (f" ({score.unit})" if score.unit else ""): significant(score.value)
                 for name, score in self.run.scores.items()
             },
-            "curves": {score_label(self.run, name): [point.get(name) for point in points] for name in names},
-            "examples": self.examples.to_dict("split", index=False),
+            "curves": {score_label(self.run, name): values for name, values in self._curves.items()},
+            "examples": dict(zip(("columns", "data"), self.examples, strict=True)),
             "heads": self._heads(),
         }
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
         return f"headdivRun({json.dumps(self.name)}, {text});\n"
 
-    def curves(self) -> pd.DataFrame:
-        """Every number by epoch, for readers without scripts."""
+    def curves(self) -> Markup:
+        """Every number by epoch, as a table for readers without scripts."""
+        names = {name: score_label(self.run, name) for name in self._curves}
+        rows = [
+            [point.epoch, *(significant(values[at]) for values in self._curves.values())]
+            for at, point in enumerate(self.run.curve)
+        ]
+        return plain_rows(["Epoch", *names.values()], rows)
+
+    @cached_property
+    def _curves(self) -> dict[str, list[Any]]:
+        """Every number's values by epoch; None where an epoch has none."""
         points = [point.numbers() for point in self.run.curve]
         names = dict.fromkeys(name for point in points for name in point if name not in ("epoch", "steps"))
-        columns = {score_label(self.run, name): [significant(point.get(name)) for point in points] for name in names}
-        return pd.DataFrame({"Epoch": [str(point["epoch"]) for point in points]} | columns)
+        return {name: [point.get(name) for point in points] for name in names}
 
     def parts(self, own: bool, outdated: str | None) -> dict[str, Markup]:
         """Each part of the page by its name in the shell, as HTML.
@@ -235,16 +244,16 @@ class RunPage:
         warnings += [("This run has not learnt:", failure) for failure in run.failures()]
         warnings += [("No longer with the profile's settings:", outdated)] if outdated else []
         said = Markup("").join(Markup("<p><strong>{}</strong> {}.</p>").format(*one) for one in warnings)
-        data = Markup('<div id="run-data" data-run="{}">{}</div>').format(self.name, plain(self.curves()))
+        data = Markup('<div id="run-data" data-run="{}">{}</div>').format(self.name, self.curves())
         return {
             "title": html(self.label),
             "about": Markup("<p>{}</p>{}").format(where, said),
-            "scores": plain(self.scores()),
+            "scores": self.scores(),
             "data": data,
-            "examples": plain(self.examples) if len(self.examples) else Markup("<p>None are stored.</p>"),
-            "origin": plain(self.pairs(self.facts())),
-            "settings": plain(self.pairs(self.settings)),
-            "corpus": plain(self.pairs(self.corpus)),
+            "examples": plain_rows(*self.examples) if self.examples[1] else Markup("<p>None are stored.</p>"),
+            "origin": self.pairs(self.facts()),
+            "settings": self.pairs(self.settings),
+            "corpus": self.pairs(self.corpus),
         }
 
     def _heads(self) -> dict[str, Any]:
@@ -263,19 +272,22 @@ class RunPage:
         return maps
 
 
-def write_run_pages(built: Path, pages: Iterator[tuple[str, dict[str, Markup]]]) -> None:
-    """A page for each run beside the shell that Sphinx has made, which is removed.
+def write_run_pages(built: Path, pages: Iterator[tuple[RunPage, dict[str, Markup]]]) -> None:
+    """A page for each run beside the shell that Sphinx has made, which is removed, and its data as a script.
 
     Args:
         built: the site's folder.
-        pages: the name of each page, and its parts.
+        pages: each page with its parts.
     """
+    scripts = built / "_static" / "runs"
+    scripts.mkdir(parents=True, exist_ok=True)
     shell = built / f"{SHELL}.html"
     pieces = _PLACE.split(shell.read_text(encoding="utf-8"))  # text, and at every odd position the name of a part
     shell.unlink()
-    for name, parts in pages:
+    for page, parts in pages:
         filled = [parts[piece] if odd % 2 else piece for odd, piece in enumerate(pieces)]
-        (built / "runs" / f"{name}.html").write_text("".join(filled), encoding="utf-8")
+        (built / "runs" / f"{page.name}.html").write_text("".join(filled), encoding="utf-8")
+        (scripts / f"{page.name}.js").write_text(page.script(), encoding="utf-8")
 
 
 def _rounded(matrix: list[list[float | None]]) -> list[list[float | None]]:
