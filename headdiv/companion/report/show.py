@@ -18,7 +18,7 @@ from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import score_table
 from headdiv.companion.experiments.run_result import RunResult, metrics_path
 from headdiv.companion.report.formats import shortened, significant
-from headdiv.companion.report.tables import as_markdown, experiment_of_table, parameter_table
+from headdiv.companion.report.tables import experiment_of_table, parameter_table, table_data
 from headdiv.companion.tasks.base import Run
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.settings import nearest
@@ -44,14 +44,14 @@ def show_diagram(paper: str) -> SVG:
 
 
 def show_table(profile: str, table: str) -> Markdown:
-    """A table without its heading, which the notebook has.
+    """A table without its heading, which the notebook has, and with how it is measured folded below it.
 
     Raises:
         ConfigError: no such profile or table.
         DataError: no stored results.
     """
     lacking = _lacking(profile, experiment_of_table(table))
-    return Markdown(as_markdown(profile, table).split("\n", 2)[2]) if lacking is None else lacking
+    return Markdown(table_data(profile, table).folded()) if lacking is None else lacking
 
 
 def show_parameters(profile: str, experiment: str) -> pd.DataFrame | Markdown:
