@@ -18,6 +18,7 @@ from headdiv.companion.options import (
     print_table,
     profile_option,
     say,
+    say_prose,
 )
 
 
@@ -127,7 +128,7 @@ def cost(experiment: str, variant: str, profile: str, device: str, count: int, m
     from headdiv.companion.experiments.profiles import Runs
 
     found = cost_of(Runs(profile).planned(experiment, variant)[0], device, count, mfu)
-    print_json(found) if as_json else say(message(found))
+    print_json(found) if as_json else say_prose(message(found))
 
 
 @click.command()
