@@ -10,7 +10,7 @@ attention = headdiv.MultiheadAttention(512, 8, method)
 
 from headdiv.core import lazy as _lazy
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Names stand in ``__init__.pyi``, for type checkers too; importing headdiv does not import torch.
 __getattr__, __dir__, __all__ = _lazy.attach(__name__, __file__)

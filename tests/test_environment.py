@@ -22,11 +22,14 @@ LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
 ENVIRONMENT = (ROOT / "environment.yml").read_text(encoding="utf-8")
 ADVICE = "run `make lock` (a new dependency also needs its line in environment.yml)"
 
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+EXTRAS.pop("tensorboard")  # which `make venv` leaves to those who want its log
+
 DIRECT = {
     canonicalize_name(requirement.name): requirement
     for requirement in map(
         Requirement,
-        itertools.chain(PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"].values()),
+        itertools.chain(PROJECT["project"]["dependencies"], *EXTRAS.values()),
     )
 }
 PINS = [Requirement(line) for line in LOCK.splitlines() if line and not line.startswith("#")]

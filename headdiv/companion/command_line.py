@@ -25,6 +25,7 @@ from headdiv.companion.options import (
     printable,
     profile_option,
     say,
+    say_prose,
     terminal_width,
     write_plainly,
 )
@@ -33,7 +34,7 @@ from headdiv.core.errors import HeaddivError, StorageError
 NEEDED = {  # what brings along a package that is not there
     "accelerate": "headdiv[hf]",
     "transformers": "headdiv[hf]",
-    "tensorboard": "tensorboard",
+    "tensorboard": "headdiv[tensorboard]",
 }
 
 terminal: IO[str] | None = None  # where errors go besides stderr, once output is sent to a log
@@ -268,8 +269,8 @@ def check(profile: str) -> None:
     if found := [*outdated(profile), *failures(profile)]:
         raise HeaddivError("\n".join(found))
     for sentence in doubts(profile):
-        say(f"read with care: {sentence}")
-    say("Every stored run has learnt: its loss fell, and validation beats frequencies alone.")
+        say_prose(f"read with care: {sentence}")
+    say_prose("Every stored run has learnt: its loss fell, and validation beats frequencies alone.")
 
 
 @cli.command()

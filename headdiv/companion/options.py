@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,6 +48,14 @@ def say(text: str) -> None:
     print(printable(text))
 
 
+def say_prose(text: str) -> None:
+    """Print lines of words, which go on in the next line where the terminal is too narrow."""
+    for line in text.splitlines():
+        width = terminal_width()
+        whole = width is None or len(plain(line)) <= width
+        say(line if whole else textwrap.fill(plain(line), width, subsequent_indent="  ", break_on_hyphens=False))
+
+
 def print_json(value: Any) -> None:
     """The result of a command for programs."""
     say(json.dumps(value, indent=1, ensure_ascii=False))
@@ -74,7 +83,7 @@ def print_table(rows: Sequence[Any], headers: str | Sequence[str] = ()) -> None:
 PLAIN = str.maketrans({
     "−": "-", "–": "-", "—": "-", "±": "+/-", "…": "...", "×": "x", "·": "*", "→": "->", "↑": "^", "↓": "v",
     "“": '"', "”": '"', "’": "'", "≤": "<=", "≥": ">=", "é": "e",
-    "δ": "delta ", "γ": "gamma", "λ": "lambda", "ξ": "xi",
+    "δ": "delta ", "γ": "gamma", "λ": "lambda", "ξ": "xi", "ρ": "rho", "₁": "1", "␣": "_", "↵": "[end]", "⁇": "??",
 })  # fmt: skip
 
 

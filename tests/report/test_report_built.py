@@ -42,7 +42,15 @@ COMPANION = {
                         "application/vnd.jupyter.widget-view+json": {"model_id": "a", "version_major": 2},
                         "text/plain": "a",
                     },
-                }
+                },
+                {
+                    "output_type": "display_data",
+                    "metadata": {},
+                    "data": {
+                        "text/markdown": "| a | b |\n|---|---|\n| 1 | 2 |\n\n"
+                        "<details><summary>more</summary>\n\n- c\n\n</details>\n"
+                    },
+                },
             ],
         },
     ],
@@ -106,6 +114,8 @@ def test_a_paper_has_a_page_with_its_tables_figures_runs_and_companion(pages):
     assert companion.path.name in {link.rpartition("/")[2] for link in page.links}
     assert companion.source.count("<math") == 2
     assert "a cell" in companion.text
+    assert "| a" not in companion.text  # a table of Markdown is one
+    assert "<details><summary>more</summary>" in companion.source
     assert "$" not in companion.text
 
 
@@ -148,6 +158,8 @@ def test_the_library_is_documented(pages):
 # ---- in a browser, from disk, at a desk's and at a phone's width
 
 WIDTHS = (1280, 390)  # CSS pixels
+RANKED = ("papers/deacon", "claims", "docs/design", "runs")  # as a search for a word in all of them puts them
+STATIC = ("index", "claims", "runs", "papers/deacon", "companions/deacon")  # with tables in the page itself
 # What is wrong with a page: pictures that were not loaded, plots without marks, tables that neither fit nor scroll.
 PAGE = """({
   wide: document.documentElement.scrollWidth,
@@ -251,3 +263,31 @@ def test_the_site_is_searched(at):
     assert not [address for address in found if "/runs/" in address]  # which would hide the pages about it
     assert "papers/deacon.html" in " ".join(found[:5])
     assert page.complaints == []
+
+
+@in_a_browser
+def test_the_search_puts_evidence_before_reference(at):
+    page = at("search.html?q=baseline")
+    page.until("document.querySelectorAll('#search-results li').length > 4")
+    found = page.evaluate("[...document.querySelectorAll('#search-results li a')].map((link) => link.href)")
+    place = {name: next(i for i, address in enumerate(found) if f"/{name}.html" in address) for name in RANKED}
+    assert sorted(place, key=place.__getitem__) == list(RANKED)
+
+
+@in_a_browser
+def test_without_scripts_text_tables_and_figures_are_there(browser, folder):
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        shown = {}
+        for name in (*STATIC, "runs/p_deacon_translation_direct-8_seed1"):
+            browser.size(1280)
+            browser.open((folder / f"{name}.html").as_uri())
+            tree = browser.call("Accessibility.getFullAXTree")["nodes"]
+            seen = [node for node in tree if not node.get("ignored")]
+            shown[name] = [node["role"]["value"] for node in seen]
+            assert browser.complaints == []
+        assert shown["claims"].count("row") > len(claims.ledger())
+        assert shown["papers/deacon"].count("image") > 4
+        assert {"table", "heading"} <= set.intersection(*map(set, shown.values()))
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)

@@ -17,13 +17,17 @@ def profiles(project):
     write_profile(project, "plain", "translation", variants=["baseline", "own"])
 
 
-def test_a_table_comes_without_its_heading():
+def test_a_table_comes_without_its_heading_and_folds_how_it_is_measured():
     store_all("p")
     for table in ("deacon/translation", "deacon/sources"):
         shown = show.show_table("p", table)
         assert isinstance(shown, Markdown)
-        assert tables.as_markdown("p", table).endswith(shown.data)
-        assert shown.data.startswith("Profile p: toy, ")
+        whole, (above, _, folded) = tables.as_markdown("p", table), shown.data.partition("\n\n<details><summary>")
+        assert above.startswith("Profile p: toy, ")
+        assert f"\n\n{above}\n\n- " in whole
+        notes = folded.partition("</summary>\n\n")[2].removesuffix("\n\n</details>\n")
+        assert notes.startswith("- ")
+        assert whole.endswith(f"\n\n{notes}\n")
 
 
 @pytest.mark.parametrize(

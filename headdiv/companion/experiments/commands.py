@@ -18,6 +18,7 @@ from headdiv.companion.options import (
     print_table,
     profile_option,
     say,
+    say_prose,
 )
 
 
@@ -146,7 +147,7 @@ def cost(
         print_json(rows) if as_json else print_table(shown, "keys")
         return
     found = cost_of(Runs(profile).planned(experiment, variant)[0], device, count, mfu)
-    print_json(found) if as_json else say(message(found))
+    print_json(found) if as_json else say_prose(message(found))
 
 
 @click.command()

@@ -52,11 +52,13 @@ class FigureKind:
     """What a figure of this kind needs in a paper's file.
 
     Attributes:
+        title: what the gallery calls a figure to which the paper gives no number.
         caption: of figures without their own; braces are filled from label and options. "": each needs its own.
         Options: the keys of the figure's ``options``.
         variants: how many the figure names; None: any number. Likewise ``against``.
     """
 
+    title: str
     caption: str = ""
     Options: type[Settings] = NoOptions
     variants: int | None = None
@@ -69,8 +71,9 @@ class FigureKind:
 
 
 FIGURE_KINDS = {
-    CURVES: FigureKind(),
+    CURVES: FigureKind("learning curves"),
     "alphas": FigureKind(
+        "mixing matrices",
         "The Alphas of every attention module, trained {how} (the paper's {label}, which shows the decoder's "
         "self-attention). Row i holds the coefficients of which head i becomes the mixture. Colours show A minus the "
         "identity that A starts from: white is as at the start. Above each, its nuclear norm (at the start: the "
@@ -82,6 +85,7 @@ FIGURE_KINDS = {
         against=0,
     ),
     "changes": FigureKind(
+        "distances between heads",
         "How far the heads of a layer are from each other, against the baseline (the paper's {label}): change in "
         "percent of the L₁,₁ norm of the matrix of their distances, {definition}, mean over the words of the "
         "validation split. Above zero the heads are further apart than the baseline's, below zero closer together.",
@@ -89,39 +93,51 @@ FIGURE_KINDS = {
         against=1,
     ),
     "bleu": FigureKind(
+        "BLEU by epoch",
         "BLEU of greedy translations of the first pairs of the {split} text after each epoch (the paper's "
         "{label}){and_larger}. It is taken over the vocabulary's words, one reference each.",
         BleuOptions,
     ),
     "routers": FigureKind(
+        "routers",
         "How evenly the experts of every attention module are chosen, and how surely, on the validation split. Left, "
         "each expert's share of the choices, in its module's own order; middle, its share of the gates; white is an "
         "even share. With k = E all loads are even and only the gates differ. Right, the mean entropy of the routing "
-        "probabilities; the dashed line, log E, is a router that prefers nothing."
+        "probabilities; the dashed line, log E, is a router that prefers nothing.",
     ),
     "words": FigureKind(
+        "words of the experts",
         "Which words the experts serve: of every module the experts that are chosen most often, with their share of "
         "the choices, and the words that they serve most often in comparison with the average expert. In "
-        "encoder-decoder attention it is the word that asks. ␣ is the space before a word, ↵ the end of a line."
+        "encoder-decoder attention it is the word that asks. ␣ is the space before a word, ↵ the end of a line.",
     ),
     HEADS: FigureKind(
+        "heads by epoch",
         "How alike the heads are after each epoch, on the validation split: means over the attention modules; thick "
         "lines the mean over seeds, thin ones each seed. Linear CKA and cosine are of the outputs of two heads, the "
         "effective rank is that of all heads' outputs side by side, the Jensen–Shannon distance that of two heads' "
-        "attention. Of DEACON there is also the mean absolute cosine of two columns of w (Figure 6)."
+        "attention. Of DEACON there is also the mean absolute cosine of two columns of w (Figure 6).",
     ),
     PRUNING: FigureKind(
+        "pruning",
         "The score on the test set with ever fewer heads: after training, heads are masked in the order of how little "
         "masking each alone adds to the validation loss, measured anew when half of them are gone, and nothing is "
-        "trained again. Dashed: models of DEACON, by the number m of components that they were trained with."
+        "trained again. Dashed: models of DEACON, by the number m of components that they were trained with.",
     ),
     TUNING: FigureKind(
+        "tuning",
         "What was tried to tune each method: validation loss after each epoch, mean over the tuning's seeds, a line of "
         "each setting, by its number in the table. After a rung (dotted) the settings whose lowest loss so far is "
         "highest fall out, where their lines end. Blue: the choice, which stands above the panel. The first epochs' "
-        "losses are cut off."
+        "losses are cut off.",
     ),
-    "pca-weights": FigureKind(Options=PCAOptions),
-    **dict.fromkeys(("activations", "confidence", "contrasts", "diversity", "dropout"), FigureKind()),
-    **dict.fromkeys(("forest", "measures", "swaps"), FigureKind()),
+    "pca-weights": FigureKind("PCA weights", Options=PCAOptions),
+    "activations": FigureKind("how often units are active"),
+    "confidence": FigureKind("confidence of heads"),
+    "contrasts": FigureKind("what each part does"),
+    "diversity": FigureKind("diversity and score"),
+    "dropout": FigureKind("gains by dropout"),
+    "forest": FigureKind("differences to the Transformer"),
+    "measures": FigureKind("measures of heads"),
+    "swaps": FigureKind("swaps"),
 }

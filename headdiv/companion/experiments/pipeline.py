@@ -227,7 +227,7 @@ def load_plan(profile: str) -> Plan:
 
 def plan_as_json(profile: str) -> str:
     """The plan of a profile as JSON."""
-    return json.dumps(asdict(make_plan(profile)), ensure_ascii=False)
+    return json.dumps(asdict(make_plan(profile)), indent=1, ensure_ascii=False)
 
 
 def unlock_after_kill() -> None:

@@ -68,7 +68,7 @@ def draw_pca_weights(profile: str, figure: FigureEntry) -> Figure:
         for variant, runs in groups.items()
     }
     columns = len(next(iter(weights.values())))
-    drawn, axes = plotting.new_figure(1.3 * columns + 1.3, 1.6 * len(groups) + 0.7, len(groups), columns)
+    drawn, axes = plotting.new_figure(1.3 * columns + 1.3, 1.75 * len(groups) + 0.7, len(groups), columns)
     for row, (variant, modules) in zip(axes, weights.items(), strict=True):
         for ax, module in zip(row, modules, strict=True):
             cosines = np.array(module.cosines)
@@ -78,7 +78,7 @@ def draw_pca_weights(profile: str, figure: FigureEntry) -> Figure:
                 ax.text(j + 0.5, i + 0.5, f"{cosines[i, j]:.2f}", size=4.5, color="white", ha="center", va="center")
             ax.set(aspect="equal", facecolor="0.85")  # the diagonal's
             said = f"mean |cos| {module.mean_absolute_cosine:.2f}"
-            ax.set_title(f"{place_name(module.place)}\n{said}", fontsize=plotting.SMALL)
+            ax.set_title(place_name(module.place).replace(", ", ",\n") + f"\n{said}", fontsize=plotting.SMALL)
         row[0].set_ylabel(f"{labels[variant]}\ncomponent", fontsize=plotting.MEDIUM)
     for ax in axes[-1]:
         ax.set_xlabel("component", fontsize=plotting.SMALL)

@@ -19,7 +19,7 @@ from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import score_table
 from headdiv.companion.experiments.run_result import RunResult, metrics_path
 from headdiv.companion.report.formats import shortened, significant
-from headdiv.companion.report.tables import as_markdown, experiment_of_table, parameter_table
+from headdiv.companion.report.tables import experiment_of_table, parameter_table, table_data
 from headdiv.companion.tasks.base import Run
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.settings import nearest
@@ -46,7 +46,7 @@ def show_diagram(paper: str) -> SVG:
 
 
 def show_table(profile: str, table: str) -> Markdown:
-    """A table without its heading, which the notebook has.
+    """A table without its heading, which the notebook has, and with how it is measured folded below it.
 
     Raises:
         ConfigError: no such profile or table.
@@ -54,7 +54,7 @@ def show_table(profile: str, table: str) -> Markdown:
     """
     made_of = next((kind for end, kind in MADE_OF.items() if table.endswith(end)), "")
     lacking = _lacking(profile, experiment_of_table(table), kind=made_of)
-    return Markdown(as_markdown(profile, table).split("\n", 2)[2]) if lacking is None else lacking
+    return Markdown(table_data(profile, table).folded()) if lacking is None else lacking
 
 
 def show_parameters(profile: str, experiment: str) -> pd.DataFrame | Markdown:

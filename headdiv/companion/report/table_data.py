@@ -31,9 +31,19 @@ class TableData:
 
     def markdown(self) -> str:
         """All of it."""
-        parts = [f"# {self.number}: {self.title}", self.scale, *(_markdown(table) for table in self.tables)]
+        parts = [f"# {self.number}: {self.title}", self.scale, *map(_markdown, self.tables), self._measured()]
+        return "\n\n".join(parts).rstrip("\n") + "\n"
+
+    def folded(self) -> str:
+        """Without its heading; how the numbers are measured is folded, as far as what shows Markdown can fold."""
+        parts = [self.scale, *map(_markdown, self.tables)]
+        if measured := self._measured():
+            parts.append(f"<details><summary>How these numbers are measured</summary>\n\n{measured}\n\n</details>")
+        return "\n\n".join(parts) + "\n"
+
+    def _measured(self) -> str:
         lines = [*(f"- {name}: {how}" for name, how in self.signatures.items()), *(f"- {note}" for note in self.notes)]
-        return "\n\n".join([*parts, "\n".join(lines)]).rstrip("\n") + "\n"
+        return "\n".join(lines)
 
 
 def _markdown(table: pd.DataFrame) -> str:

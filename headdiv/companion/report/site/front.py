@@ -10,14 +10,18 @@ from pathlib import Path
 import pandas as pd
 from markupsafe import Markup
 
+from headdiv.analysis import comparison
 from headdiv.companion import paths
 from headdiv.companion.experiments.claims import ledger as claims
-from headdiv.companion.experiments.papers import load_paper
+from headdiv.companion.experiments.papers import BASELINE, load_paper, task_of
 from headdiv.companion.experiments.results import with_results
 from headdiv.companion.experiments.run_result import RunResult
-from headdiv.companion.report.formats import NONE, signed
+from headdiv.companion.report.contrasts import differences_of, scores_of
+from headdiv.companion.report.formats import NONE, plural, signed
+from headdiv.companion.report.groups import by_variant
 from headdiv.companion.report.outcomes import Outcome, outcomes
 from headdiv.companion.report.site.markup import interactive, link, plain
+from headdiv.companion.report.verdicts import BETTER, LOWEST_LOSS, NOT_JUDGED, verdict
 from headdiv.core.errors import HeaddivError
 
 FOREST = "forest"  # ends the name of a figure of many methods
@@ -68,6 +72,36 @@ class Finding:
             if self.figure(name).is_file():
                 return name
         return None
+
+    def against_control(self) -> str:
+        """Whether a method gains more than the experiment's control; "" where that is not stored or another does."""
+        task, groups = task_of(self.outcome.experiment), by_variant(self.profile, self.outcome.experiment)
+        if task.control not in groups:
+            return ""
+        others = [variant for variant in groups if variant not in (BASELINE, task.control)]
+        pairs = [(variant, task.control) for variant in others]
+        found = comparison.differences(scores_of(groups, LOWEST_LOSS), pairs).values()
+        judged = {verdict(one, higher=False) for one in found} - {NOT_JUDGED}
+        if not judged or BETTER in judged:
+            return ""
+        control = task.label(task.control)
+        return f"No method is shown to gain more than {control[0].lower()}{control[1:]}, which changes no head."
+
+    def by_loss(self) -> str:
+        """Which variants reach a lower validation loss than the baseline, at any epoch; "" where none is judged."""
+        task, groups = task_of(self.outcome.experiment), by_variant(self.profile, self.outcome.experiment)
+        found = differences_of(groups, LOWEST_LOSS)
+        said = {variant: verdict(one, higher=False) for variant, one in found.items()}
+        judged = sorted((one for one in said if said[one] != NOT_JUDGED), key=lambda one: found[one].mean)
+        if not judged:
+            return ""
+        better = [one for one in judged if said[one] == BETTER]
+        named = "; ".join(f"{task.label(one)} ({signed(found[one].mean, 3, found[one].half)})" for one in better)
+        return (
+            f"By the lowest validation loss of any epoch, in nats a token, {len(better) or 'none'} of "
+            f"{plural(len(judged), 'variant')} {'is' if len(better) < 2 else 'are'} better than the baseline"
+            f"{f': {named}' if named else ''}."
+        )
 
     def answer(self) -> str:
         """What it says to the question whether a method is better than the baseline, in a word or two."""
@@ -140,13 +174,13 @@ def verdict_table(ledger: list[claims.Judgement], paper: str | None = None) -> M
     """How many claims have each verdict, by paper; a number leads to these claims."""
     counts = {name: of for name, of in claims.summary(ledger).items() if paper in (None, name)}
     rows = []
-    for verdict in claims.VERDICTS:
+    for one in claims.VERDICTS:
         cells = [
-            link(f"{'../' if paper else ''}claims.html?{name}&{verdict}", of[verdict]) if of[verdict] else "0"
+            link(f"{'../' if paper else ''}claims.html?{name}&{one}", of[one]) if of[one] else "0"
             for name, of in counts.items()
         ]
-        if any(of[verdict] for of in counts.values()):
-            rows.append([verdict, *cells])
+        if any(of[one] for of in counts.values()):
+            rows.append([one, *cells])
     heads = [load_paper(name).short or name for name in counts]
     return plain(pd.DataFrame(rows, columns=["Verdict", *heads]))
 

@@ -12,17 +12,20 @@ REPOSITORY = Path(__file__).resolve().parents[4]
 # Documents of the repository with their short names, in the menu's order; others of docs/ follow under their titles.
 # They are not there where headdiv is installed without its repository.
 DOCUMENTS = {
-    "docs/guide.md": "Guide",
-    "docs/pretrained.md": "Hugging Face models",
     "docs/results.md": "Results",
     "docs/contest.md": "Contest",
     "docs/checklist.md": "Checklist",
-    "docs/design.md": "Design",
+    "docs/papers.md": "Papers, BibTeX",
+    "docs/guide.md": "Guide",
+    "config/README.md": "Profiles",
+    "data/README.md": "Data",
+    "docs/library.md": "Library",
+    "docs/pretrained.md": "Hugging Face models",
+    "docs/architectures.md": "Their architectures",
     "docs/glossary.md": "Glossary",
     "docs/gpu.md": "GPUs",
     "docs/cluster.md": "Clusters",
-    "config/README.md": "Profiles",
-    "data/README.md": "Data",
+    "docs/design.md": "Design",
     "CONTRIBUTING.md": "Contributing",
 }
 

@@ -22,6 +22,7 @@ from headdiv.companion.experiments.claims.calls import show
 from headdiv.companion.experiments.claims.files import papers_with_claims
 from headdiv.companion.experiments.claims.records import RELATION
 from headdiv.companion.experiments.claims.verdicts import CONFIRMED
+from headdiv.companion.experiments.figure_kinds import FIGURE_KINDS
 from headdiv.companion.experiments.outdated import outdated_among
 from headdiv.companion.experiments.papers import BASELINE, load_paper
 from headdiv.companion.experiments.pipeline import EXPLORER
@@ -46,7 +47,8 @@ from headdiv.companion.report.tables import table_data
 from headdiv.core.files import read_json
 
 ORDER = ("deacon", "mhr", "dpp", "homeostasis", "moa", "headtohead")  # other papers follow
-EVIDENCE_DOCUMENTS = ("docs/results.md", "docs/contest.md")  # of the menu's part about evidence
+# Of the menu's part about evidence.
+EVIDENCE_DOCUMENTS = ("docs/results.md", "docs/contest.md", "docs/checklist.md", "docs/papers.md")
 CLAIMS_ON_A_PAGE = 25
 OPENS = (claims.CONTRADICTED, claims.REFUTED, CONFIRMED)  # verdicts that the ledger opens on
 FOLDED = 160  # characters from which how a claim was computed is folded
@@ -102,7 +104,8 @@ class Site:
             self._page(source, f"papers/{paper}", "paper", **self._paper(paper, source))
         self._page(source, "figures", figures={name: self._shown(entry) for name, entry in self.figures.items()})
         self._page(source, "claims", terms=self._verdicts(), table=self._ledger_table())
-        self._page(source, "runs", table=self._runs_table())
+        common, table = self._runs()
+        self._page(source, "runs", common=common, table=table)
         self._page(source, "compare", form=self._choice())
         self._page(source, "api", groups=public_names())
         self._page(source, SHELL, "shell")
@@ -164,7 +167,7 @@ class Site:
 
     def _shown(self, figure: FigureEntry) -> dict[str, str]:
         """What the gallery says of a figure."""
-        what = figure.label or figure.kind.replace("-", " ")
+        what = figure.label if figure.label not in ("", figure.name) else FIGURE_KINDS[figure.kind].title
         return {
             "title": f"{self.short(figure.paper)}: {what}",
             "alternative": figure.alternative,
@@ -262,7 +265,15 @@ class Site:
         columns = ["Verdict", "Paper", "Claim", "The paper says", "Here", "How"]
         return interactive(pd.DataFrame(rows, columns=columns), "ledger", ["Verdict", "Paper"], CLAIMS_ON_A_PAGE, OPENS)
 
-    def _runs_table(self) -> Markup:
+    def _runs(self) -> tuple[str, Markup]:
+        """What all runs have in common, in a sentence, and the table of what differs."""
+        table, said = self._runs_frame(), ["Experiment", "Score", "Epochs", "Machine", "Commit"]
+        common = [name for name in said if len(table) > 1 and table[name].nunique() == 1]
+        choices = [name for name in said if name not in (*common, "Epochs")]
+        of_all = ", ".join(f"{name.lower()} {table[name].iloc[0]}" for name in common)
+        return of_all, interactive(table.drop(columns=common), "runs-table", choices)
+
+    def _runs_frame(self) -> pd.DataFrame:
         bases = {(page.run.experiment, page.run.seed): page for page in self.own_pages if page.run.variant == BASELINE}
         rows = []
         for page in self.own_pages:
@@ -270,15 +281,14 @@ class Site:
             base = bases.get((run.experiment, run.seed)) if run.variant != BASELINE else None
             against = link(f"compare.html?{base.name}&{page.name}", "with the baseline") if base else NONE
             rows.append([
-                link(page.address, page.label), run.experiment, measure, significant(value),
+                link(page.address, page.label), against, run.experiment, measure, significant(value),
                 significant(run.value("validation_nll")), f"{run.parameters:,}", run.epochs,
                 f"{run.cost.training_seconds:,.0f}", f"{run.cost.peak_memory_mib:,.0f}", page.machine, page.commit,
-                run.hash, against,
+                run.hash,
             ])  # fmt: skip
-        columns = ["Run", "Experiment", "Score", "Value", "Validation loss", "Parameters", "Epochs", "Training (s)",
-                   "Peak memory (MiB)", "Machine", "Commit", "Hash", "Compare"]  # fmt: skip
-        choices = ["Experiment", "Score", "Machine", "Commit"]
-        return interactive(pd.DataFrame(rows, columns=columns), "runs-table", choices)
+        columns = ["Run", "Compare", "Experiment", "Score", "Value", "Validation loss", "Parameters", "Epochs",
+                   "Training (s)", "Peak memory (MiB)", "Machine", "Commit", "Hash"]  # fmt: skip
+        return pd.DataFrame(rows, columns=columns)
 
     def _choice(self) -> Markup:
         """Two lists of all runs, of which the first one, and another variant with its seed, are chosen."""
