@@ -20,7 +20,6 @@ from headdiv.nn.attention import HeadModule, HeadRecord, Recorder
 from headdiv.pretrained.padding import Inputs
 
 FUNCTION = "_gradient_checkpointing_func"  # of a layer, transformers' name
-State = dict[str, Any]  # attributes of a module of heads
 
 
 @dataclass
@@ -58,7 +57,7 @@ class Checkpointed:
 
 
 @contextlib.contextmanager
-def _with(states: dict[HeadModule, State]) -> Iterator[None]:
+def _with(states: dict[HeadModule, dict[str, Any]]) -> Iterator[None]:
     """With these attributes for a while."""
     before = {each: {name: vars(each)[name] for name in state} for each, state in states.items()}
     for each, state in states.items():
