@@ -1,5 +1,7 @@
 from . import companion as companion
 from . import gha as gha
+from . import integrations as integrations
+from . import plots as plots
 from . import pretrained as pretrained
 from .analysis.heads import ModelHeads as ModelHeads
 from .analysis.masking import masked_heads as masked_heads

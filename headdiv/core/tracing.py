@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+NO_PASS = -1
+
 
 def is_transformed() -> bool:
     """Whether a transform of `torch.func` runs, which takes no `torch.autograd.Function` of the old style."""
@@ -17,4 +19,9 @@ def is_traced() -> bool:
 
 def is_recomputing() -> bool:
     """Whether this forward pass is one of activation checkpointing's, within a backward pass: it was counted before."""
-    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+    return backward_pass() != NO_PASS
+
+
+def backward_pass() -> int:
+    """The number of the backward pass within which this runs; `NO_PASS` where it runs in none."""
+    return NO_PASS if torch.compiler.is_compiling() else torch._C._current_graph_task_id()

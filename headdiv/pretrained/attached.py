@@ -14,6 +14,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -25,6 +26,7 @@ from headdiv.core.arguments import must_be
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadModule
 from headdiv.nn.packing import PackedLayout
+from headdiv.pretrained.checkpointing import leave_checkpointing, watch_checkpointing
 from headdiv.pretrained.padding import Inputs
 from headdiv.pretrained.projections import METHOD, NAMINGS, Projections, attention_of, runs_by_table
 
@@ -306,12 +308,18 @@ def attach_heads(model: nn.Module) -> Attachment:
         each.watch()
     hooks = [models[0].register_forward_pre_hook(inputs.read, with_kwargs=True)]
     for each in models:
-        hooks.append(each.register_forward_pre_hook(inputs.begin))
+        hooks.append(each.register_forward_pre_hook(partial(_begin, heads, inputs)))
         hooks.append(each.register_forward_hook(inputs.end, always_call=True))
     hooks.append(models[0].register_forward_hook(inputs.forget, always_call=True))
     made = Attachment(heads, inputs, models[0].config, list(configs.values()), hooks)
     model.__dict__["headdiv_attachment"] = made
     return made
+
+
+def _begin(heads: list[AttachedHeads], inputs: Inputs, model: nn.Module, _: Any) -> None:
+    inputs.begin()
+    if model.training:
+        watch_checkpointing(model, heads, inputs)
 
 
 def _must_be_supported(config: Any, owner: str) -> None:
@@ -357,6 +365,7 @@ def detach_heads(model: nn.Module) -> None:
         config._attn_implementation_internal = config._attn_implementation.removeprefix(PREFIX)
     for hook in attachment.hooks:
         hook.remove()
+    leave_checkpointing(model)
     del model.__dict__["headdiv_attachment"]
 
 

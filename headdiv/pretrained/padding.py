@@ -8,7 +8,9 @@ Letters for shapes: B batch, N queries, S keys, H heads.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.tracing import NO_PASS, backward_pass
 from headdiv.nn.attention import AttentionSpec
 from headdiv.nn.packing import PackedLayout, padded_side
 
@@ -45,14 +48,14 @@ class Inputs:
         passes: by place, of the modules that have run.
         decoder: the last one of a decoder's self-attention.
         labels: (B, N) which tokens of the decoder have an answer or stand before one; None: all.
-        recomputed: whether the backward pass will run the layers again, when all this is forgotten.
+        within: the backward pass in which the model began, see `backward_pass`.
     """
 
     passes: dict[str, Pass] = field(default_factory=dict)
     sides: dict[tuple[Any, ...], tuple[PackedLayout, PackedLayout]] = field(default_factory=dict)
     decoder: Pass | None = None
     labels: Tensor | None = None
-    recomputed: bool = False
+    within: int = NO_PASS
 
     def read(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward pre-hook of the model: a decoder that reads the labels ends with them."""
@@ -65,11 +68,10 @@ class Inputs:
         if isinstance(labels, Tensor) and labels.dim() == 2 and all(given.get(name) is None for name in written):
             self.labels = (labels != -100).flip(1).cumsum(1).flip(1) > 0  # one ignored within a text is no padding
 
-    def begin(self, model: nn.Module, *_: Any) -> None:
-        """A forward pre-hook of the model and of those within it."""
+    def begin(self) -> None:
+        """The model begins, or one within it."""
         self.passes, self.sides, self.decoder = {}, {}, None
-        learns = model.training and torch.is_grad_enabled()
-        self.recomputed = learns and any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
+        self.within = backward_pass()
 
     def end(self, *_: Any) -> None:
         """A forward hook of the model and of those within it."""
@@ -78,7 +80,17 @@ class Inputs:
     def forget(self, *_: Any) -> None:
         """A forward hook of the model."""
         self.end()
-        self.labels, self.recomputed = None, False
+        self.labels = None
+
+    @contextlib.contextmanager
+    def repeated(self, labels: Tensor | None) -> Iterator[None]:
+        """Around layers that run again within a backward pass, as in a forward pass with these labels."""
+        before = dict(vars(self))
+        vars(self).update(vars(Inputs(labels=labels, within=backward_pass())))
+        try:
+            yield
+        finally:
+            vars(self).update(before)
 
     def note(self, spec: AttentionSpec, mask: Tensor | None, q: Tensor, k: Tensor, causal: bool) -> None:
         """Attention with these arguments is about to run."""
@@ -106,11 +118,11 @@ class Inputs:
         return self.sides[key]
 
     def refuse_recomputation(self) -> None:
-        """Raise the ConfigError for a model that trains with gradient checkpointing."""
-        if self.recomputed:
+        """Raise the ConfigError for layers that run again by themselves, when records and padding are gone."""
+        if self.within != backward_pass():
             raise ConfigError(
-                "the model trains with gradient checkpointing, which runs layers again when records and padding of the "
-                "forward pass are gone; expected model.gradient_checkpointing_disable() where a method needs them"
+                "layers of the model run again in the backward pass, when records and padding of the forward pass are "
+                "gone; expected model.gradient_checkpointing_enable() in place of activation checkpointing by hand"
             )
 
 

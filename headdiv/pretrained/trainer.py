@@ -9,17 +9,39 @@ clipping and the optimiser's step, once a step whatever the gradient accumulatio
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
+from headdiv.analysis.similarity import Observed
 from headdiv.core import distributed
 from headdiv.methods.base import Method
 from headdiv.methods.registry import make_method
 from headdiv.nn.attention import record_heads
 from headdiv.pretrained.attached import transformers
 from headdiv.pretrained.insertion import insert, inserted_method
+from headdiv.training.method_steps import MethodSteps
+
+
+class BetweenEpochs:
+    """Events of transformers' callbacks: what a method does between two epochs, after validation.
+
+    What it returns is kept in the training's log, with checkpoints, under ``method``.
+    """
+
+    def __init__(self, steps: MethodSteps) -> None:
+        self.steps = steps
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, *, optimizer: Any, **_: Any) -> None:
+        """Of every epoch but the first."""
+        ended = math.floor((state.epoch or 0) + 1e-6)  # a share of a running one that is resumed does not count
+        history = [entry["method"] for entry in state.log_history if "method" in entry]
+        acts = type(self.steps.method).after_epoch is not Method.after_epoch
+        if acts and len(history) < ended:
+            done = self.steps.between_epochs(optimizer, ended, math.ceil(args.num_train_epochs), history)
+            state.log_history.append({"epoch": float(ended), "step": state.global_step, "method": done})
 
 
 class HeadTraining:
@@ -27,16 +49,22 @@ class HeadTraining:
 
     Args:
         method: or its options; inserted into the model unless that has it already.
+        observe: yields what the heads do with held-out batches, for methods that choose heads by it between epochs.
         args: of the trainer.
         options: of the trainer.
     """
 
-    def __init__(self, *args: Any, method: Method | Mapping[str, Any], **options: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        method: Method | Mapping[str, Any],
+        observe: Callable[[], Iterator[Observed]] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
-        made = method if isinstance(method, Method) else make_method(method)
-        found = inserted_method(self.model)
-        there = type(found) is type(made) and found.options == made.options
-        self.head_method = made if there else insert(self.model, made)
+        self.head_method = inserted(self.model, method)
+        steps = MethodSteps(self.model, self.head_method, observe, self.args.seed)
+        self.add_callback(_made("EpochCallback", BetweenEpochs, "TrainerCallback")(steps))
         self.added, self.steps_added = 0.0, 0  # to the loss since it was logged last, and by how many steps
 
     @property
@@ -84,10 +112,7 @@ class HeadTraining:
         """What the loss is a mean over, on all ranks: labels that count, or examples."""
         if num_items is not None and self.model_accepts_loss_kwargs:
             return int(num_items) * (1 if self.args.average_tokens_across_devices else distributed.world())
-        labels = inputs.get("labels")
-        tokens = labels is not None and labels.dim() > 1 and not labels.is_floating_point()
-        count = int((labels != -100).sum()) if tokens else len(next(iter(inputs.values())))
-        return max(count, 1) * distributed.world()
+        return predictions(inputs) * distributed.world()
 
     def training_step(self, *args: Any, **options: Any) -> Tensor:
         """The trainer's, and after the last backward pass of a step the method's update."""
@@ -108,10 +133,30 @@ class HeadTraining:
         super().log(logs, *args, **options)
 
 
+def predictions(inputs: Mapping[str, Any]) -> int:
+    """What the loss of a batch is a mean over: labels that count, or examples."""
+    labels = inputs.get("labels")
+    tokens = labels is not None and labels.dim() > 1 and not labels.is_floating_point()
+    count = int((labels != -100).sum()) if tokens else len(next(iter(inputs.values())))
+    return max(count, 1)
+
+
+def inserted(model: nn.Module, method: Method | Mapping[str, Any]) -> Method:
+    """The method, in the model: inserted unless it is there."""
+    made = method if isinstance(method, Method) else make_method(method)
+    found = inserted_method(model)
+    there = type(found) is type(made) and found.options == made.options
+    return made if there else insert(model, made)
+
+
+def _made(name: str, hooks: type, base: str) -> type:
+    """A class of transformers with ours in front of it."""
+    return type(name, (hooks, getattr(transformers(), base)), {"__module__": __name__})
+
+
 def __getattr__(name: str) -> type:
     """``Trainer`` and ``Seq2SeqTrainer``: transformers' own with the mixin, made when first asked for."""
     if name not in ("Trainer", "Seq2SeqTrainer"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    made = type(name, (HeadTraining, getattr(transformers(), name)), {"__module__": __name__})
-    globals()[name] = made
+    globals()[name] = made = _made(name, HeadTraining, name)
     return made

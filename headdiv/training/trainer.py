@@ -15,13 +15,14 @@ from torch import nn
 
 from headdiv.analysis.similarity import Observed
 from headdiv.core import distributed, progress
-from headdiv.core.errors import TrainingError, out_of_memory
+from headdiv.core.errors import ConfigError, TrainingError, out_of_memory
 from headdiv.core.settings import check
 from headdiv.methods.base import EpochEnd, Method
 from headdiv.training import checkpoints
 from headdiv.training.batch_streams import Batches, BatchStream, IterableBatchStream
 from headdiv.training.config import OF_NO_EFFECT, TrainerConfig
 from headdiv.training.learner import Learner, Loss, StepSums, must_be_finite, refuse_another_method
+from headdiv.training.method_steps import nothing_to_observe
 
 NO_VALIDATION = "patience: expected the argument 'validate', a function whose numbers have 'validation_nll'"
 
@@ -38,6 +39,17 @@ class TrainerState:
     tokens: int = 0  # that went through the decoder; 0 where the loss is a plain tensor
     stream: dict[str, Any] = field(default_factory=dict)  # position among the batches
     ranks: list[list[int]] = field(default_factory=list)  # [first step, ranks] of each part; [] for one rank throughout
+
+
+@dataclass(frozen=True)
+class StepEnd:
+    """One step of the optimiser, after it."""
+
+    step: int  # from 1
+    steps: int  # in the whole training
+    loss: float  # of its batches, nats a prediction, as trained on
+    auxiliary_loss: float  # what the method added to it; 0 where nothing
+    learning_rate: float
 
 
 class Trainer:
@@ -60,6 +72,11 @@ class Trainer:
         observe: yields what the heads do with held-out batches, for methods that choose heads by it.
         callback: called after every epoch with its point of the curve (a mapping with "epoch", "steps" and what was
             measured), on the first rank; for logs of one's own.
+        step_callback: called after every step of the optimiser with a `StepEnd`, on the first rank.
+        log: called with numbers by name and the steps done, on the first rank: after every ``log_every`` steps with the
+            mean training_loss over them, auxiliary_loss if there is one, and learning_rate; after every epoch with its
+            numbers. ``wandb.log`` fits, ``mlflow.log_metrics``, and the ``log_metrics`` of Lightning's loggers.
+        log_every: steps.
         seed: of dropout and of whatever else draws from torch's generator; None leaves the generator as it is.
         name: of the training in messages.
         **options: keys of ``config``: epochs, optimiser (a class of `torch.optim`: name or {name, options}), ….
@@ -83,6 +100,9 @@ class Trainer:
         measure: Callable[[nn.Module], Mapping[str, Any]] | None = None,
         observe: Callable[[], Iterator[Observed]] | None = None,
         callback: Callable[[Mapping[str, Any]], None] | None = None,
+        step_callback: Callable[[StepEnd], None] | None = None,
+        log: Callable[[Mapping[str, float], int], None] | None = None,
+        log_every: int = 50,
         seed: int | None = None,
         name: str = "training",
         **options: Any,
@@ -93,12 +113,16 @@ class Trainer:
         self.model, self.name, self.seed = model, name, seed
         self.folder = Path(folder) if folder else None
         self.validate, self.measure, self.observe, self.callback = validate, measure, observe, callback
+        if log_every < 1:
+            raise ConfigError(f"log_every: found {log_every}, expected a number of steps, 1 or more")
+        self.step_callback, self.log, self.log_every = step_callback, log, log_every
+        self._unlogged = StepSums()
         self.stream = batches if isinstance(batches, BatchStream) else IterableBatchStream(batches)
         self.learner = Learner(model, loss, method or Method(Method.Options()), self.config)
         if self.config.patience and not validate:
             raise TrainingError(NO_VALIDATION)
         if self.learner.method.options.observes_heads and not observe:
-            _nothing_to_observe()
+            nothing_to_observe()
         # Random batches differ in number from epoch to epoch by a handful at most; the first stands for all.
         self.steps = math.ceil(self.stream.batches(0) / self.config.accumulate) * self.config.epochs
         if not self.steps:
@@ -175,12 +199,28 @@ class Trainer:
                 state.tokens += sums.tokens
                 state.epoch += sums
                 self._within_step = False
+                self._report(sums)
                 for _ in together:
                     advance(f"loss {sums.loss / sums.count:.3f}")
                 late = time.monotonic() - last_saved > self.config.checkpoint_seconds
                 if distributed.agreed(late):
                     self._save()
                     last_saved = time.monotonic()
+
+    def _report(self, sums: StepSums) -> None:
+        """Tell `step_callback` and `log` of a step."""
+        if not distributed.is_first() or not (self.step_callback or self.log):
+            return
+        step, rate = self.state.step, float(self.learner.optimiser.param_groups[0]["lr"])
+        if self.step_callback:
+            self.step_callback(StepEnd(step, self.steps, sums.loss / sums.count, sums.auxiliary / sums.batches, rate))
+        self._unlogged += sums
+        if self.log and step % self.log_every == 0:
+            since, self._unlogged = self._unlogged, StepSums()
+            numbers = {"training_loss": since.loss / since.count, "learning_rate": rate}
+            if since.auxiliary:
+                numbers["auxiliary_loss"] = since.auxiliary / since.batches
+            self.log(numbers, step)
 
     def _finish_epoch(self, number: int, name: str) -> None:
         """Validate, let the method act between two epochs, and add a point to the curve."""
@@ -215,6 +255,8 @@ class Trainer:
             progress.message(f"{self.name} {name}: training loss {point['training_loss']:.4f}{measured}, {speed}")
             if self.callback:
                 self.callback(point)
+            if self.log:
+                self.log({key: value for key, value in point.items() if isinstance(value, int | float)}, state.step)
 
     def _out_of_patience(self, curve: Sequence[Mapping[str, Any]]) -> bool:
         """Whether the last epochs of a curve are as many as `TrainerConfig.patience` allows without a better one."""
@@ -234,7 +276,7 @@ class Trainer:
             self.config.epochs,
             self.seed or 0,
             [point.get("method", {}) for point in self.state.curve],
-            self.observe or _nothing_to_observe,
+            self.observe or nothing_to_observe,
         )
         return self.learner.method.after_epoch(end)
 
@@ -290,7 +332,3 @@ def on_device(batch: Any, device: torch.device) -> Any:
         moved = [on_device(value, device) for value in batch]
         return type(batch)(*moved) if hasattr(batch, "_fields") else type(batch)(moved)
     return batch
-
-
-def _nothing_to_observe() -> Iterator[Observed]:
-    raise TrainingError("the method chooses heads by what they do; expected the argument 'observe'")

@@ -222,3 +222,17 @@ def test_stored_results_belong_to_the_profile():
     found = {run.seed: run.config.method for run in stored(profile, experiment) if run.variant == "manual"}
     runs = [config for config in Runs(profile).of(experiment) if config.variant == "manual"]
     assert {config.seed: config.model_dump(mode="json")["method"] for config in runs} == found != {}
+
+
+def test_homeostasis_alone_is_the_papers_best_model():
+    smart = {"attention": "smart", "block": "smart", "s_att": 0.9, "s_bo": 0.9, "q_att": 256, "q_bo": 16}
+    assert make_method({"name": "homeostasis"}).options == make_method({"name": "homeostasis", **smart}).options
+    assert make_method({"name": "homeostasis", "s_att": 0.8}).options.attention == "smart"
+    assert make_method({"name": "homeostasis", "attention": "kwta"}).options.block == "none"
+    assert make_method({"name": "homeostasis", "block": "dropout"}).options.attention == "none"
+
+
+@pytest.mark.parametrize("name", ["kwta", "kWTA", "rfb-kwta", "smart-inhibition"])
+def test_who_looks_for_a_part_of_homeostasis_finds_it(name):
+    with pytest.raises(ConfigError, match=r"^method.name: unknown method .* part of 'homeostasis': \{name: homeosta.*"):
+        make_method(name)

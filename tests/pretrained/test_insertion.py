@@ -160,29 +160,6 @@ def test_methods_train_in_a_bfloat16_model(options):
     assert all(named[name].grad is not None or not torch.equal(named[name], before[name]) for name in own)
 
 
-def test_with_gradient_checkpointing_a_method_is_refused_where_it_would_see_too_little():
-    model = model_of("bert").train()
-    headdiv.pretrained.attach(model)
-    model.gradient_checkpointing_enable()
-    given = arguments(model, labels=True)
-    model(**given).loss.backward()  # nobody looks at the heads
-    with pytest.raises(ConfigError, match="gradient checkpointing"), headdiv.record_heads(model):
-        model(**given)
-    headdiv.insert(model, DEACON)
-    with pytest.raises(ConfigError, match="gradient checkpointing"):
-        model(**given)
-    with torch.no_grad():
-        model(**given)
-    bart = model_of("bart").train()
-    heads = headdiv.pretrained.attach(bart)
-    bart.gradient_checkpointing_enable()
-    bart(**arguments(bart, labels=True)).loss.backward()
-    with heads.record(), torch.no_grad():
-        bart.eval().generate(arguments(bart)["input_ids"], max_new_tokens=2)
-    model.gradient_checkpointing_disable()
-    model(**given).loss.backward()
-
-
 def test_labels_that_are_ignored_within_a_text_are_no_padding():
     model = model_of("bart")
     headdiv.insert(model, MIXING)

@@ -13,7 +13,6 @@ from statistics import mean
 from typing import Any
 
 import matplotlib
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
@@ -29,6 +28,7 @@ from headdiv.companion.tasks.base import observed_heads, vocabulary_of
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core import progress
 from headdiv.core.files import replacing
+from headdiv.plots import draw_pairs
 
 EXPERIMENT = "deacon/translation"
 MODELS = {"baseline": "Transformer", "direct-8": "DEACON"}  # variants of it
@@ -133,11 +133,8 @@ def draw_similarities(maps: dict[str, tuple[Similarities, Similarities]]) -> Fig
     figure, axes = new_figure(5.6, 5.2, len(maps), 2)
     for row, (label, found) in zip(axes, maps.items(), strict=True):
         for ax, when, by_place in zip(row, ("untrained", "trained"), found, strict=True):
-            H = len(by_place[place])
-            edges = (0.5, H + 0.5, H + 0.5, 0.5)  # heads are counted from 1
-            image = ax.imshow(by_place[place].numpy(), cmap="Blues", norm=Normalize(0, 1), extent=edges)
-            ax.set(xticks=range(1, H + 1), yticks=range(1, H + 1), xlabel="head", title=f"{label}, {when}")
-        row[0].set_ylabel("head")
+            image = draw_pairs(ax, by_place[place].numpy())
+            ax.set(title=f"{label}, {when}", ylabel="head" if when == "untrained" else "")
     add_colour_bar(figure, image, axes, "CKA: 0 unrelated, 1 the same")
     add_title(figure, f"How alike every two heads are, before and after training ({place_name(place)})")
     return figure

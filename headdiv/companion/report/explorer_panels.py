@@ -26,12 +26,13 @@ from headdiv.companion.report import explorer_view as explorer
 from headdiv.companion.report.explorer_view import MEASURES, View
 from headdiv.companion.report.formats import plural
 from headdiv.companion.report.groups import KIND_LABELS, place_name
-from headdiv.companion.report.plotting import BLUE, DIVERGING, ORANGE, SMALL, STYLE, add_grid, new_figure, write_numbers
+from headdiv.companion.report.plotting import BLUE, ORANGE, SMALL, STYLE, add_grid, new_figure
 from headdiv.companion.report.show import as_text
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.methods.options import option_classes
 from headdiv.methods.options.modules import DeaconOptions
 from headdiv.nn.batching import SPECIALS, UNKNOWN
+from headdiv.plots import DIVERGING, write_numbers
 
 Shown = Figure | Styler | Markdown | HTML
 

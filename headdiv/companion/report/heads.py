@@ -20,6 +20,7 @@ from headdiv.companion.report.groups import KIND_LABELS, Groups, by_module, kind
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.measures import MEASURES, measures_by_module
 from headdiv.core.errors import DataError
+from headdiv.plots import DIVERGING
 
 Module = tuple[str, int]  # kind of attention; layer, counted from 1
 
@@ -125,7 +126,7 @@ def draw_alphas(profile: str, figure: FigureEntry) -> Figure:
                 ax.set_axis_off()
                 continue
             change = changes[kind, layer]
-            image = ax.imshow(change, cmap=plotting.DIVERGING, vmin=-limit, vmax=limit)
+            image = ax.imshow(change, cmap=DIVERGING, vmin=-limit, vmax=limit)
             ends = [0, len(change) - 1]
             ax.set(xticks=ends, yticks=ends, xticklabels=[end + 1 for end in ends], yticklabels=[e + 1 for e in ends])
             ax.tick_params(length=0, labelsize=plotting.SMALL)

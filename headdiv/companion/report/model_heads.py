@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,18 +13,11 @@ from matplotlib.figure import Figure
 
 from headdiv.companion.data.readers.lines import read_lines
 from headdiv.companion.report.groups import KIND_LABELS, by_module, kinds_of
-from headdiv.companion.report.plotting import (
-    DIVERGING,
-    SMALL,
-    STYLE,
-    add_colour_bar,
-    add_title,
-    new_figure,
-    write_numbers,
-)
+from headdiv.companion.report.plotting import SMALL, STYLE, add_colour_bar, add_title, new_figure
 from headdiv.companion.report.site.build import build_site
 from headdiv.companion.report.site.markup import interactive, templates
 from headdiv.core.errors import DataError
+from headdiv.plots import MOST, SIGNED, draw_cells, number_unit
 from headdiv.pretrained.attached import transformers
 from headdiv.pretrained.measures import Arguments, attach, head_table
 from headdiv.pretrained.saved import load
@@ -41,8 +33,6 @@ MEASURES = {  # by column: heading with unit, and what it means
     "cka": ("CKA (0 to 1)", "linear centred kernel alignment of two heads' outputs: 1 is the same information"),
     "js": ("JS distance (0 to 1)", "Jensen–Shannon distance of two heads' attention weights: 0 is the same weights"),
 }
-MOST = 16  # heads up to which a map's cells have their numbers in them
-SIGNED = ("cosine", "correlation")
 
 
 @dataclass(frozen=True)
@@ -130,22 +120,13 @@ def draw_map(report: HeadReport, measure: str) -> Figure:
     width, height = max(0.42 * heads + 0.6, 2.4) * len(kinds) + 1.2, 0.34 * layers + 1.3
     with matplotlib.style.context(STYLE):
         figure, axes = new_figure(width, height, 1, len(kinds), sharey=True)
-        low, high = float(column.min()), float(column.max())
-        largest = max(abs(low), abs(high)) or 1.0
-        unit = 1 if largest >= 0.1 else 10.0 ** math.floor(math.log10(largest))  # of the numbers in cells
-        if measure in SIGNED:
-            low, high = -largest, largest
+        limits = float(column.min()), float(column.max())
+        unit = number_unit(*limits)
         for ax, kind in zip(axes[0], kinds, strict=True):
             cells = rows.reindex(f"{kind} {layer}" for layer in range(1, layers + 1)).to_numpy()
-            image = ax.imshow(
-                cells, cmap=DIVERGING if measure in SIGNED else "viridis", vmin=low, vmax=high, aspect="auto"
-            )
-            if heads <= MOST:
-                write_numbers(ax, image, unit, 2 if unit == 1 else 1)
-            ax.set(xticks=range(heads), xticklabels=range(1, heads + 1), yticks=range(layers), title=KIND_LABELS[kind])
-            ax.set(yticklabels=range(1, layers + 1), xlabel="head")
-            ax.tick_params(length=0, labelsize=SMALL)
-            ax.spines[:].set_visible(False)
+            image = draw_cells(ax, cells, measure in SIGNED, limits)
+            ax.set(yticks=range(layers), title=KIND_LABELS[kind], yticklabels=range(1, layers + 1))
+            ax.tick_params(labelsize=SMALL)
         axes[0][0].set_ylabel("layer")
         add_colour_bar(figure, image, axes, MEASURES[measure][0]).formatter.set_useOffset(False)
         small = unit != 1 and heads <= MOST

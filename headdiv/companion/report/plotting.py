@@ -15,18 +15,17 @@ from matplotlib.collections import QuadMesh
 from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 
 from headdiv.analysis.statistics import Interval
 from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.report.groups import Groups, chosen
 from headdiv.companion.report.verdicts import AS_GOOD, BETTER, NOT_JUDGED, UNDECIDED, WORSE
+from headdiv.plots import DIVERGING
 
 SMALL, MEDIUM, LARGE = 8, 9, 10  # points; MEDIUM is the style's
 LETTERS = 13  # of a title, an inch
 BLUE, ORANGE, GREEN = "#0173b2", "#de8f05", "#029e73"  # of seaborn's "colorblind"
-DIVERGING = "RdBu_r"  # colours of what has a middle
 GREY = "0.45"
 VERDICT_LOOKS: dict[str, dict[str, Any]] = {  # hollow: no verdict
     BETTER: {"color": BLUE},
@@ -107,16 +106,6 @@ def draw_matrix(ax: Axes, matrix: np.ndarray, norm: Normalize, **options: Any) -
     ax.spines[:].set_visible(False)
     ax.set(xticks=[], yticks=[], ylim=(len(matrix), 0))
     return ax.pcolormesh(matrix, norm=norm, cmap=DIVERGING, **options)
-
-
-def write_numbers(ax: Axes, image: AxesImage, unit: float = 1.0, digits: int = 2) -> None:
-    """Every number of an image in its cell, divided by ``unit``, in black or white, whichever can be read there."""
-    values = image.get_array()
-    red, green, blue, _ = np.moveaxis(image.cmap(image.norm(values)), -1, 0)
-    dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-    for (row, column), value in np.ma.ndenumerate(values):  # all but NaN
-        look = {"fontsize": SMALL - 1, "color": "white" if dark[row, column] else "0.15"}
-        ax.text(column, row, f"{value / unit:.{digits}f}".replace("-", "−"), ha="center", va="center", **look)
 
 
 def add_grid(ax: Axes, axis: str = "both") -> None:

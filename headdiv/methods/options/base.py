@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from headdiv.core.settings import Settings, Source, config_error
@@ -17,6 +18,8 @@ class MethodOptions(Settings):
     label: ClassVar[str] = ""  # what figures call the method; its registered name where empty
     builds: ClassVar[frozenset[AttentionHook]] = frozenset()  # the method's hooks that change attention modules
     repeatable: ClassVar[bool] = False  # whether a combination may list the method twice, with different options
+
+    part_names: ClassVar[Mapping[str, str]] = {}  # names under which parts of it are looked for: how each is written
 
     def check(self, model: Sizes) -> tuple[str, str] | None:
         """What is wrong with these options for a model of these sizes (key, with dots, and sentence), or None.

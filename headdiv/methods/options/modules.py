@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from headdiv.core.settings import hash_neutral
 from headdiv.methods.options.base import AttentionHook, MethodOptions
@@ -105,9 +106,13 @@ class MixingOptions(MethodOptions):
 
 
 class HomeostasisOptions(MethodOptions):
-    """Mechanisms are to be named; the other defaults are those of the paper's best model, (D) of Table 3."""
+    """By default the paper's best model, (D) of Table 3; where one mechanism is named, the other is none."""
 
     builds = frozenset({"before_output"})
+    part_names: ClassVar[Mapping[str, str]] = {
+        **{name: f"attention: {name}" for name in ("kwta", "rfb-kwta", "smart")},
+        "smart-inhibition": "attention: smart, block: smart",
+    }
 
     attention: Mechanism = Field("none", description="on the heads, before W^O")
     block: Mechanism = Field("none", description="on the output of each layer, after its last norm")
@@ -130,6 +135,12 @@ class HomeostasisOptions(MethodOptions):
     smart_evaluation: Literal["identity", "expectation"] = Field(
         "identity", description="smart at evaluation: all units, or each times its probability of being kept"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _best_where_none_is_named(cls, values: Any) -> Any:
+        named = not isinstance(values, dict) or {"attention", "block"} & values.keys()
+        return values if named else {**values, "attention": "smart", "block": "smart"}
 
     def check(self, model: Sizes) -> tuple[str, str] | None:
         """Some mechanism, with at least one unit that stays and probabilities that Eq. 8 can reach."""

@@ -91,5 +91,9 @@ def method_options(method: Mapping[str, Any], at: tuple[str | int, ...], source:
         raise config_error((*at, "name"), "is missing", source)
     name = method["name"]
     if not isinstance(name, str) or name not in OPTIONS:
+        for whole, options in OPTIONS.items():
+            if written := options.part_names.get(str(name).lower()):
+                what = f"unknown method {name!r}; it is part of {whole!r}: {{name: {whole}, {written}}}"
+                raise config_error((*at, "name"), what, source)
         raise config_error((*at, "name"), f"unknown method {name!r}{nearest(str(name), list(OPTIONS))}", source)
     return check(OPTIONS[name], {k: v for k, v in method.items() if k != "name"}, at, source)

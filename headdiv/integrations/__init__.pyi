@@ -1,0 +1,3 @@
+from .lightning import LightningCallback as LightningCallback
+from .lightning import LightningHooks as LightningHooks
+from .transformers import TransformersCallback as TransformersCallback

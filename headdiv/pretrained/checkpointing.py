@@ -1,0 +1,85 @@
+"""Gradient checkpointing of transformers in attached models: the same gradients as without it.
+
+A checkpointed layer runs again in the backward pass, when masks and edits of heads, the labels' padding and
+`record_heads` are gone. `Checkpointed` stands in place of the function that a layer calls for it, lets the second pass
+see what the first one saw, and hands the records out as outputs of the layer, so that they have a gradient in the
+reentrant form too, whose first pass has none inside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+
+from headdiv.core.tracing import is_recomputing
+from headdiv.nn.attention import HeadModule, HeadRecord, Recorder
+from headdiv.pretrained.padding import Inputs
+
+FUNCTION = "_gradient_checkpointing_func"  # of a layer, transformers' name
+
+
+@dataclass
+class Checkpointed:
+    """Runs a layer through ``original``, which keeps its inputs alone."""
+
+    original: Callable[..., Any]
+    heads: list[HeadModule]  # the layer's
+    inputs: Inputs
+
+    def __call__(self, forward: Callable[..., Any], *args: Any) -> Any:
+        """What ``forward(*args)`` gives."""
+        weights = {each: each.needs_weights for each in self.heads if each.recorder is not None}
+        states = {each: {"masks": dict(each.masks), "edits": dict(each.edits)} for each in self.heads}
+        labels, first, several = self.inputs.labels, list[HeadRecord](), False
+
+        def run(*inputs: Any) -> tuple[Any, ...]:
+            nonlocal first, several
+            again, records = is_recomputing(), list[HeadRecord]()
+            recorders = {each: {"recorder": Recorder(needed, records)} for each, needed in weights.items()}
+            there = {each: state | recorders.get(each, {"recorder": None}) for each, state in states.items()}
+            with self.inputs.repeated(labels) if again else contextlib.nullcontext(), _with(there):
+                found = forward(*inputs)
+            if not again:
+                first, several = records, isinstance(found, tuple)
+            recorded = [x for record in records for x in (record.weights, record.values, record.outputs)]
+            return *(found if isinstance(found, tuple) else (found,)), *recorded
+
+        outputs = self.original(run, *args)
+        own = len(outputs) - 3 * len(first)
+        for record, *tensors in zip(first, *(outputs[own + i :: 3] for i in range(3)), strict=True):
+            place = next(each for each in weights if each.spec.place == record.spec.place)
+            place.recorder.append(replace(record, **dict(zip(("weights", "values", "outputs"), tensors, strict=True))))
+        return outputs[:own] if several else outputs[0]
+
+
+@contextlib.contextmanager
+def _with(states: dict[HeadModule, dict[str, Any]]) -> Iterator[None]:
+    """With these attributes for a while."""
+    before = {each: {name: vars(each)[name] for name in state} for each, state in states.items()}
+    for each, state in states.items():
+        vars(each).update(state)
+    try:
+        yield
+    finally:
+        for each, state in before.items():
+            vars(each).update(state)
+
+
+def watch_checkpointing(model: nn.Module, heads: Sequence[HeadModule], inputs: Inputs) -> None:
+    """See to it that layers of a model that are checkpointed are so by `Checkpointed`; it may be switched on later."""
+    for module in model.modules():
+        function = vars(module).get(FUNCTION)
+        if getattr(module, "gradient_checkpointing", False) and function and not isinstance(function, Checkpointed):
+            own = {part for part in module.modules() if isinstance(part, HeadModule)}
+            vars(module)[FUNCTION] = Checkpointed(function, [each for each in heads if each in own], inputs)
+
+
+def leave_checkpointing(model: nn.Module) -> None:
+    """Let layers be checkpointed as transformers does it."""
+    for module in model.modules():
+        if isinstance(function := vars(module).get(FUNCTION), Checkpointed):
+            vars(module)[FUNCTION] = function.original

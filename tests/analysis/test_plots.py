@@ -1,0 +1,134 @@
+"""Pictures of heads draw what they are given, into the axes that they are given."""
+
+import sys
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from matplotlib import pyplot
+
+import headdiv
+from headdiv import plots
+from headdiv.analysis.masking import HeadChange
+from headdiv.core.errors import ConfigError, DataError
+
+mpl.use("agg")
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    pyplot.close("all")
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    return torch.nn.ModuleList(headdiv.MultiheadAttention(8, 4, batch_first=True) for _ in range(2))
+
+
+@pytest.fixture
+def records(model):
+    padding = torch.arange(5) >= torch.tensor([[5], [3]])
+    x = torch.randn(2, 5, 8)
+    with headdiv.record_heads(model) as records:
+        for module in model:
+            module(x, x, x, padding)
+    return records
+
+
+def image_of(ax):
+    (image,) = ax.images
+    return np.asarray(image.get_array())
+
+
+def texts(axis):
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
+def test_a_measure_of_every_head_is_a_row_for_each_module():
+    frame = headdiv.ModelHeads(
+        model := torch.nn.Sequential(headdiv.MultiheadAttention(8, 4)), lambda x: model[0](x, x, x)
+    )
+    frame = frame.to_frame([torch.randn(5, 2, 8)])
+    ax = plots.head_map(frame, "entropy")
+    assert image_of(ax) == pytest.approx(frame["entropy"].to_numpy()[None])
+    assert (texts(ax.yaxis), texts(ax.xaxis)) == (["encoder 1"], ["1", "2", "3", "4"])
+    assert len(ax.texts) == 4
+    _, given = pyplot.subplots()
+    assert plots.head_map(frame["cosine"], ax=given) is given
+    assert given.images[0].norm.vmin == -given.images[0].norm.vmax  # signed
+    with pytest.raises(DataError, match=r"measure: found 'bogus', expected one of confidence, entropy"):
+        plots.head_map(frame, "bogus")
+
+
+def test_modules_of_different_numbers_of_heads_stand_in_their_order():
+    index = pd.MultiIndex.from_tuples(
+        [("encoder 2", 1), ("encoder 10", 1), ("encoder 10", 2)], names=["module", "head"]
+    )
+    ax = plots.head_map(pd.Series([1.0, 2.0, 3.0], index, name="entropy"))
+    assert texts(ax.yaxis) == ["encoder 2", "encoder 10"]
+    assert np.isnan(np.ma.filled(ax.images[0].get_array(), np.nan)[0, 1])
+
+
+def test_the_similarity_of_every_two_heads_is_that_of_the_measures(records):
+    ax = plots.similarity_map(records, "encoder 2", "cosine")
+    (_, expected), *_ = headdiv.analysis.similarity.compare_heads(
+        [headdiv.analysis.similarity.Observed([records[1]], {})]
+    )
+    assert image_of(ax) == pytest.approx(expected.cosine.numpy())
+    assert image_of(plots.similarity_map(torch.eye(3))) == pytest.approx(np.eye(3))
+    for found, place, measure, message in (
+        (records, None, "cka", "place: found None"),
+        (records, "encoder 3", "cka", "place: found 'encoder 3'"),
+        (records, "encoder 1", "bogus", "measure: found 'bogus'"),
+    ):
+        with pytest.raises(DataError, match=message):
+            plots.similarity_map(found, place, measure)
+
+
+def test_an_attention_map_is_of_one_sentence_without_padding(records):
+    ax = plots.attention_map(records[0], head=2, sentence=1, tokens=["a", "b", "c"])
+    assert image_of(ax) == pytest.approx(records[0].weights[1, 1, :3, :3].detach().numpy())
+    assert texts(ax.xaxis) == texts(ax.yaxis) == ["a", "b", "c"]
+    ax = plots.attention_map(pd.DataFrame([[0.25, 0.75]], ["q"], ["k", "l"]))
+    assert (texts(ax.yaxis), texts(ax.xaxis)) == (["q"], ["k", "l"])
+    with pytest.raises(DataError, match="tokens: found 2 and 2, expected 3 queries and 3 keys"):
+        plots.attention_map(records[0], sentence=1, tokens=["a", "b"])
+    with pytest.raises(DataError, match="found head 5 of sentence 0, expected 1 to 4 of 0 to 1"):
+        plots.attention_map(records[0], head=5)
+
+
+def test_records_without_weights_are_refused(model):
+    with headdiv.record_heads(model, weights=False) as records:
+        model[0](*[torch.randn(1, 3, 8)] * 3, need_weights=False)
+    for draw in (plots.attention_map, lambda record: plots.similarity_map([record])):
+        with pytest.raises(DataError, match="encoder 1: recorded without attention weights"):
+            draw(records[0])
+
+
+def test_bars_are_of_the_heads_that_matter_most():
+    changes = [HeadChange("encoder 1", head, change) for head, change in enumerate((0.1, -0.2, 0.3), 1)]
+    ax = plots.head_bars(changes, most=2, label="nats")
+    assert [bar.get_width() for bar in ax.patches] == [0.3, 0.1]
+    assert texts(ax.yaxis) == ["encoder 1, head 3", "encoder 1, head 1"]
+    assert ax.get_xlabel() == "nats"
+    assert ax.yaxis_inverted()
+
+
+def test_pruning_curves_go_from_all_heads_to_none():
+    points = [headdiv.analysis.heads.Pruned(kept, value) for kept, value in ((4, 1.0), (2, 1.5), (0, 3.0))]
+    ax = plots.pruning_curve(points)
+    assert [list(line.get_xdata()) for line in ax.lines] == [[4, 2, 0]]
+    assert ax.xaxis_inverted()
+    plots.pruning_curve({"one": points, "two": points[:2]}, "loss", ax)
+    assert ax.xaxis_inverted()
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["one", "two"]
+
+
+def test_without_matplotlib_a_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ConfigError, match=r"pip install 'headdiv\[plots\]'"):
+        plots.pruning_curve([])

@@ -1,0 +1,115 @@
+"""Gradient checkpointing of transformers changes nothing in attached models, whatever is done with their heads."""
+
+import pytest
+import torch
+from attachable import arguments, model_of
+from torch.utils.checkpoint import checkpoint
+
+import headdiv
+from headdiv.core.errors import ConfigError
+
+METHODS = [
+    {"name": "baseline"},
+    {"name": "disagreement", "term": "output"},
+    {"name": "disagreement", "term": "position"},  # of the weights
+    {"name": "deacon", "architecture": "direct", "m": 3},
+    {"name": "homeostasis", "attention": "kwta", "s_att": 0.5},
+    {"name": "drop-head", "start": 0.5},
+]
+WAYS = {"none": None, "reentrant": {"use_reentrant": True}, "not reentrant": {"use_reentrant": False}}
+
+
+def gradients(kind, options, way):
+    """Of two forward passes, one of them with a head masked, and one backward pass; and the state after the update."""
+    torch.manual_seed(0)
+    model = model_of(kind).train()
+    heads, method = headdiv.attach(model), headdiv.insert(model, options)
+    if way is not None:
+        model.gradient_checkpointing_enable(way)
+    place, total = next(iter(heads.counts)), 0.0
+    for seed, gone in ((1, []), (2, [(place, 2)])):
+        with headdiv.record_heads(model) as records, heads.ablate(gone):
+            total = total + model(**arguments(model, seed=seed, labels=True)).loss
+        added = method.aux_loss(model, records, 0.5, 12)
+        total = total if added is None else total + added
+    total.backward()
+    found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    method.before_optimizer_step(model, 0.5)
+    return found, model.state_dict()
+
+
+@pytest.mark.parametrize("way", ["reentrant", "not reentrant"])
+@pytest.mark.parametrize("options", METHODS, ids=lambda options: "-".join(map(str, options.values())))
+@pytest.mark.parametrize("kind", ["bert", "bart", "t5", "llama"])
+def test_gradients_and_counts_are_those_without_it(kind, options, way):
+    expected, found = gradients(kind, options, None), gradients(kind, options, WAYS[way])
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_records_are_the_same_and_have_a_gradient(way):
+    model = model_of("bert").train()
+    heads = headdiv.attach(model)
+    if WAYS[way]:
+        model.gradient_checkpointing_enable(WAYS[way])
+    with heads.record() as outer, heads.record(weights=False) as records:
+        model(**arguments(model))
+    assert [record.spec.place for record in records] == [*heads.counts]
+    assert all(record.weights is None for record in records)
+    sum(record.weights.square().sum() for record in outer).backward()
+    assert model.bert.encoder.layer[0].attention.self.query.weight.grad.abs().max() > 0
+    assert len(records) == len(outer) == 2
+
+
+def test_it_may_be_switched_on_and_off_and_is_transformers_own_again_when_detached():
+    model = model_of("bert").train()
+    heads, given = headdiv.attach(model), arguments(model)
+    layer = model.bert.encoder.layer[0]
+    model.gradient_checkpointing_enable()
+    own = layer._gradient_checkpointing_func
+    model(**given)
+    assert layer._gradient_checkpointing_func is not own
+    model.gradient_checkpointing_disable()
+    model.gradient_checkpointing_enable()
+    model(**given)
+    heads.detach()
+    assert layer._gradient_checkpointing_func is not own
+    assert type(layer._gradient_checkpointing_func) is type(own)
+
+
+def test_checkpointing_by_hand_is_refused_where_too_little_would_be_seen():
+    model = model_of("bert").train()
+    headdiv.insert(model, {"name": "mixing"})
+    layer = model.bert.encoder.layer[0]
+    forward = layer.forward
+    layer.forward = lambda *args, **options: checkpoint(forward, *args, use_reentrant=False, **options)
+    loss = model(**arguments(model, labels=True)).loss
+    with pytest.raises(ConfigError, match=r"run again in the backward pass.*gradient_checkpointing_enable"):
+        loss.backward()
+    del layer.forward
+    whole = checkpoint(lambda: model(**arguments(model, labels=True)).loss, use_reentrant=False)
+    whole.backward()
+
+
+@pytest.mark.parametrize("options", METHODS[1:5], ids=lambda options: "-".join(map(str, options.values())))
+def test_so_are_those_of_adapters(options):
+    peft = pytest.importorskip("peft")
+    found = []
+    for way in WAYS.values():
+        torch.manual_seed(0)
+        model = model_of("llama")
+        method = headdiv.insert(model, options)
+        modules = [*headdiv.inserted_modules(model)]
+        config = peft.LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=modules, init_lora_weights=False)
+        adapted = peft.get_peft_model(model, config).train()
+        if way is not None:
+            model.gradient_checkpointing_enable(way)
+            model.enable_input_require_grads()
+        with headdiv.record_heads(adapted) as records:
+            loss = adapted(**arguments(model, labels=True)).loss
+        added = method.aux_loss(adapted, records, 0.5, 12)
+        (loss if added is None else loss + added).backward()
+        found.append({name: p.grad for name, p in adapted.named_parameters() if p.grad is not None})
+    assert any("lora_A" in name for name in found[0])
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+    torch.testing.assert_close(found[2], found[0], rtol=0, atol=0)

@@ -1,0 +1,186 @@
+"""docs/training.md: every loop ends with the parameters that headdiv's own trainer, or its mixin, ends with."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+import headdiv
+from headdiv.core.errors import ConfigError, TrainingError
+from headdiv.integrations import LightningHooks, TransformersCallback
+
+PAGE = Path(__file__).parents[2] / "docs" / "training.md"
+SETUP, OURS, OWN, ACCELERATE, LIGHTNING, CALLBACK = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+
+
+def run(*codes, **names):
+    for code in codes:
+        exec(compile(code, PAGE.name, "exec"), names)
+    return SimpleNamespace(**names)
+
+
+def must_be_equal(found, expected):
+    torch.testing.assert_close(dict(found.named_parameters()), dict(expected.named_parameters()), rtol=1e-3, atol=1e-5)
+
+
+def test_our_own_reports_each_step_and_logs():
+    page = run(SETUP, OURS)
+    assert [end.step for end in page.seen] == [*range(1, 9)]
+    assert {end.steps for end in page.seen} == {8}
+    assert all(end.auxiliary_loss and end.learning_rate == 0.1 for end in page.seen)
+    steps = [step for step, numbers in page.logged if "learning_rate" in numbers]
+    assert steps == [2, 4, 6, 8]
+    first = page.logged[0][1]
+    assert first["training_loss"] == pytest.approx((page.seen[0].loss + page.seen[1].loss) / 2)
+    assert first["auxiliary_loss"] == pytest.approx((page.seen[0].auxiliary_loss + page.seen[1].auxiliary_loss) / 2)
+    epochs = [(step, numbers) for step, numbers in page.logged if "epoch" in numbers]
+    assert [step for step, _ in epochs] == [4, 8]
+    assert epochs[1][1]["training_loss"] == page.curve[1]["training_loss"]
+    with pytest.raises(ConfigError, match="log_every: found 0"):
+        headdiv.Trainer(page.model, page.batches, page.loss_of, method=page.method, log_every=0)
+
+
+def test_a_loop_of_ones_own_and_accelerates_are_the_same():
+    page = run(SETUP, OURS, OWN, ACCELERATE)
+    must_be_equal(page.own_loop(), page.model)
+    must_be_equal(page.accelerated, page.model)
+
+
+class Between(headdiv.Method):
+    """Notes what it is given between epochs."""
+
+    def after_epoch(self, end):
+        assert isinstance(end.optimiser, torch.optim.Optimizer | type(None)) or hasattr(end.optimiser, "optimizer")
+        return {"ended": end.epoch, "of": end.epochs, "before": len(end.history)}
+
+
+NOTED = [{"ended": 1, "of": 3, "before": 0}, {"ended": 2, "of": 3, "before": 1}]
+
+
+# ---- Lightning
+
+
+def fit(callback, module, batches, epochs=2, clip=1.0):
+    """Lightning's order of hooks."""
+    optimiser = module.configure_optimizers()
+    trainer = SimpleNamespace(global_step=0, estimated_stepping_batches=len(batches) * epochs, max_epochs=epochs)
+    trainer.optimizers = [optimiser]
+    callback.on_fit_start(trainer, module)
+    for trainer.current_epoch in range(epochs):
+        for index, batch in enumerate(batches):
+            optimiser.zero_grad()
+            module.training_step(batch, index).backward()
+            callback.on_before_optimizer_step(trainer, module, optimiser)
+            nn.utils.clip_grad_norm_(module.parameters(), clip)
+            optimiser.step()
+            trainer.global_step += 1
+        callback.on_train_epoch_end(trainer, module)
+    callback.on_fit_end(trainer, module)
+
+
+class Module(nn.Module):
+    """In the place of a LightningModule."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.model, self.method = page.new_model()
+        self.loss_of, self.logged = page.loss_of, []
+
+    def training_step(self, batch, index):
+        return self.loss_of(self.model, batch)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
+
+    def log(self, name, value):
+        self.logged.append((name, float(value)))
+
+
+def test_lightnings_hooks_train_the_same_model():
+    page = run(SETUP, OURS)
+    module = Module(page)
+    fit(LightningHooks(module.method, count=torch.numel), module, page.batches)
+    must_be_equal(module.model, page.model)
+    assert [value for _, value in module.logged] == pytest.approx([end.auxiliary_loss for end in page.seen], rel=1e-3)
+    assert "training_step" not in vars(module)
+
+
+def test_lightnings_hooks_act_between_epochs_and_go_on_from_a_checkpoint():
+    page = run(SETUP)
+    module = Module(page)
+    module.model, module.method = page.Reverser(), Between()
+    hooks = LightningHooks(module.method)
+    fit(hooks, module, page.batches, epochs=3)
+    again = LightningHooks(module.method)
+    again.load_state_dict(hooks.state_dict())
+    assert again.history == NOTED
+
+
+def test_lightnings_hooks_refuse_what_they_cannot_do():
+    with pytest.raises(ConfigError, match="expected the argument 'count'"):
+        LightningHooks(headdiv.make_method("mixing"))
+    with pytest.raises(TrainingError, match="the method found no heads"):
+        LightningHooks(headdiv.make_method("deacon", m=2)).on_fit_start(None, run(SETUP).Reverser())
+
+
+def test_lightning_itself_trains_the_same_model():
+    pytest.importorskip("lightning")
+    page = run(SETUP, OURS)
+    must_be_equal(run(SETUP, LIGHTNING).module.model, page.model)
+
+
+# ---- transformers
+
+
+def trained(page, folder, with_callback, method, **settings):
+    args = transformers.TrainingArguments(
+        str(folder), per_device_train_batch_size=3, use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True,
+        **{"num_train_epochs": 2, "max_grad_norm": 0.0, "learning_rate": 1e-2, "optim": "sgd", **settings}
+    )  # fmt: skip
+    model = page.small()
+    torch.manual_seed(4)
+    method = headdiv.insert(model, method)
+    if with_callback:
+        callbacks = [TransformersCallback(model, method)]
+        trainer = transformers.Trainer(model, args, train_dataset=page.rows, callbacks=callbacks)
+    else:
+        trainer = headdiv.pretrained.Trainer(model, args, train_dataset=page.rows, method=method)
+    trainer.train()
+    return trainer
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("method", ["deacon", "disagreement", "mixing"])
+def test_transformers_callback_trains_the_model_that_the_mixin_trains(method, accumulate, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = run(SETUP, CALLBACK)
+    options = {
+        "deacon": {"name": "deacon", "m": 3, "architecture": "direct"},
+        "disagreement": page.method,
+        "mixing": {"name": "mixing", "start": 0.5},
+    }[method]
+    models = [
+        trained(page, tmp_path, way, options, gradient_accumulation_steps=accumulate).model for way in (True, False)
+    ]
+    must_be_equal(*models)
+    plain = page.small()
+    assert not any(module._forward_hooks.keys() - {*range(0)} for module in plain.modules())
+
+
+@pytest.mark.parametrize("with_callback", [True, False])
+def test_transformers_training_lets_a_method_act_between_epochs(with_callback, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trainer = trained(run(SETUP, CALLBACK), tmp_path, with_callback, Between(), num_train_epochs=3)
+    assert [entry["method"] for entry in trainer.state.log_history if "method" in entry] == NOTED
+
+
+def test_transformers_callback_refuses_a_model_without_a_loss(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = run(SETUP, CALLBACK)
+    page.rows = [{"input_ids": row["input_ids"]} for row in page.rows]
+    with pytest.raises(TrainingError, match="computes no loss"):
+        trained(page, tmp_path, True, page.method)
