@@ -249,11 +249,12 @@ def crate(folder: Path, profile: str) -> None:
 
 @cli.command()
 @profile_option()
-def summary(profile: str) -> None:
+@click.option("--brief", is_flag=True, help="Of a paper's experiments with one kind of task the first alone.")
+def summary(profile: str, brief: bool) -> None:
     """Print what came out: a line an experiment, the best variant beside the baseline, and the verdicts on claims."""
     from headdiv.companion.report.outcomes import summary_text
 
-    say(summary_text(profile))
+    say_prose(summary_text(profile, brief))
 
 
 @cli.command()

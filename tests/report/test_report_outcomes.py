@@ -165,6 +165,16 @@ def test_a_summary_has_a_line_an_experiment_and_the_verdicts():
     assert lines[6:] == [f"the papers' claims: {said}", TOY]
 
 
+def test_a_brief_summary_has_a_papers_first_experiment_of_each_kind_and_counts_the_others(project):
+    experiments = ("deacon/translation", "deacon/dissection", "deacon/qa", "homeostasis/small", "homeostasis/base")
+    write_profile(project, "p", *experiments)
+    for name in experiments:
+        record(metrics("baseline", 1, task="qa" if name == "deacon/qa" else "translation", experiment=name))
+    lines = summary_text("p", brief=True).splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["deacon/translation", "deacon/qa", "homeostasis/small"]
+    assert lines[4] == "and 2 experiments more: headdiv summary --profile p"
+
+
 @pytest.mark.parametrize(
     ("keys", "said"),
     [

@@ -81,7 +81,7 @@ def test_it_begins_at_the_view(finished):
     assert shown(explorer) == DRAWN
     picture = base64.b64decode(explorer.panels["attention"].outputs[0]["data"]["image/png"])
     assert picture.startswith(b"\x89PNG")
-    *controls, choices, panels = explorer.children
+    _, *controls, choices, panels = explorer.children
     assert controls == [explorer.run, explorer.beside, explorer.text, explorer.other]
     assert list(choices.children) == [explorer.place, explorer.head, explorer.measure]
     assert list(panels.children) == list(explorer.panels.values())
@@ -192,12 +192,13 @@ def test_controls_are_for_somebody_who_looks_on(finished, sketched, monkeypatch)
     monkeypatch.setattr(progress, "interactive", lambda: False)
     assert explore("tiny").data == ASIDE
     monkeypatch.setattr(progress, "interactive", lambda: True)
-    folded = []
-    monkeypatch.setattr(widgets, "display", folded.append)
+    still = []
+    monkeypatch.setattr(widgets, "display", still.append)
     explorer = explore("tiny")
     assert isinstance(explorer, Explorer)
     assert isinstance(explorer.text, ipywidgets.Text)  # Enter ends the typing
-    assert folded[0].data.count("<img ") == 3
+    assert still[0].data.count("<img ") == 3
+    assert widgets.STILL in explorer.children[0].value  # hides them where there are controls
     view = look_at("tiny", variant="baseline", head=3)
     assert explore("tiny", view).head.value == 3
     assert headdiv.companion.explore is explore
@@ -250,4 +251,5 @@ def test_executed_by_papermill_alone_it_has_controls_that_hold_the_panels(finish
     assert not any("image/png" in kind for kind in kinds)
     pages = ["".join(output["data"]["text/html"]) for cell in out.cells for output in cell.get("outputs", [])
              if "text/html" in output["data"]]  # fmt: skip
-    assert any(page.startswith("<details>") and "data:image/png" in page for page in pages)  # without JavaScript
+    still = [page for page in pages if page.startswith(f'<div class="{widgets.STILL}">')]  # needs no JavaScript
+    assert any("data:image/png" in page for page in still)

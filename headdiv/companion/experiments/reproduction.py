@@ -103,7 +103,9 @@ def reproduce(profile: str, arguments: Iterable[str] = (), say: Callable[[str], 
         if process.returncode:
             raise HeaddivError(_why(failed, log))
         subprocess.run(
-            [sys.executable, "-m", "headdiv", "summary", "--profile", profile], env=os.environ | warm, check=False
+            [sys.executable, "-m", "headdiv", "summary", "--brief", "--profile", profile],
+            env=os.environ | warm,
+            check=False,
         )
     return paths.results(profile) / "report" / "index.html"
 

@@ -203,17 +203,26 @@ def _apart(one: Scored, baseline: Scored | None) -> float:
 # ---- for a terminal
 
 
-def summary_text(profile: str) -> str:
+def summary_text(profile: str, brief: bool = False) -> str:
     """A line an experiment (the baseline's score, the best mean of several seeds, runs), then counts of verdicts.
+
+    ``brief``: of a paper's experiments with one kind of task the first alone.
 
     Raises:
         ConfigError: no such profile.
         DataError: nothing is stored at all, or metrics of another format.
     """
     stored = with_results(profile)
-    found = outcomes(profile, stored)
+    shown = stored
+    if brief:
+        kinds = {name: (name.partition("/")[0], runs[0].kind) for name, runs in stored.items()}
+        first = {kind: name for name, kind in reversed(kinds.items())}
+        shown = {name: runs for name, runs in stored.items() if name in first.values()}
+    found = outcomes(profile, shown)
     rows = [["experiment", "score", "baseline", "best mean of several seeds", "", "runs"], *map(_line, found)]
     lines = [line.rstrip() for line in tabulate(rows, tablefmt="plain", disable_numparse=True).splitlines()]
+    if left_out := len(stored) - len(shown):
+        lines.append(f"and {plural(left_out, 'experiment')} more: headdiv summary --profile {profile}")
     lines.append(
         "↑ more is better, ↓ less is better; ±: 95 % interval over seeds, of differences simultaneous over all variants"
     )

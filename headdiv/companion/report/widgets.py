@@ -40,7 +40,7 @@ PANELS: dict[str, Callable[[View, View | None, str], Shown]] = {  # of a view, o
     "components": lambda view, beside, measure: show_components(view),
 }
 DPI = 90  # of figures in a panel
-FOLDED = "The panels without controls"
+STILL = "headdiv-still"  # the class of the panels without controls, which the controls hide where they are shown
 ASIDE = "*The controls need a running notebook (`make lab`); above is what they show for these parameters.*"
 
 
@@ -53,9 +53,9 @@ def explore(profile: str, view: View | Markdown | None = None, measure: str = "c
         measure: of similarity, at first.
 
     Returns:
-        The controls with their panels, below a folded picture of these for pages that no notebook runs; a line of text
-        where no run is trained, and where a notebook is executed as a step of the pipeline: nobody could use controls
-        there, and the panels are displayed as they are.
+        The controls with their panels; a page that cannot show controls has the panels as they are at first. A line of
+        text where no run is trained, and where a notebook is executed as a step of the pipeline: nobody could use
+        controls there, and the panels are displayed as they are.
 
     Raises:
         ConfigError: no such profile.
@@ -118,7 +118,8 @@ class Explorer(ipywidgets.VBox):
             control.observe(self._changed, "value")
         choices = ipywidgets.HBox([self.place, self.head, self.measure], layout={"flex_flow": "row wrap"})
         panels = ipywidgets.HBox(list(self.panels.values()), layout={"flex_flow": "row wrap"})
-        super().__init__([self.run, self.beside, self.text, self.other, choices, panels])
+        hide = ipywidgets.HTML(f"<style>.{STILL} {{ display: none }}</style>")
+        super().__init__([hide, self.run, self.beside, self.text, self.other, choices, panels])
         self._show(list(self.panels))
 
     def _begin(self, view: View) -> None:
@@ -182,9 +183,9 @@ class Explorer(ipywidgets.VBox):
     # ---- panels
 
     def as_html(self) -> str:
-        """The panels as they are, folded, which need neither a running notebook nor JavaScript."""
-        contents = (panel.outputs[0]["data"] for panel in self.panels.values())
-        return f"<details><summary>{FOLDED}</summary>{''.join(map(_as_html, contents))}</details>"
+        """The panels as they are, which need neither a running notebook nor JavaScript."""
+        contents = (_as_html(name, panel.outputs[0]["data"]) for name, panel in self.panels.items())
+        return f'<div class="{STILL}">{"".join(contents)}</div>'
 
     def _show(self, names: list[str]) -> None:
         """Fill these panels; one that has nothing to show says why."""
@@ -234,8 +235,8 @@ def displayed(shown: Shown) -> dict[str, str]:
     return {"text/html" if isinstance(shown, HTML) else "text/markdown": shown.data}
 
 
-def _as_html(data: dict[str, str]) -> str:
+def _as_html(name: str, data: dict[str, str]) -> str:
     ((kind, content),) = data.items()
     if kind == "image/png":
-        return f'<img src="data:image/png;base64,{content}" alt="">'
+        return f'<img src="data:image/png;base64,{content}" alt="{name}">'
     return content if kind == "text/html" else f"<p>{escape(content)}</p>"
