@@ -106,6 +106,20 @@ def gathered(values: Tensor) -> Tensor:
     return torch.stack(parts).to(values.device)
 
 
+def whole(values: Tensor) -> Tensor:
+    """All of a tensor of which FSDP2 left a shard on each rank; with gradient, of what every rank computes alike."""
+    return values.full_tensor() if hasattr(values, "full_tensor") else values
+
+
+def add_to(parameter: Tensor, step: Tensor) -> None:
+    """Add what every rank knows to a parameter, to each rank's shard its own."""
+    if hasattr(parameter, "full_tensor"):
+        from torch.distributed.tensor import distribute_tensor  # imported with the first shard
+
+        step = distribute_tensor(step, parameter.device_mesh, parameter.placements)
+    parameter += step
+
+
 def _device() -> str:
     return "cuda" if distributed.get_backend() == "nccl" else "cpu"
 

@@ -242,13 +242,13 @@ class Deacon(Method):
                     f"{layer.spec.place}: DEACON needs a forward pass in training mode, found none; call model.train()"
                 )
         C = self._covariances(layers)  # (modules, k, k)
-        w = torch.stack([layer.w for layer in layers])  # (modules, k, M)
-        G = torch.stack([layer.w.grad for layer in layers])
+        w = torch.stack([distributed.whole(layer.w) for layer in layers])  # (modules, k, M)
+        G = torch.stack([distributed.whole(layer.w.grad) for layer in layers])
         fade = 1.0 if self.options.delta_p_schedule == "constant" else max(1 - progress, 1e-6)
         dw = deacon_update(G, self._hebbian_direction(C, w), self.options.delta_p * fade, self.options.xi)
         # A loop that scales its loss, as for float16, may overflow; its optimiser skips that step, and so does w.
         for layer, step in zip(layers, torch.where(dw.isfinite(), dw, 0.0), strict=True):
-            layer.w += step
+            distributed.add_to(layer.w, step)
 
     def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:
         """See `pca_weights`."""

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from headdiv.core import distributed
 from headdiv.core.precision import at_least_float32
 from headdiv.methods.base import Method, ValidationSplit, of_kinds
 from headdiv.methods.options.modules import MixingOptions
@@ -89,7 +90,7 @@ class Mixing(Method):
         layers = self.layers(model)
         if progress < self.options.start or not self.options.gamma:
             return None
-        norms = nuclear_norms(torch.stack([layer.alphas for layer in layers]))  # (modules,)
+        norms = nuclear_norms(torch.stack([distributed.whole(layer.alphas) for layer in layers]))  # (modules,)
         current = norms.detach()
         former = torch.stack([layer.former_norm for layer in layers]) if self.options.former == "written" else current
         for layer, norm in zip(layers, current, strict=True):
