@@ -35,6 +35,18 @@ MOST = 16  # heads up to which the cells of a map have their numbers in them
 SMALL = 7  # points, of a number in a cell
 RANGES = {"confidence": (0, 1), "cosine": (-1, 1), "correlation": (-1, 1), "cka": (0, 1), "js": (0, 1)}
 
+__all__ = [
+    "attention_map",
+    "draw_cells",
+    "draw_pairs",
+    "head_bars",
+    "head_map",
+    "number_unit",
+    "pruning_curve",
+    "similarity_map",
+    "write_numbers",
+]
+
 
 def head_map(frame: pd.DataFrame | pd.Series, measure: str | None = None, ax: Axes | None = None) -> Axes:
     """A measure of every head: a row for each attention module, a column for each head.

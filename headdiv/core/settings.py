@@ -75,8 +75,8 @@ def _each_once(values: list[Any]) -> list[Any]:
     return values
 
 
-Item = TypeVar("Item")
-Distinct = Annotated[list[Item], AfterValidator(_each_once)]
+Member = TypeVar("Member")
+Distinct = Annotated[list[Member], AfterValidator(_each_once)]
 Checked = TypeVar("Checked", bound=BaseModel)
 
 

@@ -8,6 +8,8 @@ from importlib import import_module
 from importlib.metadata import distribution
 from pathlib import Path
 
+from headdiv.core.errors import HeaddivError
+
 REPOSITORY = Path(__file__).resolve().parents[4]
 # Documents of the repository with their short names, in the menu's order; others of docs/ follow under their titles.
 # They are not there where headdiv is installed without its repository.
@@ -62,7 +64,10 @@ def public_names() -> dict[str, list[tuple[str, str]]]:
     library, groups = import_module("headdiv"), {}
     for holder in (library, *filter(inspect.ismodule, (getattr(library, name) for name in library.__all__))):
         for name in holder.__all__:
-            found = getattr(holder, name)
+            try:
+                found = getattr(holder, name)
+            except HeaddivError:  # it is of a package that is not installed
+                continue
             if not inspect.ismodule(found):
                 kind = "class" if inspect.isclass(found) else "function"
                 groups.setdefault(holder.__name__, []).append((kind, f"{holder.__name__}.{name}"))
