@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from conftest import EXPERIMENT
 
 from headdiv.companion import paths
@@ -98,6 +99,37 @@ def test_importance_has_a_checksum_of_its_own_and_its_own_command(path):
     flip(file)
     with pytest.raises(DataError, match=r"importance\.json: damaged, .*`headdiv importance \S+ baseline"):
         RunResult.read(path)
+
+
+def as_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+def as_loop(path):
+    path.unlink()
+    path.symlink_to(path)
+
+
+def with_negative_parameters(path):
+    write_json(path, read_json(path) | {"parameters": -5})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (as_folder, "cannot be read (Is a directory)"),
+        (as_loop, "cannot be read (Too many levels of symbolic links)"),
+        (with_negative_parameters, "parameters: input should be greater than 0, found -5"),
+    ],
+)
+def test_metrics_that_are_none_are_named_and_no_run_is_lost_in_silence(path, caplog, spoil, said):
+    spoil(path)
+    for command in (*COMMANDS, ["rescore"]):
+        assert refusal(*command).startswith(f"{path}: {said}; `headdiv train {EXPERIMENT} baseline")
+    judged = CliRunner().invoke(cli, ["claims", "--summary"])
+    assert judged.exit_code == 0
+    assert any(message.startswith(f"{path}: {said}") for message in caplog.messages)
 
 
 @pytest.mark.parametrize("note", [b"\xff\xfe\x00", b"", b"own.yamm\n"])

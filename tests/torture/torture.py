@@ -65,7 +65,10 @@ DAMAGES = {
         ],
         ("flip", "cut", "zeros", "empty", "delete"),
     ),
-    "recorded": (["results/*/*/*/*/*/metrics.json"], ("cut", "empty", "braces")),
+    "recorded": (
+        [f"results/*/*/*/*/*/{name}.json" for name in ("metrics", "outputs", "examples", "model")],
+        ("flip", "cut", "zeros", "empty", "braces"),
+    ),
 }
 
 

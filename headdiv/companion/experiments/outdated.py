@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from headdiv.companion import paths
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import OF_VARIANT, difference
-from headdiv.companion.experiments.run_result import RunIdentity, RunResult, metrics_path, remedy
+from headdiv.companion.experiments.run_result import RunIdentity, RunResult, is_stored, metrics_path, remedy
 from headdiv.core.errors import DataError
 
 
@@ -18,7 +18,7 @@ def outdated(profile: str, experiment: str | None = None) -> list[str]:
     """One sentence for each stored run of a profile, or of its experiment, whose configuration is no longer its own."""
     configs = Runs(profile).planned(experiment)
     files = (metrics_path(profile, config.experiment, config.variant, config.seed) for config in configs)
-    return list(outdated_among(profile, [RunResult.read(file, profile) for file in files if file.is_file()]).values())
+    return list(outdated_among(profile, [RunResult.read(file, profile) for file in files if is_stored(file)]).values())
 
 
 def outdated_among(profile: str, runs: Iterable[RunIdentity]) -> dict[str, str]:

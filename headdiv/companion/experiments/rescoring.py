@@ -12,7 +12,7 @@ from headdiv.companion import paths
 from headdiv.companion.experiments.evaluation import BEST, named
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import corpus_difference
-from headdiv.companion.experiments.run_result import DataStatistics, RunResult, metrics_path, remedy
+from headdiv.companion.experiments.run_result import DataStatistics, RunResult, is_stored, metrics_path, remedy
 from headdiv.companion.experiments.running import run_folder
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, Score, Task
@@ -52,7 +52,7 @@ def rescore(profile: str) -> list[Rescored]:
         (config, path)
         for config in Runs(profile).all()
         if type(TASKS[config.kind]).score_lines is not Task.score_lines  # whose scores are of texts
-        if (path := metrics_path(profile, config.experiment, config.variant, config.seed)).is_file()
+        if is_stored(path := metrics_path(profile, config.experiment, config.variant, config.seed))
     ]
     if not there:
         raise DataError(f"{paths.results(profile)}: no stored run, so nothing to score anew")

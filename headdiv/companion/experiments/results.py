@@ -12,7 +12,7 @@ import pandas as pd
 
 from headdiv.companion import paths
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.run_result import DataStatistics, RunResult, metrics_path
+from headdiv.companion.experiments.run_result import DataStatistics, RunResult, is_stored, metrics_path
 from headdiv.companion.tasks.counts import counts_path, tokens_path
 from headdiv.companion.tasks.run_config import first_difference
 from headdiv.core import manifest
@@ -85,7 +85,7 @@ def stored(profile: str, experiment: str) -> list[RunResult]:
     known = Runs(profile)
     configs, tuned = known.of(experiment), known.tuned_keys(experiment)
     files = [metrics_path(profile, experiment, config.variant, config.seed) for config in configs]
-    found = {path: RunResult.read(path, profile) for path in files if path.is_file()}
+    found = {path: RunResult.read(path, profile) for path in files if is_stored(path)}
     command = f"`snakemake reproduce-all --config profile={profile}`"
     if not found:
         raise DataError(f"{paths.results(profile) / experiment}: no stored results; {command} makes them")
@@ -112,7 +112,7 @@ def with_results(profile: str) -> dict[str, list[RunResult]]:
         experiment
         for experiment in runs.experiments()
         if any(
-            metrics_path(profile, experiment, config.variant, config.seed).is_file()
+            is_stored(metrics_path(profile, experiment, config.variant, config.seed))
             for config in runs.all()
             if config.experiment == experiment
         )

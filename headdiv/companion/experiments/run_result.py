@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from collections.abc import Mapping
 from functools import lru_cache
@@ -306,7 +307,7 @@ class RunResult(RunIdentity):
     stored_format, noun, command = FORMAT, "metrics", "train"
 
     format: int
-    parameters: int
+    parameters: int = Field(gt=0)
     scores: dict[str, StoredScore]
     curve: list[CurvePoint] = Field(min_length=1)
     heads: Heads
@@ -369,6 +370,11 @@ class RunResult(RunIdentity):
 def metrics_path(profile: str, experiment: str, variant: str, seed: int) -> Path:
     """``results/<profile>/<paper>/<task>/<variant>/seed<k>/metrics.json``."""
     return paths.results(profile) / experiment / variant / f"seed{seed}" / "metrics.json"
+
+
+def is_stored(metrics: Path) -> bool:
+    """Whether anything lies where a run's metrics do; what cannot be read there is an error, not a run that lacks."""
+    return os.path.lexists(metrics)
 
 
 def remedy(path: Path, profile: str | None = None, command: str = "train") -> str:

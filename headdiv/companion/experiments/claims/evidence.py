@@ -17,7 +17,7 @@ from headdiv.analysis.comparison import Difference, contrasts
 from headdiv.companion import paths
 from headdiv.companion.experiments.claims.files import load_claims, sizes_of, walk
 from headdiv.companion.experiments.papers import PaperTask, load_paper
-from headdiv.companion.experiments.run_result import RunResult
+from headdiv.companion.experiments.run_result import RunResult, is_stored
 from headdiv.companion.tasks.run_config import first_difference
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import HeaddivError
@@ -92,7 +92,8 @@ class Results:
     def _stored(self) -> dict[str, list[RunResult]]:
         """By profile."""
         found: dict[str, list[RunResult]] = {}
-        for path in sorted((paths.home() / "results").glob(f"*/{self.paper}/*/*/seed*/metrics.json")):
+        folders = sorted((paths.home() / "results").glob(f"*/{self.paper}/*/*/seed*"))
+        for path in filter(is_stored, (folder / "metrics.json" for folder in folders)):
             try:
                 profile = paths.results(path.parents[4].name).name
                 found.setdefault(profile, []).append(RunResult.read(path))
