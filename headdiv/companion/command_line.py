@@ -279,9 +279,16 @@ def check(profile: str) -> None:
 @click.option(
     "--rounds", type=click.IntRange(1), default=15, show_default=True, help="Steps of each kind, interleaved."
 )
+@click.option("--library", is_flag=True, help="The library's attention in layers of torch and transformers instead.")
 @JSON
-def bench(profile: str, rounds: int, as_json: bool) -> None:
+def bench(profile: str, rounds: int, library: bool, as_json: bool) -> None:
     """Measure what the methods cost, and how fast the baseline is, on this machine."""
+    if library:
+        from headdiv.companion.experiments.bench_library import library_table, measure_library
+
+        ratios = measure_library(rounds)
+        print_json([each._asdict() for each in ratios]) if as_json else say(library_table(ratios))
+        return
     from headdiv.companion.experiments.bench import measure, message
 
     measured = measure(profile, rounds)
