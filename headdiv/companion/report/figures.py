@@ -61,9 +61,8 @@ def draw(name: str, profile: str, **options: Any) -> Figure:
             f"figure {name}: option {unknown[0]!r} is not known{nearest(unknown[0], list(entry.options))}"
         )
     try:
-        kind = figure_kinds.FIGURE_KINDS.get(
-            entry.kind, figure_kinds.FigureKind(entry.kind)
-        )  # one's own have no options
+        own = figure_kinds.FigureKind(entry.kind)  # one's own have no options
+        kind = figure_kinds.FIGURE_KINDS.get(entry.kind, own)
         checked = check(kind.Options, entry.options | options)
     except ConfigError as error:
         raise ConfigError(f"figure {name}: option {error}") from None
