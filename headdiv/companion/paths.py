@@ -61,9 +61,8 @@ def results(profile: str) -> Path:
         )
     folder = home() / "results" / file.stem
     owner = home() / "config" / f"{file.stem}.yaml"
-    if (folder / OWNER).is_file():
-        named = home() / (folder / OWNER).read_text(encoding="utf-8").strip()
-        owner = named if named.is_file() else owner  # else it was moved
+    named = _owner(folder)
+    owner = named if named and named.is_file() else owner  # else it was moved
     if owner.is_file() and owner.resolve() != file.resolve():
         raise ConfigError(f"{file}: {folder} holds the results of {owner}; give one of the two another name")
     return folder
@@ -79,10 +78,18 @@ def profile_file(profile: str) -> Path:
         return Path(profile)
     own = home() / "config"
     file = (own if own.is_dir() else shipped() / "config") / f"{profile}.yaml"
-    owner = home() / "results" / profile / OWNER
-    if not file.is_file() and owner.is_file():
-        return home() / owner.read_text(encoding="utf-8").strip()
+    if not file.is_file() and (owner := _owner(home() / "results" / profile)):
+        return owner
     return file
+
+
+def _owner(folder: Path) -> Path | None:
+    """The profile's file that a folder of results names; None where it names none that could be one."""
+    try:
+        named = (folder / OWNER).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return home() / named if named.isprintable() and named.endswith((".yaml", ".yml")) else None
 
 
 def shipped() -> Path:

@@ -43,7 +43,10 @@ READ = {  # what reads batches to their end
     ],
 }
 LISTS = {  # what takes a list
-    "values": [lambda endless: statistics.interval(endless(1.0)), lambda endless: statistics.coefficient_of_variation(endless(1.0))],
+    "values": [
+        lambda endless: statistics.interval(endless(1.0)),
+        lambda endless: statistics.coefficient_of_variation(endless(1.0)),
+    ],
     "weights": [lambda endless: comparison.contrasts({"a": {1: 1.0}}, endless({"a": 1.0}))],
     "importance": [lambda endless: masking.least_important_first(endless(masking.HeadChange("encoder 1", 1, 0.0)))],
     "heads": [
@@ -59,7 +62,7 @@ LISTS = {  # what takes a list
         lambda endless: next(text_batches(small_model("gpt2"), None, endless("a"))),
         lambda endless: text_examples(small_model("gpt2"), None, endless("a")),
     ],
-}  # fmt: skip
+}
 
 
 def cases(calls):
@@ -115,13 +118,17 @@ WRONG = [
     (lambda: headdiv.remove_method([]), TypeError, r"^model: found \[\]"),
     (lambda: headdiv.load(7), TypeError, "^folder: found 7"),
     (lambda: headdiv.MultiheadAttention(16, 4)("q", "q", "q"), TypeError, "^query: found 'q'"),
-    (lambda: headdiv.MultiheadAttention(16, 4)(BATCH, BATCH, BATCH, attn_mask=True), TypeError, "^attn_mask: found True"),
+    (
+        lambda: headdiv.MultiheadAttention(16, 4)(BATCH, BATCH, BATCH, attn_mask=True),
+        TypeError,
+        "^attn_mask: found True",
+    ),
     (lambda: small_model("brat"), HeaddivError, "did you mean 'bert'"),
     (lambda: mean_loss(small_model("gpt2"), []), DataError, "^batches: found none"),
     (lambda: text_examples(small_model("gpt2"), None, []), DataError, "^texts: found none"),
     (lambda: small_tokenizer([3]), TypeError, r"^texts\[0\]: found 3"),
     (lambda: decoding.translate(nn.Identity(), [np.ones((2, 2))], DecodeConfig()), ValueError, r"^sources\[0\]: "),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("call", "kind", "said"), WRONG)

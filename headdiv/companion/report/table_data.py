@@ -30,12 +30,33 @@ class TableData:
     notes: list[str] = field(default_factory=list)
 
     def markdown(self) -> str:
-        """All of it."""
-        parts = [f"# {self.number}: {self.title}", self.scale, *(_markdown(table) for table in self.tables)]
-        lines = [*(f"- {name}: {how}" for name, how in self.signatures.items()), *(f"- {note}" for note in self.notes)]
+        """All of it; what results say of themselves is text: no HTML, no links."""
+        parts = [
+            f"# {self.number}: {_text(self.title)}",
+            _text(self.scale),
+            *(_markdown(table) for table in self.tables),
+        ]
+        lines = [f"- {_text(name)}: {_text(how)}" for name, how in self.signatures.items()]
+        lines += [f"- {_text(note)}" for note in self.notes]
         return "\n\n".join([*parts, "\n".join(lines)]).rstrip("\n") + "\n"
+
+
+def one_line(text: object) -> str:
+    """Text without line ends and control characters."""
+    words = " ".join(str(text).split())
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in words)
+
+
+def _text(text: object) -> str:
+    """Text as Markdown, which becomes neither HTML nor a link."""
+    return one_line(text).replace("<", "\\<").replace("](", "]\\(").replace("]:", "]\\:").replace("![", "!\\[")
 
 
 def _markdown(table: pd.DataFrame) -> str:
     align = ["left"] + ["right"] * (table.shape[1] - 1)
-    return table.to_markdown(index=False, disable_numparse=True, colalign=align)
+    cells = table.rename(columns=_cell).map(_cell)
+    return cells.to_markdown(index=False, disable_numparse=True, colalign=align)
+
+
+def _cell(text: object) -> str:
+    return _text(text).replace("|", "\\|")
