@@ -46,7 +46,7 @@ test: $(STAMP) ## run the tests, without the slow ones
 test-slow: $(STAMP) ## run the slow tests
 	$(BIN)/pytest -n 2 --dist loadfile -m slow
 
-torture: $(STAMP) ## kill, damage and mislead headdiv for five minutes (TORTURE=--slice: a tenth of it)
+torture: $(STAMP) ## kill, damage, mislead and fuzz headdiv (TORTURE=--slice: a tenth of it)
 	$(BIN)/python tests/torture/torture.py $(TORTURE)
 
 lint: $(STAMP) ## check style, formatting, the workflow and the words

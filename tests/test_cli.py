@@ -404,3 +404,14 @@ def test_nan_is_no_number(headdiv_says, option, words):
     status, _, err = headdiv_says("cost", EXPERIMENT, "baseline", option, "nan")
     assert status == 2
     assert words in err
+
+
+def test_control_characters_of_a_name_do_not_reach_the_terminal(headdiv_says, project):
+    status, _, said = headdiv_says("summary", "--profile", "\x1b]0;title\x07")
+    assert status == 2
+    assert r"\x1b]0;title\x07" in said
+    assert "\x1b" not in said
+
+
+def test_a_log_that_cannot_be_written_is_named(headdiv_says, tmp_path):
+    assert f"--log {tmp_path}: cannot be written (Is a directory)" in headdiv_says("--log", tmp_path, "summary")[2]

@@ -62,7 +62,7 @@ LISTS = {  # what takes a list
         lambda endless: next(text_batches(small_model("gpt2"), None, endless("a"))),
         lambda endless: text_examples(small_model("gpt2"), None, endless("a")),
     ],
-}  # fmt: skip
+}
 
 
 def cases(calls):
@@ -124,7 +124,7 @@ WRONG = [
     (lambda: text_examples(small_model("gpt2"), None, []), DataError, "^texts: found none"),
     (lambda: small_tokenizer([3]), TypeError, r"^texts\[0\]: found 3"),
     (lambda: decoding.translate(nn.Identity(), [np.ones((2, 2))], DecodeConfig()), ValueError, r"^sources\[0\]: "),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("call", "kind", "said"), WRONG)

@@ -1,8 +1,10 @@
 """Kills, damage, bad inputs and a full disk: does headdiv end with the same bits, or with one clear sentence?
 
-    python tests/torture/torture.py [--seed N] [--slice] [--part trainings|preparations|pipeline|damages|inputs|disk]...
+    python tests/torture/torture.py [--seed N] [--slice]
+        [--part trainings|preparations|pipeline|damages|inputs|disk|hostile|fuzz]...
 
-Bad inputs are data, see inputs.yaml. A table of figures is printed; the exit status is 1 if anything went wrong.
+Bad inputs are data, see inputs.yaml; so are texts that are code to somebody (hostile.yaml). A fuzzer (fuzz.py) has rows
+of its own. A table of figures is printed; the exit status is 1 if anything went wrong.
 """
 
 from __future__ import annotations
@@ -23,8 +25,10 @@ from typing import Any
 
 import yaml
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]  # where it is run from is its user's matter
+sys.path[:0] = [str(Path(__file__).parents[part]) for part in (0, 1, 2)]  # where it is run from is its user's matter
 
+import fuzz  # noqa: E402
+import hostile  # noqa: E402
 from processes import (  # noqa: E402
     PROFILE,
     Outcome,
@@ -37,7 +41,7 @@ from processes import (  # noqa: E402
     snakemake,
 )
 
-PARTS = ("trainings", "preparations", "pipeline", "damages", "inputs", "disk")
+PARTS = ("trainings", "preparations", "pipeline", "damages", "inputs", "disk", "hostile", "fuzz")
 TIMES = ("training_days", "inference_ms")  # scores that are no two times the same
 INPUTS = Path(__file__).with_name("inputs.yaml")
 RUNS = (
@@ -397,11 +401,15 @@ def main() -> None:
             "damages": ("damaged files", torture.damages),
             "inputs": ("bad inputs", torture.inputs),
             "disk": ("full disk", torture.full_disk),
+            "hostile": ("hostile texts in every field and output", lambda row: hostile.attempt(torture, row)),
         }
-        if not chosen.part or set(chosen.part) - {"inputs", "pipeline"}:
+        if not chosen.part or set(chosen.part) - {"inputs", "pipeline", "hostile", "fuzz"}:
             torture.reference()
         for part in chosen.part or PARTS:
-            torture.attempt(*parts[part])
+            if part == "fuzz":
+                fuzz.attempt(torture, chosen.seed)
+            else:
+                torture.attempt(*parts[part])
     failures = [failure for row in torture.rows for failure in row.failures]
     print(f"\n{torture.table()}\n\nseed {chosen.seed}, {time.monotonic() - began:.0f} s, {len(failures)} failures")
     wrong = failures or any(row.tracebacks or row.hangs for row in torture.rows)

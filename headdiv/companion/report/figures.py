@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from headdiv.companion.experiments import figure_kinds
 from headdiv.companion.experiments.catalogue import FigureEntry, figure_entry
@@ -28,6 +30,7 @@ from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import replacing
 from headdiv.core.settings import check, nearest
 
+_NO_TEXT = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # and what would change their bytes
 
 # By `FigureEntry.kind`; each raises `DataError` where what it draws is not stored, or lacks what it needs.
@@ -68,7 +71,10 @@ def draw(name: str, profile: str, **options: Any) -> Figure:
         raise ConfigError(f"figure {name}: option {error}") from None
     entry = replace(entry, options=checked.model_dump())
     with matplotlib.rc_context(STYLE):
-        return (entry.draw or DRAWN_BY_KIND[entry.kind])(profile, entry)
+        figure = (entry.draw or DRAWN_BY_KIND[entry.kind])(profile, entry)
+    for one in figure.findobj(Text):  # what results say is no formula, and can be written as XML
+        one.set_text(_NO_TEXT.sub("\ufffd", one.get_text()).replace("$", r"\$"))
+    return figure
 
 
 def write_figure(name: str, profile: str, *paths: Path, **options: Any) -> None:

@@ -74,7 +74,7 @@ def add_title(figure: Figure, text: str) -> None:
     most = int(LETTERS * figure.get_figwidth())
     lines = []
     for line in text.splitlines():
-        count = -(-len(line) // most)  # of about equal length: no last word alone
+        count = max(1, -(-len(line) // most))  # of about equal length: no last word alone
         lines += textwrap.wrap(line, most if count == 1 else min(most, len(line) // count + 10), break_on_hyphens=False)
     figure.suptitle("\n".join(lines), fontsize=LARGE)
 

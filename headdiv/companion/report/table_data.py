@@ -30,22 +30,41 @@ class TableData:
     notes: list[str] = field(default_factory=list)
 
     def markdown(self) -> str:
-        """All of it."""
-        parts = [f"# {self.number}: {self.title}", self.scale, *map(_markdown, self.tables), self._measured()]
+        """All of it; what results say of themselves is text: no HTML, no links."""
+        parts = [f"# {self.number}: {_text(self.title)}", *self._parts(), self._measured()]
         return "\n\n".join(parts).rstrip("\n") + "\n"
 
     def folded(self) -> str:
         """Without its heading; how the numbers are measured is folded, as far as what shows Markdown can fold."""
-        parts = [self.scale, *map(_markdown, self.tables)]
+        parts = self._parts()
         if measured := self._measured():
             parts.append(f"<details><summary>How these numbers are measured</summary>\n\n{measured}\n\n</details>")
         return "\n\n".join(parts) + "\n"
 
+    def _parts(self) -> list[str]:
+        return [_text(self.scale), *map(_markdown, self.tables)]
+
     def _measured(self) -> str:
-        lines = [*(f"- {name}: {how}" for name, how in self.signatures.items()), *(f"- {note}" for note in self.notes)]
-        return "\n".join(lines)
+        lines = [f"- {_text(name)}: {_text(how)}" for name, how in self.signatures.items()]
+        return "\n".join([*lines, *(f"- {_text(note)}" for note in self.notes)])
+
+
+def one_line(text: object) -> str:
+    """Text without line ends and control characters."""
+    words = " ".join(str(text).split())
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in words)
+
+
+def _text(text: object) -> str:
+    """Text as Markdown, which becomes neither HTML nor a link."""
+    return one_line(text).replace("<", "\\<").replace("](", "]\\(").replace("]:", "]\\:").replace("![", "!\\[")
 
 
 def _markdown(table: pd.DataFrame) -> str:
     align = ["left"] + ["right"] * (table.shape[1] - 1)
-    return table.to_markdown(index=False, disable_numparse=True, colalign=align)
+    cells = table.rename(columns=_cell).map(_cell)
+    return cells.to_markdown(index=False, disable_numparse=True, colalign=align)
+
+
+def _cell(text: object) -> str:
+    return _text(text).replace("|", "\\|")

@@ -9,14 +9,17 @@ from pathlib import Path
 import pandas as pd
 
 from headdiv.companion.options import fitted, plain
-from headdiv.companion.report.table_data import TableData
+from headdiv.companion.report.table_data import TableData, one_line
 from headdiv.companion.report.tables import table_data
 from headdiv.core.errors import ConfigError
 from headdiv.core.files import write_text
 
 NARROWEST = 40  # characters of a line of prose
 WIDEST = 100
-LATEX = {"−": "$-$", "±": r"$\pm$", "–": "--", "δ": r"$\delta$", "γ": r"$\gamma$", "λ": r"$\lambda$", "→": r"$\to$"}
+LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "−": "$-$", "±": r"$\pm$", "–": "--", "δ": r"$\delta$", "γ": r"$\gamma$", "λ": r"$\lambda$", "→": r"$\to$",
+}  # fmt: skip
 
 
 def write_table(profile: str, table: str, *paths: Path) -> None:
@@ -52,15 +55,13 @@ def as_latex(data: TableData) -> str:
                 ]
             )
         )
-    comments = [f"% {line}" for text in (data.scale.replace("**", ""), *data.notes) for line in text.splitlines()]
+    comments = [f"% {one_line(text)}" for text in (data.scale.replace("**", ""), *data.notes)]
     return "\n".join([*comments, "", "\n\n".join(parts), ""])
 
 
 def _latex(text: object) -> str:
-    escaped = "".join(f"\\{letter}" if letter in "&%$#_{}" else letter for letter in str(text))
-    for letter, command in LATEX.items():
-        escaped = escaped.replace(letter, command)
-    return escaped
+    """Text as LaTeX, in one line."""
+    return "".join(LATEX.get(letter, letter) for letter in one_line(text))
 
 
 def as_text(data: TableData, width: int) -> str:
@@ -79,7 +80,7 @@ def _frame_lines(frame: pd.DataFrame, width: int) -> list[str]:
     from tabulate import tabulate
 
     heads = ["\n".join(textwrap.wrap(str(name), 16)) for name in frame.columns]
-    rows = [[plain(str(cell)) for cell in row] for row in frame.to_numpy().tolist()]
+    rows = [[plain(one_line(cell)) for cell in row] for row in frame.to_numpy().tolist()]
     longest = [max(head.split("\n"), key=len) + "  " for head in heads]  # tabulate's padding of heads
     lines: list[str] = []
     for columns in fitted([longest, *rows], width):
