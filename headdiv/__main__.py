@@ -5,9 +5,10 @@ import sys
 
 def main() -> None:
     """Run the command line; without what it needs, say which extra installs that (status 2)."""
-    from headdiv.companion.experiments.warm import ask
+    from headdiv.companion.experiments import warm
 
-    if (status := ask()) is not None:
+    serves = len(sys.argv) > 2 and sys.argv[1] == warm.SERVE
+    if not serves and (status := warm.ask()) is not None:
         sys.exit(status)
     try:
         from headdiv.companion.command_line import main as run
@@ -16,7 +17,7 @@ def main() -> None:
             raise
         print(f"headdiv: {error.name} is not installed; this needs pip install 'headdiv[pipeline]'", file=sys.stderr)
         sys.exit(2)
-    run()
+    warm.serve(run) if serves else run()
 
 
 if __name__ == "__main__":

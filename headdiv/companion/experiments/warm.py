@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 SOCKET = "HEADDIV_WARM"  # the path of its socket
+SERVE = "serve"  # the first argument of the warm process itself
 FILES = (0, 1, 2)  # stdin, stdout, stderr
 LOST = 137  # a step that was killed, as the shell says it
 # Not pyplot: a kernel chooses where its figures go when that is imported.
@@ -61,7 +62,7 @@ def warm_process(modules: tuple[str, ...] = IMPORTED) -> Iterator[dict[str, str]
         return
     with tempfile.TemporaryDirectory(prefix="headdiv-") as folder:  # for this user alone
         path = f"{folder}/socket"
-        command = [sys.executable, "-c", f"from {__name__} import serve; serve()", path, *modules]
+        command = [sys.executable, "-m", "headdiv", SERVE, path, *modules]
         with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
             while not Path(path).exists() and process.poll() is None:
                 select.select([], [], [], 0.02)
@@ -71,9 +72,12 @@ def warm_process(modules: tuple[str, ...] = IMPORTED) -> Iterator[dict[str, str]
                 process.communicate()  # closes its stdin
 
 
-def serve() -> None:
-    """Listen at the path ``sys.argv[1]``, import the modules after it, fork for each caller; until stdin is closed."""
-    _, path, *modules = sys.argv
+def serve(run: Callable[[], Any]) -> None:
+    """Listen at the path ``sys.argv[2]``, import the modules after it, fork for each caller; until stdin is closed.
+
+    ``run``: the command line, which a fork runs with its caller's arguments.
+    """
+    _, _, path, *modules = sys.argv
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen(256)  # callers wait while modules are imported
@@ -84,11 +88,11 @@ def serve() -> None:
             caller, _ = listener.accept()
             if os.fork() == 0:
                 listener.close()
-                _step(caller)
+                _step(caller, run)
             caller.close()
 
 
-def _step(caller: socket.socket) -> None:
+def _step(caller: socket.socket, run: Callable[[], Any]) -> None:
     """What a fork does: it becomes the caller's process in all that a command can notice, and ends with it."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     status = 1
@@ -108,7 +112,8 @@ def _step(caller: socket.socket) -> None:
         os.chdir(content["folder"])
         sys.argv = content["arguments"]
         threading.Thread(target=_end_with, args=(caller,), daemon=True).start()
-        status = _status(_command(sys.argv))
+        kernel = sys.argv[1:2] == ["kernel"]
+        status = _status((lambda: run_kernel(sys.argv[2:])) if kernel else run)
         atexit._run_exitfuncs()
     except BaseException:
         traceback.print_exc()
@@ -133,12 +138,6 @@ def _end_with(caller: socket.socket) -> None:
     while said := caller.recv(1):
         os.kill(os.getpid(), said[0])
     os.killpg(0, signal.SIGKILL)
-
-
-def _command(arguments: list[str]) -> Callable[[], Any]:
-    if arguments[1:2] == ["kernel"]:
-        return lambda: run_kernel(arguments[2:])
-    return importlib.import_module("headdiv.companion.command_line").main
 
 
 def run_kernel(arguments: list[str]) -> None:
