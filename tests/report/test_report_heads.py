@@ -84,7 +84,7 @@ def test_pca_weights_of_the_stored_variants_are_drawn_with_their_first_seed():
     assert "Direct-8\ncomponent" in labels
     assert not any("Average" in label for label in labels)
     titles = [ax.get_title().split("\n") for ax in figure.axes[:2]]
-    assert titles == [[place, "mean |cos| 0.50"] for place in ("encoder, layer 1", "encoder-decoder, layer 1")]
+    assert titles == [[f"{kind},", "layer 1", "mean |cos| 0.50"] for kind in ("encoder", "encoder-decoder")]
     assert figure.get_suptitle().replace("\n", " ").endswith("toy, 2 epochs, seed 1")
 
 
