@@ -81,7 +81,7 @@ def stored(profile: str, experiment: str) -> list[RunResult]:
     known = Runs(profile)
     configs, tuned = known.of(experiment), known.tuned_keys(experiment)
     files = [metrics_path(profile, experiment, config.variant, config.seed) for config in configs]
-    found = {path: RunResult.read(path, profile) for path in files if path.is_file()}
+    found = {path: RunResult.read(path, profile) for path in files if os.path.lexists(path)}  # a folder is named
     command = f"`snakemake reproduce-all --config profile={profile}`"
     if not found:
         raise DataError(f"{paths.results(profile) / experiment}: no stored results; {command} makes them")
@@ -108,7 +108,7 @@ def with_results(profile: str) -> dict[str, list[RunResult]]:
         experiment
         for experiment in runs.experiments()
         if any(
-            metrics_path(profile, experiment, config.variant, config.seed).is_file()
+            os.path.lexists(metrics_path(profile, experiment, config.variant, config.seed))
             for config in runs.all()
             if config.experiment == experiment
         )

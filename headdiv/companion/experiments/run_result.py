@@ -276,7 +276,7 @@ class RunResult(RunIdentity):
     stored_format, noun, command = FORMAT, "metrics", "train"
 
     format: int
-    parameters: int
+    parameters: int = Field(ge=0)
     scores: dict[str, StoredScore]
     curve: list[CurvePoint] = Field(min_length=1)
     heads: Heads
