@@ -12,7 +12,7 @@ from headdiv.companion.experiments import results as store
 from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.companion.report import figures, tables
 from headdiv.companion.report.site.build import write_report
-from headdiv.core.errors import DataError
+from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json, write_json
 
 
@@ -181,3 +181,19 @@ def test_the_outputs_of_a_run_are_stored_beside_its_metrics(project):
     assert read_json(path.with_name("outputs.json")) == ["Ein Hund.", "Eine Katze."]
     path = store.record(metrics("baseline", 1, task="lm"), "p")
     assert not read_json(path.with_name("outputs.json"))
+
+
+@pytest.mark.parametrize("how", ["folder", "loop"])
+def test_what_stands_in_place_of_metrics_and_cannot_be_read_is_named(project, how):
+    put(metrics("baseline", 1), metrics("own", 1))
+    path = metrics_path("p", EXPERIMENT, "own", 1)
+    path.unlink()
+    path.mkdir() if how == "folder" else path.symlink_to(path.name)
+    with pytest.raises(DataError, match=re.escape(f"{path}: cannot be read") + ".*makes it anew"):
+        store.stored("p", EXPERIMENT)
+
+
+def test_metrics_with_fewer_parameters_than_none_are_refused():
+    put(metrics("baseline", 1))
+    with pytest.raises(ConfigError, match=r"parameters: .*greater than or equal to 0.*-5"):
+        put(metrics("own", 1, parameters=-5))

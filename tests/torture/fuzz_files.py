@@ -23,6 +23,8 @@ def command(arguments: list[str]) -> None:
     import socket
     import subprocess
 
+    import papermill
+
     from headdiv.companion.experiments import bench, halving
     from headdiv.companion.report import demo
     from headdiv.companion.report.site import build
@@ -37,6 +39,7 @@ def command(arguments: list[str]) -> None:
         raise OSError(101, "Network is unreachable")
 
     subprocess.Popen.__init__ = refuse
+    papermill.execute_notebook = refuse
     socket.socket.connect = socket.getaddrinfo = no_network
     bench.measure = demo.demo = refuse_training
     halving.train_until = refuse_training
