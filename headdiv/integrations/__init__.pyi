@@ -1,3 +1,3 @@
-from .lightning import LightningCallback as LightningCallback
 from .lightning import LightningHooks as LightningHooks
-from .transformers import TransformersCallback as TransformersCallback
+from .lightning import lightning_callback as lightning_callback
+from .transformers import transformers_callback as transformers_callback

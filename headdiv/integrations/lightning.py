@@ -1,6 +1,6 @@
 """A method in the training of Lightning.
 
-trainer = lightning.Trainer(callbacks=[headdiv.integrations.LightningCallback(method)])
+trainer = lightning.Trainer(callbacks=[headdiv.integrations.lightning_callback(method)])
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 
 
 class LightningHooks:
-    """What `LightningCallback` does, by the names of Lightning's hooks.
+    """What `lightning_callback` gives, by the names of Lightning's hooks.
 
     The method's loss is added to what ``training_step`` returns, and logged as ``auxiliary_loss``; its update comes
     before clipping and the optimiser's step, once a step whatever the gradient accumulation; between two epochs it acts
@@ -107,18 +107,18 @@ def _progress(trainer: Any) -> float:
     return trainer.global_step / max(trainer.estimated_stepping_batches, 1)
 
 
-def __getattr__(name: str) -> type:
-    """``LightningCallback``: Lightning's Callback with these hooks, made when first asked for."""
-    if name != "LightningCallback":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def lightning_callback(method: Method, **options: Any) -> Any:
+    """Lightning's Callback with `LightningHooks`, whose arguments these are.
+
+    Raises:
+        ConfigError: Lightning is not installed, or see there.
+    """
     for package in PACKAGES:
         try:
             callback = importlib.import_module(package).Callback
-            break
         except ModuleNotFoundError as error:
             if not package.startswith(str(error.name)):
                 raise
-    else:
-        raise ConfigError("Lightning is not installed, which headdiv.integrations.LightningCallback needs")
-    globals()[name] = made = type(name, (LightningHooks, callback), {"__module__": __name__})
-    return made
+        else:
+            return type("LightningCallback", (LightningHooks, callback), {"__module__": __name__})(method, **options)
+    raise ConfigError("Lightning is not installed, which lightning_callback needs: pip install lightning")

@@ -1,6 +1,6 @@
 """A method in a trainer of transformers whose class cannot be changed.
 
-trainer = transformers.Trainer(model, args, callbacks=[headdiv.integrations.TransformersCallback(model, method)])
+trainer = transformers.Trainer(model, args, callbacks=[headdiv.integrations.transformers_callback(model, method)])
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headdiv.training.method_steps import MethodSteps
 
 
 class TransformersHooks(BetweenEpochs):
-    """What `TransformersCallback` does, by the names of transformers' events.
+    """What `transformers_callback` gives, by the names of transformers' events.
 
     The same parameters as with `headdiv.pretrained.Trainer`, as long as gradients are not clipped: there the update
     comes before clipping, here after it, and gradients of what the method trains itself are left out of the norm.
@@ -54,7 +54,7 @@ class TransformersHooks(BetweenEpochs):
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Add to the loss of the model's forward passes from now on."""
         if distributed.world() > 1:
-            raise ConfigError("TransformersCallback: expected one process, or headdiv.pretrained.Trainer for several")
+            raise ConfigError("transformers_callback: expected one process, or headdiv.pretrained.Trainer for several")
         self.on_train_end(args, state, control)
         begin = self.model.register_forward_pre_hook(self._open)
         end = self.model.register_forward_hook(self._close, with_kwargs=True, always_call=True)
@@ -107,10 +107,7 @@ class TransformersHooks(BetweenEpochs):
         self.steps.update(self.progress)
 
 
-def __getattr__(name: str) -> type:
-    """``TransformersCallback``: transformers' callback with these events, made when first asked for."""
-    if name != "TransformersCallback":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def transformers_callback(model: nn.Module, method: Method | Mapping[str, Any], **options: Any) -> Any:
+    """transformers' callback with `TransformersHooks`, whose arguments these are; raises as it does."""
     bases = TransformersHooks, transformers().TrainerCallback
-    globals()[name] = made = type(name, bases, {"__module__": __name__})
-    return made
+    return type("TransformersCallback", bases, {"__module__": __name__})(model, method, **options)

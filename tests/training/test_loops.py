@@ -11,7 +11,7 @@ from torch import nn
 
 import headdiv
 from headdiv.core.errors import ConfigError, TrainingError
-from headdiv.integrations import LightningHooks, TransformersCallback
+from headdiv.integrations import LightningHooks, transformers_callback
 
 PAGE = Path(__file__).parents[2] / "docs" / "training.md"
 SETUP, OURS, OWN, ACCELERATE, LIGHTNING, CALLBACK = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
@@ -145,7 +145,7 @@ def trained(page, folder, with_callback, method, **settings):
     torch.manual_seed(4)
     method = headdiv.insert(model, method)
     if with_callback:
-        callbacks = [TransformersCallback(model, method)]
+        callbacks = [transformers_callback(model, method)]
         trainer = transformers.Trainer(model, args, train_dataset=page.rows, callbacks=callbacks)
     else:
         trainer = headdiv.pretrained.Trainer(model, args, train_dataset=page.rows, method=method)
