@@ -342,7 +342,9 @@ def _normalised(products: Tensor) -> Tensor:
 
 
 def effective_rank(covariance: Tensor) -> float:
-    """That of centred rows, from their covariance up to a factor, (n, n): 1 to n; 0 for zeros. See `HeadComparison`."""
+    """That of centred rows, from their covariance up to a factor, (n, n): 1 to n; 0 for zeros, NaN if not finite."""
+    if not covariance.isfinite().all():
+        return math.nan
     sigma = torch.linalg.eigvalsh(covariance).clamp_min(0).sqrt()
     if not sigma.any():
         return 0.0

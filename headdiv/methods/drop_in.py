@@ -111,6 +111,9 @@ class MultiheadAttention(nn.Module):
                 "method: expected what `headdiv.make_method` returns, one object for all modules of a model, or a name "
                 f"or {{'name': …, option: value, …}}, found {method!r}"
             )
+        for name, size in (("embed_dim", embed_dim), ("num_heads", num_heads), ("dropout", dropout), ("kdim", kdim),
+                           ("vdim", vdim), ("layer", layer)):  # fmt: skip
+            must_be(name, 0 if size is None else size, int | float, "a number")
         _must_be_in_range(embed_dim, num_heads, dropout, kind, layer)
         self.method = method = method if isinstance(method, Method) else make_method(method)
         if problem := method.options.check(Sizes(d_model=embed_dim, heads=num_heads)):

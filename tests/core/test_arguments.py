@@ -93,6 +93,7 @@ def test_batches_without_a_length_are_no_batches_of_an_epoch():
 
 C, w = torch.eye(3), torch.ones(3, 2)
 WRONG = [
+    (lambda: headdiv.MultiheadAttention(16, 4, layer="1"), TypeError, "^layer: found '1'"),
     (lambda: gha.covariance([1.0]), TypeError, "^rows: found"),
     (lambda: gha.moments(torch.ones(3)), ValueError, r"^rows: .*\(3,\), expected \(\.\.\., N, k\)"),
     (lambda: gha.sanger_rule(C, torch.ones(2, 2)), ValueError, r"^C and w: .*\(3, 3\) and \(2, 2\)"),
