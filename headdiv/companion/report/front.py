@@ -17,7 +17,8 @@ from headdiv.analysis.comparison import against
 from headdiv.companion.experiments.papers import BASELINE, task_of
 from headdiv.companion.report.explorer_panels import look_at, show_attention, show_likeness
 from headdiv.companion.report.groups import by_variant
-from headdiv.companion.report.plotting import GREY, STYLE, add_grid, judged, new_figure
+from headdiv.companion.report.plotting import GREY, STYLE, VERDICT_LOOKS, add_grid, new_figure
+from headdiv.companion.report.verdicts import verdict
 from headdiv.core.files import replacing
 
 PROFILE, EXPERIMENT = "headtohead-10", "headtohead/translation"
@@ -40,7 +41,7 @@ def draw_finding() -> Figure:
     ax.axvline(0, color="0.35", lw=1.2, ls="--")
     for y, (_, one) in enumerate(rows):
         look = {"fmt": "o", "ms": 7, "lw": 2, "capsize": 4}
-        ax.errorbar(one.mean, y, xerr=one.half, color=judged(one.low, one.high, higher=False), **look)
+        ax.errorbar(one.mean, y, xerr=one.half, color=VERDICT_LOOKS[verdict(one, higher=False)]["color"], **look)
     labels = [DROPOUT if variant == "layer-dropout" else task.label(variant) for variant, _ in rows]
     ax.set_yticks(range(len(rows)), labels, fontsize=12)
     ax.tick_params(axis="x", labelsize=11)
