@@ -24,7 +24,7 @@ from reported import (
 
 from headdiv import companion
 from headdiv.companion.experiments import catalogue, figure_kinds
-from headdiv.companion.report import figures, front, illustrations
+from headdiv.companion.report import figures, illustrations
 from headdiv.companion.report.curves import common_epochs
 from headdiv.companion.report.groups import by_variant, title
 from headdiv.companion.report.looks import OF_METHODS, looks, looks_of
@@ -391,11 +391,3 @@ def test_the_interpretations_of_smart_inhibition_are_those_of_the_method():
 def test_curves_of_runs_that_ended_early_go_as_far_as_all_of_them():
     assert common_epochs([[3, 2, 1], [5, 4]]).tolist() == [[3, 2], [5, 4]]
     assert common_epochs([np.array([]), np.array([1.0])]).shape == (2, 0)
-
-
-def test_the_readmes_picture_of_the_finding_has_a_row_for_each_method_of_three_seeds(monkeypatch):
-    monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
-    (ax,) = front.draw_finding().axes
-    rows = [label.get_text() for label in ax.get_yticklabels()]
-    assert front.DROPOUT in rows
-    assert len(rows) == 10

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
@@ -13,11 +14,13 @@ from headdiv.companion.experiments import results as store
 from headdiv.companion.experiments.claims import ledger as claims
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.results import with_results
+from headdiv.companion.report import front
 from headdiv.companion.report.outcomes import outcomes, summary_text, verdict_counts
 from headdiv.companion.report.verdicts import NOT_JUDGED
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
 
+ROOT = Path(__file__).parents[2]
 TOY = "A toy corpus: this shows that the pipeline works and reproduces nothing of the paper."
 
 
@@ -205,3 +208,11 @@ def test_a_broken_run_of_another_profile_stops_no_summary_and_one_of_its_own_doe
     assert [message.partition(",")[0] for message in caplog.messages] == [str(path)]
     with pytest.raises(DataError, match=r"metrics.json, line 1: not valid JSON"):
         summary_text("other")
+
+
+def test_the_readmes_picture_of_the_finding_has_a_row_for_each_method_of_three_seeds(monkeypatch):
+    monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
+    (ax,) = front.draw_finding().axes
+    rows = [label.get_text() for label in ax.get_yticklabels()]
+    assert front.DROPOUT in rows
+    assert len(rows) == 10

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -198,3 +198,34 @@ def small_disk(folder: Path, kibibytes: int) -> None:
     subprocess.run(["mount", "--make-rprivate", "/"], check=True)
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], check=True)
+
+
+@dataclass
+class Row:
+    """A line of the table: what was tried how often, and what did not end well."""
+
+    what: str
+    tried: int = 0
+    outcomes: dict[str, int] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    tracebacks: int = 0
+    hangs: int = 0
+    seconds: float = 0.0
+
+    def see(self, outcome: Outcome) -> Outcome:
+        """Count what must never be."""
+        self.tracebacks += outcome.traceback
+        self.hangs += outcome.hung
+        return outcome
+
+    def count(self, ended: str, times: int = 1) -> None:
+        """So many tries ended well, in this way."""
+        self.tried += times
+        self.outcomes[ended] = self.outcomes.get(ended, 0) + times
+
+    def fail(self, what: str, outcome: Outcome | None = None, times: int = 1) -> None:
+        """So many tries ended badly."""
+        self.tried += times
+        said = f": status {outcome.status}, {outcome.seconds:.0f} s, {outcome.err.strip()[-400:]}" if outcome else ""
+        self.failures.append(what + said)
+        print(f"    FAILED {what}{said}", flush=True)

@@ -32,6 +32,7 @@ import hostile  # noqa: E402
 from processes import (  # noqa: E402
     PROFILE,
     Outcome,
+    Row,
     damage,
     forked,
     make_home,
@@ -74,37 +75,6 @@ DAMAGES = {
         ("flip", "cut", "zeros", "empty", "braces"),
     ),
 }
-
-
-@dataclass
-class Row:
-    """A line of the table: what was tried how often, and what did not end well."""
-
-    what: str
-    tried: int = 0
-    outcomes: dict[str, int] = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)
-    tracebacks: int = 0
-    hangs: int = 0
-    seconds: float = 0.0
-
-    def see(self, outcome: Outcome) -> Outcome:
-        """Count what must never be."""
-        self.tracebacks += outcome.traceback
-        self.hangs += outcome.hung
-        return outcome
-
-    def count(self, ended: str, times: int = 1) -> None:
-        """So many tries ended well, in this way."""
-        self.tried += times
-        self.outcomes[ended] = self.outcomes.get(ended, 0) + times
-
-    def fail(self, what: str, outcome: Outcome | None = None, times: int = 1) -> None:
-        """So many tries ended badly."""
-        self.tried += times
-        said = f": status {outcome.status}, {outcome.seconds:.0f} s, {outcome.err.strip()[-400:]}" if outcome else ""
-        self.failures.append(what + said)
-        print(f"    FAILED {what}{said}", flush=True)
 
 
 def train(home: Path, experiment: str, variant: str, **options: Any) -> Outcome:
