@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
+import json
 import os
 import random
 import resource
@@ -229,3 +231,23 @@ class Row:
         said = f": status {outcome.status}, {outcome.seconds:.0f} s, {outcome.err.strip()[-400:]}" if outcome else ""
         self.failures.append(what + said)
         print(f"    FAILED {what}{said}", flush=True)
+
+
+def import_everything(folder: Path) -> None:
+    """Import what every command imports, once: the processes are forked from this one."""
+    home, listed = make_home(folder / "imports"), folder / "imports.json"
+
+    def learn() -> None:
+        from headdiv.companion.command_line import main
+
+        for command in ("train deacon/translation direct-8", "table deacon/translation"):
+            sys.argv = ["headdiv", *command.split(), "--profile", "torture"]
+            main()
+        listed.write_text(json.dumps([name for name in sys.modules if name != "__main__"]))
+
+    outcome = forked(learn, home, 300)
+    if not listed.is_file():
+        raise SystemExit(f"the first run failed: {outcome.err}")
+    for name in json.loads(listed.read_text()):
+        with contextlib.suppress(Exception):  # a name that is no module's
+            importlib.import_module(name)

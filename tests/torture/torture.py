@@ -10,9 +10,7 @@ of its own. A table of figures is printed; the exit status is 1 if anything went
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
-import importlib
 import json
 import random
 import shutil
@@ -35,6 +33,7 @@ from processes import (  # noqa: E402
     Row,
     damage,
     forked,
+    import_everything,
     make_home,
     run,
     scratch,
@@ -384,26 +383,6 @@ def main() -> None:
     print(f"\n{torture.table()}\n\nseed {chosen.seed}, {time.monotonic() - began:.0f} s, {len(failures)} failures")
     wrong = failures or any(row.tracebacks or row.hangs for row in torture.rows)
     sys.exit(1 if wrong else 0)
-
-
-def import_everything(folder: Path) -> None:
-    """Import what every command imports, once: the processes are forked from this one."""
-    home, listed = make_home(folder / "imports"), folder / "imports.json"
-
-    def learn() -> None:
-        from headdiv.companion.command_line import main
-
-        for command in ("train deacon/translation direct-8", "table deacon/translation"):
-            sys.argv = ["headdiv", *command.split(), "--profile", "torture"]
-            main()
-        listed.write_text(json.dumps([name for name in sys.modules if name != "__main__"]))
-
-    outcome = forked(learn, home, 300)
-    if not listed.is_file():
-        raise SystemExit(f"the first run failed: {outcome.err}")
-    for name in json.loads(listed.read_text()):
-        with contextlib.suppress(Exception):  # a name that is no module's
-            importlib.import_module(name)
 
 
 if __name__ == "__main__":
