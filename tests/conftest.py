@@ -11,6 +11,8 @@ from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # of processes that tests start too: several threads wait more than they compute
 
+os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and tables would have lines of this length
+
 import pytest
 import yaml
 from hypothesis import settings

@@ -12,17 +12,6 @@ from headdiv.core.errors import ConfigError
 from headdiv.core.files import read_json
 
 
-@pytest.mark.parametrize("content", [b"\x1f\x8b\x08", b"\0", b"config\n\x1b[31m.yaml", b""])
-def test_a_damaged_note_of_the_profile_names_none(folder, content):
-    (folder / "config").mkdir()
-    (folder / "config" / "mine.yaml").write_text("title: mine")
-    note = folder / "results" / "mine" / paths.OWNER
-    note.parent.mkdir(parents=True)
-    note.write_bytes(content)
-    assert paths.results("mine") == note.parent
-    assert paths.profile_file("mine") == folder / "config" / "mine.yaml"
-
-
 def test_two_profiles_of_one_name_do_not_share_results(finished, tmp_path, monkeypatch):
     home = finished.home
     monkeypatch.chdir(home)

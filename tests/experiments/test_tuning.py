@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 from conftest import EXPERIMENT
 from faulty import fails
+from reported import renew
 from small_runs import Power, fail_after
 
 from headdiv.companion.command_line import cli
@@ -22,7 +23,7 @@ from headdiv.companion.report import figures
 from headdiv.companion.report.tables import table_data
 from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError, DataError, TrainingError
-from headdiv.core.files import read_json, write_json
+from headdiv.core.files import read_json
 
 STEPS_AN_EPOCH = 5
 GRID = [{"model.dropout": 0.2}, {"model.dropout": 0.3, "train.learning_rate": 0.002}]
@@ -173,7 +174,7 @@ def test_results_may_differ_in_what_is_tuned_and_in_nothing_else(tuning):
     path = metrics_path("tiny", EXPERIMENT, "direct-8", 1)
     metrics = read_json(path)
     metrics["config"]["train"]["warmup_steps"] = 7
-    write_json(path, metrics)
+    renew(path, metrics)
     with fails("train.warmup_steps is 7, but 5", DataError):
         stored("tiny", EXPERIMENT)
     tuning.write_profile(tune=tune | {"seeds": [103]})

@@ -195,5 +195,5 @@ def test_what_stands_in_place_of_metrics_and_cannot_be_read_is_named(project, ho
 
 def test_metrics_with_fewer_parameters_than_none_are_refused():
     put(metrics("baseline", 1))
-    with pytest.raises(ConfigError, match=r"parameters: .*greater than or equal to 0.*-5"):
+    with pytest.raises(ConfigError, match=r"parameters: .*greater than 0.*-5"):
         put(metrics("own", 1, parameters=-5))

@@ -355,7 +355,11 @@ def test_load_importance_and_entropy_of_every_router_are_drawn():
 
 
 def texts(figure):
-    return {ax.get_title(loc="left"): ax.texts[0].get_text().split("\n") for ax in figure.axes if ax.texts}
+    return {
+        ax.get_title(loc="left"): ax.texts[0].get_text().replace(r"\$", "$").split("\n")
+        for ax in figure.axes
+        if ax.texts
+    }
 
 
 def test_the_words_of_the_busiest_experts_of_every_module_are_drawn():

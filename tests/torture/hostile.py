@@ -49,7 +49,6 @@ def put(home: Path, text: str) -> None:
     import reported
 
     from headdiv.companion.experiments.run_result import metrics_path
-    from headdiv.core.files import write_json
 
     reported.write_profile(Project(home), "p", "translation", variants=["baseline", "direct-8"], title=text)
     for variant in ("baseline", "direct-8"):
@@ -65,7 +64,8 @@ def put(home: Path, text: str) -> None:
             reported.put(run)
             shown: dict[str, Any] = {"rows": [[text, text]], "columns": [text, "output"]}
             for name, content in (("outputs", [text]), ("examples", shown)):
-                write_json(metrics_path("p", "deacon/translation", variant, seed).with_name(f"{name}.json"), content)
+                path = metrics_path("p", "deacon/translation", variant, seed).with_name(f"{name}.json")
+                reported.renew(path, content)
 
 
 def wrong(home: Path, text: str) -> Iterator[str]:

@@ -15,13 +15,15 @@ REPOSITORY = Path(__file__).resolve().parents[4]
 # They are not there where headdiv is installed without its repository.
 DOCUMENTS = {
     "docs/results.md": "Results",
-    "docs/contest.md": "Contest",
+    "docs/contest.md": "Contest, rules",
     "docs/checklist.md": "Checklist",
     "docs/papers.md": "Papers, BibTeX",
     "docs/guide.md": "Guide",
     "config/README.md": "Profiles",
     "data/README.md": "Data",
     "docs/library.md": "Library",
+    "docs/heads.md": "Heads",
+    "docs/training.md": "Training loops",
     "docs/pretrained.md": "Hugging Face models",
     "docs/architectures.md": "Their architectures",
     "docs/glossary.md": "Glossary",
