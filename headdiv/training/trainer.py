@@ -15,6 +15,7 @@ from torch import nn
 
 from headdiv.analysis.similarity import Observed
 from headdiv.core import distributed, progress
+from headdiv.core.arguments import must_be_number
 from headdiv.core.errors import ConfigError, TrainingError, out_of_memory
 from headdiv.core.settings import check
 from headdiv.methods.base import EpochEnd, Method
@@ -145,6 +146,8 @@ class Trainer:
             TrainingError: the folder holds a training with other settings; there is not enough memory; or an earlier
                 call was interrupted within a step, and there is no checkpoint to go on from.
         """
+        if until is not None:
+            must_be_number("until", until, whole=True)
         last = self.config.epochs if until is None else min(until, self.config.epochs)
         if self.seed is not None:
             torch.manual_seed(self.seed + 1000 * distributed.rank())  # ranks drop different values out
