@@ -1,5 +1,6 @@
 """The warm process whose forks are the pipeline's steps, and what is said while Snakemake runs."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -69,9 +70,12 @@ def test_signals_are_passed_on(warm, project):
     os.mkfifo(fifo)
     step = start(warm, "plan", "--profile", "waits", cwd=project.home)
     os.open(fifo, os.O_WRONLY)
-    time.sleep(0.5)  # a signal between opening and reading would wait for the end of the read
-    step.send_signal(signal.SIGINT)
-    _, err = step.communicate(timeout=60)
+    for _ in range(12):  # a signal between opening and reading waits for the end of the read: then another one
+        step.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            step.wait(timeout=5)
+            break
+    _, err = step.communicate(timeout=5)
     assert (step.returncode, err.lstrip("\n")) == (130, "headdiv: interrupted\n")
 
 
