@@ -191,11 +191,11 @@ def kinds() -> dict[str, Kind]:
 
 
 def attempt(torture: Any, seed: int) -> None:
-    """A row of the torture's table for each kind; a fortieth of the cases in a slice."""
+    """A row of the torture's table for each kind; a hundredth of the cases in a slice."""
     every = kinds()
     import_everything()
     for kind in every.values():
-        cases = [*known(kind.name), *drawn(kind.cases, CASES if torture.share == 1 else CASES // 40, seed)]
+        cases = [*known(kind.name), *drawn(kind.cases, CASES if torture.share == 1 else CASES // 100, seed)]
 
         def part(row: Any, kind: Kind = kind, cases: list[Any] = cases) -> None:
             found = Fuzzer(torture.folder).count(kind, cases)

@@ -151,9 +151,9 @@ def _in_pages(home: Path, text: str) -> Iterator[str]:
 
 
 def attempt(torture: Any, row: Any) -> None:
-    """Each of them, or a share of them, in a project of its own."""
+    """Each of them, or three in a slice, in a project of its own."""
     every = texts()
-    for number, text in enumerate(torture.chance.sample(every, torture.times(len(every)))):
+    for number, text in enumerate(torture.chance.sample(every, len(every) if torture.share == 1 else 3)):
         home, found = make_home(torture.folder / f"hostile{number}"), torture.folder / f"hostile{number}.json"
 
         def act(home: Path = home, text: str = text, found: Path = found) -> None:
