@@ -28,6 +28,8 @@ def must_be_tensor(name: str, x: Any, shape: str, half: bool = True) -> None:
     if not x.is_floating_point() or (not half and x.dtype in (torch.float16, torch.bfloat16)):
         kind = "floating point" if half else "float32 or float64"
         raise TypeError(f"{name}: found a tensor of {x.dtype}, expected one of {kind}")
+    if torch.compiler.is_compiling():  # sizes may be symbols, of which nothing can be asked
+        return
     letters = shape.removeprefix("...").split()
     last = tuple(x.shape[-len(letters) :])
     fits = x.dim() >= len(letters) if shape.startswith("...") else x.dim() == len(letters)
