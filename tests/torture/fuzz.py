@@ -212,7 +212,7 @@ def import_everything() -> None:
     import headdiv
 
     for module in pkgutil.walk_packages(headdiv.__path__, "headdiv."):
-        if not module.name.endswith(("__main__", "report.front")):
+        if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     for name in ("pandas", "scipy.stats", "transformers", "matplotlib.backends.backend_svg", "tabulate", "nbformat"):
         importlib.import_module(name)
