@@ -185,14 +185,17 @@ def principal_components(C: Tensor, m: int) -> Tensor:
     The sign of an eigenvector is free; here its element of largest magnitude is positive.
 
     Raises:
-        ValueError: m is not between 1 and k.
+        ValueError: m is not between 1 and k, or C has no eigenvectors since not all of it is finite.
     """
     must_be_tensor("C", C, "...k k")
     must_be_number("m", m, whole=True)
     k = C.shape[-1]
     if not 1 <= m <= k:
         raise ValueError(f"m must be between 1 and k = {k}, found {m}")
-    _, vectors = torch.linalg.eigh(at_least_float32(C))  # ascending
+    try:
+        _, vectors = torch.linalg.eigh(at_least_float32(C))  # ascending
+    except torch.linalg.LinAlgError as error:
+        raise ValueError(f"C: has no eigenvectors, expected finite numbers ({str(error)[:80]})") from None
     leading = vectors.flip(-1)[..., :m]
     largest = leading.gather(-2, leading.abs().argmax(dim=-2, keepdim=True))
     return (leading * largest.sign()).to(C.dtype)
