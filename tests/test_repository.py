@@ -235,3 +235,9 @@ def test_retired_words_are_found_in_text_and_identifiers_and_allowed_in_their_ph
     assert [list(retired_words.hits(line, words)) for line in lines] == [
         ["told"], ["told"], [], [], ["blank"], ["spelt"]
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("results/*/companions/*.ipynb")), ids=relative)
+def test_a_stored_companion_names_no_path_of_the_machine_that_ran_it(path):
+    ran = json.loads(path.read_text(encoding="utf-8"))["metadata"]["papermill"]
+    assert not [ran[key] for key in ("input_path", "output_path") if Path(ran[key]).is_absolute()]
