@@ -11,6 +11,7 @@ from torch import nn
 import headdiv
 from headdiv.companion.experiments.bench import WARM_UP, interleaved
 from headdiv.methods.base import Method
+from headdiv.training.method_steps import MethodSteps
 
 B, N, D, H, LAYERS = 16, 64, 256, 8, 2
 WORDS = 1000
@@ -128,18 +129,15 @@ def _step(module: nn.Module, run: Callable[[], torch.Tensor], grad: bool = True)
 
 
 def _training(model: nn.Module, method: Method, run: Callable[[], torch.Tensor]) -> Callable[[int], None]:
-    required = method.required_records()
+    steps = MethodSteps(model, method)
 
     def step(_: int) -> None:
         model.zero_grad()
-        if required == "nothing":
-            loss, records = run(), []
-        else:
-            with headdiv.record_heads(model, weights=required == "weights") as records:
-                loss = run()
-        added = method.aux_loss(model, records, 0.5, B * N)
+        with steps.records() as records:
+            loss = run()
+        added = steps.added(records, 0.5, B * N)
         (loss if added is None else loss + added).backward()
-        method.before_optimizer_step(model, 0.5)
+        steps.update(0.5)
 
     return step
 

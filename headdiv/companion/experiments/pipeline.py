@@ -19,6 +19,7 @@ from headdiv.companion import paths
 from headdiv.companion.experiments.catalogue import OF_PRUNING, OF_TUNING, figures_of, tables_of
 from headdiv.companion.experiments.papers import data_table_of, load_paper, task_of
 from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.run_result import IMPORTANCE
 from headdiv.companion.tasks.run_config import run_name
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json, short_hash
@@ -26,7 +27,6 @@ from headdiv.core.settings import nearest
 
 log = logging.getLogger(__name__)
 
-IMPORTANCE = "importance.json"  # of a run's heads
 EXPLORER = "explore"  # the companion that is of no paper
 _presence: list[IO[str]] = []  # open files, which hold a lock as long as this process lives
 CONFIG = ("profile", "gpu")  # keys of Snakemake's --config

@@ -80,7 +80,7 @@ class Site:
             paths.home().glob("results/*/companions/*.ipynb"), key=lambda path: path.parents[1].name == self.runs.name
         )
         beside = {path.stem: path for path in stored_companions if path.stem not in {*self.papers, EXPLORER}}
-        found = {name: self._companion(name) for name in [*self.papers, EXPLORER, *beside]}
+        found = {name: self._companion(name) for name in [*self.papers, EXPLORER]}
         self.companions = {name: path for name, path in found.items() if path} | beside
         self.beside = {name: heading(path) for name, path in beside.items()}  # of no paper: what each is called
         self.templates = templates()
