@@ -9,7 +9,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from headdiv.companion.options import printable
-from headdiv.companion.report.site.markup import html, menu, myst
+from headdiv.companion.report.site.markup import fenced, html, menu, myst, picture
 from headdiv.companion.report.table_data import TableData
 from headdiv.companion.report.table_files import as_latex
 
@@ -28,6 +28,10 @@ def test_there_are_a_hundred_and_each_is_another():
 def test_at_each_border_a_text_stays_one(text):
     tokens = MarkdownIt("commonmark").parse(f"before {myst(text)} after")
     assert {child.type for child in tokens[1].children} <= {"text", "text_special"}
+    seen = re.sub(r"[\x00-\x1f\x7f]", "\ufffd", " ".join(text.split()))
+    assert "".join(child.content for child in tokens[1].children) == f"before {seen} after"
+    (block,) = MarkdownIt("commonmark").parse(fenced(picture(text, text, text)))
+    assert (block.type, block.info) == ("fence", "{raw} html")
     assert "<" not in html(text)
     assert not re.search("[<>`\n]", menu(text))
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", printable(text))

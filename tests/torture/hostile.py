@@ -19,9 +19,8 @@ import yaml
 from processes import forked, make_home
 
 LIST = Path(__file__).with_name("hostile.yaml")
-CODE = re.compile(
-    r"<script>window|<img src=x|<svg onload|<b id=hostile>|<iframe|<style>\*|<a href=.?javascript|onerror='window"
-)
+TAGS = re.compile(r"<script>window|<img src=x|<svg onload|<b id=hostile>|<iframe|<style>\*|<a href=.?javascript")
+CODE = re.compile(f"{TAGS.pattern}|onerror='window")  # what writes pages escapes quotes too
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 FIGURES = ("deacon_figure6", "deacon_translation_curves")
 
