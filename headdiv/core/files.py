@@ -112,15 +112,21 @@ def read_json(path: Path | str) -> Any:
     """
     path = Path(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"), path)
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text (byte offset {error.start})") from None
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+def parse_json(text: str, path: Path | str) -> Any:
+    """The JSON value of a text out of ``path``. Raises DataError: it is not JSON (the message names path and line)."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
     except RecursionError:
         raise DataError(f"{path}: cannot be read (nested too deeply)") from None
 

@@ -1,5 +1,6 @@
 """The download of data sets, against a server on this machine that misbehaves on request."""
 
+import gzip
 import hashlib
 import http.server
 import logging
@@ -234,6 +235,18 @@ def test_the_mirror_comes_first(server, mirror, tmp_path, caplog):
     assert server.ranges == []
     assert names(tmp_path / "toy") == ["a.gz"]
     assert caplog.messages == []
+
+
+def test_a_copy_in_the_mirror_may_be_packed(server, mirror, tmp_path, caplog):
+    packed = gzip.compress(BODY, compresslevel=1)
+    (mirror / "toy" / "a.gz.gz").write_bytes(packed)
+    assert (get(server, tmp_path) / "a.gz").read_bytes() == BODY
+    assert server.ranges == []
+    (mirror / "toy" / "a.gz.gz").write_bytes(packed[:-9])
+    assert (get(server, tmp_path / "other") / "a.gz").read_bytes() == BODY
+    assert server.ranges == [None]
+    assert "a.gz.gz: the mirror's file cannot be read" in caplog.text
+    assert names(tmp_path / "other" / "toy") == ["a.gz"]
 
 
 def test_a_damaged_copy_in_the_mirror_is_named_and_passed_over(server, mirror, tmp_path, caplog):

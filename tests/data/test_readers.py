@@ -124,7 +124,7 @@ READERS = {
     ),
     "questions": Reader(
         "a.json", question, questions,
-        lambda path, bad_records: [found.context for found in squad.read_squad(path, bad_records)],
+        lambda path, bad_records: [found.context for found in squad.read_squad([path], bad_records)],
         '"context": input should not be empty', "article 'a', paragraph 2", ("",),
     ),
 }  # fmt: skip

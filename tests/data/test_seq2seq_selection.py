@@ -144,6 +144,18 @@ def test_the_share_of_words_with_an_unknown_piece_is_recorded(mine):
     assert statistics["source_unknown_share"] == pytest.approx((found == UNKNOWN).mean())
 
 
+def test_text_that_was_tokenised_is_as_it_was_written(mine):
+    written = [*PAIRS, ('We\'re "born" & raised.', 'Wir sind „geboren" & hier.')]
+    parted = [
+        *((one.replace(".", " ."), other.replace(".", " .")) for one, other in PAIRS),
+        ("We &apos;re &quot; born &quot; &amp; raised .", "Wir sind „ geboren &quot; &amp; hier ."),
+    ]
+    expected, found = load_translation(mine(written)), load_translation(mine(parted, parted[:2], tokenized=True))
+    assert found.train.pairs.source[-1].tolist() == expected.train.pairs.source[-1].tolist()
+    assert found.source.words == expected.source.words
+    assert found.test.text == expected.test.text
+
+
 def test_case_is_folded_after_the_rules_with_pieces_and_before_them_without(mine):
     pairs = [*PAIRS, ("It Sat. Then it ran.", "Es Sass. Dann lief es.")]
     last = {}

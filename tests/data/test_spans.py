@@ -139,7 +139,7 @@ def test_every_range_of_words_comes_back_from_its_text(text, data):
     ],
 )
 def test_gold_answers_come_back_from_their_words(mirror, name, inexact, answers, contexts, em):
-    questions = read_squad(mirror / name, BadRecords())
+    questions = read_squad([mirror / name], BadRecords())
     assert len({question.context for question in questions}) == contexts
     tokens = cache(tokenise_with_offsets)
     counts, nearest = Counter(), {}

@@ -1,6 +1,7 @@
 """The reader of SQuAD's form, and what it says about damaged files and records."""
 
 import copy
+import gzip
 import json
 
 import pytest
@@ -51,11 +52,26 @@ def changed(keys, value):
 
 def test_questions_with_context_and_all_answers(tmp_path):
     path = put(tmp_path / "a.json", GOOD)
-    questions = read_squad(path, BadRecords())
-    assert questions == [RIVER, HEIGHT] == read_squad(str(path), BadRecords())
+    questions = read_squad([path], BadRecords())
+    assert questions == [RIVER, HEIGHT]
     assert questions == questions_from_json(GOOD, "made", BadRecords())
     assert questions[0].context is questions[1].context
     assert all(q.context[a.start : a.start + len(a.text)] == a.text for q in questions for a in q.answers)
+
+
+def test_several_files_are_read_in_their_order_packed_or_not(tmp_path):
+    plain = put(tmp_path / "a.json", GOOD)
+    packed = tmp_path / "b.json.gz"
+    packed.write_bytes(gzip.compress(json.dumps(changed(("qas", 0, "id"), "h1")).encode()))
+    lenient = BadRecords(strict=False)
+    found = read_squad([packed, plain], lenient)
+    assert [question.id for question in found] == ["h1", "g2", "g1"]
+    assert lenient.counts == {"id given twice": 1}
+    with fails(f"{plain}, question g2: id given twice (already given to the question 'How high?'"):
+        read_squad([packed, plain], BadRecords())
+    packed.write_bytes(gzip.compress(b'{"data": ['))
+    with fails(f"{packed}, line 1: not valid JSON"):
+        read_squad([packed], BadRecords())
 
 
 @given(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8")), st.data())
@@ -92,9 +108,9 @@ FAULTS = [
 def test_a_question_that_cannot_be_used(tmp_path, keys, value, reason, found):
     path = put(tmp_path / "a.json", changed(keys, value))
     with fails(f"{path}, question g1: {reason}" + f" ({found}" * bool(found)):
-        read_squad(path, BadRecords())
+        read_squad([path], BadRecords())
     lenient = BadRecords(strict=False)
-    assert read_squad(path, lenient) == [HEIGHT]
+    assert read_squad([path], lenient) == [HEIGHT]
     assert lenient.counts == {reason: 1}
 
 
@@ -157,7 +173,7 @@ def test_of_two_questions_with_one_id_the_first_stays():
 def test_other_json_is_an_error_even_when_lenient(tmp_path, value):
     path = put(tmp_path / "a.json", value)
     with fails(f'{path}: not of SQuAD\'s form, expected an object with a list of articles under "data"'):
-        read_squad(path, BadRecords(strict=False))
+        read_squad([path], BadRecords(strict=False))
 
 
 @pytest.mark.parametrize("data", [[], [{"title": "a", "paragraphs": []}]])

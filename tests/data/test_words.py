@@ -9,7 +9,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from faulty import exactly
+from faulty import exactly, put_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import untrained
@@ -194,3 +194,15 @@ words_of = st.lists(st.sampled_from("abc"), min_size=4, max_size=12)
 def test_bleu_is_the_literal_one(pairs):
     hypotheses, references = zip(*pairs, strict=True)
     assert token_bleu(hypotheses, references) == pytest.approx(literal_bleu(hypotheses, references), abs=1e-4)
+
+
+def test_a_corpus_that_was_tokenised_is_scored_as_text(project):
+    parted = [(f"it &apos;s {n} .", f"das ist {n} .") for n in range(4)]
+    files = put_pairs(project.home, dict.fromkeys(("train", "valid", "test"), parted))
+    run = untrained(
+        project.config(data={"name": "mine", "files": files, "tokenized": True, "held_out": 500, "examples": None})
+    )
+    assert run.corpus.test.text[0] == ("it's 0.", "das ist 0.")
+    scores = TASKS["translation"].score_lines(run, [f"das ist {n}." for n in range(4)])
+    assert scores["bleu"]["value"] == pytest.approx(100)
+    assert scores["bleu"]["signature"].endswith("; references that were tokenised, joined by Moses rules")

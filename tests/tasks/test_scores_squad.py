@@ -110,7 +110,7 @@ def test_the_order_of_questions_is_of_no_matter(pairs, random):
 @pytest.mark.parametrize("name", ["squad/train-sample.json", "squad/dev-sample.json", "xquad/xquad.en.json"])
 def test_gold_answers_score_100(mirror, name):
     """No gold answer of these files normalises to nothing; one that did would count 100 in EM and 0 in F1."""
-    questions = read_squad(mirror / name, BadRecords())
+    questions = read_squad([mirror / name], BadRecords())
     assert all(normalise(answer.text) for question in questions for answer in question.answers)
     scores = squad_scores({question.id: question.answers[0].text for question in questions}, questions)
     assert [scores[name]["value"] for name in ("em", "f1")] == [100, 100]

@@ -101,6 +101,11 @@ class TranslationData(WordsConfig):
         "usual with it, not before; null: whole words",
     )
 
+    tokenized: bool = hash_neutral(
+        False,
+        description="the files' text is tokenised already by Moses' scripts: its words are joined again and entities "
+        "(&apos;) undone before anything else",
+    )
     joint_vocabulary: bool = hash_neutral(
         False, description="one vocabulary of both languages, each word counted on both sides; model.tied: all needs it"
     )
@@ -144,7 +149,9 @@ class QAData(WordsConfig):
     """Questions on passages, in SQuAD's JSON form."""
 
     tokenizer: Literal["moses"] = Field("moses", description="Moses rules; answers are found as words of theirs")
-    files: dict[str, str] | None = Field(None, description="by split: a file in SQuAD v1.1's JSON form")
+    files: dict[str, PathOrPaths] | None = Field(
+        None, description="by split: a file in SQuAD v1.1's JSON form, or several in their order"
+    )
     context_words: int = Field(400, ge=1, lt=4096, description="words of a passage that are read; the rest is cut off")
     question_words: int = Field(60, ge=1, lt=4096, description="words of a question that are read")
 

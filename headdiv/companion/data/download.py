@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 import os
 import shutil
 import time
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,7 +59,7 @@ def fetch(name: str, folder: Path | str, unverified: bool = False) -> Path:
             with FileLock(home.with_name(f".{name}.lock")):  # another process may be at it
                 remote = _with_pin(target, remote)
                 if not _in_place(target, remote):
-                    if not (mirror and _copy(mirror / name / file, target, remote)):
+                    if not (mirror and _mirrored(mirror / name / file, target, remote)):
                         _Download(remote, target, unverified).run()
                     target.with_name(f"{file}.part").unlink(missing_ok=True)
                 if not remote.digest:
@@ -120,24 +122,32 @@ def _in_place(target: Path, remote: RemoteFile) -> bool:
     return False
 
 
-def _copy(source: Path, target: Path, remote: RemoteFile) -> bool:
-    """Copy a file out of the mirror; False when it is not there or not right."""
+class _UnusableError(Exception):
+    """What is wrong with a mirror's file."""
+
+
+def _mirrored(source: Path, target: Path, remote: RemoteFile) -> bool:
+    """Copy a file out of the mirror, where it may be packed (``.gz``); False when it is not there or not right."""
+    packed = source.with_name(f"{source.name}.gz")
     try:
-        found = checksum(source, remote.algorithm)
+        with replacing(target) as temporary:
+            if source.exists() or not packed.exists():
+                shutil.copyfile(source, temporary)
+            else:
+                source = packed
+                with gzip.open(packed) as unpacked, temporary.open("wb") as file:
+                    shutil.copyfileobj(unpacked, file)
+            if not remote.accepts(found := checksum(temporary, remote.algorithm)):
+                raise _UnusableError(f"is damaged, its {remote.algorithm} is {found}, expected {remote.digest}")
     except FileNotFoundError:
         log.info("%s: not in the mirror, going on to %s", source, remote.url)
         return False
-    except OSError as error:
-        log.warning("%s: the mirror's file cannot be read (%s), going on to %s", source, error, remote.url)
-        return False
-    if not remote.accepts(found):
-        log.warning(
-            "%s: the mirror's file is damaged, its %s is %s, expected %s; going on to %s",
-            *(source, remote.algorithm, found, remote.digest, remote.url),
+    except (_UnusableError, OSError, EOFError, zlib.error) as error:
+        what = (
+            error if isinstance(error, _UnusableError) else f"cannot be read ({getattr(error, 'strerror', 0) or error})"
         )
+        log.warning("%s: the mirror's file %s; going on to %s", source, what, remote.url)
         return False
-    with replacing(target) as temporary:
-        shutil.copyfile(source, temporary)
     log.info("%s: copied from %s", target, source)
     return True
 

@@ -42,6 +42,7 @@ def _check_more_tests(config: TranslationData, at: Place, source: Source | None)
     """Further test sets must be there, in both languages or as an archive, and must not be the test set."""
     if config.is_toy:
         refuse_unread(config, ("more_tests",), "generated text has no other splits", at, source)
+        refuse_unread(config, ("tokenized",), "generated text is as it is written", at, source)
         return
     roles = cache.roles_of_splits(config)
     for position, name in enumerate(config.more_tests):

@@ -90,6 +90,9 @@ class Translation(Seq2Seq):
         if data.tokenizer != "moses":
             for one in (found["bleu"], found["chrf"]):
                 one["signature"] += f"; words of {words}, joined by Moses rules"
+        if data.tokenized:
+            for one in (found["bleu"], found["chrf"]):
+                one["signature"] += "; references that were tokenised, joined by Moses rules"
         # Case is folded before words are found, since translations have none that the rules could go by.
         rules = word_rules(data) | {"fold_late": False}
         expected = [tokenize(line, data.target, **rules) for line in scored_references(references)]

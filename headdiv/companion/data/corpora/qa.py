@@ -118,7 +118,7 @@ def _questions(config: QAData, bad_records: BadRecords) -> dict[str, list[Questi
     if config.is_toy:
         made = toy.questions(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
         return {name: squad.questions_from_json(value, f"toy, {name}", bad_records) for name, value in made.items()}
-    return read_splits(config, lambda _, files: squad.read_squad(*files["examples"], bad_records), "question")
+    return read_splits(config, lambda _, files: squad.read_squad(files["examples"], bad_records), "question")
 
 
 class _Prepared:

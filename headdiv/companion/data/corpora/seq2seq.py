@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, product
 from operator import attrgetter
 from pathlib import Path
@@ -17,11 +17,11 @@ from safetensors.numpy import load_file, save_file
 from headdiv.companion.data import cache
 from headdiv.companion.data.data_config import DataConfig, SummarisationData, TranslationData, WordsConfig
 from headdiv.companion.data.readers import ted, xsum
-from headdiv.companion.data.readers.parallel import pair_sides
+from headdiv.companion.data.readers.parallel import TextSide, pair_sides
 from headdiv.companion.data.readers.records import BadRecords
 from headdiv.companion.data.tokenization import subwords
 from headdiv.companion.data.tokenization.vocabulary import Vocabulary
-from headdiv.companion.data.tokenization.words import tokenize_all
+from headdiv.companion.data.tokenization.words import detokenize, tokenize_all
 from headdiv.companion.data.toy import corpora as toy
 from headdiv.core.errors import DataError
 from headdiv.core.files import checksum, read_json, write_json
@@ -237,9 +237,16 @@ def _parallel(config: TranslationData, bad_records: BadRecords, only: str | None
                 raise DataError(f"data.files.{config.splits[split]}: found {counts}, expected equally many")
             sides = [tuple(map(ted.read_side, both)) for both in zip(*found, strict=True)]
             expected = cache.expected_count(config, split)
+        if config.tokenized:
+            sides = [(_joined(one, config.source), _joined(other, config.target)) for one, other in sides]
         read = (pair_sides(*both, expected=expected, bad_records=bad_records, keep_empty=keep_empty) for both in sides)
         texts[split] = list(chain.from_iterable(read))
     return texts
+
+
+def _joined(side: TextSide, language: str) -> TextSide:
+    """Tokenised text as it was before."""
+    return replace(side, sentences=[detokenize(line.split(), language, unescape=True) for line in side.sentences])
 
 
 def _select(

@@ -7,15 +7,16 @@ paragraph with its "context" and its questions "qas" {id, question, answers}, ea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, StrictInt
 
+from headdiv.companion.data.readers.lines import read_lines
 from headdiv.companion.data.readers.records import BadRecordError, BadRecords, Form, RecordText, is_empty, parse
 from headdiv.core.errors import DataError
-from headdiv.core.files import read_json
+from headdiv.core.files import parse_json, read_json
 
 
 class Answer(NamedTuple):
@@ -54,12 +55,26 @@ class _Question(Form):
     answers: Annotated[list[_Answer], Field(min_length=1)]
 
 
-def read_squad(path: Path | str, bad_records: BadRecords) -> list[Question]:
-    """Read a UTF-8 file; see `questions_from_json`. Raises DataError, also where it is missing or not JSON."""
-    return questions_from_json(read_json(path), str(path), bad_records)
+def read_squad(paths: Sequence[Path], bad_records: BadRecords) -> list[Question]:
+    """The questions of files, in UTF-8 and packed (``.gz``, ``.zst``) or not, one after the other.
+
+    See `questions_from_json`. Raises DataError, also where a file is missing, damaged or not JSON.
+    """
+    questions: list[Question] = []
+    for path in paths:
+        questions += questions_from_json(_read(path), str(path), bad_records, questions)
+    return questions
 
 
-def questions_from_json(value: Any, source: str, bad_records: BadRecords) -> list[Question]:
+def _read(path: Path) -> Any:
+    if path.suffix in (".gz", ".zst"):
+        return parse_json("\n".join(read_lines(path)), path)
+    return read_json(path)
+
+
+def questions_from_json(
+    value: Any, source: str, bad_records: BadRecords, before: Iterable[Question] = ()
+) -> list[Question]:
     """The questions of a JSON value in SQuAD v1.1's form, in their order; ``source`` is its name in messages.
 
     Texts are kept as they are, white space and all, since offsets count in them. A question is a bad
@@ -67,7 +82,7 @@ def questions_from_json(value: Any, source: str, bad_records: BadRecords) -> lis
 
     - an answer starts outside the context or is not found at its offset;
     - it has no answer, or one of its answers or the question is empty or only white space;
-    - an earlier question has its id (the earlier one stays);
+    - an earlier question, or one of those ``before``, has its id (the earlier one stays);
     - something is missing, of the wrong type, or holds half a surrogate pair, which no UTF-8 file can hold.
 
     An article without paragraphs and a paragraph without a context or questions are one bad record each.
@@ -78,20 +93,21 @@ def questions_from_json(value: Any, source: str, bad_records: BadRecords) -> lis
     """
     if not isinstance(value, dict) or not isinstance(value.get("data"), list):
         raise DataError(f'{source}: not of SQuAD\'s form, expected an object with a list of articles under "data"')
-    questions: dict[str, Question] = {}
+    questions: list[Question] = []
+    asked = {question.id: question.question for question in before}
     records = 0
     refused = bad_records.counts.total()  # of earlier files
     for place, context, record in _records(value["data"], source, bad_records):
         records += 1
         with bad_records.at(place):
             question = _question(parse(_Question, record), context)
-            if question.id in questions:
-                earlier = questions[question.id].question
+            if (earlier := asked.get(question.id)) is not None:
                 raise BadRecordError("id given twice", f"already given to the question {earlier!r}")
-            questions[question.id] = question
+            questions.append(question)
+            asked[question.id] = question.question
     if records == 0 and bad_records.counts.total() == refused:
         raise DataError(f"{source}: the file holds no questions, expected at least one")
-    return list(questions.values())
+    return questions
 
 
 def _records(articles: list[Any], source: str, bad_records: BadRecords) -> Iterator[tuple[str, str, Any]]:
