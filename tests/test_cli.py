@@ -338,6 +338,12 @@ def test_bench_measures_something(project, headdiv_says, monkeypatch):
     assert f"baseline {result['tokens_per_second']['baseline']:,}" in last
 
 
+def test_the_library_is_measured_without_a_profile(headdiv_says):
+    status, out, err = headdiv_says("bench", "--profile", "quick", "--library")
+    assert (status, out) == (2, "")
+    assert "--profile: found it, expected none" in err
+
+
 def test_claims_are_printed_counted_and_filtered(project, headdiv_says):
     status, out, err = headdiv_says("claims", "--paper", "dpp", "--verdict", "contradicted")
     assert (status, err) == (0, "")

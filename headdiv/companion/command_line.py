@@ -24,6 +24,7 @@ from headdiv.companion.options import (
     print_table,
     printable,
     profile_option,
+    refuse_given,
     say,
     say_prose,
     terminal_width,
@@ -276,14 +277,13 @@ def check(profile: str) -> None:
 
 @cli.command()
 @profile_option("multi30k")
-@click.option(
-    "--rounds", type=click.IntRange(1), default=15, show_default=True, help="Steps of each kind, interleaved."
-)
+@click.option("--rounds", type=click.IntRange(1), default=15, show_default=True, help="Steps of each kind.")
 @click.option("--library", is_flag=True, help="The library's attention in layers of torch and transformers instead.")
 @JSON
 def bench(profile: str, rounds: int, library: bool, as_json: bool) -> None:
     """Measure what the methods cost, and how fast the baseline is, on this machine."""
     if library:
+        refuse_given("profile", "with --library layers are measured, of no profile")
         from headdiv.companion.experiments.bench_library import library_table, measure_library
 
         ratios = measure_library(rounds)
