@@ -376,6 +376,13 @@ def test_log_takes_the_errors_and_the_terminal_too(project):
     assert log.read_text() == sentence
 
 
+def test_log_takes_errors_about_names_that_are_no_text(project):
+    log = project.home / "a.log"
+    result = start("--log", log, "plan", "\udcff")
+    sentence = "headdiv: Got unexpected extra argument (?)\n"
+    assert (result.returncode, result.stdout, result.stderr, log.read_text()) == (2, "", sentence, sentence)
+
+
 def test_log_takes_all_output(project):
     log = project.home / "a.log"
     log.write_text("of an earlier try")

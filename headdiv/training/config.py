@@ -85,6 +85,12 @@ class TrainConfig(TrainerConfig):
         False, description="keep no activations of layers, and compute them again in the backward pass"
     )
     tokens_per_batch: int = Field(1800, ge=1, le=10**9, description="most tokens in a batch, as the task counts them")
+    share: float = hash_neutral(
+        1.0,
+        gt=0,
+        le=1,
+        description="train on the first examples alone, on this share of all; the vocabulary is that of all",
+    )
     batching: Literal["random", "bucketed"] = Field("random", description="bucketed: similar lengths together")
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     epoch_heads: bool = hash_neutral(

@@ -84,9 +84,31 @@ def test_variants_are_chosen_and_defined(project):
     assert runs(project, "    methods: {deacon: {m: 2}}\n").one(EXPERIMENT, "direct-8", 1).method["m"] == 2
 
 
+def test_a_variant_may_have_settings_of_its_own(project):
+    more = """\
+    variants: [baseline, direct-8]
+    settings:
+      direct-8: {model.dropout: 0.3, train.share: 0.5, train.epochs: 7, method.xi: 0.6}
+"""
+    chosen = runs(project, more)
+    plain, own = (chosen.one(EXPERIMENT, variant, 1) for variant in ("baseline", "direct-8"))
+    assert (own.model.dropout, own.train.share, own.train.epochs, own.method["xi"]) == (0.3, 0.5, 7, 0.6)
+    assert plain == runs(project, "    variants: [baseline]\n").one(EXPERIMENT, "baseline", 1)
+    assert own.train.learning_rate == plain.train.learning_rate
+    assert chosen.free_keys(EXPERIMENT) == {"model.dropout", "train.share", "train.epochs", "method.xi"}
+
+
 @pytest.mark.parametrize(
     ("more", "line", "message"),
     [
+        ("    settings:\n      direct-9: {model.dropout: 0.3}\n", 7,
+         "settings.direct-9: is no variant of the experiment"),
+        ("    settings:\n      direct-8: {model.dropuot: 0.3}\n", 7, "settings.direct-8.model.dropuot: unknown key"),
+        ("    settings:\n      direct-8: {data.name: x}\n", 7,
+         "settings.direct-8.data.name: unknown key; expected one of"),
+        ("    settings:\n      direct-8: {train.share: 0}\n", 7, "settings.direct-8.train.share: "),
+        ("    settings:\n      direct-8: {method.name: moa}\n", 7,
+         "settings.direct-8.method.name: another method is another variant"),
         ("    variants: [direct-9]\n", 6, "variants.0: unknown variant 'direct-9'; did you mean 'direct-8'?"),
         ("    define:\n      direct-9:\n        {name: deacon, architecture: direct,\n         m: 9}\n", 9,
          "define.direct-9.m: 9 is more than the k = 8 inputs of the PCA layer"),

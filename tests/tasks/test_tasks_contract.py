@@ -103,6 +103,18 @@ def test_an_epoch_has_the_batches_that_are_counted_within_the_budget(task, run):
         assert {len(batch.inputs) for batch in batches} == {budget // run.config.data.context * run.config.data.context}
 
 
+def test_a_share_of_the_training_examples_is_the_first_ones_and_windows_have_none(task, run):
+    if run.config.kind not in PAIRS:
+        assert "share" in task.spec.ignores
+        return
+    numbers = [n for batch in stream_of(task, run, train={"share": 0.25}).epoch(0) for n in batch.numbers.tolist()]
+    every = task.scored(run.corpus.train)
+    assert sorted(numbers) == every[: math.ceil(len(every) / 4)].tolist()
+    sample, what = task.training_sample(run.corpus, small_config(run.config.kind, train={"share": 0.001}))
+    assert [n for batch in sample for n in batch.numbers.tolist()] == every[:1].tolist()
+    assert what.startswith("the first 1 of 1 training")
+
+
 @pytest.mark.parametrize("before", [0, 1, 5, "all"])
 def test_a_stream_goes_on_where_it_stood(task, run, before):
     whole = stream_of(task, run)

@@ -136,8 +136,8 @@ FIGURE_KINDS = {
     "confidence": FigureKind("confidence of heads"),
     "contrasts": FigureKind("what each part does"),
     "diversity": FigureKind("diversity and score"),
-    "dropout": FigureKind("gains by dropout"),
     "forest": FigureKind("differences to the Transformer"),
+    "levels": FigureKind("gains by dropout, or by the share of data"),
     "measures": FigureKind("measures of heads"),
     "swaps": FigureKind("swaps"),
 }

@@ -34,7 +34,7 @@ from pydantic import Field, model_validator
 from headdiv.companion import paths
 from headdiv.companion.experiments.papers import VARIANT, VARIANT_IS, task_of
 from headdiv.companion.experiments.run_result import RunIdentity
-from headdiv.companion.experiments.tuning import Arm, Setting, Tune, by_section
+from headdiv.companion.experiments.tuning import FIXED, Arm, Setting, Tune, by_section
 from headdiv.companion.tasks.run_config import MOST_THREADS, RunConfig
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import ConfigError
@@ -57,6 +57,9 @@ class Experiment(Settings):
     )
     define: dict[str, dict[str, Any]] = Field(default_factory=dict, description="further variants: their method")
     methods: dict[str, dict[str, Any]] = Field(default_factory=dict, description="options by method, for all variants")
+    settings: dict[str, Setting] = Field(
+        default_factory=dict, description="by variant: dotted keys of model, train and method that it has of its own"
+    )
     tune: Tune | None = Field(None, description="settings that are tried for variants, and chosen, before their runs")
     pruning: int | None = Field(
         None, ge=1, description="mask each run's heads, the curve in so many steps, by the validation loss alone"
@@ -146,11 +149,14 @@ class _Expansion:
 
         def config_of(variant: str, setting: Mapping[str, Any], place: Place) -> RunConfig:
             """A variant's run, with ``setting``, to which ``place`` leads, over the profile's own keys."""
-            own = rows[variant].model if variant in rows and variant not in experiment.define else {}
+            row = rows[variant] if variant in rows and variant not in experiment.define else None
+            setting = experiment.settings.get(variant, {}) | dict(setting)
             tuned, train = by_section(setting, place, source), experiment.train
-            model = check(spec.Model, experiment.model | own | tuned["model"], (*place, "model"), source)
-            if tuned["train"]:
-                keys = train.model_dump(exclude_unset=True) | tuned["train"]
+            model = check(
+                spec.Model, experiment.model | (row.model if row else {}) | tuned["model"], (*place, "model"), source
+            )
+            if own := (row.train if row else {}) | tuned["train"]:
+                keys = train.model_dump(exclude_unset=True) | own
                 train = check(TrainConfig, keys, (*place, "train"), source)
                 refuse_unread(train, spec.ignores, f"it has no effect on {kind!r}", (*place, "train"), source)
             spec.check_model(model, data, (*place, "model"), source)
@@ -162,11 +168,15 @@ class _Expansion:
             return RunConfig(**given, seed=self.profile.seeds[0])
 
         variants = experiment.variants or list(known)
+        for variant in experiment.settings:
+            if variant not in variants:
+                what = f"is no variant of the experiment{nearest(variant, variants)}"
+                raise config_error((*at, "settings", variant), what, source)
         for position, variant in enumerate(variants):
             if variant not in known:
                 what = f"unknown variant {variant!r}{nearest(variant, list(known))}"
                 raise config_error((*at, "variants", position), what, source)
-            config = config_of(variant, {}, at)
+            config = config_of(variant, {}, (*at, "settings", variant) if variant in experiment.settings else at)
             self.runs += [config.model_copy(update={"seed": seed}) for seed in self.profile.seeds]
         if experiment.tune:
             self._check_tune(experiment, experiment.tune, variants, (*at, "tune"), source)
@@ -193,6 +203,8 @@ class _Expansion:
     ) -> Arm:
         settings, configs, hashes = [], [], []
         for place, setting in tune.of_arm(name):
+            for key in FIXED.keys() & setting.keys():
+                raise config_error((*at, *place, key), f"cannot be tuned: {FIXED[key]}", source)
             config = config_of(name, setting, (*at, *place))
             if config.hash in hashes:
                 what = f"trains the same as setting {hashes.index(config.hash) + 1} of {name}; expected each once"
@@ -272,10 +284,11 @@ class Runs:
         """The arm that a run is of; None where its variant is not tuned."""
         return self.arms.get(run.experiment, {}).get(run.variant)
 
-    def tuned_keys(self, experiment: str) -> set[str]:
-        """The dotted keys in which the variants of an experiment may differ, since they are tuned."""
-        tune = self.profile.experiments[experiment].tune
-        return tune.keys if tune else set()
+    def free_keys(self, experiment: str) -> set[str]:
+        """The dotted keys in which variants of an experiment may differ: settings of their own, and what is tuned."""
+        own = self.profile.experiments[experiment]
+        keys = {key for setting in own.settings.values() for key in setting} | (own.tune.keys if own.tune else set())
+        return keys | {f"train.{key}" for row in task_of(experiment).variants.values() for key in row.train}
 
     def pruned(self) -> dict[str, int]:
         """The experiments whose runs' heads are masked, with the steps of the curve."""

@@ -83,7 +83,7 @@ def stored(profile: str, experiment: str) -> list[RunResult]:
             model, method or search.
     """
     known = Runs(profile)
-    configs, tuned = known.of(experiment), known.tuned_keys(experiment)
+    configs, free = known.of(experiment), known.free_keys(experiment)
     files = [metrics_path(profile, experiment, config.variant, config.seed) for config in configs]
     found = {path: RunResult.read(path, profile) for path in files if is_stored(path)}
     command = f"`snakemake reproduce-all --config profile={profile}`"
@@ -93,8 +93,8 @@ def stored(profile: str, experiment: str) -> list[RunResult]:
     of_variant: dict[str, Path] = {}
     for path, run in found.items():
         of_its_own = of_variant.setdefault(run.variant, path)
-        for one, sections, free in ((first, SHARED, tuned), (of_its_own, OF_VARIANT, ())):
-            differs = difference(run.config.sections(), found[one].config.sections(), sections, free)
+        for one, sections, may_differ in ((first, SHARED, free), (of_its_own, OF_VARIANT, ())):
+            differs = difference(run.config.sections(), found[one].config.sections(), sections, may_differ)
             if differs := differs or corpus_difference(run.data, found[one].data):
                 raise DataError(f"{path}: {differs} in {one}; remove the older of the two, and {command} makes it anew")
     return list(found.values())

@@ -37,10 +37,7 @@ FORMAT = 1  # of choice.json
 Stored = TypeVar("Stored", bound=Settings)
 
 SECTIONS = ("model", "train", "method")  # of a run's configuration, whose keys can be tuned
-FIXED = {  # keys that cannot, and why
-    "train.epochs": "every setting is judged within the same training, and the rungs say how much of it",
-    "method.name": "another method is another variant",
-}
+FIXED = {"train.epochs": "every setting is judged within the same training, and the rungs say how much of it"}
 
 Setting = dict[str, Any]  # by dotted key: "model.dropout", "train.learning_rate", "method.weight"
 
@@ -87,15 +84,15 @@ class Tune(Settings):
 
 
 def by_section(setting: Mapping[str, Any], at: Place, source: Source) -> dict[str, dict[str, Any]]:
-    """A setting as keys of ``model``, ``train`` and ``method``. Raises ConfigError: a key of none of them, or fixed."""
+    """A setting as keys of ``model``, ``train`` and ``method``. Raises ConfigError: a key of none of them."""
     sections: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
     for key, value in setting.items():
         section, _, name = str(key).partition(".")
         if section not in sections or not name:
             what = f"unknown key; expected one of {', '.join(SECTIONS)}, a dot, and a key of this section"
             raise config_error((*at, key), what, source)
-        if key in FIXED:
-            raise config_error((*at, key), f"cannot be tuned: {FIXED[key]}", source)
+        if key == "method.name":
+            raise config_error((*at, key), "another method is another variant", source)
         sections[section][name] = value
     return sections
 

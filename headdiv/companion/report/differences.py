@@ -1,4 +1,4 @@
-"""Figures of differences: of rows to the Transformer, of one change, of methods at several dropouts."""
+"""Figures of differences: of rows to the Transformer, of one change, of methods at several levels of a factor."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from headdiv.companion.report.contrasts import (
     seed_by_seed,
     stored_contrasts,
 )
-from headdiv.companion.report.dropout import conclusions, design_of, effects
+from headdiv.companion.report.factors import conclusions, design_of, effects
 from headdiv.companion.report.formats import as_printed, plural, signed
 from headdiv.companion.report.groups import Groups, chosen, labels_of, title
 from headdiv.companion.report.headtohead import all_quiet
@@ -253,53 +253,58 @@ def _draw_costs(axes: Iterable[Axes], groups: Groups) -> None:
         plotting.add_grid(ax, "x")
 
 
-# ---- methods at several dropouts
+# ---- methods at several levels of a factor
 
 
-def draw_dropout(profile: str, figure: FigureEntry) -> Figure:
-    """Each method's difference to the Transformer by dropout, and its interaction: is the gain gone at the highest?
+def draw_levels(profile: str, figure: FigureEntry) -> Figure:
+    """Each method's difference to the Transformer by dropout or share of data, and how it changes.
 
     Over the seeds that all stored variants have. What is not stored yet is left out.
 
     Raises:
-        DataError: the stored variants have no seed in common, or the experiment's rows are no methods by dropout.
+        DataError: the stored variants have no seed in common, or the experiment's rows are no methods by level.
     """
     groups = chosen(profile, figure.experiment, figure.label)
     design = design_of(task_of(figure.experiment))
     if design is None:
-        raise DataError(f"{figure.label}: {figure.experiment} has no rows of the Transformer at several dropouts")
-    looks, (low, *_, high) = looks_of(figure.experiment, groups), design.levels
-    drawn_by = {name: [looks[one] for one in of.values() if one in looks] for name, of in design.methods.items()}
+        raise DataError(f"{figure.label}: {figure.experiment} has no rows of the Transformer at several levels")
+    design = design.among(groups)
+    looks, factor = looks_of(figure.experiment, groups), design.factor
+    places = np.array([factor.place(level) for level in design.levels])
+    width = places[-1] - places[0]
+    drawn_by = {name: [looks[one] for one in groups if one in of.values()] for name, of in design.methods.items()}
     look = {name: of[0] if of else None for name, of in drawn_by.items()}
     found_by = {name: effects(design, groups, name) for name in PANELS}
     primary = found_by[LOWEST_LOSS]
-    both = any(one.count for one in primary.interactions.values())  # ends of a design are stored
+    both = any(one.count for one in primary.changes.values())  # all levels that it asks for are stored
     drawn, axes = plotting.new_figure(WIDTH, 5.2, 2, 1 + both, width_ratios=(3, 2)[: 1 + both])
     for (left, *right), (name, panel) in zip(axes, PANELS.items(), strict=True):
         found = found_by[name]
         for number, (method, of) in enumerate(look.items()):
             ones = [found.gains[method, level] for level in design.levels]
-            positions = np.array(design.levels) + 0.006 * (number - (len(look) - 1) / 2)
+            positions = places + 0.03 * width * (number - (len(look) - 1) / 2)
             if of and any(one.count for one in ones):
                 _draw_levels(left, positions, ones, of)
-                for ax in right if found.interactions[method].count else ():
-                    plotting.add_interval(ax, number, found.interactions[method], of["marker"], color=of["color"])
+                for ax in right if found.changes[method].count else ():
+                    plotting.add_interval(ax, number, found.changes[method], of["marker"], color=of["color"])
         left.axhspan(-MARGINS[name], MARGINS[name], color="0.9", lw=0, zorder=-1)
         left.axhline(0, color="0.35", lw=1, ls="--", zorder=0)
-        left.set(xticks=design.levels, xlim=(low - 0.03, high + 0.03), xlabel="dropout")
+        left.set(xlim=(places[0] - 0.15 * width, places[-1] + 0.15 * width), xlabel=factor.name)
+        left.set_xticks(places, [factor.tick(level) for level in design.levels])
         left.set_ylabel(f"{panel.label}\nminus the Transformer's\n({panel.unit})", fontsize=SMALL)
         left.set_title("better ↑" if panel.higher else "better ↓", fontsize=SMALL, color="0.35")
         plotting.add_grid(left, "y")
         for ax in right:
             ax.axvline(0, color="0.35", lw=1, ls="--", zorder=0)
             plotting.name_rows(ax, [plotting.wrapped(method, 14) for method in look])
-            ax.set_xlabel(f"{panel.label}: difference at {low}\nminus that at {high} ({panel.unit})", fontsize=SMALL)
-            more = f"gains more at {low} →" if panel.higher else f"← gains more at {low}"
-            ax.set_title(more, fontsize=SMALL, color="0.35")
+            ax.set_xlabel(f"{panel.label}: {factor.asked(design.levels)} ({panel.unit})", fontsize=SMALL)
+            right_is_more = panel.higher == (factor.weights(design.levels)[0] > 0)
+            more = f"gains more at {factor.tick(design.levels[0])}"
+            ax.set_title(f"{more} →" if right_is_more else f"← {more}", fontsize=SMALL, color="0.35")
     handles = [Line2D([], [], label=method, **of) for method, of in look.items() if of]
     plotting.add_handles(drawn, [*handles, shaded()], 3, SMALL)
-    said = "\n".join(conclusions(primary, design.levels))
-    what = title("Gains by dropout", groups).rpartition(", ")[0]
+    said = "\n".join(conclusions(primary, design))
+    what = title(f"Gains by {factor.name}", groups).rpartition(", ")[0]
     over = f"{plural(len(primary.seeds), 'common seed')}, simultaneous 95 % intervals"
     plotting.add_title(drawn, f"{what}, {over}\n{said}")
     return drawn

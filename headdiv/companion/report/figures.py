@@ -37,7 +37,7 @@ FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # and wh
 DRAWN_BY_KIND: dict[str, Callable[[str, FigureEntry], Figure]] = {
     "curves": curves.draw_curves, "heads-by-epoch": curves.draw_heads, "contrasts": differences.draw_contrasts,
     "diversity": diversity.draw_diversity, "forest": differences.draw_forest,
-    "dropout": differences.draw_dropout, "measures": heads.draw_measures,
+    "levels": differences.draw_levels, "measures": heads.draw_measures,
     "pca-weights": heads.draw_pca_weights, "alphas": heads.draw_alphas, "confidence": heads.draw_confidence,
     "changes": heads.draw_changes, "swaps": swaps.draw_swaps,
     "bleu": homeostasis.draw_bleu, "activations": homeostasis.draw_activations,

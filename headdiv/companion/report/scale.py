@@ -26,9 +26,11 @@ def data_title(name: str) -> str:
     return (known.title.partition(",")[0] if known else whole) + (" (sample)" if whole != name else "")
 
 
-def training_size(run: RunResult) -> str:
-    """How much text a run learns from: "29,000 training pairs", "100,000 tokens of text an epoch"."""
-    return SPECS[run.kind].training_size(run.config.data, run.data.model_dump())
+def training_size(run: RunResult, *others: RunResult) -> str:
+    """How much text runs learn from: "29,000 training pairs", "10 % or all of 29,000 training pairs"."""
+    shares = sorted({one.config.train.get("share", 1.0) for one in (run, *others)})
+    part = " or ".join("all" if share == 1 else f"{100 * share:g} %" for share in shares)
+    return f"{part} of " * (shares != [1.0]) + SPECS[run.kind].training_size(run.config.data, run.data.model_dump())
 
 
 def scale(runs: list[RunResult], profile: str) -> str:
@@ -40,7 +42,7 @@ def scale(runs: list[RunResult], profile: str) -> str:
     *fewer, epochs = sorted({run.epochs for run in runs})
     parts = [
         data_title(first.data_name),
-        training_size(first),
+        training_size(*runs),
         f"{test['examples']:,} test {task.example_noun}"
         + (f" of {test['tokens']:,} tokens" if "tokens" in test else ""),
         "".join(f"{count} or " for count in fewer)

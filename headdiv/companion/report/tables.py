@@ -19,7 +19,7 @@ from headdiv.companion.experiments.papers import BASELINE, PaperTask, data_table
 from headdiv.companion.experiments.parameters import audit
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.contrasts import compared_scores, differences_of
-from headdiv.companion.report.dropout import design_of, dropout_data
+from headdiv.companion.report.factors import design_of, factor_data
 from headdiv.companion.report.formats import as_printed, enough, signed, significant
 from headdiv.companion.report.groups import Groups, by_variant, score_label
 from headdiv.companion.report.headtohead import comparison_data
@@ -62,7 +62,7 @@ def table_data(profile: str, table: str) -> TableData:
         return pruning_data(profile, experiment_of_table(table))
     task = task_of(table)
     if design_of(task):
-        return dropout_data(profile, table)
+        return factor_data(profile, table)
     return (comparison_data if task.compares_outputs else results_data)(profile, table)
 
 

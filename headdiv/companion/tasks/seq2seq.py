@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -48,29 +49,36 @@ class PairTask(Task[CorpusT]):
         split, train = corpus.train, config.train
         config.check_budget(int(split.pairs.sizes(*self.budget).max()), "tokens of the longest example")
         plan = partial(
-            self._planner(split), train.tokens_per_batch, seed=config.seed, bucketed=train.batching == "bucketed"
+            self._planner(split, self._learnt(split, config)),
+            train.tokens_per_batch,
+            seed=config.seed,
+            bucketed=train.batching == "bucketed",
         )
         return PlannedBatchStream(lambda epoch: plan(epoch=epoch), lambda numbers: self.lay_out(split, numbers))
 
     def held_out(self, corpus: CorpusT, split: str, config: RunConfig) -> Iterator[Batch]:
         """See `Task`."""
         data = getattr(corpus, split)
-        plan = self._planner(data)(self.evaluation_tokens, seed=None)
+        plan = self._planner(data, self.scored(data))(self.evaluation_tokens, seed=None)
         for numbers in plan[distributed.rank() :: distributed.world()]:
             yield self.lay_out(data, numbers)
 
     def training_sample(self, corpus: CorpusT, config: RunConfig) -> tuple[Iterator[Batch], str]:
         """See `Task`."""
         split = corpus.train
-        every, size = self.scored(split), len(self.scored(corpus.valid))
+        every, size = self._learnt(split, config), len(self.scored(corpus.valid))
         numbers = every[:size]
         plan = batch_numbers(split.pairs.sizes(*self.budget)[numbers], self.evaluation_tokens, seed=None)
         what = f"the first {len(numbers):,} of {len(every):,} training {self.spec.example_noun}"
         return (self.lay_out(split, numbers[batch].tolist()) for batch in plan), what
 
-    def _planner(self, split: Any) -> Callable[..., list[list[int]]]:
-        """`batch_numbers` of the split's examples, which are counted once for all epochs."""
+    def _learnt(self, split: Any, config: RunConfig) -> np.ndarray:
+        """Numbers of the examples that are trained on."""
         numbers = self.scored(split)
+        return numbers[: math.ceil(config.train.share * len(numbers))]
+
+    def _planner(self, split: Any, numbers: np.ndarray) -> Callable[..., list[list[int]]]:
+        """`batch_numbers` of these examples of a split, which are counted once for all epochs."""
         sizes = split.pairs.sizes(*self.budget)[numbers]
         return lambda tokens, **order: [numbers[batch].tolist() for batch in batch_numbers(sizes, tokens, **order)]
 

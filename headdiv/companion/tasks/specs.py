@@ -241,7 +241,7 @@ def _perplexity_by(predicted: str) -> dict[str, Any]:
     return {
         "Model": LMConfig,
         "check_data": check_text,
-        "ignores": ("batching", "epoch_scores"),
+        "ignores": ("batching", "epoch_scores", "share"),
         "main_score": MainScore("perplexity", "Perplexity", better="lower"),  # of validation, as papers report it
         "test_score_name": "test_perplexity",
         "score_labels": {"inference_ms": "Inference time"},

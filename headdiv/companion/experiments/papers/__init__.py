@@ -28,6 +28,7 @@ class Variant(Settings):
     label: str
     method: dict[str, Any]
     model: dict[str, Any] = Field(default_factory=dict, description="sizes of this row alone")
+    train: dict[str, Any] = Field(default_factory=dict, description="and settings of its training")
     reported: dict[str, float] = Field(default_factory=dict)
 
 

@@ -1,13 +1,16 @@
-"""Is a method's gain that of a regulariser? Its differences to the Transformer at several dropouts.
+"""Does a method's gain depend on a factor? Its differences to the Transformer at several dropouts, or shares of data.
 
-docs/contest.md, Part 2, has the rules: the families of intervals, and what is said in each outcome.
+docs/contest.md, Parts 2 and 3, has the rules: the families of intervals, and what is said in each outcome.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 
+import numpy as np
 import pandas as pd
 
 from headdiv.analysis import comparison
@@ -32,35 +35,70 @@ from headdiv.core.errors import DataError
 
 
 @dataclass(frozen=True)
-class Design:
-    """Variants by method and dropout.
+class Factor:
+    """What the rows of a design differ in besides their method.
 
     Attributes:
-        plain: the Transformer at each dropout, the lowest first.
+        name: as axes and columns have it.
+        same: "the Transformer with the same …".
+        shown: a level as rows' labels end. ``tick``: on an axis.
+        place: where a level is on an axis.
+        weights: of each level's difference, the levels in order, in what is asked of a method.
+        asked: what that is.
+        conclude: what is said of a method.
+    """
+
+    name: str
+    same: str
+    shown: Callable[[float], str]
+    tick: Callable[[float], str]
+    place: Callable[[float], float]
+    weights: Callable[[Sequence[float]], list[float]]
+    asked: Callable[[Sequence[float]], str]
+    conclude: Callable[[Effects, str, list[float]], str]
+
+
+@dataclass(frozen=True)
+class Design:
+    """Variants by method and level of a factor.
+
+    Attributes:
+        factor: what it is that varies.
+        plain: the Transformer at each level, the lowest first.
         methods: the same of each method, by what it is called.
     """
 
+    factor: Factor
     plain: dict[float, str]
     methods: dict[str, dict[float, str]]
 
     @property
     def levels(self) -> list[float]:
-        """The dropouts."""
+        """The levels, the lowest first."""
         return list(self.plain)
 
     def pairs(self) -> dict[tuple[str, float], tuple[str, str]]:
-        """By method and dropout, the variants of the first family: the method, and the Transformer beside it."""
+        """By method and level, the variants of the first family: the method, and the Transformer beside it."""
         return {(name, level): (of[level], self.plain[level]) for name, of in self.methods.items() for level in of}
+
+    def among(self, groups: Groups) -> Design:
+        """With the methods alone of which a run is stored."""
+        stored = {name: of for name, of in self.methods.items() if groups.keys() & of.values()}
+        return replace(self, methods=stored)
 
 
 def design_of(task: PaperTask) -> Design | None:
-    """The design of a task whose rows are methods at several dropouts; None for any other."""
-    rows: dict[str, dict[float, str]] = {}
-    for variant, row in task.variants.items():
-        if (level := row.model.get("dropout")) is not None:
-            rows.setdefault(row.label.removesuffix(f", dropout {level}"), {})[level] = variant
-    plain = next((name for name, of in rows.items() if BASELINE in of.values() and len(of) > 1), None)
-    return Design(rows.pop(plain), rows) if plain else None
+    """The design of a task whose rows are methods at several levels of a factor; None for any other."""
+    for section, key, factor in (("model", "dropout", DROPOUT), ("train", "share", SHARE)):
+        rows: dict[str, dict[float, str]] = {}
+        for variant, row in task.variants.items():
+            if (level := getattr(row, section).get(key)) is not None:
+                rows.setdefault(row.label.removesuffix(f", {factor.shown(level)}"), {})[level] = variant
+        rows = {name: dict(sorted(of.items())) for name, of in rows.items()}
+        plain = next((name for name, of in rows.items() if BASELINE in of.values() and len(of) > 1), None)
+        if plain:
+            return Design(factor, rows.pop(plain), rows)
+    return None
 
 
 @dataclass(frozen=True)
@@ -68,19 +106,19 @@ class Effects:
     """What runs of a design show of one score, over the seeds that all stored variants have.
 
     Attributes:
-        gains: by method and dropout, minus the Transformer with the same dropout; intervals simultaneous over all.
-        interactions: by method, its difference at the lowest dropout minus that at the highest; likewise.
-        between: by two methods and dropout, the first minus the second; likewise.
+        gains: by method and level, minus the Transformer at the same level; intervals simultaneous over all.
+        changes: by method, how its difference changes with the factor (`Factor.asked`); likewise.
+        between: by two methods and level, the first minus the second; likewise.
     """
 
     seeds: list[int]
     gains: dict[tuple[str, float], Difference]
-    interactions: dict[str, Difference]
+    changes: dict[str, Difference]
     between: dict[tuple[str, str, float], Difference]
 
 
 def effects(design: Design, groups: Groups, score: str) -> Effects:
-    """The three families of docs/contest.md, Part 2.
+    """The three families of docs/contest.md, Parts 2 and 3.
 
     Raises:
         DataError: the stored variants have no seed in common.
@@ -93,9 +131,11 @@ def effects(design: Design, groups: Groups, score: str) -> Effects:
     common = {variant: {seed: of[seed] for seed in seeds} for variant, of in found.items()}
     pairs = design.pairs()
     gains = comparison.differences(common, list(pairs.values()))
-    low, *_, high = design.levels
-    ends = {name: (*pairs[name, low], *pairs[name, high]) for name in design.methods}
-    weights = [{one: 1.0, plain: -1.0, other: -1.0, its: 1.0} for one, plain, other, its in ends.values()]
+    of_levels = dict(zip(design.levels, design.factor.weights(design.levels), strict=True))
+    weights: list[dict[str, float]] = []
+    for of in design.methods.values():
+        asked = {of[level]: weight for level, weight in of_levels.items() if weight}
+        weights.append(asked | {design.plain[level]: -weight for level, weight in of_levels.items() if weight})
     between = {
         (one, other, level): (design.methods[one][level], design.methods[other][level])
         for one, other in combinations(design.methods, 2)
@@ -105,15 +145,15 @@ def effects(design: Design, groups: Groups, score: str) -> Effects:
     return Effects(
         seeds,
         {at: gains[pair] for at, pair in pairs.items()},
-        dict(zip(ends, comparison.contrasts(common, weights), strict=True)),
+        dict(zip(design.methods, comparison.contrasts(common, weights), strict=True)),
         {at: apart[pair] for at, pair in between.items()},
     )
 
 
-def conclusion(found: Effects, method: str, levels: list[float]) -> str:
+def dropout_conclusion(found: Effects, method: str, levels: list[float]) -> str:
     """What is said of a method by its validation loss, of which less is better."""
     low, *_, high = levels
-    interaction, margin = found.interactions[method], MARGINS[LOWEST_LOSS]
+    interaction, margin = found.changes[method], MARGINS[LOWEST_LOSS]
     at_low, at_high = (verdict(found.gains[method, level], higher=False, margin=margin) for level in (low, high))
     if NOT_JUDGED in (verdict(interaction), at_low, at_high):
         return "too few runs so far"
@@ -132,18 +172,64 @@ def conclusion(found: Effects, method: str, levels: list[float]) -> str:
     return "undecided"
 
 
-def conclusions(found: Effects, levels: list[float]) -> list[str]:
+def share_conclusion(found: Effects, method: str, levels: list[float]) -> str:
+    """The same by the slope of its difference over the logarithm of the share of data."""
+    slope = found.changes[method]
+    if verdict(slope) == NOT_JUDGED:
+        return "too few runs so far"
+    if slope.low > 0:
+        return "it gains more on less data"
+    if slope.high < 0:
+        return "it gains less on less data"
+    return "whether it gains more on less data is undecided"
+
+
+def slope_weights(levels: Sequence[float]) -> list[float]:
+    """Weights of values at these levels that add up to their least-squares slope over log₁₀ of the level."""
+    x = np.log10(levels)
+    return list((x - x.mean()) / ((x - x.mean()) ** 2).sum())
+
+
+def ends_apart(levels: Sequence[float]) -> list[float]:
+    """The lowest level minus the highest."""
+    return [1.0, *[0.0] * (len(levels) - 2), -1.0]
+
+
+DROPOUT = Factor(
+    "dropout",
+    "dropout",
+    lambda level: f"dropout {level}",
+    str,
+    lambda level: level,
+    ends_apart,
+    lambda levels: f"difference at {levels[0]}\nminus that at {levels[-1]}",
+    dropout_conclusion,
+)
+SHARE = Factor(
+    "share of the training pairs",
+    "pairs",
+    lambda level: f"{100 * level:g} %",
+    lambda level: f"{100 * level:g} %",
+    math.log10,
+    slope_weights,
+    lambda levels: "slope of the difference\nover log₁₀ of the share",
+    share_conclusion,
+)
+
+
+def conclusions(found: Effects, design: Design) -> list[str]:
     """A sentence of each method."""
-    return [f"{method[0].upper()}{method[1:]}: {conclusion(found, method, levels)}." for method in found.interactions]
+    said = {method: design.factor.conclude(found, method, design.levels) for method in found.changes}
+    return [f"{method[0].upper()}{method[1:]}: {sentence}." for method, sentence in said.items()]
 
 
-def dropout_data(profile: str, experiment: str) -> TableData:
-    """The table of a design: its models, their differences at each dropout, and the interactions."""
+def factor_data(profile: str, experiment: str) -> TableData:
+    """The table of a design: its models, their differences at each level, and how these change."""
     task, groups = task_of(experiment), chosen(profile, experiment, experiment)
-    design, scores = design_of(task), compared_scores(task)
+    design, scores = design_of(task).among(groups), compared_scores(task)
     runs = [run for of in groups.values() for run in of]
     found = {name: effects(design, groups, name) for name in scores}
-    primary, (low, *_, high) = found[LOWEST_LOSS], design.levels
+    primary, factor = found[LOWEST_LOSS], design.factor
     margin = MARGINS[LOWEST_LOSS]
 
     def family(attribute: str, names: dict[tuple, list[str]], heads: list[str], judged: bool) -> pd.DataFrame:
@@ -164,10 +250,11 @@ def dropout_data(profile: str, experiment: str) -> TableData:
         ones = [interval(list(values.get(variant, {}).values())) for variant in groups]
         unit = f" ({column.unit})" if column.unit else ""
         means[f"{column.label}{unit}"] = [as_printed(one.mean, column.digits, one.half) for one in ones]
-    gains = family("gains", {at: [at[0], str(at[1])] for at in primary.gains}, ["Method", "Dropout"], True)
-    change = family("interactions", {at: [at] for at in primary.interactions}, ["Method"], False)
-    two = {at: [f"{at[0]} minus {at[1]}", str(at[2])] for at in primary.between}
-    between = family("between", two, ["Methods", "Dropout"], True)
+    heading, shown = factor.name.capitalize(), {level: factor.tick(level) for level in design.levels}
+    gains = family("gains", {at: [at[0], shown[at[1]]] for at in primary.gains}, ["Method", heading], True)
+    change = family("changes", {at: [at] for at in primary.changes}, ["Method"], False)
+    two = {at: [f"{at[0]} minus {at[1]}", shown[at[2]]] for at in primary.between}
+    between = family("between", two, ["Methods", heading], True)
     return TableData(
         task.table,
         task.title,
@@ -176,13 +263,13 @@ def dropout_data(profile: str, experiment: str) -> TableData:
         [means, gains, change, between],
         [
             "every model",
-            "minus the Transformer with the same dropout",
-            f"interaction: the difference at dropout {low} minus that at {high}",
+            f"minus the Transformer with the same {factor.same}",
+            " ".join(factor.asked(design.levels).split()),
             "one method minus the other",
         ],
         {column.label: runs[0].scores[name].signature for name, column in scores.items() if name in runs[0].scores},
         [
-            *conclusions(primary, design.levels),
+            *conclusions(primary, design),
             f"Differences are of {_seeds(primary)} that all stored models have. ± is half the width of "
             "the 95 % interval, simultaneous over its table, of one additive model with a pooled residual. "
             f"Verdicts are by the lowest validation loss; as good: within ±{margin} nats (two one-sided t-tests, 5 %).",
@@ -196,7 +283,7 @@ def _seeds(found: Effects) -> str:
 
 
 def _numbers(task: PaperTask, groups: Groups, design: Design, found: dict[str, Effects]) -> pd.DataFrame:
-    """One line a stored variant: means, and differences to the Transformer with the same dropout."""
+    """One line a stored variant: means, and differences to the Transformer at the same level."""
     at = {pair[0]: key for key, pair in design.pairs().items()}
     rows = []
     for variant, runs in groups.items():
@@ -206,6 +293,6 @@ def _numbers(task: PaperTask, groups: Groups, design: Design, found: dict[str, E
             one = of.gains.get(at.get(variant))
             ends = (one.mean, one.low, one.high) if one else (float("nan"),) * 3
             row |= dict(zip((f"{name}_difference{end}" for end in ("", "_low", "_high")), ends, strict=True))
-            row[f"{name}_interaction"] = of.interactions[at[variant][0]].mean if variant in at else float("nan")
+            row[f"{name}_interaction"] = of.changes[at[variant][0]].mean if variant in at else float("nan")
         rows.append(row)
     return pd.DataFrame(rows)

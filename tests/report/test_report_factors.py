@@ -1,12 +1,19 @@
 """Is a gain that of a regulariser: families of intervals, the sentence of each outcome, the table and the figure."""
 
+import numpy as np
 import pytest
 from reported import metrics, put, worked_out, write_profile
 
 from headdiv.analysis.comparison import Difference
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.report import figures, tables
-from headdiv.companion.report.dropout import Effects, conclusion, design_of, effects
+from headdiv.companion.report.factors import (
+    Effects,
+    design_of,
+    dropout_conclusion,
+    effects,
+    slope_weights,
+)
 from headdiv.companion.report.groups import by_variant
 from headdiv.core.errors import DataError
 
@@ -56,7 +63,7 @@ def test_each_family_has_its_own_simultaneous_intervals():
     for one, (mean, half, _) in zip(found.gains.values(), worked_out(losses, *pairs).values(), strict=True):
         assert (one.mean, one.half) == pytest.approx((mean, half), rel=2e-2)
     gains = list(found.gains.values())
-    for one, low, high in zip(found.interactions.values(), gains[::3], gains[2::3], strict=True):
+    for one, low, high in zip(found.changes.values(), gains[::3], gains[2::3], strict=True):
         assert one.mean == pytest.approx(low.mean - high.mean)
         assert one.error == pytest.approx(2**0.5 * low.error)  # of four means instead of two
     between = [(f"direct-8{end}", f"batch-norm{end}") for end in ENDS.values()]
@@ -95,7 +102,7 @@ def difference(mean, half):
 def test_the_rules_of_the_contest_decide_what_is_said(interaction, at_low, at_high, said):
     gains = {("m", level): difference(*one) for level, one in zip(LEVELS, (at_low, at_low, at_high), strict=True)}
     found = Effects([4], gains, {"m": difference(*interaction)}, {})
-    assert conclusion(found, "m", LEVELS).endswith(said) or said in conclusion(found, "m", LEVELS)
+    assert dropout_conclusion(found, "m", LEVELS).endswith(said) or said in dropout_conclusion(found, "m", LEVELS)
 
 
 def test_the_table_has_models_differences_interactions_and_sentences():
@@ -134,4 +141,62 @@ def test_a_figure_of_the_first_two_runs_can_be_drawn():
     figure = figures.draw("deacon_regulariser", "p")
     assert len(figure.axes) == 2  # no interaction without the highest dropout
     assert "too few runs so far" in figure.get_suptitle()
-    assert tables.table_data("p", EXPERIMENT).tables[2]["BLEU"].tolist() == ["–", "–"]
+    assert tables.table_data("p", EXPERIMENT).tables[2]["BLEU"].tolist() == ["–"]
+
+
+# ---- shares of data
+
+SHARES = "headtohead/shares"
+SHARE_ENDS = {0.1: "-10", 0.3: "-30", 1.0: ""}
+
+
+def store_shares(project, gains, seeds=(4, 5, 6)):
+    """Direct-8's losses minus the Transformer's by share; another method is planned and not stored."""
+    variants = [method + end for method in ("baseline", "direct-8", "alphas") for end in SHARE_ENDS.values()]
+    write_profile(project, "p", SHARES, seeds=seeds, variants=variants)
+    losses = {}
+    for (share, end), gain in zip(SHARE_ENDS.items(), gains, strict=True):
+        for method in ("baseline", "direct-8"):
+            for seed in seeds:
+                loss = 2 - 0.3 * share + 0.01 * seed + (gain if method == "direct-8" else 0.0)
+                loss += 0.0005 * ((7 * seed + len(method + end)) % 5)
+                losses.setdefault(method + end, {})[seed] = loss
+                run = metrics(method + end, seed, experiment=SHARES, bleu=80 - 30 * loss, validation_nll_best=loss)
+                run["config"]["train"] = run["config"]["train"] | task_of(SHARES).variants[method + end].train
+                put(run)
+    return losses
+
+
+def test_a_slope_is_the_least_squares_one_over_the_logarithm():
+    levels, values = [0.1, 0.3, 1.0], np.array([-0.05, -0.02, 0.004])
+    weights = slope_weights(levels)
+    assert sum(weights) == pytest.approx(0)
+    assert values @ weights == pytest.approx(np.polyfit(np.log10(levels), values, 1)[0])
+
+
+@pytest.mark.parametrize(
+    ("gains", "said"),
+    [
+        ((-0.06, -0.03, 0.0), "it gains more on less data"),
+        ((0.0, -0.03, -0.06), "it gains less on less data"),
+        ((-0.01, -0.01, -0.01), "whether it gains more on less data is undecided"),
+    ],
+)
+def test_gains_by_share_are_judged_by_their_slope(project, gains, said):
+    losses = store_shares(project, gains)
+    data = tables.table_data("p", SHARES)
+    assert [len(table) for table in data.tables] == [6, 3, 1, 0]
+    assert data.notes[0] == f"DEACON, direct, m = 8: {said}."
+    assert data.tables[1]["Share of the training pairs"].tolist() == ["10 %", "30 %", "100 %"]
+    means = np.array([sum(of.values()) / len(of) for of in losses.values()])  # by share: the Transformer, Direct-8
+    slope = np.polyfit(np.log10(list(SHARE_ENDS)), means[1::2] - means[::2], 1)[0]
+    shown = data.tables[2]["Lowest validation loss"][0].partition(" ")[0].replace("−", "-")
+    assert float(shown) == pytest.approx(slope, abs=5.1e-4)
+    assert "10 % or 30 % or all of 29,000 training pairs" in data.scale
+    figure = figures.draw("headtohead_shares", "p")
+    loss, change, *_ = figure.axes
+    assert loss.get_xlabel() == "share of the training pairs"
+    assert [label.get_text() for label in loss.get_xticklabels()] == ["10 %", "30 %", "100 %"]
+    assert "slope" in change.get_xlabel()
+    assert change.get_title() == "gains more at 10 % →"
+    assert said in figure.get_suptitle()
