@@ -4,7 +4,7 @@ import pytest
 from reported import STREAM, metrics, write_profile
 
 from headdiv.companion.experiments.run_result import RunResult
-from headdiv.companion.report.scale import TOY, data_losses, scale, training_size
+from headdiv.companion.report.scale import TOY, data_losses, data_title, scale, training_size
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +27,20 @@ def test_every_task_has_its_own_words(task, said):
     assert scale([RunResult.parse(metrics("baseline", 1, task=task, data="mine"))], "p") == (
         f"Profile p: mine, {said}, d = 16, 2 + 3 layers, seed 1, a CPU, 2 threads."
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("multi30k", "Multi30k English-German"),
+        ("wikitext2-sample", "WikiText-2 (sample)"),
+        ("iwslt14-part", "IWSLT 2014 (trained on a part)"),
+        ("mine-part", "mine (trained on a part)"),
+        ("mine", "mine"),
+    ],
+)
+def test_public_sets_go_by_their_titles_and_parts_say_so(name, title):
+    assert data_title(name) == title
 
 
 def test_a_language_model_has_a_context_and_an_epoch_of_tokens():

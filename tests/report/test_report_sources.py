@@ -86,7 +86,7 @@ def test_markdown_has_sums_and_says_what_is_counted():
 def test_plain_text_has_no_sources_and_says_so():
     record(mixture=None)
     assert tables.as_markdown("p", "deacon/sources") == (
-        "# Table 2: Composition of the training text (SlimPajama)\n\nProfile p: wikitext2 is read as one stream: "
+        "# Table 2: Composition of the training text (SlimPajama)\n\nProfile p: WikiText-2 is read as one stream: "
         "without data.mixture there are no sources to compare.\n"
     )
     table = tables.table_data("p", "deacon/sources").numbers.set_index("source")

@@ -270,8 +270,8 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
         raise DataError(f"{figure.label}: {figure.experiment} has no rows of the Transformer at several levels")
     design = design.among(groups)
     looks, factor = looks_of(figure.experiment, groups), design.factor
-    places = np.array([factor.place(level) for level in design.levels])
-    width = places[-1] - places[0]
+    positions = np.array([factor.place(level) for level in design.levels])
+    width = positions[-1] - positions[0]
     drawn_by = {name: [looks[one] for one in groups if one in of.values()] for name, of in design.methods.items()}
     look = {name: of[0] if of else None for name, of in drawn_by.items()}
     found_by = {name: effects(design, groups, name) for name in PANELS}
@@ -282,15 +282,15 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
         found = found_by[name]
         for number, (method, of) in enumerate(look.items()):
             ones = [found.gains[method, level] for level in design.levels]
-            positions = places + 0.03 * width * (number - (len(look) - 1) / 2)
+            shifted = positions + 0.03 * width * (number - (len(look) - 1) / 2)
             if of and any(one.count for one in ones):
-                _draw_levels(left, positions, ones, of)
+                _draw_levels(left, shifted, ones, of)
                 for ax in right if found.changes[method].count else ():
                     plotting.add_interval(ax, number, found.changes[method], of["marker"], color=of["color"])
         left.axhspan(-MARGINS[name], MARGINS[name], color="0.9", lw=0, zorder=-1)
         left.axhline(0, color="0.35", lw=1, ls="--", zorder=0)
-        left.set(xlim=(places[0] - 0.15 * width, places[-1] + 0.15 * width), xlabel=factor.name)
-        left.set_xticks(places, [factor.tick(level) for level in design.levels])
+        left.set(xlim=(positions[0] - 0.15 * width, positions[-1] + 0.15 * width), xlabel=factor.name)
+        left.set_xticks(positions, [factor.tick(level) for level in design.levels])
         left.set_ylabel(f"{panel.label}\nminus the Transformer's\n({panel.unit})", fontsize=SMALL)
         left.set_title("better ↑" if panel.higher else "better ↓", fontsize=SMALL, color="0.35")
         plotting.add_grid(left, "y")

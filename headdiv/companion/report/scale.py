@@ -12,7 +12,8 @@ from headdiv.companion.tasks.specs import SPECS
 
 SPLITS = {"train": "training", "valid": "validation", "test": "test"}
 
-SAMPLED = "-sample"  # ends the name of a part of a public set
+SAMPLED = "-sample"  # ends the name of a small part of a public set
+PARTS = {SAMPLED: "sample", "-part": "trained on a part"}
 
 TOY = "**A toy corpus: this shows that the pipeline works and reproduces nothing of the paper.**"
 SAMPLE = "**A toy's size, a sample of the data set: this shows that it is read and reproduces nothing of the paper.**"
@@ -21,9 +22,10 @@ SAMPLE = "**A toy's size, a sample of the data set: this shows that it is read a
 @functools.cache
 def data_title(name: str) -> str:
     """A public data set by its title, "Multi30k English-German"; of a part of it that too; others by their names."""
-    whole = name.removesuffix(SAMPLED)
+    ending = next((ending for ending in PARTS if name.endswith(ending)), "")
+    whole = name.removesuffix(ending)
     known = load_registry().get(whole)
-    return (known.title.partition(",")[0] if known else whole) + (" (sample)" if whole != name else "")
+    return (known.title.partition(",")[0] if known else whole) + (f" ({PARTS[ending]})" if ending else "")
 
 
 def training_size(run: RunResult, *others: RunResult) -> str:
