@@ -303,7 +303,7 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
             ax.set_title(f"{more} →" if right_is_more else f"← {more}", fontsize=SMALL, color="0.35")
     handles = [Line2D([], [], label=method, **of) for method, of in look.items() if of]
     plotting.add_handles(drawn, [*handles, shaded()], 3, SMALL)
-    said = "\n".join(conclusions(primary, design))
+    said = "\n".join(conclusions(primary, design, profile))
     what = title(f"Gains by {factor.name}", groups).rpartition(", ")[0]
     over = f"{plural(len(primary.seeds), 'common seed')}, simultaneous 95 % intervals"
     plotting.add_title(drawn, f"{what}, {over}\n{said}")

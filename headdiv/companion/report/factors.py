@@ -17,6 +17,7 @@ from headdiv.analysis import comparison
 from headdiv.analysis.comparison import Difference
 from headdiv.analysis.statistics import interval
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, task_of
+from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.report.contrasts import compared_scores, scores_of
 from headdiv.companion.report.formats import NONE, as_printed, plural, signed
 from headdiv.companion.report.groups import Groups, chosen
@@ -217,8 +218,15 @@ SHARE = Factor(
 )
 
 
-def conclusions(found: Effects, design: Design) -> list[str]:
-    """A sentence of each method."""
+def complete(found: Effects, profile: str) -> bool:
+    """Whether all seeds of the profile are there."""
+    return len(found.seeds) == len(Runs(profile).profile.seeds)
+
+
+def conclusions(found: Effects, design: Design, profile: str) -> list[str]:
+    """A sentence of each method; nothing is concluded before all seeds of the profile are there, since looks add up."""
+    if not complete(found, profile):
+        return [f"Not judged yet: {len(found.seeds)} of {plural(len(Runs(profile).profile.seeds), 'seed')}."]
     said = {method: design.factor.conclude(found, method, design.levels) for method in found.changes}
     return [f"{method[0].upper()}{method[1:]}: {sentence}." for method, sentence in said.items()]
 
@@ -238,7 +246,7 @@ def factor_data(profile: str, experiment: str) -> TableData:
         for name, column in scores.items():
             ones = getattr(found[name], attribute).values()
             shown[column.label] = [signed(one.mean, column.digits, one.half) for one in ones]
-        if judged:
+        if judged and complete(primary, profile):
             ones = getattr(primary, attribute).values()
             shown["Verdict"] = [verdict(one, False, margin) if one.count else NONE for one in ones]
         return shown
@@ -269,7 +277,7 @@ def factor_data(profile: str, experiment: str) -> TableData:
         ],
         {column.label: runs[0].scores[name].signature for name, column in scores.items() if name in runs[0].scores},
         [
-            *conclusions(primary, design),
+            *conclusions(primary, design, profile),
             f"Differences are of {_seeds(primary)} that all stored models have. ± is half the width of "
             "the 95 % interval, simultaneous over its table, of one additive model with a pooled residual. "
             f"Verdicts are by the lowest validation loss; as good: within ±{margin} nats (two one-sided t-tests, 5 %).",
