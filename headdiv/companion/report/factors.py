@@ -301,6 +301,6 @@ def _numbers(task: PaperTask, groups: Groups, design: Design, found: dict[str, E
             one = of.gains.get(at.get(variant))
             ends = (one.mean, one.low, one.high) if one else (float("nan"),) * 3
             row |= dict(zip((f"{name}_difference{end}" for end in ("", "_low", "_high")), ends, strict=True))
-            row[f"{name}_interaction"] = of.changes[at[variant][0]].mean if variant in at else float("nan")
+            row[f"{name}_change"] = of.changes[at[variant][0]].mean if variant in at else float("nan")
         rows.append(row)
     return pd.DataFrame(rows)
