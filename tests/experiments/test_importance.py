@@ -187,6 +187,7 @@ def test_a_curve_goes_from_all_heads_to_none(folder):
     assert curve[1].loss == masked_loss(run, masks_without(run.model, order[:1]))
     assert [point.kept for point in pruning_curve(run, steps=2, order=order)] == [4, 2, 0]
     assert [point.kept for point in pruning_curve(run, order=order[:1])] == [4, 3]
+    assert [point.kept for point in pruning_curve(run, steps=10**9, order=order[:1])] == [4, 3]  # no more than heads
     for steps, named, sentence in [
         (0, order, "steps: 0, expected 1 at least"),
         (1, order[:1] * 2, f"order: decoder 1 {order[0][1]} stands in it more than once"),
