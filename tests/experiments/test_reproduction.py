@@ -22,6 +22,8 @@ def start(environment, *arguments, **options):
 
 @pytest.fixture(scope="module")
 def warm():
+    """The warm process; tests that run in the background ignore SIGINT, and whoever they start would inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with warm_process(("headdiv.companion.command_line",)) as environment:
         yield environment
 
