@@ -87,12 +87,10 @@ class Translation(Seq2Seq):
         """
         data, references, words = run.config.data, self.references(run), TOKENIZERS[run.config.data.tokenizer]
         found = bleu.text_scores(lines, references, data.lowercase)
-        if data.tokenizer != "moses":
-            for one in (found["bleu"], found["chrf"]):
-                one["signature"] += f"; words of {words}, joined by Moses rules"
-        if data.tokenized:
-            for one in (found["bleu"], found["chrf"]):
-                one["signature"] += "; references that were tokenised, joined by Moses rules"
+        joined = [f"words of {words}"] if data.tokenizer != "moses" else []
+        joined += ["references that were tokenised"] if data.tokenized else []
+        for one in (found["bleu"], found["chrf"]):
+            one["signature"] += "".join(f"; {what}, joined by Moses rules" for what in joined)
         # Case is folded before words are found, since translations have none that the rules could go by.
         rules = word_rules(data) | {"fold_late": False}
         expected = [tokenize(line, data.target, **rules) for line in scored_references(references)]
