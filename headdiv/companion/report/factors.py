@@ -132,11 +132,13 @@ def effects(design: Design, groups: Groups, score: str) -> Effects:
     common = {variant: {seed: of[seed] for seed in seeds} for variant, of in found.items()}
     pairs = design.pairs()
     gains = comparison.differences(common, list(pairs.values()))
-    of_levels = dict(zip(design.levels, design.factor.weights(design.levels), strict=True))
-    weights: list[dict[str, float]] = []
-    for of in design.methods.values():
-        asked = {of[level]: weight for level, weight in of_levels.items() if weight}
-        weights.append(asked | {design.plain[level]: -weight for level, weight in of_levels.items() if weight})
+    asked = zip(design.levels, design.factor.weights(design.levels), strict=True)
+    of_levels = {level: weight for level, weight in asked if weight}  # a level without weight need not be stored
+    weights = [
+        {of[level]: weight for level, weight in of_levels.items()}
+        | {design.plain[level]: -weight for level, weight in of_levels.items()}
+        for of in design.methods.values()
+    ]
     between = {
         (one, other, level): (design.methods[one][level], design.methods[other][level])
         for one, other in combinations(design.methods, 2)
