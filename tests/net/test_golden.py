@@ -22,7 +22,9 @@ from headdiv.training.learner import Learner
 
 PINS = Path(__file__).with_name("golden.json")
 STEPS = 20
-TOLERANCE = 1e-4  # relative, of losses: other machines add in another order
+# Relative, of losses of steps and of epochs: other machines add in another order. Batch normalisation hides from the
+# training loss, but not from the validation loss, what rounding makes of a bias in front of it, whose gradient is 0.
+TOLERANCE = {"losses": 1e-4, "curve": 1e-3}
 RUNS = {
     "baseline": {"name": "baseline"},
     "direct-8": {"name": "deacon", "architecture": "direct", "m": 8},
@@ -66,7 +68,7 @@ def differences(pinned, measured, here=None):
     found = []
     for what in ("losses", "curve"):
         for number, (old, new) in enumerate(zip(pinned[what], measured[what], strict=True), start=1):
-            if new != pytest.approx(old, rel=TOLERANCE):
+            if new != pytest.approx(old, rel=TOLERANCE[what]):
                 place = f"loss of step {number}" if what == "losses" else f"losses of epoch {number}"
                 found.append(f"{place}: {new}, pinned {old}")
     for what, digest in pinned["bits"].get(here, {}).items():

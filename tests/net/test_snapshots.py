@@ -24,6 +24,7 @@ from headdiv.methods import METHODS, make_method
 from headdiv.nn.transformer import Transformer, initialise
 from headdiv.training.config import TrainConfig, TrainerConfig
 
+ORTHOGONAL = ".w"  # end of the names of what a QR decomposition makes, which each processor rounds in its own way
 SAME_BITS = ("AVX2", "AVX512")  # instruction sets with which torch draws the pinned values
 
 
@@ -104,13 +105,18 @@ def tensors_of(model):
 
 def compare(key, found):
     """Hold tensors to their pins: to the bit where torch draws the same bits."""
-    pins = pinned("initialisation.json", key, found)
-    if torch.backends.cpu.get_cpu_capability() in SAME_BITS:
-        assert in_lines(found) == in_lines(pins)
-    else:
-        assert [(name, one.split()[0]) for name, one in found.items()] == [(n, p.split()[0]) for n, p in pins.items()]
-        sums = {name: float(one.split()[2]) for name, one in pins.items()}
-        assert {name: float(one.split()[2]) for name, one in found.items()} == pytest.approx(sums, rel=1e-4)
+
+    def exact(tensors):
+        return {
+            name: one.split()[: 2 if drawn and not name.endswith(ORTHOGONAL) else 1] for name, one in tensors.items()
+        }
+
+    def sums(tensors):
+        return {name: float(one.split()[2]) for name, one in tensors.items()}
+
+    pins, drawn = pinned("initialisation.json", key, found), torch.backends.cpu.get_cpu_capability() in SAME_BITS
+    assert in_lines(exact(found)) == in_lines(exact(pins))
+    assert sums(found) == pytest.approx(sums(pins), rel=1e-4)
 
 
 @pytest.fixture(scope="module")

@@ -164,7 +164,7 @@ def test_adapters_that_are_made_afterwards_train_and_save_the_method(options, tm
         else:
             adapted = peft.PeftModel.from_pretrained(model, tmp_path)
         states.append(logits(adapted.eval(), arguments(model)))
-    assert torch.equal(*states)
+    torch.testing.assert_close(*states)  # not to the bit: torch.matmul takes another way where nothing needs a gradient
 
 
 class Third(Method):
