@@ -35,6 +35,7 @@ from headdiv.analysis.similarity import BY_HEAD, BY_PAIR, HeadComparison, Observ
 from headdiv.core.arguments import must_be, read_through
 from headdiv.core.errors import DataError
 from headdiv.nn.attention import AttentionSpec, Edit, HeadModule, HeadRecord, attention_modules, record_heads
+from headdiv.nn.linear import LINEAR
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import PackedLayout
 
@@ -252,7 +253,7 @@ class ModelHeads:
         modules = {module.spec.place: module for module in self.modules if module.spec.place in kept}
         for place, module in modules.items():
             plain = type(module) is MultiHeadAttention and not hasattr(module.output, "inhibition")
-            if not (plain and type(module.in_projection) is type(module.output) is nn.Linear):
+            if not (plain and {type(module.in_projection), type(module.output)} <= {*LINEAR}):
                 raise DataError(
                     f"{place}: heads cannot be removed from a {type(module).__name__} with its output stage"
                 )

@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from headdiv.analysis.similarity import column_correlations, column_cosines, mean_off_diagonal
 from headdiv.core import distributed
@@ -43,6 +42,7 @@ from headdiv.methods.base import Method, ValidationSplit
 from headdiv.methods.options.modules import DeaconOptions, nonlinear_inputs
 from headdiv.nn.attention import AttentionSpec, keyed_by_place
 from headdiv.nn.batch_norm import BatchNorm, normalisation
+from headdiv.nn.linear import Linear, linear
 
 
 class PCAOutput(nn.Module):
@@ -59,7 +59,7 @@ class PCAOutput(nn.Module):
         self.norm = BatchNorm(normalised)
         self.w = nn.Parameter(torch.empty(inputs, m))
         self.b = nn.Parameter(torch.zeros(m))
-        self.project = nn.Linear(projected, spec.d_model)
+        self.project = Linear(projected, spec.d_model)
         self.moments: Moments | None = (
             None  # of all PCA inputs in training since the last `after_backward`, on this rank
         )
@@ -140,7 +140,7 @@ class DirectOutput(LinearPCAOutput):
         by_component = self.project.weight.view(-1, self.components, self.spec.d_head)  # (D, M, K)
         weight = torch.matmul(self.w, by_component)  # (D, H, K)
         bias = self.project.bias + by_component.sum(dim=2) @ self.b
-        return F.linear(x, weight.flatten(1), bias)
+        return linear(x, weight.flatten(1), bias)
 
 
 class AverageOutput(LinearPCAOutput):

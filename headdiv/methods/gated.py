@@ -11,11 +11,12 @@ Letters: T rows, D model width, H heads, K head width.
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from headdiv.methods.base import Method
 from headdiv.methods.options.modules import GatedOptions
 from headdiv.nn.attention import AttentionSpec
+from headdiv.nn.linear import Linear
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import PackedLayout
 
@@ -32,7 +33,7 @@ class GatedAttention(MultiHeadAttention):
 
     def __init__(self, spec: AttentionSpec, gates: int) -> None:
         super().__init__(spec)
-        self.gate = nn.Linear(spec.d_model, spec.heads * gates, bias=False)
+        self.gate = Linear(spec.d_model, spec.heads * gates, bias=False)
 
     def transform_heads(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
         """See `MultiHeadAttention`."""

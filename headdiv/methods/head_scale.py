@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from headdiv.methods.base import Method
 from headdiv.methods.options.modules import HeadScaleOptions
 from headdiv.nn.attention import AttentionSpec
 from headdiv.nn.batch_norm import BatchNorm, normalisation
+from headdiv.nn.linear import Linear, linear
 
 
-class ScaledOutput(nn.Linear):
+class ScaledOutput(Linear):
     """W^O of heads that are normalised and gated."""
 
     def __init__(self, spec: AttentionSpec, options: HeadScaleOptions) -> None:
@@ -55,7 +55,7 @@ class ScaledOutput(nn.Linear):
         weight = self.weight
         if self.gate is not None:
             weight = weight * self.gate.repeat_interleave(weight.shape[1] // self.heads)
-        return F.linear(self.norm(z), weight, self.bias)
+        return linear(self.norm(z), weight, self.bias)
 
 
 class HeadScale(Method):

@@ -20,16 +20,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from headdiv.core import distributed
 from headdiv.core.precision import at_least_float32
 from headdiv.methods.base import Method, ValidationSplit, of_kinds
 from headdiv.methods.options.modules import MixingOptions
 from headdiv.nn.attention import AttentionSpec, HeadRecord, attention_modules, keyed_by_place
+from headdiv.nn.linear import Linear, linear
 
 
-class MixingOutput(nn.Linear):
+class MixingOutput(Linear):
     """W^O after the mixture of heads. Both are linear, so they are multiplied first: T rows pay for one.
 
     It is W^O itself with two parameters more: a fresh model is, number by number, its baseline.
@@ -57,7 +57,7 @@ class MixingOutput(nn.Linear):
         by_head = self.weight.view(-1, self.spec.heads, self.spec.d_head)  # (D, H, K)
         weight = torch.matmul(self.alphas.T, by_head)  # head j reaches the output through column j of A
         bias = self.bias + by_head.sum(dim=2) @ self.beta
-        return F.linear(z, weight.flatten(1), bias)
+        return linear(z, weight.flatten(1), bias)
 
 
 def nuclear_norms(alphas: Tensor) -> Tensor:

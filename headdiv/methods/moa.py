@@ -37,6 +37,7 @@ from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses
 from headdiv.nn.attention import AttentionLayout, AttentionModule, AttentionSpec, HeadRecord
 from headdiv.nn.caches import BeamState, Cache
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
+from headdiv.nn.linear import Linear
 
 # ---- products with the chosen experts' matrices
 
@@ -143,7 +144,7 @@ class MixtureAttention(AttentionModule):
         D, K = spec.d_model, self.d_head
         self.router = Router(D, experts, k, **router)
         self.query = Experts(experts, D, K, spec.bias)
-        self.key_value = nn.Linear(D, 2 * K, bias=spec.bias)
+        self.key_value = Linear(D, 2 * K, bias=spec.bias)
         self.output = Experts(experts, K, D, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(D))
 

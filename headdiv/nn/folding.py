@@ -11,6 +11,7 @@ from torch import nn
 from headdiv.core.arguments import must_be
 from headdiv.core.errors import ConfigError
 from headdiv.nn.attention import AttentionModule, AttentionSpec, HeadModule
+from headdiv.nn.linear import Linear
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 
 Folded = TypeVar("Folded", bound=nn.Module)
@@ -39,13 +40,13 @@ def fold(model: Folded) -> Folded:
     return folded
 
 
-def _as_linear(stage: nn.Module, spec: AttentionSpec) -> nn.Linear:
+def _as_linear(stage: nn.Module, spec: AttentionSpec) -> Linear:
     """The layer that does what the stage does: what it makes of 0 and of each unit vector, in float64."""
     like = next(stage.parameters())
     width = spec.heads * spec.d_head
     rows = torch.eye(width + 1, width, dtype=torch.float64, device=like.device)  # the last row is 0
     made = copy.deepcopy(stage).double().forward(rows)  # without hooks: what stands in front is not the stage
-    layer = nn.Linear(width, made.shape[1], device=like.device, dtype=like.dtype)
+    layer = Linear(width, made.shape[1], device=like.device, dtype=like.dtype)
     layer.weight.copy_((made[:-1] - made[-1]).T)
     layer.bias.copy_(made[-1])
     return layer

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.core.precision import autocast
+from headdiv.nn.linear import MULTIPLE, rounded, with_rounded_rows
 
 CHUNK_ELEMENTS = 1 << 20  # logits held at a time: 4 MiB in float32, which stay in the cache
-HELD_ELEMENTS = 1 << 26  # of the logits' gradient in half precision, until they meet the rows: 128 MiB
+HELD_ELEMENTS = 1 << 22  # of the logits' gradient in half precision, until they meet the rows: 8 MiB
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,17 @@ class _LinearCrossEntropy(torch.autograd.Function):
         wide = torch.float64 if x.dtype == torch.float64 else torch.float32
         loss, plain = (torch.zeros((), dtype=wide, device=x.device) for _ in range(2))
         correct = torch.zeros((), dtype=torch.int64, device=x.device)
-        grad_x = torch.empty_like(x) if with_gradient else None
-        grad_weight = torch.zeros_like(weight, dtype=wide) if with_gradient else None
         half = wide != x.dtype
         size = max(1, min(T, CHUNK_ELEMENTS // V))
+        if half:  # few shapes of products: see `headdiv.nn.linear.linear`
+            size = rounded(min(size, max(T, 1)), MULTIPLE)
+            x = with_rounded_rows(x)
+        rows = x.shape[0]  # T'
+        grad_x = torch.empty_like(x) if with_gradient else None
+        grad_weight = torch.zeros_like(weight, dtype=wide) if with_gradient else None
         # In half precision the gradient of many chunks is held and multiplied at once: a product for each chunk,
         # added up in float32, would convert (V, D) numbers each time.
-        held = min(T, max(size, HELD_ELEMENTS // V // size * size)) if half and with_gradient else 0
+        held = min(rows, max(size, HELD_ELEMENTS // V // size * size)) if half and with_gradient else 0
         # Rows begin on a cache line: matrix products run 15 % faster than with an odd V. In half precision the columns
         # beyond V are computed too (of no weight, then masked), so that conversions run over whole rows.
         width = -(-V // 32) * 32 if half else -(-V // 16) * 16
@@ -73,16 +78,17 @@ class _LinearCrossEntropy(torch.autograd.Function):
             padded = nn.functional.pad(weight, (0, 0, 0, width - V))  # (width, D)
             scores, p_buffer = (x.new_empty(size, width, dtype=wide) for _ in range(2))
             kept = x.new_empty(held, width)
-        for start in range(0, T, size):
-            rows, right = x[start : start + size], targets[start : start + size, None]
-            n = len(rows)
+        for start in range(0, rows, size):
+            right = targets[start : start + size, None]
+            n, end = len(right), min(start + size, rows)  # real rows, and the end of all
             if half:
-                logits = scores[:n].copy_(torch.mm(rows, padded.T, out=buffer[:n]))  # (chunk, width)
+                computed = torch.mm(x[start:end], padded.T, out=buffer[: end - start])
+                logits = scores[:n].copy_(computed[:n])  # (chunk, width)
                 logits[:, V:] = -math.inf
                 p = torch.softmax(logits, dim=-1, out=p_buffer[:n])
                 logits = logits[:, :V]
             else:
-                logits = torch.mm(rows, weight.T, out=buffer[:n, :V])  # (chunk, V)
+                logits = torch.mm(x[start:end], weight.T, out=buffer[:n, :V])  # (chunk, V)
                 p = logits.softmax(dim=-1)
             highest = logits.amax(dim=-1, keepdim=True)
             target_logits = logits.gather(-1, right)
@@ -95,19 +101,19 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 p.sub_(smoothing / V)
             if with_gradient:
                 p.scatter_add_(-1, right, torch.full_like(target_logits, smoothing - 1.0))
-                end = start + n
                 if held:
                     first = start // held * held  # of the rows that are held
-                    p = kept[start - first : end - first].copy_(p)
-                    torch.mm(p, padded, out=grad_x[start:end])
-                    if end == min(first + held, T):
+                    kept[start - first :][:n].copy_(p)
+                    kept[start - first + n : end - first] = 0
+                    torch.mm(kept[start - first : end - first], padded, out=grad_x[start:end])
+                    if end == min(first + held, rows):
                         grad_weight += (kept[: end - first].T @ x[first:end])[:V]
                 else:
                     torch.mm(p, weight, out=grad_x[start:end])
-                    grad_weight.addmm_(p.T, rows)
+                    grad_weight.addmm_(p.T, x[start:end])
         if not smoothing:
             loss = plain.clone()
-        ctx.save_for_backward(grad_x, grad_weight)
+        ctx.save_for_backward(None if grad_x is None else grad_x[:T], grad_weight)
         ctx.dtype = x.dtype
         ctx.mark_non_differentiable(plain, correct)
         return loss, plain, correct

@@ -10,17 +10,17 @@ from functools import partial
 from typing import ClassVar
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from headdiv.nn.attention import AttentionLayout, AttentionModule, AttentionSpec
 from headdiv.nn.caches import BeamState, Cache
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
 from headdiv.nn.dropout import Dropout
+from headdiv.nn.linear import LINEAR, Linear, linear
 from headdiv.nn.packing import PackedLayout
 from headdiv.nn.projections import blocks_apart
 
 IDENTITIES = (nn.Identity, nn.Dropout, Dropout)  # modules that do nothing in evaluation
-ROWWISE = (*IDENTITIES, nn.Linear)
+ROWWISE = (*IDENTITIES, *LINEAR)
 
 
 class MultiHeadAttention(AttentionModule):
@@ -46,8 +46,8 @@ class MultiHeadAttention(AttentionModule):
     ) -> None:
         super().__init__(spec)
         width = spec.heads * spec.d_head
-        self.in_projection = nn.Linear(spec.d_model, 3 * width, bias=spec.bias)
-        self.set_output(nn.Linear(width, spec.d_model) if output is None else output, before_output)
+        self.in_projection = Linear(spec.d_model, 3 * width, bias=spec.bias)
+        self.set_output(Linear(width, spec.d_model) if output is None else output, before_output)
 
     @property
     def is_plain(self) -> bool:
@@ -112,7 +112,7 @@ class MultiHeadAttention(AttentionModule):
             return blocks_apart(self.in_projection, x, first)
         rows = slice(first * width, last * width)
         bias = self.in_projection.bias
-        return F.linear(x, self.in_projection.weight[rows], None if bias is None else bias[rows])
+        return linear(x, self.in_projection.weight[rows], None if bias is None else bias[rows])
 
     # ---- one token at a time
 

@@ -22,6 +22,7 @@ from headdiv.nn.attention import AttentionLayout, AttentionSpec, BlockSpec
 from headdiv.nn.batching import Batch
 from headdiv.nn.caches import BeamState, Cache, State
 from headdiv.nn.dropout import Dropout
+from headdiv.nn.linear import Linear
 from headdiv.nn.packing import MAX_POSITIONS
 from headdiv.nn.recomputation import recomputed
 from headdiv.nn.sizes import Kind, ModelConfig, Sizes
@@ -50,9 +51,9 @@ class FeedForward(nn.Sequential):
 
     def __init__(self, config: Sizes) -> None:
         super().__init__(
-            nn.Linear(config.d_model, config.d_ff),
+            Linear(config.d_model, config.d_ff),
             nn.ReLU(inplace=True) if config.activation == "relu" else nn.GELU(),
-            nn.Linear(config.d_ff, config.d_model),
+            Linear(config.d_ff, config.d_model),
         )
 
 

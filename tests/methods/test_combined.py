@@ -15,6 +15,7 @@ from headdiv.methods.homeostasis import Inhibition, inhibitions
 from headdiv.methods.mixing import MixingOutput
 from headdiv.nn.attention import AttentionSpec, BlockSpec
 from headdiv.nn.batching import make_batch
+from headdiv.nn.linear import Linear
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 
 DEACON = deacon(gha_steps=5)
@@ -90,7 +91,7 @@ def test_each_kind_of_attention_has_what_its_methods_give_it():
     assert [hasattr(stage, "inhibition") for stage in stages.values()] == [True, True, False]
     plain = make_method(combined(APART, VALUES)).attention(AttentionSpec("cross", 0, 12, 3))
     assert type(plain) is MultiHeadAttention
-    assert type(plain.output) is nn.Linear
+    assert type(plain.output) is Linear
 
 
 class Logged(Method):

@@ -10,6 +10,7 @@ from headdiv.companion.experiments.papers import load_paper, task_of
 from headdiv.methods import check_method, make_method
 from headdiv.nn.attention import AttentionSpec, BlockSpec
 from headdiv.nn.dropout import Dropout
+from headdiv.nn.linear import Linear
 from headdiv.nn.sizes import ModelConfig
 from headdiv.nn.transformer import Transformer, count_parameters, initialise
 
@@ -41,7 +42,7 @@ def test_mechanisms_stand_where_they_are_asked_for():
         found = method.attention(AttentionSpec(kind, 2, 12, 3)).output.inhibition
         assert repr(found) == "Inhibition(rfb-kwta, 3×4 units, s=0.5, Q=7)"
         assert (found.place, found.k) == (f"{kind} 3", 2)
-    assert type(method.attention(AttentionSpec("cross", 2, 12, 3)).output) is torch.nn.Linear
+    assert type(method.attention(AttentionSpec("cross", 2, 12, 3)).output) is Linear
     block = method.block_output(BlockSpec("decoder", 0, 12))
     assert repr(block) == "Inhibition(smart, 1×12 units, s=0.8, Q=5)"
     assert block.place == "decoder block 1"

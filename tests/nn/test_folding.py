@@ -3,13 +3,13 @@
 import pytest
 import torch
 from examples import CONFIG, EXAMPLES, combined, deacon, some_pairs, trained_one_step
-from torch import nn
 
 import headdiv
 from headdiv.core.errors import ConfigError
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.nn.attention import attention_modules
 from headdiv.nn.batching import make_batch
+from headdiv.nn.linear import Linear
 from headdiv.pretrained.texts import small_model
 
 LINEAR = [deacon("direct", gha_steps=5), deacon("average", 2, gha_steps=5), *EXAMPLES["mixing"], *EXAMPLES["rotation"]]
@@ -24,7 +24,7 @@ def test_a_folded_model_computes_the_same(options):
     method.after_backward(model, 0.5)
     folded, batch = headdiv.fold(model), make_batch(some_pairs(seed=4), range(6))
     torch.testing.assert_close(folded(batch), model.eval()(batch), rtol=1e-5, atol=1e-5)
-    plain = {type(module.output) is nn.Linear for module in attention_modules(folded)}
+    plain = {type(module.output) is Linear for module in attention_modules(folded)}
     assert plain == {options in LINEAR or options["name"] == "homeostasis"}
 
 
@@ -33,7 +33,7 @@ def test_what_inhibits_heads_stays_in_front_of_a_folded_output():
         combined(deacon(gha_steps=5), {"name": "homeostasis", "attention": "kwta", "s_att": 0.5})
     )
     folded, batch = headdiv.fold(model), make_batch(some_pairs(seed=4), range(6))
-    assert type(folded.encoder[0].attention["encoder"].output) is nn.Linear
+    assert type(folded.encoder[0].attention["encoder"].output) is Linear
     torch.testing.assert_close(folded(batch), model.eval()(batch), rtol=1e-5, atol=1e-5)
 
 

@@ -21,7 +21,7 @@ EVERY = [
 ]
 
 
-def trained(options, recompute):
+def trained(options, recompute, config=TRAIN):
     """Sums and weights, buffers included, after two steps, the first of two batches; and passes through a layer."""
     method, passes = make_method(options), []
     model = Transformer(CONFIG, 15, 15, method)
@@ -32,7 +32,7 @@ def trained(options, recompute):
         lambda *_: passes.append(torch.is_grad_enabled())
     )
     torch.manual_seed(3)
-    learner = learner_of(model.train(), method, TRAIN)
+    learner = learner_of(model.train(), method, config)
     batches = [make_batch(some_pairs(seed=seed), range(6)) for seed in (1, 2, 3)]
     sums = [learner.step(batches[0], 1, 10, batches[1:2]), learner.step(batches[2], 2, 10)]
     return sums, model.state_dict(), len(passes)
@@ -47,6 +47,15 @@ def test_every_method_learns_the_same_to_the_last_bit(options, wide, monkeypatch
     assert weights.keys() == weights_again.keys()
     for name, value in weights.items():
         assert torch.equal(value, weights_again[name]), name
+
+
+def test_in_half_precision_too():
+    narrow = TRAIN.model_copy(update={"precision": "bfloat16"})
+    (sums, weights, _), (sums_again, weights_again, _) = (
+        trained({"name": "baseline"}, again, narrow) for again in (False, True)
+    )
+    assert sums == sums_again
+    assert all(torch.equal(value, weights_again[name]) for name, value in weights.items())
 
 
 def test_a_run_keeps_its_name():

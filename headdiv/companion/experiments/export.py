@@ -19,6 +19,7 @@ from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import replacing, write_json
 from headdiv.nn.batching import BEGIN, END, PAD, SPECIALS
 from headdiv.nn.folding import fold
+from headdiv.nn.linear import LINEAR
 from headdiv.nn.multi_head_attention import is_identity_in_evaluation
 from headdiv.nn.transformer import MAX_POSITIONS, Transformer
 
@@ -66,7 +67,7 @@ def _plain(run: Run) -> Transformer:
     model = fold(model).cpu().float()
     for layer in [*model.encoder, *model.decoder]:
         for part in layer.attention.values():
-            if not part.is_plain or type(part.output) is not nn.Linear:
+            if not part.is_plain or type(part.output) not in LINEAR:
                 raise ConfigError(f"{what}its {part.spec.place} attention is not plain attention in evaluation either")
         if not is_identity_in_evaluation(layer.block_output):
             raise ConfigError(f"{what}what follows {part.spec.place} changes its layer's output in evaluation too")

@@ -1,0 +1,82 @@
+"""Linear layers whose products have few different shapes in half precision on the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from headdiv.core.precision import HALF, autocast
+from headdiv.core.tracing import is_traced
+
+MULTIPLE = 64  # of rows
+PLAIN = (Tensor, nn.Parameter)
+
+
+class Linear(nn.Linear):
+    """torch's, computed by `linear`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, in_features) -> (…, out_features)."""
+        return linear(x, self.weight, self.bias)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x weightᵀ + bias: (…, D) -> (…, N), as torch's.
+
+    Under autocast in half precision on the CPU, ⌈T / 64⌉·64 rows are computed for T, the last of which are zeros.
+    oneDNN compiles a kernel for every new shape of a product there, which can take ten times as long as the product,
+    and batches of whole sentences hardly ever have the same number of rows twice. Results are equal up to rounding:
+    sums, above all that over rows in the weight's gradient, are added up in another order.
+    """
+    narrow = not is_traced() and torch.is_autocast_enabled("cpu") and x.device.type == "cpu" and x.dim() > 1
+    if narrow and type(x) in PLAIN and type(weight) in PLAIN:
+        x, weight = autocast(x), autocast(weight)
+        if x.dtype in HALF:
+            return _Linear.apply(x, weight, None if bias is None else autocast(bias))
+    return F.linear(x, weight, bias)
+
+
+LINEAR = (nn.Linear, Linear)  # modules that are a linear layer and nothing more
+
+
+def rounded(number: int, multiple: int = MULTIPLE) -> int:
+    """The next multiple."""
+    return -(-number // multiple) * multiple
+
+
+def with_rounded_rows(x: Tensor) -> Tensor:
+    """(T, D) -> (⌈T / 64⌉·64, D), with zeros at the end; ``x`` itself where no row is missing."""
+    T, D = x.shape
+    if rounded(T) == T:
+        return x
+    made = x.new_empty(rounded(T), D)
+    made[:T] = x
+    made[T:] = 0
+    return made
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        rows = with_rounded_rows(x.flatten(0, -2))  # (T', D)
+        ctx.save_for_backward(rows, weight)
+        with torch.autocast("cpu", enabled=False):
+            # A view of the first rows would not do: a ReLU after it may change it in place.
+            return F.linear(rows, weight, bias).resize_(*x.shape[:-1], weight.shape[0])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        rows, weight = ctx.saved_tensors
+        for_x, for_weight, for_bias = ctx.needs_input_grad
+        flat = grad.flatten(0, -2)  # (T, N)
+        grads = with_rounded_rows(flat)  # (T', N)
+        return (
+            (grads @ weight).resize_(*grad.shape[:-1], weight.shape[1]) if for_x else None,
+            grads.T @ rows if for_weight else None,
+            flat.sum(0) if for_bias else None,
+        )

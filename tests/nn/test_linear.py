@@ -1,0 +1,104 @@
+"""Linear layers with rounded rows are torch's, in few shapes."""
+
+import pytest
+import torch
+from examples import CONFIG, some_pairs
+from small_runs import learner_of
+from torch import nn
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from headdiv.methods import make_method
+from headdiv.nn.batching import make_batch
+from headdiv.nn.linear import Linear, linear
+from headdiv.nn.transformer import Transformer
+from headdiv.training.config import TrainConfig
+
+PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.mm.out, torch.ops.aten.addmm.default}
+
+
+class Shapes(TorchDispatchMode):
+    """Collects the shapes of matrix products."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func in PRODUCTS:
+            self.found += [tuple(x.shape) for x in args if isinstance(x, torch.Tensor) and x.dim() == 2]
+        return func(*args, **kwargs or {})
+
+
+def pair(bias=True):
+    """A layer and torch's, with the same parameters."""
+    torch.manual_seed(0)
+    ours, theirs = Linear(24, 40, bias=bias), nn.Linear(24, 40, bias=bias)
+    theirs.load_state_dict(ours.state_dict())
+    return ours, theirs
+
+
+def results(module, x, dtype=torch.bfloat16):
+    """Output and gradients, of a sum that weighs each element differently."""
+    x = x.clone().requires_grad_()
+    with torch.autocast("cpu", dtype, enabled=dtype is not None):
+        y = module(x)
+    weight = torch.linspace(-1, 1, y.numel()).view(y.shape)
+    return [y.detach(), *torch.autograd.grad((y * weight).sum(), (x, *module.parameters()))]
+
+
+@pytest.mark.parametrize("shape", [(1,), (63,), (64,), (65,), (200,), (3, 50), (2, 3, 11), (0,)], ids=str)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_outputs_and_gradients_are_those_of_torch(shape, bias, dtype):
+    x = torch.randn(*shape, 24)
+    for ours, theirs in zip(*(results(module, x, dtype) for module in pair(bias)), strict=True):
+        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
+        torch.testing.assert_close(ours, theirs, rtol=0.02, atol=0.02)
+
+
+def test_an_output_may_be_changed_in_place():
+    x = torch.randn(70, 24)
+    ours, theirs = (results(nn.Sequential(module, nn.ReLU(inplace=True)), x) for module in pair())
+    torch.testing.assert_close(ours, theirs, rtol=0.02, atol=0.02)
+
+
+def test_only_what_needs_a_gradient_gets_one():
+    module, _ = pair()
+    module.weight.requires_grad_(False)
+    with torch.autocast("cpu", torch.bfloat16):
+        module(torch.randn(70, 24)).sum().backward()
+    assert module.weight.grad is None
+    torch.testing.assert_close(module.bias.grad, torch.full((40,), 70.0))
+
+
+def test_without_autocast_it_is_torchs_to_the_bit():
+    x = torch.randn(70, 24)
+    for ours, theirs in zip(*(results(module, x, dtype=None) for module in pair()), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_transforms_and_the_compiler_see_torchs_layer():
+    def by_row(function):
+        return lambda x: torch.func.vmap(lambda row: function(row[None], ours.weight, ours.bias)[0])(x)
+
+    (ours, theirs), x = pair(), torch.randn(7, 24)
+    compiled = torch.compile(ours, backend="eager", fullgraph=True)
+    for one, other in ((by_row(linear), by_row(F.linear)), (compiled, theirs)):
+        with torch.autocast("cpu", torch.bfloat16):
+            assert torch.equal(one(x), other(x))
+
+
+def test_steps_with_other_numbers_of_rows_have_the_same_products():
+    method = make_method({"name": "baseline"})
+    learner = learner_of(Transformer(CONFIG, 15, 15, method).train(), method, TrainConfig(precision="bfloat16"))
+    rows, products = [], []
+    for seed in (1, 2):
+        batch = make_batch(some_pairs(seed=seed), range(6))
+        with Shapes() as shapes:
+            learner.step(batch, 1, 10)
+        rows.append((len(batch.source), len(batch.target_in)))
+        products.append(shapes.found)
+    assert rows[0] != rows[1]
+    assert products[0]
+    assert products[0] == products[1]
