@@ -43,9 +43,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 LINEAR = (nn.Linear, Linear)  # modules that are a linear layer and nothing more
 
 
-def rounded(number: int, multiple: int = MULTIPLE) -> int:
-    """The next multiple."""
-    return -(-number // multiple) * multiple
+def rounded(rows: int) -> int:
+    """The next multiple of 64."""
+    return -(-rows // MULTIPLE) * MULTIPLE
 
 
 def with_rounded_rows(x: Tensor) -> Tensor:

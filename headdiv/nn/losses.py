@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.core.precision import autocast
-from headdiv.nn.linear import MULTIPLE, rounded, with_rounded_rows
+from headdiv.nn.linear import rounded, with_rounded_rows
 
 CHUNK_ELEMENTS = 1 << 20  # logits held at a time: 4 MiB in float32, which stay in the cache
 HELD_ELEMENTS = 1 << 22  # of the logits' gradient in half precision, until they meet the rows: 8 MiB
@@ -62,7 +62,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         half = wide != x.dtype
         size = max(1, min(T, CHUNK_ELEMENTS // V))
         if half:  # few shapes of products: see `headdiv.nn.linear.linear`
-            size = rounded(min(size, max(T, 1)), MULTIPLE)
+            size = rounded(size)
             x = with_rounded_rows(x)
         rows = x.shape[0]  # T'
         grad_x = torch.empty_like(x) if with_gradient else None

@@ -221,7 +221,7 @@ def test_two_ranks_train_what_one_trains(home, many, run):
     folder = many / "work" / alone.folder.name
     of_w, of_others = largest_differences(alone.folder, folder)
     assert of_w < 2e-3  # a step is 0.2 long, and 500 iterations of the Hebbian rule amplify rounding
-    assert of_others < 5e-5
+    assert of_others < (5e-5 if of_w else 1e-5)
     record = read_json(folder / "training.json")
     assert record["provenance"]["ranks"] == 2
     for mine, theirs in zip(alone.record["curve"], record["curve"], strict=True):
