@@ -22,9 +22,10 @@ from headdiv.training.learner import Learner
 
 PINS = Path(__file__).with_name("golden.json")
 STEPS = 20
-# Relative, of losses of steps and of epochs: other machines add in another order. Batch normalisation hides from the
-# training loss, but not from the validation loss, what rounding makes of a bias in front of it, whose gradient is 0.
-TOLERANCE = {"losses": 1e-4, "curve": 1e-3}
+TOLERANCE = 1e-4  # relative, of losses: other machines add in another order
+# Of epochs' losses. Batch normalisation hides from the training loss, but not from the validation loss, what rounding
+# makes of a bias in front of it, whose gradient is 0.
+OF_EPOCHS = {"direct-8": 1e-3}
 RUNS = {
     "baseline": {"name": "baseline"},
     "direct-8": {"name": "deacon", "architecture": "direct", "m": 8},
@@ -63,12 +64,13 @@ def measure(project, patch, method, **train_settings):
     return {"losses": losses[:STEPS], "curve": of_epochs, "bits": {machine(): bits}}
 
 
-def differences(pinned, measured, here=None):
+def differences(pinned, measured, here=None, of_epochs=TOLERANCE):
     """In what a run differs from its pins: sentences, none if it does not. Of the machine ``here`` bits count too."""
     found = []
     for what in ("losses", "curve"):
+        tolerance = TOLERANCE if what == "losses" else of_epochs
         for number, (old, new) in enumerate(zip(pinned[what], measured[what], strict=True), start=1):
-            if new != pytest.approx(old, rel=TOLERANCE[what]):
+            if new != pytest.approx(old, rel=tolerance):
                 place = f"loss of step {number}" if what == "losses" else f"losses of epoch {number}"
                 found.append(f"{place}: {new}, pinned {old}")
     for what, digest in pinned["bits"].get(here, {}).items():
@@ -79,7 +81,7 @@ def differences(pinned, measured, here=None):
 
 def renew(pins, name, measured):
     """The pins with what was measured: this machine's bits alone where all else holds."""
-    if name not in pins or differences(pins[name], measured, machine()):
+    if name not in pins or differences(pins[name], measured, machine(), OF_EPOCHS.get(name, TOLERANCE)):
         return pins | {name: measured}
     return pins | {name: pins[name] | {"bits": pins[name]["bits"] | measured["bits"]}}
 
@@ -92,7 +94,7 @@ def test_the_numbers_are_the_pinned_ones(project, monkeypatch, name):
         write_json(PINS, renew(stored, name, measured) | {"recipe": RECIPE})
     pins = read_json(PINS)
     assert pins["recipe"] == RECIPE
-    found = differences(pins[name], measured, machine())
+    found = differences(pins[name], measured, machine(), OF_EPOCHS.get(name, TOLERANCE))
     assert not found, "; ".join([*found, "see 'Results of real runs' in CONTRIBUTING.md"])
 
 
