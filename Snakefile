@@ -118,10 +118,11 @@ rule run:
 
 
 # How much each head of a run matters, and how many can be masked, where the profile's `pruning` asks for it: by the
-# validation loss alone. It needs the trained model, which the run has left in work/.
+# validation loss alone. It needs the trained model, which the run has left in work/: metrics that are scored anew do not
+# ask for it again.
 rule importance:
     input:
-        f"{RUN}/metrics.json",
+        ancient(f"{RUN}/metrics.json"),
     output:
         f"{RUN}/importance.json",
     log:

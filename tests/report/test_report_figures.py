@@ -35,7 +35,10 @@ from headdiv.methods import METHODS
 from headdiv.methods.kwta import boost, keep_probabilities
 
 ROOT = Path(__file__).parents[2]
-COMPARED = ("headtohead/translation", "deacon/dissection", "deacon/regulariser", "headtohead/shares")
+COMPARED = (
+    *(f"headtohead/{task}" for task in ("translation", "shares", "tuned")),
+    *(f"deacon/{task}" for task in ("dissection", "regulariser")),
+)
 RUNS = (("own", 1), ("direct-8", 1), ("direct-8", 2), ("baseline", 1), ("baseline", 2))
 
 
@@ -61,6 +64,7 @@ def headed_too(recorded, project):
         "deacon/dissection": ("baseline", "direct-8", "gamma-03"),
         "deacon/regulariser": ("baseline", "direct-8"),
         "headtohead/shares": ("baseline", "direct-8"),
+        "headtohead/tuned": ("baseline", "direct-8"),
     }
     put(*(headed(variant, 1, experiment=name) for name, variants in of_heads.items() for variant in variants))
     put(*(homeostatic("baseline", 1, experiment=name) for name in HOMEOSTASIS), homeostatic("rfb-50", 1))

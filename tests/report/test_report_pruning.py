@@ -3,11 +3,14 @@
 import sys
 
 import pytest
+from click.testing import CliRunner
 from conftest import EXPERIMENT
 from faulty import exactly
 from reported import metrics, write_profile
 
 from headdiv.companion.command_line import main
+from headdiv.companion.experiments import commands, running
+from headdiv.companion.experiments import importance as importance_module
 from headdiv.companion.experiments import results as store
 from headdiv.companion.experiments.importance import (
     importance_path,
@@ -243,3 +246,39 @@ def test_the_command_records_a_trained_run(finished, monkeypatch, capsys):
     assert alone["score"] is None
     assert [point["loss"] for point in alone["curve"]] == [point["loss"] for point in found["curve"]]
     assert {point["score"] for point in alone["curve"]} == {None}
+
+
+def test_a_curve_in_fewer_steps_than_the_profile_asks_for_is_refused(profile, project):
+    record_importance(by_loss("baseline", 1, 0.01, 0.2), profile)
+    assert stored_importance(profile, EXPERIMENT)
+    text = (project.home / "config" / "p.yaml").read_text()
+    project.write_config("p", text.replace("deacon/translation:", "deacon/translation:\n    pruning: 12"))
+    with pytest.raises(
+        DataError, match=r"a curve of 3 points, expected 13, as pruning: 12 of profile p .*`headdiv imp"
+    ):
+        stored_importance(profile, EXPERIMENT)
+
+
+@pytest.mark.parametrize(
+    ("pruning", "given", "measured"),
+    [
+        ("", [], (10, False, False)),
+        ("\n    pruning: 12", [], (12, False, True)),
+        ("\n    pruning: 12", ["--steps", "4", "--scores"], (4, True, False)),
+    ],
+)
+def test_the_command_measures_what_the_profile_asks_for(profile, project, monkeypatch, pruning, given, measured):
+    text = (project.home / "config" / "p.yaml").read_text()
+    project.write_config("p", text.replace("deacon/translation:", f"deacon/translation:{pruning}"))
+    asked = []
+
+    def record(run, *how):
+        asked.append(how)
+        return importance("baseline")
+
+    monkeypatch.setattr(running, "load_run", lambda config: config)
+    monkeypatch.setattr(importance_module, "importance_record", record)
+    arguments = [EXPERIMENT, "baseline", "--seed", "1", "--profile", profile, *given]
+    result = CliRunner().invoke(commands.importance, arguments)
+    assert result.exit_code == 0, result.output
+    assert asked == [measured]

@@ -21,6 +21,8 @@ from headdiv.companion.options import (
     say_prose,
 )
 
+STEPS = 10  # of a pruning curve
+
 
 @click.command()
 @EXPERIMENT
@@ -67,24 +69,27 @@ def train(experiment: str, variant: str, seed: int, profile: str, no_scores: boo
 @VARIANT
 @SEED
 @profile_option()
-@click.option("--steps", type=click.IntRange(1), default=10, show_default=True, help="Steps of the pruning curve.")
+@click.option("--steps", type=click.IntRange(1), help="Of the pruning curve; the profile's `pruning`, or 10.")
 @click.option("--scores", is_flag=True, help="Score the test set without each head as well: slow.")
 @click.option("--loss-alone", is_flag=True, help="Measure the validation loss alone: the test set is not read.")
 def importance(
-    experiment: str, variant: str, seed: int, profile: str, steps: int, scores: bool, loss_alone: bool
+    experiment: str, variant: str, seed: int, profile: str, steps: int | None, scores: bool, loss_alone: bool
 ) -> None:
     """Mask each head of a trained run alone, then ever more of them, and record what changes.
 
-    The result lies beside the run's metrics as importance.json, from which the figure <paper>_pruning is drawn.
+    Where the profile asks for it (`pruning`), the loss alone is measured unless --scores is given. The result lies
+    beside the run's metrics as importance.json, from which the figure <paper>_pruning is drawn.
     """
     from headdiv.companion.experiments.importance import importance_record, importance_table, record_importance
-    from headdiv.companion.experiments.profiles import run_config
+    from headdiv.companion.experiments.profiles import Runs, run_config
     from headdiv.companion.experiments.running import load_run
     from headdiv.core.errors import ConfigError
 
     if scores and loss_alone:
         raise ConfigError("--scores: it reads the test set, which --loss-alone does not")
-    record = importance_record(load_run(run_config(profile, experiment, variant, seed)), steps, scores, loss_alone)
+    run, asked = load_run(run_config(profile, experiment, variant, seed)), Runs(profile).pruned().get(experiment)
+    loss_alone |= asked is not None and not scores
+    record = importance_record(run, steps or asked or STEPS, scores, loss_alone)
     say(importance_table(record))
     say(f"{record_importance(record, profile)}")
 

@@ -31,7 +31,7 @@ from headdiv.companion.report.contrasts import (
 )
 from headdiv.companion.report.factors import conclusions, design_of, effects
 from headdiv.companion.report.formats import as_printed, plural, signed
-from headdiv.companion.report.groups import Groups, chosen, labels_of, title
+from headdiv.companion.report.groups import Groups, chosen, labels_of, not_judged_yet, title
 from headdiv.companion.report.headtohead import all_quiet
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.plotting import GREY, SMALL, VERDICT_LOOKS
@@ -40,6 +40,7 @@ from headdiv.companion.report.verdicts import (
     MARGINS,
     NO_DIFFERENCE,
     NOT_JUDGED,
+    NOT_YET,
     VERDICTS,
     verdict,
 )
@@ -65,7 +66,9 @@ PANELS = {
 }
 
 
-def draw_rows(ax: Axes, found: Sequence[Difference | None], higher: bool, margin: float | None = None) -> list[str]:
+def draw_rows(
+    ax: Axes, found: Sequence[Difference | None], higher: bool, margin: float | None = None, judged: bool = True
+) -> list[str]:
     """A row for each difference, coloured by its verdict; the margin of equivalence is shaded. Returns the verdicts."""
     ax.axvline(0, color="0.35", lw=1, ls="--", zorder=0)
     if margin is not None:
@@ -73,7 +76,7 @@ def draw_rows(ax: Axes, found: Sequence[Difference | None], higher: bool, margin
     verdicts = []
     for y, one in enumerate(found):
         if one is not None:
-            verdicts.append(verdict(one, higher, margin))
+            verdicts.append(verdict(one, higher, margin) if judged else NOT_YET)
             plotting.add_interval(ax, y, one, **VERDICT_LOOKS[verdicts[-1]])
     ax.set_title("better →" if higher else "← better", fontsize=SMALL, color="0.35")
     return verdicts
@@ -190,8 +193,10 @@ def draw_forest(profile: str, figure: FigureEntry) -> Figure:
         WIDTH, 0.27 * len(groups) + 1.7, 1, 3 + quiet, sharey=True, width_ratios=[2.2, 2.2, 1.1, 1.1][: 3 + quiet]
     )
     plotting.name_rows(axes[0], [plotting.wrapped(label, LETTERS) for label in labels.values()])
+    waiting = not_judged_yet(profile, figure.experiment, groups)
+    rows = {name: [of.get(variant, NO_DIFFERENCE) for variant in order] for name, of in found.items()}
     verdicts = {
-        name: _draw_panel(ax, panel, name, groups, [found[name].get(variant, NO_DIFFERENCE) for variant in order])
+        name: _draw_panel(ax, panel, name, groups, rows[name], not waiting)
         for ax, (name, panel) in zip(axes, PANELS.items(), strict=False)
     }
     _draw_costs(axes[2:], groups)
@@ -200,13 +205,16 @@ def draw_forest(profile: str, figure: FigureEntry) -> Figure:
     counts = Counter(verdicts[LOWEST_LOSS])
     said = ", ".join(f"{counts[one]} {one}" for one in VERDICTS if counts[one])
     intervals = " (simultaneous 95 % intervals)" if counts.keys() - {NOT_JUDGED} else ""
-    plotting.add_title(drawn, f"{title('Head to head', groups)}\nby the lowest validation loss: {said}{intervals}")
+    what, result = title(task_of(figure.experiment).table, groups), f"by the lowest validation loss: {said}{intervals}"
+    plotting.add_title(drawn, f"{what}\n{waiting or result}")
     return drawn
 
 
-def _draw_panel(ax: Axes, panel: ScorePanel, name: str, groups: Groups, rows: list[Difference]) -> list[str]:
+def _draw_panel(
+    ax: Axes, panel: ScorePanel, name: str, groups: Groups, rows: list[Difference], judged: bool
+) -> list[str]:
     """The Transformer at 0 with its own score, then a row for each difference with its number."""
-    verdicts = draw_rows(ax, [None, *rows], panel.higher, MARGINS[name])
+    verdicts = draw_rows(ax, [None, *rows], panel.higher, MARGINS[name], judged)
     own = interval(list(scores_of(groups, name)[BASELINE].values()))
     ax.plot(0, 0, "D", color="black", mfc="white", ms=6)
     texts = [as_printed(own.mean, panel.digits, own.half)]
@@ -215,19 +223,22 @@ def _draw_panel(ax: Axes, panel: ScorePanel, name: str, groups: Groups, rows: li
         ax.annotate(text, (1.03, y), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL - 1)
     ax.set_xlabel(f"{panel.label}\nminus the Transformer's ({panel.unit})", fontsize=SMALL)
     ax.tick_params(labelsize=SMALL)
-    ax.set_xlim(*_range([end for one in _near(rows) for end in (one.mean, *_ends(one))]))
+    ax.set_xlim(*_range([end for one in _near(rows, MARGINS[name]) for end in (one.mean, *_ends(one))]))
     ax.xaxis.set_major_locator(MaxNLocator(5))
     for y, one in enumerate(rows, start=1):
         _mark_cut(ax, y, one, verdicts[y - 1])
     return verdicts
 
 
-def _near(rows: Sequence[Difference]) -> list[Difference]:
-    """The differences that an axis must hold: not those that are so far off that the others could not be read."""
+def _near(rows: Sequence[Difference], margin: float) -> list[Difference]:
+    """The differences that an axis must hold: not those that are so far off that the others could not be read.
+
+    What is within `FAR` margins of equivalence is near, however small the intervals are.
+    """
     known = [one for one in rows if one.count]
     judged = [one for one in known if verdict(one) != NOT_JUDGED] or known
     size = median([abs(one.mean) if math.isnan(one.half) else one.half for one in judged] or [0.0])
-    return [one for one in known if abs(one.mean) <= FAR * size] or known
+    return [one for one in known if abs(one.mean) <= FAR * max(size, margin)] or known
 
 
 def _draw_costs(axes: Iterable[Axes], groups: Groups) -> None:
@@ -303,7 +314,7 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
             ax.set_title(f"{more} →" if right_is_more else f"← {more}", fontsize=SMALL, color="0.35")
     handles = [Line2D([], [], label=method, **of) for method, of in look.items() if of]
     plotting.add_handles(drawn, [*handles, shaded()], 3, SMALL)
-    said = "\n".join(conclusions(primary, design, profile))
+    said = "\n".join(conclusions(profile, figure.experiment, groups))
     what = title(f"Gains by {factor.name}", groups).rpartition(", ")[0]
     over = f"{plural(len(primary.seeds), 'common seed')}, simultaneous 95 % intervals"
     plotting.add_title(drawn, f"{what}, {over}\n{said}")

@@ -17,10 +17,10 @@ from headdiv.analysis import comparison
 from headdiv.analysis.comparison import Difference
 from headdiv.analysis.statistics import interval
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, task_of
-from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.report.contrasts import compared_scores, scores_of
-from headdiv.companion.report.formats import NONE, as_printed, plural, signed
-from headdiv.companion.report.groups import Groups, chosen
+from headdiv.companion.report.formats import NONE, plural
+from headdiv.companion.report.groups import Groups, chosen, not_judged_yet
+from headdiv.companion.report.judged import differences_table, means_table, verdicts_by
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import TableData
 from headdiv.companion.report.verdicts import (
@@ -220,15 +220,13 @@ SHARE = Factor(
 )
 
 
-def complete(found: Effects, profile: str) -> bool:
-    """Whether all seeds of the profile are there."""
-    return len(found.seeds) == len(Runs(profile).profile.seeds)
-
-
-def conclusions(found: Effects, design: Design, profile: str) -> list[str]:
-    """A sentence of each method; nothing is concluded before all seeds of the profile are there, since looks add up."""
-    if not complete(found, profile):
-        return [f"Not judged yet: {len(found.seeds)} of {plural(len(Runs(profile).profile.seeds), 'seed')}."]
+def conclusions(profile: str, experiment: str, groups: Groups) -> list[str]:
+    """A sentence of each method; or that it is not judged yet."""
+    if waiting := not_judged_yet(profile, experiment, groups):
+        return [waiting]
+    task = task_of(experiment)
+    design = design_of(task).among(groups)
+    found = effects(design, groups, task.primary)
     said = {method: design.factor.conclude(found, method, design.levels) for method in found.changes}
     return [f"{method[0].upper()}{method[1:]}: {sentence}." for method, sentence in said.items()]
 
@@ -239,27 +237,18 @@ def factor_data(profile: str, experiment: str) -> TableData:
     design, scores = design_of(task).among(groups), compared_scores(task)
     runs = [run for of in groups.values() for run in of]
     found = {name: effects(design, groups, name) for name in scores}
-    primary, factor = found[LOWEST_LOSS], design.factor
-    margin = MARGINS[LOWEST_LOSS]
+    primary, factor = found[task.primary], design.factor
+    waiting = not_judged_yet(profile, experiment, groups)
 
     def family(attribute: str, names: dict[tuple, list[str]], heads: list[str], judged: bool) -> pd.DataFrame:
         """A line for each difference, in each score, and what the primary one decides."""
-        shown = pd.DataFrame([names[at] for at in getattr(primary, attribute)], columns=heads)
-        for name, column in scores.items():
-            ones = getattr(found[name], attribute).values()
-            shown[column.label] = [signed(one.mean, column.digits, one.half) for one in ones]
-        if judged and complete(primary, profile):
-            ones = getattr(primary, attribute).values()
-            shown["Verdict"] = [verdict(one, False, margin) if one.count else NONE for one in ones]
+        ones = {name: list(getattr(of, attribute).values()) for name, of in found.items()}
+        shown = differences_table(heads, (names[at] for at in getattr(primary, attribute)), ones, scores)
+        if judged and not waiting:
+            said = zip(ones[task.primary], verdicts_by(task.primary, task, ones[task.primary]), strict=True)
+            shown["Verdict"] = [one if apart.count else NONE for apart, one in said]
         return shown
 
-    means = pd.DataFrame({"Model": [task.label(variant) for variant in groups]}, index=list(groups))
-    means["Seeds"] = [str(len(of)) for of in groups.values()]
-    for name, column in scores.items():
-        values = scores_of(groups, name)
-        ones = [interval(list(values.get(variant, {}).values())) for variant in groups]
-        unit = f" ({column.unit})" if column.unit else ""
-        means[f"{column.label}{unit}"] = [as_printed(one.mean, column.digits, one.half) for one in ones]
     heading, shown = factor.name.capitalize(), {level: factor.tick(level) for level in design.levels}
     gains = family("gains", {at: [at[0], shown[at[1]]] for at in primary.gains}, ["Method", heading], True)
     change = family("changes", {at: [at] for at in primary.changes}, ["Method"], False)
@@ -270,7 +259,7 @@ def factor_data(profile: str, experiment: str) -> TableData:
         task.title,
         scale(runs, profile),
         _numbers(task, groups, design, found),
-        [means, gains, change, between],
+        [means_table(task, groups, scores), gains, change, between],
         [
             "every model",
             f"minus the Transformer with the same {factor.same}",
@@ -279,10 +268,11 @@ def factor_data(profile: str, experiment: str) -> TableData:
         ],
         {column.label: runs[0].scores[name].signature for name, column in scores.items() if name in runs[0].scores},
         [
-            *conclusions(primary, design, profile),
+            *conclusions(profile, experiment, groups),
             f"Differences are of {_seeds(primary)} that all stored models have. ± is half the width of "
             "the 95 % interval, simultaneous over its table, of one additive model with a pooled residual. "
-            f"Verdicts are by the lowest validation loss; as good: within ±{margin} nats (two one-sided t-tests, 5 %).",
+            f"Verdicts are by the lowest validation loss; as good: within ±{MARGINS[task.primary]} nats (two one-sided "
+            "t-tests, 5 %).",
             *task.notes,
         ],
     )

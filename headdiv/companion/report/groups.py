@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headdiv.companion.experiments.papers import load_paper, task_of
+from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import stored
-from headdiv.companion.experiments.run_result import RunResult
+from headdiv.companion.experiments.run_result import RunIdentity, RunResult
 from headdiv.companion.report.formats import plural
 from headdiv.companion.report.scale import data_title
 from headdiv.companion.tasks.specs import SPECS
@@ -66,6 +67,19 @@ def chosen(profile: str, experiment: str, figure: str, variants: Sequence[str] =
             f"and `snakemake reproduce-all --config profile={profile}` makes them anew"
         )
     return shown
+
+
+def not_judged_yet(profile: str, experiment: str, groups: Mapping[str, Sequence[RunIdentity]]) -> str:
+    """ "Not judged yet: 38 of 72 trainings."; "" where all planned ones are there, or no rules ask for it.
+
+    Rules that name the score that decides (`PaperTask.primary`) judge once, since every look is a chance to err.
+    """
+    planned = Runs(profile).planned(experiment)
+    there = {(run.variant, run.seed) for runs in groups.values() for run in runs}
+    found = sum((config.variant, config.seed) in there for config in planned)
+    if not task_of(experiment).primary or found == len(planned):
+        return ""
+    return f"Not judged yet: {found} of {plural(len(planned), 'training')}."
 
 
 def place_name(place: str) -> str:

@@ -7,16 +7,29 @@ from statistics import mean
 
 from tabulate import tabulate
 
-from headdiv.analysis.comparison import Difference, against
+from headdiv.analysis.comparison import Difference, differences
 from headdiv.analysis.statistics import interval
 from headdiv.companion.experiments.claims.ledger import ledger, verdict_counts
 from headdiv.companion.experiments.outdated import outdated_among
 from headdiv.companion.experiments.papers import BASELINE, task_of
 from headdiv.companion.experiments.results import with_results
 from headdiv.companion.experiments.run_result import RunResult
+from headdiv.companion.report import factors, judged
+from headdiv.companion.report.contrasts import scores_of
+from headdiv.companion.report.factors import design_of
 from headdiv.companion.report.formats import NONE, as_printed, enough, plural, signed
+from headdiv.companion.report.groups import Groups, not_judged_yet
 from headdiv.companion.report.scale import data_title, scale, toy
-from headdiv.companion.report.verdicts import BETTER, NO_DIFFERENCE, NOT_JUDGED, UNDECIDED, WORSE, verdict
+from headdiv.companion.report.verdicts import (
+    BETTER,
+    MARGINS,
+    NO_DIFFERENCE,
+    NOT_JUDGED,
+    NOT_YET,
+    UNDECIDED,
+    WORSE,
+    verdict,
+)
 from headdiv.companion.tasks.specs import SPECS
 
 
@@ -42,7 +55,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Outcome:
-    """An experiment's outcome, by its main score.
+    """An experiment's outcome, by its main score, or the one that decides by the rules that it has (docs/contest.md).
 
     Attributes:
         measure: the score's name, as the paper's column has it.
@@ -57,6 +70,9 @@ class Outcome:
         data_name: of the text.
         scale: what they are of, in a sentence, with that about toys.
         toy: that about toys; "" where the text is none.
+        rules: what is said by its rules; () for an experiment without.
+        judged: whether it may be judged: all runs are there that its rules ask for.
+        margin: of equivalence, where its rules name one.
     """
 
     experiment: str
@@ -73,11 +89,17 @@ class Outcome:
     data_name: str
     scale: str
     toy: str
+    rules: tuple[str, ...]
+    judged: bool
+    margin: float | None
 
     @property
     def best(self) -> Scored | None:
-        """The variant with the best mean difference to the baseline; None where none has several seeds in common."""
-        return next((one for one in self.variants if one.difference.count > 1), None)
+        """The variant with the best mean difference to the baseline; None where none has several seeds in common.
+
+        Nor is there one before the experiment may be judged.
+        """
+        return next((one for one in self.variants if one.difference.count > 1 and self.judged), None)
 
     @property
     def papers_difference(self) -> float | None:
@@ -92,7 +114,7 @@ class Outcome:
 
     def verdict(self, scored: Scored) -> str:
         """Which side of the baseline a variant is on."""
-        return verdict(scored.difference, higher=not self.lower)
+        return verdict(scored.difference, not self.lower, self.margin) if self.judged else NOT_JUDGED
 
     def shown(self, scored: Scored | None) -> str:
         """A score as it is printed, with half the width of its interval over seeds."""
@@ -111,6 +133,8 @@ class Outcome:
 
     def finding(self) -> str:
         """What the variants' differences from the baseline say by their simultaneous intervals, in a sentence."""
+        if self.rules:
+            return " ".join(self.rules)
         found = [one for one in self.variants if self.verdict(one) != NOT_JUDGED]
         if not found and len(self.seeds) == 1:
             return "One training of each model: whether methods differ or only trainings do is not known."
@@ -126,7 +150,9 @@ class Outcome:
         )
 
     def sentences(self) -> str:
-        """The outcome in words."""
+        """The outcome in words; of an experiment with rules the finding has all of them."""
+        if self.rules:
+            return ""
         if self.baseline is None:
             return "No run of the baseline is stored, so there is nothing to compare with."
         if not self.variants:
@@ -162,24 +188,33 @@ def outcomes(profile: str, stored: dict[str, list[RunResult]]) -> list[Outcome]:
 
 def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
     task, main = task_of(experiment), SPECS[runs[0].kind].main_score
-    column = task.columns.get(main.name) or main
+    name, design = task.primary or main.name, design_of(task)
+    column = task.columns.get(name) or main
     lower = column.better == "lower"
-    values: dict[str, dict[int, float]] = {}
+    groups: Groups = {}
     for run in runs:
-        values.setdefault(run.variant, {})[run.seed] = run.scores[main.name].value
-    apart, reported = against(values, BASELINE), task.numbers()
+        groups.setdefault(run.variant, []).append(run)
+    values, reported = scores_of(groups, name), task.numbers()
+    beside = {variant: BASELINE for variant in values if variant != BASELINE}
+    if design:  # the Transformer at the same level
+        beside = {variant: plain for variant, plain in design.pairs().values() if variant in values}
+    apart = differences(values, [pair for pair in beside.items() if pair[1] in values])
     scored = {
         variant: Scored(
-            task.label(variant), by_seed, reported.get(variant, {}).get(main.name), apart.get(variant, NO_DIFFERENCE)
+            task.label(variant),
+            by_seed,
+            reported.get(variant, {}).get(name),
+            apart.get((variant, beside.get(variant, "")), NO_DIFFERENCE),
         )
         for variant, by_seed in values.items()
     }
-    others = [one for variant, one in scored.items() if variant != BASELINE]
+    others = [scored[variant] for variant in beside]
+    said = (factors if design else judged).conclusions if task.primary else None
     return Outcome(
         experiment=experiment,
         title=task.title,
         measure=column.label,
-        unit=runs[0].scores[main.name].unit,
+        unit=runs[0].scores[name].unit if name in runs[0].scores else column.unit,
         lower=lower,
         digits=enough((one.value for one in scored.values()), column.digits),
         variants=tuple(sorted(others, key=lambda one: _apart(one, scored.get(BASELINE)), reverse=not lower)),
@@ -190,6 +225,9 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
         data_name=data_title(runs[0].data_name),
         scale=scale(runs, profile),
         toy=" ".join(toy(runs[0])),
+        rules=tuple(said(profile, experiment, groups)) if said else (),
+        judged=not not_judged_yet(profile, experiment, groups),
+        margin=MARGINS.get(task.primary),
     )
 
 
@@ -237,6 +275,7 @@ def summary_text(profile: str, brief: bool = False) -> str:
 def _line(outcome: Outcome) -> list[str]:
     unit = f" {'↓' if outcome.lower else '↑'}" + (f" ({outcome.unit})" if outcome.unit else "")
     alone = "one seed, none is ranked" if outcome.variants else "nothing but the baseline"
+    alone = alone if outcome.judged else NOT_YET
     best = outcome.best.label if outcome.best else alone
     score = f"{outcome.shown(outcome.best)} ({outcome.versus_baseline()})" if outcome.best else ""
     runs = f"{plural(outcome.runs, 'run')}, {plural(len(outcome.seeds), 'seed')}"

@@ -20,7 +20,7 @@ from matplotlib.lines import Line2D
 from headdiv.analysis.statistics import Interval
 from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.report.groups import Groups, chosen
-from headdiv.companion.report.verdicts import AS_GOOD, BETTER, NOT_JUDGED, UNDECIDED, WORSE
+from headdiv.companion.report.verdicts import AS_GOOD, BETTER, NOT_JUDGED, NOT_YET, UNDECIDED, WORSE
 from headdiv.plots import DIVERGING
 
 SMALL, MEDIUM, LARGE = 8, 9, 10  # points; MEDIUM is the style's
@@ -33,6 +33,7 @@ VERDICT_LOOKS: dict[str, dict[str, Any]] = {  # hollow: no verdict
     AS_GOOD: {"color": GREEN},
     UNDECIDED: {"color": GREY},
     NOT_JUDGED: {"color": GREY, "mfc": "white"},
+    NOT_YET: {"color": GREY, "mfc": "white"},
 }
 DIFFERENCES = (-50, -20, -10, -5, -2, -1, -0.5, 0, 0.5, 1, 2, 5, 10, 20, 50)  # ticks of an axis around 0
 

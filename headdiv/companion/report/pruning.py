@@ -18,8 +18,8 @@ from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import stored
 from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.companion.report.differences import draw_rows
-from headdiv.companion.report.formats import as_printed, plural, signed
-from headdiv.companion.report.groups import labels_of, over_seeds
+from headdiv.companion.report.formats import NONE, as_printed, plural, signed
+from headdiv.companion.report.groups import labels_of, not_judged_yet, over_seeds
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.plotting import (
     SMALL,
@@ -34,7 +34,14 @@ from headdiv.companion.report.plotting import (
 )
 from headdiv.companion.report.scale import data_title
 from headdiv.companion.report.table_data import SIMULTANEOUS, TableData
-from headdiv.companion.report.verdicts import NO_DIFFERENCE
+from headdiv.companion.report.verdicts import (
+    BETTER,
+    NO_DIFFERENCE,
+    NOT_JUDGED,
+    UNDECIDED,
+    WORSE,
+    verdict,
+)
 from headdiv.companion.tasks.run_config import first_difference
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import DataError
@@ -42,6 +49,7 @@ from headdiv.methods.options.modules import DeaconOptions
 
 ImportanceGroups = dict[str, list[ImportanceResult]]  # by variant
 RISE = 0.05  # of the validation loss, nats a prediction: heads can be masked until it is larger (docs/contest.md)
+MORE = {BETTER: "more", WORSE: "fewer", UNDECIDED: UNDECIDED, NOT_JUDGED: NOT_JUDGED}  # heads than the baseline
 SHOWN = 6  # times `RISE`: where the axis of losses ends
 
 
@@ -77,6 +85,7 @@ def pruning_data(profile: str, experiment: str) -> TableData:
             row |= {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
         rows.append(row)
     table = pd.DataFrame(rows)
+    waiting = not_judged_yet(profile, experiment, groups)
 
     def column(name: str, digits: int, printed: Any = as_printed) -> list[str]:
         ends = zip(table[name], table[f"{name}_high"] - table[name], strict=True)
@@ -89,6 +98,11 @@ def pruning_data(profile: str, experiment: str) -> TableData:
         | {"Minus the baseline": column("heads_to_mask_difference", 1, signed)},
         index=list(table["variant"]),
     )
+    if task.primary and not waiting:
+        ones = (apart.get(variant, NO_DIFFERENCE) for variant in groups)
+        shown["Verdict"] = [
+            NONE if name == BASELINE else MORE[verdict(one)] for name, one in zip(groups, ones, strict=True)
+        ]
     scale = (
         f"Profile {Runs(profile).name}: {data_title(first.config.data['name'])}, {heads} heads in "
         f"{plural(len(first.modules), 'attention module')}, validation split, without dropout and label smoothing."
@@ -98,7 +112,8 @@ def pruning_data(profile: str, experiment: str) -> TableData:
         "with all heads. They are masked in the order of how little each alone adds to it, measured anew when half of "
         "them are gone; nothing is trained again."
     )
-    return TableData(f"{task.table}, pruning", task.title, scale, table, [shown], ["heads"], notes=[how, SIMULTANEOUS])
+    notes = [*[waiting] * bool(waiting), how, SIMULTANEOUS]
+    return TableData(f"{task.table}, pruning", task.title, scale, table, [shown], ["heads"], notes=notes)
 
 
 def _makes_it(profile: str, of: str) -> str:
@@ -123,7 +138,7 @@ def draw_pruning(profile: str, figure: FigureEntry) -> Figure:
     if not panels:
         raise DataError(f"{paper}_pruning: {_makes_it(profile, paper)}")
     if not all(run.score for groups in panels.values() for runs in groups.values() for run in runs):
-        return _draw_by_loss(panels)
+        return _draw_by_loss(profile, panels)
     drawn, axes = new_figure(5.0 * len(panels) + 0.4, 4.4, 1, len(panels))
     for ax, (experiment, groups) in zip(axes[0], panels.items(), strict=True):
         first = next(iter(groups.values()))[0]
@@ -136,10 +151,10 @@ def draw_pruning(profile: str, figure: FigureEntry) -> Figure:
     return drawn
 
 
-def _draw_by_loss(panels: dict[str, ImportanceGroups]) -> Figure:
+def _draw_by_loss(profile: str, panels: dict[str, ImportanceGroups]) -> Figure:
     """Of each task the rise of the validation loss against heads masked; beside it how many can be, by method."""
     drawn, axes = new_figure(9.2, 3.6 * len(panels) + 0.6, len(panels), 2, width_ratios=[3, 2])
-    verdicts: list[str] = []
+    verdicts, waiting = [], []
     for (left, right), (experiment, groups) in zip(axes, panels.items(), strict=True):
         labels, look = labels_of(experiment, groups), looks_of(experiment, groups)
         for variant, runs in groups.items():
@@ -158,13 +173,16 @@ def _draw_by_loss(panels: dict[str, ImportanceGroups]) -> Figure:
         numbers = heads_to_mask(groups)
         apart = comparison.against(numbers, BASELINE)
         order = sorted(apart, key=lambda variant: -apart[variant].mean)
-        verdicts += draw_rows(right, [apart[variant] for variant in order], higher=True)
+        said = not_judged_yet(profile, experiment, groups)
+        waiting += [said] * bool(said)
+        verdicts += draw_rows(right, [apart[variant] for variant in order], higher=True, judged=not said)
         name_rows(right, [wrapped(labels[variant], 24) for variant in order])
         right.set_title("more →", fontsize=SMALL, color="0.35")
         right.set_xlabel(f"heads that can be masked (rise at most {RISE})\nminus the Transformer's", fontsize=SMALL)
     lines = {line.get_label(): line for ax in axes[:, 0] for line in ax.get_legend_handles_labels()[0]}
     add_handles(drawn, [*lines.values(), *verdict_handles(verdicts)], 4, SMALL)
-    add_title(drawn, "Heads masked after training, the least important first; simultaneous 95 % intervals")
+    what = "Heads masked after training, the least important first; simultaneous 95 % intervals"
+    add_title(drawn, "\n".join([what, *dict.fromkeys(waiting)]))
     return drawn
 
 

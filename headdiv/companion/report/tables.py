@@ -23,6 +23,7 @@ from headdiv.companion.report.factors import design_of, factor_data
 from headdiv.companion.report.formats import as_printed, enough, signed, significant
 from headdiv.companion.report.groups import Groups, by_variant, score_label
 from headdiv.companion.report.headtohead import comparison_data
+from headdiv.companion.report.judged import judged_data
 from headdiv.companion.report.pruning import pruning_data
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.sources import sources_data
@@ -63,6 +64,8 @@ def table_data(profile: str, table: str) -> TableData:
     task = task_of(table)
     if design_of(task):
         return factor_data(profile, table)
+    if task.primary:
+        return judged_data(profile, table)
     return (comparison_data if task.compares_outputs else results_data)(profile, table)
 
 

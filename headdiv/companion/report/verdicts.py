@@ -14,6 +14,7 @@ MARGINS = {"bleu": 0.5, "validation_nll": 0.01, LOWEST_LOSS: 0.01}
 
 BETTER, WORSE, AS_GOOD, UNDECIDED, NOT_JUDGED = "better", "worse", "as good", "undecided", "one seed, not judged"
 VERDICTS = (BETTER, WORSE, AS_GOOD, UNDECIDED, NOT_JUDGED)
+NOT_YET = "not judged yet"  # in place of a verdict, while runs are missing that rules ask for
 NO_DIFFERENCE = Difference(math.nan, math.nan, 0)
 
 

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from headdiv.analysis import comparison
 from headdiv.companion import paths
+from headdiv.companion.experiments.catalogue import figures_of_paper
 from headdiv.companion.experiments.claims import ledger as claims
 from headdiv.companion.experiments.papers import BASELINE, load_paper, task_of
 from headdiv.companion.experiments.results import with_results
@@ -24,7 +25,7 @@ from headdiv.companion.report.site.markup import interactive, link, plain
 from headdiv.companion.report.verdicts import BETTER, LOWEST_LOSS, NOT_JUDGED, verdict
 from headdiv.core.errors import HeaddivError
 
-FOREST = "forest"  # ends the name of a figure of many methods
+FOREST = "forest"  # the kind of a figure of many methods
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,13 @@ class Finding:
         return self.outcome.experiment.partition("/")[0]
 
     @property
-    def strength(self) -> tuple[bool, bool, bool, float]:
-        """Real text before toys, several seeds before one, a comparison of methods before others, larger runs first."""
-        return not self.outcome.toy, len(self.outcome.seeds) > 1, self.figure(self.forest).is_file(), self.work
+    def strength(self) -> tuple[bool, bool, bool, bool, float]:
+        """Real text before toys, several seeds before one, a comparison of methods before others, then one by rules.
+
+        Larger runs come first.
+        """
+        of_methods = self.outcome.judged and self.figure(self.forest).is_file()
+        return not self.outcome.toy, len(self.outcome.seeds) > 1, of_methods, bool(self.outcome.rules), self.work
 
     def figure(self, name: str) -> Path:
         """A stored figure of the profile, which may not be there."""
@@ -62,7 +67,12 @@ class Finding:
     @property
     def forest(self) -> str:
         """The figure that shows every difference to the baseline with its interval."""
-        return f"{self.paper}_{FOREST}"
+        forests = (
+            name
+            for name, figure in figures_of_paper(self.paper).items()
+            if (figure.kind, figure.experiment) == (FOREST, self.outcome.experiment)
+        )
+        return next(forests, f"{self.paper}_{FOREST}")
 
     @property
     def lead(self) -> str | None:
@@ -146,7 +156,7 @@ def outcome_table(name: str, found: Iterable[Finding], own: bool) -> Markup:
     rows = []
     for one in found:
         outcome, at = one.outcome, f"papers/{one.paper}.html#{slug(one.outcome.experiment).replace('_', '-')}"
-        ranked = not outcome.toy and outcome.best is not None and outcome.verdict(outcome.best) is not None
+        ranked = not outcome.toy and outcome.best is not None
         row = {"Experiment": link(at, outcome.experiment) if own else outcome.experiment}
         row |= {} if own else {"Profile": one.name}
         row["Score"] = f"{outcome.measure} {'↓' if outcome.lower else '↑'}"

@@ -1,0 +1,159 @@
+"""Tables of what is judged by rules that are older than its runs (docs/contest.md): arms against the Transformer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from headdiv.analysis.comparison import Difference, uneven
+from headdiv.analysis.statistics import interval
+from headdiv.companion.experiments.papers import BASELINE, Column, PaperTask, task_of
+from headdiv.companion.report.contrasts import asked_differences, compared_scores, differences_of, scores_of
+from headdiv.companion.report.formats import as_printed, signed
+from headdiv.companion.report.groups import Groups, chosen, not_judged_yet
+from headdiv.companion.report.scale import scale
+from headdiv.companion.report.table_data import PLUS_MINUS, SIMULTANEOUS, TableData
+from headdiv.companion.report.verdicts import (
+    AS_GOOD,
+    BETTER,
+    MARGINS,
+    NO_DIFFERENCE,
+    NOT_JUDGED,
+    UNDECIDED,
+    WORSE,
+    verdict,
+)
+
+SAID = {
+    BETTER: "helps",
+    WORSE: "hurts",
+    AS_GOOD: "makes no difference that matters",
+    UNDECIDED: "undecided",
+    NOT_JUDGED: NOT_JUDGED,
+}
+
+
+def means_table(task: PaperTask, groups: Groups, scores: Mapping[str, Column]) -> pd.DataFrame:
+    """A line for each variant: seeds, and the mean of each score with Student's interval."""
+    shown = pd.DataFrame({"Model": [task.label(variant) for variant in groups]}, index=list(groups))
+    shown["Seeds"] = [str(len(of)) for of in groups.values()]
+    for name, column in scores.items():
+        values = scores_of(groups, name)
+        ones = [interval(list(values.get(variant, {}).values())) for variant in groups]
+        unit = f" ({column.unit})" if column.unit else ""
+        shown[f"{column.label}{unit}"] = [as_printed(one.mean, column.digits, one.half) for one in ones]
+    return shown
+
+
+def differences_table(
+    heads: Sequence[str],
+    names: Iterable[Sequence[str]],
+    found: Mapping[str, Iterable[Difference]],
+    scores: Mapping[str, Column],
+) -> pd.DataFrame:
+    """A line for each difference, by its names under ``heads``, and its number in each score."""
+    shown = pd.DataFrame(list(names), columns=list(heads))
+    for name, column in scores.items():
+        shown[column.label] = [signed(one.mean, column.digits, one.half) for one in found[name]]
+    return shown
+
+
+def verdicts_by(score: str, task: PaperTask, found: Iterable[Difference]) -> list[str]:
+    """What each difference of a score decides, with the margin of docs/contest.md."""
+    return [verdict(one, task.columns[score].better != "lower", MARGINS.get(score)) for one in found]
+
+
+def conclusions(profile: str, experiment: str, groups: Groups) -> list[str]:
+    """What is said of each arm, by the score that decides; or that it is not judged yet."""
+    task = task_of(experiment)
+    if waiting := not_judged_yet(profile, experiment, groups):
+        return [waiting]
+    found, column = differences_of(groups, task.primary), task.columns[task.primary]
+
+    def shown(one: Difference) -> str:
+        return f"({signed(one.mean, column.digits, one.half)})"
+
+    order = sorted(found, key=lambda variant: found[variant].mean)
+    said = dict(zip(order, verdicts_by(task.primary, task, (found[variant] for variant in order)), strict=True))
+    named = {
+        one: [f"{task.label(variant)} {shown(found[variant])}" for variant in order if said[variant] == one]
+        for one in SAID
+    }
+    lines = [f"{SAID[one][0].upper()}{SAID[one][1:]}: {', '.join(arms)}." for one, arms in named.items() if arms]
+    asked = asked_differences(task, groups, task.primary)
+    for (one, apart), decided in zip(asked, verdicts_by(task.primary, task, (two for _, two in asked)), strict=True):
+        lines.append(f"{one.what}: {decided} {shown(apart)}.")
+    for name, least in task.gate.items():
+        own = interval(list(scores_of(groups, name)[BASELINE].values()))
+        which, digits = task.columns[name], task.columns[name].digits
+        reached = "reached" if own.mean >= least else "not reached"
+        text = as_printed(own.mean, digits, own.half)
+        lines.append(f"{task.label(BASELINE)}: {which.label} {text}; the gate of {least:g} is {reached}.")
+    return lines
+
+
+def judged_data(profile: str, experiment: str) -> TableData:
+    """Every arm's scores, what they are minus the Transformer's, and what one part of a method adds.
+
+    Raises:
+        DataError: no stored results, or results that contradict each other.
+    """
+    task, groups = task_of(experiment), chosen(profile, experiment, experiment)
+    scores, runs = compared_scores(task), [run for of in groups.values() for run in of]
+    arms = [variant for variant in groups if variant != BASELINE]
+    found = {name: differences_of(groups, name) for name in scores}
+    apart = {name: [of.get(variant, NO_DIFFERENCE) for variant in arms] for name, of in found.items()}
+    asked = {name: asked_differences(task, groups, name) for name in scores}
+    parts = {name: [one for _, one in of] for name, of in asked.items()}
+    against = differences_table(["Method"], ([task.label(variant)] for variant in arms), apart, scores)
+    two = differences_table(["Part"], ([one.what] for one, _ in asked[task.primary]), parts, scores)
+    if not not_judged_yet(profile, experiment, groups):
+        for table, ones in ((against, apart), (two, parts)):
+            table["Verdict"] = [SAID[one] for one in verdicts_by(task.primary, task, ones[task.primary])]
+            table["By BLEU"] = verdicts_by("bleu", task, ones["bleu"])
+    primary, margin = task.columns[task.primary], MARGINS[task.primary]
+    notes = [
+        *conclusions(profile, experiment, groups),
+        f"Verdicts are by the {primary.label[0].lower()}{primary.label[1:]}: its simultaneous interval leaves out 0, "
+        f"or else two one-sided t-tests at 5 % show a difference within ±{margin} {primary.unit} (BLEU: "
+        f"±{MARGINS['bleu']}).",
+        SIMULTANEOUS,
+        PLUS_MINUS,
+        *_set_apart(task, groups),
+        *task.notes,
+    ]
+    return TableData(
+        task.table,
+        task.title,
+        scale(runs, profile),
+        _numbers(task, groups, found),
+        [means_table(task, groups, scores), against, two],
+        ["every arm", "minus the Transformer", "what one part adds"],
+        {column.label: runs[0].scores[name].signature for name, column in scores.items() if name in runs[0].scores},
+        notes,
+    )
+
+
+def _set_apart(task: PaperTask, groups: Groups) -> list[str]:
+    """The sentence about arms that are left out of the additive model."""
+    alone = uneven(scores_of(groups, task.primary))
+    names = ", ".join(task.label(variant) for variant in groups if variant in alone)
+    return [f"Of far larger residuals, and so with Student's intervals of their own: {names}."] if names else []
+
+
+def _numbers(task: PaperTask, groups: Groups, found: Mapping[str, Mapping[str, Difference]]) -> pd.DataFrame:
+    """One line a stored variant: parameters, means of scores, and differences to the Transformer."""
+    rows = []
+    for variant, runs in groups.items():
+        row: dict[str, Any] = {"variant": variant, "label": task.label(variant), "seeds": len(runs)}
+        row |= {"parameters": runs[0].parameters}
+        for name, of in found.items():
+            own = interval(list(scores_of(groups, name).get(variant, {}).values()))
+            apart = of.get(variant, NO_DIFFERENCE)
+            for what, one in ((name, own), (f"{name}_difference", apart)):
+                row |= {what: one.mean, f"{what}_low": one.low, f"{what}_high": one.high}
+            row[f"{name}_equivalence_p"] = apart.equivalence(MARGINS[name]) if name in MARGINS else float("nan")
+        rows.append(row)
+    return pd.DataFrame(rows)

@@ -1,0 +1,83 @@
+"""The contest's first part: what is said of each arm, when, and what stands beside it."""
+
+import pytest
+from reported import metrics, put, worked_out, write_profile
+
+from headdiv.companion.experiments.papers import task_of
+from headdiv.companion.experiments.results import with_results
+from headdiv.companion.report import figures
+from headdiv.companion.report.outcomes import outcomes, summary_text
+from headdiv.companion.report.site.front import evidence_of
+from headdiv.companion.report.tables import table_data
+
+EXPERIMENT = "headtohead/tuned"
+SEEDS = (201, 202, 203, 204)
+GAINS = {"direct-8": -0.05, "batch-norm": -0.04, "alphas": 0.0005, "rfb-80": 0.03, "layer-dropout": 0.005}
+
+
+def store(project, noise=0.001, but=(), seeds=SEEDS):
+    """Losses by variant and seed; the score goes with the loss."""
+    write_profile(project, "p", EXPERIMENT, seeds=SEEDS, variants=["baseline", *GAINS])
+    losses = {}
+    for place, (variant, gain) in enumerate({"baseline": 0.0, **GAINS}.items()):
+        for seed in seeds:
+            if (variant, seed) not in but:
+                jitter = noise * ((7 * seed + 3 * place**2) % 5 - 2)
+                losses.setdefault(variant, {})[seed] = 1.6 + 0.01 * (seed - 200) + gain + jitter
+    for variant, of in losses.items():
+        for seed, loss in of.items():
+            values = {name: 70 - 20 * loss for name in task_of(EXPERIMENT).columns if name.startswith(("bleu", "chrf"))}
+            put(metrics(variant, seed, experiment=EXPERIMENT, validation_nll_best=loss, **values))
+    return losses
+
+
+def test_the_validation_loss_decides_by_the_rules(project):
+    losses = store(project)
+    data = table_data("p", EXPERIMENT)
+    arms, against, parts = data.tables
+    assert dict(zip(GAINS, against["Verdict"], strict=True)) == {
+        "direct-8": "helps",
+        "batch-norm": "helps",
+        "alphas": "makes no difference that matters",
+        "rfb-80": "hurts",
+        "layer-dropout": "hurts",
+    }
+    assert list(against["By BLEU"]) == ["better", "better", "as good", "worse", "worse"]
+    assert len(arms) == 6
+    assert [text.partition(" ±")[0] for text in parts["Lowest validation loss"]] == ["+0.024", "−0.010"]
+    expected = worked_out(losses, *((variant, "baseline") for variant in GAINS))
+    numbers = data.numbers.set_index("variant")
+    for (variant, _), (mean, half, _) in expected.items():
+        row = numbers.loc[variant]
+        assert row["validation_nll_best_difference"] == pytest.approx(mean)
+        assert row["validation_nll_best_difference_high"] - mean == pytest.approx(half, rel=2e-2)
+    assert data.notes[0].startswith("Helps: DEACON, direct, m = 8 (−0.051 ± ")
+    assert "Transformer: BLEU 37.5 ± 0.4; the gate of 39 is not reached." in data.notes
+
+
+def test_what_neither_test_decides_is_undecided(project):
+    store(project, noise=0.03)
+    assert set(table_data("p", EXPERIMENT).tables[1]["Verdict"]) == {"undecided"}
+
+
+@pytest.mark.parametrize(("but", "seeds"), [([("alphas", 203)], SEEDS), ([], SEEDS[:3])])
+def test_nothing_is_judged_before_all_trainings_are_there(project, but, seeds):
+    store(project, but=but, seeds=seeds)
+    data, said = table_data("p", EXPERIMENT), f"Not judged yet: {6 * len(seeds) - len(but)} of 24 trainings."
+    assert data.notes[0] == said
+    assert not any("Verdict" in table for table in data.tables)
+    (outcome,) = outcomes("p", with_results("p"))
+    assert (outcome.finding(), outcome.sentences(), outcome.best) == (said, "", None)
+    assert "not judged yet" in summary_text("p")
+    forest = figures.draw("headtohead_tuned_forest", "p")
+    assert said in forest.get_suptitle()
+    assert forest.legends[0].get_texts()[0].get_text() == "not judged yet"
+
+
+def test_the_outcome_and_the_forest_have_the_verdict_of_the_loss(project):
+    store(project)
+    (found,) = evidence_of("p", with_results("p"))
+    assert found.outcome.finding().startswith("Helps: DEACON, direct, m = 8")
+    assert found.forest == "headtohead_tuned_forest"
+    assert (found.outcome.measure, found.outcome.best.label) == ("Lowest validation loss", "DEACON, direct, m = 8")
+    assert "2 better, 2 worse, 1 as good" in figures.draw(found.forest, "p").get_suptitle()
