@@ -68,6 +68,9 @@ def against(scores: Scores, baseline: str) -> dict[str, Difference]:
 
 def differences(scores: Scores, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Difference]:
     """The first minus the second of each pair of variants; intervals are simultaneous over all pairs."""
+    for one, other in pairs:
+        if one == other:
+            raise ValueError(f"pairs: found {one!r} beside itself, expected two variants")
     found = contrasts(scores, [{one: 1.0, other: -1.0} for one, other in pairs])
     return dict(zip(pairs, found, strict=True))
 
@@ -84,6 +87,8 @@ def contrasts(scores: Scores, weights: Sequence[Mapping[str, float]]) -> list[Di
             raise ValueError("weights: found {}, expected one variant at least")
         for variant, value in weight.items():
             must_be_number(f"weights: of {variant!r}", value)
+        if abs(sum(weight.values())) > 1e-9 * sum(map(abs, weight.values())):
+            raise ValueError(f"weights: found {dict(weight)!r:.80}, expected numbers that add up to 0")
     scores = {
         variant: {seed: y for seed, y in by_seed.items() if not math.isnan(y)} for variant, by_seed in scores.items()
     }

@@ -252,7 +252,7 @@ class ModelHeads:
         kept = {place: mask.nonzero().flatten() for place, mask in masks_without(self.model, gone).items()}
         modules = {module.spec.place: module for module in self.modules if module.spec.place in kept}
         for place, module in modules.items():
-            plain = type(module) is MultiHeadAttention and not hasattr(module.output, "inhibition")
+            plain = type(module) is MultiHeadAttention and module.before_output is None
             if not (plain and {type(module.in_projection), type(module.output)} <= {*LINEAR}):
                 raise DataError(
                     f"{place}: heads cannot be removed from a {type(module).__name__} with its output stage"

@@ -67,7 +67,7 @@ def coefficient_of_variation(values: Sequence[float]) -> float:
     n, mean = len(values), _mean(values)
     if n < 2 or not mean:
         raise ValueError(f"values: found {n} of the mean {mean:g}, expected two or more, on a scale that begins at 0")
-    c4 = math.sqrt(2 / (n - 1)) * math.gamma(n / 2) / math.gamma((n - 1) / 2)
+    c4 = math.sqrt(2 / (n - 1)) * math.exp(math.lgamma(n / 2) - math.lgamma((n - 1) / 2))
     return 100 * (1 + 1 / (4 * n)) * stdev(values) / c4 / abs(mean)
 
 

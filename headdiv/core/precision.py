@@ -11,9 +11,12 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 def autocast(x: Tensor) -> Tensor:
-    """In autocast's number format where that is on, so that what follows needs no conversions; else as it is."""
+    """In autocast's number format where that is on, so that what follows needs no conversions; else as it is.
+
+    As in torch, float64 and whole numbers stay as they are.
+    """
     kind = x.device.type
-    if kind == "meta":
+    if kind == "meta" or x.dtype == torch.float64 or not x.is_floating_point():
         return x
     return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
 

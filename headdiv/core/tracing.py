@@ -25,3 +25,9 @@ def is_recomputing() -> bool:
 def backward_pass() -> int:
     """The number of the backward pass within which this runs; `NO_PASS` where it runs in none."""
     return NO_PASS if torch.compiler.is_compiling() else torch._C._current_graph_task_id()
+
+
+def refuse_second_derivatives(of: str) -> None:
+    """Raise, in a backward pass written by hand, where its own gradient is asked for, which would come out wrong."""
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        raise RuntimeError(f"{of}: has no second derivative; found create_graph=True, expected False")

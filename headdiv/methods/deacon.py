@@ -42,7 +42,7 @@ from headdiv.methods.base import Method, ValidationSplit
 from headdiv.methods.options.modules import DeaconOptions, nonlinear_inputs
 from headdiv.nn.attention import AttentionSpec, keyed_by_place
 from headdiv.nn.batch_norm import BatchNorm, normalisation
-from headdiv.nn.linear import Linear, linear
+from headdiv.nn.linear import LINEAR, Linear, linear
 
 
 class PCAOutput(nn.Module):
@@ -81,6 +81,10 @@ class PCAOutput(nn.Module):
     def components(self) -> int:
         """M."""
         return self.w.shape[1]
+
+    def forget_interrupted_step(self) -> None:
+        """Begin with a step anew: of one that was interrupted nothing stays."""
+        self.moments, self.learned = None, False
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.view(x.shape[0], self.spec.heads, self.spec.d_head)  # (T, H, K)
@@ -137,6 +141,9 @@ class DirectOutput(LinearPCAOutput):
         """(T, H·K) -> (T, D)."""
         x = self.norm(x)
         self._record_moments(self._heads(x).transpose(0, 1))
+        if type(self.project) not in LINEAR:  # an adapter's: its weight is not all that it does
+            components = self.w.T.to(x) @ self._heads(x) + self.b.to(x)[:, None]  # (T, M, K)
+            return self.project(components.flatten(1))
         by_component = self.project.weight.view(-1, self.components, self.spec.d_head)  # (D, M, K)
         weight = torch.matmul(self.w, by_component)  # (D, H, K)
         bias = self.project.bias + by_component.sum(dim=2) @ self.b

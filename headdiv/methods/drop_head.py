@@ -71,7 +71,7 @@ class DropHead(Method):
     options: DropHeadOptions
 
     def rate(self, progress: float) -> float:
-        """Of the step after ``progress``, from 0 to 1."""
+        """At this share of the training, from 0 to 1."""
         o = self.options
         if progress < o.turn:
             return o.start * (1 - progress / o.turn)
@@ -86,7 +86,7 @@ class DropHead(Method):
         return DroppedHeads(spec.heads, self.rate(0.0))
 
     def after_backward(self, model: nn.Module, progress: float) -> None:
-        """Set the next step's rate."""
+        """Set the rate of the next step, which follows the schedule one step late: to that of this step's progress."""
         for module in model.modules():
             if isinstance(module, DropHeadAttention | DroppedHeads):
                 module.rate.fill_(self.rate(progress))

@@ -118,6 +118,10 @@ class Inhibition(nn.Module):
         self.oldest.add_(1).remainder_(len(self.history))
         self.pending = None
 
+    def forget_interrupted_step(self) -> None:
+        """Begin with a step anew: of one that was interrupted nothing is counted."""
+        self.pending = None
+
     def extra_repr(self) -> str:
         """For print(model)."""
         return f"{self.mechanism}, {self.groups}×{self.units} units, s={self.s}, Q={len(self.history)}"

@@ -10,6 +10,7 @@ from torch import nn
 
 from headdiv.core.arguments import must_be
 from headdiv.core.errors import ConfigError
+from headdiv.core.precision import full_precision
 from headdiv.nn.attention import AttentionModule, AttentionSpec, HeadModule
 from headdiv.nn.linear import Linear
 from headdiv.nn.multi_head_attention import MultiHeadAttention
@@ -45,7 +46,8 @@ def _as_linear(stage: nn.Module, spec: AttentionSpec) -> Linear:
     like = next(stage.parameters())
     width = spec.heads * spec.d_head
     rows = torch.eye(width + 1, width, dtype=torch.float64, device=like.device)  # the last row is 0
-    made = copy.deepcopy(stage).double().forward(rows)  # without hooks: what stands in front is not the stage
+    with full_precision(rows):
+        made = copy.deepcopy(stage).double().forward(rows)  # without hooks: what stands in front is not the stage
     layer = Linear(width, made.shape[1], device=like.device, dtype=like.dtype)
     layer.weight.copy_((made[:-1] - made[-1]).T)
     layer.bias.copy_(made[-1])

@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from headdiv.core.precision import HALF, autocast
-from headdiv.core.tracing import is_traced
+from headdiv.core.tracing import is_traced, refuse_second_derivatives
 
 MULTIPLE = 64  # of rows
 PLAIN = (Tensor, nn.Parameter)
@@ -35,7 +34,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     narrow = not is_traced() and torch.is_autocast_enabled("cpu") and x.device.type == "cpu" and x.dim() > 1
     if narrow and type(x) in PLAIN and type(weight) in PLAIN:
         x, weight = autocast(x), autocast(weight)
-        if x.dtype in HALF:
+        if x.dtype in HALF and weight.dtype == x.dtype:
             return _Linear.apply(x, weight, None if bias is None else autocast(bias))
     return F.linear(x, weight, bias)
 
@@ -69,8 +68,8 @@ class _Linear(torch.autograd.Function):
             return F.linear(rows, weight, bias).resize_(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives("headdiv.nn.linear")
         rows, weight = ctx.saved_tensors
         for_x, for_weight, for_bias = ctx.needs_input_grad
         flat = grad.flatten(0, -2)  # (T, N)

@@ -111,6 +111,8 @@ class MultiHeadAttention(AttentionModule):
         if x.shape[-1] != getattr(self.in_projection, "in_features", None):
             return blocks_apart(self.in_projection, x, first)
         rows = slice(first * width, last * width)
+        if type(self.in_projection) not in LINEAR:  # an adapter's: its weight is not all that it does
+            return self.in_projection(x)[..., rows]
         bias = self.in_projection.bias
         return linear(x, self.in_projection.weight[rows], None if bias is None else bias[rows])
 

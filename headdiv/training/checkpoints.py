@@ -103,7 +103,7 @@ def restore(
     path = newest / "optimiser.safetensors"
     tensors = _read(path)
     random, random_cuda = tensors.pop("random", None), tensors.pop("random_cuda", None)
-    stored = optimiser.state_dict()
+    stored = optimiser.state_dict() | {"state": {}}  # a parameter without state had made no step
     for name, value in {**tensors, **state.pop(_PLAIN, {})}.items():
         number, _, key = name.partition(".")
         stored["state"].setdefault(int(number), {})[key] = value

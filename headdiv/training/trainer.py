@@ -130,6 +130,7 @@ class Trainer:
             raise TrainingError("batches: found none; expected at least one an epoch")
         self.state = TrainerState()
         self._within_step = False  # whether a step was begun and not ended
+        self._random: list[torch.Tensor] = []  # the generators' states after the last epoch
         self.best: dict[str, torch.Tensor] | None = None  # the model's state after its best epoch, in main memory
 
     def run(self, until: int | None = None) -> TrainerState:
@@ -144,17 +145,16 @@ class Trainer:
         Raises:
             DivergenceError: loss, gradient or a validation score is not finite; the last checkpoint stays.
             TrainingError: the folder holds a training with other settings; there is not enough memory; or an earlier
-                call was interrupted within a step, and there is no checkpoint to go on from.
+                call was interrupted within an epoch, and there is no checkpoint to go on from.
         """
         if until is not None:
             must_be_number("until", until, whole=True)
         last = self.config.epochs if until is None else min(until, self.config.epochs)
-        if self.seed is not None:
-            torch.manual_seed(self.seed + 1000 * distributed.rank())  # ranks drop different values out
-        if not self._restore() and self._within_step:
+        self._draw_anew()
+        if not self._restore() and (self._within_step or self.state.epoch.batches):
             raise TrainingError(
-                f"{self.name}: was interrupted within step {self.state.step + 1}, and part of it may be done; expected "
-                "a new model and Trainer, or the argument 'folder', from whose checkpoints a training goes on"
+                f"{self.name}: was interrupted within epoch {len(self.state.curve) + 1}, and part of it is done; "
+                "expected a new model and Trainer, or the argument 'folder', from whose checkpoints a training goes on"
             )
         self._within_step = False
         self._note_ranks()
@@ -165,6 +165,7 @@ class Trainer:
             try:
                 self._train_epoch(number, name)
                 self._finish_epoch(number, name)
+                self._random = random_states(self.learner.device)
                 self._save()
             except TrainingError as error:
                 raise type(error)(f"{self.name}, {name}: {error}") from None
@@ -283,6 +284,15 @@ class Trainer:
         )
         return self.learner.method.after_epoch(end)
 
+    def _draw_anew(self) -> None:
+        """Set torch's generators as they were after the last epoch, or before the first one by the seed."""
+        if self._random:
+            torch.set_rng_state(self._random[0])
+            if len(self._random) > 1:
+                torch.cuda.set_rng_state(self._random[1], self.learner.device)
+        elif self.seed is not None:
+            torch.manual_seed(self.seed + 1000 * distributed.rank())  # ranks drop different values out
+
     def _note_ranks(self) -> None:
         parts = [part for part in self.state.ranks or [[0, 1]] if part[0] < self.state.step]
         if not parts or parts[-1][1] != distributed.world():
@@ -311,12 +321,20 @@ class Trainer:
         )
         if not stored:
             return False
-        self.state = TrainerState(**stored | {"epoch": StepSums(**stored["epoch"])})
+        self.state, self._unlogged = TrainerState(**stored | {"epoch": StepSums(**stored["epoch"])}), StepSums()
+        for module in self.model.modules():  # what a step that was interrupted has left outside of its parameters
+            if callable(forget := getattr(module, "forget_interrupted_step", None)):
+                forget()
         self.stream.restore(self.state.stream)
         self.best = checkpoints.restore_best(self.folder)
         if distributed.is_first():
             progress.message(f"{self.name}: going on from step {self.state.step}")
         return True
+
+
+def random_states(device: torch.device) -> list[torch.Tensor]:
+    """Of torch's generator, and on a GPU of the device's."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
 
 
 def best_epoch(curve: Sequence[Mapping[str, Any]]) -> int:

@@ -156,3 +156,11 @@ def test_estimates_and_errors_are_those_of_least_squares_with_a_column_for_each_
         spread = C @ np.linalg.pinv(X)
         expected = C @ fitted, sigma * np.linalg.norm(spread), freedom
         np.testing.assert_allclose((found.mean, found.error, found.freedom), expected, rtol=1e-11, atol=2e-12)
+
+
+def test_what_is_no_difference_is_refused():
+    scores = {"a": {1: 10.0, 2: 11.0}, "b": {1: 10.5, 2: 11.2}}
+    with pytest.raises(ValueError, match=r"weights: found \{'a': 1.0\}, expected numbers that add up to 0"):
+        contrasts(scores, [{"a": 1.0}])
+    with pytest.raises(ValueError, match="pairs: found 'a' beside itself, expected two variants"):
+        differences(scores, [("a", "a")])

@@ -155,3 +155,15 @@ def test_padded_records_are_those_of_each_sentence_alone(options):
             assert not padded.weights[at, :, N:].any()
             assert not padded.weights[at, :, :, S:].any()
     assert math.prod(padded.outputs.shape[:2]) == 5 * padded.weights.shape[1]
+
+
+def test_heads_are_not_removed_where_something_stands_in_front_of_the_output():
+    class Halved(headdiv.Method):
+        def before_output(self, spec):
+            return nn.Linear(spec.heads * spec.d_head, spec.heads * spec.d_head)
+
+    model = model_of(Halved())
+    before = loss(model(*batch_of()))
+    with pytest.raises(DataError, match="encoder 1: heads cannot be removed from a MultiHeadAttention with its output"):
+        ModelHeads(model).remove([("encoder 1", 1)])
+    assert loss(model(*batch_of())) == before

@@ -46,3 +46,8 @@ def test_the_variation_of_few_measurements_is_corrected():
     """Belz 2022: of two values the standard deviation is divided by c4 = 0.7979, and 1/8 is added."""
     assert coefficient_of_variation([9.0, 11.0]) == pytest.approx(100 * 1.125 * math.sqrt(2) / 0.797885 / 10, rel=1e-5)
     assert coefficient_of_variation([5.0, 5.0, 5.0]) == 0
+
+
+def test_the_coefficient_of_variation_of_many_values_is_finite():
+    values = [10 + (-1) ** i for i in range(400)]
+    assert coefficient_of_variation(values) == pytest.approx(10, rel=3e-3)

@@ -1,5 +1,6 @@
 """All inputs that torch.nn.MultiheadAttention takes: keys beside values, other widths, added keys, no batch."""
 
+import copy
 import itertools
 import math
 
@@ -9,6 +10,7 @@ from examples import ARCHITECTURES, EXAMPLES, deacon
 from torch import nn
 from torch.func import functional_call
 
+import headdiv
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.nn.attention import record_heads
 from headdiv.nn.projections import NAMES, SeparateProjections
@@ -194,3 +196,41 @@ def test_torch_loads_our_state_and_does_the_same(options, more):
 def test_what_torch_cannot_compute_is_not_put_into_its_state(name):
     with pytest.raises(ValueError, match=r"computes in evaluation what torch\.nn\.MultiheadAttention cannot"):
         drop_in(EXAMPLES[name][0]).torch_state_dict()
+
+
+class Adapted(nn.Module):
+    """As peft's: a layer with a matrix beside it, whose weight is not all that it does."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer, self.beside = layer, nn.Parameter(random(*layer.weight.shape, seed=7))
+        self.weight, self.bias, self.in_features = layer.weight, layer.bias, layer.in_features
+
+    def forward(self, x):
+        return self.layer(x) + x @ self.beside.T
+
+
+@pytest.mark.parametrize("method", ["baseline", "direct"])
+@pytest.mark.parametrize("keys", ["its own", "a memory", "two memories"])
+def test_an_adapter_on_a_projection_takes_part_in_every_kind_of_attention(method, keys):
+    torch.manual_seed(0)
+    made = headdiv.make_method("deacon", m=2) if method == "direct" else "baseline"
+    merged = MultiheadAttention(D, H, made, batch_first=True, dtype=torch.float64).eval()
+    x, memory, other = random(B, N, D), random(B, S, D, seed=4), random(B, S, D, seed=5)
+    inputs = {"its own": (x, x, x), "a memory": (x, memory, memory), "two memories": (x, memory, other)}[keys]
+    adapted = copy.deepcopy(merged)
+    places = [("in_projection", "in_projection")]
+    places += [("output.project", "project")] if method == "direct" else []
+    for path, name in places:
+        for module, put in ((adapted.attention, True), (merged.attention, False)):
+            parent = module.get_submodule(path.rpartition(".")[0])
+            layer = getattr(parent, name)
+            wrapped = Adapted(layer)
+            if put:
+                setattr(parent, name, wrapped)
+            else:
+                layer.weight.data += wrapped.beside.data
+    found = adapted(*inputs)[0]
+    torch.testing.assert_close(found, merged(*inputs)[0])
+    found.sum().backward()
+    assert all(module.beside.grad is not None for module in adapted.modules() if isinstance(module, Adapted))

@@ -52,3 +52,12 @@ def test_attention_of_others_is_refused():
     headdiv.insert(model, {"name": "mixing"})
     with pytest.raises(ConfigError, match="BertForMaskedLM: its attention is that of transformers; expected"):
         headdiv.fold(model)
+
+
+def test_folding_does_not_depend_on_autocast():
+    torch.manual_seed(0)
+    model = headdiv.MultiheadAttention(8, 2, headdiv.make_method("deacon", m=2), batch_first=True)
+    expected = headdiv.fold(model).state_dict()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = headdiv.fold(model).state_dict()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())

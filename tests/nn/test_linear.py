@@ -102,3 +102,11 @@ def test_steps_with_other_numbers_of_rows_have_the_same_products():
     assert rows[0] != rows[1]
     assert products[0]
     assert products[0] == products[1]
+
+
+def test_float64_stays_as_it_is_in_autocast():
+    layer, x = Linear(3, 2, dtype=torch.float64), torch.randn(4, 3, dtype=torch.float64)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = layer(x)
+    assert found.dtype == torch.float64
+    assert torch.equal(found, F.linear(x, layer.weight, layer.bias))

@@ -135,3 +135,10 @@ def test_bfloat16_autocast_stays_close_to_float32(monkeypatch, smoothing, held, 
     for a, b in zip(found, expected, strict=True):
         assert a.dtype == torch.float32
         assert (a - b).norm() < 0.02 * b.norm()
+
+
+def test_second_derivatives_are_refused():
+    x, weight, targets = data(0, 5, 3, 4)
+    loss = linear_cross_entropy(x, weight, targets)[0]
+    with pytest.raises(RuntimeError, match="linear_cross_entropy: has no second derivative; found create_graph=True"):
+        torch.autograd.grad(loss, x, create_graph=True)

@@ -73,7 +73,7 @@ def test_without_checkpoints_a_step_that_was_begun_cannot_be_taken_back(monkeypa
         patch.setattr(torch.optim.AdamW, "step", failing(torch.optim.AdamW.step, (3, "before")))
         with pytest.raises(TrainingError, match="not enough memory at step 3"):
             trainer.run()
-    with pytest.raises(TrainingError, match=r"within step 3.*folder"):
+    with pytest.raises(TrainingError, match=r"within epoch 1.*folder"):
         trainer.run()
 
 

@@ -18,7 +18,7 @@ from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.rotation import HeadIndex, swap_heads
 from headdiv.nn.losses import Losses
 from headdiv.training import checkpoints, trainer
-from headdiv.training.batch_streams import IterableBatchStream
+from headdiv.training.batch_streams import BatchStream, IterableBatchStream
 from headdiv.training.learner import Learner
 from headdiv.training.optimiser import OPTIMISERS
 from headdiv.training.trainer import Trainer, on_device
@@ -90,6 +90,71 @@ def test_a_training_that_stops_early_goes_on_as_if_it_had_not(tmp_path):
     assert trainer_of(epochs=4, folder=tmp_path).run(until=2).curve == expected.curve[:3]  # nothing is taken back
     again = trainer_of(epochs=4, folder=tmp_path)
     assert again.run(until=9).curve == expected.curve
+    assert all(torch.equal(value, values(whole.model)[name]) for name, value in values(again.model).items())
+
+
+class Rows(BatchStream):
+    """A stream of one's own, which knows nothing of generators."""
+
+    def batches(self, epoch):
+        return 4
+
+    def epoch(self, number):
+        for batch in texts().split(6)[self.done :]:
+            self.done += 1
+            yield batch
+        self.done = 0
+
+
+def test_what_stops_after_an_epoch_goes_on_in_the_same_process_without_a_folder():
+    """Whatever is drawn in between."""
+    whole, parts = trainer_of(batches=Rows()), trainer_of(batches=Rows())
+    expected = whole.run().curve
+    parts.run(until=1)
+    torch.rand(3)
+    assert parts.run().curve == expected
+    assert all(torch.equal(value, values(whole.model)[name]) for name, value in values(parts.model).items())
+
+
+@pytest.mark.parametrize("step", [0, 2])
+def test_without_a_checkpoint_a_training_does_not_go_on_within_an_epoch(monkeypatch, step):
+    broken = trainer_of()
+    with monkeypatch.context() as patch:
+        fail_after(patch, step)
+        with pytest.raises(Power):
+            broken.run()
+    with pytest.raises(TrainingError, match="was interrupted within epoch 1, and part of it is done; expected a new"):
+        broken.run()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"name": "deacon", "architecture": "direct", "m": 2, "gha_steps": 5},
+        {"name": "homeostasis", "attention": "rfb-kwta", "s_att": 0.5, "q_att": 3},
+        {"name": "mixing", "start": 0.4},
+    ],
+    ids=lambda options: options["name"],
+)
+def test_of_a_step_that_was_interrupted_nothing_stays(tmp_path, options):
+    """The same Trainer goes on from its checkpoint, of which a later step was half done."""
+    whole = trainer_of(options)
+    expected = whole.run().curve
+    again, saved = trainer_of(options, folder=tmp_path, checkpoint_seconds=1e9), []
+    real = Learner.backward
+
+    def backward(self, *arguments, **rest):
+        found = real(self, *arguments, **rest)
+        saved.append(len(saved))
+        if len(saved) == 6:  # the second of the second epoch
+            raise Power
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Learner, "backward", backward)
+        with pytest.raises(Power):
+            again.run()
+    assert again.run().curve == expected
     assert all(torch.equal(value, values(whole.model)[name]) for name, value in values(again.model).items())
 
 
