@@ -3,10 +3,12 @@
 import pytest
 from small_runs import METHODS, small_config
 
-from headdiv.companion.experiments.cost import DEVICES, GIB, cost_of
+from headdiv.companion.experiments import cost
+from headdiv.companion.experiments.cost import DEVICES, GIB, cost_of, profile_hours
 from headdiv.companion.experiments.profiles import run_config
 from headdiv.core.errors import ConfigError
 from headdiv.methods import check_method
+from headdiv.training.learner import Learner
 
 D, F, V, N, WINDOWS, LAYERS = 16, 16, 300, 32, 8, 2
 
@@ -68,3 +70,38 @@ def test_this_machines_cpu_is_measured_and_its_memory_counts_the_process():
     assert found["tokens_a_second"] > 0
     assert found["memory_gib"]["process without a model"] > 0.1
     assert found["total_gib"] == pytest.approx(sum(found["memory_gib"].values()), abs=0.02)
+
+
+PROFILE = """
+title: two language models
+seeds: [1, 2]
+threads: {threads}
+experiments:
+  moa/mlm:
+    data: {{name: toy, vocabulary_size: 300, context: 32, epoch_tokens: 3200}}
+    model: {{d_model: 16, heads: 2, d_ff: 16, layers: 1}}
+    train: {{epochs: 3, tokens_per_batch: 256}}
+    variants: [baseline, own]
+    define: {{own: {{name: moa, experts: 4, k: 2}}}}
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_hours_of_a_profile_on_this_cpu_are_those_of_timed_steps(project, monkeypatch, threads):
+    """A step of one second, or two for a batch of two windows, by either clock; operations of own depend on values."""
+    project.write_config("p", PROFILE.format(threads=threads))
+    clock, real = [0.0], Learner.step
+
+    def step(self, batch, *arguments):
+        clock[0] += len(batch.inputs) / 32
+        return real(self, batch, *arguments)
+
+    monkeypatch.setattr(Learner, "step", step)
+    for name in ("thread_time", "perf_counter"):
+        monkeypatch.setattr(cost.time, name, lambda: clock[0])
+    monkeypatch.setattr(cost, "_rate", lambda kind: 1e12)
+    *rows, total = profile_hours("p", "cpu", 1, 0.4)
+    assert [(row["variant"], row["epochs"]) for row in rows] == [("baseline", 6), ("own", 6)]
+    batches = round(3200 / 256)
+    assert all(row["hours"] == pytest.approx(6 * batches * 256 / 32 / 3600) for row in rows)
+    assert total["hours"] == pytest.approx(sum(row["hours"] for row in rows))

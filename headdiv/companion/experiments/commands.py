@@ -138,8 +138,8 @@ def cost(
 ) -> None:
     """Work out parameters, operations, memory and days of a run, from its sizes alone.
 
-    Without a run: the hours of all trainings of the profile, tuning included. The rate of a CPU is measured first, in
-    less than a second; one run takes the profile's threads.
+    Without a run: the hours of all trainings of the profile, tuning included; on this machine's CPU a few steps of each
+    variant are timed for it. The rate of a CPU is measured, in less than a second; one run takes the profile's threads.
     """
     from headdiv.companion.experiments.cost import cost_of, message, profile_hours
     from headdiv.companion.experiments.profiles import Runs

@@ -1,4 +1,7 @@
-"""What a run asks of GPUs or of this CPU, worked out from its sizes: a training step on the meta device."""
+"""What a run asks of GPUs or of this CPU, worked out from its sizes: a training step on the meta device.
+
+How long a profile takes on this CPU is measured instead: small products are far from the rate of large ones.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ import functools
 import math
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 import torch
@@ -44,6 +50,8 @@ DEVICES = {
 }
 CPU = "cpu"  # beside them: this machine's
 SIZE, SECONDS = 1024, 0.3  # of the products by which its rate is measured, and how long for
+WARM, TIMED = 1, 3  # steps of a variant before those that are timed, and these
+LONGEST = 10.0  # seconds that a step may take at the fastest rate; longer ones are not timed
 
 
 @functools.cache
@@ -117,8 +125,7 @@ def cost_of(config: RunConfig, device: str, count: int, mfu: float) -> dict[str,
     steps = {share: _step(config, batch) for share, batch in batches.items()}
 
     def at(share: float, what: str) -> float:
-        (x, y), *more = ((one, getattr(step, what)) for one, step in steps.items())
-        return y + (share - x) * (((more[0][1] - y) / (more[0][0] - x)) if more else y / x)
+        return _at(share, {one: getattr(step, what) for one, step in steps.items()})
 
     parameters = count_parameters(_model(config)[0])
     tokens = at(1.0, "tokens")
@@ -157,8 +164,9 @@ def cost_of(config: RunConfig, device: str, count: int, mfu: float) -> dict[str,
 def profile_hours(profile: str, device: str, count: int, mfu: float) -> list[dict[str, Any]]:
     """How long all trainings of a profile take, a row for each variant's tuning and runs, and one for all.
 
-    Of trainings alone: preparing data, validation, search and pictures are not in it. Where operations depend on
-    values, the hours are those of the experiment's variant with the most.
+    On this machine's CPU a few steps of each variant are timed, unless they take too long. Of trainings alone:
+    preparing data, validation, search and pictures are not in it. Where operations depend on values and nothing is
+    timed, the hours are those of the experiment's variant with the most.
 
     Raises:
         ConfigError: an unknown device or a wrong profile.
@@ -170,7 +178,7 @@ def profile_hours(profile: str, device: str, count: int, mfu: float) -> list[dic
         hours: dict[str, float] = {}  # of an epoch
         for variant, config in firsts.items():
             with contextlib.suppress(ConfigError):
-                hours[variant] = cost_of(config, device, count, mfu)["hours"] / config.train.epochs
+                hours[variant] = _hours_of_an_epoch(config, device, count, mfu)
         if not hours:
             raise ConfigError(f"{experiment}: the operations of all variants depend on values")
         most = max(hours.values())
@@ -185,6 +193,48 @@ def profile_hours(profile: str, device: str, count: int, mfu: float) -> list[dic
             ]  # fmt: skip
     totals = {name: sum(row[name] for row in rows) for name in ("epochs", "hours")}
     return [*rows, {"experiment": "all", "variant": "", "part": "", **totals}]
+
+
+def _hours_of_an_epoch(config: RunConfig, device: str, count: int, mfu: float) -> float:
+    if device != CPU:
+        return cost_of(config, device, count, mfu)["hours"] / config.train.epochs
+    try:
+        found = cost_of(config, device, count, mfu)
+        least = (
+            found["operations_a_token"]
+            * found["tokens_a_batch"]
+            / getattr(_device(device, config.threads), config.train.precision)
+        )
+        if least > LONGEST:
+            return found["hours"] / config.train.epochs
+    except ConfigError:  # its operations depend on values
+        pass
+    batches, an_epoch = TASKS[config.kind].sample_batches(config)
+    return _at(1.0, {share: _seconds(config, batch) for share, batch in batches.items()}) * an_epoch / count / 3600
+
+
+def _seconds(config: RunConfig, batch: Any) -> float:
+    """Of a training step on a batch, the median of a few; of one thread its own time, which others do not lengthen."""
+    model, method = build_model(config, TASKS[config.kind].vocabulary(config.data))
+    learner = Learner(
+        model.train(), task_loss(TASKS[config.kind], model, config.train.label_smoothing), method, config.train
+    )
+    now, before = time.thread_time if config.threads == 1 else time.perf_counter, torch.get_num_threads()
+    torch.set_num_threads(config.threads)
+    try:
+        times = [now()]
+        for number in range(1, WARM + TIMED + 1):
+            learner.step(batch, number, 2 * number)
+            times.append(now())
+    finally:
+        torch.set_num_threads(before)
+    return median(later - earlier for earlier, later in pairwise(times[WARM:]))
+
+
+def _at(share: float, values: Mapping[float, float]) -> float:
+    """What a share of a batch takes, by what one or two other shares take."""
+    (x, y), *more = values.items()
+    return y + (share - x) * (((more[0][1] - y) / (more[0][0] - x)) if more else y / x)
 
 
 def _model(config: RunConfig) -> tuple[nn.Module, Any]:
