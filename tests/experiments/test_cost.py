@@ -105,3 +105,9 @@ def test_the_hours_of_a_profile_on_this_cpu_are_those_of_timed_steps(project, mo
     batches = round(3200 / 256)
     assert all(row["hours"] == pytest.approx(6 * batches * 256 / 32 / 3600) for row in rows)
     assert total["hours"] == pytest.approx(sum(row["hours"] for row in rows))
+
+
+def test_an_unknown_device_is_named_for_a_whole_profile_too(project):
+    project.write_config("p", PROFILE.format(threads=1))
+    with pytest.raises(ConfigError, match="device: 'h10' is not known; did you mean 'h100'"):
+        profile_hours("p", "h10", 1, 0.4)

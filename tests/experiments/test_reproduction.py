@@ -11,6 +11,7 @@ import pytest
 
 from headdiv.companion.experiments import reproduction
 from headdiv.companion.experiments.warm import LOST, SOCKET, warm_process
+from headdiv.core.errors import ConfigError
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="a warm process is forked on Linux alone")
 
@@ -127,3 +128,23 @@ def test_the_time_left_is_forecast_then_measured(monkeypatch):
     assert steps.seconds_left() == pytest.approx(90.0)
     known = reproduction.Steps({"run": 4}, cores=2, known=True)
     assert known.seconds_left() == pytest.approx(4 * reproduction.SECONDS["run"] / 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], ["--config", "profile=quick"]),
+        (["--cores", "1", "--config", "gpu=1", "-n"], ["--cores", "1", "-n", "--config", "profile=quick", "gpu=1"]),
+        (["--config=gpu=1"], ["--config", "profile=quick", "gpu=1"]),
+    ],
+)
+def test_the_profile_joins_the_pairs_of_config(project, given, expected):
+    assert reproduction._with_profile("quick", given) == expected
+
+
+def test_a_second_profile_is_refused_and_a_path_is_found_from_any_folder(project, monkeypatch):
+    with pytest.raises(ConfigError, match="--config profile=samples: expected the profile as --profile samples"):
+        reproduction._with_profile("quick", ["--config", "profile=samples"])
+    (project.home / "sub").mkdir()
+    monkeypatch.chdir(project.home / "sub")
+    assert reproduction._with_profile("own.yaml", []) == ["--config", f"profile={project.home / 'sub' / 'own.yaml'}"]

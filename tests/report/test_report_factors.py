@@ -200,3 +200,11 @@ def test_gains_by_share_are_judged_by_their_slope(project, gains, said):
     assert "slope" in change.get_xlabel()
     assert change.get_title() == "gains more at 10 % →"
     assert said in figure.get_suptitle()
+
+
+def test_curves_are_differences_at_the_same_dropout_and_not_judged_before_all_is_there():
+    store(but=[("direct-8-d3", 6)])
+    figure = figures.draw("deacon_regulariser_curves", "p")
+    assert "Not judged yet: 26 of 27 trainings." in figure.get_suptitle()
+    assert "difference from the Transformer with the same dropout" in " ".join(figure.get_suptitle().split())
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["not judged yet"]

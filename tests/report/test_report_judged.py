@@ -9,6 +9,7 @@ from headdiv.companion.report import figures
 from headdiv.companion.report.outcomes import outcomes, summary_text
 from headdiv.companion.report.site.front import evidence_of
 from headdiv.companion.report.tables import table_data
+from headdiv.core.errors import ConfigError
 
 EXPERIMENT = "headtohead/tuned"
 SEEDS = (201, 202, 203, 204)
@@ -81,3 +82,47 @@ def test_the_outcome_and_the_forest_have_the_verdict_of_the_loss(project):
     assert found.forest == "headtohead_tuned_forest"
     assert (found.outcome.measure, found.outcome.best.label) == ("Lowest validation loss", "DEACON, direct, m = 8")
     assert "2 better, 2 worse, 1 as good" in figures.draw(found.forest, "p").get_suptitle()
+
+
+def test_a_training_that_failed_is_no_longer_asked_for(project):
+    store(project, but=[("alphas", 203)])
+    text = (project.home / "config" / "p.yaml").read_text()
+    project.write_config("p", text.replace(f"{EXPERIMENT}:", f"{EXPERIMENT}:\n    failed: {{alphas: [203]}}"))
+    data = table_data("p", EXPERIMENT)
+    assert "Verdict" in data.tables[1]
+    assert "Trainings that failed twice, by seed: MHM (mixing) (203)." in data.notes
+
+
+@pytest.mark.parametrize(
+    ("failed", "message"),
+    [
+        ("{alpha: [203]}", r"failed\.alpha: is no variant of the experiment; did you mean 'alphas'\?"),
+        ("{alphas: [7]}", r"failed\.alphas\.0: 7 is no seed of the profile, expected one of 201, 202, 203, 204"),
+    ],
+)
+def test_what_cannot_have_failed_is_refused(project, failed, message):
+    store(project)
+    text = (project.home / "config" / "p.yaml").read_text()
+    project.write_config("p", text.replace(f"{EXPERIMENT}:", f"{EXPERIMENT}:\n    failed: {failed}"))
+    with pytest.raises(ConfigError, match=rf"p\.yaml, line \d+: .*{message}"):
+        table_data("p", EXPERIMENT)
+
+
+def test_an_arm_whose_score_varies_far_more_is_named_beside_the_score(project):
+    store(project)
+    for seed, bleu in zip(SEEDS, (10, 60, 20, 70), strict=True):
+        put(metrics("alphas", seed, experiment=EXPERIMENT, bleu=bleu, validation_nll_best=1.63 + 0.01 * (seed - 202)))
+    notes = " ".join(table_data("p", EXPERIMENT).notes)
+    assert "Student's intervals of their own: MHM (mixing) (BLEU)" in notes
+
+
+def test_without_the_transformer_there_are_scores_and_no_verdicts(project):
+    losses = store(project)
+    write_profile(
+        project, "p", EXPERIMENT, seeds=SEEDS, variants=[variant for variant in losses if variant != "baseline"]
+    )
+    arms, against, _ = table_data("p", EXPERIMENT).tables
+    assert len(arms) == 5
+    assert set(against["Verdict"]) == {"one seed, not judged"}
+    (outcome,) = outcomes("p", with_results("p"))
+    assert outcome.baseline is None

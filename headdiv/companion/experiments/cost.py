@@ -34,6 +34,10 @@ from headdiv.training.learner import Learner
 GIB = 2**30
 
 
+class UncountableError(ConfigError):
+    """The operations of a step depend on values, which a model without numbers does not have."""
+
+
 @dataclass(frozen=True)
 class Device:
     """Peak rates without sparsity and memory, from the makers' data sheets; of this machine's CPU measured."""
@@ -118,7 +122,8 @@ def cost_of(config: RunConfig, device: str, count: int, mfu: float) -> dict[str,
         JSON; memory in GiB of each device, rates of all of them.
 
     Raises:
-        ConfigError: an unknown device, or a method whose operations depend on values.
+        ConfigError: an unknown device, or a wrong run.
+        UncountableError: a method whose operations depend on values.
     """
     made, precision, train = _device(device, config.threads), config.train.precision, config.train
     batches, an_epoch = TASKS[config.kind].sample_batches(config)
@@ -177,7 +182,7 @@ def profile_hours(profile: str, device: str, count: int, mfu: float) -> list[dic
         firsts = {config.variant: config for config in reversed(configs)}
         hours: dict[str, float] = {}  # of an epoch
         for variant, config in firsts.items():
-            with contextlib.suppress(ConfigError):
+            with contextlib.suppress(UncountableError):
                 hours[variant] = _hours_of_an_epoch(config, device, count, mfu)
         if not hours:
             raise ConfigError(f"{experiment}: the operations of all variants depend on values")
@@ -207,7 +212,7 @@ def _hours_of_an_epoch(config: RunConfig, device: str, count: int, mfu: float) -
         )
         if least > LONGEST:
             return found["hours"] / config.train.epochs
-    except ConfigError:  # its operations depend on values
+    except UncountableError:
         pass
     batches, an_epoch = TASKS[config.kind].sample_batches(config)
     return _at(1.0, {share: _seconds(config, batch) for share, batch in batches.items()}) * an_epoch / count / 3600
@@ -280,7 +285,9 @@ def _step(config: RunConfig, batch: Any) -> StepCost:
         with _matrix_operations() as once:
             method.after_backward(model, 0.0)
     except (NotImplementedError, RuntimeError) as error:
-        raise ConfigError(f"{config.label}: its operations depend on values ({str(error).splitlines()[0]})") from None
+        raise UncountableError(
+            f"{config.label}: its operations depend on values ({str(error).splitlines()[0]})"
+        ) from None
     learner.optimiser.step()
     state = sum(x.numel() for found in learner.optimiser.state.values() for x in found.values() if x.dim())
     recomputed = size() - sum(inside) + sum(inputs) + max(inside, default=0)

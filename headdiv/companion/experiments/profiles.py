@@ -60,6 +60,9 @@ class Experiment(Settings):
     settings: dict[str, Setting] = Field(
         default_factory=dict, description="by variant: dotted keys of model, train and method that it has of its own"
     )
+    failed: dict[str, Distinct[int]] = Field(
+        default_factory=dict, description="by variant: seeds whose training failed; they are no longer asked for"
+    )
     tune: Tune | None = Field(None, description="settings that are tried for variants, and chosen, before their runs")
     pruning: int | None = Field(
         None, ge=1, description="mask each run's heads, the curve in so many steps, by the validation loss alone"
@@ -172,12 +175,23 @@ class _Expansion:
             if variant not in variants:
                 what = f"is no variant of the experiment{nearest(variant, variants)}"
                 raise config_error((*at, "settings", variant), what, source)
+        for variant, seeds in experiment.failed.items():
+            if variant not in variants:
+                what = f"is no variant of the experiment{nearest(variant, variants)}"
+                raise config_error((*at, "failed", variant), what, source)
+            for position, seed in enumerate(seeds):
+                if seed not in self.profile.seeds:
+                    what = (
+                        f"{seed} is no seed of the profile, expected one of {', '.join(map(str, self.profile.seeds))}"
+                    )
+                    raise config_error((*at, "failed", variant, position), what, source)
         for position, variant in enumerate(variants):
             if variant not in known:
                 what = f"unknown variant {variant!r}{nearest(variant, list(known))}"
                 raise config_error((*at, "variants", position), what, source)
             config = config_of(variant, {}, (*at, "settings", variant) if variant in experiment.settings else at)
-            self.runs += [config.model_copy(update={"seed": seed}) for seed in self.profile.seeds]
+            seeds = [seed for seed in self.profile.seeds if seed not in experiment.failed.get(variant, ())]
+            self.runs += [config.model_copy(update={"seed": seed}) for seed in seeds]
         if experiment.tune:
             self._check_tune(experiment, experiment.tune, variants, (*at, "tune"), source)
             self.arms[name] = {
@@ -293,6 +307,10 @@ class Runs:
     def pruned(self) -> dict[str, int]:
         """The experiments whose runs' heads are masked, with the steps of the curve."""
         return {name: one.pruning for name, one in self.profile.experiments.items() if one.pruning}
+
+    def failed(self, experiment: str) -> dict[str, list[int]]:
+        """The seeds of an experiment's variants whose training failed."""
+        return self.profile.experiments[experiment].failed
 
     def experiments(self) -> list[str]:
         """<paper>/<task> of each experiment."""

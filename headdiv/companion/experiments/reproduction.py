@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from headdiv.companion import paths
 from headdiv.companion.experiments.warm import warm_process
-from headdiv.core.errors import HeaddivError
+from headdiv.core.errors import ConfigError, HeaddivError
 from headdiv.core.progress import PLAIN
 
 TOY = "quick"  # the profile whose steps take so many seconds of a core:
@@ -86,9 +86,7 @@ def reproduce(profile: str, arguments: Iterable[str] = (), say: Callable[[str], 
         "snakemake",
         "reproduce-all",
         "--nocolor",
-        *arguments,
-        "--config",
-        f"profile={profile}",
+        *_with_profile(profile, arguments),
     ]
     say(f"{name}: starting; the log is {_short(log)}")
     with warm_process() as warm:
@@ -108,6 +106,30 @@ def reproduce(profile: str, arguments: Iterable[str] = (), say: Callable[[str], 
             check=False,
         )
     return paths.results(profile) / "report" / "index.html"
+
+
+def _with_profile(profile: str, arguments: Iterable[str]) -> list[str]:
+    """Snakemake's arguments with the profile among the pairs of ``--config``, of which it reads the last one alone.
+
+    Raises:
+        ConfigError: the pairs name a profile too.
+    """
+    file = paths.profile_file(profile)
+    others, pairs, within = [], [f"profile={file.resolve() if file.name == Path(profile).name else profile}"], False
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if name in ("--config", "-C"):
+            within, pair = True, value if equals else ""
+        elif within and equals and not argument.startswith("-"):
+            pair = argument
+        else:
+            within = False
+            others.append(argument)
+            continue
+        if pair.partition("=")[0] == "profile":
+            raise ConfigError(f"--config {pair}: expected the profile as --profile {pair.partition('=')[2]}")
+        pairs += [pair] * bool(pair)
+    return [*others, "--config", *pairs]
 
 
 def _why(failed: list[tuple[str, str]], log: Path) -> str:

@@ -14,8 +14,9 @@ from headdiv.analysis import comparison
 from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.papers import BASELINE, task_of
 from headdiv.companion.experiments.run_result import RunResult
+from headdiv.companion.report.factors import beside, design_of
 from headdiv.companion.report.formats import signed
-from headdiv.companion.report.groups import Groups, by_variant, labels_of, over_seeds
+from headdiv.companion.report.groups import Groups, by_variant, labels_of, not_judged_yet, over_seeds
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.measures import MEASURES
 from headdiv.companion.report.plotting import (
@@ -30,11 +31,12 @@ from headdiv.companion.report.plotting import (
     wrapped,
 )
 from headdiv.companion.report.scale import data_title, training_size
-from headdiv.companion.report.verdicts import NOT_JUDGED, verdict
+from headdiv.companion.report.verdicts import NO_DIFFERENCE, NOT_JUDGED, NOT_YET, verdict
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.companion.tasks.task_spec import Panel
 from headdiv.core.errors import DataError
 
+UNFILLED = (NOT_JUDGED, NOT_YET)
 FAR = 4  # times the median row's range: a row with a scale of its own
 WIDE, HIGH, LOW = 2.5, 1.5, 0.45  # inches: a measure; the row of absolute values; a row of differences
 
@@ -43,10 +45,10 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     """Training loss and the task's measures of the validation split, by epoch.
 
     The first row has the baseline's, means over seeds; every other row a variant's difference from the baseline of the
-    same seed: the mean over seeds as an area, each seed as a thin line, and the last epoch's mean as a number. All
-    differences of a measure have one scale, but those far beyond most. Without a baseline all rows have absolute
-    values. A row's colour is the verdict of its simultaneous interval after the last epoch. Runs that ended early are
-    drawn as far as all of a row go.
+    same seed, or from the Transformer at the same level of a factor: the mean over seeds as an area, each seed as a
+    thin line, and the last epoch's mean as a number. All differences of a measure have one scale, but those far beyond
+    most. Without a baseline all rows have absolute values. A row's colour is the verdict of its simultaneous interval
+    after the last epoch, once it may be judged. Runs that ended early are drawn as far as all of a row go.
     """
     groups = by_variant(profile, figure.experiment)
     labels, run = labels_of(figure.experiment, groups), next(iter(groups.values()))[0]
@@ -55,16 +57,16 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     heights = [HIGH] * bool(base) + [LOW if base else HIGH] * len(rows)
     drawn, axes = new_figure(WIDE * len(panels) + 1.6, sum(heights) + 0.9, len(heights), len(panels), sharex=True,
                              height_ratios=heights)  # fmt: skip
-    apart, verdicts = False, []
+    apart, verdicts, task = False, [], task_of(figure.experiment)
+    others, waiting = beside(task, groups), not_judged_yet(profile, figure.experiment, groups)
     for column, panel in zip(axes.T, panels, strict=True):
-        ends = comparison.against(
-            {variant: {run.seed: float(_values(panel, run)[-1]) for run in of} for variant, of in groups.items()},
-            BASELINE,
-        )
+        last = {variant: {run.seed: float(_values(panel, run)[-1]) for run in of} for variant, of in groups.items()}
+        ends = comparison.differences(last, [pair for pair in others.items() if pair[1] in groups])
         for ax, (variant, runs) in zip(column[bool(base) :], rows.items(), strict=True):
             if base:
-                verdicts.append(verdict(ends[variant], panel.higher))
-                _draw_differences(ax, panel, runs, base, verdicts[-1])
+                found = ends.get((variant, others[variant]), NO_DIFFERENCE)
+                verdicts.append(NOT_YET if waiting else verdict(found, panel.higher))
+                _draw_differences(ax, panel, runs, groups.get(others[variant], []), verdicts[-1])
             else:
                 _draw_absolute(ax, panel, runs)
         apart = _share_scale(column[bool(base) :]) or apart
@@ -80,18 +82,24 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     for ax, variant in zip(axes[:, 0], [BASELINE] * bool(base) + list(rows), strict=True):
         ax.set_ylabel(wrapped(labels[variant], 24), rotation=0, ha="right", va="center", fontsize=SMALL)
     what = f"{data_title(run.data_name)}, {training_size(run)}, {over_seeds(groups)}"
+    design = design_of(task)
+    below = "below the baseline: difference from it"
+    if design:
+        same = design.factor.same
+        below = f"methods: difference from the Transformer with the same {same}; its own: from the first row"
     key = (
-        "\nbelow the baseline: difference from it, judged after the last epoch" * bool(verdicts)
+        f"\n{below}, judged after the last epoch" * bool(verdicts)
         + "; thick axis: its own scale" * apart
+        + f"\n{waiting}" * bool(waiting)
     )
     if verdicts:
         areas = [
-            Patch(color=look["color"], alpha=0.5, fill=one != NOT_JUDGED, label=one)
+            Patch(color=look["color"], alpha=0.5, fill=one not in UNFILLED, label=one)
             for one, look in VERDICT_LOOKS.items()
             if one in verdicts
         ]
         add_handles(drawn, areas, 4, SMALL)
-    add_title(drawn, f"{task_of(figure.experiment).title}: {what}{key}")
+    add_title(drawn, f"{task.title}: {what}{key}")
     return drawn
 
 
@@ -145,7 +153,7 @@ def _draw_differences(ax: Axes, panel: Panel, runs: list[RunResult], base: list[
     if len(pairs) > 1:
         ax.plot(epochs, differences.T, color="0.45", lw=0.5)
     colour = VERDICT_LOOKS[said]["color"]
-    if said != NOT_JUDGED:
+    if said not in UNFILLED:
         ax.fill_between(epochs, 0, mean, color=colour, alpha=0.35, lw=0)
     ax.plot(epochs, mean, color=colour, lw=1.3, marker="o", ms=2)
     digits = 1 if panel.perplexity or panel.higher else 2

@@ -6,7 +6,7 @@ docs/contest.md, Parts 2 and 3, has the rules: the families of intervals, and wh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -19,7 +19,7 @@ from headdiv.analysis.statistics import interval
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, task_of
 from headdiv.companion.report.contrasts import compared_scores, scores_of
 from headdiv.companion.report.formats import NONE, plural
-from headdiv.companion.report.groups import Groups, chosen, not_judged_yet
+from headdiv.companion.report.groups import Groups, chosen, failures, not_judged_yet
 from headdiv.companion.report.judged import differences_table, means_table, verdicts_by
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import TableData
@@ -100,6 +100,16 @@ def design_of(task: PaperTask) -> Design | None:
         if plain:
             return Design(factor, rows.pop(plain), rows)
     return None
+
+
+def beside(task: PaperTask, variants: Iterable[str]) -> dict[str, str]:
+    """What each variant but the baseline is compared with: the baseline, or the Transformer at the same level.
+
+    The Transformer's own rows at other levels are compared with the baseline.
+    """
+    found = {variant: BASELINE for variant in variants if variant != BASELINE}
+    design = design_of(task)
+    return found | {one: plain for one, plain in (design.pairs().values() if design else ()) if one in found}
 
 
 @dataclass(frozen=True)
@@ -273,6 +283,7 @@ def factor_data(profile: str, experiment: str) -> TableData:
             "the 95 % interval, simultaneous over its table, of one additive model with a pooled residual. "
             f"Verdicts are by the lowest validation loss; as good: within ±{MARGINS[task.primary]} nats (two one-sided "
             "t-tests, 5 %).",
+            *failures(profile, experiment),
             *task.notes,
         ],
     )

@@ -18,6 +18,7 @@ from headdiv.companion.report.contrasts import compared_scores, differences_of, 
 from headdiv.companion.report.diversity import diversity_sentences
 from headdiv.companion.report.formats import NONE, as_printed, enough, plural, signed
 from headdiv.companion.report.groups import Groups, chosen, labels_of
+from headdiv.companion.report.judged import set_apart
 from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import TableData
@@ -255,7 +256,7 @@ def _about_intervals(table: pd.DataFrame) -> str:
         "says nothing about differences."
     )
     if alone := table.loc[judged & table["own_interval"], "label"].tolist():
-        said += f" Of far larger residuals, and so with Student's intervals of their own: {', '.join(alone)}."
+        said += f" {set_apart(alone)}"
     several = judged & (table["common_seeds"] > 1)
     equal = table.loc[several & (table["equivalence_p"] <= ALPHA), "label"]
     within = f"within ±{MARGINS[SCORE]} BLEU of the baseline (two one-sided t-tests, 5 %)"

@@ -21,7 +21,7 @@ from headdiv.companion.report.looks import look_of, looks
 from headdiv.core.errors import DataError
 
 MOST_MARKERS = 25  # on a line, so that they do not run together
-LOCATIONS = {False: "the heads, before $W^O$", True: "the blocks' outputs"}  # by whether it is a block
+LOCATIONS = {False: "the heads, before W^O", True: "the blocks' outputs"}  # by whether it is a block
 MECHANISMS = {"kwta": "kWTA", "rfb-kwta": "RFB-kWTA", "smart": "smart inhibition"}  # in this order
 SAME = " = "  # between the names of one configuration
 SPANS = ((0, 100, 1.0), (5, 95, 3.0), (25, 75, 7.0))  # percentiles, and the width of their bar

@@ -12,7 +12,7 @@ from headdiv.analysis.statistics import interval
 from headdiv.companion.experiments.papers import BASELINE, Column, PaperTask, task_of
 from headdiv.companion.report.contrasts import asked_differences, compared_scores, differences_of, scores_of
 from headdiv.companion.report.formats import as_printed, signed
-from headdiv.companion.report.groups import Groups, chosen, not_judged_yet
+from headdiv.companion.report.groups import Groups, chosen, failures, not_judged_yet
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import PLUS_MINUS, SIMULTANEOUS, TableData
 from headdiv.companion.report.verdicts import (
@@ -65,6 +65,11 @@ def verdicts_by(score: str, task: PaperTask, found: Iterable[Difference]) -> lis
     return [verdict(one, task.columns[score].better != "lower", MARGINS.get(score)) for one in found]
 
 
+def set_apart(names: Iterable[str]) -> str:
+    """What is said of rows that `headdiv.analysis.comparison.uneven` leaves out of the additive model."""
+    return f"Of far larger residuals, and so with Student's intervals of their own: {', '.join(names)}."
+
+
 def conclusions(profile: str, experiment: str, groups: Groups) -> list[str]:
     """What is said of each arm, by the score that decides; or that it is not judged yet."""
     task = task_of(experiment)
@@ -85,7 +90,7 @@ def conclusions(profile: str, experiment: str, groups: Groups) -> list[str]:
     asked = asked_differences(task, groups, task.primary)
     for (one, apart), decided in zip(asked, verdicts_by(task.primary, task, (two for _, two in asked)), strict=True):
         lines.append(f"{one.what}: {decided} {shown(apart)}.")
-    for name, least in task.gate.items():
+    for name, least in task.gate.items() if BASELINE in groups else ():
         own = interval(list(scores_of(groups, name)[BASELINE].values()))
         which, digits = task.columns[name], task.columns[name].digits
         reached = "reached" if own.mean >= least else "not reached"
@@ -122,6 +127,7 @@ def judged_data(profile: str, experiment: str) -> TableData:
         SIMULTANEOUS,
         PLUS_MINUS,
         *_set_apart(task, groups),
+        *failures(profile, experiment),
         *task.notes,
     ]
     return TableData(
@@ -137,10 +143,12 @@ def judged_data(profile: str, experiment: str) -> TableData:
 
 
 def _set_apart(task: PaperTask, groups: Groups) -> list[str]:
-    """The sentence about arms that are left out of the additive model."""
-    alone = uneven(scores_of(groups, task.primary))
-    names = ", ".join(task.label(variant) for variant in groups if variant in alone)
-    return [f"Of far larger residuals, and so with Student's intervals of their own: {names}."] if names else []
+    """The sentence about arms that are left out of the additive model of a score."""
+    found = []
+    for name, column in compared_scores(task).items():
+        alone = uneven(scores_of(groups, name))
+        found += [f"{task.label(variant)} ({column.label})" for variant in groups if variant in alone]
+    return [set_apart(found)] if found else []
 
 
 def _numbers(task: PaperTask, groups: Groups, found: Mapping[str, Mapping[str, Difference]]) -> pd.DataFrame:

@@ -195,20 +195,19 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
     for run in runs:
         groups.setdefault(run.variant, []).append(run)
     values, reported = scores_of(groups, name), task.numbers()
-    beside = {variant: BASELINE for variant in values if variant != BASELINE}
-    if design:  # the Transformer at the same level
-        beside = {variant: plain for variant, plain in design.pairs().values() if variant in values}
-    apart = differences(values, [pair for pair in beside.items() if pair[1] in values])
+    others = factors.beside(task, values)
+    if design:  # the Transformer's own rows at other levels are no methods
+        others = {variant: plain for variant, plain in others.items() if variant not in design.plain.values()}
+    apart = differences(values, [pair for pair in others.items() if pair[1] in values])
     scored = {
         variant: Scored(
             task.label(variant),
             by_seed,
             reported.get(variant, {}).get(name),
-            apart.get((variant, beside.get(variant, "")), NO_DIFFERENCE),
+            apart.get((variant, others.get(variant, "")), NO_DIFFERENCE),
         )
         for variant, by_seed in values.items()
     }
-    others = [scored[variant] for variant in beside]
     said = (factors if design else judged).conclusions if task.primary else None
     return Outcome(
         experiment=experiment,
@@ -217,7 +216,13 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
         unit=runs[0].scores[name].unit if name in runs[0].scores else column.unit,
         lower=lower,
         digits=enough((one.value for one in scored.values()), column.digits),
-        variants=tuple(sorted(others, key=lambda one: _apart(one, scored.get(BASELINE)), reverse=not lower)),
+        variants=tuple(
+            sorted(
+                (scored[variant] for variant in others),
+                key=lambda one: _apart(one, scored.get(BASELINE)),
+                reverse=not lower,
+            )
+        ),
         baseline=scored.get(BASELINE),
         seeds=tuple(sorted({run.seed for run in runs})),
         runs=len(runs),

@@ -20,6 +20,7 @@ from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.companion.report.differences import draw_rows
 from headdiv.companion.report.formats import NONE, as_printed, plural, signed
 from headdiv.companion.report.groups import labels_of, not_judged_yet, over_seeds
+from headdiv.companion.report.judged import set_apart
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.plotting import (
     SMALL,
@@ -112,7 +113,9 @@ def pruning_data(profile: str, experiment: str) -> TableData:
         "with all heads. They are masked in the order of how little each alone adds to it, measured anew when half of "
         "them are gone; nothing is trained again."
     )
-    notes = [*[waiting] * bool(waiting), how, SIMULTANEOUS]
+    alone = comparison.uneven(numbers)
+    apart_from = [set_apart(task.label(variant) for variant in groups if variant in alone)] * bool(alone)
+    notes = [*[waiting] * bool(waiting), how, SIMULTANEOUS, *apart_from]
     return TableData(f"{task.table}, pruning", task.title, scale, table, [shown], ["heads"], notes=notes)
 
 

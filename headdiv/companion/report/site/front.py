@@ -115,8 +115,8 @@ class Finding:
 
     def answer(self) -> str:
         """What it says to the question whether a method is better than the baseline, in a word or two."""
-        judged = [self.outcome.verdict(one) for one in self.outcome.variants if self.outcome.verdict(one)]
-        better = judged.count("better")
+        judged = [said for one in self.outcome.variants if (said := self.outcome.verdict(one)) != NOT_JUDGED]
+        better = judged.count(BETTER)
         if not judged:
             return "Not known."
         return "Not shown." if not better else "Hardly." if 2 * better < len(judged) else "Yes."
