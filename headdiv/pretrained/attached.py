@@ -264,9 +264,15 @@ class Attachment:
 
 
 def attachment_of(model: nn.Module) -> Attachment | None:
-    """That of a model that is attached."""
+    """That of a model that is attached, also where peft's adapters are around it."""
     must_be("model", model, nn.Module, "a torch.nn.Module")
-    return model.__dict__.get("headdiv_attachment")
+    return _attached_part(model).__dict__.get("headdiv_attachment")
+
+
+def _attached_part(model: nn.Module) -> nn.Module:
+    """The model within peft's where that was attached before."""
+    wrapped = "headdiv_attachment" not in model.__dict__ and hasattr(model, "get_base_model")
+    return model.get_base_model() if wrapped else model
 
 
 def attach_heads(model: nn.Module) -> Attachment:
@@ -366,7 +372,7 @@ def detach_heads(model: nn.Module) -> None:
     for hook in attachment.hooks:
         hook.remove()
     leave_checkpointing(model)
-    del model.__dict__["headdiv_attachment"]
+    del _attached_part(model).__dict__["headdiv_attachment"]
 
 
 def _register(name: str) -> None:

@@ -58,15 +58,18 @@ class Inputs:
     within: int = NO_PASS
 
     def read(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A forward pre-hook of the model: a decoder that reads the labels ends with them."""
+        """A forward pre-hook of the model: a decoder ends with the labels, unless a mask says where it does.
+
+        Its own input says nothing of that: collators make it of the labels, and pad it with a word.
+        """
         self.forget()
         if not model.config.is_encoder_decoder:
             return
         bound = inspect.signature(model.forward).bind_partial(*args, **kwargs).arguments
         given = bound.get("kwargs", {}) | bound
-        labels, written = given.get("labels"), ("decoder_attention_mask", "decoder_input_ids")
-        if isinstance(labels, Tensor) and labels.dim() == 2 and all(given.get(name) is None for name in written):
-            self.labels = (labels != -100).flip(1).cumsum(1).flip(1) > 0  # one ignored within a text is no padding
+        labels = given.get("labels")
+        if isinstance(labels, Tensor) and labels.dim() == 2 and given.get("decoder_attention_mask") is None:
+            self.labels = before_the_end(labels)
 
     def begin(self) -> None:
         """The model begins, or one within it."""
@@ -124,6 +127,11 @@ class Inputs:
                 "layers of the model run again in the backward pass, when records and padding of the forward pass are "
                 "gone; expected model.gradient_checkpointing_enable() in place of activation checkpointing by hand"
             )
+
+
+def before_the_end(labels: Tensor) -> Tensor:
+    """(B, N) whether a label counts or stands before one that does: one that is ignored within a text is no padding."""
+    return (labels != -100).flip(1).cumsum(1).flip(1) > 0
 
 
 def real_tokens(now: Pass) -> tuple[Tensor, Tensor]:

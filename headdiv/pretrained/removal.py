@@ -10,7 +10,7 @@ Letters: H heads, G heads of keys and values, K head width.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.core.errors import DataError
+from headdiv.core.precision import HALF, at_least_float32
 from headdiv.pretrained.attached import AttachedHeads, attachment_of
 from headdiv.pretrained.projections import bias, is_plain, kind_of, runs_by_table, sizes
 from headdiv.pretrained.rollback import all_or_nothing
@@ -76,6 +77,10 @@ def remove_if_right(model: nn.Module, gone: Mapping[str, Sequence[int]], given: 
     """
     attachment, failed = attachment_of(model), None
     before = {key: x for key, x in vars(attachment.config).items() if key == "headdiv"}
+    if "flash" not in str(attachment.config._attn_implementation) and any(_halves(model)):
+        wide = {name: at_least_float32(x) if isinstance(x, Tensor) else x for name, x in (given or {}).items()}
+        with _in_float32(model):
+            return remove_if_right(model, gone, wide or None)
     with contextlib.ExitStack() as stack:
         for each in attachment.heads:
             if numbers := gone.get(each.spec.place):
@@ -99,6 +104,28 @@ def remove_if_right(model: nn.Module, gone: Mapping[str, Sequence[int]], given: 
         attachment.config.__dict__.pop("headdiv", None)
         attachment.config.__dict__.update(before)
         raise
+
+
+def _halves(model: nn.Module) -> Iterator[tuple[dict[str, Any], str, torch.dtype]]:
+    """Parameters and buffers in half precision: those of a module, the name, and the type."""
+    for module in model.modules():
+        for tensors in (module._parameters, module._buffers):
+            for name, x in tensors.items():
+                if x is not None and x.dtype in HALF:
+                    yield tensors, name, x.dtype
+
+
+@contextlib.contextmanager
+def _in_float32(model: nn.Module) -> Iterator[None]:
+    """While open, what is in half precision is float32: rounding would hide what is wrong. Then it is as it was."""
+    found = list(_halves(model))
+    for tensors, name, _ in found:
+        tensors[name].data = tensors[name].data.float()
+    try:
+        yield
+    finally:
+        for tensors, name, kind in found:
+            tensors[name].data = tensors[name].data.to(kind)
 
 
 def _trial(model: nn.Module, given: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], list[Tensor]]:

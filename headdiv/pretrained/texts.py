@@ -95,7 +95,7 @@ def text_batches(
         labels: with labels; an encoder-decoder has its decoder's input in any case.
 
     Raises:
-        DataError: texts and targets differ in number.
+        DataError: texts and targets differ in number, a text has no token, or a batch has nothing to predict.
     """
     texts = listed("texts", texts, str, "texts")
     targets = None if targets is None else listed("targets", targets, str, "texts")
@@ -111,8 +111,12 @@ def text_batches(
     options = {"truncation": True, "max_length": length}
     # Padding is masked, so that any word will do where there is none for it.
     padding = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
+    special = torch.tensor(tokenizer.all_special_ids, dtype=torch.long)
     for first in range(0, len(texts), size):
-        ids, real = _padded(tokenizer(list(texts[first : first + size]), **options)["input_ids"], padding)
+        words = tokenizer(list(texts[first : first + size]), **options)["input_ids"]
+        if [] in words:
+            raise DataError(f"texts: number {first + words.index([]) + 1} has no token; expected one at least")
+        ids, real = _padded(words, padding)
         batch = {"input_ids": ids, "attention_mask": real.long()}
         if model.config.is_encoder_decoder:
             wanted = tokenizer(text_target=list((targets or texts)[first : first + size]), **options)["input_ids"]
@@ -125,8 +129,11 @@ def text_batches(
             getattr(model, "get_output_embeddings", lambda: None)() is not None and tokenizer.mask_token_id is not None
         ):
             draw = torch.Generator().manual_seed(first)
-            chosen = real & (torch.rand(ids.shape, generator=draw) < MASKED_SHARE)
-            chosen[:, 0] |= ~chosen.any(1)  # none without a prediction
+            words = real & ~torch.isin(ids, special)
+            chosen = words & (torch.rand(ids.shape, generator=draw) < MASKED_SHARE)
+            chosen |= ~chosen.any(1, keepdim=True) & words & (words.cumsum(1) == 1)  # else its first word
+            if labels and not chosen.any():
+                raise DataError(f"texts: number {first + 1} and those after it have no word to predict")
             answer = ids.masked_fill(~chosen, -100)
             if labels:
                 batch["input_ids"] = ids.masked_fill(chosen, tokenizer.mask_token_id)

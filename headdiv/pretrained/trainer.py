@@ -22,6 +22,7 @@ from headdiv.methods.registry import make_method
 from headdiv.nn.attention import record_heads
 from headdiv.pretrained.attached import transformers
 from headdiv.pretrained.insertion import insert, inserted_method
+from headdiv.pretrained.padding import before_the_end
 from headdiv.training.method_steps import MethodSteps
 
 
@@ -62,10 +63,22 @@ class HeadTraining:
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        self.head_method = inserted(self.model, method)
-        steps = MethodSteps(self.model, self.head_method, observe, self.args.seed)
-        self.add_callback(_made("EpochCallback", BetweenEpochs, "TrainerCallback")(steps))
+        self._observe = observe
+        steps = self._put_into(self.model, method if isinstance(method, Method) else make_method(method))
+        self._between_epochs = _made("EpochCallback", BetweenEpochs, "TrainerCallback")(steps)
+        self.add_callback(self._between_epochs)
         self.added, self.steps_added = 0.0, 0  # to the loss since it was logged last, and by how many steps
+
+    def _put_into(self, model: nn.Module, method: Method) -> MethodSteps:
+        self.head_method = inserted(model, method)
+        return MethodSteps(model, self.head_method, self._observe, self.args.seed)
+
+    def call_model_init(self, trial: Any = None) -> nn.Module:
+        """The trainer's, of ``model_init``: a further model, which training begins with, has a method of its own."""
+        model = super().call_model_init(trial)
+        if (method := getattr(self, "head_method", None)) is not None:
+            self._between_epochs.steps = self._put_into(model, type(method)(method.options))
+        return model
 
     @property
     def progress(self) -> float:
@@ -84,6 +97,8 @@ class HeadTraining:
         options |= {"return_outputs": True, "num_items_in_batch": num_items_in_batch}
         required = self.head_method.required_records() if self.model.training else "nothing"
         count = self._predictions(inputs, num_items_in_batch)
+        share = self._share(inputs, num_items_in_batch, count)  # before the trainer takes labels out
+        inputs = self._with_mask(inputs)
         with contextlib.ExitStack() as stack:
             records = []
             if required != "nothing":
@@ -92,12 +107,19 @@ class HeadTraining:
         if self.model.training:
             added = self.head_method.aux_loss(self.model, records, self.progress, count)
             if added is not None:
-                added = added * self._share(inputs, num_items_in_batch, count)
+                added = added * share
                 loss = loss + added
                 summed = num_items_in_batch is not None and self.model_accepts_loss_kwargs
                 mean = not summed and self.compute_loss_func is None  # the trainer's, over the batches of a step
                 self.added += added.item() / (self.current_gradient_accumulation_steps if mean else 1)
         return (loss, outputs) if return_outputs else loss
+
+    def _with_mask(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """With a decoder's mask where the trainer takes out the labels, which say where its input ends."""
+        labels, taken = inputs.get("labels"), self.label_smoother is not None or self.compute_loss_func is not None
+        if not taken or labels is None or "decoder_input_ids" not in inputs or "decoder_attention_mask" in inputs:
+            return inputs
+        return {**inputs, "decoder_attention_mask": before_the_end(labels).long()}
 
     def _share(self, inputs: dict[str, Any], num_items: Tensor | int | None, count: int) -> float:
         """Of this batch in what a step adds up: 1, unless the trainer sums the losses of several over all predictions.
@@ -112,7 +134,7 @@ class HeadTraining:
         """What the loss is a mean over, on all ranks: labels that count, or examples."""
         if num_items is not None and self.model_accepts_loss_kwargs:
             return int(num_items) * (1 if self.args.average_tokens_across_devices else distributed.world())
-        return predictions(inputs) * distributed.world()
+        return predictions(inputs, getattr(self, "_loss_shifts_labels", False)) * distributed.world()
 
     def training_step(self, *args: Any, **options: Any) -> Tensor:
         """The trainer's, and after the last backward pass of a step the method's update."""
@@ -133,11 +155,11 @@ class HeadTraining:
         super().log(logs, *args, **options)
 
 
-def predictions(inputs: Mapping[str, Any]) -> int:
-    """What the loss of a batch is a mean over: labels that count, or examples."""
+def predictions(inputs: Mapping[str, Any], shifted: bool = False) -> int:
+    """What the loss of a batch is a mean over: labels that count (``shifted``: but for each first), or examples."""
     labels = inputs.get("labels")
     tokens = labels is not None and labels.dim() > 1 and not labels.is_floating_point()
-    count = int((labels != -100).sum()) if tokens else len(next(iter(inputs.values())))
+    count = int((labels[..., int(shifted) :] != -100).sum()) if tokens else len(next(iter(inputs.values())))
     return max(count, 1)
 
 

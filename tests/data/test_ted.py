@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from faulty import exactly, fails, pack, put
+from faulty import PACKINGS, exactly, fails, pack, put
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -189,3 +189,9 @@ def test_real_test_sets_are_read_whole(mirror, names, count):
     pairs = texts(map(read_side, both) for both in files)
     assert len(pairs) == count
     assert not any("’" in sentence or "\n" in sentence for pair in pairs for sentence in pair)
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_packed_test_sets_are_test_sets(tmp_path, packing):
+    path = put(tmp_path / f"a.xml{packing}", xml(("1", ["It is.", "So."])))
+    assert read_side(path).sentences == ["It is.", "So."]

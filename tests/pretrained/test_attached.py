@@ -342,3 +342,31 @@ def test_attention_that_goes_through_no_function_of_transformers_is_refused():
     upcast = headdiv.pretrained.small_model("gpt2", reorder_and_upcast_attn=True, attn_implementation="eager")
     with pytest.raises(DataError, match="GPT2LMHeadModel: with reorder_and_upcast_attn its eager attention"):
         headdiv.pretrained.attach(upcast)
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_a_removal_that_is_wrong_is_seen_in_half_precision_too(kind):
+    """Per-head norms of StableLM shift to other heads."""
+    import transformers
+
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 2}
+    config = transformers.StableLmConfig(**sizes, intermediate_size=64, vocab_size=100, qk_layernorm=True)
+    torch.manual_seed(0)
+    model = transformers.StableLmForCausalLM(config).eval()
+    for name, parameter in model.named_parameters():
+        parameter.data = torch.randn_like(parameter) * (1.0 if "layernorm" in name else 0.2)
+    model.to(getattr(torch, kind))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(DataError, match="its output is another than that of the masked model"):
+        headdiv.pretrained.attach(model).remove([("decoder 1", 1)])
+    after = model.state_dict()
+    assert all(torch.equal(after[name], value) and after[name].dtype == value.dtype for name, value in before.items())
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_heads_are_removed_in_half_precision(kind):
+    model = model_of("llama").to(getattr(torch, kind))
+    heads = headdiv.pretrained.attach(model)
+    heads.remove([("decoder 1", 1), ("decoder 2", 3)])
+    assert heads.counts == {"decoder 1": 3, "decoder 2": 3}
+    assert {parameter.dtype for parameter in model.parameters()} == {getattr(torch, kind)}

@@ -11,8 +11,10 @@ from headdiv.core.errors import ConfigError, DataError
 from headdiv.methods.base import Method
 from headdiv.methods.deacon import pca_layers
 from headdiv.methods.head_scale import ScaledOutput
+from headdiv.methods.homeostasis import Inhibition
 from headdiv.nn.attention import attention_modules
 from headdiv.pretrained.attached import attachment_of
+from headdiv.pretrained.trainer import predictions
 
 DEACON = {"name": "deacon", "architecture": "direct", "m": 3, "gha_steps": 5}
 MIXING = {"name": "mixing", "start": 0.0}
@@ -381,3 +383,50 @@ def test_the_added_loss_is_that_of_the_whole_step_whatever_the_accumulation(tmp_
     assert logged[1] == pytest.approx(logged[0], rel=1e-3)
     assert all(torch.allclose(states[0][name], states[1][name], atol=1e-4) for name in states[0])
     assert attachment_of(trainer.model) is not None
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_padding_of_a_decoder_whose_input_was_made_of_labels_reaches_no_inserted_module(tmp_path, smoothing):
+    """As `DataCollatorForSeq2Seq` makes it: no mask of the decoder, which the labels stand for."""
+    trainer = trainer_of(tmp_path, KWTA, "bart", max_steps=1, label_smoothing_factor=smoothing)
+    given = arguments(trainer.model, labels=True)
+    given["labels"][1, 2:] = -100
+    given["decoder_input_ids"] = trainer.model.prepare_decoder_input_ids_from_labels(given["labels"])
+    with headdiv.record_heads(trainer.model) as records:
+        trainer.compute_loss(trainer.model.train(), given)
+    assert {one.layout.queries.tokens for one in records if one.spec.kind != "encoder"} == {3 * 6 - 4}
+
+
+def test_a_model_that_is_made_anew_has_the_method(tmp_path):
+    """`model_init`, which transformers calls again when training begins."""
+    import transformers
+
+    settings = {"max_steps": 2, "per_device_train_batch_size": 2, "use_cpu": True, "report_to": [], "save_steps": 9}
+    arguments = transformers.TrainingArguments(str(tmp_path), disable_tqdm=True, **settings)
+    trainer = headdiv.pretrained.Trainer(
+        model_init=lambda: model_of("gpt2"), args=arguments, train_dataset=Texts(model_of("gpt2")), method=KWTA
+    )
+    first = trainer.model
+    trainer.train()
+    assert trainer.model is not first
+    (counted, *_) = [module for module in trainer.model.modules() if isinstance(module, Inhibition)]
+    assert int(counted.total[-1]) == 2 * 2 * 6  # rows of two steps
+
+
+def test_the_share_of_a_batch_is_of_what_the_loss_is_a_mean_over():
+    labels = torch.tensor([[5, 6, 7, -100], [5, 6, -100, -100]])
+    assert [predictions({"labels": labels}, shifted) for shifted in (False, True)] == [5, 3]
+
+
+def test_peft_around_a_model_with_a_method_takes_that_method(tmp_path):
+    peft = pytest.importorskip("peft")
+    trainer = trainer_of(tmp_path, DEACON, "llama", max_steps=2)
+    model = trainer.model
+    config = peft.LoraConfig(target_modules=["q_proj"], modules_to_save=[*headdiv.inserted_modules(model)])
+    adapted = peft.get_peft_model(model, config)
+    assert attachment_of(adapted) is attachment_of(model)
+    again = headdiv.pretrained.Trainer(
+        model=adapted, args=trainer.args, train_dataset=trainer.train_dataset, method=DEACON
+    )
+    again.train()
+    assert again.state.global_step == 2

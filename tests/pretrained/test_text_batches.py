@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import headdiv
+from headdiv.core.errors import DataError
 
 pytest.importorskip("transformers")
 TEXTS = ["one two three", "one", "three one two one three two one"]
@@ -22,3 +23,40 @@ def test_the_tokeniser_stays_as_it_is(kind):
     real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     assert torch.equal(batch["attention_mask"].bool(), real)  # on the right
     assert (batch["input_ids"][~real] == tokenizer.eos_token_id).all()
+
+
+def test_what_is_masked_are_words_of_the_texts():
+    """Neither special tokens nor padding; of a text without a choice its first word."""
+    tokenizer, model = tokenizer_with_ends(), headdiv.pretrained.small_model("bert", 300)
+    texts = ["one two", "one", *TEXTS * 5]
+    (batch,) = headdiv.pretrained.text_batches(model, tokenizer, texts, size=len(texts))
+    labels, special = batch["labels"], torch.tensor(tokenizer.all_special_ids)
+    assert not torch.isin(labels, special).any()
+    assert (labels != -100).any(1).all()
+    assert (labels != -100).sum() < 0.5 * batch["attention_mask"].sum()
+
+
+def tokenizer_with_ends():
+    """With <s> and </s> around each text, as of RoBERTa."""
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer = headdiv.pretrained.small_tokenizer(TEXTS, 300)
+    ends = [(name, tokenizer.convert_tokens_to_ids(name)) for name in ("<s>", "</s>")]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="<s> $A </s>", special_tokens=ends)
+    return tokenizer
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert", "bart"])
+def test_a_text_without_a_token_is_refused(kind):
+    tokenizer, model = headdiv.pretrained.small_tokenizer(TEXTS, 300), headdiv.pretrained.small_model(kind, 300)
+    with pytest.raises(DataError, match="texts: number 2 has no token; expected one at least"):
+        list(headdiv.pretrained.text_batches(model, tokenizer, ["one", ""]))
+
+
+def test_texts_without_a_word_to_predict_are_refused():
+    with pytest.raises(DataError, match="texts: number 1 and those after it have no word to predict"):
+        list(
+            headdiv.pretrained.text_batches(
+                headdiv.pretrained.small_model("bert", 300), tokenizer_with_ends(), ["", ""]
+            )
+        )

@@ -58,3 +58,11 @@ def test_tokens_are_scored_with_the_dashes_of_the_corpus(project, split_dashes):
     lines = [line.replace(" ", "-", 1) for line in references]
     sides = [[tokenize(line, "de", split_dashes=split_dashes) for line in side] for side in (lines, references)]
     assert TASK.score_lines(run, lines)["bleu_tokens"]["value"] == pytest.approx(token_bleu(*sides))
+
+
+def test_the_models_own_tokens_of_a_perfect_output_have_a_bleu_of_100(project):
+    """Of pieces case is folded after words are found, of the references too."""
+    run = untrained(project.config(data={"merges": 40, "lowercase": True}))
+    words = [run.corpus.decode(words.tolist()) for words in run.corpus.test.pairs.target]
+    lines = [TASK.as_text(run, words.tolist()) for words in run.corpus.test.pairs.target]
+    assert TASK.score_lines(run, lines, words)["bleu_tokens"]["value"] == pytest.approx(100)

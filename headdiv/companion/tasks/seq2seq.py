@@ -200,6 +200,8 @@ class Seq2Seq(PairTask[Corpus]):
     def _indices(self, run: Run, text: str, side: str) -> np.ndarray:
         """A typed text of the source's or the target's side as word indices."""
         data, limit = run.config.data, getattr(self, f"{side}_limit")
+        if limit:  # as the corpus is read
+            text = " ".join(text.split())
         words = tokenize(text, getattr(data, side, "en"), **word_rules(data))
         return run.corpus.encode(words[: getattr(data, limit)] if limit else words, side)
 

@@ -91,8 +91,9 @@ class Translation(Seq2Seq):
         joined += ["references that were tokenised"] if data.tokenized else []
         for one in (found["bleu"], found["chrf"]):
             one["signature"] += "".join(f"; {what}, joined by Moses rules" for what in joined)
-        # Case is folded before words are found, since translations have none that the rules could go by.
-        rules = word_rules(data) | {"fold_late": False}
+        rules = word_rules(data)
+        if not tokens:  # case is folded before words are found, since translations have none that the rules could go by
+            rules |= {"fold_late": False}
         expected = [tokenize(line, data.target, **rules) for line in scored_references(references)]
         own = "the model's own" if tokens else "of the joined text"
         tokens = tokens or [tokenize(line, data.target, **rules) for line in scored_text(lines)]

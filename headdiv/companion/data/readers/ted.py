@@ -39,7 +39,7 @@ def read_side(path: Path | str) -> TextSide:
         DataError: the file cannot be read (see `read_lines` in ``lines.py``) or is not in its form.
     """
     name, lines = Path(path).name, read_lines(path)
-    if name.endswith((".xml", ".xml.gz")) or name.startswith(f"{TAGS}."):
+    if unpacked(name).endswith(".xml") or name.startswith(f"{TAGS}."):
         return _parsed(lines, name, str(path))
     return TextSide(str(path), lines, range(1, len(lines) + 1))
 
@@ -101,7 +101,12 @@ def _members(archive: Path, wanted: set[str]) -> dict[str, tuple[str, bytes]]:
 
 
 def _parsed(lines: list[str], file_name: str, name: str) -> TextSide:
-    return _from_xml(lines, name) if file_name.removesuffix(".gz").endswith(".xml") else _from_tags(lines, name)
+    return _from_xml(lines, name) if unpacked(file_name).endswith(".xml") else _from_tags(lines, name)
+
+
+def unpacked(name: str) -> str:
+    """A file's name without the ending that says how it is packed."""
+    return name.removesuffix(".gz").removesuffix(".zst")
 
 
 def _from_tags(lines: list[str], name: str) -> TextSide:
