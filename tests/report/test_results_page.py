@@ -165,6 +165,8 @@ def test_the_hours_of_the_checklist_are_those_of_the_stored_runs():
         stored = (read_json(path) for path in (ROOT / "results" / profile.strip("`")).rglob("metrics.json"))
         seconds[profile] = {run["hash"]: run["cost"]["training_seconds"] for run in stored}.values()
         assert (trainings, hours) == (f"{len(seconds[profile])}", f"{sum(seconds[profile]) / 3600:.1f}"), profile
+    stored = {path.relative_to(ROOT / "results").parts[0] for path in (ROOT / "results").rglob("metrics.json")}
+    assert {profile.strip("`") for profile in seconds} == {*stored, "quick"}
     total = sum(map(sum, seconds.values())) / 3600
     assert f"Together {total:.1f} hours" in (ROOT / "docs" / "checklist.md").read_text()
 
