@@ -36,7 +36,7 @@ from headdiv.core.arguments import must_be, read_through
 from headdiv.core.errors import DataError
 from headdiv.nn.attention import AttentionSpec, Edit, HeadModule, HeadRecord, attention_modules, record_heads
 from headdiv.nn.linear import LINEAR
-from headdiv.nn.multi_head_attention import MultiHeadAttention
+from headdiv.nn.multi_head_attention import IDENTITIES, MultiHeadAttention
 from headdiv.nn.packing import PackedLayout
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class ModelHeads:
         kept = {place: mask.nonzero().flatten() for place, mask in masks_without(self.model, gone).items()}
         modules = {module.spec.place: module for module in self.modules if module.spec.place in kept}
         for place, module in modules.items():
-            plain = type(module) is MultiHeadAttention and module.before_output is None
+            plain = type(module) is MultiHeadAttention and type(module.before_output) in (type(None), *IDENTITIES)
             if not (plain and {type(module.in_projection), type(module.output)} <= {*LINEAR}):
                 raise DataError(
                     f"{place}: heads cannot be removed from a {type(module).__name__} with its output stage"

@@ -20,7 +20,7 @@ from headdiv.core import distributed
 from headdiv.core.arguments import must_be, must_be_number, read_through
 from headdiv.core.precision import at_least_float32
 from headdiv.core.tensors import must_be_tensor
-from headdiv.core.tracing import refuse_second_derivatives
+from headdiv.core.tracing import no_second_derivative
 from headdiv.nn.attention import AttentionSpec, HeadRecord, attention_modules
 from headdiv.nn.packing import PackedLayout
 
@@ -82,9 +82,9 @@ class Entropy(torch.autograd.Function):
         return -torch.einsum("...s,...s->...", p, log)
 
     @staticmethod
+    @no_second_derivative("entropies")
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         """(…) -> (…, S)."""
-        refuse_second_derivatives("entropies")
         (log,) = ctx.saved_tensors
         return (log + 1).mul_(-grad.unsqueeze(-1))
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import torch
 
+Backward = TypeVar("Backward", bound=Callable[..., Any])
 NO_PASS = -1
 
 
@@ -27,7 +32,35 @@ def backward_pass() -> int:
     return NO_PASS if torch.compiler.is_compiling() else torch._C._current_graph_task_id()
 
 
-def refuse_second_derivatives(of: str) -> None:
-    """Raise, in a backward pass written by hand, where its own gradient is asked for, which would come out wrong."""
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        raise RuntimeError(f"{of}: has no second derivative; found create_graph=True, expected False")
+def no_second_derivative(of: str) -> Callable[[Backward], Backward]:
+    """For a backward pass written by hand: where its own gradient is asked for, which would come out wrong, it raises.
+
+    As `torch.autograd.function.once_differentiable`, which lets a constant gradient of the loss pass.
+    """
+
+    def decorate(backward: Backward) -> Backward:
+        @functools.wraps(backward)
+        def call(ctx: Any, *grads: Any) -> Any:
+            found = backward(ctx, *grads)
+            if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+                return found
+            several = found if isinstance(found, tuple) else (found,)
+            marked = _Once.apply(of, *(x if x is None else x.detach().requires_grad_() for x in several))
+            return marked if isinstance(found, tuple) else marked[0]
+
+        return call
+
+    return decorate
+
+
+class _Once(torch.autograd.Function):
+    """What it is given, with a gradient that raises."""
+
+    @staticmethod
+    def forward(ctx: Any, of: str, *values: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        ctx.of = of
+        return tuple(x if x is None else x.view_as(x) for x in values)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise RuntimeError(f"{ctx.of}: has no second derivative, which create_graph=True asks for")

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from headdiv.analysis.similarity import entropies, query_rows
 from headdiv.core.precision import at_least_float32
-from headdiv.core.tracing import refuse_second_derivatives
+from headdiv.core.tracing import no_second_derivative
 from headdiv.methods.head_loss import HeadLoss, Term, by_sentence, similarities
 from headdiv.methods.options.losses import DppOptions
 from headdiv.nn.attention import HeadRecord
@@ -51,9 +51,9 @@ class GramDeterminant(torch.autograd.Function):
         return values.prod(-1) + 0 * L.sum((-2, -1))
 
     @staticmethod
+    @no_second_derivative("det L")
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         """(…) -> (…, H, H)."""
-        refuse_second_derivatives("det L")
         values, vectors = ctx.saved_tensors
         H = values.shape[-1]
         others = values.unsqueeze(-2).expand(*values.shape, H)

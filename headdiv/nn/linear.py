@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headdiv.core.precision import HALF, autocast
-from headdiv.core.tracing import is_traced, refuse_second_derivatives
+from headdiv.core.tracing import is_traced, no_second_derivative
 
 MULTIPLE = 64  # of rows
 PLAIN = (Tensor, nn.Parameter)
@@ -68,8 +68,8 @@ class _Linear(torch.autograd.Function):
             return F.linear(rows, weight, bias).resize_(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
+    @no_second_derivative("headdiv.nn.linear")
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_second_derivatives("headdiv.nn.linear")
         rows, weight = ctx.saved_tensors
         for_x, for_weight, for_bias = ctx.needs_input_grad
         flat = grad.flatten(0, -2)  # (T, N)

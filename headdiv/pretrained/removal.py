@@ -117,11 +117,14 @@ def _halves(model: nn.Module) -> Iterator[tuple[dict[str, Any], str, torch.dtype
 
 @contextlib.contextmanager
 def _in_float32(model: nn.Module) -> Iterator[None]:
-    """While open, what is in half precision is float32: rounding would hide what is wrong. Then it is as it was."""
+    """While open, what is in half precision is float32: rounding would hide what is wrong. Then it is as it was.
+
+    It takes the memory of two such models.
+    """
     found = list(_halves(model))
-    for tensors, name, _ in found:
-        tensors[name].data = tensors[name].data.float()
     try:
+        for tensors, name, _ in found:
+            tensors[name].data = tensors[name].data.float()
         yield
     finally:
         for tensors, name, kind in found:

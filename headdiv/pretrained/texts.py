@@ -129,9 +129,9 @@ def text_batches(
             getattr(model, "get_output_embeddings", lambda: None)() is not None and tokenizer.mask_token_id is not None
         ):
             draw = torch.Generator().manual_seed(first)
-            words = real & ~torch.isin(ids, special)
-            chosen = words & (torch.rand(ids.shape, generator=draw) < MASKED_SHARE)
-            chosen |= ~chosen.any(1, keepdim=True) & words & (words.cumsum(1) == 1)  # else its first word
+            plain = real & ~torch.isin(ids, special)
+            chosen = plain & (torch.rand(ids.shape, generator=draw) < MASKED_SHARE)
+            chosen |= ~chosen.any(1, keepdim=True) & plain & (plain.cumsum(1) == 1)  # else its first word
             if labels and not chosen.any():
                 raise DataError(f"texts: number {first + 1} and those after it have no word to predict")
             answer = ids.masked_fill(~chosen, -100)

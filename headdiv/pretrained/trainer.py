@@ -117,7 +117,8 @@ class HeadTraining:
     def _with_mask(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """With a decoder's mask where the trainer takes out the labels, which say where its input ends."""
         labels, taken = inputs.get("labels"), self.label_smoother is not None or self.compute_loss_func is not None
-        if not taken or labels is None or "decoder_input_ids" not in inputs or "decoder_attention_mask" in inputs:
+        read, mask = inputs.get("decoder_input_ids"), inputs.get("decoder_attention_mask")
+        if not taken or labels is None or read is None or mask is not None or labels.shape != read.shape:
             return inputs
         return {**inputs, "decoder_attention_mask": before_the_end(labels).long()}
 

@@ -165,7 +165,6 @@ class Trainer:
             try:
                 self._train_epoch(number, name)
                 self._finish_epoch(number, name)
-                self._random = random_states(self.learner.device)
                 self._save()
             except TrainingError as error:
                 raise type(error)(f"{self.name}, {name}: {error}") from None
@@ -252,6 +251,7 @@ class Trainer:
         if goes_on and (done := self._between_epochs(number + 1)):
             point["method"] = done
         state.curve.append(point)
+        self._random = random_states(self.learner.device)
         state.epoch = StepSums()
         if distributed.is_first():
             measured = "".join(f", {key.replace('_', ' ')} {value:.4f}" for key, value in scores.items())
@@ -286,11 +286,13 @@ class Trainer:
 
     def _draw_anew(self) -> None:
         """Set torch's generators as they were after the last epoch, or before the first one by the seed."""
+        if self.seed is None:
+            return
         if self._random:
             torch.set_rng_state(self._random[0])
             if len(self._random) > 1:
                 torch.cuda.set_rng_state(self._random[1], self.learner.device)
-        elif self.seed is not None:
+        else:
             torch.manual_seed(self.seed + 1000 * distributed.rank())  # ranks drop different values out
 
     def _note_ranks(self) -> None:

@@ -136,6 +136,7 @@ def test_the_time_left_is_forecast_then_measured(monkeypatch):
         ([], ["--config", "profile=quick"]),
         (["--cores", "1", "--config", "gpu=1", "-n"], ["--cores", "1", "-n", "--config", "profile=quick", "gpu=1"]),
         (["--config=gpu=1"], ["--config", "profile=quick", "gpu=1"]),
+        (["-Cgpu=1", "-n"], ["-n", "--config", "profile=quick", "gpu=1"]),
     ],
 )
 def test_the_profile_joins_the_pairs_of_config(project, given, expected):

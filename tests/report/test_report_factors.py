@@ -131,7 +131,7 @@ def test_the_figure_has_both_scores_by_dropout_and_the_interactions(seeds):
     assert [label.get_text() for label in interaction.get_yticklabels()] == ["Direct-8", "batch\nnormalisation"]
     assert (loss.get_xlabel(), bleu.get_ylabel().split("\n")[0]) == ("dropout", "BLEU")
     said = "Not judged yet: 9 of 27 trainings." if len(seeds) == 1 else "that of a regulariser"
-    assert f"{len(seeds)} common seed" in figure.get_suptitle()
+    assert ("1 common seed" if len(seeds) == 1 else ", 3 seeds") in figure.get_suptitle()
     assert said in figure.get_suptitle()
 
 
@@ -208,3 +208,16 @@ def test_curves_are_differences_at_the_same_dropout_and_not_judged_before_all_is
     assert "Not judged yet: 26 of 27 trainings." in figure.get_suptitle()
     assert "difference from the Transformer with the same dropout" in " ".join(figure.get_suptitle().split())
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["not judged yet"]
+
+
+def test_a_seed_that_failed_is_missed_by_its_variant_alone(project):
+    losses = store(but=[("direct-8-d3", 6)])
+    text = (project.home / "config" / "p.yaml").read_text()
+    project.write_config("p", text.replace(f"{EXPERIMENT}:", f"{EXPERIMENT}:\n    failed: {{direct-8-d3: [6]}}"))
+    data = tables.table_data("p", EXPERIMENT)
+    assert data.notes[0].startswith("Direct-8: its gain is that of a regulariser")
+    assert "Differences are of 3 seeds (4, 5, 6). " in " ".join(data.notes)
+    expected = sum(losses["batch-norm"][seed] - losses["baseline"][seed] for seed in (4, 5, 6)) / 3
+    numbers = data.numbers.set_index("variant")
+    assert numbers.loc["batch-norm", "validation_nll_best_difference"] == pytest.approx(expected, abs=1e-3)
+    assert numbers.loc["direct-8-d3", "seeds"] == 2

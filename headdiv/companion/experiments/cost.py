@@ -213,7 +213,9 @@ def _hours_of_an_epoch(config: RunConfig, device: str, count: int, mfu: float) -
         if least > LONGEST:
             return found["hours"] / config.train.epochs
     except UncountableError:
-        pass
+        most = 6 * count_parameters(_model(config)[0]) * config.train.tokens_per_batch  # as if each met every token
+        if most / getattr(_device(device, config.threads), config.train.precision) > LONGEST:
+            raise
     batches, an_epoch = TASKS[config.kind].sample_batches(config)
     return _at(1.0, {share: _seconds(config, batch) for share, batch in batches.items()}) * an_epoch / count / 3600
 

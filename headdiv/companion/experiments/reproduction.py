@@ -120,6 +120,8 @@ def _with_profile(profile: str, arguments: Iterable[str]) -> list[str]:
         name, equals, value = argument.partition("=")
         if name in ("--config", "-C"):
             within, pair = True, value if equals else ""
+        elif argument.startswith("-C"):
+            within, pair = True, argument[2:]
         elif within and equals and not argument.startswith("-"):
             pair = argument
         else:

@@ -59,9 +59,14 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
                              height_ratios=heights)  # fmt: skip
     apart, verdicts, task = False, [], task_of(figure.experiment)
     others, waiting = beside(task, groups), not_judged_yet(profile, figure.experiment, groups)
+    design = design_of(task)
+    own = {*design.plain.values()} if design else set()
+    families = [{one: other for one, other in others.items() if (one in own) == plain} for plain in (False, True)]
     for column, panel in zip(axes.T, panels, strict=True):
         last = {variant: {run.seed: float(_values(panel, run)[-1]) for run in of} for variant, of in groups.items()}
-        ends = comparison.differences(last, [pair for pair in others.items() if pair[1] in groups])
+        ends = {}
+        for family in families:
+            ends |= comparison.differences(last, [pair for pair in family.items() if pair[1] in groups])
         for ax, (variant, runs) in zip(column[bool(base) :], rows.items(), strict=True):
             if base:
                 found = ends.get((variant, others[variant]), NO_DIFFERENCE)
@@ -82,7 +87,6 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     for ax, variant in zip(axes[:, 0], [BASELINE] * bool(base) + list(rows), strict=True):
         ax.set_ylabel(wrapped(labels[variant], 24), rotation=0, ha="right", va="center", fontsize=SMALL)
     what = f"{data_title(run.data_name)}, {training_size(run)}, {over_seeds(groups)}"
-    design = design_of(task)
     below = "below the baseline: difference from it"
     if design:
         same = design.factor.same

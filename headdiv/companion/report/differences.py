@@ -285,7 +285,8 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
     width = positions[-1] - positions[0]
     drawn_by = {name: [looks[one] for one in groups if one in of.values()] for name, of in design.methods.items()}
     look = {name: of[0] if of else None for name, of in drawn_by.items()}
-    found_by = {name: effects(design, groups, name) for name in PANELS}
+    waiting = not_judged_yet(profile, figure.experiment, groups)
+    found_by = {name: effects(design, groups, name, whole=not waiting) for name in PANELS}
     primary = found_by[LOWEST_LOSS]
     both = any(one.count for one in primary.changes.values())  # all levels that it asks for are stored
     drawn, axes = plotting.new_figure(WIDTH, 5.2, 2, 1 + both, width_ratios=(3, 2)[: 1 + both])
@@ -316,7 +317,7 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
     plotting.add_handles(drawn, [*handles, shaded()], 3, SMALL)
     said = "\n".join(conclusions(profile, figure.experiment, groups))
     what = title(f"Gains by {factor.name}", groups).rpartition(", ")[0]
-    over = f"{plural(len(primary.seeds), 'common seed')}, simultaneous 95 % intervals"
+    over = f"{plural(len(primary.seeds), 'common seed' if waiting else 'seed')}, simultaneous 95 % intervals"
     plotting.add_title(drawn, f"{what}, {over}\n{said}")
     return drawn
 

@@ -19,7 +19,7 @@ from headdiv.analysis.statistics import interval
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, task_of
 from headdiv.companion.report.contrasts import compared_scores, scores_of
 from headdiv.companion.report.formats import NONE, plural
-from headdiv.companion.report.groups import Groups, chosen, failures, not_judged_yet
+from headdiv.companion.report.groups import Groups, chosen, failed_trainings, not_judged_yet
 from headdiv.companion.report.judged import differences_table, means_table, verdicts_by
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import TableData
@@ -114,7 +114,7 @@ def beside(task: PaperTask, variants: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Effects:
-    """What runs of a design show of one score, over the seeds that all stored variants have.
+    """What runs of a design show of one score, over the seeds that all stored variants have, or over all.
 
     Attributes:
         gains: by method and level, minus the Transformer at the same level; intervals simultaneous over all.
@@ -128,18 +128,25 @@ class Effects:
     between: dict[tuple[str, str, float], Difference]
 
 
-def effects(design: Design, groups: Groups, score: str) -> Effects:
+def effects(design: Design, groups: Groups, score: str, whole: bool = False) -> Effects:
     """The three families of docs/contest.md, Parts 2 and 3.
+
+    Args:
+        design: with the methods that are stored.
+        groups: the runs by variant.
+        score: their name.
+        whole: all runs are there: a seed counts that some variant lacks, since its training failed.
 
     Raises:
         DataError: the stored variants have no seed in common.
     """
     wanted = [*design.plain.values(), *(variant for of in design.methods.values() for variant in of.values())]
     found = {variant: of for variant, of in scores_of(groups, score).items() if variant in wanted}
-    seeds = sorted(set.intersection(*map(set, found.values()))) if found else []
+    of_all = set.union if whole else set.intersection
+    seeds = sorted(of_all(*map(set, found.values()))) if found else []
     if not seeds:
         raise DataError(f"{', '.join(found) or 'the stored runs'}: expected a seed that all of them have")
-    common = {variant: {seed: of[seed] for seed in seeds} for variant, of in found.items()}
+    common = {variant: {seed: of[seed] for seed in seeds if seed in of} for variant, of in found.items()}
     pairs = design.pairs()
     gains = comparison.differences(common, list(pairs.values()))
     asked = zip(design.levels, design.factor.weights(design.levels), strict=True)
@@ -236,7 +243,10 @@ def conclusions(profile: str, experiment: str, groups: Groups) -> list[str]:
         return [waiting]
     task = task_of(experiment)
     design = design_of(task).among(groups)
-    found = effects(design, groups, task.primary)
+    try:
+        found = effects(design, groups, task.primary, whole=True)
+    except DataError:
+        return ["Too few runs so far."]
     said = {method: design.factor.conclude(found, method, design.levels) for method in found.changes}
     return [f"{method[0].upper()}{method[1:]}: {sentence}." for method, sentence in said.items()]
 
@@ -246,9 +256,9 @@ def factor_data(profile: str, experiment: str) -> TableData:
     task, groups = task_of(experiment), chosen(profile, experiment, experiment)
     design, scores = design_of(task).among(groups), compared_scores(task)
     runs = [run for of in groups.values() for run in of]
-    found = {name: effects(design, groups, name) for name in scores}
-    primary, factor = found[task.primary], design.factor
     waiting = not_judged_yet(profile, experiment, groups)
+    found = {name: effects(design, groups, name, whole=not waiting) for name in scores}
+    primary, factor = found[task.primary], design.factor
 
     def family(attribute: str, names: dict[tuple, list[str]], heads: list[str], judged: bool) -> pd.DataFrame:
         """A line for each difference, in each score, and what the primary one decides."""
@@ -279,11 +289,11 @@ def factor_data(profile: str, experiment: str) -> TableData:
         {column.label: runs[0].scores[name].signature for name, column in scores.items() if name in runs[0].scores},
         [
             *conclusions(profile, experiment, groups),
-            f"Differences are of {_seeds(primary)} that all stored models have. ± is half the width of "
-            "the 95 % interval, simultaneous over its table, of one additive model with a pooled residual. "
+            f"Differences are of {_seeds(primary)}{' that all stored models have' if waiting else ''}. ± is half the "
+            "width of the 95 % interval, simultaneous over its table, of one additive model with a pooled residual. "
             f"Verdicts are by the lowest validation loss; as good: within ±{MARGINS[task.primary]} nats (two one-sided "
             "t-tests, 5 %).",
-            *failures(profile, experiment),
+            *failed_trainings(profile, experiment),
             *task.notes,
         ],
     )

@@ -82,7 +82,7 @@ def not_judged_yet(profile: str, experiment: str, groups: Mapping[str, Sequence[
     return f"Not judged yet: {found} of {plural(len(planned), 'training')}."
 
 
-def failures(profile: str, experiment: str) -> list[str]:
+def failed_trainings(profile: str, experiment: str) -> list[str]:
     """The sentence about trainings that failed, and whose variants have the other seeds alone."""
     found = Runs(profile).failed(experiment)
     named = [f"{task_of(experiment).label(variant)} ({', '.join(map(str, seeds))})" for variant, seeds in found.items()]

@@ -12,7 +12,7 @@ from headdiv.analysis.statistics import interval
 from headdiv.companion.experiments.papers import BASELINE, Column, PaperTask, task_of
 from headdiv.companion.report.contrasts import asked_differences, compared_scores, differences_of, scores_of
 from headdiv.companion.report.formats import as_printed, signed
-from headdiv.companion.report.groups import Groups, chosen, failures, not_judged_yet
+from headdiv.companion.report.groups import Groups, chosen, failed_trainings, not_judged_yet
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import PLUS_MINUS, SIMULTANEOUS, TableData
 from headdiv.companion.report.verdicts import (
@@ -31,7 +31,7 @@ SAID = {
     WORSE: "hurts",
     AS_GOOD: "makes no difference that matters",
     UNDECIDED: "undecided",
-    NOT_JUDGED: NOT_JUDGED,
+    NOT_JUDGED: "not judged",
 }
 
 
@@ -127,7 +127,7 @@ def judged_data(profile: str, experiment: str) -> TableData:
         SIMULTANEOUS,
         PLUS_MINUS,
         *_set_apart(task, groups),
-        *failures(profile, experiment),
+        *failed_trainings(profile, experiment),
         *task.notes,
     ]
     return TableData(
