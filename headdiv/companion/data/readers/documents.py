@@ -78,7 +78,7 @@ def read_documents(
             unknown or asked of plain text; ``document_start`` is no regular expression.
     """
     path = Path(path)
-    json_lines = (path.with_suffix("") if path.suffix in (".gz", ".zst") else path).suffix == ".jsonl"
+    json_lines = lines.unpacked(path).suffix == ".jsonl"
     if source is not None and source not in SLIMPAJAMA:
         raise DataError(f"{source!r} is not a source of SlimPajama, expected one of {', '.join(SLIMPAJAMA)}")
     if source is not None and not json_lines:

@@ -22,6 +22,7 @@ from headdiv.core.errors import DataError
 
 LONGEST = 64 * 1024 * 1024  # bytes of a line; books of a few megabytes are the longest in SlimPajama
 PIECE = 65536  # bytes that are read, or unpacked by gzip, at once
+PACKINGS = (".gz", ".zst")  # endings of packed files
 PACKED_PIECE = 4096  # bytes given to zstandard at once: what they unpack to has no bound but this one
 
 
@@ -60,6 +61,11 @@ def raw_lines(path: Path, expected: str) -> Iterator[bytes | None]:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
     if not number:
         raise DataError(f"{path}: the file is empty, expected {expected}")
+
+
+def unpacked(path: Path) -> Path:
+    """A file's name without the ending that says how it is packed."""
+    return path.with_suffix("") if path.suffix in PACKINGS else path
 
 
 def read_lines(path: Path | str) -> list[str]:

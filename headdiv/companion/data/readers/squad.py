@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, StrictInt
 
-from headdiv.companion.data.readers.lines import read_lines
+from headdiv.companion.data.readers.lines import PACKINGS, read_lines
 from headdiv.companion.data.readers.records import BadRecordError, BadRecords, Form, RecordText, is_empty, parse
 from headdiv.core.errors import DataError
 from headdiv.core.files import parse_json, read_json
@@ -67,7 +67,7 @@ def read_squad(paths: Sequence[Path], bad_records: BadRecords) -> list[Question]
 
 
 def _read(path: Path) -> Any:
-    if path.suffix in (".gz", ".zst"):
+    if path.suffix in PACKINGS:
         return parse_json("\n".join(read_lines(path)), path)
     return read_json(path)
 

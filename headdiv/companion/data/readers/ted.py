@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 from xml.parsers.expat import ErrorString
 
 from headdiv.companion.data.readers import archives
-from headdiv.companion.data.readers.lines import decode_lines, read_lines, split_lines
+from headdiv.companion.data.readers.lines import decode_lines, read_lines, split_lines, unpacked
 from headdiv.companion.data.readers.parallel import TextSide
 from headdiv.core.errors import DataError
 
@@ -39,7 +39,7 @@ def read_side(path: Path | str) -> TextSide:
         DataError: the file cannot be read (see `read_lines` in ``lines.py``) or is not in its form.
     """
     name, lines = Path(path).name, read_lines(path)
-    if unpacked(name).endswith(".xml") or name.startswith(f"{TAGS}."):
+    if unpacked(Path(name)).suffix == ".xml" or name.startswith(f"{TAGS}."):
         return _parsed(lines, name, str(path))
     return TextSide(str(path), lines, range(1, len(lines) + 1))
 
@@ -101,12 +101,7 @@ def _members(archive: Path, wanted: set[str]) -> dict[str, tuple[str, bytes]]:
 
 
 def _parsed(lines: list[str], file_name: str, name: str) -> TextSide:
-    return _from_xml(lines, name) if unpacked(file_name).endswith(".xml") else _from_tags(lines, name)
-
-
-def unpacked(name: str) -> str:
-    """A file's name without the ending that says how it is packed."""
-    return name.removesuffix(".gz").removesuffix(".zst")
+    return _from_xml(lines, name) if unpacked(Path(file_name)).suffix == ".xml" else _from_tags(lines, name)
 
 
 def _from_tags(lines: list[str], name: str) -> TextSide:
