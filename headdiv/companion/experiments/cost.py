@@ -201,23 +201,21 @@ def profile_hours(profile: str, device: str, count: int, mfu: float) -> list[dic
 
 
 def _hours_of_an_epoch(config: RunConfig, device: str, count: int, mfu: float) -> float:
-    if device != CPU:
-        return cost_of(config, device, count, mfu)["hours"] / config.train.epochs
+    """By operations, or of this CPU by steps that are timed, unless one takes too long even at the fastest rate."""
+    uncountable: UncountableError | None = None
     try:
         found = cost_of(config, device, count, mfu)
-        least = (
-            found["operations_a_token"]
-            * found["tokens_a_batch"]
-            / getattr(_device(device, config.threads), config.train.precision)
-        )
-        if least > LONGEST:
-            return found["hours"] / config.train.epochs
-    except UncountableError:
-        most = 6 * count_parameters(_model(config)[0]) * config.train.tokens_per_batch  # as if each met every token
-        if most / getattr(_device(device, config.threads), config.train.precision) > LONGEST:
-            raise
-    batches, an_epoch = TASKS[config.kind].sample_batches(config)
-    return _at(1.0, {share: _seconds(config, batch) for share, batch in batches.items()}) * an_epoch / count / 3600
+        operations, hours = found["operations_a_token"] * found["tokens_a_batch"], found["hours"] / config.train.epochs
+    except UncountableError as error:  # of routers: as if each parameter met every token
+        uncountable, hours = error, 0.0
+        operations = 6 * count_parameters(_model(config)[0]) * config.train.tokens_per_batch
+    rate = getattr(_device(device, config.threads), config.train.precision)
+    if device == CPU and operations / rate <= LONGEST:
+        batches, an_epoch = TASKS[config.kind].sample_batches(config)
+        return _at(1.0, {share: _seconds(config, batch) for share, batch in batches.items()}) * an_epoch / count / 3600
+    if uncountable:
+        raise uncountable
+    return hours
 
 
 def _seconds(config: RunConfig, batch: Any) -> float:

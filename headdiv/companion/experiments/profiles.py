@@ -23,7 +23,7 @@ the profile then knows them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from numbers import Integral
 from pathlib import Path
@@ -171,14 +171,17 @@ class _Expansion:
             return RunConfig(**given, seed=self.profile.seeds[0])
 
         variants = experiment.variants or list(known)
-        for variant in experiment.settings:
-            if variant not in variants:
-                what = f"is no variant of the experiment{nearest(variant, variants)}"
-                raise config_error((*at, "settings", variant), what, source)
+
+        def refuse_others(named: Iterable[str], place: Place) -> None:
+            for one in named:
+                if one not in variants:
+                    raise config_error(
+                        (*place, one), f"is no variant of the experiment{nearest(one, variants)}", source
+                    )
+
+        refuse_others(experiment.settings, (*at, "settings"))
+        refuse_others(experiment.failed, (*at, "failed"))
         for variant, seeds in experiment.failed.items():
-            if variant not in variants:
-                what = f"is no variant of the experiment{nearest(variant, variants)}"
-                raise config_error((*at, "failed", variant), what, source)
             for position, seed in enumerate(seeds):
                 if seed not in self.profile.seeds:
                     what = (
@@ -193,12 +196,13 @@ class _Expansion:
             seeds = [seed for seed in self.profile.seeds if seed not in experiment.failed.get(variant, ())]
             self.runs += [config.model_copy(update={"seed": seed}) for seed in seeds]
         if experiment.tune:
-            self._check_tune(experiment, experiment.tune, variants, (*at, "tune"), source)
+            self._check_tune(experiment, experiment.tune, (*at, "tune"), source)
+            refuse_others(experiment.tune.arms, (*at, "tune", "arms"))
             self.arms[name] = {
                 arm: self._arm(arm, experiment.tune, config_of, (*at, "tune"), source) for arm in experiment.tune.arms
             }
 
-    def _check_tune(self, experiment: Experiment, tune: Tune, variants: list[str], at: Place, source: Source) -> None:
+    def _check_tune(self, experiment: Experiment, tune: Tune, at: Place, source: Source) -> None:
         for position, seed in enumerate(tune.seeds):
             if seed in self.profile.seeds:
                 what = f"{seed} is a seed of the runs too; expected others, since a choice flatters its own seeds"
@@ -206,11 +210,6 @@ class _Expansion:
         if (rung := tune.rungs[-1]) > (epochs := experiment.train.epochs):
             what = f"{rung} is longer than the training; expected at most train.epochs = {epochs}"
             raise config_error((*at, "rungs", len(tune.rungs) - 1), what, source)
-        for arm in tune.arms:
-            if arm not in variants:
-                raise config_error(
-                    (*at, "arms", arm), f"is no variant of the experiment{nearest(arm, variants)}", source
-                )
 
     def _arm(
         self, name: str, tune: Tune, config_of: Callable[[str, Setting, Place], RunConfig], at: Place, source: Source
