@@ -21,6 +21,7 @@ from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.companion.experiments.running import train
 from headdiv.companion.report import figures
 from headdiv.companion.report.tables import table_data
+from headdiv.companion.report.tuning import setting_text
 from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError, DataError, TrainingError
 from headdiv.core.files import read_json
@@ -120,11 +121,16 @@ def test_a_setting_that_diverges_falls_out(tuning):
     (choice,) = halving.tune("tiny", EXPERIMENT)
     assert (choice.tried[0].losses, choice.tried[0].fell_out) == ([None], 1)
     assert choice.chosen.setting == {}
-    assert "diverged" in table_data("tiny", f"{EXPERIMENT}_tuning").markdown()
+    assert "diverged, fell out after 1 epoch" in table_data("tiny", f"{EXPERIMENT}_tuning").markdown()
     figures.draw("deacon_translation_tuning", "tiny")
     tuning.write_profile(tune=tune | {"rungs": [1, 2], "settings": [{"train.learning_rate": 1e30}]})
     with fails("every setting diverged", TrainingError):
         halving.tune("tiny", EXPERIMENT)
+
+
+def test_a_methods_key_is_told_from_the_models():
+    assert setting_text({"model.dropout": 0.2, "method.dropout": 0.1}) == "dropout 0.2, method's dropout 0.1"
+    assert setting_text({"method.gamma": 640.0}) == "gamma 640"
 
 
 # ---- the runs that have the choice

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.tuning import Choice, Setting
+from headdiv.companion.experiments.tuning import Choice, Setting, Tried
 from headdiv.companion.report import plotting
 from headdiv.companion.report.formats import NONE, as_printed, plural
 from headdiv.companion.report.groups import labels_of
@@ -75,7 +75,7 @@ def tuning_data(profile: str, experiment: str) -> TableData:
         | {"Setting": [setting_text(tried.setting) for choice in choices.values() for tried in choice.tried]}
         | {f"{plural(rung, 'epoch')}": [as_printed(loss, DIGITS) for loss in numbers[f"loss_{rung}"]]
            for rung in choice.rungs}
-        | {"Outcome": [_outcome(tried.fell_out) for choice in choices.values() for tried in choice.tried]}
+        | {"Outcome": [_outcome(tried) for choice in choices.values() for tried in choice.tried]}
     )  # fmt: skip
     survivors = ", ".join(map(str, choice.keep))
     toy = f" {TOY}" if config.data.name == "toy" else ""
@@ -90,8 +90,17 @@ def tuning_data(profile: str, experiment: str) -> TableData:
 
 
 def setting_text(setting: Setting) -> str:
-    """ "dropout 0.2, learning rate 0.002"; "as in the profile" where nothing is changed."""
-    parts = (f"{key.partition('.')[2].replace('_', ' ')} {_value(value)}" for key, value in setting.items())
+    """ "dropout 0.2, learning rate 0.002"; "as in the profile" where nothing is changed.
+
+    Where a method has a key of the model's name: "dropout 0.2, method's dropout 0.1".
+    """
+    keys = [key.partition(".") for key in setting]
+    names = [name for _, _, name in keys]
+    parts = (
+        ("method's " if section == "method" and names.count(name) > 1 else "")
+        + f"{name.replace('_', ' ')} {_value(value)}"
+        for (section, _, name), value in zip(keys, setting.values(), strict=True)
+    )
     return ", ".join(parts) or "as in the profile"
 
 
@@ -99,8 +108,10 @@ def _value(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _outcome(fell_out: int | None) -> str:
-    return "chosen" if fell_out is None else f"fell out after {plural(fell_out, 'epoch')}"
+def _outcome(tried: Tried) -> str:
+    if tried.fell_out is None:
+        return "chosen"
+    return f"{'diverged, ' if tried.losses[-1] is None else ''}fell out after {plural(tried.fell_out, 'epoch')}"
 
 
 def draw_tuning(profile: str, figure: FigureEntry) -> Figure:
