@@ -202,20 +202,20 @@ def profile_hours(profile: str, device: str, count: int, mfu: float) -> list[dic
 
 def _hours_of_an_epoch(config: RunConfig, device: str, count: int, mfu: float) -> float:
     """By operations, or of this CPU by steps that are timed, unless one takes too long even at the fastest rate."""
-    uncountable: UncountableError | None = None
+
+    def timed(operations: float) -> bool:
+        rate = getattr(_device(device, config.threads), config.train.precision)
+        return device == CPU and operations / rate <= LONGEST
+
     try:
         found = cost_of(config, device, count, mfu)
-        operations, hours = found["operations_a_token"] * found["tokens_a_batch"], found["hours"] / config.train.epochs
-    except UncountableError as error:  # of routers: as if each parameter met every token
-        uncountable, hours = error, 0.0
-        operations = 6 * count_parameters(_model(config)[0]) * config.train.tokens_per_batch
-    rate = getattr(_device(device, config.threads), config.train.precision)
-    if device == CPU and operations / rate <= LONGEST:
-        batches, an_epoch = TASKS[config.kind].sample_batches(config)
-        return _at(1.0, {share: _seconds(config, batch) for share, batch in batches.items()}) * an_epoch / count / 3600
-    if uncountable:
-        raise uncountable
-    return hours
+        if not timed(found["operations_a_token"] * found["tokens_a_batch"]):
+            return found["hours"] / config.train.epochs
+    except UncountableError:
+        if not timed(6 * count_parameters(_model(config)[0]) * config.train.tokens_per_batch):  # each meets every token
+            raise
+    batches, an_epoch = TASKS[config.kind].sample_batches(config)
+    return _at(1.0, {share: _seconds(config, batch) for share, batch in batches.items()}) * an_epoch / count / 3600
 
 
 def _seconds(config: RunConfig, batch: Any) -> float:
