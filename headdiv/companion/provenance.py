@@ -63,6 +63,11 @@ def processor() -> str:
     return f"{cpu_name()} ({generation})" if generation else cpu_name()
 
 
+def origin(device: torch.device) -> str:
+    """The GPU, or the processor with its generation: what the last digits of a result depend on."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
+
+
 @cache
 def _cpuinfo() -> dict[str, str]:
     """What Linux says of the first processor; nothing elsewhere."""

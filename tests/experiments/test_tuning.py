@@ -23,8 +23,9 @@ from headdiv.companion.report import figures
 from headdiv.companion.report.tables import table_data
 from headdiv.companion.report.tuning import setting_text
 from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.run_config import run_name
 from headdiv.core.errors import ConfigError, DataError, TrainingError
-from headdiv.core.files import read_json
+from headdiv.core.files import read_json, write_json
 
 STEPS_AN_EPOCH = 5
 GRID = [{"model.dropout": 0.2}, {"model.dropout": 0.3, "train.learning_rate": 0.002}]
@@ -106,6 +107,27 @@ def test_what_is_stored_is_not_trained_again(tuning, monkeypatch):
         run_config("tiny", EXPERIMENT, "baseline", 1)
     halving.tune("tiny", EXPERIMENT, "baseline")
     assert steps[0] == STEPS_AN_EPOCH * 2 * 2 * 4  # without checkpoints
+
+
+def test_what_was_decided_stays_where_a_lost_training_is_repeated_to_other_numbers(tuning, monkeypatch, capsys):
+    folder = tuning.home / "results" / "tiny" / EXPERIMENT / "tune" / "baseline"
+    (choice,) = halving.tune("tiny", EXPERIMENT, "baseline")
+    assert not list((tuning.home / "work").rglob("checkpoints"))
+    (folder / "choice.json").unlink()
+    number = choice.tried.index(choice.chosen)
+    path = folder / f"{run_name(halving.Runs('tiny').arms[EXPERIMENT]['baseline'].config(number, 101))}.json"
+    stored_one = read_json(path)
+    for point in stored_one["curve"]:  # as on a processor whose numbers are far lower
+        point["validation_nll"] -= 1.0
+    first, _ = stored_one["judged"]
+    first["loss"], first["origin"]["processor"] = first["loss"] + 0.001, "another processor"
+    write_json(path, {**stored_one, "epochs": 1, "curve": stored_one["curve"][:1], "judged": [first]})
+    (again,) = halving.tune("tiny", EXPERIMENT, "baseline")
+    assert again.chosen.losses[0] == pytest.approx(choice.chosen.losses[0] + 0.0005)
+    assert again.chosen.losses[1] == choice.chosen.losses[1]
+    assert "not to the same numbers" in capsys.readouterr().out
+    assert {origin.processor for origin in again.origins} == {"another processor", choice.origins[0].processor}
+    assert "another processor" in table_data("tiny", f"{EXPERIMENT}_tuning").markdown()
 
 
 def test_the_test_set_is_not_read(tuning, monkeypatch):

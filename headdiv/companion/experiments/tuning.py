@@ -113,12 +113,20 @@ class Tried(Settings):
     fell_out: int | None
 
 
+class Origin(Settings):
+    """Where a training was done, up to a rung: two of them may round differently."""
+
+    commit: str | None
+    processor: str
+
+
 class Choice(Settings):
     """The content of ``choice.json``: what was tried for an arm, and what was chosen.
 
     Attributes:
         key: that of the arm (`Arm.key`) it was made for.
         seconds: of training, in all.
+        origins: of what was decided by, each once; `provenance` is that of the last step.
     """
 
     format: int
@@ -130,6 +138,7 @@ class Choice(Settings):
     keep: list[int]
     tried: list[Tried]
     seconds: float
+    origins: list[Origin]
     provenance: dict[str, Any]
 
     @property

@@ -86,6 +86,8 @@ def tuning_data(profile: str, experiment: str) -> TableData:
     )
     measure = f"the lowest validation loss up to there, in {SPECS[config.kind].unit}, mean over the tuning's seeds"
     notes = [f"The columns of epochs: {measure}; {NONE}: not trained so far, or diverged."]
+    processors = dict.fromkeys(origin.processor for choice in choices.values() for origin in choice.origins)
+    notes.append(f"Trained on {', '.join(processors)}.")
     return TableData(f"{task.table}, tuning", task.title, scale, numbers, [shown], ["what was tried"], notes=notes)
 
 
