@@ -21,7 +21,7 @@ from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.companion.experiments.running import train
 from headdiv.companion.report import figures
 from headdiv.companion.report.tables import table_data
-from headdiv.companion.report.tuning import setting_text
+from headdiv.companion.report.tuning import setting_text, spread
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import run_name
 from headdiv.core.errors import ConfigError, DataError, TrainingError
@@ -144,10 +144,25 @@ def test_a_setting_that_diverges_falls_out(tuning):
     assert (choice.tried[0].losses, choice.tried[0].fell_out) == ([None], 1)
     assert choice.chosen.setting == {}
     assert "diverged, fell out after 1 epoch" in table_data("tiny", f"{EXPERIMENT}_tuning").markdown()
-    figures.draw("deacon_translation_tuning", "tiny")
+    drawn = figures.draw("deacon_translation_tuning", "tiny")
+    assert "1: diverged" in {text.get_text() for ax in drawn.axes for text in ax.texts}
     tuning.write_profile(tune=tune | {"rungs": [1, 2], "settings": [{"train.learning_rate": 1e30}]})
     with fails("every setting diverged", TrainingError):
         halving.tune("tiny", EXPERIMENT)
+
+
+@pytest.mark.parametrize(
+    ("places", "moved"),
+    [
+        ([], []),
+        ([1.0, 5.0], [1.0, 5.0]),
+        ([1.0, 1.0], [0.5, 1.5]),
+        ([1.0, 1.2, 2.0], [0.4, 1.4, 2.4]),
+        ([0.0, 0.0, 0.0, 1.6], [-0.6 - 0.5, -0.1, 0.9, 1.9]),
+    ],
+)
+def test_labels_are_a_gap_apart_and_stay_near_their_places(places, moved):
+    assert spread(places, 1.0) == pytest.approx(moved)
 
 
 def test_a_methods_key_is_told_from_the_models():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,10 @@ from headdiv.companion.report.table_data import TableData
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import DataError
 
-COLUMNS = 4  # of panels
+COLUMNS = 3  # of panels
 DIGITS = 4  # of a loss
+FAR = 2  # times the range of the settings that went on after the first rung: what fell out above is cut off
+LABEL_HEIGHT = 0.055  # of a panel
 
 
 def choices_of(profile: str, experiment: str) -> dict[str, Choice]:
@@ -127,6 +130,7 @@ def draw_tuning(profile: str, figure: FigureEntry) -> Figure:
     columns = min(COLUMNS, len(choices))
     rows = -(-len(choices) // columns)
     drawn, axes = plotting.new_figure(2.9 * columns + 0.4, 2.7 * rows + 0.8, rows, columns, sharex=True, sharey=True)
+    axes.flat[0].set_ylim(*_limits(choices))  # of all panels
     for ax, (variant, choice) in zip(axes.flat, choices.items(), strict=False):
         _draw_arm(ax, choice)
         chosen = setting_text(choice.chosen.setting)
@@ -139,37 +143,68 @@ def draw_tuning(profile: str, figure: FigureEntry) -> Figure:
     for ax in axes.flat[max(len(choices) - columns, 0) : len(choices)]:
         ax.tick_params(labelbottom=True)
         ax.set_xlabel("epoch")
-    _limit(axes.flat[0], choices)
     config = Runs(profile).planned(figure.experiment)[0]
     for ax in axes[:, 0]:
         ax.set_ylabel(f"validation loss ({SPECS[config.kind].unit})", fontsize=plotting.SMALL)
     looks = [("chosen", {"color": plotting.BLUE, "lw": 2.2}), ("fell out", {"color": plotting.GREY, "marker": "x"})]
     plotting.add_handles(drawn, [Line2D([], [], label=what, **look) for what, look in looks], 2, plotting.SMALL)
-    seeds = plural(len(next(iter(choices.values())).seeds), "seed")
-    plotting.add_title(
-        drawn, f"Tuning: {data_title(config.data.name)}, mean over {seeds}; dotted: rungs; numbers: settings"
-    )
+    count = len(next(iter(choices.values())).seeds)
+    seeds = f"mean over {count} seeds" if count > 1 else "one seed"
+    plotting.add_title(drawn, f"Tuning: {data_title(config.data.name)}, {seeds}; dotted: rungs; numbers: settings")
     return drawn
 
 
 def _draw_arm(ax: Axes, choice: Choice) -> None:
-    """Curves that fell out are grey and end in a cross with the setting's number; the choice is blue and on top."""
+    """Curves that fell out are grey and end in a cross with the setting's number; the choice is blue and on top.
+
+    A setting that ends above the panel has its number and last loss at the top, one that diverged its number there.
+    """
     for rung in choice.rungs:
         ax.axvline(rung, color="0.8", lw=0.8, ls=":", zorder=0)
+    low, high = ax.get_ylim()
+    ends: dict[int, dict[str, tuple[float, str]]] = {}  # by epoch, by number: where a label is, and its colour
+    beyond = []
     for number, tried in enumerate(choice.tried, start=1):
         curve = mean_curve(tried.curves)
-        if not len(curve):
-            continue
-        epochs, chosen = np.arange(1, len(curve) + 1), tried.fell_out is None
+        chosen = tried.fell_out is None
+        if tried.losses[-1] is None:
+            beyond.append(f"{number}: diverged")
+        elif curve[-1] > high:
+            beyond.append(f"{number}: {as_printed(curve[-1], 2)}")
         colour = plotting.BLUE if chosen else plotting.GREY
         dashes = "-" if chosen else DASHES[number % len(DASHES)]
+        epochs = np.arange(1, len(curve) + 1)
         ax.plot(epochs, curve, color=colour, lw=2.2 if chosen else 0.9, ls=dashes, zorder=3 if chosen else 2)
-        if not chosen:
-            ax.plot(epochs[-1], curve[-1], "x", color=colour, ms=4, zorder=2)
-        beside = {"textcoords": "offset points", "va": "center", "fontsize": plotting.SMALL - 1, "color": colour}
-        ax.annotate(str(number), (epochs[-1], curve[-1]), (3, 0), **beside)
+        if len(curve) and curve[-1] <= high:
+            if not chosen:
+                ax.plot(epochs[-1], curve[-1], "x", color=colour, ms=4, zorder=2)
+            ends.setdefault(len(curve), {})[str(number)] = float(curve[-1]), colour
+    for epoch, labels in ends.items():
+        names = sorted(labels, key=lambda name: labels[name][0])
+        places = spread([labels[name][0] for name in names], LABEL_HEIGHT * (high - low))
+        for name, y in zip(names, places, strict=True):
+            beside = {"textcoords": "offset points", "va": "center", "fontsize": plotting.SMALL - 1}
+            ax.annotate(name, (epoch, y), (4, 0), color=labels[name][1], **beside)
+    at_top = {"transform": ax.transAxes, "ha": "right", "va": "top", "fontsize": plotting.SMALL - 1}
+    ax.text(0.98, 0.97, "\n".join(beyond), color=plotting.GREY, **at_top)
     ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     plotting.add_grid(ax, "y")
+
+
+def spread(places: Sequence[float], gap: float) -> list[float]:
+    """Places in rising order, moved so that neighbours are a gap apart at least; groups stay around their middle."""
+    groups: list[list[float]] = []  # what is moved together
+    for place in places:
+        groups.append([place])
+        while len(groups) > 1 and _bottom(groups[-1], gap) < _bottom(groups[-2], gap) + gap * len(groups[-2]):
+            last = groups.pop()
+            groups[-1] += last
+    return [_bottom(group, gap) + gap * number for group in groups for number in range(len(group))]
+
+
+def _bottom(group: Sequence[float], gap: float) -> float:
+    """Where the lowest of a group is put."""
+    return mean(group) - gap * (len(group) - 1) / 2
 
 
 def mean_curve(curves: Mapping[int, list[float]]) -> np.ndarray:
@@ -178,10 +213,17 @@ def mean_curve(curves: Mapping[int, list[float]]) -> np.ndarray:
     return np.mean([curve[:common] for curve in curves.values()], axis=0)
 
 
-def _limit(ax: Axes, choices: Mapping[str, Choice]) -> None:
-    """Cut off the first epochs' losses, beside which all later ones would look alike: up to the worst that fell out."""
-    curves = [mean_curve(tried.curves) for choice in choices.values() for tried in choice.tried]
-    ends, low = [curve[-1] for curve in curves if len(curve)], min(curve.min() for curve in curves if len(curve))
-    top = max(ends)
-    margin = 0.06 * (top - low) or 0.1
-    ax.set_ylim(low - margin, top + 4 * margin)
+def _limits(choices: Mapping[str, Choice]) -> tuple[float, float]:
+    """Of the losses that are drawn.
+
+    The first epochs are cut off, beside which all later ones would look alike; and settings that fell out far above
+    those that went on, for one bad setting would make all others look alike.
+    """
+    curves = [(mean_curve(tried.curves), tried, choice) for choice in choices.values() for tried in choice.tried]
+    curves = [found for found in curves if len(found[0]) and found[1].losses[-1] is not None]
+    low = min(curve.min() for curve, *_ in curves)
+    survived = [curve[: choice.rungs[0]][-1] for curve, tried, choice in curves if tried.fell_out != choice.rungs[0]]
+    most = low + FAR * (max(survived) - low)
+    high = max(curve[-1] for curve, *_ in curves if curve[-1] <= most)
+    margin = 0.06 * (high - low) or 0.1
+    return low - margin, high + 4 * margin
