@@ -152,7 +152,7 @@ def test_a_setting_that_diverges_falls_out(tuning):
 
 
 @pytest.mark.parametrize(
-    ("places", "moved"),
+    ("heights", "moved"),
     [
         ([], []),
         ([1.0, 5.0], [1.0, 5.0]),
@@ -161,8 +161,8 @@ def test_a_setting_that_diverges_falls_out(tuning):
         ([0.0, 0.0, 0.0, 1.6], [-0.6 - 0.5, -0.1, 0.9, 1.9]),
     ],
 )
-def test_labels_are_a_gap_apart_and_stay_near_their_places(places, moved):
-    assert spread(places, 1.0) == pytest.approx(moved)
+def test_labels_are_a_gap_apart_and_stay_near_their_heights(heights, moved):
+    assert spread(heights, 1.0) == pytest.approx(moved)
 
 
 def test_a_methods_key_is_told_from_the_models():

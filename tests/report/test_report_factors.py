@@ -210,6 +210,14 @@ def test_curves_are_differences_at_the_same_dropout_and_not_judged_before_all_is
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["not judged yet"]
 
 
+def test_curves_have_the_colours_of_the_lowest_loss_alone():
+    store()
+    figure = figures.draw("deacon_regulariser_curves", "p")
+    verdicts = {one for table in tables.table_data("p", EXPERIMENT).tables[1:2] for one in table["Verdict"]}
+    assert {text.get_text() for text in figure.legends[0].get_texts()} == verdicts
+    assert "the lowest validation loss, which decides" in " ".join(figure.get_suptitle().split())
+
+
 def test_a_seed_that_failed_is_missed_by_its_variant_alone(project):
     losses = store(but=[("direct-8-d3", 6)])
     text = (project.home / "config" / "p.yaml").read_text()

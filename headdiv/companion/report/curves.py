@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,8 +12,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from headdiv.analysis import comparison
 from headdiv.companion.experiments.catalogue import FigureEntry
-from headdiv.companion.experiments.papers import BASELINE, task_of
+from headdiv.companion.experiments.papers import BASELINE, PaperTask, task_of
 from headdiv.companion.experiments.run_result import RunResult
+from headdiv.companion.report.contrasts import scores_of
 from headdiv.companion.report.factors import beside, design_of
 from headdiv.companion.report.formats import signed
 from headdiv.companion.report.groups import Groups, by_variant, labels_of, not_judged_yet, over_seeds
@@ -31,9 +32,9 @@ from headdiv.companion.report.plotting import (
     wrapped,
 )
 from headdiv.companion.report.scale import data_title, training_size
-from headdiv.companion.report.verdicts import NO_DIFFERENCE, NOT_JUDGED, NOT_YET, verdict
+from headdiv.companion.report.verdicts import LOWEST_LOSS, MARGINS, NOT_JUDGED, NOT_YET, verdict
 from headdiv.companion.tasks.specs import SPECS
-from headdiv.companion.tasks.task_spec import Panel
+from headdiv.companion.tasks.task_spec import VALIDATION_LOSS, Panel
 from headdiv.core.errors import DataError
 
 UNFILLED = (NOT_JUDGED, NOT_YET)
@@ -48,7 +49,8 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     same seed, or from the Transformer at the same level of a factor: the mean over seeds as an area, each seed as a
     thin line, and the last epoch's mean as a number. All differences of a measure have one scale, but those far beyond
     most. Without a baseline all rows have absolute values. A row's colour is the verdict of its simultaneous interval
-    after the last epoch, once it may be judged. Runs that ended early are drawn as far as all of a row go.
+    after the last epoch, once it may be judged; where rules name the score that decides, it alone has colours. Runs
+    that ended early are drawn as far as all of a row go.
     """
     groups = by_variant(profile, figure.experiment)
     labels, run = labels_of(figure.experiment, groups), next(iter(groups.values()))[0]
@@ -60,18 +62,15 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     apart, verdicts, task = False, [], task_of(figure.experiment)
     others, waiting = beside(task, groups), not_judged_yet(profile, figure.experiment, groups)
     design = design_of(task)
-    own = {*design.plain.values()} if design else set()
-    families = [{one: other for one, other in others.items() if (one in own) == plain} for plain in (False, True)]
+    plain = {*design.plain.values()} if design else set()
+    compared = {one: other for one, other in others.items() if one not in plain and other in groups}
     for column, panel in zip(axes.T, panels, strict=True):
-        last = {variant: {run.seed: float(_values(panel, run)[-1]) for run in of} for variant, of in groups.items()}
-        ends = {}
-        for family in families:
-            ends |= comparison.differences(last, [pair for pair in family.items() if pair[1] in groups])
+        said = _verdicts(task, panel, groups, compared) if base else {}
+        said = dict.fromkeys(said, NOT_YET) if waiting else said
+        verdicts += said.values()
         for ax, (variant, runs) in zip(column[bool(base) :], rows.items(), strict=True):
             if base:
-                found = ends.get((variant, others[variant]), NO_DIFFERENCE)
-                verdicts.append(NOT_YET if waiting else verdict(found, panel.higher))
-                _draw_differences(ax, panel, runs, groups.get(others[variant], []), verdicts[-1])
+                _draw_differences(ax, panel, runs, groups.get(others[variant], []), said.get(variant))
             else:
                 _draw_absolute(ax, panel, runs)
         apart = _share_scale(column[bool(base) :]) or apart
@@ -86,13 +85,16 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
         column[-1].xaxis.set_major_locator(MaxNLocator(6, integer=True))
     for ax, variant in zip(axes[:, 0], [BASELINE] * bool(base) + list(rows), strict=True):
         ax.set_ylabel(wrapped(labels[variant], 24), rotation=0, ha="right", va="center", fontsize=SMALL)
-    what = f"{data_title(run.data_name)}, {training_size(run)}, {over_seeds(groups)}"
+    every = [one for of in groups.values() for one in of]
+    what = f"{data_title(run.data_name)}, {training_size(*every)}, {over_seeds(groups)}"
+    judged = "colours: the lowest validation loss, which decides" if task.primary else "judged after the last epoch"
     below = "below the baseline: difference from it"
     if design:
         same = design.factor.same
         below = f"methods: difference from the Transformer with the same {same}; its own: from the first row"
     key = (
-        f"\n{below}, judged after the last epoch" * bool(verdicts)
+        f"\n{below}" * bool(base and rows)
+        + f"; {judged}" * bool(verdicts)
         + "; thick axis: its own scale" * apart
         + f"\n{waiting}" * bool(waiting)
     )
@@ -105,6 +107,22 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
         add_handles(drawn, areas, 4, SMALL)
     add_title(drawn, f"{task.title}: {what}{key}")
     return drawn
+
+
+def _verdicts(task: PaperTask, panel: Panel, groups: Groups, compared: Mapping[str, str]) -> dict[str, str]:
+    """What each variant's difference to the one that it is compared with decides, in the measure of a panel.
+
+    After the last epoch; or, where rules name the score that decides, by that alone, in the panel of its curve.
+    """
+    margin = None
+    if not task.primary:
+        scores = {variant: {run.seed: float(_values(panel, run)[-1]) for run in of} for variant, of in groups.items()}
+    elif (task.primary, panel.key) == (LOWEST_LOSS, VALIDATION_LOSS.key):
+        scores, margin = scores_of(groups, LOWEST_LOSS), MARGINS[LOWEST_LOSS]
+    else:
+        return {}
+    found = comparison.differences(scores, list(compared.items()))
+    return {one: verdict(found[one, other], panel.higher, margin) for one, other in compared.items()}
 
 
 def _values(panel: Panel, run: RunResult) -> np.ndarray:
@@ -140,8 +158,11 @@ def _draw_absolute(ax: Axes, panel: Panel, runs: list[RunResult]) -> None:
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 
 
-def _draw_differences(ax: Axes, panel: Panel, runs: list[RunResult], base: list[RunResult], said: str) -> None:
-    """Differences seed by seed; of perplexities in percent. The area is filled where the verdict ``said`` is one."""
+def _draw_differences(ax: Axes, panel: Panel, runs: list[RunResult], base: list[RunResult], said: str | None) -> None:
+    """Differences seed by seed; of perplexities in percent.
+
+    The area is filled where ``said`` is a verdict, and grey where it is None: nothing is decided by this measure.
+    """
     ax.axhline(0, color="0.6", lw=0.8)
     ax.spines["bottom"].set_visible(False)
     ax.tick_params(labelsize=SMALL - 1)
@@ -156,7 +177,7 @@ def _draw_differences(ax: Axes, panel: Panel, runs: list[RunResult], base: list[
     epochs, mean = np.arange(1, differences.shape[1] + 1), differences.mean(axis=0)
     if len(pairs) > 1:
         ax.plot(epochs, differences.T, color="0.45", lw=0.5)
-    colour = VERDICT_LOOKS[said]["color"]
+    colour = VERDICT_LOOKS[said]["color"] if said else GREY
     if said not in UNFILLED:
         ax.fill_between(epochs, 0, mean, color=colour, alpha=0.35, lw=0)
     ax.plot(epochs, mean, color=colour, lw=1.3, marker="o", ms=2)

@@ -181,8 +181,8 @@ def _draw_arm(ax: Axes, choice: Choice) -> None:
             ends.setdefault(len(curve), {})[str(number)] = float(curve[-1]), colour
     for epoch, labels in ends.items():
         names = sorted(labels, key=lambda name: labels[name][0])
-        places = spread([labels[name][0] for name in names], LABEL_HEIGHT * (high - low))
-        for name, y in zip(names, places, strict=True):
+        heights = spread([labels[name][0] for name in names], LABEL_HEIGHT * (high - low))
+        for name, y in zip(names, heights, strict=True):
             beside = {"textcoords": "offset points", "va": "center", "fontsize": plotting.SMALL - 1}
             ax.annotate(name, (epoch, y), (4, 0), color=labels[name][1], **beside)
     at_top = {"transform": ax.transAxes, "ha": "right", "va": "top", "fontsize": plotting.SMALL - 1}
@@ -191,11 +191,11 @@ def _draw_arm(ax: Axes, choice: Choice) -> None:
     plotting.add_grid(ax, "y")
 
 
-def spread(places: Sequence[float], gap: float) -> list[float]:
-    """Places in rising order, moved so that neighbours are a gap apart at least; groups stay around their middle."""
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """Heights in rising order, moved so that neighbours are a gap apart at least; groups stay around their middle."""
     groups: list[list[float]] = []  # what is moved together
-    for place in places:
-        groups.append([place])
+    for height in heights:
+        groups.append([height])
         while len(groups) > 1 and _bottom(groups[-1], gap) < _bottom(groups[-2], gap) + gap * len(groups[-2]):
             last = groups.pop()
             groups[-1] += last
