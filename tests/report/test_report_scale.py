@@ -52,6 +52,21 @@ def test_a_language_model_has_a_context_and_an_epoch_of_tokens():
     )
 
 
+def test_a_part_of_a_public_training_set_has_its_share_beside_it():
+    run = RunResult.parse(metrics("baseline", 1, task="qa", data="squad-part"))
+    assert training_size(run) == "29,000 of 87,599 training questions"
+    run.config.train["share"] = 0.1
+    assert training_size(run) == "10 % of 29,000 of 87,599 training questions"
+    assert training_size(RunResult.parse(metrics("baseline", 1, data="mine-part"))) == "29,000 training pairs"
+
+
+def test_a_stream_of_one_text_says_how_much_of_it_was_drawn():
+    run = metrics("baseline", 1, task="lm", epochs=1)
+    run["data"]["stream"] = {"tokens": {"all": 5200}, "passes": {"all": 3}, "refused": {}}
+    said = "5,000 tokens of text an epoch, 5,200 tokens drawn (complete passes over the training text: 3), 1,000 test"
+    assert said in scale([RunResult.parse(run)], "p")
+
+
 def test_a_training_whose_ranks_changed_says_when():
     run = metrics("baseline", 1)
     run["provenance"] |= {"ranks": [[0, 4], [1200, 1]]}

@@ -5,11 +5,12 @@ import statistics
 
 import pandas as pd
 import pytest
-from reported import EXPERIMENTS, metrics, store_all, worked_out, write_profile
+from reported import EXPERIMENTS, metrics, put, store_all, worked_out, write_profile
 
 from headdiv.companion.experiments import catalogue
 from headdiv.companion.experiments import results as store
 from headdiv.companion.report import formats, tables
+from headdiv.companion.report.outcomes import outcomes
 
 EXPERIMENT = "deacon/translation"
 
@@ -160,6 +161,51 @@ def test_a_toys_training_time_is_not_rounded_to_nothing(recorded):
     table = tables.results_table("p", "deacon/lm").iloc[0]
     assert math.isnan(table["training_examples"])
     assert table["epoch_tokens"] == 5000
+
+
+# ---- a profile that is cautious
+
+
+@pytest.fixture
+def cautious(project):
+    """Writes the profile "c", of the baseline and Direct-8 with two seeds, and what is stored of it."""
+    path = project.home / "config" / "c.yaml"
+
+    def stored(*runs, load=2.0):
+        write_profile(project, "c", "translation", "lm", variants=["baseline", "direct-8"])
+        path.write_text("cautious: true\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+        for run in runs:
+            run["cost"]["other_load"] = load
+        put(*runs, profile="c")
+
+    return stored
+
+
+def test_it_has_no_verdict_before_all_runs_are_there(project, cautious):
+    runs = [metrics(variant, seed) for variant in ("baseline", "direct-8") for seed in (1, 2)]
+    cautious(*runs[:3])
+    said = "Not judged yet: 3 of 4 trainings."
+    assert tables.table_data("c", EXPERIMENT).notes[0] == said
+    (outcome,) = outcomes("c", store.with_results("c"))
+    assert (outcome.finding(), outcome.sentences(), outcome.best) == (said, "", None)
+    put(runs[3], profile="c")
+    assert said not in tables.table_data("c", EXPERIMENT).notes
+    (outcome,) = outcomes("c", store.with_results("c"))
+    assert (outcome.rules, outcome.judged) == ((), True)
+
+
+@pytest.mark.parametrize("load", [2.0, 0.1])
+def test_it_shows_times_of_a_quiet_machine_alone(cautious, load):
+    cautious(*(metrics(variant, seed, task="lm") for variant in ("baseline", "direct-8") for seed in (1, 2)), load=load)
+    data = tables.table_data("c", "deacon/lm")
+    shown = {name for table in data.tables for name in table}
+    times = {f"{what} time{unit}" for what, units in {"Training": ("", " (days)"), "Inference": ("", " (ms)")}.items()
+             for unit in units} | {"Tokens/s", "Training (s)"}  # fmt: skip
+    assert shown & times == (times if load < 1 else set())
+    assert (tables.UNTIMED in data.notes, "Training time" in data.signatures) == (load > 1, load < 1)
+    assert not any("Not measured" in note for note in data.notes)
+    assert "training_days" in data.numbers  # for programs as it was measured
+    assert {"Perplexity", "Convergence epoch"} <= shown
 
 
 # ---- as text

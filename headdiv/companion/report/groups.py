@@ -72,12 +72,14 @@ def chosen(profile: str, experiment: str, figure: str, variants: Sequence[str] =
 def not_judged_yet(profile: str, experiment: str, groups: Mapping[str, Sequence[RunIdentity]]) -> str:
     """ "Not judged yet: 38 of 72 trainings."; "" where all planned ones are there, or no rules ask for it.
 
-    Rules that name the score that decides (`PaperTask.primary`) judge once, since every look is a chance to err.
+    Rules that name the score that decides (`PaperTask.primary`) judge once, since every look is a chance to err; so
+    does a profile that is `cautious`.
     """
-    planned = Runs(profile).planned(experiment)
+    runs = Runs(profile)
+    planned = runs.planned(experiment)
     there = {(run.variant, run.seed) for runs in groups.values() for run in runs}
     found = sum((config.variant, config.seed) in there for config in planned)
-    if not task_of(experiment).primary or found == len(planned):
+    if not (task_of(experiment).primary or runs.profile.cautious) or found == len(planned):
         return ""
     return f"Not judged yet: {found} of {plural(len(planned), 'training')}."
 

@@ -209,6 +209,7 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
         for variant, by_seed in values.items()
     }
     said = (factors if design else judged).conclusions if task.primary else None
+    waiting = not_judged_yet(profile, experiment, groups)
     return Outcome(
         experiment=experiment,
         title=task.title,
@@ -230,8 +231,8 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
         data_name=data_title(runs[0].data_name),
         scale=scale(runs, profile),
         toy=" ".join(toy(runs[0])),
-        rules=tuple(said(profile, experiment, groups)) if said else (),
-        judged=not not_judged_yet(profile, experiment, groups),
+        rules=tuple(said(profile, experiment, groups)) if said else (waiting,) * bool(waiting),
+        judged=not waiting,
         margin=MARGINS.get(task.primary),
     )
 

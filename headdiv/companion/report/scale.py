@@ -13,7 +13,8 @@ from headdiv.companion.tasks.specs import SPECS
 SPLITS = {"train": "training", "valid": "validation", "test": "test"}
 
 SAMPLED = "-sample"  # ends the name of a small part of a public set
-PARTS = {SAMPLED: "sample", "-part": "trained on a part"}
+PART = "-part"  # of one whose training set is not whole; its validation and test sets are, or the profile says so
+PARTS = {SAMPLED: "sample", PART: "trained on a part"}
 
 TOY = "**A toy corpus: this shows that the pipeline works and reproduces nothing of the paper.**"
 SAMPLE = "**A toy's size, a sample of the data set: this shows that it is read and reproduces nothing of the paper.**"
@@ -29,10 +30,16 @@ def data_title(name: str) -> str:
 
 
 def training_size(run: RunResult, *others: RunResult) -> str:
-    """How much text runs learn from: "29,000 training pairs", "10 % or all of 29,000 training pairs"."""
+    """How much text runs learn from: "29,000 training pairs", "10 % or all of 29,000 training pairs".
+
+    Of a part of a public set's training set: "21,000 of 29,000 training pairs".
+    """
+    known = load_registry().get(run.data_name.removesuffix(PART)) if run.data_name.endswith(PART) else None
+    whole = known.splits["train"].count if known else None
     shares = sorted({one.config.train.get("share", 1.0) for one in (run, *others)})
     part = " or ".join("all" if share == 1 else f"{100 * share:g} %" for share in shares)
-    return f"{part} of " * (shares != [1.0]) + SPECS[run.kind].training_size(run.config.data, run.data.model_dump())
+    size = SPECS[run.kind].training_size(run.config.data, run.data.model_dump(), whole)
+    return f"{part} of " * (shares != [1.0]) + size
 
 
 def scale(runs: list[RunResult], profile: str) -> str:
@@ -45,6 +52,7 @@ def scale(runs: list[RunResult], profile: str) -> str:
     parts = [
         data_title(first.data_name),
         training_size(*runs),
+        *_drawn(first),
         f"{test['examples']:,} test {task.example_noun}"
         + (f" of {test['tokens']:,} tokens" if "tokens" in test else ""),
         "".join(f"{count} or " for count in fewer)
@@ -61,6 +69,15 @@ def scale(runs: list[RunResult], profile: str) -> str:
             *([f"**Diverged, or learnt nothing: {'. '.join(failed)}.**"] if failed else []),
         ]
     )
+
+
+def _drawn(run: RunResult) -> list[str]:
+    """How much of a stream of one text a run has drawn, and how often that was all of it; a mixture has a table."""
+    stream = run.data.stream
+    if len(stream.tokens) != 1:
+        return []
+    (tokens,), (passes,) = stream.tokens.values(), stream.passes.values()
+    return [f"{tokens:,} tokens drawn (complete passes over the training text: {passes:,})"]
 
 
 def toy(run: RunResult) -> list[str]:

@@ -7,6 +7,7 @@ A table is named like an experiment: ``deacon/translation`` is the table of that
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -17,12 +18,13 @@ from headdiv.analysis.statistics import half_width
 from headdiv.companion.experiments.catalogue import OF_PRUNING, OF_TUNING
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, data_table_of, task_of
 from headdiv.companion.experiments.parameters import audit
+from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.contrasts import compared_scores, differences_of
 from headdiv.companion.report.factors import design_of, factor_data
 from headdiv.companion.report.formats import as_printed, enough, signed, significant
-from headdiv.companion.report.groups import Groups, by_variant, score_label
-from headdiv.companion.report.headtohead import comparison_data
+from headdiv.companion.report.groups import Groups, by_variant, failed_trainings, not_judged_yet, score_label
+from headdiv.companion.report.headtohead import all_quiet, comparison_data
 from headdiv.companion.report.judged import judged_data
 from headdiv.companion.report.pruning import pruning_data
 from headdiv.companion.report.scale import scale
@@ -31,6 +33,9 @@ from headdiv.companion.report.table_data import MINUS_BASELINE, PLUS_MINUS, SIMU
 from headdiv.companion.report.tuning import tuning_data
 from headdiv.companion.report.verdicts import NO_DIFFERENCE
 from headdiv.core.files import write_text
+
+TIMES = ("training_hours", "training_days", "inference_ms")  # by the wall clock, which other work lengthens
+UNTIMED = "Times are left out: other work kept the machine busy during these runs."
 
 
 def experiment_of_table(table: str) -> str:
@@ -139,9 +144,15 @@ def _value(run: RunResult, name: str, base: float) -> float:
 
 
 def results_data(profile: str, experiment: str) -> TableData:
-    """The results of an experiment: the paper's columns with ours beside them, then what else was measured."""
+    """The results of an experiment: the paper's columns with ours beside them, then what else was measured.
+
+    For people, a profile that is `cautious` has no times of runs beside which the machine did other work.
+    """
     task, groups = task_of(experiment), by_variant(profile, experiment)
     table, runs = _table(task, groups), [run for group in groups.values() for run in group]
+    waiting = not_judged_yet(profile, experiment, groups)
+    hidden = TIMES if Runs(profile).profile.cautious and not all_quiet(groups) else ()
+    task = task.model_copy(update={"columns": {key: of for key, of in task.columns.items() if key not in hidden}})
     differences = _differences(task, groups)
     intervals = [PLUS_MINUS] * bool((table["seeds"] > 1).any()) + [SIMULTANEOUS] * len(differences)
     return TableData(
@@ -149,9 +160,18 @@ def results_data(profile: str, experiment: str) -> TableData:
         task.title,
         scale(runs, profile),
         table,
-        [_beside_paper(task, table), *differences, _ours_alone(task, table, groups)],
-        signatures={score_label(runs[0], name): score.signature for name, score in runs[0].scores.items()},
-        notes=[*task.notes, *_unmeasured(task, table), *intervals],
+        [_beside_paper(task, table), *differences, _ours_alone(task, table, groups, hidden)],
+        signatures={
+            score_label(runs[0], name): of.signature for name, of in runs[0].scores.items() if name not in hidden
+        },
+        notes=[
+            *[waiting] * bool(waiting),
+            *failed_trainings(profile, experiment),
+            *task.notes,
+            *_unmeasured(task, table),
+            *[UNTIMED] * bool(hidden),
+            *intervals,
+        ],
     )
 
 
@@ -191,15 +211,18 @@ def _differences(task: PaperTask, groups: Groups) -> list[pd.DataFrame]:
     return [shown]
 
 
-def _ours_alone(task: PaperTask, table: pd.DataFrame, groups: Groups) -> pd.DataFrame:
-    """What is measured beside the paper's columns."""
+def _ours_alone(task: PaperTask, table: pd.DataFrame, groups: Groups, hidden: Sequence[str]) -> pd.DataFrame:
+    """What is measured beside the paper's columns; with ``hidden`` columns no speed either."""
     shown = pd.DataFrame({"Architecture": list(table["label"])}, index=list(table["variant"]))
     run = next(iter(groups.values()))[0]
     for name, unit in _more(task, groups).items():
+        if name in hidden:
+            continue
         pairs, label = zip(table[name], _halves(table, name), strict=True), score_label(run, name)
         shown[f"{label} ({unit})" if unit else label] = [significant(value, half) for value, half in pairs]
-    shown["Tokens/s"] = [significant(value) for value in table["tokens_per_second"]]
-    shown["Training (s)"] = [significant(value) for value in table["training_seconds"]]
+    for name, column in {"Tokens/s": "tokens_per_second", "Training (s)": "training_seconds"}.items():
+        if not hidden:
+            shown[name] = [significant(value) for value in table[column]]
     return shown
 
 

@@ -127,13 +127,15 @@ class TaskSpec:
                 return f"{self.score_label(base)} {'of the best epoch' if of == 'best' else f'on {of}'}"
         return known.get(name) or name.replace("_", " ").capitalize()
 
-    def training_size(self, data: Mapping[str, Any], statistics: Mapping[str, Any]) -> str:
+    def training_size(self, data: Mapping[str, Any], statistics: Mapping[str, Any], whole: int | None = None) -> str:
         """How much is learnt from: "29,000 training pairs", or "100,000 tokens of text an epoch".
 
         Args:
             data: configuration of the data.
             statistics: of the corpus.
+            whole: how many examples the training set has of which these are a part.
         """
         if "epoch_tokens" in data:
             return f"{data['epoch_tokens']:,} tokens of text an epoch"
-        return f"{statistics['train']['examples']:,} training {self.example_noun}"
+        of = f"{whole:,} " if whole else ""
+        return f"{statistics['train']['examples']:,} {'of ' * bool(of)}{of}training {self.example_noun}"
