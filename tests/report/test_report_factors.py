@@ -6,15 +6,18 @@ from reported import metrics, put, worked_out, write_profile
 
 from headdiv.analysis.comparison import Difference
 from headdiv.companion.experiments.papers import task_of
+from headdiv.companion.experiments.results import with_results
 from headdiv.companion.report import figures, tables
 from headdiv.companion.report.factors import (
     Effects,
     design_of,
     dropout_conclusion,
     effects,
+    share_conclusion,
     slope_weights,
 )
 from headdiv.companion.report.groups import by_variant
+from headdiv.companion.report.outcomes import outcomes, summary_text
 from headdiv.core.errors import DataError
 
 EXPERIMENT = "deacon/regulariser"
@@ -105,6 +108,33 @@ def test_the_rules_of_the_contest_decide_what_is_said(interaction, at_low, at_hi
     assert dropout_conclusion(found, "m", LEVELS).endswith(said) or said in dropout_conclusion(found, "m", LEVELS)
 
 
+def test_a_row_whose_score_varies_far_more_is_named_beside_the_score():
+    store()
+    design = design_of(task_of(EXPERIMENT))
+    for seed, bleu in zip((4, 5, 6), (10.0, 60.0, 20.0), strict=True):
+        put(metrics("direct-8-d2", seed, experiment=EXPERIMENT, bleu=bleu, validation_nll_best=1.37 + 0.01 * seed))
+    found = effects(design, by_variant("p", EXPERIMENT), "bleu")
+    assert found.apart == {"direct-8-d2"}
+    assert [found.gains["Direct-8", level].freedom for level in LEVELS] == [14, 2, 14]
+    notes = " ".join(tables.table_data("p", EXPERIMENT).notes)
+    assert "Student's intervals of their own: Direct-8, dropout 0.2 (BLEU)." in notes
+
+
+def test_the_summary_has_the_best_difference_at_the_same_dropout_and_no_other_score():
+    losses = store()
+    (found,) = outcomes("p", with_results("p"))
+    expected = sum(losses["direct-8"][seed] - losses["baseline"][seed] for seed in (4, 5, 6)) / 3
+    assert found.best.label == "Direct-8, dropout 0.1"
+    assert found.best.difference.mean == pytest.approx(expected)
+    said = found.versus_baseline()
+    assert said.startswith("−0.0")
+    assert said.endswith(" against the Transformer with the same dropout, better")
+    assert found.shown_baseline() == "–"
+    (line,) = [line for line in summary_text("p").splitlines() if line.startswith(EXPERIMENT)]
+    assert [part.strip() for part in line.split("  ") if part][2] == "–"
+    assert said in line
+
+
 def test_the_table_has_models_differences_interactions_and_sentences():
     store()
     data = tables.table_data("p", EXPERIMENT)
@@ -150,21 +180,35 @@ SHARES = "headtohead/shares"
 SHARE_ENDS = {0.1: "-10", 0.3: "-30", 1.0: ""}
 
 
-def store_shares(project, gains, seeds=(4, 5, 6)):
-    """Direct-8's losses minus the Transformer's by share."""
-    variants = [method + end for method in ("baseline", "direct-8") for end in SHARE_ENDS.values()]
+def store_shares(project, gains, seeds=(4, 5, 6), methods=("direct-8",), but=(), noise=None, epochs=(2, 2, 2)):
+    """Methods' losses minus the Transformer's by share; ``noise``: by places of model and share, and seed."""
+    variants = [method + end for method in ("baseline", *methods) for end in SHARE_ENDS.values()]
     write_profile(project, "p", SHARES, seeds=seeds, variants=variants)
     losses = {}
-    for (share, end), gain in zip(SHARE_ENDS.items(), gains, strict=True):
-        for method in ("baseline", "direct-8"):
+    for place, ((share, end), gain) in enumerate(zip(SHARE_ENDS.items(), gains, strict=True)):
+        for number, method in enumerate(("baseline", *methods)):
             for seed in seeds:
-                loss = 2 - 0.3 * share + 0.01 * seed + (gain if method == "direct-8" else 0.0)
-                loss += 0.0005 * ((7 * seed + len(method + end)) % 5)
+                loss = 2 - 0.3 * share + 0.01 * seed + gain * number
+                loss += noise(number, place, seed) if noise else 0.0005 * ((7 * seed + len(method + end)) % 5)
+                if (method + end, seed) in but:
+                    continue
                 losses.setdefault(method + end, {})[seed] = loss
-                run = metrics(method + end, seed, experiment=SHARES, bleu=80 - 30 * loss, validation_nll_best=loss)
+                values = {"bleu": 80 - 30 * loss, "validation_nll_best": loss}
+                run = metrics(method + end, seed, experiment=SHARES, epochs=epochs[place], **values)
                 run["config"]["train"] = run["config"]["train"] | task_of(SHARES).variants[method + end].train
                 put(run)
     return losses
+
+
+def slopes_of(losses, method):
+    """By seed that has all shares, by numpy's least squares."""
+    of = [losses[method + end] for end in SHARE_ENDS.values()]
+    seeds = set(of[0]) & set(of[1]) & set(of[2])
+    return {seed: np.polyfit(np.log10(list(SHARE_ENDS)), [one[seed] for one in of], 1)[0] for seed in sorted(seeds)}
+
+
+def slopes_found(**options):
+    return effects(design_of(task_of(SHARES)).among(by_variant("p", SHARES)), by_variant("p", SHARES), **options)
 
 
 def test_a_slope_is_the_least_squares_one_over_the_logarithm():
@@ -174,16 +218,106 @@ def test_a_slope_is_the_least_squares_one_over_the_logarithm():
     assert values @ weights == pytest.approx(np.polyfit(np.log10(levels), values, 1)[0])
 
 
+def test_slopes_are_of_each_model_and_seed_and_a_seed_without_a_share_is_no_seed_of_that_model(project):
+    methods, seeds = ("direct-8", "batch-norm"), (4, 5, 6, 7, 8)
+    noise = lambda number, place, seed: 0.002 * ((3 * seed + 5 * number + 7 * place) % 11)  # noqa: E731
+    losses = store_shares(project, (-0.05, -0.02, 0.0), seeds, methods, but=[("batch-norm-30", 7)], noise=noise)
+    found = slopes_found(score="validation_nll_best", whole=True)
+    slopes = {method: slopes_of(losses, method) for method in ("baseline", *methods)}
+    assert [len(of) for of in slopes.values()] == [5, 5, 4]
+    pairs = [(method, "baseline") for method in methods]
+    for one, (mean, half, error) in zip(found.changes.values(), worked_out(slopes, *pairs).values(), strict=True):
+        assert (one.mean, one.error) == pytest.approx((mean, error))
+        assert one.half == pytest.approx(half, rel=2e-2)
+    assert [(one.count, one.freedom) for one in found.changes.values()] == [(5, 7), (4, 7)]
+
+
+def test_noise_that_leaves_the_slopes_of_the_seeds_as_they_are_changes_no_interval_of_slopes(project):
+    """Such noise is at right angles to the weights: pooled residuals of scores would have all of it."""
+    seeds, wanted = (4, 5, 6, 7, 8), np.array([[1.0] * 3, slope_weights(list(SHARE_ENDS))])
+    bent = np.linalg.svd(wanted)[2][2]
+    seen = []
+    for size in (0.0, 0.2):
+        jitter = lambda number, place, seed, size=size: (  # noqa: E731
+            0.001 * ((7 * seed + 3 * number + 2 * place) % 5) + size * bent[place] * ((3 * seed + 2 * number) % 5 - 2)
+        )
+        store_shares(project, (-0.05, -0.02, 0.0), seeds, noise=jitter)
+        seen.append(slopes_found(score="validation_nll_best"))
+    (quiet,), (loud,) = ((of.changes["DEACON, direct, m = 8"],) for of in seen)
+    assert (loud.mean, loud.half, loud.freedom) == pytest.approx((quiet.mean, quiet.half, quiet.freedom))
+    at_least = [of.gains["DEACON, direct, m = 8", 0.1] for of in seen]
+    assert at_least[1].half > 5 * at_least[0].half
+
+
+def test_a_model_whose_slopes_vary_far_more_is_named(project):
+    methods, seeds = ("direct-8", "batch-norm", "rfb-80", "layer-dropout", "alphas"), (4, 5, 6, 7, 8)
+    noise = lambda number, place, seed: (200 if number == 5 else 1) * 0.001 * ((3 * seed + 5 * number + place) % 7)  # noqa: E731
+    store_shares(project, (-0.05, -0.02, 0.0), seeds, methods, noise=noise)
+    found = slopes_found(score="validation_nll_best")
+    assert "slope of MHM (mixing)" in found.apart
+    assert {name: one.freedom for name, one in found.changes.items() if one.freedom != 16} == {"MHM (mixing)": 4}
+    notes = " ".join(tables.table_data("p", SHARES).notes)
+    assert "slope of MHM (mixing) (Lowest validation loss)" in notes
+
+
+def test_shares_of_which_none_is_whole_have_no_slope(project):
+    but = [(method + end, seed) for method in ("baseline", "direct-8") for end in ("-10", "-30") for seed in (4, 5, 6)]
+    store_shares(project, (-0.05, -0.02, 0.0), but=but)
+    assert [one.count for one in slopes_found(score="bleu").changes.values()] == [0]
+    assert tables.table_data("p", SHARES).tables[2]["BLEU"].tolist() == ["–"]
+
+
+FALLS, RISES = (
+    "its loss minus the Transformer's falls on less data",
+    "its loss minus the Transformer's rises on less data",
+)
+OPEN = "whether its loss minus the Transformer's depends on the share of data is undecided"
+ENDS_OF = {"better": (-0.03, 0.01), "worse": (0.03, 0.01), "as good": (0.0, 0.01), "undecided": (-0.01, 0.03)}
+
+
+@pytest.mark.parametrize(
+    ("slope", "at_least", "at_most", "said"),
+    [
+        *((1, "better", most, "it gains more on less data") for most in ENDS_OF),
+        *((1, least, "worse", "it loses less on less data") for least in ("worse", "as good", "undecided")),
+        *(
+            (1, least, most, f"{FALLS}, but no gain is shown there")
+            for least in ("worse", "as good", "undecided")
+            for most in ("better", "as good", "undecided")
+        ),
+        *((-1, least, "better", "it gains less on less data") for least in ENDS_OF),
+        *((-1, "worse", most, "it loses more on less data") for most in ("worse", "as good", "undecided")),
+        *(
+            (-1, least, most, f"{RISES}, but no harm is shown there")
+            for least in ("better", "as good", "undecided")
+            for most in ("worse", "as good", "undecided")
+        ),
+        *((0, least, most, OPEN) for least in ENDS_OF for most in ENDS_OF),
+    ],
+)
+def test_what_is_said_of_a_slope_is_true_of_the_ends(slope, at_least, at_most, said):
+    levels, ends = list(SHARE_ENDS), (at_least, "undecided", at_most)
+    gains = {("m", level): difference(*ENDS_OF[one]) for level, one in zip(levels, ends, strict=True)}
+    found = Effects([4], gains, {"m": difference(0.02 * slope, 0.01)}, {})
+    assert share_conclusion(found, "m", levels) == f"{said} ({at_least} at 10 %, {at_most} at 100 %)"
+
+
+def test_of_one_seed_nothing_is_said(project):
+    store_shares(project, (-0.06, -0.03, 0.0), seeds=(4,))
+    assert tables.table_data("p", SHARES).notes[0] == "DEACON, direct, m = 8: too few runs so far."
+
+
 @pytest.mark.parametrize(
     ("gains", "said"),
     [
-        ((-0.06, -0.03, 0.0), "it gains more on less data"),
-        ((0.0, -0.03, -0.06), "it gains less on less data"),
-        ((-0.01, -0.01, -0.01), "whether it gains more on less data is undecided"),
+        ((-0.06, -0.03, 0.0), "it gains more on less data (better at 10 %, as good at 100 %)"),
+        ((0.0, -0.03, -0.06), "it gains less on less data (as good at 10 %, better at 100 %)"),
+        ((0.03, 0.05, 0.09), "it loses less on less data (worse at 10 %, worse at 100 %)"),
+        ((-0.02, -0.02, -0.02), f"{OPEN} (better at 10 %, better at 100 %)"),
     ],
 )
 def test_gains_by_share_are_judged_by_their_slope(project, gains, said):
-    losses = store_shares(project, gains)
+    losses = store_shares(project, gains, epochs=(5, 3, 2))
     data = tables.table_data("p", SHARES)
     assert [len(table) for table in data.tables] == [6, 3, 1, 0]
     assert data.notes[0] == f"DEACON, direct, m = 8: {said}."
@@ -193,13 +327,16 @@ def test_gains_by_share_are_judged_by_their_slope(project, gains, said):
     shown = data.tables[2]["Lowest validation loss"][0].partition(" ")[0].replace("−", "-")
     assert float(shown) == pytest.approx(slope, abs=5.1e-4)
     assert "10 % or 30 % or all of 29,000 training pairs" in data.scale
+    assert ", 2 to 5 epochs of batches" in data.scale
+    assert "of slopes of one slope for each model and seed" in data.notes[1]
     figure = figures.draw("headtohead_shares", "p")
     loss, change, *_ = figure.axes
     assert loss.get_xlabel() == "share of the training pairs"
     assert [label.get_text() for label in loss.get_xticklabels()] == ["10 %", "30 %", "100 %"]
     assert "slope" in change.get_xlabel()
     assert change.get_title() == "gains more at 10 % →"
-    assert said in figure.get_suptitle()
+    assert said in " ".join(figure.get_suptitle().split())
+    assert ", 2 to 5 epochs, 3 seeds" in " ".join(figure.get_suptitle().split())
 
 
 def test_curves_are_differences_at_the_same_dropout_and_not_judged_before_all_is_there():

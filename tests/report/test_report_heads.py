@@ -237,6 +237,10 @@ def test_titles_say_how_many_seeds():
     assert groups.title("T", {"a": [one, two], "b": [two, one]}) == "T: toy, 1 epoch, mean over 2 seeds"
     assert groups.title("T", {"a": [one, two], "b": [two]}) == "T: toy, 1 epoch, mean over 1 or 2 seeds"
     assert groups.title("T", {"a": [two, one]}, first=True) == "T: toy, 1 epoch, seed 2"
+    more = [RunResult.parse(headed("baseline", seed, epochs=seed)) for seed in (4, 2)]
+    assert groups.title("T", {"a": more}) == "T: toy, 2 or 4 epochs, mean over 2 seeds"
+    assert groups.title("T", {"a": [one, *more]}) == "T: toy, 1 to 4 epochs, mean over 3 seeds"
+    assert groups.title("T", {"a": more}, first=True) == "T: toy, 4 epochs, seed 4"
 
 
 # ---- swaps

@@ -82,6 +82,11 @@ def test_runs_that_differ_are_all_named():
     )
 
 
+def test_more_than_two_lengths_are_a_range():
+    runs = [metrics("baseline", seed, epochs=epochs) for seed, epochs in ((1, 33), (2, 31), (3, 40), (4, 33))]
+    assert ", 31 to 40 epochs of batches of" in scale([RunResult.parse(run) for run in runs], "p")
+
+
 @pytest.mark.parametrize(
     ("task", "changes", "sentences"),
     [

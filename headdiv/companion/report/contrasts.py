@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from headdiv.analysis import comparison
 from headdiv.analysis.comparison import Difference
 from headdiv.companion.experiments.papers import BASELINE, Column, Contrast, PaperTask
@@ -50,6 +52,19 @@ def reported_difference(task: PaperTask, variant: str, against: str, score: str)
 def compared_scores(task: PaperTask) -> dict[str, Column]:
     """The columns of a task that are scores."""
     return {name: column for name, column in task.columns.items() if not name.startswith("parameters")}
+
+
+def set_apart(names: Iterable[str]) -> list[str]:
+    """What is said of rows that `comparison.uneven` leaves out of the additive model; nothing where there are none."""
+    named = ", ".join(names)
+    return [f"Of far larger residuals, and so with Student's intervals of their own: {named}."] if named else []
+
+
+def set_apart_by_score(task: PaperTask, alone: Mapping[str, Iterable[str]]) -> list[str]:
+    """The same of several scores: by score, the variants, or what else a model of it has rows of."""
+    return set_apart(
+        f"{task.label(one)} ({task.columns[score].label})" for score, ones in alone.items() for one in sorted(ones)
+    )
 
 
 def stored_contrasts(task: PaperTask, groups: Groups) -> list[Contrast]:

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.papers import BASELINE
-from headdiv.companion.report.formats import as_printed, plural, signed
+from headdiv.companion.report.formats import as_printed, plural, plurals, signed
 from headdiv.companion.report.groups import Groups
 from headdiv.companion.report.looks import looks
 from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
@@ -216,7 +216,8 @@ def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
         ax.axhline(0, color="0.35", lw=1, ls="--", zorder=0)
         spread_around_zero(ax, "y", named=ax is axes[0, 0])
     add_legend(drawn, axes.flat, columns=6, fontsize=SMALL)
-    run = next(iter(groups.values()))[0]
-    runs = f"{data_title(run.data_name)}, {plural(run.epochs, 'epoch')}, {plural(len(table), 'run')}"
-    add_title(drawn, f"Diversity and score: {runs} of {plural(len(groups), 'variant')}")
+    runs = [run for of in groups.values() for run in of]
+    epochs = plurals((run.epochs for run in runs), "epoch")
+    what = f"{data_title(runs[0].data_name)}, {epochs}, {plural(len(table), 'run')}"
+    add_title(drawn, f"Diversity and score: {what} of {plural(len(groups), 'variant')}")
     return drawn

@@ -6,7 +6,7 @@ docs/contest.md, Parts 2 and 3, has the rules: the families of intervals, and wh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -17,7 +17,7 @@ from headdiv.analysis import comparison
 from headdiv.analysis.comparison import Difference
 from headdiv.analysis.statistics import interval
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, task_of
-from headdiv.companion.report.contrasts import compared_scores, scores_of
+from headdiv.companion.report.contrasts import compared_scores, scores_of, set_apart_by_score
 from headdiv.companion.report.formats import NONE, plural
 from headdiv.companion.report.groups import Groups, chosen, failed_trainings, not_judged_yet
 from headdiv.companion.report.judged import differences_table, means_table, verdicts_by
@@ -34,6 +34,8 @@ from headdiv.companion.report.verdicts import (
 )
 from headdiv.core.errors import DataError
 
+PLAIN = "the Transformer"  # among models that are else called as methods are
+
 
 @dataclass(frozen=True)
 class Factor:
@@ -47,6 +49,8 @@ class Factor:
         weights: of each level's difference, the levels in order, in what is asked of a method.
         asked: what that is.
         conclude: what is said of a method.
+        by_seed: what is asked is worked out of each model and seed on its own, and these numbers are compared. The
+            residuals of scores would be pooled over the levels, and loss on fewer pairs has more noise.
     """
 
     name: str
@@ -57,6 +61,7 @@ class Factor:
     weights: Callable[[Sequence[float]], list[float]]
     asked: Callable[[Sequence[float]], str]
     conclude: Callable[[Effects, str, list[float]], str]
+    by_seed: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,12 +125,14 @@ class Effects:
         gains: by method and level, minus the Transformer at the same level; intervals simultaneous over all.
         changes: by method, how its difference changes with the factor (`Factor.asked`); likewise.
         between: by two methods and level, the first minus the second; likewise.
+        apart: rows whose residuals are left out of the pooled ones (`comparison.uneven`).
     """
 
     seeds: list[int]
     gains: dict[tuple[str, float], Difference]
     changes: dict[str, Difference]
     between: dict[tuple[str, str, float], Difference]
+    apart: frozenset[str] = frozenset()
 
 
 def effects(design: Design, groups: Groups, score: str, whole: bool = False) -> Effects:
@@ -149,25 +156,45 @@ def effects(design: Design, groups: Groups, score: str, whole: bool = False) -> 
     common = {variant: {seed: of[seed] for seed in seeds if seed in of} for variant, of in found.items()}
     pairs = design.pairs()
     gains = comparison.differences(common, list(pairs.values()))
-    asked = zip(design.levels, design.factor.weights(design.levels), strict=True)
-    of_levels = {level: weight for level, weight in asked if weight}  # a level without weight need not be stored
-    weights = [
-        {of[level]: weight for level, weight in of_levels.items()}
-        | {design.plain[level]: -weight for level, weight in of_levels.items()}
-        for of in design.methods.values()
-    ]
+    rows, sums = _asked(design, common)
+    changes = comparison.contrasts(rows, sums)
     between = {
         (one, other, level): (design.methods[one][level], design.methods[other][level])
         for one, other in combinations(design.methods, 2)
         for level in design.levels
     }
-    apart = comparison.differences(common, list(between.values()))
+    of_two = comparison.differences(common, list(between.values()))
     return Effects(
         seeds,
         {at: gains[pair] for at, pair in pairs.items()},
-        dict(zip(design.methods, comparison.contrasts(common, weights), strict=True)),
-        {at: apart[pair] for at, pair in between.items()},
+        dict(zip(design.methods, changes, strict=True)),
+        {at: of_two[pair] for at, pair in between.items()},
+        frozenset(comparison.uneven(common) | comparison.uneven(rows)),
     )
+
+
+def _asked(design: Design, scores: comparison.Scores) -> tuple[comparison.Scores, list[dict[str, float]]]:
+    """Rows, and their weights in what is asked of each method, minus the same of the Transformer."""
+    asked = zip(design.levels, design.factor.weights(design.levels), strict=True)
+    weights = {level: weight for level, weight in asked if weight}  # a level without weight need not be stored
+    if design.factor.by_seed:
+        models = {PLAIN: design.plain, **design.methods}
+        rows = {f"slope of {name}": _seed_by_seed(of, weights, scores) for name, of in models.items()}
+        return rows, [{f"slope of {name}": 1.0, f"slope of {PLAIN}": -1.0} for name in design.methods]
+    return scores, [
+        {of[level]: weight for level, weight in weights.items()}
+        | {design.plain[level]: -weight for level, weight in weights.items()}
+        for of in design.methods.values()
+    ]
+
+
+def _seed_by_seed(
+    variants: Mapping[float, str], weights: Mapping[float, float], scores: comparison.Scores
+) -> dict[int, float]:
+    """A model's weighted sum over the levels, with each seed that it has at all of them."""
+    of_levels = {level: scores.get(variants[level], {}) for level in weights}
+    seeds = set.intersection(*map(set, of_levels.values()))
+    return {seed: sum(weights[level] * of[seed] for level, of in of_levels.items()) for seed in sorted(seeds)}
 
 
 def dropout_conclusion(found: Effects, method: str, levels: list[float]) -> str:
@@ -193,15 +220,33 @@ def dropout_conclusion(found: Effects, method: str, levels: list[float]) -> str:
 
 
 def share_conclusion(found: Effects, method: str, levels: list[float]) -> str:
-    """The same by the slope of its difference over the logarithm of the share of data."""
-    slope = found.changes[method]
-    if verdict(slope) == NOT_JUDGED:
+    """The same by the slope of its difference over the logarithm of the share of data.
+
+    Above 0 it is lower, so better, on less data. Whether a method gains there or only loses less is seen at the ends.
+    """
+    least, *_, most = levels
+    slope, margin = found.changes[method], MARGINS[LOWEST_LOSS]
+    at_least, at_most = (verdict(found.gains[method, level], higher=False, margin=margin) for level in (least, most))
+    if NOT_JUDGED in (verdict(slope), at_least, at_most):
         return "too few runs so far"
     if slope.low > 0:
-        return "it gains more on less data"
-    if slope.high < 0:
-        return "it gains less on less data"
-    return "whether it gains more on less data is undecided"
+        if at_least == BETTER:
+            said = "it gains more on less data"
+        elif at_most == WORSE:
+            said = "it loses less on less data"
+        else:
+            said = "its loss minus the Transformer's falls on less data, but no gain is shown there"
+    elif slope.high < 0:
+        if at_most == BETTER:
+            said = "it gains less on less data"
+        elif at_least == WORSE:
+            said = "it loses more on less data"
+        else:
+            said = "its loss minus the Transformer's rises on less data, but no harm is shown there"
+    else:
+        said = "whether its loss minus the Transformer's depends on the share of data is undecided"
+    ends = [f"{one} at {SHARE.shown(level)}" for one, level in ((at_least, least), (at_most, most))]
+    return f"{said} ({', '.join(ends)})"
 
 
 def slope_weights(levels: Sequence[float]) -> list[float]:
@@ -234,6 +279,7 @@ SHARE = Factor(
     slope_weights,
     lambda levels: "slope of the difference\nover log₁₀ of the share",
     share_conclusion,
+    by_seed=True,
 )
 
 
@@ -290,9 +336,11 @@ def factor_data(profile: str, experiment: str) -> TableData:
         [
             *conclusions(profile, experiment, groups),
             f"Differences are of {_seeds(primary)}{' that all stored models have' if waiting else ''}. ± is half the "
-            "width of the 95 % interval, simultaneous over its table, of one additive model with a pooled residual. "
+            "width of the 95 % interval, simultaneous over its table, of one additive model with a pooled residual"
+            f"{', of slopes of one slope for each model and seed' * factor.by_seed}. "
             f"Verdicts are by the lowest validation loss; as good: within ±{MARGINS[task.primary]} nats (two one-sided "
             "t-tests, 5 %).",
+            *set_apart_by_score(task, {name: of.apart for name, of in found.items()}),
             *failed_trainings(profile, experiment),
             *task.notes,
         ],

@@ -70,6 +70,12 @@ def shortened(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 
+def plurals(counts: Iterable[int], one: str) -> str:
+    """ "2 epochs"; of different counts "2 or 5 epochs", of more than two "31 to 40 epochs"."""
+    *fewer, most = sorted(set(counts))
+    return (f"{fewer[0]:,} {'to' if len(fewer) > 1 else 'or'} " if fewer else "") + plural(most, one)
+
+
 def plural(count: int, one: str) -> str:
     """ "1 seed", "2 seeds"."""
     return f"{count:,} {one}{'' if count == 1 else 's'}"

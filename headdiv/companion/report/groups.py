@@ -9,7 +9,7 @@ from headdiv.companion.experiments.papers import load_paper, task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import stored
 from headdiv.companion.experiments.run_result import RunIdentity, RunResult
-from headdiv.companion.report.formats import plural
+from headdiv.companion.report.formats import plural, plurals
 from headdiv.companion.report.scale import data_title
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import DataError
@@ -123,9 +123,10 @@ def score_label(run: RunResult, name: str) -> str:
 
 def title(what: str, groups: Groups, first: bool = False) -> str:
     """ "What: data, 2 epochs, mean over 2 seeds"; ``first``: the first run of each variant is shown."""
-    run = next(iter(groups.values()))[0]
-    over = over_seeds({variant: runs[:1] for variant, runs in groups.items()} if first else groups)
-    return f"{what}: {data_title(run.data_name)}, {plural(run.epochs, 'epoch')}, {over}"
+    shown = {variant: runs[:1] for variant, runs in groups.items()} if first else groups
+    runs = [run for of in shown.values() for run in of]
+    epochs = plurals((run.epochs for run in runs), "epoch")
+    return f"{what}: {data_title(runs[0].data_name)}, {epochs}, {over_seeds(shown)}"
 
 
 def over_seeds(groups: Groups) -> str:

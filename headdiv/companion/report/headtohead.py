@@ -14,11 +14,10 @@ from headdiv.analysis.comparison import Difference, uneven
 from headdiv.analysis.statistics import Interval, interval
 from headdiv.companion.experiments.papers import BASELINE, Column, task_of
 from headdiv.companion.experiments.run_result import RunResult, SearchCost, metrics_path, remedy
-from headdiv.companion.report.contrasts import compared_scores, differences_of, scores_of, sentences
+from headdiv.companion.report.contrasts import compared_scores, differences_of, scores_of, sentences, set_apart
 from headdiv.companion.report.diversity import diversity_sentences
 from headdiv.companion.report.formats import NONE, as_printed, enough, plural, signed
 from headdiv.companion.report.groups import Groups, chosen, labels_of
-from headdiv.companion.report.judged import set_apart
 from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import TableData
@@ -255,8 +254,7 @@ def _about_intervals(table: pd.DataFrame) -> str:
         "95 %, and a row of fewer seeds has a wider one. ± of a score is Student's interval of its mean over seeds and "
         "says nothing about differences."
     )
-    if alone := table.loc[judged & table["own_interval"], "label"].tolist():
-        said += f" {set_apart(alone)}"
+    said = " ".join([said, *set_apart(table.loc[judged & table["own_interval"], "label"])])
     several = judged & (table["common_seeds"] > 1)
     equal = table.loc[several & (table["equivalence_p"] <= ALPHA), "label"]
     within = f"within ±{MARGINS[SCORE]} BLEU of the baseline (two one-sided t-tests, 5 %)"

@@ -10,7 +10,13 @@ import pandas as pd
 from headdiv.analysis.comparison import Difference, uneven
 from headdiv.analysis.statistics import interval
 from headdiv.companion.experiments.papers import BASELINE, Column, PaperTask, task_of
-from headdiv.companion.report.contrasts import asked_differences, compared_scores, differences_of, scores_of
+from headdiv.companion.report.contrasts import (
+    asked_differences,
+    compared_scores,
+    differences_of,
+    scores_of,
+    set_apart_by_score,
+)
 from headdiv.companion.report.formats import as_printed, signed
 from headdiv.companion.report.groups import Groups, chosen, failed_trainings, not_judged_yet
 from headdiv.companion.report.scale import scale
@@ -63,11 +69,6 @@ def differences_table(
 def verdicts_by(score: str, task: PaperTask, found: Iterable[Difference]) -> list[str]:
     """What each difference of a score decides, with the margin of docs/contest.md."""
     return [verdict(one, task.columns[score].better != "lower", MARGINS.get(score)) for one in found]
-
-
-def set_apart(names: Iterable[str]) -> str:
-    """What is said of rows that `headdiv.analysis.comparison.uneven` leaves out of the additive model."""
-    return f"Of far larger residuals, and so with Student's intervals of their own: {', '.join(names)}."
 
 
 def conclusions(profile: str, experiment: str, groups: Groups) -> list[str]:
@@ -126,7 +127,7 @@ def judged_data(profile: str, experiment: str) -> TableData:
         f"±{MARGINS['bleu']}).",
         SIMULTANEOUS,
         PLUS_MINUS,
-        *_set_apart(task, groups),
+        *set_apart_by_score(task, {name: uneven(scores_of(groups, name)) for name in scores}),
         *failed_trainings(profile, experiment),
         *task.notes,
     ]
@@ -140,15 +141,6 @@ def judged_data(profile: str, experiment: str) -> TableData:
         {column.label: runs[0].scores[name].signature for name, column in scores.items() if name in runs[0].scores},
         notes,
     )
-
-
-def _set_apart(task: PaperTask, groups: Groups) -> list[str]:
-    """The sentence about arms that are left out of the additive model of a score."""
-    found = []
-    for name, column in compared_scores(task).items():
-        alone = uneven(scores_of(groups, name))
-        found += [f"{task.label(variant)} ({column.label})" for variant in groups if variant in alone]
-    return [set_apart(found)] if found else []
 
 
 def _numbers(task: PaperTask, groups: Groups, found: Mapping[str, Mapping[str, Difference]]) -> pd.DataFrame:

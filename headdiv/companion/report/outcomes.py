@@ -40,7 +40,7 @@ class Scored:
     label: str
     by_seed: dict[int, float]
     paper: float | None  # what the paper reports
-    difference: Difference  # to the baseline, with its simultaneous interval; NaN for the baseline itself
+    difference: Difference  # to what it is compared with, with its simultaneous interval; NaN for the baseline itself
 
     @property
     def value(self) -> float:
@@ -73,6 +73,7 @@ class Outcome:
         rules: what is said by its rules; () for an experiment without.
         judged: whether it may be judged: all runs are there that its rules ask for.
         margin: of equivalence, where its rules name one.
+        same: what a variant and the Transformer beside it have in common; "" where that is always the baseline.
     """
 
     experiment: str
@@ -92,6 +93,7 @@ class Outcome:
     rules: tuple[str, ...]
     judged: bool
     margin: float | None
+    same: str
 
     @property
     def best(self) -> Scored | None:
@@ -120,8 +122,12 @@ class Outcome:
         """A score as it is printed, with half the width of its interval over seeds."""
         return as_printed(scored and scored.value, self.digits, scored and scored.half)
 
+    def shown_baseline(self) -> str:
+        """The baseline's score, as far as all variants are compared with it."""
+        return NONE if self.same else self.shown(self.baseline)
+
     def versus_baseline(self) -> str:
-        """The best variant's difference to the baseline with its interval, and what that decides."""
+        """The best variant's difference to what it is compared with, its interval, and what that decides."""
         if self.best is None:
             return NONE
         found = self.best.difference
@@ -129,7 +135,8 @@ class Outcome:
         if said in (BETTER, WORSE):  # with as many decimals as it takes to see that the interval leaves out 0
             while round(abs(found.mean), digits) <= round(found.half, digits):
                 digits += 1
-        return f"{signed(found.mean, digits, found.half) if found.mean else 'equal'}, {said}"
+        beside = f" against the Transformer with the same {self.same}" if self.same else ""
+        return f"{signed(found.mean, digits, found.half) if found.mean else 'equal'}{beside}, {said}"
 
     def finding(self) -> str:
         """What the variants' differences from the baseline say by their simultaneous intervals, in a sentence."""
@@ -208,6 +215,7 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
         )
         for variant, by_seed in values.items()
     }
+    order = sorted(others, key=lambda one: _apart(scored[one], scored.get(others[one])), reverse=not lower)
     said = (factors if design else judged).conclusions if task.primary else None
     waiting = not_judged_yet(profile, experiment, groups)
     return Outcome(
@@ -217,13 +225,7 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
         unit=runs[0].scores[name].unit if name in runs[0].scores else column.unit,
         lower=lower,
         digits=enough((one.value for one in scored.values()), column.digits),
-        variants=tuple(
-            sorted(
-                (scored[variant] for variant in others),
-                key=lambda one: _apart(one, scored.get(BASELINE)),
-                reverse=not lower,
-            )
-        ),
+        variants=tuple(scored[variant] for variant in order),
         baseline=scored.get(BASELINE),
         seeds=tuple(sorted({run.seed for run in runs})),
         runs=len(runs),
@@ -234,11 +236,12 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
         rules=tuple(said(profile, experiment, groups)) if said else (waiting,) * bool(waiting),
         judged=not waiting,
         margin=MARGINS.get(task.primary),
+        same=design.factor.same if design else "",
     )
 
 
 def _apart(one: Scored, baseline: Scored | None) -> float:
-    """The difference to the baseline; of the means where they share no seed."""
+    """The difference to what it is compared with; of the means where they share no seed."""
     if one.difference.count:
         return one.difference.mean
     return one.value - (baseline.value if baseline else 0.0)
@@ -285,4 +288,4 @@ def _line(outcome: Outcome) -> list[str]:
     best = outcome.best.label if outcome.best else alone
     score = f"{outcome.shown(outcome.best)} ({outcome.versus_baseline()})" if outcome.best else ""
     runs = f"{plural(outcome.runs, 'run')}, {plural(len(outcome.seeds), 'seed')}"
-    return [outcome.experiment, f"{outcome.measure}{unit}", outcome.shown(outcome.baseline), best, score, runs]
+    return [outcome.experiment, f"{outcome.measure}{unit}", outcome.shown_baseline(), best, score, runs]

@@ -17,10 +17,10 @@ from headdiv.companion.experiments.papers import BASELINE, task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import stored
 from headdiv.companion.experiments.run_result import metrics_path
+from headdiv.companion.report.contrasts import set_apart
 from headdiv.companion.report.differences import draw_rows
 from headdiv.companion.report.formats import NONE, as_printed, plural, signed
 from headdiv.companion.report.groups import labels_of, not_judged_yet, over_seeds
-from headdiv.companion.report.judged import set_apart
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.plotting import (
     SMALL,
@@ -114,8 +114,12 @@ def pruning_data(profile: str, experiment: str) -> TableData:
         "them are gone; nothing is trained again."
     )
     alone = comparison.uneven(numbers)
-    apart_from = [set_apart(task.label(variant) for variant in groups if variant in alone)] * bool(alone)
-    notes = [*[waiting] * bool(waiting), how, SIMULTANEOUS, *apart_from]
+    notes = [
+        *[waiting] * bool(waiting),
+        how,
+        SIMULTANEOUS,
+        *set_apart(task.label(variant) for variant in groups if variant in alone),
+    ]
     return TableData(f"{task.table}, pruning", task.title, scale, table, [shown], ["heads"], notes=notes)
 
 

@@ -7,7 +7,7 @@ import functools
 from headdiv.companion import paths
 from headdiv.companion.data.public_sets import load_registry
 from headdiv.companion.experiments.run_result import RunResult
-from headdiv.companion.report.formats import as_printed, plural
+from headdiv.companion.report.formats import as_printed, plural, plurals
 from headdiv.companion.tasks.specs import SPECS
 
 SPLITS = {"train": "training", "valid": "validation", "test": "test"}
@@ -48,15 +48,14 @@ def scale(runs: list[RunResult], profile: str) -> str:
     task, test = SPECS[first.kind], first.data.split("test")
     seeds = sorted({run.seed for run in runs})
     failed = [f"{run.variant}, seed {run.seed}: {'; '.join(run.failures())}" for run in runs if run.failures()]
-    *fewer, epochs = sorted({run.epochs for run in runs})
     parts = [
         data_title(first.data_name),
         training_size(*runs),
         *_drawn(first),
         f"{test['examples']:,} test {task.example_noun}"
         + (f" of {test['tokens']:,} tokens" if "tokens" in test else ""),
-        "".join(f"{count} or " for count in fewer)
-        + f"{plural(epochs, 'epoch')} of batches of {first.config.train['tokens_per_batch']:,} {task.batch_unit}",
+        f"{plurals((run.epochs for run in runs), 'epoch')} of batches of {first.config.train['tokens_per_batch']:,} "
+        f"{task.batch_unit}",
         _model(first),
         f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}",
         "; ".join(sorted({machine(run) for run in runs})),

@@ -160,7 +160,7 @@ def outcome_table(name: str, found: Iterable[Finding], own: bool) -> Markup:
         row = {"Experiment": link(at, outcome.experiment) if own else outcome.experiment}
         row |= {} if own else {"Profile": one.name}
         row["Score"] = f"{outcome.measure} {'↓' if outcome.lower else '↑'}"
-        row["Baseline"] = outcome.shown(outcome.baseline)
+        row["Baseline"] = outcome.shown_baseline()
         best = f"best of {len(outcome.variants)}: " * (len(outcome.variants) > 1) + outcome.best.label if ranked else ""
         row["Variants"] = best or _range(outcome)
         row["Against the baseline"] = outcome.versus_baseline() if ranked else NONE
