@@ -11,7 +11,6 @@ nothing is computed on the test set.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from statistics import mean
 
 from headdiv.companion.experiments.profiles import Runs
@@ -118,6 +117,7 @@ def tune_arm(arm: Arm) -> Choice:
 
 
 def _choose(arm: Arm) -> Choice:
+    """Train what is not stored of an arm, choose, and keep the choice."""
     tune, alive = arm.tune, list(range(len(arm.settings)))
     trainings: dict[int, list[Training]] = {}  # of each setting, by seed
     losses: dict[int, list[float]] = {number: [] for number in alive}
@@ -144,17 +144,12 @@ def _choose(arm: Arm) -> Choice:
         keep=tune.keep,
         tried=[_tried(arm, number, trainings[number], losses[number], fell_out.get(number)) for number in losses],
         seconds=sum(training.seconds for group in trainings.values() for training in group),
-        origins=_distinct(judged.origin for group in trainings.values() for one in group for judged in one.judged),
+        origins=list(dict.fromkeys(one.origin for of in trainings.values() for each in of for one in each.judged)),
         provenance=provenance(arm.configs[0].threads, choose_device()),
     )
     note_owner(arm.profile)
     write_json(arm.choice_file, choice.model_dump(mode="json"))
     return choice
-
-
-def _distinct(origins: Iterable[Origin]) -> list[Origin]:
-    """Each once, in order."""
-    return list({tuple(origin.model_dump().values()): origin for origin in origins}.values())
 
 
 def _tried(arm: Arm, number: int, trainings: list[Training], losses: list[float], fell_out: int | None) -> Tried:

@@ -220,9 +220,9 @@ def _ours_alone(task: PaperTask, table: pd.DataFrame, groups: Groups, hidden: Se
             continue
         pairs, label = zip(table[name], _halves(table, name), strict=True), score_label(run, name)
         shown[f"{label} ({unit})" if unit else label] = [significant(value, half) for value, half in pairs]
-    for name, column in {"Tokens/s": "tokens_per_second", "Training (s)": "training_seconds"}.items():
-        if not hidden:
-            shown[name] = [significant(value) for value in table[column]]
+    if not hidden:
+        shown["Tokens/s"] = [significant(value) for value in table["tokens_per_second"]]
+        shown["Training (s)"] = [significant(value) for value in table["training_seconds"]]
     return shown
 
 

@@ -18,6 +18,7 @@ from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.tuning import Choice, Setting, Tried
 from headdiv.companion.report import plotting
+from headdiv.companion.report.curves import common_epochs
 from headdiv.companion.report.formats import NONE, as_printed, plural
 from headdiv.companion.report.groups import labels_of
 from headdiv.companion.report.looks import DASHES
@@ -162,10 +163,10 @@ def _draw_arm(ax: Axes, choice: Choice) -> None:
     for rung in choice.rungs:
         ax.axvline(rung, color="0.8", lw=0.8, ls=":", zorder=0)
     low, high = ax.get_ylim()
-    ends: dict[int, dict[str, tuple[float, str]]] = {}  # by epoch, by number: where a label is, and its colour
+    ends: dict[int, list[tuple[float, str, str]]] = {}  # by epoch: the last loss, the setting's number, its colour
     beyond = []
     for number, tried in enumerate(choice.tried, start=1):
-        curve = mean_curve(tried.curves)
+        curve = _mean_curve(tried)
         chosen = tried.fell_out is None
         if tried.losses[-1] is None:
             beyond.append(f"{number}: diverged")
@@ -178,13 +179,13 @@ def _draw_arm(ax: Axes, choice: Choice) -> None:
         if len(curve) and curve[-1] <= high:
             if not chosen:
                 ax.plot(epochs[-1], curve[-1], "x", color=colour, ms=4, zorder=2)
-            ends.setdefault(len(curve), {})[str(number)] = float(curve[-1]), colour
+            ends.setdefault(len(curve), []).append((float(curve[-1]), str(number), colour))
+    beside = {"textcoords": "offset points", "va": "center", "fontsize": plotting.SMALL - 1}
     for epoch, labels in ends.items():
-        names = sorted(labels, key=lambda name: labels[name][0])
-        heights = spread([labels[name][0] for name in names], LABEL_HEIGHT * (high - low))
-        for name, y in zip(names, heights, strict=True):
-            beside = {"textcoords": "offset points", "va": "center", "fontsize": plotting.SMALL - 1}
-            ax.annotate(name, (epoch, y), (4, 0), color=labels[name][1], **beside)
+        labels.sort()
+        heights = spread([loss for loss, *_ in labels], LABEL_HEIGHT * (high - low))
+        for (_, name, colour), y in zip(labels, heights, strict=True):
+            ax.annotate(name, (epoch, y), (4, 0), color=colour, **beside)
     at_top = {"transform": ax.transAxes, "ha": "right", "va": "top", "fontsize": plotting.SMALL - 1}
     ax.text(0.98, 0.97, "\n".join(beyond), color=plotting.GREY, **at_top)
     ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
@@ -207,10 +208,9 @@ def _bottom(group: Sequence[float], gap: float) -> float:
     return mean(group) - gap * (len(group) - 1) / 2
 
 
-def mean_curve(curves: Mapping[int, list[float]]) -> np.ndarray:
+def _mean_curve(tried: Tried) -> np.ndarray:
     """The mean over seeds after each epoch that all of them have: (epochs,)."""
-    common = min(len(curve) for curve in curves.values())
-    return np.mean([curve[:common] for curve in curves.values()], axis=0)
+    return common_epochs(list(tried.curves.values())).mean(axis=0)
 
 
 def _limits(choices: Mapping[str, Choice]) -> tuple[float, float]:
@@ -219,7 +219,7 @@ def _limits(choices: Mapping[str, Choice]) -> tuple[float, float]:
     The first epochs are cut off, beside which all later ones would look alike; and settings that fell out far above
     those that went on, for one bad setting would make all others look alike.
     """
-    curves = [(mean_curve(tried.curves), tried, choice) for choice in choices.values() for tried in choice.tried]
+    curves = [(_mean_curve(tried), tried, choice) for choice in choices.values() for tried in choice.tried]
     curves = [found for found in curves if len(found[0]) and found[1].losses[-1] is not None]
     low = min(curve.min() for curve, *_ in curves)
     survived = [curve[: choice.rungs[0]][-1] for curve, tried, choice in curves if tried.fell_out != choice.rungs[0]]

@@ -137,5 +137,5 @@ class TaskSpec:
         """
         if "epoch_tokens" in data:
             return f"{data['epoch_tokens']:,} tokens of text an epoch"
-        of = f"{whole:,} " if whole else ""
-        return f"{statistics['train']['examples']:,} {'of ' * bool(of)}{of}training {self.example_noun}"
+        of = f" of {whole:,}" if whole else ""
+        return f"{statistics['train']['examples']:,}{of} training {self.example_noun}"
