@@ -165,6 +165,17 @@ def test_labels_are_a_gap_apart_and_stay_near_their_heights(heights, moved):
     assert spread(heights, 1.0) == pytest.approx(moved)
 
 
+def test_a_choice_whose_loss_rises_after_the_first_rung_is_drawn(tuning):
+    halving.tune("tiny", EXPERIMENT, "baseline")
+    path = tuning.home / "results" / "tiny" / EXPERIMENT / "tune" / "baseline" / "choice.json"
+    content = read_json(path)
+    for tried in content["tried"]:
+        tried["curves"] = {seed: [3.0, 3.5, 4.0][: len(curve)] for seed, curve in tried["curves"].items()}
+    write_json(path, content)
+    (panel,) = (ax for ax in figures.draw("deacon_translation_tuning", "tiny").axes if ax.get_visible())
+    assert panel.get_ylim()[0] < 3.0 < 4.0 < panel.get_ylim()[1]
+
+
 def test_a_methods_key_is_told_from_the_models():
     assert setting_text({"model.dropout": 0.2, "method.dropout": 0.1}) == "dropout 0.2, method's dropout 0.1"
     assert setting_text({"method.gamma": 640.0}) == "gamma 640"

@@ -222,7 +222,11 @@ def _limits(choices: Mapping[str, Choice]) -> tuple[float, float]:
     curves = [(_mean_curve(tried), tried, choice) for choice in choices.values() for tried in choice.tried]
     curves = [found for found in curves if len(found[0]) and found[1].losses[-1] is not None]
     low = min(curve.min() for curve, *_ in curves)
-    survived = [curve[: choice.rungs[0]][-1] for curve, tried, choice in curves if tried.fell_out != choice.rungs[0]]
+    survived = [
+        curve[min(choice.rungs[0], len(curve)) - 1 :].max()  # from the first rung on: a loss may rise again
+        for curve, tried, choice in curves
+        if tried.fell_out != choice.rungs[0]
+    ]
     most = low + FAR * (max(survived) - low)
     high = max(curve[-1] for curve, *_ in curves if curve[-1] <= most)
     margin = 0.06 * (high - low) or 0.1
