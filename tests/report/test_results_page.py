@@ -135,12 +135,15 @@ def numbers(what, column):
 def agree(cell, found):
     """Whether a cell shows these numbers, each rounded to as many decimals as it has there.
 
-    A quantile of intervals is an estimate, whose fourth digit is another on another processor.
+    Half an interval, which follows ±, may be just beyond the half: its quantile is an estimate, whose fourth digit is
+    another on another processor.
     """
     shown = [text.replace("−", "-").replace(",", "") for text in NUMBER.findall(cell)]
-    units = [10.0 ** -len(text.partition(".")[2]) for text in shown]
+    digits = [len(text.partition(".")[2]) for text in shown]
+    halves = [False, True] * len(shown) if "±" in cell else [False] * len(shown)
     return len(shown) == len(found) and all(
-        abs(float(text) - one) <= 0.51 * unit for text, one, unit in zip(shown, found, units, strict=True)
+        abs(float(text) - one) <= 0.51 * 10.0**-decimals if half else float(text) == round(one, decimals)
+        for text, one, decimals, half in zip(shown, found, digits, halves, strict=False)
     )
 
 
