@@ -13,7 +13,8 @@ from reported import EXPERIMENTS, write_profile
 
 from headdiv.companion.experiments import pipeline
 from headdiv.companion.experiments.pipeline import check_config, load_plan, make_plan, notebook_code
-from headdiv.companion.experiments.profiles import Profile, Runs
+from headdiv.companion.experiments.profile_file import Profile
+from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.methods.options import OPTIONS, MethodOptions

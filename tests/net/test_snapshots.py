@@ -16,7 +16,7 @@ from pydantic_core import PydanticUndefined, to_jsonable_python
 from small_runs import SMALL, small_config
 
 import headdiv
-from headdiv.companion.experiments.profiles import Experiment, Profile
+from headdiv.companion.experiments.profile_file import Experiment, Profile
 from headdiv.companion.experiments.running import build_model
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.specs import SPECS
