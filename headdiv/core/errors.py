@@ -13,6 +13,10 @@ class DataError(HeaddivError):
     """A data file is missing, damaged or not in the form it should have."""
 
 
+class NotStoredError(DataError):
+    """Results that a table or a figure is made of are not there."""
+
+
 class TrainingError(HeaddivError):
     """A training run cannot go on (a loss that is not finite, a checkpoint of another run)."""
 

@@ -25,6 +25,7 @@ from headdiv.companion.report.formats import signed
 from headdiv.companion.report.headtohead import comparison_data, pareto_front
 from headdiv.companion.report.measures import MEASURES, measures_by_module
 from headdiv.companion.report.plotting import BLUE, GREEN, GREY
+from headdiv.companion.report.table_files import write_table
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import observed_heads, outputs_path
 from headdiv.companion.tasks.bleu import sentence_counts
@@ -224,7 +225,7 @@ def test_runs_without_counts_are_named(with_outputs):
 
 
 def test_the_table_is_written_like_the_others(recorded, tmp_path):
-    tables.write_tables(recorded, TABLE, tmp_path / "t.csv", tmp_path / "t.md")
+    write_table(recorded, TABLE, tmp_path / "t.csv", tmp_path / "t.md")
     head, *rows = (tmp_path / "t.csv").read_text().splitlines()
     assert head.startswith("variant,label,seeds,epochs,bleu,bleu_low,bleu_high,bleu_difference,")
     assert len(rows) == 4
@@ -232,8 +233,8 @@ def test_the_table_is_written_like_the_others(recorded, tmp_path):
     assert said.startswith("# Head to head: Machine translation with one model")
     cells = [" | ".join(cell.strip() for cell in row.split("|")[1:-1]) for row in said.splitlines()]
     for line in ("Method | Seeds | BLEU | Against the baseline | p",
-                 "DEACON, direct, m = 8 | 3 | 26.00 ± 4.97 | +4.00 ± 1.72 | –",
-                 "MoA, 4 of 32 experts | 1 | 18.00 | −4.00 ± 2.63 | –",
+                 "DEACON, direct, m = 8 | 3 | 26.00 ± 4.97 | +4.00 ± 1.73 | –",
+                 "MoA, 4 of 32 experts | 1 | 18.00 | −4.00 ± 2.64 | –",
                  "Transformer | 1,000 | 100.00 | 10 | 50.0 | 5 | time",
                  "DEACON, direct, m = 8 | 1,010 | 101.00 | 14 ± 2 | 50.0 | 5 | size, time"):  # fmt: skip
         assert line in cells

@@ -11,8 +11,9 @@ from reported import metrics, put, renew, write_profile
 from headdiv.companion.experiments import results as store
 from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.companion.report import figures, tables
+from headdiv.companion.report.draw import draw_paper
 from headdiv.companion.report.site.build import write_report
-from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.errors import ConfigError, DataError, NotStoredError
 from headdiv.core.files import read_json, write_json
 
 
@@ -109,6 +110,16 @@ def test_missing_results_say_how_to_make_them(project, call):
     sentence = "results/empty/deacon/translation: no stored results; `snakemake reproduce-all --config profile=empty`"
     with pytest.raises(DataError, match=sentence):
         call()
+
+
+def test_what_is_stored_is_drawn_and_the_rest_named(project):
+    write_profile(project, "part", "translation", "qa", variants=["baseline", "direct-8"])
+    put(metrics("baseline", 1, task="qa"), metrics("direct-8", 1, task="qa"), profile="part")
+    message = r"^\d+ of \d+ not drawn: .*results/part/deacon/translation: no stored results; `snakemake [^`]*` makes them$"
+    with pytest.raises(NotStoredError, match=message):
+        draw_paper("part", "deacon")
+    tables = project.home / "results" / "part" / "tables"
+    assert sorted(path.name for path in tables.iterdir()) == ["deacon_qa.csv", "deacon_qa.md"]
 
 
 @pytest.mark.parametrize(

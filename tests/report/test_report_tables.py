@@ -11,6 +11,7 @@ from headdiv.companion.experiments import catalogue
 from headdiv.companion.experiments import results as store
 from headdiv.companion.report import formats, tables
 from headdiv.companion.report.outcomes import outcomes
+from headdiv.companion.report.table_files import write_table
 
 EXPERIMENT = "deacon/translation"
 
@@ -226,7 +227,7 @@ def test_markdown_has_scale_tables_signatures_and_notes(recorded):
 @pytest.mark.parametrize("table", [*(f"deacon/{task}" for task in EXPERIMENTS), "deacon/sources"])
 def test_the_table_for_programs_comes_back(recorded, tmp_path, table):
     csv, markdown = tmp_path / "t" / "a.csv", tmp_path / "t" / "a.md"
-    tables.write_tables("p", table, csv, markdown)
+    write_table("p", table, csv, markdown)
     pd.testing.assert_frame_equal(pd.read_csv(csv), tables.table_data("p", table).numbers)
     assert markdown.read_text() == tables.as_markdown("p", table)
 

@@ -16,7 +16,7 @@ from headdiv.companion.experiments.run_result import DataStatistics, RunResult, 
 from headdiv.companion.tasks.counts import counts_path, tokens_path
 from headdiv.companion.tasks.run_config import first_difference
 from headdiv.core import manifest
-from headdiv.core.errors import DataError
+from headdiv.core.errors import DataError, NotStoredError
 from headdiv.core.files import checksum, read_json, write_json, write_text
 
 # Sections of the configuration that all runs of an experiment have in common, but for keys that are tuned …
@@ -88,7 +88,7 @@ def stored(profile: str, experiment: str) -> list[RunResult]:
     found = {path: RunResult.read(path, profile) for path in files if is_stored(path)}
     command = f"`snakemake reproduce-all --config profile={profile}`"
     if not found:
-        raise DataError(f"{paths.results(profile) / experiment}: no stored results; {command} makes them")
+        raise NotStoredError(f"{paths.results(profile) / experiment}: no stored results; {command} makes them")
     first = next(iter(found))
     of_variant: dict[str, Path] = {}
     for path, run in found.items():

@@ -44,7 +44,7 @@ from headdiv.companion.report.verdicts import (
     VERDICTS,
     verdict,
 )
-from headdiv.core.errors import DataError
+from headdiv.core.errors import DataError, NotStoredError
 
 WIDTH = 9.2  # inches
 LETTERS = 30  # of a row's label, in one line
@@ -102,7 +102,7 @@ def draw_contrasts(profile: str, figure: FigureEntry) -> Figure:
     asked = [(one.what, one.variant, one.against) for one in stored_contrasts(task, groups) if one.against != BASELINE]
     parts = [part for part in (rows, asked) if part]
     if not parts:
-        raise DataError(f"{figure.label} needs two variants to compare among the stored runs of profile {profile}")
+        raise NotStoredError(f"{figure.label} needs two variants to compare among the stored runs of profile {profile}")
     heights = [len(part) + 1.8 for part in parts]
     drawn, axes = plotting.new_figure(
         WIDTH, 0.33 * sum(heights) + 1.0, len(parts), len(scores), sharex="col", sharey="row", height_ratios=heights
@@ -183,7 +183,7 @@ def draw_forest(profile: str, figure: FigureEntry) -> Figure:
     """
     groups = chosen(profile, figure.experiment, figure.label)
     if BASELINE not in groups:
-        raise DataError(f"{figure.label} needs {BASELINE} among the stored runs of profile {profile}")
+        raise NotStoredError(f"{figure.label} needs {BASELINE} among the stored runs of profile {profile}")
     found = {name: differences_of(groups, name) for name in PANELS}
     judge = found[LOWEST_LOSS]
     order = sorted(judge, key=lambda variant: (verdict(judge[variant]) == NOT_JUDGED, judge[variant].mean))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from headdiv.companion import paths
 from headdiv.companion.experiments.outdated import refuse_outdated
 from headdiv.companion.experiments.pipeline import make_plan
 from headdiv.companion.report.figures import write_figure
-from headdiv.companion.report.tables import write_tables
-from headdiv.core.errors import DataError
+from headdiv.companion.report.table_files import write_table
+from headdiv.core.errors import DataError, NotStoredError
 from headdiv.core.settings import nearest
 
 
@@ -15,7 +17,8 @@ def draw_paper(profile: str, paper: str) -> None:
     """Write all tables and figures of a paper from a profile's stored results into ``results/<profile>``.
 
     Raises:
-        DataError: the profile has no such paper, no stored results, or some that were made with other settings.
+        DataError: the profile has no such paper, or stored results that were made with other settings.
+        NotStoredError: some are made of results that are not stored; all others are written.
     """
     plan, folder = make_plan(profile), paths.results(profile)
     if paper not in plan.papers:
@@ -23,8 +26,19 @@ def draw_paper(profile: str, paper: str) -> None:
     for experiment in plan.runs:
         if experiment.startswith(f"{paper}/"):
             refuse_outdated(profile, experiment)
+    writers = []
     for name in plan.tables_of(paper):
-        wanted = name.replace("_", "/", 1)  # after the paper, whose name has none
-        write_tables(profile, wanted, *(folder / "tables" / f"{name}.{end}" for end in ("csv", "md")))
+        files = (folder / "tables" / f"{name}.{end}" for end in ("csv", "md"))
+        writers.append(partial(write_table, profile, name.replace("_", "/", 1), *files))  # a paper's name has no _
     for name in plan.figures_of(paper):
-        write_figure(name, profile, *(folder / "figures" / f"{name}.{end}" for end in ("png", "svg")))
+        writers.append(
+            partial(write_figure, name, profile, *(folder / "figures" / f"{name}.{end}" for end in ("png", "svg")))
+        )
+    lacking = []
+    for write in writers:
+        try:
+            write()
+        except NotStoredError as error:
+            lacking.append(str(error))
+    if lacking:
+        raise NotStoredError(f"{len(lacking)} of {len(writers)} not drawn: {'; '.join(dict.fromkeys(lacking))}")

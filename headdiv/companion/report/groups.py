@@ -12,7 +12,7 @@ from headdiv.companion.experiments.run_result import RunIdentity, RunResult
 from headdiv.companion.report.formats import plural, plurals
 from headdiv.companion.report.scale import data_title
 from headdiv.companion.tasks.specs import SPECS
-from headdiv.core.errors import DataError
+from headdiv.core.errors import DataError, NotStoredError
 
 KIND_LABELS = {
     "encoder": "encoder self-attention",
@@ -54,7 +54,7 @@ def chosen(profile: str, experiment: str, figure: str, variants: Sequence[str] =
     groups = by_variant(profile, experiment)
     shown = {variant: groups[variant] for variant in variants or groups if variant in groups}
     if not shown:
-        raise DataError(f"{figure} needs one of {', '.join(variants)} among the stored runs of profile {profile}")
+        raise NotStoredError(f"{figure} needs one of {', '.join(variants)} among the stored runs of profile {profile}")
     lacking = [
         f"{variant} (seed {run.seed})"
         for variant, runs in shown.items()

@@ -19,7 +19,7 @@ from headdiv.companion.report.formats import as_printed
 from headdiv.companion.report.groups import KIND_LABELS, Groups, by_module, kinds_of, labels_of, place_name, title
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.measures import MEASURES, measures_by_module
-from headdiv.core.errors import DataError
+from headdiv.core.errors import DataError, NotStoredError
 from headdiv.plots import DIVERGING
 
 Module = tuple[str, int]  # kind of attention; layer, counted from 1
@@ -235,7 +235,9 @@ def draw_changes(profile: str, figure: FigureEntry) -> Figure:
     groups, (base,) = plotting.runs_of_figure(profile, figure, "measures"), figure.against
     if base not in groups or len(groups) == 1:
         names = ", ".join(figure.variants)
-        raise DataError(f"{figure.label} needs {base} and one of {names} among the stored runs of profile {profile}")
+        raise NotStoredError(
+            f"{figure.label} needs {base} and one of {names} among the stored runs of profile {profile}"
+        )
     distance = figure.options["distance"]
     change = changes(groups, base, distance)
     labels, look = labels_of(figure.experiment, groups), looks_of(figure.experiment, groups)

@@ -18,7 +18,7 @@ from headdiv.companion.report import plotting
 from headdiv.companion.report.curves import common_epochs
 from headdiv.companion.report.groups import Groups, chosen, labels_of, title
 from headdiv.companion.report.looks import look_of, looks
-from headdiv.core.errors import DataError
+from headdiv.core.errors import NotStoredError
 
 MOST_MARKERS = 25  # on a line, so that they do not run together
 LOCATIONS = {False: "the heads, before W^O", True: "the blocks' outputs"}  # by whether it is a block
@@ -47,7 +47,7 @@ def _found(profile: str, shown: Selection, figure: str) -> Groups:
             found |= {f"{experiment} {variant}": group for variant, group in groups.items()}
     if not found:
         names = (f"{experiment} ({', '.join(variants) or 'any'})" for experiment, variants in shown)
-        raise DataError(f"{figure} needs one of {', '.join(names)} among the stored runs of profile {profile}")
+        raise NotStoredError(f"{figure} needs one of {', '.join(names)} among the stored runs of profile {profile}")
     by_hash: dict[tuple[str, ...], list[str]] = {}
     for name, group in found.items():
         by_hash.setdefault(tuple(run.hash for run in group), []).append(name)
@@ -155,7 +155,7 @@ def draw_activations(profile: str, figure: FigureEntry) -> Figure:
     first = {name: next(filter(None, found.values()), None) for name, found in counted.items()}  # the heads' before
     order = {name: (list(MECHANISMS).index(found.mechanism), found.s) for name, found in first.items() if found}
     if not order:
-        raise DataError(
+        raise NotStoredError(
             f"{figure.label} needs a run of kwta, rfb-kwta or smart among the stored runs of profile {profile}"
         )
     names = sorted(order, key=order.__getitem__)

@@ -45,7 +45,7 @@ from headdiv.companion.report.verdicts import (
 )
 from headdiv.companion.tasks.run_config import first_difference
 from headdiv.companion.tasks.specs import SPECS
-from headdiv.core.errors import DataError
+from headdiv.core.errors import NotStoredError
 from headdiv.methods.options.modules import DeaconOptions
 
 ImportanceGroups = dict[str, list[ImportanceResult]]  # by variant
@@ -70,7 +70,7 @@ def pruning_data(profile: str, experiment: str) -> TableData:
     """
     task, groups = task_of(experiment), stored_importance(profile, experiment)
     if not groups:
-        raise DataError(f"{experiment}{OF_PRUNING}: {_makes_it(profile, experiment)}")
+        raise NotStoredError(f"{experiment}{OF_PRUNING}: {_makes_it(profile, experiment)}")
     runs = [run for of in groups.values() for run in of]
     first, numbers = runs[0], heads_to_mask(groups)
     apart = comparison.against(numbers, BASELINE)
@@ -143,7 +143,7 @@ def draw_pruning(profile: str, figure: FigureEntry) -> Figure:
     experiments = figure.experiments_in(Runs(profile).experiments())
     panels = {experiment: groups for experiment in experiments if (groups := stored_importance(profile, experiment))}
     if not panels:
-        raise DataError(f"{paper}_pruning: {_makes_it(profile, paper)}")
+        raise NotStoredError(f"{paper}_pruning: {_makes_it(profile, paper)}")
     if not all(run.score for groups in panels.values() for runs in groups.values() for run in runs):
         return _draw_by_loss(profile, panels)
     drawn, axes = new_figure(5.0 * len(panels) + 0.4, 4.4, 1, len(panels))

@@ -17,7 +17,7 @@ from headdiv.companion.experiments.run_result import Record, RunResult
 from headdiv.companion.report.groups import KIND_LABELS, chosen, kinds_of, labels_of, title
 from headdiv.companion.report.heads import measure_by_module
 from headdiv.companion.report.plotting import BLUE, ORANGE, SMALL, add_handles, add_title, new_figure
-from headdiv.core.errors import DataError
+from headdiv.core.errors import NotStoredError
 from headdiv.methods.options import OPTIONS, option_classes
 from headdiv.methods.options.swaps import SwapOptions
 
@@ -67,7 +67,7 @@ def draw_swaps(profile: str, figure: FigureEntry) -> Figure:
     movers = {run.variant for run in stored(profile, experiment) if _swaps(run)}
     if not movers:
         methods = " or ".join(name for name, cls in OPTIONS.items() if issubclass(cls, SwapOptions))
-        raise DataError(f"{figure.label} needs a run of {methods} among the stored runs of profile {profile}")
+        raise NotStoredError(f"{figure.label} needs a run of {methods} among the stored runs of profile {profile}")
     order = dict.fromkeys([*task_of(experiment).variants, *sorted(movers)])
     variants = [variant for variant in order if variant in movers]
     groups = chosen(profile, experiment, figure.label, variants, "measures")

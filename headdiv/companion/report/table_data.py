@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+DIGITS = 10  # significant ones, in a CSV file
 PLUS_MINUS = "± of a score is half the width of Student's 95 % interval of the mean over seeds."
 
 
@@ -23,11 +24,15 @@ class TableData:
     number: str  # in the paper: "Table 3"
     title: str
     scale: str  # what the numbers are of, in a sentence; **bold** is the only mark in it
-    numbers: pd.DataFrame  # the same for programs, unrounded: what a CSV file gets
+    numbers: pd.DataFrame  # the same for programs
     tables: list[pd.DataFrame] = field(default_factory=list)  # rows of variants are indexed by them
     captions: list[str] = field(default_factory=list)  # of the tables; none: beside the paper's, then ours alone
     signatures: dict[str, str] = field(default_factory=dict)  # by score
     notes: list[str] = field(default_factory=list)
+
+    def csv(self) -> str:
+        """The numbers, to as many digits as are the same on every processor."""
+        return self.numbers.map(lambda x: float(f"{x:.{DIGITS}g}") if isinstance(x, float) else x).to_csv(index=False)
 
     def markdown(self) -> str:
         """All of it; what results say of themselves is text: no HTML, no links."""

@@ -23,7 +23,7 @@ LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
 
 
 def write_table(profile: str, table: str, *paths: Path) -> None:
-    """Write a table to files: ``.csv`` for programs, unrounded; ``.md``; ``.tex`` with the rules of booktabs.
+    """Write a table to files: ``.csv`` for programs, to ten digits; ``.md``; ``.tex`` with the rules of booktabs.
 
     Raises:
         ConfigError: no such profile or table, or another ending.
@@ -92,7 +92,7 @@ def _frame_lines(frame: pd.DataFrame, width: int) -> list[str]:
 
 
 WRITERS: dict[str, Callable[[TableData], str]] = {
-    ".csv": lambda data: data.numbers.to_csv(index=False),
+    ".csv": TableData.csv,
     ".md": TableData.markdown,
     ".tex": as_latex,
 }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
@@ -32,7 +31,6 @@ from headdiv.companion.report.sources import sources_data
 from headdiv.companion.report.table_data import MINUS_BASELINE, PLUS_MINUS, SIMULTANEOUS, TableData
 from headdiv.companion.report.tuning import tuning_data
 from headdiv.companion.report.verdicts import NO_DIFFERENCE
-from headdiv.core.files import write_text
 
 TIMES = ("training_hours", "training_days", "inference_ms")  # by the wall clock, which other work lengthens
 UNTIMED = "Times are left out: other work kept the machine busy during these runs."
@@ -77,13 +75,6 @@ def table_data(profile: str, table: str) -> TableData:
 def as_markdown(profile: str, table: str) -> str:
     """A table for display, with its scale above it, signatures and notes below."""
     return table_data(profile, table).markdown()
-
-
-def write_tables(profile: str, table: str, csv: Path, markdown: Path) -> None:
-    """The table for programs and for people."""
-    data = table_data(profile, table)
-    write_text(csv, data.numbers.to_csv(index=False))
-    write_text(markdown, data.markdown())
 
 
 # ---- results by variant

@@ -25,7 +25,7 @@ from headdiv.companion.report.looks import DASHES
 from headdiv.companion.report.scale import TOY, data_title
 from headdiv.companion.report.table_data import TableData
 from headdiv.companion.tasks.specs import SPECS
-from headdiv.core.errors import DataError
+from headdiv.core.errors import NotStoredError
 
 COLUMNS = 3  # of panels
 DIGITS = 4  # of a loss
@@ -43,7 +43,7 @@ def choices_of(profile: str, experiment: str) -> dict[str, Choice]:
     arms = Runs(profile).arms.get(experiment, {})
     choices = {variant: choice for variant, arm in arms.items() if (choice := arm.choice)}
     if not choices:
-        raise DataError(f"profile {profile}: no arm of {experiment} is tuned; `headdiv tune {experiment}` does it")
+        raise NotStoredError(f"profile {profile}: no arm of {experiment} is tuned; `headdiv tune {experiment}` does it")
     return choices
 
 
