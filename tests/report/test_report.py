@@ -115,7 +115,7 @@ def test_missing_results_say_how_to_make_them(project, call):
 def test_what_is_stored_is_drawn_and_the_rest_named(project):
     write_profile(project, "part", "translation", "qa", variants=["baseline", "direct-8"])
     put(metrics("baseline", 1, task="qa"), metrics("direct-8", 1, task="qa"), profile="part")
-    message = r"^\d+ of \d+ not drawn: .*results/part/deacon/translation: no stored results; `snakemake [^`]*` makes them$"
+    message = r"^\d+ of \d+ not drawn: .*results/part/deacon/translation: no stored results; `[^`]*` makes them$"
     with pytest.raises(NotStoredError, match=message):
         draw_paper("part", "deacon")
     tables = project.home / "results" / "part" / "tables"
