@@ -134,12 +134,12 @@ rule importance:
         gpu=config.get("gpu", PLAN.gpu),
     params:
         config=lambda w: PLAN.decisive(f"{w.paper}/{w.task}", w.variant, int(w.seed)),
-        steps=lambda w: PLAN.pruned[f"{w.paper}/{w.task}"],
+        steps=lambda w: PLAN.pruned[f"{w.paper}/{w.task}"],  # read from the profile; another number makes it anew
         profile=PLAN.profile,
     shell:
         "if [ {resources.gpu} != 0 ]; then export HEADDIV_DEVICE=${{HEADDIV_DEVICE:-cuda}}; fi; "
         "python -m headdiv --log {log:q} importance {wildcards.paper}/{wildcards.task} {wildcards.variant}"
-        " --seed {wildcards.seed} --profile {params.profile:q} --steps {params.steps} --loss-alone"
+        " --seed {wildcards.seed} --profile {params.profile:q}"
 
 
 # All tables and figures of a paper in one process, which takes longer to begin than to draw one.
