@@ -229,7 +229,12 @@ class ModelHeads:
             metric: a loss; or a score, with ``better="higher"``.
             gone: heads (module, number from 1).
             better: which values of the metric are.
+
+        Raises:
+            ValueError: ``better`` is another word.
         """
+        if better not in ("lower", "higher"):
+            raise ValueError(f"better: expected 'lower' or 'higher', found {better!r}")
         sign = 1 if better == "lower" else -1
         return masking_changes(self.model, [lambda masks: sign * self._value(metric, masks)], gone)
 

@@ -32,6 +32,7 @@ from headdiv.methods.options.swaps import SwapOptions
 from headdiv.methods.registry import make_method
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, record_heads
 from headdiv.nn.folding import fold
+from headdiv.nn.linear import LINEAR
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import PackedLayout, padded_side
 from headdiv.nn.projections import SeparateProjections, from_torch, to_torch
@@ -332,11 +333,11 @@ class MultiheadAttention(nn.Module):
         projections nor its output has a bias, torch's has none either.
 
         Raises:
-            ValueError: in evaluation the attention is no ordinary one.
+            ValueError: in evaluation the attention is no ordinary one, or some of its heads were removed.
         """
         attention = fold(self).attention
         stage = getattr(attention, "output", None)
-        if not attention.is_plain or not isinstance(stage, nn.Linear):
+        if not attention.is_plain or type(stage) not in LINEAR or stage.in_features != self.embed_dim:
             raise ValueError(f"{self.method!r} computes in evaluation what torch.nn.MultiheadAttention cannot")
         return to_torch(attention.state_dict())
 
@@ -378,8 +379,7 @@ def _added(name: str, mask: Tensor, shapes: list[tuple[int, ...]], dtype: torch.
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise ValueError(f"{name} must be of booleans or of floating point, found {mask.dtype}")
     if mask.shape not in shapes:
-        expected = " or ".join(map(str, shapes))
-        raise ValueError(f"{name} must have the shape {expected}, found {tuple(mask.shape)}")
+        raise ValueError(f"{name} must have the shape {' or '.join(map(str, shapes))}, found {tuple(mask.shape)}")
     if mask.dtype == torch.bool:
         return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(mask, -torch.inf)
     return mask.to(dtype)

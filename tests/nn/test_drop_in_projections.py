@@ -192,10 +192,22 @@ def test_torch_loads_our_state_and_does_the_same(options, more):
     torch.testing.assert_close(ours(x, key, value), theirs(x, key, value))
 
 
-@pytest.mark.parametrize("name", ["gated", "talking-heads", "moa", "homeostasis", "differential"])
-def test_what_torch_cannot_compute_is_not_put_into_its_state(name):
+@pytest.mark.parametrize(
+    "options",
+    [*(EXAMPLES[name][0] for name in ("gated", "talking-heads", "moa", "homeostasis", "differential")),
+     {"name": "head-scale", "normalisation": "layer"}],
+    ids=lambda o: o["name"],
+)  # fmt: skip
+def test_what_torch_cannot_compute_is_not_put_into_its_state(options):
     with pytest.raises(ValueError, match=r"computes in evaluation what torch\.nn\.MultiheadAttention cannot"):
-        drop_in(EXAMPLES[name][0]).torch_state_dict()
+        drop_in(options).torch_state_dict()
+
+
+def test_what_has_lost_a_head_is_not_put_into_torchs_state():
+    module = nn.ModuleDict({"self_attn": drop_in({"name": "baseline"})})
+    headdiv.ModelHeads(module).remove([("encoder 1", 2)])
+    with pytest.raises(ValueError, match=r"what torch\.nn\.MultiheadAttention cannot"):
+        module["self_attn"].torch_state_dict()
 
 
 class Adapted(nn.Module):

@@ -158,6 +158,8 @@ def test_importance_is_the_gradient_of_each_examples_loss_and_orders_pruning():
     changes = heads.leave_one_out(metric)
     of_score = heads.leave_one_out(lambda: -metric(), better="higher")
     assert [each.change for each in of_score] == [each.change for each in changes]
+    with pytest.raises(ValueError, match="better: expected 'lower' or 'higher', found 'Lower'"):
+        heads.leave_one_out(metric, better="Lower")
     plain = metric()
     with heads.without([("encoder 2", 3)]):
         assert changes[6].change == pytest.approx(metric() - plain, abs=1e-6)
