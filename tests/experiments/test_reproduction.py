@@ -123,6 +123,7 @@ def test_the_time_left_is_forecast_then_measured(monkeypatch):
     monkeypatch.setattr(reproduction.time, "monotonic", lambda: now[0])
     steps = reproduction.Steps({"run": 4}, cores=2, known=False)
     assert steps.seconds_left() is None
+    assert reproduction.Steps({}, cores=2, known=False).seconds_left() is None  # nothing is left to make
     now[0] = 30.0
     steps.finish("run")
     assert steps.seconds_left() == pytest.approx(90.0)

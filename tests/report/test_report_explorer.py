@@ -116,7 +116,7 @@ def test_small_maps_have_every_weight_at_the_pointer_and_mark_unknown_words(view
 
 @pytest.mark.parametrize("measure", MEASURES)
 def test_the_matrix_stands_in_the_order_of_its_tree(view, measure):
-    drawn, alike = show_likeness(view, measure), similarity(view, measure)
+    drawn, alike = show_likeness(view, measure=measure), similarity(view, measure)
     tree, ax = drawn.axes[:2]
     order = [int(text) - 1 for text in ticks(ax.yaxis)]
     assert sorted(order) == list(range(8))

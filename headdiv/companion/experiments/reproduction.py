@@ -53,9 +53,9 @@ class Steps:
         """A forecast, None where there is nothing to make it from."""
         left = self._weight - self._weight_done
         forecast = left / self.cores if self.known else None
-        elapsed, share = time.monotonic() - self._began, self._weight_done / self._weight
-        if not share:
+        if not self._weight_done:
             return forecast
+        elapsed, share = time.monotonic() - self._began, self._weight_done / self._weight
         measured = elapsed * left / self._weight_done
         return measured if forecast is None else share * measured + (1 - share) * forecast
 

@@ -99,7 +99,7 @@ def _step(caller: socket.socket, run: Callable[[], Any]) -> None:
     try:
         os.setpgid(0, 0)
         size, files, *_ = socket.recv_fds(caller, 8, len(FILES))
-        content = json.loads(_received(caller, int.from_bytes(size)))
+        content = json.loads(caller.recv(int.from_bytes(size), socket.MSG_WAITALL))
         for mine, given in zip(FILES, files, strict=True):
             os.dup2(given, mine)
             os.close(given)
@@ -124,13 +124,6 @@ def _step(caller: socket.socket, run: Callable[[], Any]) -> None:
         with contextlib.suppress(OSError):
             caller.sendall(bytes([status & 255]))
         os._exit(status)
-
-
-def _received(caller: socket.socket, size: int) -> bytes:
-    content = b""
-    while len(content) < size:
-        content += caller.recv(size - len(content))
-    return content
 
 
 def _end_with(caller: socket.socket) -> None:

@@ -86,11 +86,11 @@ def _of_a_view(show: Callable[..., Shown]) -> Callable[..., Shown]:
     """Where there is no run there is a line instead of a view: it is shown in every place."""
 
     @functools.wraps(show)
-    def shown(view: View | Markdown, *options: Any) -> Shown:
+    def shown(view: View | Markdown, *options: Any, **named: Any) -> Shown:
         if isinstance(view, Markdown):
             return view
         with matplotlib.rc_context(STYLE):
-            return show(view, *options)
+            return show(view, *options, **named)
 
     return shown
 
