@@ -53,7 +53,7 @@ class _Experiment:
     """One experiment of a profile, checked as far as that is not done run by run."""
 
     def __init__(self, name: str, own: Experiment, profile: Profile, source: Source) -> None:
-        self.name, self.own, self.profile, self.source = name, own, profile, source
+        self.own, self.profile, self.source = own, profile, source
         self.at: Place = ("experiments", name)
         self.paper, _, self.task = name.partition("/")
         try:
@@ -169,8 +169,9 @@ class _Experiment:
                 what = "options of a method stand here; another method is a variant under 'define'"
                 raise config_error((*at, "name"), what, self.source)
             fields = OPTIONS[method].model_fields
-            for option in options.keys() - fields.keys():
-                raise config_error((*at, option), f"unknown key{nearest(option, list(fields))}", self.source)
+            if unknown := [option for option in options if option not in fields]:
+                what = f"unknown key{nearest(unknown[0], list(fields))}"
+                raise config_error((*at, unknown[0]), what, self.source)
 
     def _check_defined(self) -> None:
         """Raise where a definition has no name for a variant, or one that no run is made of is wrong."""
