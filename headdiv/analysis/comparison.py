@@ -211,6 +211,10 @@ def simultaneous_quantile(correlation: np.ndarray, freedom: int) -> float:
         matrix = np.empty(0)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size or not np.isfinite(matrix).all():
         raise ValueError(f"correlation: found {correlation!r:.80}, expected finite numbers (m, m)")
+    correlated = np.allclose(matrix, matrix.T) and np.allclose(matrix.diagonal(), 1)
+    if not correlated or np.linalg.eigvalsh(matrix)[0] < -1e-6:
+        found = f"{matrix.tolist()!r:.80}"
+        raise ValueError(f"correlation: found {found}, expected symmetric, 1 on the diagonal, positive semidefinite")
     return _quantile(np.round(matrix, 9).tobytes(), len(matrix), freedom)
 
 

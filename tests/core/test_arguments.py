@@ -113,6 +113,8 @@ WRONG = [
     (lambda: comparison.against({"a": [1.0]}, "a"), TypeError, r"^scores\['a'\]: found"),
     (lambda: comparison.contrasts({"a": {1: 1.0}}, [{}]), ValueError, "^weights: found {}"),
     (lambda: comparison.simultaneous_quantile(np.ones((2, 3)), 3), ValueError, "^correlation: "),
+    (lambda: comparison.simultaneous_quantile(2 * np.ones((2, 2)), 3), ValueError, "^correlation: .* the diagonal"),
+    (lambda: comparison.simultaneous_quantile(np.triu(np.ones((2, 2))), 3), ValueError, "^correlation: .* symmetric"),
     (lambda: headdiv.ModelHeads("model"), TypeError, "^model: found 'model'"),
     (lambda: headdiv.fold(None), TypeError, "^model: found None"),
     (lambda: headdiv.insert(3, {"name": "baseline"}), TypeError, "^model: found 3"),
