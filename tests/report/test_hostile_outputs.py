@@ -37,18 +37,18 @@ def test_at_each_border_a_text_stays_one(text):
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", printable(text))
 
     frame = pd.DataFrame([[text, "1"]], columns=["Architecture", text])
-    table = TableData("Table 1", text, text, frame, [frame], signatures={"BLEU": text}, notes=[text])
+    table = TableData("Table 1", text, text, frame, [frame, frame], [text, text], {"BLEU": text}, [text], [text])
     tokens = MarkdownIt("commonmark").enable("table").parse(table.markdown())
     kinds = {token.type for token in [*tokens, *(child for each in tokens for child in each.children or ())]}
     assert not kinds & {"html_block", "html_inline", "link_open", "image"}
     rows = [token.type for token in tokens]
-    assert rows.count("tr_open") == 2
-    assert rows.count("td_open") == 2
+    assert rows.count("tr_open") == 4
+    assert rows.count("td_open") == 4
 
     latex = re.sub("^%.*$", "", as_latex(table), flags=re.MULTILINE)  # comments are any text
-    assert latex.count(r"\begin{table}") == latex.count(r"\end{table}") == latex.count(r"\end{tabular}") == 1
+    assert latex.count(r"\begin{table}") == latex.count(r"\end{table}") == latex.count(r"\end{tabular}") == 2
     assert set(re.findall(r"\\([a-z]+\d*)", latex)) <= LATEX_COMMANDS
-    assert len(re.findall(r"\\\\$", latex, re.MULTILINE)) == 2  # the ends of two rows
+    assert len(re.findall(r"\\\\$", latex, re.MULTILINE)) == 4  # the ends of four rows
 
 
 LATEX_COMMANDS = {"begin", "end", "centering", "caption", "toprule", "midrule", "bottomrule"}

@@ -116,8 +116,8 @@ def test_a_row_whose_score_varies_far_more_is_named_beside_the_score():
     found = effects(design, by_variant("p", EXPERIMENT), "bleu")
     assert found.apart == {"direct-8-d2"}
     assert [found.gains["Direct-8", level].freedom for level in LEVELS] == [14, 2, 14]
-    notes = " ".join(tables.table_data("p", EXPERIMENT).notes)
-    assert "Student's intervals of their own: Direct-8, dropout 0.2 (BLEU)." in notes
+    notes = " ".join(tables.table_data("p", EXPERIMENT).said)
+    assert "Student's intervals of their own, which are not simultaneous: Direct-8, dropout 0.2 (BLEU)." in notes
 
 
 def test_the_summary_has_the_best_difference_at_the_same_dropout_and_no_other_score():
@@ -144,8 +144,8 @@ def test_the_table_has_models_differences_interactions_and_sentences():
     assert set(gains["Verdict"]) <= {"better", "as good", "undecided", "worse"}
     assert interactions["Method"].tolist() == list(DESIGN.methods)
     assert between["Dropout"].tolist() == ["0.1", "0.2", "0.3"]
-    assert data.notes[0].startswith("Direct-8: its gain is that of a regulariser")
-    assert "3 seeds (4, 5, 6)" in data.notes[2]
+    assert data.said[0].startswith("Direct-8: its gain is that of a regulariser")
+    assert "3 seeds (4, 5, 6)" in data.notes[0]
 
 
 @pytest.mark.parametrize("seeds", [(4,), (4, 5, 6)])
@@ -256,7 +256,7 @@ def test_a_model_whose_slopes_vary_far_more_is_named(project):
     found = slopes_found(score="validation_nll_best")
     assert "slope of MHM (mixing)" in found.apart
     assert {name: one.freedom for name, one in found.changes.items() if one.freedom != 16} == {"MHM (mixing)": 4}
-    notes = " ".join(tables.table_data("p", SHARES).notes)
+    notes = " ".join(tables.table_data("p", SHARES).said)
     assert "slope of MHM (mixing) (Lowest validation loss)" in notes
 
 
@@ -304,7 +304,7 @@ def test_what_is_said_of_a_slope_is_true_of_the_ends(slope, at_least, at_most, s
 
 def test_of_one_seed_nothing_is_said(project):
     store_shares(project, (-0.06, -0.03, 0.0), seeds=(4,))
-    assert tables.table_data("p", SHARES).notes[0] == "DEACON, direct, m = 8: too few runs so far."
+    assert tables.table_data("p", SHARES).said[0] == "DEACON, direct, m = 8: too few runs so far."
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_gains_by_share_are_judged_by_their_slope(project, gains, said):
     losses = store_shares(project, gains, epochs=(5, 3, 2))
     data = tables.table_data("p", SHARES)
     assert [len(table) for table in data.tables] == [6, 3, 1, 0]
-    assert data.notes[0] == f"DEACON, direct, m = 8: {said}."
+    assert data.said[0] == f"DEACON, direct, m = 8: {said}."
     assert data.tables[1]["Share of the training pairs"].tolist() == ["10 %", "30 %", "100 %"]
     means = np.array([sum(of.values()) / len(of) for of in losses.values()])  # by share: the Transformer, Direct-8
     slope = np.polyfit(np.log10(list(SHARE_ENDS)), means[1::2] - means[::2], 1)[0]
@@ -328,7 +328,7 @@ def test_gains_by_share_are_judged_by_their_slope(project, gains, said):
     assert float(shown) == pytest.approx(slope, abs=5.1e-4)
     assert "10 % or 30 % or all of 29,000 training pairs" in data.scale
     assert ", 2 to 5 epochs of batches" in data.scale
-    assert "of slopes of one slope for each model and seed" in data.notes[1]
+    assert "of slopes of one slope for each model and seed" in data.notes[0]
     figure = figures.draw("headtohead_shares", "p")
     loss, change, *_ = figure.axes
     assert loss.get_xlabel() == "share of the training pairs"
@@ -360,7 +360,7 @@ def test_a_seed_that_failed_is_missed_by_its_variant_alone(project):
     text = (project.home / "config" / "p.yaml").read_text()
     project.write_config("p", text.replace(f"{EXPERIMENT}:", f"{EXPERIMENT}:\n    failed: {{direct-8-d3: [6]}}"))
     data = tables.table_data("p", EXPERIMENT)
-    assert data.notes[0].startswith("Direct-8: its gain is that of a regulariser")
+    assert data.said[0].startswith("Direct-8: its gain is that of a regulariser")
     assert "Differences are of 3 seeds (4, 5, 6). " in " ".join(data.notes)
     expected = sum(losses["batch-norm"][seed] - losses["baseline"][seed] for seed in (4, 5, 6)) / 3
     numbers = data.numbers.set_index("variant")

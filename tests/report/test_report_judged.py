@@ -52,8 +52,8 @@ def test_the_validation_loss_decides_by_the_rules(project):
         row = numbers.loc[variant]
         assert row["validation_nll_best_difference"] == pytest.approx(mean)
         assert row["validation_nll_best_difference_high"] - mean == pytest.approx(half, rel=2e-2)
-    assert data.notes[0].startswith("Helps: DEACON, direct, m = 8 (−0.051 ± ")
-    assert "Transformer: BLEU 37.5 ± 0.4; the gate of 39 is not reached." in data.notes
+    assert data.said[0].startswith("Helps: DEACON, direct, m = 8 (−0.051 ± ")
+    assert "Transformer: BLEU 37.49 ± 0.41; the gate of 39 is not reached." in data.said
 
 
 def test_what_neither_test_decides_is_undecided(project):
@@ -65,7 +65,7 @@ def test_what_neither_test_decides_is_undecided(project):
 def test_nothing_is_judged_before_all_trainings_are_there(project, but, seeds):
     store(project, but=but, seeds=seeds)
     data, said = table_data("p", EXPERIMENT), f"Not judged yet: {6 * len(seeds) - len(but)} of 24 trainings."
-    assert data.notes[0] == said
+    assert data.said[0] == said
     assert not any("Verdict" in table for table in data.tables)
     (outcome,) = outcomes("p", with_results("p"))
     assert (outcome.finding(), outcome.sentences(), outcome.best) == (said, "", None)
@@ -90,7 +90,7 @@ def test_a_training_that_failed_is_no_longer_asked_for(project):
     project.write_config("p", text.replace(f"{EXPERIMENT}:", f"{EXPERIMENT}:\n    failed: {{alphas: [203]}}"))
     data = table_data("p", EXPERIMENT)
     assert "Verdict" in data.tables[1]
-    assert "Trainings that failed twice, by seed: MHM (mixing) (203)." in data.notes
+    assert "Trainings that failed twice, by seed: MHM (mixing) (203)." in data.said
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def test_an_arm_whose_score_varies_far_more_is_named_beside_the_score(project):
     store(project)
     for seed, bleu in zip(SEEDS, (10, 60, 20, 70), strict=True):
         put(metrics("alphas", seed, experiment=EXPERIMENT, bleu=bleu, validation_nll_best=1.63 + 0.01 * (seed - 202)))
-    notes = " ".join(table_data("p", EXPERIMENT).notes)
-    assert "Student's intervals of their own: MHM (mixing) (BLEU)" in notes
+    notes = " ".join(table_data("p", EXPERIMENT).said)
+    assert "Student's intervals of their own, which are not simultaneous: MHM (mixing) (BLEU)" in notes
 
 
 def test_without_the_transformer_there_are_scores_and_no_verdicts(project):

@@ -65,6 +65,14 @@ def test_numbers_have_the_papers_decimals_unless_nothing_would_be_left(value, di
 
 
 @pytest.mark.parametrize(
+    ("mean", "half", "text"),
+    [(0.0114, 0.0110, "+0.0114 ± 0.0110"), (0.0110, 0.0114, "+0.011 ± 0.011"), (-0.02, math.nan, "−0.020")],
+)
+def test_a_difference_has_the_decimals_that_show_its_verdict(mean, half, text):
+    assert formats.signed(mean, 3, half) == text
+
+
+@pytest.mark.parametrize(
     ("values", "digits", "wanted"),
     [
         ([31.6, 32.2], 1, 1),
@@ -186,11 +194,11 @@ def test_it_has_no_verdict_before_all_runs_are_there(project, cautious):
     runs = [metrics(variant, seed) for variant in ("baseline", "direct-8") for seed in (1, 2)]
     cautious(*runs[:3])
     said = "Not judged yet: 3 of 4 trainings."
-    assert tables.table_data("c", EXPERIMENT).notes[0] == said
+    assert tables.table_data("c", EXPERIMENT).said == [said]
     (outcome,) = outcomes("c", store.with_results("c"))
     assert (outcome.finding(), outcome.sentences(), outcome.best) == (said, "", None)
     put(runs[3], profile="c")
-    assert said not in tables.table_data("c", EXPERIMENT).notes
+    assert said not in tables.table_data("c", EXPERIMENT).said
     (outcome,) = outcomes("c", store.with_results("c"))
     assert (outcome.rules, outcome.judged) == ((), True)
 

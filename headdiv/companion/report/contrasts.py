@@ -57,7 +57,8 @@ def compared_scores(task: PaperTask) -> dict[str, Column]:
 def set_apart(names: Iterable[str]) -> list[str]:
     """What is said of rows that `comparison.uneven` leaves out of the additive model; nothing where there are none."""
     named = ", ".join(names)
-    return [f"Of far larger residuals, and so with Student's intervals of their own: {named}."] if named else []
+    said = "Of far larger residuals, and so with Student's intervals of their own, which are not simultaneous"
+    return [f"{said}: {named}."] if named else []
 
 
 def set_apart_by_score(task: PaperTask, alone: Mapping[str, Iterable[str]]) -> list[str]:

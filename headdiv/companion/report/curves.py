@@ -11,6 +11,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from headdiv.analysis import comparison
+from headdiv.analysis.comparison import Difference
 from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, task_of
 from headdiv.companion.experiments.run_result import RunResult
@@ -49,7 +50,8 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     same seed, or from the Transformer at the same level of a factor: the mean over seeds as an area, each seed as a
     thin line, and the last epoch's mean as a number. All differences of a measure have one scale, but those far beyond
     most. Without a baseline all rows have absolute values. A row's colour is the verdict of its simultaneous interval
-    after the last epoch, once it may be judged; where rules name the score that decides, it alone has colours. Runs
+    after the last epoch, once it may be judged. Where rules name the score that decides, it alone has colours, and its
+    own difference is the number; there are no areas then, and the scale is that of the second half of the epochs. Runs
     that ended early are drawn as far as all of a row go.
     """
     groups = by_variant(profile, figure.experiment)
@@ -65,12 +67,14 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     plain = {*design.plain.values()} if design else set()
     compared = {one: other for one, other in others.items() if one not in plain and other in groups}
     for column, panel in zip(axes.T, panels, strict=True):
-        said = _verdicts(task, panel, groups, compared) if base else {}
-        said = dict.fromkeys(said, NOT_YET) if waiting else said
+        found = _judged(task, panel, groups, compared) if base else {}
+        margin = MARGINS[task.primary] if task.primary else None
+        said = {one: NOT_YET if waiting else verdict(of, panel.higher, margin) for one, of in found.items()}
         verdicts += said.values()
         for ax, (variant, runs) in zip(column[bool(base) :], rows.items(), strict=True):
             if base:
-                _draw_differences(ax, panel, runs, groups.get(others[variant], []), said.get(variant))
+                lines = _differences(panel, runs, groups.get(others[variant], []))
+                _draw_differences(ax, panel, lines, said.get(variant), found.get(variant), bool(task.primary))
             else:
                 _draw_absolute(ax, panel, runs)
         apart = _share_scale(column[bool(base) :]) or apart
@@ -87,7 +91,8 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
         ax.set_ylabel(wrapped(labels[variant], 24), rotation=0, ha="right", va="center", fontsize=SMALL)
     every = [one for of in groups.values() for one in of]
     what = f"{data_title(run.data_name)}, {training_size(*every)}, {over_seeds(groups)}"
-    judged = "colours: the lowest validation loss, which decides" if task.primary else "judged after the last epoch"
+    by_rules = "colours, and numbers with ±: the lowest validation loss, which decides"
+    judged = by_rules if task.primary else "judged after the last epoch"
     below = "below the baseline: difference from it"
     if design:
         same = design.factor.same
@@ -109,20 +114,19 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     return drawn
 
 
-def _verdicts(task: PaperTask, panel: Panel, groups: Groups, compared: Mapping[str, str]) -> dict[str, str]:
-    """What each variant's difference to the one that it is compared with decides, in the measure of a panel.
+def _judged(task: PaperTask, panel: Panel, groups: Groups, compared: Mapping[str, str]) -> dict[str, Difference]:
+    """Each variant's difference to the one that it is compared with, which decides, in the measure of a panel.
 
-    After the last epoch; or, where rules name the score that decides, by that alone, in the panel of its curve.
+    After the last epoch; or, where rules name the score that decides, of that alone, in the panel of its curve.
     """
-    margin = None
     if not task.primary:
         scores = {variant: {run.seed: float(_values(panel, run)[-1]) for run in of} for variant, of in groups.items()}
     elif (task.primary, panel.key) == (LOWEST_LOSS, VALIDATION_LOSS.key):
-        scores, margin = scores_of(groups, LOWEST_LOSS), MARGINS[LOWEST_LOSS]
+        scores = scores_of(groups, LOWEST_LOSS)
     else:
         return {}
     found = comparison.differences(scores, list(compared.items()))
-    return {one: verdict(found[one, other], panel.higher, margin) for one, other in compared.items()}
+    return {one: found[one, other] for one, other in compared.items()}
 
 
 def _values(panel: Panel, run: RunResult) -> np.ndarray:
@@ -158,31 +162,46 @@ def _draw_absolute(ax: Axes, panel: Panel, runs: list[RunResult]) -> None:
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 
 
-def _draw_differences(ax: Axes, panel: Panel, runs: list[RunResult], base: list[RunResult], said: str | None) -> None:
-    """Differences seed by seed; of perplexities in percent.
+def _differences(panel: Panel, runs: list[RunResult], base: list[RunResult]) -> np.ndarray:
+    """Differences seed by seed, (seeds, epochs); of perplexities in percent."""
+    of_seed = {run.seed: _values(panel, run) for run in base}
+    pairs = [(_values(panel, run), of_seed[run.seed]) for run in runs if run.seed in of_seed]
+    if not pairs:
+        return np.empty((0, 0))
+    differences = common_epochs([np.subtract(*common_epochs(pair)) for pair in pairs])  # (seeds, epochs)
+    return 100 * np.expm1(differences) if panel.perplexity else differences
 
-    The area is filled where ``said`` is a verdict, and grey where it is None: nothing is decided by this measure.
+
+def _draw_differences(
+    ax: Axes, panel: Panel, differences: np.ndarray, said: str | None, found: Difference | None, by_rules: bool
+) -> None:
+    """Differences, (seeds, epochs), and the mean over seeds.
+
+    The area is filled where ``said`` is a verdict, and grey where it is None: nothing is decided by this measure. By
+    rules there is no area, since no epoch's mean decides; the number is the difference that does, if ``found``.
     """
     ax.axhline(0, color="0.6", lw=0.8)
     ax.spines["bottom"].set_visible(False)
     ax.tick_params(labelsize=SMALL - 1)
-    of_seed = {run.seed: _values(panel, run) for run in base}
-    pairs = [(_values(panel, run), of_seed[run.seed]) for run in runs if run.seed in of_seed]
-    if not pairs:
+    if not len(differences):
         ax.text(0.5, 0.5, "no seed in common", transform=ax.transAxes, ha="center", va="center", fontsize=SMALL)
         return
-    differences = common_epochs([np.subtract(*common_epochs(pair)) for pair in pairs])  # (seeds, epochs)
-    if panel.perplexity:
-        differences = 100 * np.expm1(differences)
     epochs, mean = np.arange(1, differences.shape[1] + 1), differences.mean(axis=0)
-    if len(pairs) > 1:
+    if len(differences) > 1:
         ax.plot(epochs, differences.T, color="0.45", lw=0.5)
     colour = VERDICT_LOOKS[said]["color"] if said else GREY
-    if said not in UNFILLED:
+    if by_rules:
+        late = [0.0, *differences[:, len(mean) // 2 :].flat]
+        if max(late) > min(late):
+            ax.set_ylim(min(late), max(late))
+    elif said not in UNFILLED:
         ax.fill_between(epochs, 0, mean, color=colour, alpha=0.35, lw=0)
     ax.plot(epochs, mean, color=colour, lw=1.3, marker="o", ms=2)
-    digits = 1 if panel.perplexity or panel.higher else 2
-    last = signed(round(mean[-1], digits), digits)
+    if by_rules and found and found.count:
+        last = signed(found.mean, 3, found.half).replace(" ±", "\n±")
+    else:
+        digits = 1 if panel.perplexity or panel.higher else 2
+        last = signed(round(mean[-1], digits), digits)
     ax.annotate(last + " %" * panel.perplexity, (1.02, 0.5), xycoords="axes fraction", va="center", fontsize=SMALL)
 
 

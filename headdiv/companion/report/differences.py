@@ -27,11 +27,12 @@ from headdiv.companion.report.contrasts import (
     reported_difference,
     scores_of,
     seed_by_seed,
+    set_apart_by_score,
     stored_contrasts,
 )
 from headdiv.companion.report.factors import conclusions, design_of, effects
 from headdiv.companion.report.formats import as_printed, plural, signed
-from headdiv.companion.report.groups import Groups, chosen, labels_of, not_judged_yet, title
+from headdiv.companion.report.groups import Groups, chosen, failed_trainings, labels_of, not_judged_yet, title
 from headdiv.companion.report.headtohead import all_quiet
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.plotting import GREY, SMALL, VERDICT_LOOKS
@@ -205,8 +206,10 @@ def draw_forest(profile: str, figure: FigureEntry) -> Figure:
     counts = Counter(verdicts[LOWEST_LOSS])
     said = ", ".join(f"{counts[one]} {one}" for one in VERDICTS if counts[one])
     intervals = " (simultaneous 95 % intervals)" if counts.keys() - {NOT_JUDGED} else ""
-    what, result = title(task_of(figure.experiment).table, groups), f"by the lowest validation loss: {said}{intervals}"
-    plotting.add_title(drawn, f"{what}\n{waiting or result}")
+    task, result = task_of(figure.experiment), f"by the lowest validation loss: {said}{intervals}"
+    apart = set_apart_by_score(task, {name: comparison.uneven(scores_of(groups, name)) for name in PANELS})
+    lines = [title(task.table, groups), waiting or result, *apart, *failed_trainings(profile, figure.experiment)]
+    plotting.add_title(drawn, "\n".join(lines))
     return drawn
 
 

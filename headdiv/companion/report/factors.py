@@ -19,7 +19,7 @@ from headdiv.analysis.statistics import interval
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, task_of
 from headdiv.companion.report.contrasts import compared_scores, scores_of, set_apart_by_score
 from headdiv.companion.report.formats import NONE, plural
-from headdiv.companion.report.groups import Groups, chosen, failed_trainings, not_judged_yet
+from headdiv.companion.report.groups import Groups, chosen, failed_trainings, measured, not_judged_yet
 from headdiv.companion.report.judged import differences_table, means_table, verdicts_by
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import TableData
@@ -297,6 +297,14 @@ def conclusions(profile: str, experiment: str, groups: Groups) -> list[str]:
     return [f"{method[0].upper()}{method[1:]}: {sentence}." for method, sentence in said.items()]
 
 
+def remarks(profile: str, experiment: str, groups: Groups) -> list[str]:
+    """What is said besides: of rows with intervals of their own, and of trainings that failed."""
+    task, whole = task_of(experiment), not not_judged_yet(profile, experiment, groups)
+    design = design_of(task).among(groups)
+    apart = {name: effects(design, groups, name, whole).apart for name in compared_scores(task)}
+    return [*set_apart_by_score(task, apart), *failed_trainings(profile, experiment)]
+
+
 def factor_data(profile: str, experiment: str) -> TableData:
     """The table of a design: its models, their differences at each level, and how these change."""
     task, groups = task_of(experiment), chosen(profile, experiment, experiment)
@@ -332,16 +340,14 @@ def factor_data(profile: str, experiment: str) -> TableData:
             " ".join(factor.asked(design.levels).split()),
             "one method minus the other",
         ],
-        {column.label: runs[0].scores[name].signature for name, column in scores.items() if name in runs[0].scores},
+        measured(runs, scores),
+        [*conclusions(profile, experiment, groups), *remarks(profile, experiment, groups)],
         [
-            *conclusions(profile, experiment, groups),
             f"Differences are of {_seeds(primary)}{' that all stored models have' if waiting else ''}. ± is half the "
             "width of the 95 % interval, simultaneous over its table, of one additive model with a pooled residual"
             f"{', of slopes of one slope for each model and seed' * factor.by_seed}. "
             f"Verdicts are by the lowest validation loss; as good: within ±{MARGINS[task.primary]} nats (two one-sided "
             "t-tests, 5 %).",
-            *set_apart_by_score(task, {name: of.apart for name, of in found.items()}),
-            *failed_trainings(profile, experiment),
             *task.notes,
         ],
     )

@@ -29,7 +29,10 @@ def as_printed(value: float | None, digits: int, half: float | None = None) -> s
 
 
 def signed(value: float | None, digits: int, half: float | None = None) -> str:
-    """A difference: the same with its sign."""
+    """A difference: the same with its sign, and with the decimals that show whether its interval leaves out 0."""
+    if value is not None and half and abs(value) > half:
+        while digits < FURTHEST and round(abs(value), digits) <= round(half, digits):
+            digits += 1
     return f"{'+' if value is not None and value > 0 else ''}{as_printed(value, digits, half)}"
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from headdiv.companion.experiments.papers import load_paper, task_of
+from headdiv.companion.experiments.papers import Column, load_paper, task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import stored
 from headdiv.companion.experiments.run_result import RunIdentity, RunResult
@@ -119,6 +120,16 @@ def score_label(run: RunResult, name: str) -> str:
     """What the paper's table calls a score, or else the task."""
     column = task_of(run.experiment).columns.get(name)
     return column.label if column else SPECS[run.kind].score_label(name)
+
+
+def measured(runs: Sequence[RunResult], scores: Mapping[str, Column]) -> dict[str, str]:
+    """How these scores are measured, by their labels."""
+    return {column.label: signature(runs[0], name) for name, column in scores.items() if name in runs[0].scores}
+
+
+def signature(run: RunResult, name: str) -> str:
+    """How a score is measured, without the number of the best epoch, which other runs do not share."""
+    return re.sub(r"epoch \d+ of \d+, that of", "the epoch of", run.scores[name].signature)
 
 
 def title(what: str, groups: Groups, first: bool = False) -> str:

@@ -17,7 +17,7 @@ from headdiv.companion.experiments.run_result import RunResult, SearchCost, metr
 from headdiv.companion.report.contrasts import compared_scores, differences_of, scores_of, sentences, set_apart
 from headdiv.companion.report.diversity import diversity_sentences
 from headdiv.companion.report.formats import NONE, as_printed, enough, plural, signed
-from headdiv.companion.report.groups import Groups, chosen, labels_of
+from headdiv.companion.report.groups import Groups, chosen, labels_of, measured
 from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import TableData
@@ -175,15 +175,15 @@ def comparison_data(profile: str, experiment: str) -> TableData:
     if searches:
         how = {_search(search) for search in searches}
         signatures["sentences/s"] = f"one pass over the test set, by the wall clock: {'; '.join(sorted(how))}"
-    notes = [*sentences(task, groups), *diversity_sentences(groups), *task.notes]
-    notes += _notes(table, compared, bool(searches))
+    said = [*sentences(task, groups), *diversity_sentences(groups)]
+    notes = [*task.notes, *_notes(table, compared, bool(searches))]
     captions = ["the score, and its difference to the baseline", "what it costs", "what the heads are like"]
     shown = _display_tables(table)
     if learnt := {name: column for name, column in compared_scores(task).items() if name != SCORE}:
-        signatures |= {column.label: runs[0].scores[name].signature for name, column in learnt.items()}
+        signatures |= measured(runs, learnt)
         captions.insert(1, "how it is learnt, and the difference to the baseline")
         shown.insert(1, _learning(table, groups, learnt))
-    return TableData(task.table, task.title, scale(runs, profile), table, shown, captions, signatures, notes)
+    return TableData(task.table, task.title, scale(runs, profile), table, shown, captions, signatures, said, notes)
 
 
 def _learning(table: pd.DataFrame, groups: Groups, scores: dict[str, Column]) -> pd.DataFrame:

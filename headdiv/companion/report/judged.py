@@ -18,7 +18,7 @@ from headdiv.companion.report.contrasts import (
     set_apart_by_score,
 )
 from headdiv.companion.report.formats import as_printed, signed
-from headdiv.companion.report.groups import Groups, chosen, failed_trainings, not_judged_yet
+from headdiv.companion.report.groups import Groups, chosen, failed_trainings, measured, not_judged_yet
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import PLUS_MINUS, SIMULTANEOUS, TableData
 from headdiv.companion.report.verdicts import (
@@ -76,28 +76,39 @@ def conclusions(profile: str, experiment: str, groups: Groups) -> list[str]:
     task = task_of(experiment)
     if waiting := not_judged_yet(profile, experiment, groups):
         return [waiting]
-    found, column = differences_of(groups, task.primary), task.columns[task.primary]
-
-    def shown(one: Difference) -> str:
-        return f"({signed(one.mean, column.digits, one.half)})"
-
+    found = differences_of(groups, task.primary)
     order = sorted(found, key=lambda variant: found[variant].mean)
     said = dict(zip(order, verdicts_by(task.primary, task, (found[variant] for variant in order)), strict=True))
     named = {
-        one: [f"{task.label(variant)} {shown(found[variant])}" for variant in order if said[variant] == one]
+        one: [f"{task.label(variant)} ({_shown(task, found[variant])})" for variant in order if said[variant] == one]
         for one in SAID
     }
-    lines = [f"{SAID[one][0].upper()}{SAID[one][1:]}: {', '.join(arms)}." for one, arms in named.items() if arms]
-    asked = asked_differences(task, groups, task.primary)
+    return [f"{SAID[one][0].upper()}{SAID[one][1:]}: {', '.join(arms)}." for one, arms in named.items() if arms]
+
+
+def remarks(profile: str, experiment: str, groups: Groups) -> list[str]:
+    """What is said besides: what the numbers are, what one part of a method adds, the gate, and what is no rule's."""
+    task, scores = task_of(experiment), compared_scores(task_of(experiment))
+    column, asked = task.columns[task.primary], asked_differences(task, groups, task.primary)
+    lines = [f"In brackets: {in_words(column)} minus the Transformer's ({column.unit}, simultaneous 95 % intervals)."]
     for (one, apart), decided in zip(asked, verdicts_by(task.primary, task, (two for _, two in asked)), strict=True):
-        lines.append(f"{one.what}: {decided} {shown(apart)}.")
+        lines.append(f"{one.what}: {decided} ({_shown(task, apart)}).")
     for name, least in task.gate.items() if BASELINE in groups else ():
         own = interval(list(scores_of(groups, name)[BASELINE].values()))
-        which, digits = task.columns[name], task.columns[name].digits
         reached = "reached" if own.mean >= least else "not reached"
-        text = as_printed(own.mean, digits, own.half)
-        lines.append(f"{task.label(BASELINE)}: {which.label} {text}; the gate of {least:g} is {reached}.")
-    return lines
+        text = as_printed(own.mean, 2, own.half)
+        lines.append(f"{task.label(BASELINE)}: {scores[name].label} {text}; the gate of {least:g} is {reached}.")
+    apart = set_apart_by_score(task, {name: uneven(scores_of(groups, name)) for name in scores})
+    return [*lines, *apart, *failed_trainings(profile, experiment)]
+
+
+def _shown(task: PaperTask, one: Difference) -> str:
+    return signed(one.mean, task.columns[task.primary].digits, one.half)
+
+
+def in_words(column: Column) -> str:
+    """A column's name within a sentence: "the lowest validation loss"."""
+    return f"the {column.label[0].lower()}{column.label[1:]}"
 
 
 def judged_data(profile: str, experiment: str) -> TableData:
@@ -115,30 +126,32 @@ def judged_data(profile: str, experiment: str) -> TableData:
     parts = {name: [one for _, one in of] for name, of in asked.items()}
     against = differences_table(["Method"], ([task.label(variant)] for variant in arms), apart, scores)
     two = differences_table(["Part"], ([one.what] for one, _ in asked[task.primary]), parts, scores)
-    if not not_judged_yet(profile, experiment, groups):
+    said = [waiting := not_judged_yet(profile, experiment, groups)]
+    if not waiting:
         for table, ones in ((against, apart), (two, parts)):
-            table["Verdict"] = [SAID[one] for one in verdicts_by(task.primary, task, ones[task.primary])]
+            verdicts = verdicts_by(task.primary, task, ones[task.primary])
+            table["Verdict"] = [SAID[one] for one in verdicts] if table is against else verdicts
             table["By BLEU"] = verdicts_by("bleu", task, ones["bleu"])
+        said = [*conclusions(profile, experiment, groups), *remarks(profile, experiment, groups)]
     primary, margin = task.columns[task.primary], MARGINS[task.primary]
     notes = [
-        *conclusions(profile, experiment, groups),
-        f"Verdicts are by the {primary.label[0].lower()}{primary.label[1:]}: its simultaneous interval leaves out 0, "
-        f"or else two one-sided t-tests at 5 % show a difference within ±{margin} {primary.unit} (BLEU: "
-        f"±{MARGINS['bleu']}).",
+        f"Verdicts are by {in_words(primary)}: its simultaneous interval leaves out 0, or else two one-sided t-tests "
+        f"at 5 % show a difference within ±{margin} {primary.unit} (BLEU: ±{MARGINS['bleu']}).",
         SIMULTANEOUS,
         PLUS_MINUS,
-        *set_apart_by_score(task, {name: uneven(scores_of(groups, name)) for name in scores}),
-        *failed_trainings(profile, experiment),
         *task.notes,
     ]
+    tables = {"every arm": means_table(task, groups, scores), "minus the Transformer": against}
+    tables = {caption: table for caption, table in (tables | {"what one part adds": two}).items() if len(table)}
     return TableData(
         task.table,
         task.title,
         scale(runs, profile),
         _numbers(task, groups, found),
-        [means_table(task, groups, scores), against, two],
-        ["every arm", "minus the Transformer", "what one part adds"],
-        {column.label: runs[0].scores[name].signature for name, column in scores.items() if name in runs[0].scores},
+        list(tables.values()),
+        list(tables),
+        measured(runs, scores),
+        said,
         notes,
     )
 

@@ -71,6 +71,7 @@ class Outcome:
         scale: what they are of, in a sentence, with that about toys.
         toy: that about toys; "" where the text is none.
         rules: what is said by its rules; () for an experiment without.
+        remarks: what is to be said beside it.
         judged: whether it may be judged: all runs are there that its rules ask for.
         margin: of equivalence, where its rules name one.
         same: what a variant and the Transformer beside it have in common; "" where that is always the baseline.
@@ -91,6 +92,7 @@ class Outcome:
     scale: str
     toy: str
     rules: tuple[str, ...]
+    remarks: tuple[str, ...]
     judged: bool
     margin: float | None
     same: str
@@ -131,12 +133,9 @@ class Outcome:
         if self.best is None:
             return NONE
         found = self.best.difference
-        said, digits = self.verdict(self.best), self.digits
-        if said in (BETTER, WORSE):  # with as many decimals as it takes to see that the interval leaves out 0
-            while round(abs(found.mean), digits) <= round(found.half, digits):
-                digits += 1
         beside = f" against the Transformer with the same {self.same}" if self.same else ""
-        return f"{signed(found.mean, digits, found.half) if found.mean else 'equal'}{beside}, {said}"
+        shown = signed(found.mean, self.digits, found.half) if found.mean else "equal"
+        return f"{shown}{beside}, {self.verdict(self.best)}"
 
     def finding(self) -> str:
         """What the variants' differences from the baseline say by their simultaneous intervals, in a sentence."""
@@ -157,9 +156,9 @@ class Outcome:
         )
 
     def sentences(self) -> str:
-        """The outcome in words; of an experiment with rules the finding has all of them."""
+        """The outcome in words; of an experiment with rules what its finding leaves to be said."""
         if self.rules:
-            return ""
+            return " ".join(self.remarks)
         if self.baseline is None:
             return "No run of the baseline is stored, so there is nothing to compare with."
         if not self.variants:
@@ -216,8 +215,8 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
         for variant, by_seed in values.items()
     }
     order = sorted(others, key=lambda one: _apart(scored[one], scored.get(others[one])), reverse=not lower)
-    said = (factors if design else judged).conclusions if task.primary else None
     waiting = not_judged_yet(profile, experiment, groups)
+    decided = (factors if design else judged) if task.primary and not waiting else None
     return Outcome(
         experiment=experiment,
         title=task.title,
@@ -233,7 +232,8 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
         data_name=data_title(runs[0].data_name),
         scale=scale(runs, profile),
         toy=" ".join(toy(runs[0])),
-        rules=tuple(said(profile, experiment, groups)) if said else (waiting,) * bool(waiting),
+        rules=tuple(decided.conclusions(profile, experiment, groups)) if decided else (waiting,) * bool(waiting),
+        remarks=tuple(decided.remarks(profile, experiment, groups)) if decided else (),
         judged=not waiting,
         margin=MARGINS.get(task.primary),
         same=design.factor.same if design else "",

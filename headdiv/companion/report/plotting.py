@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -121,10 +121,10 @@ def add_interval(ax: Axes, y: float, found: Interval, marker: str = "o", **look:
     ax.errorbar(found.mean, y, xerr=half, fmt=marker, **{"ms": 4.5, "lw": 1.2, "capsize": 2} | look)
 
 
-def verdict_handles(verdicts: Iterable[str]) -> list[Line2D]:
-    """Legend entries of these verdicts, in the order of `VERDICTS`."""
+def verdict_handles(verdicts: Iterable[str], labels: Mapping[str, str] | None = None) -> list[Line2D]:
+    """Legend entries of these verdicts, in the order of `VERDICTS`; ``labels``: what some are called."""
     there = set(verdicts)
-    label = {AS_GOOD: f"{AS_GOOD} (equivalence test, 5 %)"}
+    label = {AS_GOOD: f"{AS_GOOD} (equivalence test, 5 %)", **(labels or {})}
     return [
         Line2D([], [], marker="o", ms=4.5, label=label.get(one, one), **look)
         for one, look in VERDICT_LOOKS.items()

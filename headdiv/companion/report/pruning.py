@@ -20,7 +20,7 @@ from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.companion.report.contrasts import set_apart
 from headdiv.companion.report.differences import draw_rows
 from headdiv.companion.report.formats import NONE, as_printed, plural, signed
-from headdiv.companion.report.groups import labels_of, not_judged_yet, over_seeds
+from headdiv.companion.report.groups import failed_trainings, labels_of, not_judged_yet, over_seeds
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.plotting import (
     SMALL,
@@ -50,7 +50,7 @@ from headdiv.methods.options.modules import DeaconOptions
 
 ImportanceGroups = dict[str, list[ImportanceResult]]  # by variant
 RISE = 0.05  # of the validation loss, nats a prediction: heads can be masked until it is larger (docs/contest.md)
-MORE = {BETTER: "more", WORSE: "fewer", UNDECIDED: UNDECIDED, NOT_JUDGED: NOT_JUDGED}  # heads than the baseline
+MORE = {BETTER: "more heads", WORSE: "fewer heads", UNDECIDED: UNDECIDED, NOT_JUDGED: NOT_JUDGED}  # than the baseline
 SHOWN = 6  # times `RISE`: where the axis of losses ends
 
 
@@ -114,13 +114,13 @@ def pruning_data(profile: str, experiment: str) -> TableData:
         "them are gone; nothing is trained again."
     )
     alone = comparison.uneven(numbers)
-    notes = [
+    said = [
         *[waiting] * bool(waiting),
-        how,
-        SIMULTANEOUS,
         *set_apart(task.label(variant) for variant in groups if variant in alone),
+        *failed_trainings(profile, experiment),
     ]
-    return TableData(f"{task.table}, pruning", task.title, scale, table, [shown], ["heads"], notes=notes)
+    notes = [how, SIMULTANEOUS]
+    return TableData(f"{task.table}, pruning", task.title, scale, table, [shown], ["heads"], said=said, notes=notes)
 
 
 def _makes_it(profile: str, of: str) -> str:
@@ -183,11 +183,12 @@ def _draw_by_loss(profile: str, panels: dict[str, ImportanceGroups]) -> Figure:
         said = not_judged_yet(profile, experiment, groups)
         waiting += [said] * bool(said)
         verdicts += draw_rows(right, [apart[variant] for variant in order], higher=True, judged=not said)
-        name_rows(right, [wrapped(labels[variant], 24) for variant in order])
-        right.set_title("more →", fontsize=SMALL, color="0.35")
+        right.set_visible(bool(order))
+        name_rows(right, [wrapped(labels[variant], 24) for variant in order] or [""])
+        right.set_title("more heads →", fontsize=SMALL, color="0.35")
         right.set_xlabel(f"heads that can be masked (rise at most {RISE})\nminus the Transformer's", fontsize=SMALL)
     lines = {line.get_label(): line for ax in axes[:, 0] for line in ax.get_legend_handles_labels()[0]}
-    add_handles(drawn, [*lines.values(), *verdict_handles(verdicts)], 4, SMALL)
+    add_handles(drawn, [*lines.values(), *verdict_handles(verdicts, MORE)], 4, SMALL)
     what = "Heads masked after training, the least important first; simultaneous 95 % intervals"
     add_title(drawn, "\n".join([what, *dict.fromkeys(waiting)]))
     return drawn

@@ -13,7 +13,7 @@ from headdiv.companion.experiments.results import stored
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.formats import as_printed, plural
 from headdiv.companion.report.scale import data_title, toy
-from headdiv.companion.report.table_data import PLUS_MINUS, TableData
+from headdiv.companion.report.table_data import BESIDE, PLUS_MINUS, TableData
 
 TOTAL = "Total"
 
@@ -61,7 +61,7 @@ def sources_data(profile: str, experiment: str, table: DataTable) -> TableData:
         "Tokens drawn are those of whole documents up to the last block that was read, ends of documents included."
     )
     notes = [*table.notes, *([PLUS_MINUS] if seeds > 1 else [])]
-    return TableData(table.table, table.title, " ".join([said, *toy(runs[0])]), numbers, [shown], notes=notes)
+    return TableData(table.table, table.title, " ".join([said, *toy(runs[0])]), numbers, [shown], [BESIDE], notes=notes)
 
 
 def _begin(runs: list[RunResult], profile: str) -> str:

@@ -14,7 +14,7 @@ SIMULTANEOUS = (
     "± of a difference to the baseline is half the width of Dunnett's simultaneous 95 % interval: one additive model "
     "of variant and seed for all rows, its residual pooled."
 )
-MINUS_BASELINE = "Minus the baseline"  # heads the rows of a table of differences
+BESIDE = "ours beside the paper's"  # a caption
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,10 @@ class TableData:
     scale: str  # what the numbers are of, in a sentence; **bold** is the only mark in it
     numbers: pd.DataFrame  # the same for programs
     tables: list[pd.DataFrame] = field(default_factory=list)  # rows of variants are indexed by them
-    captions: list[str] = field(default_factory=list)  # of the tables; none: beside the paper's, then ours alone
+    captions: list[str] = field(default_factory=list)  # of the tables
     signatures: dict[str, str] = field(default_factory=dict)  # by score
-    notes: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)  # what the numbers show
+    notes: list[str] = field(default_factory=list)  # how they came about
 
     def csv(self) -> str:
         """The numbers, to as many digits as are the same on every processor."""
@@ -46,12 +47,19 @@ class TableData:
             parts.append(f"<details><summary>How these numbers are measured</summary>\n\n{measured}\n\n</details>")
         return "\n\n".join(parts) + "\n"
 
+    def captioned(self) -> list[tuple[str, pd.DataFrame]]:
+        """Each table with its caption as a sentence begins; "" where it is the only one."""
+        captions = [f"{one[0].upper()}{one[1:]}" if len(self.tables) > 1 else "" for one in self.captions]
+        return list(zip(captions, self.tables, strict=True))
+
     def _parts(self) -> list[str]:
-        return [_text(self.scale), *map(_markdown, self.tables)]
+        parts = [_text(self.scale), _list(self.said)]
+        for caption, table in self.captioned():
+            parts += [f"**{_text(caption)}**" * bool(caption), _markdown(table)]
+        return [part for part in parts if part]
 
     def _measured(self) -> str:
-        lines = [f"- {_text(name)}: {_text(how)}" for name, how in self.signatures.items()]
-        return "\n".join([*lines, *(f"- {_text(note)}" for note in self.notes)])
+        return _list([*(f"{name}: {how}" for name, how in self.signatures.items()), *self.notes])
 
 
 def one_line(text: object) -> str:
@@ -63,6 +71,10 @@ def one_line(text: object) -> str:
 def _text(text: object) -> str:
     """Text as Markdown, which becomes neither HTML nor a link."""
     return one_line(text).replace("<", "\\<").replace("](", "]\\(").replace("]:", "]\\:").replace("![", "!\\[")
+
+
+def _list(lines: list[str]) -> str:
+    return "\n".join(f"- {_text(line)}" for line in lines)
 
 
 def _markdown(table: pd.DataFrame) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -40,10 +40,10 @@ def write_table(profile: str, table: str, *paths: Path) -> None:
 def as_latex(data: TableData) -> str:
     """A ``table`` environment for each of a table's parts; the document needs ``\\usepackage{booktabs}``."""
     parts = []
-    for number, frame in enumerate(data.tables):
+    for caption, frame in data.captioned():
         frame = frame.rename(columns=_latex).map(_latex)
         columns = "l" + "r" * (frame.shape[1] - 1)
-        caption = data.captions[number] if number < len(data.captions) else f"{data.number}: {data.title}"
+        caption = caption or f"{data.number}: {data.title}"
         parts.append(
             "\n".join(
                 [
@@ -55,7 +55,7 @@ def as_latex(data: TableData) -> str:
                 ]
             )
         )
-    comments = [f"% {one_line(text)}" for text in (data.scale.replace("**", ""), *data.notes)]
+    comments = [f"% {one_line(text)}" for text in (data.scale.replace("**", ""), *data.said, *data.notes)]
     return "\n".join([*comments, "", "\n\n".join(parts), ""])
 
 
@@ -68,12 +68,15 @@ def as_text(data: TableData, width: int) -> str:
     """A table for a terminal of ``width`` characters: the columns that do not fit beside the first go on below it."""
     prose = max(NARROWEST, min(width, WIDEST))
     lines = [*textwrap.wrap(f"{data.number}: {data.title}", prose), *textwrap.wrap(data.scale.replace("**", ""), prose)]
-    for frame in data.tables:
-        lines.append("")
-        lines += _frame_lines(frame, width)
-    notes = [*(f"{name}: {how}" for name, how in data.signatures.items()), *data.notes]
-    lines += ["", *(line for note in notes for line in textwrap.wrap(f"- {note}", prose, subsequent_indent="  "))]
+    lines += [""] * bool(data.said) + _listed(data.said, prose)
+    for caption, frame in data.captioned():
+        lines += ["", *textwrap.wrap(caption, prose), *_frame_lines(frame, width)]
+    lines += ["", *_listed([*(f"{name}: {how}" for name, how in data.signatures.items()), *data.notes], prose)]
     return "\n".join(lines)
+
+
+def _listed(notes: Sequence[str], width: int) -> list[str]:
+    return [line for note in notes for line in textwrap.wrap(f"- {note}", width, subsequent_indent="  ")]
 
 
 def _frame_lines(frame: pd.DataFrame, width: int) -> list[str]:

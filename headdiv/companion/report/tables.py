@@ -22,13 +22,13 @@ from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.contrasts import compared_scores, differences_of
 from headdiv.companion.report.factors import design_of, factor_data
 from headdiv.companion.report.formats import as_printed, enough, signed, significant
-from headdiv.companion.report.groups import Groups, by_variant, failed_trainings, not_judged_yet, score_label
+from headdiv.companion.report.groups import Groups, by_variant, failed_trainings, not_judged_yet, score_label, signature
 from headdiv.companion.report.headtohead import all_quiet, comparison_data
 from headdiv.companion.report.judged import judged_data
 from headdiv.companion.report.pruning import pruning_data
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.sources import sources_data
-from headdiv.companion.report.table_data import MINUS_BASELINE, PLUS_MINUS, SIMULTANEOUS, TableData
+from headdiv.companion.report.table_data import BESIDE, PLUS_MINUS, SIMULTANEOUS, TableData
 from headdiv.companion.report.tuning import tuning_data
 from headdiv.companion.report.verdicts import NO_DIFFERENCE
 
@@ -152,12 +152,12 @@ def results_data(profile: str, experiment: str) -> TableData:
         scale(runs, profile),
         table,
         [_beside_paper(task, table), *differences, _ours_alone(task, table, groups, hidden)],
+        [BESIDE, *["differences to the baseline"] * len(differences), "further measurements"],
         signatures={
-            score_label(runs[0], name): of.signature for name, of in runs[0].scores.items() if name not in hidden
+            score_label(runs[0], name): signature(runs[0], name) for name in runs[0].scores if name not in hidden
         },
+        said=[*[waiting] * bool(waiting), *failed_trainings(profile, experiment)],
         notes=[
-            *[waiting] * bool(waiting),
-            *failed_trainings(profile, experiment),
             *task.notes,
             *_unmeasured(task, table),
             *[UNTIMED] * bool(hidden),
@@ -193,7 +193,7 @@ def _differences(task: PaperTask, groups: Groups) -> list[pd.DataFrame]:
     if not scores:
         return []
     rows = [variant for variant in groups if variant != BASELINE]
-    shown = pd.DataFrame({MINUS_BASELINE: [task.label(variant) for variant in rows]}, index=rows)
+    shown = pd.DataFrame({"Minus the baseline": [task.label(variant) for variant in rows]}, index=rows)
     counts = ([found.get(variant, NO_DIFFERENCE).count for found in scores.values()] for variant in rows)
     shown["Seeds"] = [str(max(of)) for of in counts]
     for name, found in scores.items():

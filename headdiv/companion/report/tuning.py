@@ -73,6 +73,7 @@ def tuning_data(profile: str, experiment: str) -> TableData:
     """`tuning_table` for display."""
     numbers, choices = tuning_table(profile, experiment), choices_of(profile, experiment)
     choice, task = next(iter(choices.values())), task_of(experiment)
+    labels = labels_of(experiment, choices)
     config = Runs(profile).planned(experiment)[0]
     shown = pd.DataFrame(
         {"Architecture": numbers["label"], "No.": numbers["setting"].astype(str)}
@@ -82,17 +83,30 @@ def tuning_data(profile: str, experiment: str) -> TableData:
         | {"Outcome": [_outcome(tried) for choice in choices.values() for tried in choice.tried]}
     )  # fmt: skip
     survivors = ", ".join(map(str, choice.keep))
+    seeds = f"seed{'s' * (len(choice.seeds) > 1)} {', '.join(map(str, choice.seeds))}"
     toy = f" {TOY}" if config.data.name == "toy" else ""
     scale = (
         f"Profile {Runs(profile).name}: {data_title(config.data.name)}, trainings of "
-        f"{plural(config.train.epochs, 'epoch')} that stop after a rung, seeds {', '.join(map(str, choice.seeds))}; "
+        f"{plural(config.train.epochs, 'epoch')} that stop after a rung, {seeds}; "
         f"settings kept after each rung: {survivors}. Nothing was computed on the test set.{toy}"
     )
-    measure = f"the lowest validation loss up to there, in {SPECS[config.kind].unit}, mean over the tuning's seeds"
+    over = ", mean over the tuning's seeds" * (len(choice.seeds) > 1)
+    measure = f"the lowest validation loss up to there, in {SPECS[config.kind].unit}{over}"
     notes = [f"The columns of epochs: {measure}; {NONE}: not trained so far, or diverged."]
+    unnamed = [f"{labels[one]}: {setting_text(of)}" for one in choices if (of := _unnamed(profile, experiment, one))]
+    notes += [f"What a setting does not name: {'; '.join(unnamed)}."] * bool(unnamed)
     processors = dict.fromkeys(origin.processor for choice in choices.values() for origin in choice.origins)
     notes.append(f"Trained on {', '.join(processors)}.")
     return TableData(f"{task.table}, tuning", task.title, scale, numbers, [shown], ["what was tried"], notes=notes)
+
+
+def _unnamed(profile: str, experiment: str, variant: str) -> Setting:
+    """What an arm's runs have where a setting leaves out a key that another of its settings names."""
+    settings = Runs(profile).arms[experiment][variant].settings
+    config = next(one for one in Runs(profile).planned(experiment) if one.variant == variant).model_dump()
+    keys = dict.fromkeys(key for setting in settings for key in setting)
+    left_out = [key.partition(".") for key in keys if any(key not in setting for setting in settings)]
+    return {f"{section}.{name}": config[section][name] for section, _, name in left_out}
 
 
 def setting_text(setting: Setting) -> str:

@@ -42,7 +42,7 @@ from headdiv.companion.report.site.front import (
 from headdiv.companion.report.site.library import REPOSITORY, documents, pictures, plotly_script, public_names
 from headdiv.companion.report.site.markup import interactive, link, plain, templates
 from headdiv.companion.report.site.runs import SHELL, RunPage, write_run_pages
-from headdiv.companion.report.table_data import MINUS_BASELINE, TableData
+from headdiv.companion.report.table_data import TableData
 from headdiv.companion.report.tables import table_data
 from headdiv.core.files import read_json
 
@@ -203,7 +203,7 @@ class Site:
             "sections": sections,
             "common": scales.pop() if len(scales) == 1 else None,
             "measured": plain(pd.DataFrame(sorted(signatures), columns=["Score", "Measured as"])) if signatures else "",
-            "notes": list(dict.fromkeys(note for table in found for note in table.notes)),
+            "notes": list(dict.fromkeys(note for table in found for note in (*table.said, *table.notes))),
             "lacking": [name for name in self.lacking if name.startswith(f"{paper}/")],
             "claimed": verdict_table(self.ledger, paper) if any(row.paper == paper for row in self.ledger) else None,
         }
@@ -220,7 +220,7 @@ class Site:
             "outdated": [page.label for page in pages if page.run.name in self.outdated],
             "tables": [
                 (caption, interactive(self._linked(data, frame, pages) if of_results else frame, f"{slug(table)}_{i}"))
-                for i, (caption, frame) in enumerate(zip(_captions(data), data.tables, strict=True))
+                for i, (caption, frame) in enumerate(zip(data.captions, data.tables, strict=True))
             ],
             "outcome": outcome if of_results else None,
             "figures": {
@@ -339,19 +339,6 @@ def shown(value: float | bool | None, unit: str) -> str:
     if unit == RELATION or isinstance(value, bool):
         return "holds" if value else "does not hold"
     return f"{show(value)} {unit}".rstrip()
-
-
-def _captions(table: TableData) -> list[str]:
-    if table.captions:
-        return table.captions
-    return [_caption(list(frame.columns)) for frame in table.tables]
-
-
-def _caption(columns: list[str]) -> str:
-    if columns[0] == MINUS_BASELINE:
-        return "differences to the baseline"
-    beside = any(name.endswith(", paper") or ", paper (" in name for name in columns)
-    return "ours beside the paper's" if beside else "further measurements"
 
 
 def _copy(path: Path, target: Path) -> None:
