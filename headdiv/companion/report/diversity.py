@@ -214,7 +214,7 @@ def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
     axes[0, 0].set_ylabel(f"{_what(groups).partition(' of ')[0]}, test set")
     for ax in axes.flat if len(start) else ():
         ax.axhline(0, color="0.35", lw=1, ls="--", zorder=0)
-        spread_around_zero(ax, "y", named=ax is axes[0, 0])
+        spread_around_zero(ax, named=ax is axes[0, 0])
     add_legend(drawn, axes.flat, columns=6, fontsize=SMALL)
     runs = [run for of in groups.values() for run in of]
     epochs = plurals((run.epochs for run in runs), "epoch")

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+from headdiv.analysis.comparison import Difference
+from headdiv.analysis.statistics import Interval
+
 NONE = "–"
 FURTHEST = 7  # decimals of a small number
 LONGEST = 600  # characters of a text in a table
@@ -34,6 +37,11 @@ def signed(value: float | None, digits: int, half: float | None = None) -> str:
         while digits < FURTHEST and round(abs(value), digits) <= round(half, digits):
             digits += 1
     return f"{'+' if value is not None and value > 0 else ''}{as_printed(value, digits, half)}"
+
+
+def with_intervals(ones: Iterable[Interval], digits: int) -> list[str]:
+    """Means and their ±, `as_printed`; of differences, `signed`."""
+    return [(signed if isinstance(one, Difference) else as_printed)(one.mean, digits, one.half) for one in ones]
 
 
 def enough(values: Iterable[float], digits: int) -> int:

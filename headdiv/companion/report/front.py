@@ -13,12 +13,12 @@ import matplotlib
 from matplotlib.figure import Figure
 from PIL import Image
 
-from headdiv.analysis.comparison import against
-from headdiv.companion.experiments.papers import BASELINE, task_of
+from headdiv.companion.experiments.papers import task_of
+from headdiv.companion.report.contrasts import differences_of
 from headdiv.companion.report.explorer_panels import look_at, show_attention, show_likeness
 from headdiv.companion.report.groups import by_variant
 from headdiv.companion.report.plotting import GREY, STYLE, VERDICT_LOOKS, add_grid, new_figure
-from headdiv.companion.report.verdicts import verdict
+from headdiv.companion.report.verdicts import LOWEST_LOSS, verdict
 from headdiv.core.files import replacing
 
 PROFILE, EXPERIMENT = "headtohead-10", "headtohead/translation"
@@ -31,11 +31,7 @@ DPI = 160
 def draw_finding() -> Figure:
     """The lowest validation loss of each method minus the Transformer's, with its simultaneous interval."""
     groups, task = by_variant(PROFILE, EXPERIMENT), task_of(EXPERIMENT)
-    values = {
-        variant: {run.seed: min(point.validation_nll for point in run.curve) for run in runs}
-        for variant, runs in groups.items()
-    }
-    found = {variant: one for variant, one in against(values, BASELINE).items() if one.count >= SEEDS}
+    found = {variant: one for variant, one in differences_of(groups, LOWEST_LOSS).items() if one.count >= SEEDS}
     rows = sorted(found.items(), key=lambda pair: -pair[1].mean)
     figure, ((ax,),) = new_figure(8, 5)
     ax.axvline(0, color="0.35", lw=1.2, ls="--")

@@ -16,7 +16,7 @@ from headdiv.companion.experiments.papers import BASELINE, Column, task_of
 from headdiv.companion.experiments.run_result import RunResult, SearchCost, metrics_path, remedy
 from headdiv.companion.report.contrasts import compared_scores, differences_of, scores_of, sentences, set_apart
 from headdiv.companion.report.diversity import diversity_sentences
-from headdiv.companion.report.formats import NONE, as_printed, enough, plural, signed
+from headdiv.companion.report.formats import NONE, as_printed, enough, plural, signed, with_intervals
 from headdiv.companion.report.groups import Groups, chosen, labels_of, measured
 from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
 from headdiv.companion.report.scale import scale
@@ -196,8 +196,8 @@ def _learning(table: pd.DataFrame, groups: Groups, scores: dict[str, Column]) ->
         table[name] = [one.mean for one in own]
         for end, of_end in {"": "mean", "_low": "low", "_high": "high"}.items():
             table[f"{name}_difference{end}"] = [getattr(one, of_end) for one in apart]
-        shown[f"{column.label} ({column.unit})"] = [as_printed(one.mean, column.digits, one.half) for one in own]
-        shown[f"{column.label}, difference"] = [signed(one.mean, column.digits, one.half) for one in apart]
+        shown[f"{column.label} ({column.unit})"] = with_intervals(own, column.digits)
+        shown[f"{column.label}, difference"] = with_intervals(apart, column.digits)
     return pd.DataFrame(shown, index=list(groups))
 
 

@@ -17,7 +17,7 @@ from headdiv.companion.report.contrasts import (
     scores_of,
     set_apart_by_score,
 )
-from headdiv.companion.report.formats import as_printed, signed
+from headdiv.companion.report.formats import as_printed, signed, with_intervals
 from headdiv.companion.report.groups import Groups, chosen, failed_trainings, measured, not_judged_yet
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import PLUS_MINUS, SIMULTANEOUS, TableData
@@ -49,7 +49,7 @@ def means_table(task: PaperTask, groups: Groups, scores: Mapping[str, Column]) -
         values = scores_of(groups, name)
         ones = [interval(list(values.get(variant, {}).values())) for variant in groups]
         unit = f" ({column.unit})" if column.unit else ""
-        shown[f"{column.label}{unit}"] = [as_printed(one.mean, column.digits, one.half) for one in ones]
+        shown[f"{column.label}{unit}"] = with_intervals(ones, column.digits)
     return shown
 
 
@@ -62,7 +62,7 @@ def differences_table(
     """A line for each difference, by its names under ``heads``, and its number in each score."""
     shown = pd.DataFrame(list(names), columns=list(heads))
     for name, column in scores.items():
-        shown[column.label] = [signed(one.mean, column.digits, one.half) for one in found[name]]
+        shown[column.label] = with_intervals(found[name], column.digits)
     return shown
 
 

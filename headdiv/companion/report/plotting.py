@@ -132,19 +132,18 @@ def verdict_handles(verdicts: Iterable[str], labels: Mapping[str, str] | None = 
     ]
 
 
-def spread_around_zero(ax: Axes, axis: str, unit: float = 1, named: bool = True) -> None:
-    """Differences of points are read off close to 0, and seen far from it: "x" or "y" is logarithmic beyond ±``unit``.
+def spread_around_zero(ax: Axes, named: bool) -> None:
+    """Differences of points are read off close to 0, and seen far from it: the y axis is logarithmic beyond ±1.
 
     Its label says so, where it is ``named``.
     """
-    line = ax.xaxis if axis == "x" else ax.yaxis
-    (ax.set_xscale if axis == "x" else ax.set_yscale)("symlog", linthresh=unit)
-    ax.autoscale(axis=axis)
-    low, high = line.get_view_interval()
-    line.set_ticks([tick * unit for tick in DIFFERENCES if low <= tick * unit <= high])
-    line.set_major_formatter(lambda value, _: f"{value:+g}".replace("-", "−") if value else "0")
+    ax.set_yscale("symlog", linthresh=1)
+    ax.autoscale(axis="y")
+    low, high = ax.get_ylim()
+    ax.yaxis.set_ticks([tick for tick in DIFFERENCES if low <= tick <= high])
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:+g}".replace("-", "−") if value else "0")
     if named:
-        line.set_label_text(f"{line.get_label_text()}\n(logarithmic beyond ±{unit:g})")
+        ax.set_ylabel(f"{ax.get_ylabel()}\n(logarithmic beyond ±1)")
 
 
 def number_layers(ax: Axes, layers: Sequence[int]) -> None:

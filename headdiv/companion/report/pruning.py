@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headdiv.analysis import comparison
-from headdiv.analysis.statistics import interval
+from headdiv.analysis.statistics import Interval, interval
 from headdiv.companion.experiments.catalogue import OF_PRUNING, FigureEntry
 from headdiv.companion.experiments.importance import ImportanceResult, stored_importance
 from headdiv.companion.experiments.papers import BASELINE, task_of
@@ -19,7 +19,7 @@ from headdiv.companion.experiments.results import stored
 from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.companion.report.contrasts import set_apart
 from headdiv.companion.report.differences import draw_rows
-from headdiv.companion.report.formats import NONE, as_printed, plural, signed
+from headdiv.companion.report.formats import NONE, plural, with_intervals
 from headdiv.companion.report.groups import failed_trainings, labels_of, not_judged_yet, over_seeds
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.plotting import (
@@ -75,32 +75,26 @@ def pruning_data(profile: str, experiment: str) -> TableData:
     first, numbers = runs[0], heads_to_mask(groups)
     apart = comparison.against(numbers, BASELINE)
     heads = sum(first.modules.values())
-    rows = []
-    for variant, of in groups.items():
-        row: dict[str, Any] = {"variant": variant, "label": task.label(variant), "seeds": len(of), "heads": heads}
-        for name, found in (
-            ("validation_nll", interval([run.loss.value for run in of])),
-            ("heads_to_mask", interval(list(numbers[variant].values()))),
-            ("heads_to_mask_difference", apart.get(variant, NO_DIFFERENCE)),
-        ):
-            row |= {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
-        rows.append(row)
-    table = pd.DataFrame(rows)
+    found: dict[str, list[Interval]] = {
+        "validation_nll": [interval([run.loss.value for run in of]) for of in groups.values()],
+        "heads_to_mask": [interval(list(numbers[variant].values())) for variant in groups],
+        "heads_to_mask_difference": [apart.get(variant, NO_DIFFERENCE) for variant in groups],
+    }
+    seeds, labels = [len(of) for of in groups.values()], [task.label(variant) for variant in groups]
+    table = pd.DataFrame({"variant": list(groups), "label": labels, "seeds": seeds, "heads": heads})
+    for name, ones in found.items():
+        for end, of_end in {"": "mean", "_low": "low", "_high": "high"}.items():
+            table[f"{name}{end}"] = [getattr(one, of_end) for one in ones]
     waiting = not_judged_yet(profile, experiment, groups)
-
-    def column(name: str, digits: int, printed: Any = as_printed) -> list[str]:
-        ends = zip(table[name], table[f"{name}_high"] - table[name], strict=True)
-        return [printed(mean, digits, half) for mean, half in ends]
-
     shown = pd.DataFrame(
-        {"Method": list(table["label"]), "Seeds": list(map(str, table["seeds"]))}
-        | {f"Validation loss, all heads ({first.loss.unit})": column("validation_nll", 3)}
-        | {f"Heads that can be masked, of {heads}": column("heads_to_mask", 1)}
-        | {"Minus the baseline": column("heads_to_mask_difference", 1, signed)},
-        index=list(table["variant"]),
+        {"Method": labels, "Seeds": list(map(str, seeds))}
+        | {f"Validation loss, all heads ({first.loss.unit})": with_intervals(found["validation_nll"], 3)}
+        | {f"Heads that can be masked, of {heads}": with_intervals(found["heads_to_mask"], 1)}
+        | {"Minus the baseline": with_intervals(found["heads_to_mask_difference"], 1)},
+        index=list(groups),
     )
     if task.primary and not waiting:
-        ones = (apart.get(variant, NO_DIFFERENCE) for variant in groups)
+        ones = found["heads_to_mask_difference"]
         shown["Verdict"] = [
             NONE if name == BASELINE else MORE[verdict(one)] for name, one in zip(groups, ones, strict=True)
         ]

@@ -21,7 +21,7 @@ from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.contrasts import compared_scores, differences_of
 from headdiv.companion.report.factors import design_of, factor_data
-from headdiv.companion.report.formats import as_printed, enough, signed, significant
+from headdiv.companion.report.formats import as_printed, enough, significant, with_intervals
 from headdiv.companion.report.groups import Groups, by_variant, failed_trainings, not_judged_yet, score_label, signature
 from headdiv.companion.report.headtohead import all_quiet, comparison_data
 from headdiv.companion.report.judged import judged_data
@@ -198,7 +198,7 @@ def _differences(task: PaperTask, groups: Groups) -> list[pd.DataFrame]:
     shown["Seeds"] = [str(max(of)) for of in counts]
     for name, found in scores.items():
         column, ones = task.columns[name], [found.get(variant, NO_DIFFERENCE) for variant in rows]
-        shown[column.label] = [signed(one.mean, column.digits, one.half) for one in ones]
+        shown[column.label] = with_intervals(ones, column.digits)
     return [shown]
 
 
