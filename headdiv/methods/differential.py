@@ -81,6 +81,8 @@ class DifferentialAttention(MultiHeadAttention):
         if layout.mask is not None and layout.mask.dim() == 4 and layout.mask.shape[1] > 1:  # one for each head
             layout = replace(layout, mask=layout.mask.repeat_interleave(2, dim=1))
         z, weights = super().weigh_values(q, k, v.repeat_interleave(2, dim=1), layout)
+        if layout.dropout and layout.dropped:
+            layout.dropped[-1] = self._difference(layout.dropped[-1])
         return self._difference(z), None if weights is None else self._difference(weights)
 
     def _difference(self, x: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ from headdiv.nn.attention import AttentionLayout, AttentionSpec, record_heads
 from headdiv.nn.folding import fold
 from headdiv.nn.linear import LINEAR
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.packing import PackedLayout, padded_side
+from headdiv.nn.packing import full_side, padded_side, real_rows
 from headdiv.nn.projections import SeparateProjections, from_torch, to_torch
 from headdiv.nn.sizes import ATTENTION_KINDS, Kind, Sizes
 
@@ -166,8 +166,8 @@ class MultiheadAttention(nn.Module):
         a module whose ``kind`` is not "cross". Where only values could tell, they are compared; a GPU waits for that.
 
         Returns:
-            Output, shaped as query, and weights (B, N, S), or (B, H, N, S) if they are not to be averaged; S counts
-            the keys of add_bias_kv and add_zero_attn too. Without a batch nothing has B.
+            Output, shaped as query, and weights (B, N, S), or (B, H, N, S) if they are not to be averaged, after
+            dropout; S counts the keys of add_bias_kv and add_zero_attn too. Without a batch nothing has B.
 
         Raises:
             ValueError: an argument has another shape or type than these; key and value differ, and the method has
@@ -216,7 +216,7 @@ class MultiheadAttention(nn.Module):
             added = _added("attn_mask", attn_mask, [(N, S), (B * slots, N, S)], query.dtype)
             mask = mask + (added if added.dim() == 2 else added.view(B, slots, N, S))
         extra = 0 if separate is None else separate.extra
-        keys = queries = _full(B, S, query.device)
+        keys = queries = full_side(B, S, query.device)
         real = None  # (B, S)
         if key_padding_mask is not None:
             padding = _added("key_padding_mask", key_padding_mask, [(B, S)], query.dtype)
@@ -235,26 +235,28 @@ class MultiheadAttention(nn.Module):
                         weights if need_weights else None
                     )
                 if nothing:
-                    keys = _full(B, S, query.device)
+                    keys = full_side(B, S, query.device)
         if not own:
-            queries = _full(B, N, query.device)
+            queries = full_side(B, N, query.device)
         if extra:
             there = torch.ones(B, S, dtype=torch.bool, device=query.device) if keys.full else keys.sentences >= 0
             keys, mask, S = padded_side(F.pad(there, (0, extra), value=True)), F.pad(mask, (0, extra)), S + extra
 
-        layout = AttentionLayout(queries, keys, mask.expand(B, -1, N, S), self.dropout if self.training else 0.0)
-        rows = _rows(query, queries)
+        dropped: list[Tensor] = []
+        dropout = self.dropout if self.training else 0.0
+        layout = AttentionLayout(queries, keys, mask.expand(B, -1, N, S), dropout, dropped if need_weights else None)
+        rows = real_rows(query, queries)
         if separate is not None:
-            memory = _rows(separate.joined(key, value), keys)
+            memory = real_rows(separate.joined(key, value), keys)
         elif apart:
-            memory = _rows(torch.cat([key, value], dim=2), keys)
+            memory = real_rows(torch.cat([key, value], dim=2), keys)
         else:
-            memory = None if own else _rows(key, keys)
+            memory = None if own else real_rows(key, keys)
         weights = None
         if need_weights:
             with record_heads(self) as records:
                 output = self.attention(rows, memory, layout)
-            weights = records[0].weights
+            weights = dropped[-1] if dropped else records[0].weights
             if own and real is not None:
                 weights = weights * real[:, None, :, None]
             weights = weights.mean(dim=1) if average_attn_weights else weights
@@ -383,18 +385,3 @@ def _added(name: str, mask: Tensor, shapes: list[tuple[int, ...]], dtype: torch.
     if mask.dtype == torch.bool:
         return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(mask, -torch.inf)
     return mask.to(dtype)
-
-
-def _rows(x: Tensor, side: PackedLayout) -> Tensor:
-    """(B, N, D) -> (T, D)."""
-    rows = x.reshape(-1, x.shape[2])
-    return rows if side.full else rows[side.slots]
-
-
-def _full(B: int, N: int, device: torch.device) -> PackedLayout:
-    """The layout of B lines without padding, each a window of its own."""
-    each, slots = torch.arange(N, device=device), torch.arange(B * N, device=device)
-    sentences = torch.arange(B, device=device)[:, None].expand(B, N)
-    return PackedLayout(
-        torch.full((B,), N, device=device), each.repeat(B), slots, slots, sentences, full=True, longest=N
-    )

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from headdiv.methods.base import Method
 from headdiv.methods.options.modules import TalkingHeadsOptions
 from headdiv.nn.attention import AttentionLayout, AttentionSpec
 from headdiv.nn.caches import Cache
+from headdiv.nn.dot_product import after_dropout
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 
 
@@ -38,12 +38,12 @@ class TalkingHeadsAttention(MultiHeadAttention):
             nn.init.eye_(mixture)
 
     def weigh_values(self, q: Tensor, k: Tensor, v: Tensor, layout: AttentionLayout | Cache) -> tuple[Tensor, Tensor]:
-        """See `MultiHeadAttention`; the weights are those after the second mixture."""
+        """See `MultiHeadAttention`; the weights are those after the second mixture, before dropout."""
         scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)  # (R, H, N, S)
         scores = torch.einsum("rhns,hg->rgns", scores, self.mix_logits.to(scores.dtype))
         p = torch.softmax(scores + layout.written_out(), dim=-1).to(v.dtype)
-        weights = F.dropout(torch.einsum("rhns,hg->rgns", p, self.mix_weights.to(p.dtype)), layout.dropout or 0.0)
-        return weights @ v, weights
+        weights = torch.einsum("rhns,hg->rgns", p, self.mix_weights.to(p.dtype))
+        return after_dropout(weights, layout) @ v, weights
 
 
 class TalkingHeads(Method):

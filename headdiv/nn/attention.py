@@ -76,6 +76,7 @@ class AttentionLayout:
     # Of the weights. Where it is a number, attention is computed as torch.nn.MultiheadAttention does it: a query that
     # may see nothing is NaN, and the mask has a gradient.
     dropout: float | None = None
+    dropped: list[Tensor] | None = None  # where weights after dropout are asked for, as torch returns them: put here
 
     def written_out(self) -> Tensor:
         """The mask, also where it is only implied."""

@@ -97,6 +97,7 @@ class Cache:
     """Keys and values of one attention module, (n, G, S, K) each."""
 
     dropout: ClassVar[None] = None  # of the weights: there is none in decoding
+    dropped: ClassVar[None] = None
 
     lines: BeamState
     keys: Tensor

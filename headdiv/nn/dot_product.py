@@ -61,7 +61,7 @@ def dot_product(
 ) -> tuple[Tensor, Tensor | None]:
     """softmax(q kᵀ/√K + mask) v, (R, H, N, K), by whichever way is faster for windows of this width.
 
-    The weights (R, H, N, S) come with it where they are asked for.
+    The weights (R, H, N, S) come with it where they are asked for: those before dropout.
     """
     if isinstance(layout, Cache):
         return cached_product(q, k, v, layout.written_out()), None
@@ -70,8 +70,8 @@ def dot_product(
         if not weights:
             return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=layout.dropout), None
         scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1) + mask
-        p = F.dropout(torch.softmax(scores, dim=-1), layout.dropout).to(v.dtype)
-        return p @ v, p
+        p = torch.softmax(scores, dim=-1)
+        return after_dropout(p, layout).to(v.dtype) @ v, p.to(v.dtype)
     if is_transformed():
         scores = at_least_float32(q @ k.transpose(-2, -1)) * q.shape[-1] ** -0.5
         p = torch.softmax(scores + layout.written_out(), dim=-1).to(v.dtype)
@@ -81,6 +81,16 @@ def dot_product(
         return z, p if weights else None
     mask = layout.mask if layout.mask is None else layout.mask.to(q.dtype)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None), None
+
+
+def after_dropout(weights: Tensor, layout: AttentionLayout | Cache) -> Tensor:
+    """The weights (R, H, N, S) that meet the values; head records have those before dropout."""
+    if not layout.dropout:
+        return weights
+    dropped = F.dropout(weights, layout.dropout)
+    if layout.dropped is not None:
+        layout.dropped.append(dropped)
+    return dropped
 
 
 def into_windows(x: Tensor, side: PackedLayout, parts: int, heads: int) -> tuple[Tensor, ...]:

@@ -141,6 +141,21 @@ def padded_side(real: Tensor) -> PackedLayout:
     return PackedLayout(real.sum(1), positions, slots, rows, sentences, full, longest=N)
 
 
+def full_side(B: int, N: int, device: torch.device) -> PackedLayout:
+    """The layout of B lines of N without padding, each a window of its own."""
+    each, slots = torch.arange(N, device=device), torch.arange(B * N, device=device)
+    sentences = torch.arange(B, device=device)[:, None].expand(B, N)
+    return PackedLayout(
+        torch.full((B,), N, device=device), each.repeat(B), slots, slots, sentences, full=True, longest=N
+    )
+
+
+def real_rows(x: Tensor, side: PackedLayout) -> Tensor:
+    """(B, N, D) -> (T, D), of a layout in which each line is a window of its own."""
+    rows = x.reshape(-1, x.shape[2])
+    return rows if side.full else rows[side.slots]
+
+
 def pad_rows(rows: Tensor, side: PackedLayout, fill: float = 0.0) -> Tensor:
     """(T, …) -> (B, longest, …): one sentence a line, ``fill`` after its end."""
     width = side.longest if len(side.lengths) else 1  # softmax and argmax need a column

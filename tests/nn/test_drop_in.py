@@ -3,6 +3,7 @@
 import copy
 import math
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -240,6 +241,32 @@ def test_attention_dropout_is_torchs():
         torch.testing.assert_close(*results)
     ours.eval()
     assert torch.equal(ours(x, x, x)[0], ours(x, x, x)[0])
+
+
+@pytest.mark.parametrize("name", ["baseline", "talking-heads", "differential"])
+def test_records_have_the_weights_before_dropout_and_what_is_returned_those_after_it(name):
+    torch.manual_seed(0)
+    module, x = MultiheadAttention(16, 4, name, dropout=0.5, batch_first=True), torch.randn(2, 5, 16)
+    with record_heads(module) as records:
+        dropped = module(x, x, x, average_attn_weights=False)[1]
+        kept = module.eval()(x, x, x, average_attn_weights=False)[1]
+    assert torch.equal(records[0].weights, kept)
+    assert torch.equal(records[1].weights, kept)
+    if name != "differential":  # whose weights are differences of two that are dropped apart
+        torch.testing.assert_close(dropped[dropped != 0], 2 * kept[dropped != 0])
+    assert 0.1 < (dropped == 0).float().mean() < 0.7
+
+
+def test_losses_on_weights_are_of_those_before_dropout():
+    torch.manual_seed(0)
+    x = torch.randn(3, 6, D)
+    for options in (DPP, {"name": "disagreement", "term": "position"}):
+        module, found = drop_in(options, dropout=0.5), []
+        for training in (True, False):
+            with record_heads(module.train(training)) as records:
+                module(x, x, x)
+            found.append(module.method.differences([replace(records[0], outputs=torch.ones(18, H, 4))]))
+        assert torch.equal(*found)
 
 
 def test_ordinary_heads_start_as_torchs_do():
