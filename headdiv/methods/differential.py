@@ -11,6 +11,9 @@ head it is then not comparable with other rows: H = 8 gives 4 heads of twice the
 8. ``kept`` makes up for it the other way: H heads with V of width K, whose queries and keys are the halves, of width
 K / 2, of the baseline's. Weights can be negative and do not add up to 1.
 
+λ_init belongs to the layer and is in no state dictionary. Copies of one module, as `torch.nn.TransformerEncoder` makes
+them, are numbered as soon as something of headdiv's is given the model: `own_parameters`, a trainer, `ModelHeads`.
+
 Letters: R windows, T rows, H heads of the baseline, K their width, h heads, N query slots, S key slots.
 """
 
@@ -26,7 +29,7 @@ from torch.nn import functional as F
 from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.methods.base import Method
 from headdiv.methods.options.modules import DifferentialOptions
-from headdiv.nn.attention import AttentionLayout, AttentionSpec
+from headdiv.nn.attention import AttentionLayout, AttentionSpec, attention_modules
 from headdiv.nn.caches import Cache
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import PackedLayout
@@ -45,7 +48,6 @@ class DifferentialAttention(MultiHeadAttention):
     def __init__(self, spec: AttentionSpec, halved: bool) -> None:
         super().__init__(spec)
         self.halved = halved
-        self.start = 0.8 - 0.6 * math.exp(-0.3 * spec.layer)  # λ_init
         self.lambdas = nn.Parameter(torch.empty(4, spec.d_head if halved else spec.d_head // 2))  # q1, k1, q2, k2
         self.norm = nn.RMSNorm(self.head_width, eps=1e-5)
         nn.init.normal_(self.lambdas, std=0.1)
@@ -63,6 +65,11 @@ class DifferentialAttention(MultiHeadAttention):
     def head_width(self) -> int:
         """See `AttentionModule`."""
         return 2 * self.spec.d_head if self.halved else self.spec.d_head
+
+    @property
+    def start(self) -> float:
+        """λ_init, of the layer that the module has now: `attention_modules` numbers copies."""
+        return 0.8 - 0.6 * math.exp(-0.3 * self.spec.layer)
 
     @property
     def factor(self) -> Tensor:
@@ -106,3 +113,12 @@ class Differential(Method):
     def attention(self, spec: AttentionSpec) -> DifferentialAttention:
         """See `Method`."""
         return DifferentialAttention(spec, self.options.heads == "halved")
+
+    def own_parameters(self, model: nn.Module) -> list[nn.Parameter]:
+        """None; copies of a module are numbered, on which their λ_init depends."""
+        attention_modules(model)
+        return []
+
+    def frozen_parameters(self, model: nn.Module, progress: float) -> list[nn.Parameter]:
+        """None; see `own_parameters`."""
+        return self.own_parameters(model)

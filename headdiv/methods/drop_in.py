@@ -74,7 +74,7 @@ class MultiheadAttention(nn.Module):
             none of queries, whatever these are.
         layer: its layer, from 0; some methods treat layers differently, and measures and masks name modules by both.
             Where it is left out, the modules of one kind are numbered as they are made with one method, copies of
-            a module in the order of the model.
+            a module in the order of the model, as soon as ``method.own_parameters`` or a measure is given the model.
 
     Raises:
         ConfigError: the method is none, or there is none with these options.

@@ -1,6 +1,7 @@
 """How the drop-in and methods are made: by name, in ranges, with layers that number themselves."""
 
 import copy
+import math
 from functools import partial
 
 import pytest
@@ -84,6 +85,26 @@ def test_copies_and_modules_by_name_are_numbered_in_the_order_of_the_model():
         model(x)
     assert [record.spec.place for record in records] == places
     assert list(heads_of(copy.deepcopy(model.layers[1]))) == ["encoder 2"]
+
+
+def copies(method, layers=3):
+    """torch's encoder, whose layers are copies of one; its method."""
+    method = make_method(method)
+    layer = nn.TransformerEncoderLayer(D, H, 20, batch_first=True)
+    layer.self_attn = MultiheadAttention(D, H, method, batch_first=True)
+    return nn.TransformerEncoder(layer, layers, enable_nested_tensor=False), method
+
+
+@pytest.mark.parametrize("number", [
+    lambda model, method: method.own_parameters(model),
+    lambda model, method: method.before_optimizer_step(model, 0.5),
+    lambda model, method: headdiv.ModelHeads(model),
+])  # fmt: skip
+def test_copies_of_differential_attention_have_the_lambda_of_their_own_layer(number):
+    model, method = copies({"name": "differential", "heads": "kept"})
+    number(model, method)
+    expected = [0.8 - 0.6 * math.exp(-0.3 * layer) for layer in range(3)]
+    assert [each.self_attn.attention.start for each in model.layers] == expected
 
 
 def test_a_given_layer_is_never_changed():
