@@ -40,7 +40,7 @@ from headdiv.gha import (
 )
 from headdiv.methods.base import Method, ValidationSplit
 from headdiv.methods.options.modules import DeaconOptions, nonlinear_inputs
-from headdiv.nn.attention import AttentionSpec, keyed_by_place
+from headdiv.nn.attention import AttentionSpec, attention_modules, keyed_by_place
 from headdiv.nn.batch_norm import BatchNorm, normalisation
 from headdiv.nn.linear import LINEAR, Linear, linear
 
@@ -281,6 +281,7 @@ class Deacon(Method):
 
 def pca_layers(model: nn.Module) -> dict[str, PCAOutput]:
     """Name and PCA layer of every attention module that has one."""
+    attention_modules(model)  # numbers copies of a layer
     return {name: module for name, module in model.named_modules() if isinstance(module, PCAOutput)}
 
 

@@ -33,7 +33,7 @@ from headdiv.core.tracing import is_recomputing
 from headdiv.methods.base import Method, ValidationSplit
 from headdiv.methods.kwta import boost, keep_probabilities, sampled, winners
 from headdiv.methods.options.modules import KWTA, HomeostasisOptions, Mechanism, survivors
-from headdiv.nn.attention import AttentionSpec, BlockSpec, keyed_by_place
+from headdiv.nn.attention import AttentionSpec, BlockSpec, attention_modules, keyed_by_place
 from headdiv.nn.dropout import Dropout
 
 
@@ -46,7 +46,7 @@ class Inhibition(nn.Module):
 
     Args:
         mechanism: kwta, rfb-kwta or smart.
-        place: what the results call it.
+        spec: whose ``place`` is what the results call it.
         groups: G.
         units: n.
         s: share of units that stay active.
@@ -55,10 +55,17 @@ class Inhibition(nn.Module):
     """
 
     def __init__(
-        self, mechanism: Mechanism, place: str, groups: int, units: int, s: float, q: int, options: HomeostasisOptions
+        self,
+        mechanism: Mechanism,
+        spec: AttentionSpec | BlockSpec,
+        groups: int,
+        units: int,
+        s: float,
+        q: int,
+        options: HomeostasisOptions,
     ) -> None:
         super().__init__()
-        self.mechanism, self.place, self.options = mechanism, place, options
+        self.mechanism, self.spec, self.options = mechanism, spec, options
         self.groups, self.units, self.s, self.k = groups, units, s, survivors(units, s)
         self.pending: Tensor | None = None  # (G·n + 1,), counted on this rank since the last `remember`
         width = groups * units + 1
@@ -141,7 +148,7 @@ class Homeostasis(Method):
     def before_output(self, spec: AttentionSpec) -> nn.Module:
         """The heads' mechanism."""
         o = self.options
-        mechanism = self._mechanism(o.attention, spec.place, spec.heads, spec.d_head, o.s_att, o.q_att)
+        mechanism = self._mechanism(o.attention, spec, spec.heads, spec.d_head, o.s_att, o.q_att)
         mechanism.registered_as = "inhibition"  # in state dictionaries: see `MultiHeadAttention`
         return mechanism
 
@@ -150,12 +157,14 @@ class Homeostasis(Method):
         o = self.options
         if o.block == "none":
             return super().block_output(spec)
-        return self._mechanism(o.block, f"{spec.stack} block {spec.layer + 1}", 1, spec.d_model, o.s_bo, o.q_bo)
+        return self._mechanism(o.block, spec, 1, spec.d_model, o.s_bo, o.q_bo)
 
-    def _mechanism(self, name: Mechanism, place: str, groups: int, units: int, s: float, q: int) -> nn.Module:
+    def _mechanism(
+        self, name: Mechanism, spec: AttentionSpec | BlockSpec, groups: int, units: int, s: float, q: int
+    ) -> nn.Module:
         if name == "dropout":
             return Dropout(self.options.dropout)
-        return Inhibition(name, place, groups, units, s, q, self.options)
+        return Inhibition(name, spec, groups, units, s, q, self.options)
 
     @torch.no_grad()
     def after_backward(self, model: nn.Module, progress: float) -> None:
@@ -174,8 +183,9 @@ class Homeostasis(Method):
         A block's output is one group, attention one a head. Plain kWTA makes no use of its counts, but they are
         what the others' are to be compared with.
         """
+        attention_modules(model)  # numbers copies of a layer
         result = {}
-        for place, layer in keyed_by_place((layer.place, layer) for layer in inhibitions(model)).items():
+        for place, layer in keyed_by_place((layer.spec.place, layer) for layer in inhibitions(model)).items():
             if layer.shares is not None:
                 rows = [[round(share, 4) for share in group] for group in layer.shares.tolist()]
                 result[place] = {"mechanism": layer.mechanism, "s": layer.s, "shares": rows}

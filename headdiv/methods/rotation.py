@@ -22,14 +22,14 @@ from headdiv.analysis.similarity import measure_heads
 from headdiv.core.errors import TrainingError
 from headdiv.methods.base import EpochEnd, Method, of_kinds
 from headdiv.methods.options.swaps import DynamicRotationOptions, HeadGrid, HeadIndex, RotationOptions, Swap
-from headdiv.nn.attention import AttentionSpec, keyed_by_place
+from headdiv.nn.attention import AttentionSpec, attention_modules, keyed_by_place
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.sizes import ATTENTION_KINDS, Kind
 
 
 def ordinary_modules(model: nn.Module) -> list[MultiHeadAttention]:
     """The attention modules whose heads can be swapped, in the order of a forward pass."""
-    return [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
+    return [module for module in attention_modules(model) if isinstance(module, MultiHeadAttention)]
 
 
 @torch.no_grad()

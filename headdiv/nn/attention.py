@@ -62,6 +62,11 @@ class BlockSpec:
     layer: int  # from 0
     d_model: int  # D
 
+    @property
+    def place(self) -> str:
+        """What results call it: "encoder block 1"."""
+        return f"{self.stack} block {self.layer + 1}"
+
 
 @dataclass(frozen=True)
 class AttentionLayout:

@@ -20,7 +20,15 @@ G, N = 2, 6
 
 
 def inhibition(mechanism, groups=G, units=N, s=0.5, q=3, **options):
-    return Inhibition(mechanism, "encoder 1", groups, units, s, q, Options(attention=mechanism, **options))
+    return Inhibition(
+        mechanism,
+        AttentionSpec("encoder", 0, groups * units, groups),
+        groups,
+        units,
+        s,
+        q,
+        Options(attention=mechanism, **options),
+    )
 
 
 def rows(seed, count, width=G * N, dtype=torch.float64):

@@ -14,8 +14,10 @@ from headdiv.analysis.masking import heads_of
 from headdiv.core.errors import ConfigError
 from headdiv.methods import make_method
 from headdiv.methods.base import Method
-from headdiv.methods.deacon import Deacon, pca_layers
+from headdiv.methods.deacon import Deacon, collected_moments, pca_layers
 from headdiv.methods.drop_in import MultiheadAttention
+from headdiv.methods.options.swaps import HeadIndex
+from headdiv.methods.rotation import swap_heads
 
 D, H = 12, 3
 
@@ -105,6 +107,26 @@ def test_copies_of_differential_attention_have_the_lambda_of_their_own_layer(num
     number(model, method)
     expected = [0.8 - 0.6 * math.exp(-0.3 * layer) for layer in range(3)]
     assert [each.self_attn.attention.start for each in model.layers] == expected
+
+
+def test_artifacts_and_swaps_of_copies_are_by_layer():
+    places = ["encoder 1", "encoder 2", "encoder 3"]
+    model, method = copies({"name": "homeostasis", "attention": "kwta", "s_att": 0.5})
+    model(torch.randn(2, 4, D))
+    method.before_optimizer_step(model, 0.5)
+    assert list(method.artifacts(model)["activations"]) == places
+    model, method = copies({"name": "deacon", "m": 2})
+    assert [each["place"] for each in method.artifacts(model)["pca_weights"].values()] == places
+    model, method = copies({"name": "deacon", "m": 2})
+    with collected_moments(model) as found:
+        model(torch.randn(2, 4, D))
+    assert list(found) == places
+    model, _ = copies("baseline")
+    before = [each.self_attn.attention.in_projection.weight.clone() for each in model.layers]
+    swap_heads(model, [("encoder", HeadIndex(0, 0), HeadIndex(2, 1))])
+    after = [each.self_attn.attention.in_projection.weight for each in model.layers]
+    assert torch.equal(after[1], before[1])
+    assert torch.equal(after[2][4:8], before[0][:4])
 
 
 def test_a_given_layer_is_never_changed():
