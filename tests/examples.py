@@ -71,6 +71,11 @@ def every_method(*but):
     return pytest.mark.parametrize("options", chosen)
 
 
+def of_attention(options):
+    """The options without what acts on the outputs of layers, which the drop-in refuses."""
+    return {key: value for key, value in options.items() if key != "block"}
+
+
 def watched_pass(model, method, batch, progress=0.5):
     """Hidden states of a pass through the model, and what the method adds to the loss (0 where it adds nothing)."""
     watched = method.required_records()

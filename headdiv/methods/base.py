@@ -114,7 +114,10 @@ class Method:
         return None
 
     def block_output(self, spec: BlockSpec) -> nn.Module:
-        """What the output of the layer that ``spec`` describes goes through: (rows, D) -> (rows, D)."""
+        """What the output of the layer that ``spec`` describes goes through: (rows, D) -> (rows, D).
+
+        In headdiv's own models; `headdiv.MultiheadAttention` and `headdiv.insert` refuse what is no Identity.
+        """
         return nn.Identity()
 
     # ---- the loss

@@ -30,7 +30,7 @@ from headdiv.methods.base import Method
 from headdiv.methods.combined import parts_of
 from headdiv.methods.options.swaps import SwapOptions
 from headdiv.methods.registry import make_method
-from headdiv.nn.attention import AttentionLayout, AttentionSpec, record_heads
+from headdiv.nn.attention import AttentionLayout, AttentionSpec, BlockSpec, record_heads
 from headdiv.nn.folding import fold
 from headdiv.nn.linear import LINEAR
 from headdiv.nn.multi_head_attention import MultiHeadAttention
@@ -78,8 +78,8 @@ class MultiheadAttention(nn.Module):
 
     Raises:
         ConfigError: the method is none, or there is none with these options.
-        ValueError: num_heads does not divide embed_dim, the method does not fit so many heads of this width, or an
-            argument is out of its range or asks for what there is not.
+        ValueError: num_heads does not divide embed_dim, the method does not fit so many heads of this width or acts on
+            the outputs of layers, or an argument is out of its range or asks for what there is not.
     """
 
     # What nn.TransformerEncoder(Layer) looks at before it takes a fast path that bypasses this module.
@@ -119,6 +119,12 @@ class MultiheadAttention(nn.Module):
         self.method = method = method if isinstance(method, Method) else make_method(method)
         if problem := method.options.check(Sizes(d_model=embed_dim, heads=num_heads)):
             raise ValueError(f"method: {problem[0]}: {problem[1]}")
+        block = BlockSpec("encoder" if kind == "encoder" else "decoder", layer or 0, embed_dim)
+        if type(method.block_output(block)) is not nn.Identity:
+            raise ValueError(
+                f"method: {method!r} acts on the outputs of layers too, which an attention module does not reach; "
+                "expected a method of attention alone, of homeostasis the option `attention` without `block`"
+            )
         self.embed_dim, self.dropout, self.batch_first = embed_dim, dropout, batch_first
         self.kdim, self.vdim = embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim
         made = MADE.setdefault(method, Counter())

@@ -7,7 +7,7 @@ import copy
 
 import pytest
 import torch
-from examples import every_method
+from examples import every_method, of_attention
 from torch.export import Dim
 from torch.func import functional_call, grad, vmap
 from torch.utils.checkpoint import checkpoint
@@ -23,7 +23,7 @@ BATCH_STATISTICS = ("deacon", "head-scale")  # in training: buffers change, whic
 def drop_in(options, training=False):
     torch.manual_seed(0)
     heads = 4 if options["name"] in ("differential", "moh") else 2
-    options = {**options, "m": 2} if options["name"] == "deacon" else options
+    options = {**options, "m": 2} if options["name"] == "deacon" else of_attention(options)
     return MultiheadAttention(D, heads, make_method(options), batch_first=True).train(training)
 
 

@@ -63,6 +63,14 @@ def test_arguments_out_of_range_are_value_errors_as_in_torch(options, message):
         MultiheadAttention(**{"embed_dim": D, "num_heads": H, **options})
 
 
+@pytest.mark.parametrize("options", [{}, {"block": "kwta"}, {"attention": "kwta", "s_att": 0.5, "block": "smart"}])
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
+def test_what_acts_on_the_outputs_of_layers_is_refused(options, kind):
+    with pytest.raises(ValueError, match=r"outputs of layers too.*of homeostasis the option `attention` without"):
+        MultiheadAttention(D, H, {"name": "homeostasis", **options}, kind=kind)
+    MultiheadAttention(D, H, {"name": "homeostasis", "attention": "smart"}, kind=kind)
+
+
 # ---- layers
 
 

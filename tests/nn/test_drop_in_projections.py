@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from examples import ARCHITECTURES, EXAMPLES, deacon
+from examples import ARCHITECTURES, EXAMPLES, deacon, of_attention
 from torch import nn
 from torch.func import functional_call
 
@@ -115,7 +115,7 @@ ORDINARY = [
 
 def drop_in(options, **more):
     torch.manual_seed(0)
-    options = {**options, "m": 2} if options["name"] == "deacon" else options
+    options = {**options, "m": 2} if options["name"] == "deacon" else of_attention(options)
     return MultiheadAttention(D, 4, options, batch_first=True, dtype=torch.float64, **more)
 
 
