@@ -169,7 +169,8 @@ class DynamicRotation(SwappingMethod):
         """Pairs of heads by the configured measure on the validation split.
 
         Raises:
-            TrainingError: the model has no attention of these kinds, or too few heads for so many pairs.
+            TrainingError: the model has no attention of these kinds, too few heads for so many pairs, or no words were
+                observed.
         """
         specs = [module.spec for module in of_kinds(ordinary_modules(end.model), self.options.kinds)]
         if problem := self.options.too_many(head_grids(specs)):
@@ -177,9 +178,15 @@ class DynamicRotation(SwappingMethod):
         if not self.options.observes_heads:
             by_spec = {spec: [0.0] * spec.heads for spec in specs}
         else:
+            found = dict(measure_heads(end.observe(), end.model))
+            if unseen := [spec.place for spec in specs if not found[spec].queries]:
+                raise TrainingError(
+                    f"observe: found no words for the heads of {', '.join(unseen)}; expected a function that yields "
+                    "held-out batches anew in every call, not what is left of one generator"
+                )
             by_spec = {
                 spec: (measured.confidence if self.options.measure == "confidence" else measured.average_l2()).tolist()
-                for spec, measured in measure_heads(end.observe(), end.model)
+                for spec, measured in found.items()
             }
         swaps: list[Swap] = []
         for number, kind in enumerate(ATTENTION_KINDS):

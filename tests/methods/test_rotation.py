@@ -287,6 +287,13 @@ def test_importance_is_that_of_the_validation_split(measure):
     assert (one, other) == (min(results, key=results.get), max(results, key=results.get))
 
 
+def test_nothing_left_to_observe_is_an_error_and_no_measure_of_zero():
+    model, method, optimiser = learnt(dynamic(swaps=1, kinds=["cross"]))
+    used_up = iter([])
+    with pytest.raises(TrainingError, match=r"^observe: found no words for the heads of cross 1, .*anew in every call"):
+        method.choose(end_of(model, optimiser, 1, observe=lambda: used_up))
+
+
 # ---- the schedule
 
 
