@@ -28,6 +28,20 @@ def must_be_number(name: str, value: Any, least: float | None = None, whole: boo
         raise ValueError(f"{name}: found {value!r:.80}, expected {least:g} at least")
 
 
+def must_be_progress(progress: Any) -> None:
+    """Raise a TypeError or a ValueError unless it is a share of the training, from 0 to 1."""
+    must_be_number("progress", progress, 0)
+    if progress > 1:
+        raise ValueError(
+            f"progress: found {progress!r:.80}, expected 1 at most: the share of the training that is done"
+        )
+
+
+def must_be_count(count: Any) -> None:
+    """Raise a TypeError or a ValueError unless it is a number of predictions, 1 or more."""
+    must_be_number("count", count, 1, whole=True)
+
+
 def listed(name: str, items: Iterable[Item], kind: Any = object, what: str = "anything") -> list[Item]:
     """A sequence as a list; what has no length is not read.
 

@@ -104,7 +104,8 @@ class LightningHooks:
 
 
 def _progress(trainer: Any) -> float:
-    return trainer.global_step / max(trainer.estimated_stepping_batches, 1)
+    # Lightning counts the steps of every optimiser.
+    return min(trainer.global_step / max(trainer.estimated_stepping_batches, 1), 1.0)
 
 
 def lightning_callback(method: Method, **options: Any) -> Any:

@@ -33,6 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.analysis.similarity import Observed
+from headdiv.core.arguments import must_be_progress
 from headdiv.core.errors import ConfigError, TrainingError
 from headdiv.core.settings import check
 from headdiv.methods.options import CombinedOptions, MethodOptions
@@ -165,6 +166,7 @@ class Method:
 
     def before_optimizer_step(self, model: nn.Module, progress: float) -> None:
         """`after_backward`, by the name that says when a loop of one's own calls it."""
+        must_be_progress(progress)
         self.after_backward(model, progress)
 
     # ---- between epochs, and results

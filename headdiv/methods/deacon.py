@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from headdiv.analysis.similarity import column_correlations, column_cosines, mean_off_diagonal
 from headdiv.core import distributed
+from headdiv.core.arguments import must_be_progress
 from headdiv.core.errors import TrainingError
 from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.core.tracing import is_recomputing, is_transformed
@@ -222,6 +223,7 @@ class Deacon(Method):
         Raises:
             TrainingError: no layer has a gradient, or one was not in training mode.
         """
+        must_be_progress(progress)
         layers, moves = list(pca_layers(model).values()), self.options.update == "hebbian"
         if not layers:
             raise TrainingError("the model has no PCA layer; expected attention modules that this method built")

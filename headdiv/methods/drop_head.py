@@ -15,6 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from headdiv.core.arguments import must_be_progress
 from headdiv.methods.base import Method
 from headdiv.methods.options.modules import DropHeadOptions
 from headdiv.nn.attention import AttentionSpec
@@ -72,6 +73,7 @@ class DropHead(Method):
 
     def rate(self, progress: float) -> float:
         """At this share of the training, from 0 to 1."""
+        must_be_progress(progress)
         o = self.options
         if progress < o.turn:
             return o.start * (1 - progress / o.turn)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from headdiv.analysis.similarity import query_rows
 from headdiv.core import distributed
+from headdiv.core.arguments import must_be_count
 from headdiv.core.precision import at_least_float32
 from headdiv.methods.base import Method, RequiredRecords, of_kinds
 from headdiv.methods.options.losses import HeadLossOptions, Term
@@ -71,6 +72,8 @@ class HeadLoss(Method, ABC):
 
         Raises:
             TrainingError: the model has no attention of these kinds.
+            ValueError: ``count`` is no number of predictions.
         """
+        must_be_count(count)
         each = self.differences(of_kinds(records, self.options.kinds))  # (modules, B)
         return -self.options.weight * each.mean(0).sum() * (distributed.world() / count)

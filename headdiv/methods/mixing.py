@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.core import distributed
+from headdiv.core.arguments import must_be_count, must_be_progress
 from headdiv.core.precision import at_least_float32
 from headdiv.methods.base import Method, ValidationSplit, of_kinds
 from headdiv.methods.options.modules import MixingOptions
@@ -87,6 +88,8 @@ class Mixing(Method):
 
     def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
         """γ times the sum of L_nuc over the modules, for each prediction; None while A is frozen."""
+        must_be_progress(progress)
+        must_be_count(count)
         layers = self.layers(model)
         if progress < self.options.start or not self.options.gamma:
             return None
@@ -99,6 +102,7 @@ class Mixing(Method):
 
     def frozen_parameters(self, model: nn.Module, progress: float) -> list[nn.Parameter]:
         """A and its bias until their time has come."""
+        must_be_progress(progress)
         if progress >= self.options.start:
             return []
         return [parameter for layer in self.layers(model) for parameter in (layer.alphas, layer.beta)]

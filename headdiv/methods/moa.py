@@ -29,6 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from headdiv.core.arguments import must_be_count
 from headdiv.core.precision import autocast
 from headdiv.core.tracing import is_transformed
 from headdiv.methods.base import Method, RequiredRecords, ValidationSplit
@@ -252,7 +253,10 @@ class Moa(Method):
         o = self.options
         balance, z, cv = pooled_losses(records)  # (modules,) each
         loss = (o.balance * balance + o.z * z + o.cv * cv).sum()
-        return loss / count if o.added == "sum" else loss
+        if o.added == "mean":
+            return loss
+        must_be_count(count)
+        return loss / count
 
     def counts_predictions(self) -> bool:
         """Only where the losses stand beside a batch's sum."""
