@@ -43,7 +43,7 @@ from headdiv.methods.base import Method, ValidationSplit
 from headdiv.methods.options.modules import DeaconOptions, nonlinear_inputs
 from headdiv.nn.attention import AttentionSpec, attention_modules, keyed_by_place
 from headdiv.nn.batch_norm import BatchNorm, normalisation
-from headdiv.nn.linear import LINEAR, Linear, linear
+from headdiv.nn.linear import Linear, linear, weight_is_all
 
 
 class PCAOutput(nn.Module):
@@ -142,7 +142,7 @@ class DirectOutput(LinearPCAOutput):
         """(T, H·K) -> (T, D)."""
         x = self.norm(x)
         self._record_moments(self._heads(x).transpose(0, 1))
-        if type(self.project) not in LINEAR:  # an adapter's: its weight is not all that it does
+        if not weight_is_all(self.project):
             components = self.w.T.to(x) @ self._heads(x) + self.b.to(x)[:, None]  # (T, M, K)
             return self.project(components.flatten(1))
         by_component = self.project.weight.view(-1, self.components, self.spec.d_head)  # (D, M, K)

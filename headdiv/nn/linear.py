@@ -42,6 +42,14 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 LINEAR = (nn.Linear, Linear)  # modules that are a linear layer and nothing more
 
 
+def weight_is_all(module: nn.Module) -> bool:
+    """Whether a module is a linear layer whose weight and bias may be read in place of calling it.
+
+    Not an adapter's, and not one with hooks: those of torch.nn.utils.prune make the weight anew before every call.
+    """
+    return type(module) in LINEAR and not module._forward_pre_hooks and not module._forward_hooks
+
+
 def rounded(rows: int) -> int:
     """The next multiple of 64."""
     return -(-rows // MULTIPLE) * MULTIPLE

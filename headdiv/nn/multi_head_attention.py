@@ -15,7 +15,7 @@ from headdiv.nn.attention import AttentionLayout, AttentionModule, AttentionSpec
 from headdiv.nn.caches import BeamState, Cache
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
 from headdiv.nn.dropout import Dropout
-from headdiv.nn.linear import LINEAR, Linear, linear
+from headdiv.nn.linear import LINEAR, Linear, linear, weight_is_all
 from headdiv.nn.packing import PackedLayout
 from headdiv.nn.projections import blocks_apart
 
@@ -111,7 +111,7 @@ class MultiHeadAttention(AttentionModule):
         if x.shape[-1] != getattr(self.in_projection, "in_features", None):
             return blocks_apart(self.in_projection, x, first)
         rows = slice(first * width, last * width)
-        if type(self.in_projection) not in LINEAR:  # an adapter's: its weight is not all that it does
+        if not weight_is_all(self.in_projection):
             return self.in_projection(x)[..., rows]
         bias = self.in_projection.bias
         return linear(x, self.in_projection.weight[rows], None if bias is None else bias[rows])

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headdiv.nn.linear import LINEAR
+from headdiv.nn.linear import weight_is_all
 
 LEARNT, ZERO = 1, 2  # in the last column
 
@@ -85,7 +85,7 @@ def blocks_apart(projection: nn.Module, x: Tensor, first: int) -> Tensor:
     """What `MultiHeadAttention` projects where ``in_projection`` is no Linear, or memory is (T', 2·D): keys, values."""
     if isinstance(projection, SeparateProjections):
         return projection.blocks(x, first)
-    if type(projection) not in LINEAR:  # an adapter's: its weight is not all that it does
+    if not weight_is_all(projection):
         return torch.cat([projection(y).chunk(3, dim=1)[i] for i, y in enumerate(x.chunk(2, dim=1), 1)], dim=1)
     weights = projection.weight.chunk(3)
     biases = (None,) * 3 if projection.bias is None else projection.bias.chunk(3)

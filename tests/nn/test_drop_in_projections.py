@@ -9,6 +9,7 @@ import torch
 from examples import ARCHITECTURES, EXAMPLES, deacon, of_attention
 from torch import nn
 from torch.func import functional_call
+from torch.nn.utils import prune
 
 import headdiv
 from headdiv.methods.drop_in import MultiheadAttention
@@ -246,3 +247,25 @@ def test_an_adapter_on_a_projection_takes_part_in_every_kind_of_attention(method
     torch.testing.assert_close(found, merged(*inputs)[0])
     found.sum().backward()
     assert all(module.beside.grad is not None for module in adapted.modules() if isinstance(module, Adapted))
+
+
+@pytest.mark.parametrize("keys", ["its own", "a memory", "two memories"])
+def test_a_pruned_projection_is_the_one_of_now_in_every_kind_of_attention(keys):
+    """torch.nn.utils.prune makes the weight anew in a hook before each call of the layer."""
+    torch.manual_seed(0)
+    made = headdiv.make_method("deacon", m=2)
+    module = MultiheadAttention(D, H, made, batch_first=True, dtype=torch.float64).eval()
+    x, memory, other = random(B, N, D), random(B, S, D, seed=4), random(B, S, D, seed=5)
+    inputs = {"its own": (x, x, x), "a memory": (x, memory, memory), "two memories": (x, memory, other)}[keys]
+    layers = module.attention.in_projection, module.attention.output.project
+    for layer in layers:
+        prune.random_unstructured(layer, "weight", 0.3)
+    for _ in range(2):  # a second step has a graph of its own
+        module(*inputs)[0].sum().backward()
+    with torch.no_grad():
+        for layer in layers:
+            layer.weight_orig.mul_(2)
+    found = module(*inputs)[0]
+    for layer in layers:
+        prune.remove(layer, "weight")
+    torch.testing.assert_close(found, module(*inputs)[0])
