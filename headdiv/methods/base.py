@@ -33,7 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.analysis.similarity import Observed
-from headdiv.core.arguments import must_be_progress
+from headdiv.core.arguments import Item, must_be_progress
 from headdiv.core.errors import ConfigError, TrainingError
 from headdiv.core.settings import check
 from headdiv.methods.options import CombinedOptions, MethodOptions
@@ -211,3 +211,11 @@ def of_kinds(found: Iterable[WithSpec], kinds: tuple[Kind, ...]) -> list[WithSpe
     if not chosen:
         raise TrainingError("the method found no heads: no attention that headdiv built or attached, or no words")
     return chosen
+
+
+def groups(items: Iterable[Item], key: Callable[[Item], Any]) -> list[list[Item]]:
+    """Items with one key together, both in the order in which they come."""
+    found: dict[Any, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return list(found.values())

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from headdiv.analysis.similarity import query_rows
 from headdiv.core import distributed
 from headdiv.core.arguments import must_be_count
+from headdiv.core.errors import TrainingError
 from headdiv.core.precision import at_least_float32
-from headdiv.methods.base import Method, RequiredRecords, of_kinds
+from headdiv.methods.base import Method, RequiredRecords, groups, of_kinds
 from headdiv.methods.options.losses import HeadLossOptions, Term
 from headdiv.nn.attention import HeadRecord
 from headdiv.nn.packing import PackedLayout
@@ -65,15 +66,26 @@ class HeadLoss(Method, ABC):
 
     @abstractmethod
     def differences(self, records: list[HeadRecord]) -> Tensor:
-        """How different the heads of each module are in each sentence: (modules, B)."""
+        """How different the heads of each module are in each sentence: (modules, B), of modules of equal H and B."""
 
     def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
         """−λ times `differences` for each prediction: sum over sentences, as of log-likelihoods, and mean over modules.
 
         Raises:
-            TrainingError: the model has no attention of these kinds.
+            TrainingError: the model has no attention of these kinds, or the records lack weights that are compared.
             ValueError: ``count`` is no number of predictions.
         """
         must_be_count(count)
-        each = self.differences(of_kinds(records, self.options.kinds))  # (modules, B)
-        return -self.options.weight * each.mean(0).sum() * (distributed.world() / count)
+        chosen = of_kinds(records, self.options.kinds)
+        if self.required_records() == "weights":
+            for record in chosen:
+                if record.weights is None:
+                    raise TrainingError(
+                        f"records: found none of the attention weights of {record.spec.place}, which the method "
+                        "compares; expected record_heads(model, weights=True)"
+                    )
+        total = 0.0
+        for alike in groups(chosen, lambda record: (record.outputs.shape[1], len(record.layout.queries.lengths))):
+            each = self.differences(alike)  # (modules, B)
+            total = total + each.mean(0).sum() * (len(alike) / len(chosen))
+        return -self.options.weight * total * (distributed.world() / count)

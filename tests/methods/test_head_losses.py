@@ -159,6 +159,31 @@ def test_an_example_of_padding_alone_adds_nothing(name, term):
     torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["disagreement", "dpp", "orthogonality", "hsic"])
+def test_modules_may_have_other_numbers_of_heads_and_of_sentences(name):
+    """As Swin's stages and CLIP's two towers have: the loss is the mean of each module's alone."""
+    torch.manual_seed(1)
+    method = make_method({"name": name, "term": "output", "weight": 0.7})
+    modules = torch.nn.ModuleList([MultiheadAttention(12, heads, method) for heads in (2, 3, 2, 3)])
+    with record_heads(modules) as records:
+        for module, B in zip(modules, (2, 2, 5, 2), strict=True):
+            x = torch.randn(4, B, 12)
+            module(x, x, x)
+    alone = [method.aux_loss(modules, [record], 0.0, 7) for record in records]
+    torch.testing.assert_close(method.aux_loss(modules, records, 0.0, 7), sum(alone) / 4)
+
+
+@pytest.mark.parametrize("options", [{"name": "dpp", "term": "output"}, {"name": "disagreement", "term": "position"}])
+def test_records_without_the_weights_that_are_compared_are_named(options):
+    model, method = tiny(options)
+    with record_heads(model, weights=False) as records:
+        model(make_batch(some_pairs(), range(2)))
+    with pytest.raises(
+        TrainingError, match=r"^records: found none of the attention weights of encoder 1, .*weights=True"
+    ):
+        method.aux_loss(model, records, 0.0, 1)
+
+
 def test_kinds_that_the_model_lacks_are_named():
     model, method = tiny({"name": "disagreement", "term": "output", "kinds": ["cross"]})
     with record_heads(model) as records:
