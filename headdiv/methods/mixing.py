@@ -23,8 +23,9 @@ from torch import Tensor, nn
 
 from headdiv.core import distributed
 from headdiv.core.arguments import must_be_count, must_be_progress
+from headdiv.core.errors import TrainingError
 from headdiv.core.precision import at_least_float32
-from headdiv.methods.base import Method, ValidationSplit, of_kinds
+from headdiv.methods.base import Method, ValidationSplit, groups, of_kinds
 from headdiv.methods.options.modules import MixingOptions
 from headdiv.nn.attention import AttentionSpec, HeadRecord, attention_modules, keyed_by_place
 from headdiv.nn.linear import Linear, linear
@@ -82,9 +83,13 @@ class Mixing(Method):
         """Every mixture of a model.
 
         Raises:
-            TrainingError: it has no attention of these kinds.
+            TrainingError: it has none, or no attention of these kinds.
         """
-        return [module.output for module in of_kinds(attention_modules(model), self.options.kinds)]
+        modules = of_kinds(attention_modules(model), self.options.kinds)
+        outputs = (getattr(module, "output", None) for module in modules)
+        if layers := [output for output in outputs if isinstance(output, MixingOutput)]:
+            return layers
+        raise TrainingError("the model has no mixture of heads; expected attention modules that this method built")
 
     def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
         """γ times the sum of L_nuc over the modules, for each prediction; None while A is frozen."""
@@ -93,12 +98,16 @@ class Mixing(Method):
         layers = self.layers(model)
         if progress < self.options.start or not self.options.gamma:
             return None
+        return self.options.gamma / count * sum(map(self._growth, groups(layers, lambda layer: layer.alphas.shape)))
+
+    def _growth(self, layers: list[MixingOutput]) -> Tensor:
+        """The sum of L_nuc over layers of one number of heads, whose norms it keeps."""
         norms = nuclear_norms(torch.stack([distributed.whole(layer.alphas) for layer in layers]))  # (modules,)
         current = norms.detach()
         former = torch.stack([layer.former_norm for layer in layers]) if self.options.former == "written" else current
         for layer, norm in zip(layers, current, strict=True):
             layer.former_norm.copy_(norm)
-        return self.options.gamma / count * (former + self.options.growth - norms).sum()
+        return (former + self.options.growth - norms).sum()
 
     def frozen_parameters(self, model: nn.Module, progress: float) -> list[nn.Parameter]:
         """A and its bias until their time has come."""

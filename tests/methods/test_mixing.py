@@ -1,5 +1,7 @@
 """Head mixing: it begins as its baseline, waits for its time, and then its nuclear norm grows."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from small_runs import learner_of
 
 from headdiv.core.errors import TrainingError
 from headdiv.methods import make_method
+from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.mixing import MixingOutput, nuclear_norms
 from headdiv.nn.attention import AttentionSpec
 from headdiv.nn.batching import make_batch
@@ -85,6 +88,18 @@ def test_only_the_named_kinds_are_mixed():
     with pytest.raises(TrainingError) as found:
         make_method(mixing(kinds=["cross"])).aux_loss(model.encoder, [], 0.0, 1)
     assert str(found.value) == "method.kinds: the model has no cross attention, only encoder"
+
+
+def test_modules_may_have_other_numbers_of_heads_and_ordinary_ones_stand_beside_them():
+    method = make_method(mixing(start=0.0))
+    modules = torch.nn.ModuleList([MultiheadAttention(12, heads, method) for heads in (2, 3)])
+    model = torch.nn.ModuleList([*modules, MultiheadAttention(12, 2)])
+    for module in modules:
+        torch.nn.init.normal_(module.attention.output.alphas)
+    alone = [method.aux_loss(copy.deepcopy(module), [], 0.5, 7) for module in modules]
+    torch.testing.assert_close(method.aux_loss(model, [], 0.5, 7), sum(alone))
+    with pytest.raises(TrainingError, match=r"^the model has no mixture of heads; expected attention modules that"):
+        method.aux_loss(model[2], [], 0.5, 7)
 
 
 # ---- parameters
