@@ -251,8 +251,8 @@ class Moa(Method):
         if self.required_records() == "nothing":
             return None
         o = self.options
-        balance, z, cv = pooled_losses(records)  # (modules,) each
-        loss = (o.balance * balance + o.z * z + o.cv * cv).sum()
+        losses = [losses for _, losses in pooled_losses(records)]  # (modules,) each
+        loss = sum((o.balance * balance + o.z * z + o.cv * cv).sum() for balance, z, cv in losses)
         if o.added == "mean":
             return loss
         must_be_count(count)

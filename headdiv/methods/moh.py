@@ -96,9 +96,8 @@ class Moh(Method):
         """β Σ f P, summed over the modules; the same on every rank."""
         if not self.options.balance:
             return None
-        balance, _, _ = pooled_losses(records)  # (modules,): E Σ (f / k) P
-        routed = next(r.routing.probabilities.shape[1] for r in records if isinstance(r, RoutedRecord))
-        return self.options.balance * self.options.k / routed * balance.sum()
+        losses = pooled_losses(records)  # the balance (modules,): E Σ (f / k) P
+        return sum(self.options.balance * self.options.k / routed * balance.sum() for routed, (balance, _, _) in losses)
 
     def counts_predictions(self) -> bool:
         """Its loss is of rows."""

@@ -34,7 +34,7 @@ from headdiv.analysis.similarity import ENOUGH
 from headdiv.core import distributed
 from headdiv.core.errors import TrainingError
 from headdiv.core.precision import at_least_float32, full_precision
-from headdiv.methods.base import ValidationSplit
+from headdiv.methods.base import ValidationSplit, groups
 from headdiv.nn.attention import HeadRecord
 
 
@@ -137,8 +137,8 @@ def _shares(values: Tensor) -> Tensor:
     return values / torch.where(total > 0, total, torch.ones_like(total))
 
 
-def pooled_losses(records: Iterable[HeadRecord]) -> tuple[Tensor, Tensor, Tensor]:
-    """`routing_losses` over the rows of all ranks, for every routed module: (modules,) each.
+def pooled_losses(records: Iterable[HeadRecord]) -> list[tuple[int, tuple[Tensor, Tensor, Tensor]]]:
+    """E and `routing_losses` over the rows of all ranks, (modules,) each, of every routed module: by equal E.
 
     Raises:
         TrainingError: there is none.
@@ -146,7 +146,11 @@ def pooled_losses(records: Iterable[HeadRecord]) -> tuple[Tensor, Tensor, Tensor
     routings = [record.routing for record in records if isinstance(record, RoutedRecord)]
     if not routings:
         raise TrainingError("the method found no router: no attention module that it built, or no words")
-    return routing_losses(distributed.total(torch.stack([routing_sums(routing) for routing in routings])))
+    found = []
+    for alike in groups(routings, lambda routing: routing.probabilities.shape[1]):
+        sums = torch.stack([routing_sums(routing) for routing in alike])
+        found.append((alike[0].probabilities.shape[1], routing_losses(distributed.total(sums))))
+    return found
 
 
 # ---- what it has learnt

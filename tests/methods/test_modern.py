@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import headdiv
 from headdiv.methods import make_method
 from headdiv.methods.drop_head import kept_heads
+from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.moh import MixtureOfHeads
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, record_heads
 from headdiv.nn.batching import make_batch
@@ -225,3 +226,16 @@ def test_parameters_beside_the_baselines(options, more):
     spec = AttentionSpec("encoder", 0, 64, 8)
     counts = [count_parameters(make_method(each).attention(spec)) for each in (options, {"name": "baseline"})]
     assert counts[0] - counts[1] == more
+
+
+def test_the_losses_of_routers_of_other_sizes_add_up():
+    moh, moa = make_method({"name": "moh", "shared": 1, "k": 2}), {"name": "moa", "k": 2}
+    moas = [make_method({**moa, "experts": experts}) for experts in (3, 5)]
+    for made, method in (([(4, moh), (6, moh)], moh), ([(4, moas[0]), (4, moas[1])], moas[0])):
+        torch.manual_seed(1)
+        modules, x = torch.nn.ModuleList([MultiheadAttention(12, *each) for each in made]), torch.randn(4, 2, 12)
+        with record_heads(modules) as records:
+            for module in modules:
+                module(x, x, x)
+        alone = [method.aux_loss(modules, [record], 0.0, 7) for record in records]
+        torch.testing.assert_close(method.aux_loss(modules, records, 0.0, 7), sum(alone))
