@@ -42,18 +42,28 @@ def swap_heads(model: nn.Module, swaps: Sequence[Swap], optimiser: torch.optim.O
         optimiser: its state of these rows moves too; None: it stays.
 
     Raises:
-        TrainingError: the model has no such layer, or the optimiser has a state of one of two modules only.
+        TrainingError: the model has no such layer or head, the projections of two modules differ, or the optimiser has
+            a state of one of them only. Nothing is swapped then.
         DataError: two modules are at one place.
     """
     modules = keyed_by_place((module.spec.place, module) for module in ordinary_modules(model))
     known = optimiser.state if optimiser is not None else {}
     pairs = [(_at(modules, kind, one.layer), _at(modules, kind, other.layer)) for kind, one, other in swaps]
-    for first, second in pairs:
-        if (first.in_projection.weight in known) != (second.in_projection.weight in known):
+    for (_, one, other), (first, second) in zip(swaps, pairs, strict=True):
+        both = f"heads of {first.spec.place} and {second.spec.place} are to be swapped, and"
+        for module, head in ((first, one.head), (second, other.head)):
+            if not 0 <= head < module.spec.heads:
+                raise TrainingError(
+                    f"{both} {module.spec.place} has {module.spec.heads} heads, found number {head + 1}"
+                )
+        if _swapped(first) != _swapped(second):
             raise TrainingError(
-                f"heads of {first.spec.place} and {second.spec.place} are to be swapped, and the optimiser trains one "
-                "of the two modules; expected both or neither"
+                f"{both} their projections are {_shown(first)} and {_shown(second)}; expected heads of one width, and "
+                "biases in both or in neither"
             )
+        projections = first.in_projection.parameters(), second.in_projection.parameters()
+        if any((mine in known) != (theirs in known) for mine, theirs in zip(*projections, strict=True)):
+            raise TrainingError(f"{both} the optimiser trains one of the two modules; expected both or neither")
     for (_, one, other), (first, second) in zip(swaps, pairs, strict=True):
         rows, others = _rows(first, one.head), _rows(second, other.head)
         for mine, theirs in zip(first.in_projection.parameters(), second.in_projection.parameters(), strict=True):
@@ -77,6 +87,16 @@ def _rows(module: MultiHeadAttention, head: int) -> Tensor:
     K, width = module.spec.d_head, module.spec.heads * module.spec.d_head
     own = torch.arange(head * K, (head + 1) * K, device=module.in_projection.weight.device)
     return torch.cat([own + block * width for block in range(3)])
+
+
+def _swapped(module: MultiHeadAttention) -> dict[str, int]:
+    """The parameters that a swap exchanges rows of: name, and numbers of a head."""
+    heads = 3 * module.spec.heads
+    return {name: p.numel() // heads for name, p in module.in_projection.named_parameters()}
+
+
+def _shown(module: MultiHeadAttention) -> str:
+    return " and ".join(f"{name} {tuple(p.shape)}" for name, p in module.in_projection.named_parameters())
 
 
 def _exchange(a: Tensor, rows: Tensor, b: Tensor, others: Tensor) -> None:
@@ -173,6 +193,11 @@ class DynamicRotation(SwappingMethod):
                 observed.
         """
         specs = [module.spec for module in of_kinds(ordinary_modules(end.model), self.options.kinds)]
+        for kind in ATTENTION_KINDS:
+            if len(numbers := sorted({spec.heads for spec in specs if spec.kind == kind})) > 1:
+                raise TrainingError(
+                    f"{kind} attention has layers of {numbers} heads; expected one number to choose from"
+                )
         if problem := self.options.too_many(head_grids(specs)):
             raise TrainingError(f"method.{problem[0]}: {problem[1]}")
         if not self.options.observes_heads:

@@ -1,6 +1,8 @@
 """Swaps of heads against slices written out, and the schedule and choices of dynamic rotation against literal ones."""
 
+import copy
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from headdiv.analysis.similarity import Measured, Observed, measure_heads
 from headdiv.core.errors import TrainingError
 from headdiv.methods import make_method, rotation
 from headdiv.methods.base import EpochEnd
+from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.rotation import HeadIndex, swap_heads
 from headdiv.nn.attention import attention_modules, record_heads
 from headdiv.nn.batching import make_batch
@@ -122,6 +125,25 @@ def test_heads_of_which_the_optimiser_trains_one_stay_where_they_are():
     with pytest.raises(TrainingError, match=r"encoder 1 and encoder 2 .* trains one of the two modules; "):
         swap_heads(model, both, some)
     assert differing(everything(model, some), before) == set()
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (MultiheadAttention(D, H, bias=False), r"weight \(36, 12\) and bias \(36,\) and weight \(36, 12\); expected"),
+        (MultiheadAttention(D, 2), "has 2 heads, found number 3"),
+        (MultiheadAttention(24, H), r"weight \(72, 24\) and bias \(72,\); expected heads of one width"),
+    ],
+)
+def test_what_cannot_be_swapped_whole_is_not_swapped_in_part(other, message):
+    torch.manual_seed(0)
+    modules = torch.nn.ModuleList([MultiheadAttention(D, H, layer=0), copy.deepcopy(other)])
+    modules[1].attention.spec = replace(modules[1].attention.spec, layer=1)
+    before = copy.deepcopy(modules.state_dict())
+    possible = ("encoder", HeadIndex(0, 0), HeadIndex(0, 1))
+    with pytest.raises(TrainingError, match=message):
+        swap_heads(modules, [possible, ("encoder", HeadIndex(0, 2), HeadIndex(1, 2))])
+    assert all(torch.equal(value, before[name]) for name, value in modules.state_dict().items())
 
 
 # ---- plans
@@ -292,6 +314,13 @@ def test_nothing_left_to_observe_is_an_error_and_no_measure_of_zero():
     used_up = iter([])
     with pytest.raises(TrainingError, match=r"^observe: found no words for the heads of cross 1, .*anew in every call"):
         method.choose(end_of(model, optimiser, 1, observe=lambda: used_up))
+
+
+def test_layers_of_other_numbers_of_heads_are_named():
+    method = make_method(dynamic(swaps=1, kinds=["encoder"]))
+    modules = torch.nn.ModuleList([MultiheadAttention(D, heads, method) for heads in (2, 3)])
+    with pytest.raises(TrainingError, match=r"^encoder attention has layers of \[2, 3\] heads; expected one number"):
+        method.choose(end_of(modules, None, 1, observe=list))
 
 
 # ---- the schedule
