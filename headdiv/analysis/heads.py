@@ -163,6 +163,7 @@ class ModelHeads:
             raise DataError(f"the model has no attention {unknown[0]!r}; there are: {', '.join(modules)}")
         with contextlib.ExitStack() as stack:
             for place, edit in edits.items():
+                must_be(f"edits[{place!r}]", edit, Callable, "a function of outputs and queries")
                 stack.callback(modules[place].edit_heads(edit).remove)
             yield
 
@@ -178,21 +179,22 @@ class ModelHeads:
         masks_without(self.model, list(outputs))
         by_place: dict[str, dict[int, Tensor]] = {}
         for (place, head), given in outputs.items():
+            must_be(f"outputs[{place!r}, {head}]", given, Tensor, "a tensor")
             by_place.setdefault(place, {})[head - 1] = given
-        return self.edited({place: _replacing(each) for place, each in by_place.items()})
+        return self.edited({place: _replacing(place, each) for place, each in by_place.items()})
 
     # ---- ranking
 
     def importance(
         self,
         batches: Iterable[Any],
-        loss: Callable[[Any], Tensor] = lambda output: output.loss,
+        loss: Callable[[Any], Tensor] = lambda output: getattr(output, "loss", None),
         by_layer: bool = False,
     ) -> list[HeadChange]:
         """Michel et al.'s score (2019, Eq. 2): E_x ``|∂L(x)/∂ξ_h|``, ξ_h the mask of head h, one backward pass a batch.
 
         To first order, by how much the loss of an example changes when the head is masked. Of a batch's mean loss an
-        example's share is taken as its own loss.
+        example's share is taken as its own loss. A head that the loss does not depend on has 0.
 
         Args:
             batches: see `observed`.
@@ -200,7 +202,7 @@ class ModelHeads:
             by_layer: divide the scores of a module by their Euclidean length, as the paper does before it ranks them.
 
         Raises:
-            DataError: there is no batch, or heads cannot be edited.
+            DataError: there is no batch, the loss is no scalar that depends on heads, or heads cannot be edited.
         """
         sums, examples = {place: torch.zeros(count) for place, count in self.counts.items()}, 0
         with evaluating(self.model), torch.enable_grad():
@@ -208,10 +210,11 @@ class ModelHeads:
                 masks: dict[str, Tensor] = {}
                 with self.edited({place: _multiplying(masks, place) for place in sums}):
                     found = loss(self.run(batch))
-                B = max(len(mask) for mask in masks.values())
-                gradients = torch.autograd.grad(found * B, list(masks.values()))
+                _must_be_loss(found)
+                B = max((len(mask) for mask in masks.values()), default=0)
+                gradients = torch.autograd.grad(found * B, list(masks.values()), allow_unused=True) if masks else ()
                 for place, gradient in zip(masks, gradients, strict=True):
-                    sums[place] += gradient.abs().sum(0).cpu()
+                    sums[place] += 0 if gradient is None else gradient.abs().sum(0).cpu()
                 examples += B
         if not examples:
             raise DataError("batches: found none; expected one at least")
@@ -286,14 +289,30 @@ def _cut(module: MultiHeadAttention, kept: Tensor) -> None:
     module.spec = replace(spec, heads=len(kept), width=K)
 
 
-def _replacing(given: Mapping[int, Tensor]) -> Edit:
+def _replacing(place: str, given: Mapping[int, Tensor]) -> Edit:
     def edit(outputs: Tensor, _: PackedLayout) -> Tensor:
         heads = list(outputs.unbind(1))
         for head, new in given.items():
+            shape = tuple(heads[head].shape)
+            if len(new.shape) > 2 or any(
+                n not in (1, own) for n, own in zip(new.shape[::-1], shape[::-1], strict=False)
+            ):
+                raise DataError(
+                    f"outputs[{place!r}, {head + 1}]: found the shape {tuple(new.shape)}, expected (T, K) = {shape}, "
+                    "or what broadcasts to that"
+                )
             heads[head] = new.to(outputs).expand_as(heads[head])
         return torch.stack(heads, dim=1)
 
     return edit
+
+
+def _must_be_loss(found: Any) -> None:
+    if not isinstance(found, Tensor) or found.numel() != 1:
+        what = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"{found!r:.80}"
+        raise DataError(f"loss: found {what}, expected a scalar tensor")
+    if not found.requires_grad:
+        raise DataError("loss: found one without a gradient, expected one that depends on the heads' outputs")
 
 
 def _multiplying(masks: dict[str, Tensor], place: str) -> Edit:

@@ -181,7 +181,10 @@ class HeadModule(nn.Module, ABC):
     def edited(self, outputs: Tensor, queries: PackedLayout) -> Tensor:
         """The heads' outputs (T, H, K) after all edits."""
         for edit in self.edits.values():
-            outputs = edit(outputs, queries)
+            shape, outputs = outputs.shape, edit(outputs, queries)
+            if not isinstance(outputs, Tensor) or outputs.shape != shape:
+                found = f"the shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else f"{outputs!r:.80}"
+                raise DataError(f"{self.spec.place}: an edit returned {found}, expected (T, H, K) = {tuple(shape)}")
         return outputs
 
     @property

@@ -167,3 +167,63 @@ def test_heads_are_not_removed_where_something_stands_in_front_of_the_output():
     with pytest.raises(DataError, match="encoder 1: heads cannot be removed from a MultiHeadAttention with its output"):
         ModelHeads(model).remove([("encoder 1", 1)])
     assert loss(model(*batch_of())) == before
+
+
+def test_heads_that_the_loss_does_not_depend_on_have_importance_0():
+    model = model_of()
+    model.not_run = headdiv.MultiheadAttention(D, H, layer=7)
+
+    def run(x):
+        model.layers[0](x, x, x)  # whose output nobody reads
+        return model.layers[1](x, x, x)[0]
+
+    found = {(one.place, one.head): one.change for one in ModelHeads(model, run).importance([batch_of()[0]], loss)}
+    assert all(found[place, head] == 0 for place in ("encoder 1", "encoder 8") for head in (1, 2, 3))
+    assert all(found["encoder 2", head] > 0 for head in (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("of", "message"),
+    [
+        (
+            lambda output: output.square().mean((1, 2)),
+            r"^loss: found a tensor of shape \(3,\), expected a scalar tensor",
+        ),
+        (lambda _: 1.5, r"^loss: found 1\.5, expected a scalar tensor"),
+        (lambda output: loss(output).detach(), "^loss: found one without a gradient, expected one that depends"),
+    ],
+)
+def test_a_loss_that_has_no_gradient_of_one_number_is_refused(of, message):
+    with pytest.raises(DataError, match=message):
+        ModelHeads(model_of()).importance([batch_of()], of)
+    with pytest.raises(DataError, match=r"^loss: found None, expected a scalar"):
+        ModelHeads(model_of()).importance([batch_of()])
+
+
+@pytest.mark.parametrize("made", [attached, dropped_in])
+def test_outputs_of_another_shape_are_refused(made):
+    heads, (batch, _), _ = made()
+    for given in (torch.zeros(3, 1), torch.zeros(1, 1, 1), torch.zeros(2)):
+        with (
+            heads.patched({("encoder 1", 2): given}),
+            pytest.raises(
+                DataError, match=r"^outputs\['encoder 1', 2\]: found the shape .*, expected \(T, K\) = \(11, "
+            ),
+        ):
+            heads._run(batch)
+    with (
+        heads.edited({"encoder 1": lambda outputs, _: outputs[:, :1]}),
+        pytest.raises(
+            DataError, match=r"^encoder 1: an edit returned the shape \(11, 1, .*, expected \(T, H, K\) = \(11"
+        ),
+    ):
+        heads._run(batch)
+    with heads.edited({"encoder 1": lambda *_: None}), pytest.raises(DataError, match="an edit returned None"):
+        heads._run(batch)
+    with (
+        pytest.raises(TypeError, match=r"^edits\['encoder 1'\]: found 5, expected a function"),
+        heads.edited({"encoder 1": 5}),
+    ):
+        pass
+    with pytest.raises(TypeError, match=r"^outputs\['encoder 1', 2\]: found 0\.5, expected a tensor"):
+        heads.patched({("encoder 1", 2): 0.5})
