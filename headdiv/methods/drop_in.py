@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headdiv.core.arguments import must_be
+from headdiv.core.arguments import must_be, must_be_number
 from headdiv.core.errors import ConfigError
 from headdiv.core.tracing import is_traced
 from headdiv.methods.base import Method
@@ -112,9 +112,11 @@ class MultiheadAttention(nn.Module):
                 "method: expected what `headdiv.make_method` returns, one object for all modules of a model, or a name "
                 f"or {{'name': …, option: value, …}}, found {method!r}"
             )
-        for name, size in (("embed_dim", embed_dim), ("num_heads", num_heads), ("dropout", dropout), ("kdim", kdim),
-                           ("vdim", vdim), ("layer", layer)):  # fmt: skip
-            must_be(name, 0 if size is None else size, int | float, "a number")
+        for name, size in (("embed_dim", embed_dim), ("num_heads", num_heads), ("kdim", kdim), ("vdim", vdim),
+                           ("layer", layer)):  # fmt: skip
+            must_be_number(name, 0 if size is None else size, whole=True)
+        must_be_number("dropout", dropout)
+        embed_dim, num_heads = int(embed_dim), int(num_heads)  # numpy's too
         _must_be_in_range(embed_dim, num_heads, dropout, kind, layer)
         self.method = method = method if isinstance(method, Method) else make_method(method)
         if problem := method.options.check(Sizes(d_model=embed_dim, heads=num_heads)):

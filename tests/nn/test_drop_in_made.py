@@ -4,6 +4,7 @@ import copy
 import math
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from examples import deacon
@@ -61,6 +62,25 @@ def test_options_are_keywords_too():
 def test_arguments_out_of_range_are_value_errors_as_in_torch(options, message):
     with pytest.raises(ValueError, match=message):
         MultiheadAttention(**{"embed_dim": D, "num_heads": H, **options})
+
+
+@pytest.mark.parametrize(
+    "options", [{"layer": 1.5}, {"embed_dim": 12.0}, {"num_heads": "3"}, {"kdim": 2.5}, {"vdim": 2.5}]
+)
+def test_sizes_that_are_no_whole_numbers_are_named(options):
+    (name,) = options
+    with pytest.raises(TypeError, match=f"^{name}: found .*, expected a whole number"):
+        MultiheadAttention(**{"embed_dim": D, "num_heads": H, **options})
+
+
+def test_sizes_may_be_numpys():
+    made = MultiheadAttention(
+        np.int64(D), np.int32(H), "gated", dropout=np.float32(0.1), kdim=np.int64(D), layer=np.int64(1)
+    )
+    x = torch.randn(4, 2, D)
+    assert made(x, x, x)[0].shape == x.shape
+    assert made.attention.spec.place == "encoder 2"
+    assert type(made.embed_dim) is type(made.num_heads) is int
 
 
 @pytest.mark.parametrize("options", [{}, {"block": "kwta"}, {"attention": "kwta", "s_att": 0.5, "block": "smart"}])
