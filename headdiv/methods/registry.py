@@ -90,6 +90,11 @@ def make_method(method: str | Mapping[str, Any], at: tuple[str | int, ...] = ("m
     Raises:
         ConfigError: it is none, the method or an option is unknown, or a value is wrong.
     """
+    if not isinstance(at, tuple):
+        raise ConfigError(
+            f"make_method: found {at!r:.80} after the method; expected its options by name, make_method('deacon', m=8)"
+            ", or beside it, make_method({'name': 'deacon', 'm': 8})"
+        )
     if isinstance(method, str):
         method = {"name": method}
     options = method_options({**method, **values} if isinstance(method, Mapping) else method, at)

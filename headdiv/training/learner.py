@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from headdiv.core import distributed
+from headdiv.core.arguments import must_be
 from headdiv.core.errors import DivergenceError, TrainingError
 from headdiv.methods.base import Method, refuse_no_attention
 from headdiv.nn.attention import HeadRecord, attention_modules, record_heads
@@ -50,6 +51,8 @@ class Learner:
     """
 
     def __init__(self, model: nn.Module, loss: Loss, method: Method, config: TrainerConfig) -> None:
+        must_be_method(method)
+        must_be("loss", loss, Callable, "a function of the model and a batch")
         self.model, self.loss, self.method, self.config = model, loss, method, config
         refuse_no_attention(method.options, model)
         self.own, self.required = method.own_parameters(model), method.required_records()
@@ -123,6 +126,7 @@ class Learner:
         if isinstance(found, Tensor):  # the loss of each prediction, or a scalar: what was right is not known
             total = found.sum()
             losses = Losses(total, total.detach(), total.new_zeros(()), count=found.numel(), tokens=0)
+        must_be("loss", losses, Losses, "a function that returns a tensor, or Losses")
         count = int(distributed.total_numbers(losses.count)[0])
         if not count:
             raise TrainingError("a batch has no prediction; expected one at least, on one of the ranks")
@@ -163,6 +167,8 @@ def refuse_another_method(model: nn.Module, method: Method | None) -> None:
 
     Of methods that leave attention as it is, and only add to the loss, another may be given, but not none.
     """
+    if method is not None:
+        must_be_method(method)
     found = [one for module in attention_modules(model) if isinstance(one := module.built_by, Method)]
     others = [one for one in found if type(one) is not Method and not _same(one, method)]
     expected = next((one for one in others if method is None or _changes_attention(one)), None)
@@ -175,6 +181,11 @@ def refuse_another_method(model: nn.Module, method: Method | None) -> None:
             f"method: {_named(method)} changes attention, and is not in the model's; expected attention that it built, "
             f"found that of {_named(found[0])}"
         )
+
+
+def must_be_method(method: Any) -> None:
+    """Raise a TypeError unless it is one."""
+    must_be("method", method, Method, "a method that headdiv.make_method returns")
 
 
 def _same(one: Method, other: Method | None) -> bool:

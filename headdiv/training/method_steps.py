@@ -13,7 +13,7 @@ from headdiv.analysis.similarity import Observed
 from headdiv.core.errors import TrainingError
 from headdiv.methods.base import EpochEnd, Method, refuse_no_attention
 from headdiv.nn.attention import HeadRecord, record_heads
-from headdiv.training.learner import refuse_another_method
+from headdiv.training.learner import must_be_method, refuse_another_method
 
 
 class MethodSteps:
@@ -37,6 +37,7 @@ class MethodSteps:
         observe: Callable[[], Iterator[Observed]] | None = None,
         seed: int = 0,
     ) -> None:
+        must_be_method(method)
         refuse_another_method(model, method)
         refuse_no_attention(method.options, model)
         self.model, self.method, self.seed = model, method, seed

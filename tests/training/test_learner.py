@@ -7,15 +7,17 @@ import pytest
 import torch
 from small_runs import learner_of
 
-from headdiv.core.errors import TrainingError
+from headdiv.core.errors import ConfigError, TrainingError
 from headdiv.methods import make_method
 from headdiv.methods.deacon import pca_layers
 from headdiv.nn.batching import Pairs, make_batch
 from headdiv.nn.losses import linear_cross_entropy
 from headdiv.nn.sizes import ModelConfig
 from headdiv.nn.transformer import Transformer, initialise
-from headdiv.training.config import TrainConfig
-from headdiv.training.learner import rate_factor
+from headdiv.training.config import TrainConfig, TrainerConfig
+from headdiv.training.learner import Learner, rate_factor
+from headdiv.training.method_steps import MethodSteps
+from headdiv.training.trainer import Trainer
 
 BASELINE = {"name": "baseline"}
 DIRECT = {"name": "deacon", "architecture": "direct", "m": 2, "gha_steps": 10}
@@ -187,3 +189,37 @@ def test_batches_whose_gradients_are_added_are_one_large_batch(method):
     expected = whole.model.state_dict()
     for name, value in parts.model.state_dict().items():
         torch.testing.assert_close(value, expected[name], rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("made", [lambda model, method: Trainer(model, [torch.zeros(1)], torch.sum, method=method),
+                                  lambda model, method: Learner(model, torch.sum, method, TrainerConfig()),
+                                  MethodSteps])  # fmt: skip
+@pytest.mark.parametrize("method", ["deacon", {"name": "deacon", "m": 2}])
+def test_a_method_is_what_make_method_returns(made, method):
+    with pytest.raises(
+        TypeError, match=r"^method: found .*deacon.*, expected a method that headdiv\.make_method returns"
+    ):
+        made(torch.nn.Linear(2, 2), method)
+
+
+def test_no_method_is_one_for_a_trainer_alone():
+    model = torch.nn.Linear(2, 2)
+    Trainer(model, [torch.zeros(1)], torch.sum, method=None)
+    for made in (lambda: Learner(model, torch.sum, None, TrainerConfig()), lambda: MethodSteps(model, None)):
+        with pytest.raises(TypeError, match=r"^method: found None, expected a method"):
+            made()
+
+
+def test_a_loss_is_a_function_that_returns_a_tensor():
+    model = torch.nn.Linear(2, 2)
+    with pytest.raises(TypeError, match=r"^loss: found None, expected a function of the model and a batch"):
+        Trainer(model, [torch.zeros(1)], None)
+    with pytest.raises(TypeError, match=r"^loss: found 1\.5, expected a function that returns a tensor, or Losses"):
+        Trainer(model, [torch.zeros(1)], lambda *_: 1.5, epochs=1).run()
+
+
+def test_options_of_a_method_are_keywords_or_stand_beside_its_name():
+    with pytest.raises(
+        ConfigError, match=r"^make_method: found \{'m': 2\} after the method; expected its options by name"
+    ):
+        make_method("deacon", {"m": 2})
