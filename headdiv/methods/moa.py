@@ -56,7 +56,8 @@ class ExpertGroups:
         flat = experts.flatten()
         order = torch.argsort(flat, stable=True)
         sizes = flat.new_zeros(number).index_add(0, flat, torch.ones_like(flat))
-        ends = sizes.cumsum(0)[:-1].tolist()
+        # Without values there are shapes alone, which are those of any split.
+        ends = number if flat.is_meta else sizes.cumsum(0)[:-1].tolist()
         rows = order.div(experts.shape[1], rounding_mode="floor")
         return cls(order.tensor_split(ends), rows.tensor_split(ends))
 
@@ -83,7 +84,10 @@ class ExpertProduct(torch.autograd.Function):
         for number, (here, there) in enumerate(zip(ctx.at, ctx.to, strict=True)):
             own = grad.index_select(0, there)
             grad_x.index_add_(0, here, own @ weight[number].T)
-            torch.mm(x.index_select(0, here).T, own, out=grad_weight[number])
+            if torch.is_grad_enabled():  # create_graph=True: out= has no gradient of its own
+                grad_weight[number] = x.index_select(0, here).T @ own
+            else:
+                torch.mm(x.index_select(0, here).T, own, out=grad_weight[number])
         return grad_x, grad_weight, None, None, None
 
 

@@ -13,7 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from headdiv.companion.experiments.bench import measure_moa
 from headdiv.methods import make_method
-from headdiv.methods.moa import MixtureAttention
+from headdiv.methods.drop_in import MultiheadAttention
+from headdiv.methods.moa import MixtureAttention, expert_product
 from headdiv.nn.attention import AttentionSpec, record_heads
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.transformer import count_parameters
@@ -159,6 +160,34 @@ def test_equal_logits_choose_the_first_experts_and_keep_gradients_finite(renorma
     (y.square().sum() + make_method({**MOA, "cv": 0.1}).aux_loss(module, records, 0.0, 5)).backward()
     assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
     assert (module.router.weight.grad != 0).any()
+
+
+# ---- gradients of gradients, and no values
+
+
+def test_second_derivatives_of_the_expert_product_are_those_of_differences():
+    x, weight = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 3), (2, 3, 2)))
+    at, to = (torch.tensor([0, 2]), torch.tensor([1, 2, 3])), (torch.tensor([1, 0]), torch.tensor([0, 1, 1]))
+    assert torch.autograd.gradgradcheck(lambda x, weight: expert_product(x, weight, at, to, 2), (x, weight))
+
+
+def test_the_gradient_may_be_part_of_the_loss():
+    module = MultiheadAttention(12, 3, {"name": "moa", "experts": 4, "k": 2}, batch_first=True)
+    x = torch.randn(2, 5, 12, requires_grad=True)
+    (gradient,) = torch.autograd.grad(module(x, x, x)[0].square().sum(), x, create_graph=True)
+    gradient.square().sum().backward()
+    assert all(
+        p.grad is not None and p.grad.isfinite().all() for name, p in module.named_parameters() if "bias" not in name
+    )
+
+
+def test_on_the_meta_device_there_are_shapes():
+    with torch.device("meta"):
+        module = MultiheadAttention(12, 3, {"name": "moa", "experts": 4, "k": 2}, batch_first=True)
+        x = torch.randn(2, 5, 12)
+        output, weights = module(x, x, x)
+    assert (output.shape, weights.shape) == ((2, 5, 12), (2, 5, 5))
+    output.sum().backward()
 
 
 # ---- parameters
