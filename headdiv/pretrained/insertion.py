@@ -90,6 +90,11 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any]) -> Method:
     name = registered or type(made).__name__
     must_be("model", model, nn.Module, "a torch.nn.Module")
     theirs = _torchs_own(model)
+    if theirs and any(part.options.builds_modules and hasattr(part, "inserted") for part in parts_of(made)):
+        raise ConfigError(
+            f"method {name!r} builds attention modules of its own and is not inserted in place of torch's; expected "
+            "headdiv.MultiheadAttention(…, method) there, which loads torch's state, or a model of transformers"
+        )
     if (
         any(
             isinstance(part.options, SwapOptions)

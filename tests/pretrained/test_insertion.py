@@ -230,6 +230,10 @@ def test_what_cannot_be_inserted_says_so(monkeypatch):
     ):
         with pytest.raises(ConfigError, match="changes more than what is between heads and output projection"):
             headdiv.insert(model, options)
+    with pytest.raises(
+        ConfigError, match=r"'drop-head' builds attention modules of its own and is not inserted in place"
+    ):
+        headdiv.insert(nn.TransformerEncoderLayer(12, 3, 20), {"name": "drop-head"})
     with pytest.raises(ConfigError, match=r"^method 'mixing': .* no cross attention, only encoder$"):
         headdiv.insert(model, {**MIXING, "kinds": ["cross"]})
     with pytest.raises(ConfigError, match=r"'deacon': m: 9 is more than the k = 4 inputs"):
