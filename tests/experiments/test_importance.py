@@ -121,13 +121,12 @@ def test_importance_is_the_change_of_the_loss_for_any_task(folder, task):
     assert [(each.place, each.head) for each in found] == [
         (place, head) for place in heads_of(run.model) for head in (1, 2, 3, 4)
     ]
-    kind = TASKS[task]
-    before = held_out_loss(kind, run.model, run.corpus, "valid", run.config, "cpu")["nll"]
+    before = held_out_loss(run, "valid")["nll"]
     assert masked_loss(run) == before
     stack = run.model.decoder[0].attention["decoder"]
     with torch.no_grad():
         stack.output.weight[:, 8:12] = 0
-    after = held_out_loss(kind, run.model, run.corpus, "valid", run.config, "cpu")["nll"]
+    after = held_out_loss(run, "valid")["nll"]
     (third,) = (each for each in found if (each.place, each.head) == ("decoder 1", 3))
     assert third.change == pytest.approx(after - before, abs=1e-6)
     assert third.score is None

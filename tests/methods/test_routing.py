@@ -261,7 +261,7 @@ def seen(request, tmp_path_factory):
         enter(patch, tmp_path_factory.mktemp("home"))
         run = untrained(mixed(CONFIGS[request.param]()))
         task = TASKS[request.param]
-        yield task, run, list(observed_heads(task, run.model, run.corpus, "valid", run.config, "cpu", weights=False))
+        yield task, run, list(observed_heads(run, weights=False))
 
 
 def held_out(task, run):

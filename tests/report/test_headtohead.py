@@ -132,7 +132,7 @@ def test_differences_have_simultaneous_intervals_and_a_test_of_equivalence(recor
 def test_measures_agree_with_those_of_a_run(finished):
     config = Runs("tiny").one(EXPERIMENT, "direct-8", 1)
     run = load_run(config)
-    seen = observed_heads(TASKS["translation"], run.model, run.corpus, "valid", config, "cpu")
+    seen = observed_heads(run)
     whole = [averages(measured) for _, measured in compare_heads(seen)]
     stored = RunResult.read(metrics_path("tiny", EXPERIMENT, "direct-8", 1))
     assert {*MEASURES} <= {*BY_HEAD, *BY_PAIR, "effective_rank"}

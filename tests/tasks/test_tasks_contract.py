@@ -254,7 +254,7 @@ def test_the_training_sample_is_as_large_as_the_validation_split(task, run):
     batches = list(sample)
     assert count(batches) == count(task.held_out(run.corpus, "valid", run.config))
     assert what.startswith("the first ")
-    assert math.isfinite(evaluation_loss(task, run.model, batches, "cpu")["nll"])
+    assert math.isfinite(evaluation_loss(run, batches)["nll"])
 
 
 def test_the_loss_of_a_split_is_a_mean_over_the_predictions_of_all_ranks(task, run, monkeypatch):
@@ -267,7 +267,7 @@ def test_the_loss_of_a_split_is_a_mean_over_the_predictions_of_all_ranks(task, r
             "headdiv.core.distributed.total_numbers", lambda *own, more=elsewhere: [x + more for x in own]
         )
         run.model.train()
-        found = held_out_loss(task, run.model, run.corpus, "valid", run.config, "cpu")
+        found = held_out_loss(run, "valid")
         assert not run.model.training
         assert found["nll"] == pytest.approx((nll + elsewhere) / (count + elsewhere), rel=1e-5)
         assert found["accuracy"] == pytest.approx(100 * (correct + elsewhere) / (count + elsewhere))

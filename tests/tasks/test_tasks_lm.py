@@ -140,7 +140,7 @@ def test_scores_have_their_signatures(run):
         "convergence_epoch",
     ]
     assert result["perplexity"]["value"] == pytest.approx(math.exp(2.0))  # of the curve's last point
-    nll = held_out_loss(TASK, run.model, run.corpus, "test", run.config, "cpu")["nll"]
+    nll = held_out_loss(run, "test")["nll"]
     assert result["test_perplexity"]["value"] == pytest.approx(math.exp(nll))
     assert (result["training_days"]["value"], result["training_days"]["unit"]) == (0.5, "days")
     assert "8 tokens after 4, median of 5" in result["inference_ms"]["signature"]

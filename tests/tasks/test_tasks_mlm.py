@@ -69,7 +69,7 @@ def test_scores_have_their_signatures(run):
     assert list(result) == ["perplexity", "masked_accuracy", "test_perplexity", "test_masked_accuracy"]
     assert result["perplexity"]["value"] == pytest.approx(math.exp(2.0))  # of the curve's last point
     assert result["masked_accuracy"]["value"] == 12.5
-    test = held_out_loss(TASK, run.model, run.corpus, "test", run.config, "cpu")
+    test = held_out_loss(run, "test")
     assert result["test_perplexity"]["value"] == pytest.approx(math.exp(test["nll"]))
     assert result["test_masked_accuracy"]["value"] == pytest.approx(test["accuracy"])
     counts = run.corpus.statistics["test"]

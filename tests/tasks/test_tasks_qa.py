@@ -115,7 +115,7 @@ def test_the_gold_answers_score_a_hundred(run):
     assert {name: result[name]["value"] for name in result} == {"em": 100.0, "f1": 100.0}
     assert result["em"]["unit"] == result["f1"]["unit"] == "%"
     assert result["em"]["signature"] == f"{SIGNATURE}; 20 questions"
-    found = held_out_loss(TASK, perfect.model, perfect.corpus, "test", config, "cpu")
+    found = held_out_loss(perfect, "test")
     assert found == {"nll": pytest.approx(0.0, abs=1e-6), "accuracy": 100.0}
     (path,) = perfect.folder.glob("predictions-*.json")
     assert read_json(path) == {question.id: question.answers[0].text for question in run.corpus.test.questions}
@@ -149,7 +149,7 @@ def test_answers_that_were_cut_off_are_scored_but_not_learnt(cut):
     held_out = [n for batch in TASK.held_out(cut.corpus, "valid", cut.config) for n in batch.numbers.tolist()]
     assert sorted(trained) == sorted(held_out) == [0, 2]
     perfect = untrained(cut.config, Perfect(cut.corpus.test))
-    assert held_out_loss(TASK, perfect.model, cut.corpus, "valid", cut.config, "cpu")["accuracy"] == 100.0
+    assert held_out_loss(perfect, "valid")["accuracy"] == 100.0
     result = TASK.scores(perfect)
     assert (result["em"]["value"], result["f1"]["value"]) == (pytest.approx(200 / 3), pytest.approx(200 / 3))
     assert result["em"]["signature"].endswith("; 3 questions")

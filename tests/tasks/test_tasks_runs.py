@@ -10,7 +10,6 @@ from test_tasks_mlm import small
 
 from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.running import run_folder, train
-from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import held_out_loss
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.files import read_json
@@ -41,7 +40,7 @@ def test_a_task_is_learnt_and_evaluated_and_an_interruption_changes_nothing(home
     assert SPECS[task].main_score.name in scores
     assert all(score["signature"] for score in scores.values())
     assert json.loads(json.dumps(metrics)) == metrics
-    nll = held_out_loss(TASKS[task], run.model, run.corpus, "valid", config, "cpu")["nll"]
+    nll = held_out_loss(run, "valid")["nll"]
     assert nll == pytest.approx(scores["validation_nll"]["value"], rel=1e-6)
 
     expected = result(run.folder)

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from headdiv.analysis.attention_maps import AttentionMap, maps_of_records
-from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run
 from headdiv.nn.attention import record_heads
 
@@ -28,13 +27,13 @@ def attention_maps(run: Run, text: str, other: str | None = None) -> dict[str, A
         DataError: a question or passage without words, a question that is missing, a second text for a language model,
             or a text that is too long for a masked one.
     """
-    return maps_of(run, TASKS[run.config.kind].example_batch(run, text, other))
+    return maps_of(run, run.task.example_batch(run, text, other))
 
 
 @torch.no_grad()
 def maps_of(run: Run, batch: Any) -> dict[str, AttentionMap]:
     """The same of a batch that `Task.example_batch` has laid out."""
-    task = TASKS[run.config.kind]
+    task = run.task
     run.model.eval()
     with record_heads(run.model) as records:
         run.model(batch)

@@ -18,7 +18,6 @@ from headdiv.companion.experiments.run_result import FORMAT, RunResult
 from headdiv.companion.experiments.running import best_run
 from headdiv.companion.experiments.showcase import write_showcase
 from headdiv.companion.provenance import commit
-from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, Score, evaluation_loss, observed_heads, score, vocabulary_of
 from headdiv.methods.base import ValidationSplit
 from headdiv.methods.registry import make_method
@@ -37,7 +36,7 @@ def evaluate(run: Run) -> dict[str, Any]:
     shows of them (`headdiv.companion.experiments.showcase`).
     """
     record, config, last = run.record, run.config, run.point
-    task = TASKS[config.kind]
+    task = run.task
     search = task.search_time(run)
     scores, outputs = task.scores(run), task.outputs_file(run)
     scores, others = scores | loss_scores(run), task.further_tests(run)
@@ -82,10 +81,10 @@ def loss_scores(run: Run) -> dict[str, Score]:
     Both are of the run's model in evaluation mode. With the validation loss they tell apart whether a model underfits,
     overfits, or is wrong about its certainty alone (Guo et al. 2017, "On Calibration of Modern Neural Networks").
     """
-    task, found = TASKS[run.config.kind], {}
+    task, found = run.task, {}
     if sample := task.training_sample(run.corpus, run.config):
         batches, what = sample
-        nll = evaluation_loss(task, run.model, batches, run.device)["nll"]
+        nll = evaluation_loss(run, batches)["nll"]
         signature = f"without label smoothing and dropout, of {what}"
         found["training_nll_evaluated"] = score(nll, task.spec.unit, signature)
     temperature, nll = fit_temperature(run)
@@ -102,11 +101,11 @@ def fit_temperature(run: Run) -> tuple[float, float]:
 
     By Brent's method on its logarithm, to 0.1 %, within `TEMPERATURES`; the loss is convex in its inverse.
     """
-    task, fitted = TASKS[run.config.kind], {1.0: run.point["validation_nll"]}
+    task, fitted = run.task, {1.0: run.point["validation_nll"]}
 
     def loss(logarithm: float) -> float:
         temperature, batches = math.exp(logarithm), task.held_out(run.corpus, "valid", run.config)
-        fitted[temperature] = evaluation_loss(task, run.model, batches, run.device, temperature)["nll"]
+        fitted[temperature] = evaluation_loss(run, batches, temperature)["nll"]
         return fitted[temperature]
 
     bounds = [math.log(bound) for bound in TEMPERATURES]
@@ -122,7 +121,7 @@ def best_scores(run: Run, best: Run, scores: Mapping[str, Score]) -> dict[str, S
         best: see `headdiv.companion.experiments.running.best_run`; nothing is searched again where it is the same run.
         scores: of the evaluated run.
     """
-    task, epoch = TASKS[run.config.kind], best.point["epoch"]
+    task, epoch = run.task, best.point["epoch"]
     names = (task.spec.test_score_name, *task.spec.also_compared)
     found = {name: scores[name] for name in names} if best is run else task.compared_scores(best)
     what = f"epoch {epoch} of {len(run.record['curve'])}, that of the lowest validation loss"
@@ -146,7 +145,7 @@ def _relative(path: Path | None) -> str | None:
 
 def examples(run: Run, count: int) -> pd.DataFrame:
     """Inputs, references and outputs of the first ``count`` examples of the test set."""
-    return TASKS[run.config.kind].examples(run, count)
+    return run.task.examples(run, count)
 
 
 def apply(run: Run, text: str, other: str | None = None) -> str:
@@ -154,7 +153,7 @@ def apply(run: Run, text: str, other: str | None = None) -> str:
 
     In question answering ``text`` is the passage, ``other`` the question.
     """
-    return TASKS[run.config.kind].apply(run, text, other)
+    return run.task.apply(run, text, other)
 
 
 def head_measures(run: Run) -> pd.DataFrame:
@@ -163,17 +162,16 @@ def head_measures(run: Run) -> pd.DataFrame:
     Means over the heads of a module (confidence, entropy) and over its pairs of different heads (cosine, l2,
     correlation, cka, js; NaN where there is one head): see `headdiv.analysis.similarity.HeadComparison`.
     """
-    task = TASKS[run.config.kind]
-    found = compare_heads(observed_heads(task, run.model, run.corpus, "valid", run.config, run.device))
+    found = compare_heads(observed_heads(run))
     rows = {spec.place: averages(measured) for spec, measured in found}
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def _heads(run: Run) -> dict[str, Any]:
     """The method's artifacts, and measures of the heads on the validation split."""
-    task, method = TASKS[run.config.kind], make_method(run.config.method)
-    observe = partial(observed_heads, task, run.model, run.corpus, "valid", run.config, run.device)
+    task, method = run.task, make_method(run.config.method)
     vocabulary = max(vocabulary_of(run.corpus)) + 1  # a masked model reads one token more, the mask token
     # The second pass is one only for a method that reads it, and far cheaper without attention weights.
-    validation = ValidationSplit(partial(observe, weights=False), vocabulary, partial(task.decode_token, run.corpus))
-    return {**method.artifacts(run.model, validation), "measures": by_place(compare_heads(observe()))}
+    observe = partial(observed_heads, run, weights=False)
+    validation = ValidationSplit(observe, vocabulary, partial(task.decode_token, run.corpus))
+    return {**method.artifacts(run.model, validation), "measures": by_place(compare_heads(observed_heads(run)))}

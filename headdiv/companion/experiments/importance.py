@@ -81,13 +81,13 @@ class ImportanceResult(RunIdentity):
 def masked_loss(run: Run, masks: Masks | None = None) -> float:
     """Loss on the validation split with these masks, in nats for each prediction."""
     with masked_heads(run.model, masks or {}):
-        return held_out_loss(TASKS[run.config.kind], run.model, run.corpus, "valid", run.config, run.device)["nll"]
+        return held_out_loss(run, "valid")["nll"]
 
 
 def masked_score(run: Run, masks: Masks | None = None) -> Score:
     """The task's score on the test set (`Task.test_score`) with these masks."""
     with masked_heads(run.model, masks or {}):
-        return TASKS[run.config.kind].test_score(run)
+        return run.task.test_score(run)
 
 
 def head_importance(run: Run, gone: Sequence[Head] = (), with_score: bool = False) -> list[HeadChange]:
@@ -150,7 +150,7 @@ def importance_record(run: Run, steps: int, with_score: bool = False, loss_alone
         with_score: score the test set without each single head as well.
         loss_alone: measure the validation loss alone, along the curve too: the test set is not read.
     """
-    task, began = TASKS[run.config.kind], time.perf_counter()
+    task, began = run.task, time.perf_counter()
     heads = head_importance(run, with_score=with_score)
     order = pruning_order(run, heads)
     points = _points(run, steps, order, scored=not loss_alone)

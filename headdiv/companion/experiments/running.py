@@ -7,8 +7,8 @@ import logging
 import math
 import os
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
-from headdiv.analysis.similarity import Observed, averages, compare_heads
+from headdiv.analysis.similarity import averages, compare_heads
 from headdiv.companion import paths
 from headdiv.companion.experiments.curve_log import Callback
 from headdiv.companion.provenance import other_load, peak_memory_mib, provenance
@@ -279,22 +279,20 @@ def _trainer(
     """The trainer of a run: its fresh model, the task's batches and loss, scores and measures after each epoch."""
     task = TASKS[config.kind]
     model, method = build_model(config, vocabulary_of(corpus), device)
+    run = Run(config, folder, corpus, model, {})
     if config.train.activation_checkpointing:
         checkpoint_layers(model)
 
     def validate(model: nn.Module) -> dict[str, float]:
-        valid = held_out_loss(task, model, corpus, "valid", config, device)
+        valid = held_out_loss(run, "valid")
         scores = {"validation_nll": valid["nll"], "validation_accuracy": valid["accuracy"]}
         return scores | task.epoch_scores(model, corpus, config, device)
-
-    def observe() -> Iterator[Observed]:
-        return observed_heads(task, model, corpus, "valid", config, device)
 
     def measure(model: nn.Module) -> dict[str, Any]:
         if not config.train.epoch_heads:
             return {}
         own = _column_cosines(method.artifacts(model))
-        found = {spec.place: averages(one) for spec, one in compare_heads(observe(), model)}
+        found = {spec.place: averages(one) for spec, one in compare_heads(observed_heads(run), model)}
         # Pairs of a single head have no mean, and JSON has no word for that.
         return {
             "heads": {
@@ -312,7 +310,7 @@ def _trainer(
         folder=folder / "checkpoints",
         validate=validate,
         measure=measure,
-        observe=observe,
+        observe=partial(observed_heads, run),
         callback=callback,
         seed=config.seed,
         name=config.label,

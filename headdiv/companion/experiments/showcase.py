@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from headdiv.companion.experiments.attention_maps import attention_maps
-from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run
 from headdiv.core.errors import DataError
 from headdiv.core.files import write_text
@@ -24,7 +23,7 @@ def showcase(run: Run) -> dict[str, Any]:
     A map has the tokens that attend (``queries``), those attended to (``keys``) and the heads' weights, (H, N, S),
     cut after `TOKENS` tokens; a task without texts to type in has none.
     """
-    task, maps = TASKS[run.config.kind], {}
+    task, maps = run.task, {}
     table = task.examples(run, EXAMPLES)
     try:
         found = attention_maps(run, *task.example_text(run))

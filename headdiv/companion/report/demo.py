@@ -8,13 +8,13 @@ import multiprocessing
 import os
 import sys
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
-from torch import Tensor, nn
+from torch import Tensor
 
 from headdiv.analysis.similarity import between_heads, compare_heads
 from headdiv.companion import paths
@@ -24,7 +24,7 @@ from headdiv.companion.experiments.running import build_model, is_trained, train
 from headdiv.companion.report.groups import place_name
 from headdiv.companion.report.plotting import STYLE, add_colour_bar, add_title, new_figure
 from headdiv.companion.tasks import TASKS
-from headdiv.companion.tasks.base import observed_heads, vocabulary_of
+from headdiv.companion.tasks.base import Run, observed_heads, vocabulary_of
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core import progress
 from headdiv.core.files import replacing
@@ -62,7 +62,7 @@ def demo(profile: str = "quick") -> tuple[list[dict[str, str]], Path]:
         with contextlib.redirect_stdout(io.StringIO()):
             run = train(config)  # takes up what the processes have left
         model, _ = build_model(config, vocabulary_of(run.corpus))
-        before, after = (_similarities(config, run.corpus, each) for each in (model.eval(), run.model))
+        before, after = map(_similarities, (replace(run, model=model), run))
         scores = evaluate(run)["scores"]
         maps[label] = (before, after)
         columns[label] = {
@@ -117,9 +117,8 @@ def _silence() -> None:
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
 
 
-def _similarities(config: RunConfig, corpus: Any, model: nn.Module) -> Similarities:
-    observed = observed_heads(TASKS[config.kind], model, corpus, "valid", config, next(model.parameters()).device)
-    return {spec.place: found.cka for spec, found in compare_heads(observed, model)}
+def _similarities(run: Run) -> Similarities:
+    return {spec.place: found.cka for spec, found in compare_heads(observed_heads(run), run.model)}
 
 
 def _mean(found: Similarities) -> float:

@@ -26,7 +26,6 @@ from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.running import run_folder
 from headdiv.companion.report.groups import place_name
 from headdiv.companion.report.measures import PAIRS, PairMeasure
-from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.errors import DataError
@@ -98,7 +97,7 @@ class View:
     @cached_property
     def batch(self) -> Any:
         """The text as a batch of one example; searched for the model's own output once."""
-        return TASKS[self.run.config.kind].example_batch(self.run, self.text, self.other)
+        return self.run.task.example_batch(self.run, self.text, self.other)
 
     def attention(self) -> AttentionMap:
         """Of all heads of the module."""
@@ -114,7 +113,7 @@ def view_of(
         DataError: the model has no such place or head.
     """
     if text is None:
-        text, second = TASKS[run.config.kind].example_text(run)
+        text, second = run.task.example_text(run)
         other = second if other is None else other
     return View(run, text, other, list(heads_of(run.model))[-1] if place is None else place, head)
 
@@ -140,7 +139,7 @@ def similarity(view: View, measure: str = "cosine") -> np.ndarray:
     run, batch = view.run, view.batch
     with record_heads(run.model) as records:
         run.model(batch)
-    found = compare_heads([Observed(records, TASKS[run.config.kind].special_tokens(batch))])
+    found = compare_heads([Observed(records, run.task.special_tokens(batch))])
     compared = next(compared for spec, compared in found if spec.place == view.place)
     if not compared.queries:
         raise DataError(f"{view.place}: no words that heads could be compared on")
@@ -172,7 +171,7 @@ def masking(view: View) -> pd.DataFrame:
     Raises:
         DataError: a text without anything to predict.
     """
-    run, task = view.run, TASKS[view.run.config.kind]
+    run, task = view.run, view.run.task
     words = task.spec
     batch = task.expect_output(run, view.batch)
     given = view.other is not None and not words.second_is_input
@@ -221,7 +220,7 @@ def held_out_covariances(run: Run) -> dict[str, Tensor]:
     if run.model not in _COVARIANCES:
         run.model.eval()
         with collected_moments(run.model) as found:
-            for batch in TASKS[run.config.kind].held_out(run.corpus, "valid", run.config):
+            for batch in run.task.held_out(run.corpus, "valid", run.config):
                 run.model(batch.to(run.device))
         _COVARIANCES[run.model] = {place: C for place, (_, _, C) in found.items()}
     return _COVARIANCES[run.model]

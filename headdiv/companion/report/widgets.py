@@ -26,7 +26,6 @@ from headdiv.companion.report.explorer_panels import (
 )
 from headdiv.companion.report.explorer_view import MEASURES, View, trained_runs, view_of
 from headdiv.companion.report.groups import place_name
-from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core import progress
@@ -165,9 +164,7 @@ class Explorer(ipywidgets.VBox):
     def _change_run(self, old: str) -> None:
         """The text stays if the new run's task reads the same kind of text, and was not the old one's example."""
         before, run = self._loaded.get(old), self._run()
-        typed = before is not None and (self.text.value, self._other()) != TASKS[before.config.kind].example_text(
-            before
-        )
+        typed = before is not None and (self.text.value, self._other()) != before.task.example_text(before)
         if not typed or before.config.kind != run.config.kind:
             self._begin(view_of(run, place=self.place.value if self.place.value in heads_of(run.model) else None))
         else:

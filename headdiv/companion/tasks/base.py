@@ -29,6 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.analysis.similarity import Observed
+from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.task_spec import TaskSpec
 from headdiv.core import distributed
@@ -62,6 +63,11 @@ class Run:
     def point(self) -> dict[str, Any]:
         """The curve's point of the epoch whose parameters the model has: the last, unless the record names another."""
         return self.record["curve"][self.record.get("evaluated_epoch", 0) - 1]
+
+    @property
+    def task(self) -> Task[Any]:
+        """What it was trained on."""
+        return TASKS[self.config.kind]
 
     @property
     def device(self) -> torch.device:
@@ -259,48 +265,32 @@ def score(value: float, unit: str, signature: str) -> Score:
 
 
 @torch.no_grad()
-def observed_heads(
-    task: Task[Any],
-    model: nn.Module,
-    corpus: Any,
-    split: str,
-    config: RunConfig,
-    device: torch.device | str,
-    weights: bool = True,
-) -> Iterator[Observed]:
-    """The heads' records, batch by batch of a split, without dropout; with several ranks, this one's share.
+def observed_heads(run: Run, weights: bool = True) -> Iterator[Observed]:
+    """The heads' records, batch by batch of the validation split, without dropout; of several ranks, this one's share.
 
     Attention weights are left out unless ``weights``.
     """
-    model.eval()
-    for batch in task.held_out(corpus, split, config):
-        batch = batch.to(device)
+    task, model = run.task, run.model.eval()
+    for batch in task.held_out(run.corpus, "valid", run.config):
+        batch = batch.to(run.device)
         with record_heads(model, weights) as records:
             model(batch)
         yield Observed(records, task.special_tokens(batch), task.words(batch))
 
 
-def held_out_loss(
-    task: Task[Any], model: nn.Module, corpus: Any, split: str, config: RunConfig, device: torch.device | str
-) -> dict[str, float]:
+def held_out_loss(run: Run, split: str) -> dict[str, float]:
     """Loss in nats for each prediction and accuracy in percent on a split, nothing dropped out."""
-    return evaluation_loss(task, model, task.held_out(corpus, split, config), device)
+    return evaluation_loss(run, run.task.held_out(run.corpus, split, run.config))
 
 
 @torch.no_grad()
-def evaluation_loss(
-    task: Task[Any],
-    model: nn.Module,
-    batches: Iterable[Any],
-    device: torch.device | str,
-    temperature: float = 1.0,
-) -> dict[str, float]:
+def evaluation_loss(run: Run, batches: Iterable[Any], temperature: float = 1.0) -> dict[str, float]:
     """The same for any batches; logits are divided by ``temperature``."""
-    model.eval()
+    model = run.model.eval()
     nll = correct = count = 0.0
     weight = model.output_weight if temperature == 1 else model.output_weight / temperature
     for batch in batches:
-        losses = task.loss(model, weight, batch.to(device))
+        losses = run.task.loss(model, weight, batch.to(run.device))
         nll, correct, count = nll + losses.nll.item(), correct + losses.correct.item(), count + losses.count
     nll, correct, count = distributed.total_numbers(nll, correct, count)
     return {"nll": nll / count, "accuracy": 100 * correct / count}

@@ -132,7 +132,7 @@ class StreamTask(Task[StreamCorpus]):
 
     def test_score(self, run: Run) -> Score:
         """Perplexity on the test split, which needs no outputs."""
-        nll = held_out_loss(self, run.model, run.corpus, "test", run.config, run.device)["nll"]
+        nll = held_out_loss(run, "test")["nll"]
         return score(perplexity(nll), "", f"exp({self.spec.unit}), e^700 at most; test split")
 
     def example_batch(self, run: Run, text: str, second: str | None = None) -> Windows:
@@ -188,7 +188,7 @@ class LanguageModelling(StreamTask[LMCorpus]):
         found = {}
         for split, nll in (
             ("valid", run.point["validation_nll"]),
-            ("test", held_out_loss(self, run.model, run.corpus, "test", run.config, run.device)["nll"]),
+            ("test", held_out_loss(run, "test")["nll"]),
         ):
             found |= text_measures(nll, getattr(run.corpus, split), "" if split == "valid" else "test_", split)
         milliseconds, how = self.milliseconds_a_token(run)

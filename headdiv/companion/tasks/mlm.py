@@ -74,7 +74,7 @@ class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
     def scores(self, run: Run) -> dict[str, Score]:
         """Perplexity and accuracy on the masked tokens of both held-out splits."""
         valid = {"nll": run.point["validation_nll"], "accuracy": run.point["validation_accuracy"]}
-        test = held_out_loss(self, run.model, run.corpus, "test", run.config, run.device)
+        test = held_out_loss(run, "test")
         return _measures(valid, run, "valid", "") | _measures(test, run, "test", "test_")
 
     def apply(self, run: Run, text: str, second: str | None = None) -> str:
