@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from headdiv.companion.data.corpora.seq2seq import Corpus, load_translation
 from headdiv.companion.experiments.export import export
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.running import build_model, load_run, run_folder, task_loss
+from headdiv.companion.experiments.running import build_model, is_trained, load_run, task_loss
 from headdiv.companion.provenance import provenance
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, vocabulary_of
@@ -119,8 +119,7 @@ def measure_decoding(config: RunConfig, corpus: Corpus, rounds: int) -> dict[str
     except ModuleNotFoundError:
         return {}
     decode, options = config.decode, {"max_decoding_length": 256}
-    trained = (run_folder(config) / "training.json").is_file()
-    if trained:
+    if trained := is_trained(config):
         run = load_run(config, "cpu")
     else:
         run = Run(config, Path(), corpus, build_model(config, vocabulary_of(corpus))[0].eval(), {})

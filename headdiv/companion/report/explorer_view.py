@@ -23,7 +23,7 @@ from headdiv.analysis.masking import heads_of, masked_heads, masks_without
 from headdiv.analysis.similarity import Observed, compare_heads
 from headdiv.companion.experiments.attention_maps import maps_of
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.running import run_folder
+from headdiv.companion.experiments.running import is_trained
 from headdiv.companion.report.groups import place_name
 from headdiv.companion.report.measures import PAIRS, PairMeasure
 from headdiv.companion.tasks.base import Run
@@ -55,7 +55,7 @@ def trained_runs(
 
 def _is_trained(config: RunConfig) -> bool:
     try:
-        return (run_folder(config) / "training.json").is_file()
+        return is_trained(config)
     except DataError:  # the folder is named by its text as well; without the text there is no model of it either
         return False
 
