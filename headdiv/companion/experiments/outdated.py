@@ -10,15 +10,14 @@ from collections.abc import Iterable
 from headdiv.companion import paths
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import OF_VARIANT, difference
-from headdiv.companion.experiments.run_result import RunIdentity, RunResult, is_stored, metrics_path, remedy
+from headdiv.companion.experiments.run_result import RunIdentity, RunResult, metrics_path, remedy, stored_files
 from headdiv.core.errors import DataError
 
 
 def outdated(profile: str, experiment: str | None = None) -> list[str]:
     """One sentence for each stored run of a profile, or of its experiment, whose configuration is no longer its own."""
-    configs = Runs(profile).planned(experiment)
-    files = (metrics_path(profile, config.experiment, config.variant, config.seed) for config in configs)
-    return list(outdated_among(profile, [RunResult.read(file, profile) for file in files if is_stored(file)]).values())
+    runs = [RunResult.read(file, profile) for file in stored_files(profile, Runs(profile).planned(experiment))]
+    return list(outdated_among(profile, runs).values())
 
 
 def outdated_among(profile: str, runs: Iterable[RunIdentity]) -> dict[str, str]:

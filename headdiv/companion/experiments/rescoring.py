@@ -12,7 +12,7 @@ from headdiv.companion import paths
 from headdiv.companion.experiments.evaluation import BEST, named
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import corpus_difference
-from headdiv.companion.experiments.run_result import DataStatistics, RunResult, is_stored, metrics_path, remedy
+from headdiv.companion.experiments.run_result import DataStatistics, RunResult, remedy, stored_files
 from headdiv.companion.experiments.running import run_folder
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, Score, Task
@@ -48,15 +48,11 @@ def rescore(profile: str) -> list[Rescored]:
         DataError: no run is stored, outputs are missing or of another number than the references, or the references are
             not those of the run.
     """
-    there = [
-        (config, path)
-        for config in Runs(profile).all()
-        if type(TASKS[config.kind]).score_lines is not Task.score_lines  # whose scores are of texts
-        if is_stored(path := metrics_path(profile, config.experiment, config.variant, config.seed))
-    ]
+    of_texts = (one for one in Runs(profile).all() if type(TASKS[one.kind]).score_lines is not Task.score_lines)
+    there = stored_files(profile, of_texts)
     if not there:
         raise DataError(f"{paths.results(profile)}: no stored run, so nothing to score anew")
-    found = [_rescored(config, path, profile) for config, path in there]
+    found = [_rescored(config, path, profile) for path, config in there.items()]
     for metrics, counts, one in found:
         beside = counts_path(one.path.with_name("outputs.json"))
         if counts is not None:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from headdiv.companion import paths
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.run_result import DataStatistics, RunResult, is_stored, metrics_path
+from headdiv.companion.experiments.run_result import DataStatistics, RunResult, metrics_path, stored_files
 from headdiv.companion.tasks.counts import counts_path, tokens_path
 from headdiv.companion.tasks.run_config import first_difference
 from headdiv.core import manifest
@@ -83,13 +83,11 @@ def stored(profile: str, experiment: str) -> list[RunResult]:
             model, method or search.
     """
     known = Runs(profile)
-    configs, free = known.of(experiment), known.free_keys(experiment)
-    files = [metrics_path(profile, experiment, config.variant, config.seed) for config in configs]
-    found = {path: RunResult.read(path, profile) for path in files if is_stored(path)}
+    found = {path: RunResult.read(path, profile) for path in stored_files(profile, known.of(experiment))}
     command = f"`snakemake reproduce-all --config profile={profile}`"
     if not found:
         raise NotStoredError(f"{paths.results(profile) / experiment}: no stored results; {command} makes them")
-    first = next(iter(found))
+    first, free = next(iter(found)), known.free_keys(experiment)
     of_variant: dict[str, Path] = {}
     for path, run in found.items():
         of_its_own = of_variant.setdefault(run.variant, path)
@@ -108,15 +106,7 @@ def with_results(profile: str) -> dict[str, list[RunResult]]:
         DataError: nothing is stored at all, or metrics of another format.
     """
     runs = Runs(profile)
-    there = [
-        experiment
-        for experiment in runs.experiments()
-        if any(
-            is_stored(metrics_path(profile, experiment, config.variant, config.seed))
-            for config in runs.all()
-            if config.experiment == experiment
-        )
-    ]
+    there = dict.fromkeys(config.experiment for config in stored_files(profile, runs.all()).values())
     # With nothing stored the first experiment's own error says how to make it.
     return {experiment: stored(profile, experiment) for experiment in there or runs.experiments()[:1]}
 

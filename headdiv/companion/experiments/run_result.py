@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -16,6 +16,7 @@ from pydantic_core import CoreSchema
 from pydantic_core.core_schema import no_info_after_validator_function
 
 from headdiv.companion import paths
+from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core import manifest
 from headdiv.core.errors import ConfigError, DataError
@@ -375,6 +376,12 @@ def metrics_path(profile: str, experiment: str, variant: str, seed: int) -> Path
 def is_stored(metrics: Path) -> bool:
     """Whether anything lies where a run's metrics do; what cannot be read there is an error, not a run that lacks."""
     return os.path.lexists(metrics)
+
+
+def stored_files(profile: str, runs: Iterable[RunConfig]) -> dict[Path, RunConfig]:
+    """The metrics that are stored of these runs of a profile, each with its run."""
+    files = {metrics_path(profile, run.experiment, run.variant, run.seed): run for run in runs}
+    return {path: run for path, run in files.items() if is_stored(path)}
 
 
 def remedy(path: Path, profile: str | None = None, command: str = "train") -> str:

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.papers import BASELINE, load_paper
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.run_result import Record, RunResult, metrics_path
+from headdiv.companion.experiments.run_result import Record, RunResult, stored_files
 from headdiv.companion.report import plotting
 from headdiv.companion.report.curves import common_epochs
 from headdiv.companion.report.groups import Groups, chosen, labels_of, title
@@ -41,7 +41,7 @@ def _found(profile: str, shown: Selection, figure: str) -> Groups:
     runs, found = Runs(profile), {}
     for experiment, variants in shown:
         configs = runs.of(experiment) if experiment in runs.experiments() else []
-        there = {c.variant for c in configs if metrics_path(profile, experiment, c.variant, c.seed).is_file()}
+        there = {config.variant for config in stored_files(profile, configs).values()}
         if there & set(variants or there):
             groups = chosen(profile, experiment, figure, variants)
             found |= {f"{experiment} {variant}": group for variant, group in groups.items()}

@@ -17,7 +17,7 @@ from headdiv.companion.experiments.importance import stored_importance
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import score_table
-from headdiv.companion.experiments.run_result import RunResult, metrics_path
+from headdiv.companion.experiments.run_result import RunResult, stored_files
 from headdiv.companion.report.formats import shortened, significant
 from headdiv.companion.report.tables import experiment_of_table, parameter_table, table_data
 from headdiv.companion.tasks.base import Run
@@ -113,7 +113,7 @@ def _lacking(
         return None if masked else Markdown(f"*No heads of {experiment} are masked yet in profile {runs.name}.*")
     if kind == HEADS and not any(config.train.epoch_heads for config in configs):
         return Markdown(f"*Profile {runs.name} does not measure the heads of {experiment} after each epoch.*")
-    if stored and not any(metrics_path(profile, experiment, c.variant, c.seed).is_file() for c in configs):
+    if stored and not stored_files(profile, configs):
         return Markdown(f"*There are no stored results of {experiment} in profile {runs.name}.*")
     return None
 
