@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import traceback
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
@@ -132,9 +133,9 @@ def prepare(experiment: str, profile: str) -> None:
 @profile_option()
 def plan(profile: str) -> None:
     """Print what the pipeline makes of a profile, as JSON: runs, tables, figures. (For sizes: `cost`.)"""
-    from headdiv.companion.experiments.pipeline import plan_as_json
+    from headdiv.companion.experiments.pipeline import make_plan
 
-    say(plan_as_json(profile))
+    print_json(asdict(make_plan(profile)))
 
 
 @cli.command()
@@ -184,7 +185,7 @@ def table(name: str, paths: tuple[Path, ...], profile: str) -> None:
     """
     from headdiv.companion.experiments.outdated import refuse_outdated
     from headdiv.companion.report.table_files import as_text, write_table
-    from headdiv.companion.report.tables import as_markdown, experiment_of_table, table_data
+    from headdiv.companion.report.tables import experiment_of_table, table_data
 
     refuse_outdated(profile, experiment_of_table(name))
     if paths:
@@ -192,7 +193,7 @@ def table(name: str, paths: tuple[Path, ...], profile: str) -> None:
     elif width := terminal_width():
         say(as_text(table_data(profile, name), width))
     else:
-        say(as_markdown(profile, name))
+        say(table_data(profile, name).markdown())
 
 
 @cli.command()

@@ -51,7 +51,7 @@ def test_a_plan_lists_files(planned):
     assert json.loads(plan.parameters(variant="direct-8", seed=7)) == {
         "profile": "tiny", "variant": "direct-8", "seed": 7
     }  # fmt: skip
-    assert json.loads(pipeline.plan_as_json("tiny"))["threads"] == 2
+    assert plan.threads == 2
 
 
 def test_ranks_train_before_the_notebook(planned):

@@ -12,7 +12,7 @@ from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import failures, record
 from headdiv.companion.experiments.run_result import RunResult, metrics_path
 from headdiv.companion.experiments.running import train
-from headdiv.companion.report.tables import as_markdown
+from headdiv.companion.report.tables import table_data
 from headdiv.core.errors import DataError, HeaddivError
 from headdiv.core.files import read_json, write_json
 
@@ -71,7 +71,7 @@ def test_a_training_that_diverges_is_marked_wherever_it_is_shown(project, caplog
     assert first.startswith("the validation loss ")
     assert f"{EXPERIMENT}, baseline, seed 1: {first}" in [entry.getMessage() for entry in caplog.records]
     assert failures("tiny") == [f"{EXPERIMENT}, baseline, seed 1: {sentence}" for sentence in (first, *others)]
-    assert f"**Diverged, or learnt nothing: baseline, seed 1: {first}" in as_markdown("tiny", EXPERIMENT)
+    assert f"**Diverged, or learnt nothing: baseline, seed 1: {first}" in table_data("tiny", EXPERIMENT).markdown()
 
 
 def test_a_fall_that_is_mostly_lost_again_is_a_failure(finished):

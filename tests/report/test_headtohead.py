@@ -196,7 +196,7 @@ def test_the_bootstrap_is_of_stored_counts_seed_by_seed(with_outputs):
     assert cell(table, "direct-8", "p_seeds") == cell(table, "direct-8", "p_below_5_percent") == 2
     assert 0 < cell(table, "direct-8", "p_lowest") <= cell(table, "direct-8", "p_highest") < 0.05
     assert cell(table, "baseline", "p_seeds") == 0
-    said = tables.as_markdown(with_outputs, TABLE)
+    said = tables.table_data(with_outputs, TABLE).markdown()
     assert "- p: bootstrap over test sentences, one training each, paired with the baseline of the same seed, " in said
     assert "nrefs:1|bs:1000|seed:12345|case:mixed" in said
     assert "(below 0.05: 2 of 2)" in said
@@ -217,7 +217,7 @@ def test_runs_without_counts_are_named(with_outputs):
     counts_of(with_outputs, "direct-8").unlink()
     renew(counts_of(with_outputs, "direct-8"))
     assert cell(comparison_table(with_outputs, TABLE), "direct-8", "p_seeds") == 1
-    said = tables.as_markdown(with_outputs, TABLE)
+    said = tables.table_data(with_outputs, TABLE).markdown()
     assert "Without stored counts of n-grams, and so without p: direct-8 (seed 2)." in said
 
 
@@ -247,7 +247,7 @@ def test_the_table_is_written_like_the_others(recorded, tmp_path):
 def test_one_seed_has_no_interval_and_says_so(profile):
     for variant in ("baseline", "direct-8"):
         store.record(result(variant, 2, 20.0, speed=None), profile)
-    said = tables.as_markdown(profile, TABLE)
+    said = tables.table_data(profile, TABLE).markdown()
     assert "One seed each: there are no intervals" in said
     assert "These runs' searches were not timed." in said
     assert "±" not in said
@@ -312,7 +312,7 @@ def test_times_are_shown_where_nothing_else_was_busy(profile):
     store.record(run, profile)
     assert len(figures.draw("headtohead_forest", profile).axes) == 3
     assert comparison_table(profile, TABLE)["front_training_seconds"].isna().all()
-    assert "so that there is none by time" in tables.as_markdown(profile, TABLE)
+    assert "so that there is none by time" in tables.table_data(profile, TABLE).markdown()
 
 
 def test_without_the_baseline_there_are_no_differences(profile):

@@ -132,7 +132,7 @@ def test_metrics_of_another_format_and_without_a_key_are_refused(project, conten
     path = metrics_path("p", EXPERIMENT, "baseline", 2)
     write_json(path, content)
     with pytest.raises(DataError, match=message) as found:
-        tables.as_markdown("p", EXPERIMENT)
+        tables.table_data("p", EXPERIMENT).markdown()
     assert str(found.value).startswith(f"{path}: ")
     command = f"headdiv train {EXPERIMENT} baseline --seed 2 --profile p"
     assert str(found.value).endswith(f"; `{command}` makes it anew")
@@ -183,7 +183,7 @@ def test_metrics_that_are_cut_short_say_how_to_make_them_anew(project):
     path = store.record(metrics("direct-8", 1), "p")
     path.write_bytes(path.read_bytes()[:300])
     with pytest.raises(DataError, match="; `headdiv train deacon/translation direct-8 --seed 1 --profile p` makes it"):
-        tables.as_markdown("p", EXPERIMENT)
+        tables.table_data("p", EXPERIMENT).markdown()
 
 
 def test_the_outputs_of_a_run_are_stored_beside_its_metrics(project):

@@ -7,7 +7,7 @@ from reported import HOMEOSTASIS, homeostatic, put, write_profile
 
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report import figures, homeostasis
-from headdiv.companion.report.tables import as_markdown, results_table
+from headdiv.companion.report.tables import results_table, table_data
 from headdiv.core.errors import DataError
 
 MEMORISATION, SMALL, BASE, BIG = HOMEOSTASIS
@@ -121,4 +121,4 @@ def test_a_score_that_no_run_has_is_named_and_one_that_a_run_lacks_is_missing_in
     table = results_table("p", MEMORISATION)
     assert table["training_bleu"].isna().tolist() == [False, True]
     assert table["training_imi_paper"].tolist() == [0.705, 0.728]
-    assert "Not measured in these runs: Validation BLEU, Training IMI." in as_markdown("p", MEMORISATION)
+    assert "Not measured in these runs: Validation BLEU, Training IMI." in table_data("p", MEMORISATION).markdown()

@@ -22,7 +22,8 @@ def test_a_table_comes_without_its_heading_and_folds_how_it_is_measured():
     for table in ("deacon/translation", "deacon/sources"):
         shown = show.show_table("p", table)
         assert isinstance(shown, Markdown)
-        whole, (above, _, folded) = tables.as_markdown("p", table), shown.data.partition("\n\n<details><summary>")
+        above, _, folded = shown.data.partition("\n\n<details><summary>")
+        whole = tables.table_data("p", table).markdown()
         assert above.startswith("Profile p: toy, ")
         assert f"\n\n{above}\n\n- " in whole
         notes = folded.partition("</summary>\n\n")[2].removesuffix("\n\n</details>\n")

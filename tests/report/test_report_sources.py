@@ -59,7 +59,7 @@ def test_seeds_are_meant_however_many_runs_each_has():
     assert table.loc["C4", "tokens"] == 1520
     assert table.loc["C4", "tokens_sd"] == pytest.approx(math.sqrt(800))
     assert table.loc["C4", "share"] == pytest.approx(100 * 1520 / 10020)
-    text = tables.as_markdown("p", "deacon/sources")
+    text = tables.table_data("p", "deacon/sources").markdown()
     assert "1,520 ± 254" in text  # 12.7 √800 / √2
     assert "half the width of Student's 95 % interval of the mean over seeds." in text
     assert "6,700 |" in text  # equal in both
@@ -68,7 +68,7 @@ def test_seeds_are_meant_however_many_runs_each_has():
 
 def test_markdown_has_sums_and_says_what_is_counted():
     record()
-    lines = tables.as_markdown("p", "deacon/sources").splitlines()
+    lines = tables.table_data("p", "deacon/sources").markdown().splitlines()
     assert lines[0] == "# Table 2: Composition of the training text (SlimPajama)"
     assert lines[2].startswith("Profile p: toy, 2 epochs of 5,000 tokens, one seed. Tokens drawn are those of whole ")
     assert lines[2].endswith(TOY)
@@ -85,7 +85,7 @@ def test_markdown_has_sums_and_says_what_is_counted():
 
 def test_plain_text_has_no_sources_and_says_so():
     record(mixture=None)
-    assert tables.as_markdown("p", "deacon/sources") == (
+    assert tables.table_data("p", "deacon/sources").markdown() == (
         "# Table 2: Composition of the training text (SlimPajama)\n\nProfile p: WikiText-2 is read as one stream: "
         "without data.mixture there are no sources to compare.\n"
     )

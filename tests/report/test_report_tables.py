@@ -221,7 +221,7 @@ def test_it_shows_times_of_a_quiet_machine_alone(cautious, load):
 
 
 def test_markdown_has_scale_tables_signatures_and_notes(recorded):
-    lines = tables.as_markdown("p", EXPERIMENT).splitlines()
+    lines = tables.table_data("p", EXPERIMENT).markdown().splitlines()
     assert lines[0] == "# Table 3: Machine translation, English to German (Multi30k)"
     assert lines[2].startswith("Profile p: toy, 29,000 training pairs, ")
     rows = [line for line in lines if line.startswith("|")]
@@ -237,7 +237,7 @@ def test_the_table_for_programs_comes_back(recorded, tmp_path, table):
     csv, markdown = tmp_path / "t" / "a.csv", tmp_path / "t" / "a.md"
     write_table("p", table, csv, markdown)
     pd.testing.assert_frame_equal(pd.read_csv(csv), tables.table_data("p", table).numbers)
-    assert markdown.read_text() == tables.as_markdown("p", table)
+    assert markdown.read_text() == tables.table_data("p", table).markdown()
 
 
 # ---- which tables there are

@@ -10,7 +10,7 @@ import json
 import logging
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -223,11 +223,6 @@ def load_plan(profile: str) -> Plan:
     for name in Runs(profile).profile.notebooks:
         notebook_code(f"notebooks/{name}.ipynb")
     return plan
-
-
-def plan_as_json(profile: str) -> str:
-    """The plan of a profile as JSON."""
-    return json.dumps(asdict(make_plan(profile)), indent=1, ensure_ascii=False)
 
 
 def unlock_after_kill() -> None:

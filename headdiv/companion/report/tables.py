@@ -72,11 +72,6 @@ def table_data(profile: str, table: str) -> TableData:
     return (comparison_data if task.compares_outputs else results_data)(profile, table)
 
 
-def as_markdown(profile: str, table: str) -> str:
-    """A table for display, with its scale above it, signatures and notes below."""
-    return table_data(profile, table).markdown()
-
-
 # ---- results by variant
 
 
