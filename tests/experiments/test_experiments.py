@@ -3,7 +3,7 @@
 import pytest
 
 from headdiv.companion.experiments.profiles import Runs, run_config
-from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import ConfigError
 
 EXPERIMENT = "deacon/translation"
@@ -50,7 +50,7 @@ def test_every_profile_of_the_project_loads(monkeypatch):
             assert len({config.hash for config in of_one}) == len(of_one)
     for profile in ("multi30k", "quick"):
         assert [config.variant for config in Runs(profile).of(EXPERIMENT)] == SEVEN
-    assert {config.kind for config in Runs("quick").all()} == set(TASKS)
+    assert {config.kind for config in Runs("quick").all()} == set(SPECS)
 
 
 def test_the_seven_rows_come_in_the_papers_order_seed_by_seed(project):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from small_runs import EVERY_TASK, as_rank, assert_loss_is_literal, small_config, untrained
 
-from headdiv.companion.tasks import TASKS, lm, qa, seq2seq
+from headdiv.companion.tasks import CLASSES, TASKS, lm, qa, seq2seq
 from headdiv.companion.tasks.base import Run, evaluation_loss, held_out_loss
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import ConfigError, DataError
@@ -18,7 +18,7 @@ from headdiv.core.files import read_json
 PAIRS = ("translation", "summarisation", "qa")  # whose batches are lists of examples; others read windows of a stream
 
 
-@pytest.fixture(scope="module", params=TASKS)
+@pytest.fixture(scope="module", params=SPECS)
 def run(request, home) -> Run:
     """Of the toy, with the model as it starts out."""
     return untrained(small_config(request.param))
@@ -71,7 +71,7 @@ def test_statistics_say_what_the_corpus_holds(task, run):
     assert task.spec.training_size(run.config.data.model_dump(), statistics).startswith(f"{size:,} ")
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", SPECS)
 def test_a_data_set_without_what_the_task_reads_is_refused(name):
     spec, options = SPECS[name], {"epoch_tokens": 1} if name in ("lm", "mlm") else {}
     splits = {"name": "multi30k", "test": "test_2016_flickr"}
@@ -209,7 +209,7 @@ def one_by_one(task, run, split, count):
 
 
 @pytest.mark.parametrize("variant", ["baseline", "average-2"])
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize("kind", SPECS)
 def test_an_example_has_the_same_loss_alone_and_beside_others(home, kind, variant):
     task, run = TASKS[kind], untrained(small_config(kind, variant))
     whole, alone = one_by_one(task, run, "test", 5)
@@ -326,4 +326,4 @@ def test_a_second_text_where_one_is_read_is_refused(task, run):
 
 
 def test_every_task_is_here():
-    assert list(EVERY_TASK) == list(TASKS)
+    assert list(EVERY_TASK) == list(SPECS) == list(CLASSES)

@@ -6,39 +6,28 @@ asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headdiv.companion.tasks.base import Task
 
-CLASSES = {  # module here and class
-    "translation": ("translation", "Translation"),
-    "summarisation": ("summarisation", "Summarisation"),
-    "qa": ("qa", "QuestionAnswering"),
-    "lm": ("lm", "LanguageModelling"),
-    "mlm": ("mlm", "MaskedLanguageModelling"),
+CLASSES = {  # each in the module of its task's name
+    "translation": "Translation",
+    "summarisation": "Summarisation",
+    "qa": "QuestionAnswering",
+    "lm": "LanguageModelling",
+    "mlm": "MaskedLanguageModelling",
 }
 
 
-class _Tasks(Mapping[str, "Task[Any]"]):
-    """The tasks by name; names are there at once, a task once its module has been imported, and torch with it."""
+class _Tasks(dict[str, "Task[Any]"]):
+    """The tasks by name, each made when it is first asked for, since its module imports torch: names are `CLASSES`."""
 
-    def __init__(self) -> None:
-        self._made: dict[str, Task[Any]] = {}
-
-    def __getitem__(self, name: str) -> Task[Any]:
-        if name not in self._made:
-            module, cls = CLASSES[name]
-            self._made[name] = getattr(import_module(f"{__name__}.{module}"), cls)()
-        return self._made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(CLASSES)
-
-    def __len__(self) -> int:
-        return len(CLASSES)
+    def __missing__(self, name: str) -> Task[Any]:
+        cls = CLASSES[name]
+        self[name] = getattr(import_module(f"{__name__}.{name}"), cls)()
+        return self[name]
 
 
 TASKS = _Tasks()

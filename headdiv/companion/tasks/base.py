@@ -1,6 +1,6 @@
 """What a task is: its data, model, loss and scores.
 
-To add a task, describe it in `headdiv.companion.tasks.specs`, write one class after `Task` here, and enter its place
+To add a task, describe it in `headdiv.companion.tasks.specs`, write one class after `Task` here, and enter it
 in ``__init__.py``. The description says what can be configured and what tables and figures call things; the class
 
 1. loads a corpus, builds a model, makes batches and takes a loss: the abstract methods. A corpus has
