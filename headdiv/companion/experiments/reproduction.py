@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import subprocess
@@ -115,23 +116,14 @@ def _with_profile(profile: str, arguments: Iterable[str]) -> list[str]:
         ConfigError: the pairs name a profile too.
     """
     file = paths.profile_file(profile)
-    others, pairs, within = [], [f"profile={file.resolve() if file.name == Path(profile).name else profile}"], False
-    for argument in arguments:
-        name, equals, value = argument.partition("=")
-        if name in ("--config", "-C"):
-            within, pair = True, value if equals else ""
-        elif argument.startswith("-C"):
-            within, pair = True, argument[2:]
-        elif within and equals and not argument.startswith("-"):
-            pair = argument
-        else:
-            within = False
-            others.append(argument)
-            continue
-        if pair.partition("=")[0] == "profile":
-            raise ConfigError(f"--config {pair}: expected the profile as --profile {pair.partition('=')[2]}")
-        pairs += [pair] * bool(pair)
-    return [*others, "--config", *pairs]
+    own = file.resolve() if file.name == Path(profile).name else profile
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config", "-C", nargs="*", action="extend", default=[])
+    given, others = parser.parse_known_args(list(arguments))
+    for name, _, value in (pair.partition("=") for pair in given.config):
+        if name == "profile":
+            raise ConfigError(f"--config profile={value}: expected the profile as --profile {value}")
+    return [*others, "--config", f"profile={own}", *given.config]
 
 
 def _why(failed: list[tuple[str, str]], log: Path) -> str:
