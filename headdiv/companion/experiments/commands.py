@@ -52,10 +52,8 @@ def train(experiment: str, variant: str, seed: int, profile: str, no_scores: boo
     label, spec = task_of(experiment).label(variant), SPECS[config.kind]
     if training.is_trained(config) and distributed.is_first():
         say(f"{label}, seed {seed}: already trained, in {training.run_folder(config)}")
-    with contextlib.ExitStack() as stack:
-        run = training.train(
-            config, callback=stack.enter_context(tensorboard_log(tensorboard)) if tensorboard else None
-        )
+    with tensorboard_log(tensorboard) if tensorboard else contextlib.nullcontext() as callback:
+        run = training.train(config, callback=callback)
     if no_scores or not distributed.is_first():
         return
     metrics = evaluation.evaluate(run)
