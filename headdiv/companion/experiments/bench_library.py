@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -77,7 +78,8 @@ def _layers(rounds: int) -> list[Ratio]:
             steps[name] = _step(
                 module, lambda module=module, weights=weights: module(x, x, x, need_weights=weights)[0], grad
             )
-        found.append(_ratio(what, "ours", "torch", steps, rounds, "torch.nn.MultiheadAttention"))
+        times = interleaved(steps, rounds + WARM_UP)
+        found.append(_of(what, times["ours"] / times["torch"], "torch.nn.MultiheadAttention"))
     return found
 
 
@@ -142,13 +144,8 @@ def _training(model: nn.Module, method: Method, run: Callable[[], torch.Tensor])
     return step
 
 
-def _ratio(what: str, one: str, other: str, steps: dict[str, Any], rounds: int, over: str) -> Ratio:
-    times = interleaved(steps, rounds + WARM_UP)
-    return _of(what, times[one] / times[other], over)
-
-
-def _of(what: str, ratios: Any, over: str) -> Ratio:
-    low, median, high = torch.as_tensor(ratios).quantile(torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)).tolist()
+def _of(what: str, ratios: np.ndarray, over: str) -> Ratio:
+    low, median, high = np.quantile(ratios, [0.25, 0.5, 0.75]).tolist()
     return Ratio(what, over, median, (low, high), TARGETS.get(what))
 
 
