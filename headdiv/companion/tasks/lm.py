@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import pandas as pd
-from torch import Tensor
+from torch import Tensor, nn
 
 from headdiv.companion.data.corpora.lm import LMCorpus, load_lm, open_stream
 from headdiv.companion.data.corpora.masking import MaskedStream
@@ -42,11 +42,17 @@ StreamCorpus = TypeVar("StreamCorpus", bound=LMCorpus)
 class StreamTask(Task[StreamCorpus]):
     """What tasks on a stream of text have in common: its batches and those of held-out windows, and the loss."""
 
+    Model: ClassVar[type[nn.Module]]
     nothing_to_predict: ClassVar[str]  # what a text must have, so that there is something to predict
 
     def vocabulary(self, config: LMData) -> tuple[int, ...]:
         """Entries of the encoding; the configuration says how many, so that no data is needed."""
         return (config.vocabulary_size,)
+
+    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> nn.Module:
+        """See `Task`."""
+        (entries,) = vocabulary
+        return self.Model(config.model, entries, config.data.context, parts)
 
     @abstractmethod
     def stream(self, corpus: StreamCorpus, config: RunConfig) -> Mixture | MaskedStream:
@@ -155,17 +161,12 @@ class StreamTask(Task[StreamCorpus]):
 class LanguageModelling(StreamTask[LMCorpus]):
     """Language modelling, scored by perplexity."""
 
-    spec = LANGUAGE_MODELLING
+    spec, Model = LANGUAGE_MODELLING, LanguageModel
     nothing_to_predict = "token"
 
     def load(self, config: LMData) -> LMCorpus:
         """See `Task`."""
         return load_lm(config)
-
-    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> LanguageModel:
-        """See `Task`."""
-        (entries,) = vocabulary
-        return LanguageModel(config.model, entries, config.data.context, parts)
 
     def stream(self, corpus: LMCorpus, config: RunConfig) -> Mixture:
         """See `StreamTask`."""

@@ -20,7 +20,6 @@ from headdiv.companion.tasks.specs import MASKED_LANGUAGE_MODELLING
 from headdiv.core.errors import DataError
 from headdiv.nn.language_model import IGNORED, MaskedModel, Windows, fill_in, make_masked_windows
 from headdiv.nn.losses import Losses
-from headdiv.nn.transformer import ModuleFactory
 
 MASK_TOKEN = "[MASK]"
 # With the space before it: an entry of the encoding begins with the space before its word.
@@ -31,17 +30,12 @@ SHOWN_TOKENS = 48  # of a window, as an example
 class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
     """Masked language modelling, scored by perplexity on the tokens that are to be predicted."""
 
-    spec = MASKED_LANGUAGE_MODELLING
+    spec, Model = MASKED_LANGUAGE_MODELLING, MaskedModel
     nothing_to_predict = MASK_TOKEN
 
     def load(self, config: MLMData) -> MaskedCorpus:
         """See `Task`."""
         return load_mlm(config)
-
-    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> MaskedModel:
-        """See `Task`."""
-        (entries,) = vocabulary
-        return MaskedModel(config.model, entries, config.data.context, parts)
 
     def stream(self, corpus: MaskedCorpus, config: RunConfig) -> MaskedStream:
         """See `StreamTask`."""
