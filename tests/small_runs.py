@@ -108,9 +108,9 @@ def untrained(config, model=None):
     return Run(config, folder, corpus, (model or fresh).eval(), record)
 
 
-def learner_of(model, method, train, task=TASKS["translation"]):
+def learner_of(model, method, train, task="translation"):
     """A learner of a task's model."""
-    return Learner(model, task_loss(task, model, train.label_smoothing), method, train)
+    return Learner(model, task_loss(RunConfig.model_construct(kind=task, train=train), model), method, train)
 
 
 def result(folder):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from examples import EXAMPLES, some_pairs
+from small_runs import learner_of
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.overrides import TorchFunctionMode
@@ -20,14 +21,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import headdiv
-from headdiv.companion.experiments.running import build_model, task_loss
+from headdiv.companion.experiments.running import build_model
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.methods import check_method
 from headdiv.nn.batching import make_batch
 from headdiv.nn.language_model import make_masked_windows, make_windows
 from headdiv.training.config import TrainConfig
-from headdiv.training.learner import Learner
 
 PACKAGE = f"{Path(headdiv.__file__).parent}{os.sep}"
 
@@ -129,7 +129,7 @@ class Asked(TorchFunctionMode):
 @pytest.mark.parametrize(("task", "options"), CASES)
 def test_a_training_step_stays_on_its_device_and_waits_where_it_must(task, options):
     model, method = model_on_meta(task, options)
-    learner = Learner(model.train(), task_loss(TASKS[task], model, 0.1), method, TRAIN)
+    learner = learner_of(model.train(), method, TRAIN, task)
     batch = BATCHES[task]().to("meta")
     with Waits() as waits:
         learner.step(batch, 3, 10)

@@ -17,7 +17,6 @@ from headdiv.companion.experiments.export import export
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.running import build_model, is_trained, load_run, task_loss
 from headdiv.companion.provenance import provenance
-from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, vocabulary_of
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core import runtime
@@ -82,8 +81,8 @@ def measure(profile: str, rounds: int = 15) -> dict[str, Any]:
         """A step with the laying out of its batch, which training pays for too."""
         changed = config.model_copy(update={"method": check_method(method, config.model)})
         model, made = build_model(changed, vocabulary_of(corpus))
-        loss = task_loss(TASKS[config.kind], model, config.train.label_smoothing)
-        learner = Learner(model.train(), loss, made, config.train.model_copy(update={"precision": precision}))
+        train = config.train.model_copy(update={"precision": precision})
+        learner = Learner(model.train(), task_loss(config, model), made, train)
         return lambda round_: learner.step(make_batch(pairs, batches[round_].numbers.tolist()), 1, 1000), model
 
     baseline, model = training({"name": "baseline"})

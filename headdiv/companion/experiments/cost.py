@@ -221,9 +221,7 @@ def _hours_of_an_epoch(config: RunConfig, device: str, count: int, mfu: float) -
 def _seconds(config: RunConfig, batch: Any) -> float:
     """Of a training step on a batch, the median of a few; of one thread its own time, which others do not lengthen."""
     model, method = build_model(config, TASKS[config.kind].vocabulary(config.data))
-    learner = Learner(
-        model.train(), task_loss(TASKS[config.kind], model, config.train.label_smoothing), method, config.train
-    )
+    learner = Learner(model.train(), task_loss(config, model), method, config.train)
     now, before = time.thread_time if config.threads == 1 else time.perf_counter, torch.get_num_threads()
     torch.set_num_threads(config.threads)
     try:
@@ -253,7 +251,7 @@ def _step(config: RunConfig, batch: Any) -> StepCost:
     train = config.train.model_copy(update={"precision": "float32"})
     if train.optimiser is None:  # AdamW's fused kernel is not there on meta
         train = train.model_copy(update={"optimiser": {"name": "AdamW", "fused": False}})
-    learner = Learner(model, task_loss(TASKS[config.kind], model, train.label_smoothing), method, train)
+    learner = Learner(model, task_loss(config, model), method, train)
     parameters = {p.untyped_storage()._cdata for p in model.parameters()}
     kept: dict[int, Tensor] = {}  # by storage
     inputs: list[int] = []  # bytes, of each layer

@@ -24,7 +24,7 @@ from headdiv.companion import paths
 from headdiv.companion.experiments.curve_log import Callback
 from headdiv.companion.provenance import other_load, peak_memory_mib, provenance
 from headdiv.companion.tasks import TASKS
-from headdiv.companion.tasks.base import Run, Task, held_out_loss, observed_heads, vocabulary_of
+from headdiv.companion.tasks.base import Run, held_out_loss, observed_heads, vocabulary_of
 from headdiv.companion.tasks.run_config import RunConfig, run_name
 from headdiv.core import distributed, manifest, runtime
 from headdiv.core.errors import ConfigError, DamageError, TrainingError
@@ -304,7 +304,7 @@ def _trainer(
     return Trainer(
         model,
         task.batch_stream(corpus, config),
-        task_loss(task, model, config.train.label_smoothing),
+        task_loss(config, model),
         method=method,
         config=config.train,
         folder=folder / "checkpoints",
@@ -323,6 +323,7 @@ def _column_cosines(artifacts: dict[str, Any]) -> dict[str, dict[str, float]]:
     return {layer["place"]: {"column_cosine": layer["mean_absolute_cosine"]} for layer in layers}
 
 
-def task_loss(task: Task[Any], model: nn.Module, label_smoothing: float) -> Loss:
-    """The task's loss in the form that a trainer calls."""
-    return lambda forward, batch: task.loss(forward, model.output_weight, batch, label_smoothing)
+def task_loss(config: RunConfig, model: nn.Module) -> Loss:
+    """The loss of a run's task in the form that a trainer calls."""
+    task, smoothing = TASKS[config.kind], config.train.label_smoothing
+    return lambda forward, batch: task.loss(forward, model.output_weight, batch, smoothing)
