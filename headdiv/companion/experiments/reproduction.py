@@ -20,7 +20,6 @@ from headdiv.core.progress import PLAIN
 
 TOY = "quick"  # the profile whose steps take so many seconds of a core:
 SECONDS = {"run": 13.0, "draw": 8.0, "companion": 8.0, "report": 45.0}
-START = 15.0  # seconds until the first step
 FINISHED = re.compile(r"Finished jobid: \d+ \(Rule: (\S+)\)")
 COUNTED = re.compile(r"(\w[\w-]*)\s+(\d+)")  # a line of Snakemake's table of steps
 FAILED = re.compile(r"Error in rule (\S+?):?$")
