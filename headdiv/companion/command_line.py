@@ -190,10 +190,9 @@ def table(name: str, paths: tuple[Path, ...], profile: str) -> None:
     refuse_outdated(profile, experiment_of_table(name))
     if paths:
         write_table(profile, name, *paths)
-    elif width := terminal_width():
-        say(as_text(table_data(profile, name), width))
     else:
-        say(table_data(profile, name).markdown())
+        data, width = table_data(profile, name), terminal_width()
+        say(as_text(data, width) if width else data.markdown())
 
 
 @cli.command()

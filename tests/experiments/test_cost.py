@@ -8,6 +8,7 @@ from headdiv.companion.experiments.cost import DEVICES, GIB, cost_of, profile_ho
 from headdiv.companion.experiments.profiles import run_config
 from headdiv.core.errors import ConfigError
 from headdiv.methods import check_method
+from headdiv.methods.base import Method
 from headdiv.training.learner import Learner
 
 D, F, V, N, WINDOWS, LAYERS = 16, 16, 300, 32, 8, 2
@@ -57,12 +58,20 @@ def test_deacons_inner_loop_is_counted_once_a_step():
     assert plain["operations_a_token"] < twice["operations_a_token"] < pca["operations_a_token"]
 
 
-def test_what_cannot_be_worked_out_is_said():
+def test_operations_of_a_mixture_of_heads_are_those_of_the_chosen_ones():
+    E, k, K = 4, 2, D // small_config("lm").model.heads
+    layer = 2 * k * D * K + 2 * D * K + D * E + 2 * N * k * K + 2 * D * F  # heads, shared keys and values, router
+    moa = lm().model_copy(update={"method": {"name": "moa", "experts": E, "k": k}})
+    assert cost_of(moa, "h100", 1, 0.4)["operations_a_token"] == 3 * 2 * (LAYERS * layer + V * D)
+
+
+def test_what_cannot_be_worked_out_is_said(monkeypatch):
     with pytest.raises(ConfigError, match="device: 'h10' is not known; did you mean 'h100'"):
         cost_of(lm(), "h10", 1, 0.4)
-    moa = lm().model_copy(update={"method": {"name": "moa", "experts": 4, "k": 2}})
+    reads = lambda self, model, progress: float(next(model.parameters()).sum())  # noqa: E731
+    monkeypatch.setattr(Method, "after_backward", reads)
     with pytest.raises(ConfigError, match="its operations depend on values"):
-        cost_of(moa, "h100", 1, 0.4)
+        cost_of(lm(), "h100", 1, 0.4)
 
 
 def test_this_machines_cpu_is_measured_and_its_memory_counts_the_process():
@@ -88,7 +97,7 @@ experiments:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_hours_of_a_profile_on_this_cpu_are_those_of_timed_steps(project, monkeypatch, threads):
-    """A step of one second, or two for a batch of two windows, by either clock; operations of own depend on values."""
+    """A step of one second, or two for a batch of two windows, by either clock."""
     project.write_config("p", PROFILE.format(threads=threads))
     clock, real = [0.0], Learner.step
 
