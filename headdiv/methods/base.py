@@ -213,6 +213,11 @@ def of_kinds(found: Iterable[WithSpec], kinds: tuple[Kind, ...]) -> list[WithSpe
     return chosen
 
 
+def acts_on_block(method: Method, block: BlockSpec) -> bool:
+    """Whether a method changes the output of this layer, which only headdiv's own models give it."""
+    return type(method.block_output(block)) is not nn.Identity
+
+
 def groups(items: Iterable[Item], key: Callable[[Item], Any]) -> list[list[Item]]:
     """Items with one key together, both in the order in which they come."""
     found: dict[Any, list[Item]] = {}

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from headdiv.core.arguments import must_be, must_be_number
 from headdiv.core.errors import ConfigError
 from headdiv.core.tracing import is_traced
-from headdiv.methods.base import Method
+from headdiv.methods.base import Method, acts_on_block
 from headdiv.methods.combined import parts_of
 from headdiv.methods.options.swaps import SwapOptions
 from headdiv.methods.registry import make_method
@@ -122,7 +122,7 @@ class MultiheadAttention(nn.Module):
         if problem := method.options.check(Sizes(d_model=embed_dim, heads=num_heads)):
             raise ValueError(f"method: {problem[0]}: {problem[1]}")
         block = BlockSpec("encoder" if kind == "encoder" else "decoder", layer or 0, embed_dim)
-        if type(method.block_output(block)) is not nn.Identity:
+        if acts_on_block(method, block):
             raise ValueError(
                 f"method: {method!r} acts on the outputs of layers too, which an attention module does not reach; "
                 "expected a method of attention alone, of homeostasis the option `attention` without `block`"

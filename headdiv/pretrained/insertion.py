@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from headdiv.core.arguments import must_be
 from headdiv.core.errors import ConfigError, DataError, TrainingError
-from headdiv.methods.base import Method, refuse_no_attention
+from headdiv.methods.base import Method, acts_on_block, refuse_no_attention
 from headdiv.methods.combined import parts_of
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.options.swaps import SwapOptions
@@ -95,14 +95,11 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any]) -> Method:
             f"method {name!r} builds attention modules of its own and is not inserted in place of torch's; expected "
             "headdiv.MultiheadAttention(…, method) there, which loads torch's state, or a model of transformers"
         )
-    if (
-        any(
-            isinstance(part.options, SwapOptions)
-            or (part.options.builds_modules and (theirs or not hasattr(part, "inserted")))
-            for part in parts_of(made)
-        )
-        or type(made.block_output(BlockSpec("encoder", 0, 1))) is not nn.Identity
-    ):
+    if any(
+        isinstance(part.options, SwapOptions)
+        or (part.options.builds_modules and (theirs or not hasattr(part, "inserted")))
+        for part in parts_of(made)
+    ) or acts_on_block(made, BlockSpec("encoder", 0, 1)):
         raise ConfigError(f"method {name!r} changes more than what is between heads and output projection")
     if not theirs and registered is None and any(made.options.hooks_for(kind) for kind in ATTENTION_KINDS):
         raise ConfigError(
