@@ -293,15 +293,14 @@ def _replacing(place: str, given: Mapping[int, Tensor]) -> Edit:
     def edit(outputs: Tensor, _: PackedLayout) -> Tensor:
         heads = list(outputs.unbind(1))
         for head, new in given.items():
-            shape = tuple(heads[head].shape)
-            if len(new.shape) > 2 or any(
-                n not in (1, own) for n, own in zip(new.shape[::-1], shape[::-1], strict=False)
-            ):
+            new, own = new.to(outputs), heads[head]
+            try:
+                heads[head] = new.expand_as(own)
+            except RuntimeError:
                 raise DataError(
-                    f"outputs[{place!r}, {head + 1}]: found the shape {tuple(new.shape)}, expected (T, K) = {shape}, "
-                    "or what broadcasts to that"
-                )
-            heads[head] = new.to(outputs).expand_as(heads[head])
+                    f"outputs[{place!r}, {head + 1}]: found the shape {tuple(new.shape)}, expected (T, K) = "
+                    f"{tuple(own.shape)}, or what broadcasts to that"
+                ) from None
         return torch.stack(heads, dim=1)
 
     return edit
