@@ -24,8 +24,10 @@ from headdiv.companion.report.groups import labels_of
 from headdiv.companion.report.looks import DASHES
 from headdiv.companion.report.scale import TOY, data_title
 from headdiv.companion.report.table_data import TableData
+from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import NotStoredError
+from headdiv.nn.sizes import ModelConfig
 
 COLUMNS = 3  # of panels
 DIGITS = 4  # of a loss
@@ -93,20 +95,21 @@ def tuning_data(profile: str, experiment: str) -> TableData:
     over = ", mean over the tuning's seeds" * (len(choice.seeds) > 1)
     measure = f"the lowest validation loss up to there, in {SPECS[config.kind].unit}{over}"
     notes = [f"The columns of epochs: {measure}; {NONE}: not trained so far, or diverged."]
-    unnamed = [f"{labels[one]}: {setting_text(of)}" for one in choices if (of := _unnamed(profile, experiment, one))]
-    notes += [f"What a setting does not name: {'; '.join(unnamed)}."] * bool(unnamed)
+    planned = {config.variant: config for config in Runs(profile).planned(experiment)}
+    unnamed = {labels[one]: _unnamed(choice, planned[one]) for one, choice in choices.items()}
+    parts = [f"{label}: {setting_text(setting)}" for label, setting in unnamed.items() if setting]
+    notes += [f"What a setting does not name: {'; '.join(parts)}."] * bool(parts)
     processors = dict.fromkeys(origin.processor for choice in choices.values() for origin in choice.origins)
     notes.append(f"Trained on {', '.join(processors)}.")
     return TableData(f"{task.table}, tuning", task.title, scale, numbers, [shown], ["what was tried"], notes=notes)
 
 
-def _unnamed(profile: str, experiment: str, variant: str) -> Setting:
+def _unnamed(choice: Choice, config: RunConfig) -> Setting:
     """What an arm's runs have where a setting leaves out a key that another of its settings names."""
-    settings = Runs(profile).arms[experiment][variant].settings
-    config = next(one for one in Runs(profile).planned(experiment) if one.variant == variant).model_dump()
+    settings, values = [tried.setting for tried in choice.tried], config.model_dump()
     keys = dict.fromkeys(key for setting in settings for key in setting)
     left_out = [key.partition(".") for key in keys if any(key not in setting for setting in settings)]
-    return {f"{section}.{name}": config[section][name] for section, _, name in left_out}
+    return {f"{section}.{name}": values[section][name] for section, _, name in left_out}
 
 
 def setting_text(setting: Setting) -> str:
@@ -115,9 +118,8 @@ def setting_text(setting: Setting) -> str:
     Where a method has a key of the model's name: "dropout 0.2, method's dropout 0.1".
     """
     keys = [key.partition(".") for key in setting]
-    names = [name for _, _, name in keys]
     parts = (
-        ("method's " if section == "method" and names.count(name) > 1 else "")
+        ("method's " if section == "method" and name in ModelConfig.model_fields else "")
         + f"{name.replace('_', ' ')} {_value(value)}"
         for (section, _, name), value in zip(keys, setting.values(), strict=True)
     )
