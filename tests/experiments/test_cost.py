@@ -68,7 +68,10 @@ def test_operations_of_a_mixture_of_heads_are_those_of_the_chosen_ones():
 def test_what_cannot_be_worked_out_is_said(monkeypatch):
     with pytest.raises(ConfigError, match="device: 'h10' is not known; did you mean 'h100'"):
         cost_of(lm(), "h10", 1, 0.4)
-    reads = lambda self, model, progress: float(next(model.parameters()).sum())  # noqa: E731
+
+    def reads(self, model, progress):
+        return next(model.parameters()).sum().item()
+
     monkeypatch.setattr(Method, "after_backward", reads)
     with pytest.raises(ConfigError, match="its operations depend on values"):
         cost_of(lm(), "h100", 1, 0.4)
