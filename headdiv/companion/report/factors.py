@@ -22,12 +22,13 @@ from headdiv.companion.report.formats import NONE, plural
 from headdiv.companion.report.groups import Groups, chosen, failed_trainings, measured, not_judged_yet
 from headdiv.companion.report.judged import differences_table, means_table, verdicts_by
 from headdiv.companion.report.scale import scale
-from headdiv.companion.report.table_data import TableData
+from headdiv.companion.report.table_data import TableData, ends
 from headdiv.companion.report.verdicts import (
     AS_GOOD,
     BETTER,
     LOWEST_LOSS,
     MARGINS,
+    NO_DIFFERENCE,
     NOT_JUDGED,
     WORSE,
     verdict,
@@ -365,9 +366,7 @@ def _numbers(task: PaperTask, groups: Groups, design: Design, found: dict[str, E
         row = {"variant": variant, "label": task.label(variant), "seeds": len(runs)}
         for name, of in found.items():
             row[name] = interval(list(scores_of(groups, name).get(variant, {}).values())).mean
-            one = of.gains.get(at.get(variant))
-            ends = (one.mean, one.low, one.high) if one else (float("nan"),) * 3
-            row |= dict(zip((f"{name}_difference{end}" for end in ("", "_low", "_high")), ends, strict=True))
+            row |= ends(f"{name}_difference", of.gains.get(at.get(variant), NO_DIFFERENCE))
             row[f"{name}_change"] = of.changes[at[variant][0]].mean if variant in at else float("nan")
         rows.append(row)
     return pd.DataFrame(rows)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from headdiv.analysis.comparison import Difference, uneven
-from headdiv.analysis.statistics import Interval, interval
+from headdiv.analysis.statistics import interval
 from headdiv.companion.experiments.papers import BASELINE, Column, task_of
 from headdiv.companion.experiments.run_result import RunResult, SearchCost, metrics_path, remedy
 from headdiv.companion.report.contrasts import compared_scores, differences_of, scores_of, sentences, set_apart
@@ -20,7 +20,7 @@ from headdiv.companion.report.formats import NONE, as_printed, enough, plural, s
 from headdiv.companion.report.groups import Groups, chosen, labels_of, measured
 from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
 from headdiv.companion.report.scale import scale
-from headdiv.companion.report.table_data import TableData
+from headdiv.companion.report.table_data import TableData, ends
 from headdiv.companion.report.verdicts import ALPHA, MARGINS, NO_DIFFERENCE
 from headdiv.companion.tasks.bleu import paired_bootstrap
 from headdiv.companion.tasks.counts import counts_path, read_counts
@@ -118,18 +118,18 @@ def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFr
     for variant, runs in groups.items():
         p = compared.p_values.get(variant, [])
         row: dict[str, Any] = {"variant": variant, "label": labels[variant], "seeds": len(runs)}
-        row |= {"epochs": runs[0].epochs} | _ends(SCORE, interval([run.value(SCORE) for run in runs]))
+        row |= {"epochs": runs[0].epochs} | ends(SCORE, interval([run.value(SCORE) for run in runs]))
         apart = compared.differences.get(variant, NO_DIFFERENCE)
-        row |= _ends(f"{SCORE}_difference", apart)
+        row |= ends(f"{SCORE}_difference", apart)
         row |= {"common_seeds": apart.count, "equivalence_p": apart.equivalence(MARGINS[SCORE])}
         row |= {"own_interval": variant in alone}
         row |= {"p_lowest": min(p, default=math.nan), "p_highest": max(p, default=math.nan)}
         row |= {"p_below_5_percent": sum(value < ALPHA for value in p), "p_seeds": len(p)}
         row |= {"parameters": runs[0].parameters, "parameters_of_base": 100 * runs[0].parameters / base}
         for name, cost in COSTS.items():
-            row |= _ends(name, interval([cost(run) for run in runs]))
+            row |= ends(name, interval([cost(run) for run in runs]))
         for name in MEASURES:
-            row |= _ends(name, interval([mean_measure(run, name) for run in runs]))
+            row |= ends(name, interval([mean_measure(run, name) for run in runs]))
         rows.append(row)
     table = pd.DataFrame(rows)
     score = table[SCORE]
@@ -140,10 +140,6 @@ def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFr
     quiet = all_quiet(groups)  # else times are not compared
     table["front_training_seconds"] = pareto_front(table["training_seconds"], score) if quiet else None
     return table
-
-
-def _ends(name: str, found: Interval) -> dict[str, float]:
-    return {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
 def all_quiet(groups: Groups) -> bool:
@@ -194,8 +190,8 @@ def _learning(table: pd.DataFrame, groups: Groups, scores: dict[str, Column]) ->
         found = differences_of(groups, name)
         apart = [found.get(variant, NO_DIFFERENCE) for variant in groups]
         table[name] = [one.mean for one in own]
-        for end, of_end in {"": "mean", "_low": "low", "_high": "high"}.items():
-            table[f"{name}_difference{end}"] = [getattr(one, of_end) for one in apart]
+        columns = pd.DataFrame([ends(f"{name}_difference", one) for one in apart])
+        table[list(columns)] = columns
         shown[f"{column.label} ({column.unit})"] = with_intervals(own, column.digits)
         shown[f"{column.label}, difference"] = with_intervals(apart, column.digits)
     return pd.DataFrame(shown, index=list(groups))

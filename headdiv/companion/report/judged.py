@@ -20,7 +20,7 @@ from headdiv.companion.report.contrasts import (
 from headdiv.companion.report.formats import as_printed, signed, with_intervals
 from headdiv.companion.report.groups import Groups, chosen, failed_trainings, measured, not_judged_yet
 from headdiv.companion.report.scale import scale
-from headdiv.companion.report.table_data import PLUS_MINUS, SIMULTANEOUS, TableData
+from headdiv.companion.report.table_data import PLUS_MINUS, SIMULTANEOUS, TableData, ends
 from headdiv.companion.report.verdicts import (
     AS_GOOD,
     BETTER,
@@ -128,9 +128,9 @@ def judged_data(profile: str, experiment: str) -> TableData:
     two = differences_table(["Part"], ([one.what] for one, _ in asked[task.primary]), parts, scores)
     said = [waiting := not_judged_yet(profile, experiment, groups)]
     if not waiting:
-        for table, ones in ((against, apart), (two, parts)):
+        for table, ones, words in ((against, apart, SAID), (two, parts, {})):
             verdicts = verdicts_by(task.primary, task, ones[task.primary])
-            table["Verdict"] = [SAID[one] for one in verdicts] if table is against else verdicts
+            table["Verdict"] = [words.get(one, one) for one in verdicts]
             table["By BLEU"] = verdicts_by("bleu", task, ones["bleu"])
         said = [*conclusions(profile, experiment, groups), *remarks(profile, experiment, groups)]
     primary, margin = task.columns[task.primary], MARGINS[task.primary]
@@ -141,8 +141,9 @@ def judged_data(profile: str, experiment: str) -> TableData:
         PLUS_MINUS,
         *task.notes,
     ]
-    tables = {"every arm": means_table(task, groups, scores), "minus the Transformer": against}
-    tables = {caption: table for caption, table in (tables | {"what one part adds": two}).items() if len(table)}
+    every = means_table(task, groups, scores)
+    tables = {"every arm": every, "minus the Transformer": against, "what one part adds": two}
+    tables = {caption: table for caption, table in tables.items() if len(table)}
     return TableData(
         task.table,
         task.title,
@@ -166,7 +167,7 @@ def _numbers(task: PaperTask, groups: Groups, found: Mapping[str, Mapping[str, D
             own = interval(list(scores_of(groups, name).get(variant, {}).values()))
             apart = of.get(variant, NO_DIFFERENCE)
             for what, one in ((name, own), (f"{name}_difference", apart)):
-                row |= {what: one.mean, f"{what}_low": one.low, f"{what}_high": one.high}
+                row |= ends(what, one)
             row[f"{name}_equivalence_p"] = apart.equivalence(MARGINS[name]) if name in MARGINS else float("nan")
         rows.append(row)
     return pd.DataFrame(rows)

@@ -34,7 +34,7 @@ from headdiv.companion.report.plotting import (
     wrapped,
 )
 from headdiv.companion.report.scale import data_title
-from headdiv.companion.report.table_data import SIMULTANEOUS, TableData
+from headdiv.companion.report.table_data import SIMULTANEOUS, TableData, ends
 from headdiv.companion.report.verdicts import (
     BETTER,
     NO_DIFFERENCE,
@@ -83,8 +83,7 @@ def pruning_data(profile: str, experiment: str) -> TableData:
     seeds, labels = [len(of) for of in groups.values()], [task.label(variant) for variant in groups]
     table = pd.DataFrame({"variant": list(groups), "label": labels, "seeds": seeds, "heads": heads})
     for name, ones in found.items():
-        for end, of_end in {"": "mean", "_low": "low", "_high": "high"}.items():
-            table[f"{name}{end}"] = [getattr(one, of_end) for one in ones]
+        table = table.join(pd.DataFrame([ends(name, one) for one in ones]))
     waiting = not_judged_yet(profile, experiment, groups)
     shown = pd.DataFrame(
         {"Method": labels, "Seeds": list(map(str, seeds))}

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from headdiv.analysis.statistics import Interval
+
 DIGITS = 10  # significant ones, in a CSV file
 PLUS_MINUS = "± of a score is half the width of Student's 95 % interval of the mean over seeds."
 
@@ -60,6 +62,11 @@ class TableData:
 
     def _measured(self) -> str:
         return _list([*(f"{name}: {how}" for name, how in self.signatures.items()), *self.notes])
+
+
+def ends(name: str, found: Interval) -> dict[str, float]:
+    """What `TableData.numbers` have of an interval: its mean by this name, its ends as ``<name>_low`` and ``_high``."""
+    return {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
 def one_line(text: object) -> str:
