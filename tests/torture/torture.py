@@ -220,9 +220,9 @@ class Torture:
         make_home(homes["interrupted"])
         shutil.copytree(self.folder / "reference" / "data", homes["interrupted"] / "data")
         while len(list(homes["interrupted"].glob("work/*/checkpoints/step*"))) < 2:
-            if list(homes["interrupted"].glob("work/*/training.json")):  # it was done before it could be killed
-                shutil.rmtree(homes["interrupted"] / "work")
             train(homes["interrupted"], *one, kill=self.chance.uniform(0.1, 0.7) * self.durations[one])
+            if list(homes["interrupted"].glob("work/*/training.json")):  # done already: checkpoints are not read again
+                shutil.rmtree(homes["interrupted"] / "work")
         for kind in ("finished", "recorded"):
             make_home(homes[kind])
             shutil.copytree(homes["interrupted"] / "data", homes[kind] / "data")
