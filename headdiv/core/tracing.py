@@ -18,8 +18,8 @@ def is_transformed() -> bool:
 
 
 def is_traced() -> bool:
-    """Whether a transform runs, or `torch.compile` or `torch.export` traces: values cannot be looked at then."""
-    return torch.compiler.is_compiling() or is_transformed()
+    """Whether a transform runs, or torch's compile, export or jit traces: values cannot be looked at then."""
+    return torch.compiler.is_compiling() or is_transformed() or torch.jit.is_tracing()
 
 
 def is_recomputing() -> bool:
