@@ -153,7 +153,8 @@ def nearest(name: str, known: list[str]) -> str:
 
 
 def _near(name: str, known: list[str]) -> list[str]:
-    return difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    by_lower_case = {each.lower(): each for each in known}
+    return [by_lower_case[near] for near in difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.6)]
 
 
 def _fields_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:

@@ -7,7 +7,7 @@ from faulty import exactly
 
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.core.errors import ConfigError
-from headdiv.core.settings import Source, check, config_error
+from headdiv.core.settings import Source, check, config_error, nearest
 from headdiv.training.config import TrainConfig
 
 PROFILE = """\
@@ -136,6 +136,10 @@ def test_a_key_given_twice_is_refused_at_every_depth(tmp_path):
     path.write_text("a:\n  - {b: 1}\n  - c: 1\n    d: 2\n    c: 3\n", encoding="utf-8")
     with exactly(f"{path}, line 5: the key 'c' is given twice", ConfigError):
         Source(path)
+
+
+def test_a_near_name_is_found_whatever_its_case():
+    assert nearest("adamw", ["Adam", "AdamW"]) == "; did you mean 'AdamW'?"
 
 
 def test_many_keys_are_compared_in_linear_time(tmp_path):
