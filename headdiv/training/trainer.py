@@ -15,7 +15,7 @@ from torch import nn
 
 from headdiv.analysis.similarity import Observed
 from headdiv.core import distributed, progress
-from headdiv.core.arguments import must_be_number
+from headdiv.core.arguments import must_be, must_be_number
 from headdiv.core.errors import ConfigError, TrainingError, out_of_memory
 from headdiv.core.settings import check
 from headdiv.methods.base import EpochEnd, Method
@@ -136,7 +136,8 @@ class Trainer:
     def run(self, until: int | None = None) -> TrainerState:
         """Train to the end, from the newest checkpoint if there is one, and return what was measured.
 
-        With ``patience`` the end may be earlier, and the model then has the parameters of its best epoch.
+        With ``patience`` the end may be earlier, and the model then has the parameters of its best epoch. It is left in
+        evaluation mode.
 
         Args:
             until: epochs after which to stop, as if the training were interrupted: schedule and method have all of
@@ -178,6 +179,7 @@ class Trainer:
         ended = len(self.state.curve) == self.config.epochs or self._out_of_patience(self.state.curve)
         if self.config.patience and ended and self.best is not None:
             self.model.load_state_dict(self.best)
+        self.model.eval()  # as the last validation leaves it, also where nothing was left to train
         return self.state
 
     def _train_epoch(self, number: int, name: str) -> None:
@@ -238,7 +240,10 @@ class Trainer:
         self.model.eval()
         with torch.no_grad():
             found = self.validate(self.model) if self.validate else {}
-            point |= self.measure(self.model) if self.measure else {}
+            more = self.measure(self.model) if self.measure else {}
+        for argument, returned in (("validate", found), ("measure", more)):
+            must_be(argument, returned, Mapping, "a function that returns a mapping, such as {'validation_nll': …}")
+        point |= more
         if self.config.patience and "validation_nll" not in found:
             raise TrainingError(NO_VALIDATION)
         scores = {key: float(value) for key, value in found.items()}

@@ -96,3 +96,9 @@ def test_patience_without_validation_is_refused(project):
         project.config(train={"patience": 0})
     assert "patience" not in project.config().model_dump(mode="json")["train"]
     assert project.config(train={"patience": 3}).hash != project.config().hash
+
+
+@pytest.mark.parametrize("argument", ["validate", "measure"])
+def test_what_is_measured_after_an_epoch_has_names(argument):
+    with pytest.raises(TypeError, match=f"^{argument}: found 1.5, expected a function that returns"):
+        trainer_of(**{argument: lambda model: 1.5}).run()
