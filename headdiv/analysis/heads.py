@@ -67,7 +67,11 @@ class ModelHeads:
     def __init__(self, model: nn.Module, run: Callable[[Any], Any] | None = None) -> None:
         self.model, self.run = model, run or self._run
         if not self.counts:
-            raise DataError(f"{type(model).__name__}: found no attention that headdiv built")
+            raise DataError(
+                f"{type(model).__name__}: found no attention that headdiv built; expected headdiv.MultiheadAttention, "
+                "which headdiv.insert(model, 'baseline') puts in the place of torch's, or headdiv.attach(model) for "
+                "a model of transformers"
+            )
 
     def _run(self, batch: Any) -> Any:
         if isinstance(batch, Mapping):

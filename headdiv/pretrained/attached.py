@@ -297,7 +297,8 @@ def attach_heads(model: nn.Module) -> Attachment:
         known = ", ".join("/".join((*naming.inputs, naming.output)) for naming in NAMINGS)
         raise DataError(
             f"{type(model).__name__}: no attention that is known here; expected a model of transformers "
-            f"whose attention modules have projections named {known}"
+            f"whose attention modules have projections named {known}. With headdiv.MultiheadAttention, which "
+            "headdiv.insert(model, 'baseline') puts in the place of torch's, headdiv.ModelHeads(model) has the heads"
         )
     configs = {id(c): c for c in (*(m.config for m in models), *(each.projections.module.config for each in heads))}
     for config in configs.values():

@@ -64,7 +64,7 @@ class InsertedOutput(nn.Module):
         return y.view(B, N, -1)
 
 
-def insert(model: nn.Module, method: Method | Mapping[str, Any]) -> Method:
+def insert(model: nn.Module, method: Method | Mapping[str, Any] | str) -> Method:
     """Put a method into a model; a method that only adds to the loss has its heads recorded from now on.
 
     In every attention module, or with an error in none: `inserted_modules` says what stands where, `remove_method`
@@ -74,7 +74,7 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any]) -> Method:
 
     Args:
         model: attached (`headdiv.pretrained.attach`), any that can be, or one with `torch.nn.MultiheadAttention`.
-        method: or its options, as a configuration has them.
+        method: or its name, or options as a configuration has them.
 
     Returns:
         The method: its `after_backward` and `aux_loss` belong into the training.
@@ -108,6 +108,7 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any]) -> Method:
         )
     new = attachment_of(model) is None
     if not theirs:
+        _refuse_ours(model)
         attach_heads(model)
     try:
         with all_or_nothing(model):
@@ -202,6 +203,15 @@ def _torchs_own(model: nn.Module) -> list[tuple[str, nn.MultiheadAttention]]:
             f"attention ({', '.join(others)}); expected one of the two: a part of the model, such as its text_model"
         )
     return found
+
+
+def _refuse_ours(model: nn.Module) -> None:
+    ours = next((path for path, module in model.named_modules() if isinstance(module, MultiheadAttention)), None)
+    if ours is not None:
+        raise DataError(
+            f"{type(model).__name__}: has a method already: {ours or 'it'} is headdiv.MultiheadAttention, which is "
+            "given its method when it is made; headdiv.remove_method(model) takes out what headdiv.insert put there"
+        )
 
 
 def _insert_into_attached(model: nn.Module, made: Method, name: str, registered: bool) -> None:

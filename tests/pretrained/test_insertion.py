@@ -98,11 +98,24 @@ def test_torchs_own_transformer_takes_a_method_and_its_weights(options):
     assert torch.allclose(model(source, target), plain, atol=1e-5) == (options is MIXING)
     model.train()(source, target).sum().backward()
     method.after_backward(model, 0.5)
+    with pytest.raises(DataError, match=r"has a method already: encoder.layers.0.self_attn is headdiv.MultiheadAtt"):
+        headdiv.insert(model, options)
     unnormalised = {"name": "deacon", "architecture": "direct", "m": 4, "normalisation": "none"}
     other = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), 2).eval()
     plain = other(source)
     headdiv.insert(other, unnormalised)
     assert torch.allclose(other(source), plain, atol=1e-5)
+
+
+def test_heads_of_torchs_own_attention_are_looked_at_as_ordinary_ones():
+    model, x = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval(), torch.randn(2, 5, 16)
+    plain = model(x)
+    for look in (headdiv.ModelHeads, headdiv.attach):
+        with pytest.raises(DataError, match=r"headdiv.insert\(model, 'baseline'\) puts in the place of torch's"):
+            look(model)
+    headdiv.insert(model, "baseline")
+    assert torch.allclose(model(x), plain, atol=1e-6)
+    assert len(headdiv.ModelHeads(model).to_frame([x])) == 4
 
 
 @pytest.mark.parametrize("combined", [False, True])
