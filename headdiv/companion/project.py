@@ -7,6 +7,7 @@ from pathlib import Path
 from headdiv import __version__
 from headdiv.companion import paths
 from headdiv.core.errors import ConfigError
+from headdiv.core.files import replacing
 
 PARTS = ("Snakefile", "config", "notebooks", "profiles", "data/README.md")
 # The repository's own installs the package from its folder.
@@ -36,6 +37,7 @@ def write_project(folder: Path) -> list[Path]:
 
     Raises:
         ConfigError: ``folder`` is a file.
+        StorageError: it cannot be written.
     """
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder}: expected a folder, found a file")
@@ -45,6 +47,6 @@ def write_project(folder: Path) -> list[Path]:
     contents |= {folder / file.relative_to(source): file.read_bytes() for file in files}
     missing = [path for path in contents if not path.exists()]
     for path in missing:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(contents[path])
+        with replacing(path) as temporary:  # a file that is there stays, so it must be whole
+            temporary.write_bytes(contents[path])
     return missing

@@ -1,6 +1,8 @@
 """Where a profile's results lie: in the project's folder, and nobody else's."""
 
+import errno
 import shutil
+from pathlib import Path
 
 import pytest
 from conftest import EXPERIMENT
@@ -8,7 +10,8 @@ from conftest import EXPERIMENT
 from headdiv.companion import paths
 from headdiv.companion.experiments.profiles import run_config
 from headdiv.companion.experiments.results import record
-from headdiv.core.errors import ConfigError
+from headdiv.companion.project import write_project
+from headdiv.core.errors import ConfigError, StorageError
 from headdiv.core.files import read_json
 
 
@@ -71,3 +74,19 @@ def test_a_name_that_would_break_links_and_commands_is_refused(folder, name):
         f"without a dot in front; found {name!r}"
     )
     assert paths.results("config/a-B_2.30.yaml") == folder / "results" / "a-B_2.30"
+
+
+def test_a_project_on_a_full_disk_has_whole_files_alone(tmp_path, monkeypatch):
+    project, write = tmp_path / "project", Path.write_bytes
+
+    def half(path: Path, content: bytes) -> None:
+        write(path, content[: len(content) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", half)
+        with pytest.raises(StorageError, match=r"environment\.yml: cannot be written"):
+            write_project(project)
+    assert list(project.iterdir()) == []
+    assert all(file.read_bytes() for file in write_project(project))
+    assert write_project(project) == []
