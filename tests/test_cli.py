@@ -59,7 +59,10 @@ def start(*arguments, **environment):
             "{home}/results/tiny/deacon/translation: no stored results; "
             "`snakemake reproduce-all --config profile=tiny` makes them",
         ),
-        ("figure deacon_figure7 a.png", "figure 'deacon_figure7' is not known; did you mean 'deacon_figure6'?"),
+        (
+            "figure deacon_figure7 a.png --profile tiny",
+            "figure 'deacon_figure7' is not known; did you mean 'deacon_figure6'?",
+        ),
         ("notebook a.ipynb b.ipynb --scratch s", "a.ipynb: no such notebook"),
         (
             "notebook a.ipynb b.ipynb --scratch s --parameters {",

@@ -198,3 +198,8 @@ def test_only_headdivs_own_papers_are_papers(folder):
 def test_what_is_not_there_is_named(call, message):
     with exactly(message, HeaddivError):
         call()
+
+
+def test_of_a_figure_that_only_the_profile_can_know_it_is_said_that_the_profile_is_not_there():
+    with pytest.raises(ConfigError, match=r"quikc\.yaml: no such file; did you mean 'quick'"):
+        figure_entry("deacon_mine", "quikc")

@@ -7,7 +7,6 @@ them; nothing here imports matplotlib.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
@@ -131,10 +130,14 @@ def known_figures() -> dict[str, FigureEntry]:
 
 
 def figure_entry(name: str, profile: str | None = None) -> FigureEntry:
-    """The figure of this name, which a plugin of the profile may add. Raises DataError: there is none."""
-    if profile is not None and name not in known_figures():
-        with contextlib.suppress(ConfigError):  # what is wrong with the profile is said where it is needed
-            Runs(profile)
+    """The figure of this name, which a plugin of the profile may add.
+
+    Raises:
+        ConfigError: the profile is wrong.
+        DataError: there is no such figure.
+    """
+    if profile is not None:
+        Runs(profile)  # which loads its plugins
     if name not in (known := known_figures()):
         raise DataError(f"figure {name!r} is not known{nearest(name, list(known))}")
     return known[name]
