@@ -184,8 +184,3 @@ def test_a_start_after_the_end_says_that_the_file_has_changed(tmp_path, name, wh
     assert read(path, start=2) == []
     with fails(f"{path}: found 2 {what}, expected to go on after 3: the file has changed"):
         read(path, start=3)
-
-
-def test_a_document_start_that_is_no_regular_expression():
-    with fails("document_start '(' is not a regular expression (missing )"):
-        read_documents("a.txt", BadRecords(), document_start="(")

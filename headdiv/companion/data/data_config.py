@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
+import regex
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -184,6 +185,14 @@ class LMData(DataConfig):
     def _a_stream_has_no_examples(self) -> LMData:
         if self.examples is not None and not self.is_toy:
             raise ValueError("examples: files are read as a stream; epoch_tokens says how much of it an epoch takes")
+        return self
+
+    @model_validator(mode="after")
+    def _documents_start_at_a_pattern(self) -> LMData:
+        try:
+            regex.compile(self.document_start or "")
+        except regex.error as error:
+            raise ValueError(f"document_start: {self.document_start!r} is not a regular expression ({error})") from None
         return self
 
 

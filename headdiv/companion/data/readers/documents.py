@@ -75,7 +75,7 @@ def read_documents(
     Raises:
         DataError: the file is missing, unreadable or empty, or has fewer than ``start`` records; a record
             cannot be used and ``bad_records`` are strict (the message names file and record); ``source`` is
-            unknown or asked of plain text; ``document_start`` is no regular expression.
+            unknown or asked of plain text.
     """
     path = Path(path)
     json_lines = lines.unpacked(path).suffix == ".jsonl"
@@ -83,10 +83,7 @@ def read_documents(
         raise DataError(f"{source!r} is not a source of SlimPajama, expected one of {', '.join(SLIMPAJAMA)}")
     if source is not None and not json_lines:
         raise DataError(f"{path}: plain text does not say which source a document is of, expected .jsonl")
-    try:
-        begins = None if document_start is None else regex.compile(document_start)
-    except regex.error as error:
-        raise DataError(f"document_start {document_start!r} is not a regular expression ({error})") from None
+    begins = None if document_start is None else regex.compile(document_start)
     raw = lines.raw_lines(path, "documents")
     if json_lines:
         records = ((f"line {number}", line) for number, line in enumerate(raw, start=1))
