@@ -87,7 +87,9 @@ def test_training_repeats_in_another_process():
 def test_too_little_text_for_the_size():
     found = loaded(train_bpe(["ab ab"], SMALLEST + 1)).size
     assert found == 258  # the pair ab, seen twice
-    with fails("the training text yields a vocabulary of 258 entries, expected 259; give more text or ask for a"):
+    with fails(
+        "data.vocabulary_size: 259 asked for, but the training text yields 258 entries; give more text or ask for"
+    ):
         train_bpe(["ab ab cd"], 259)
     assert loaded(train_bpe([], SMALLEST)).size == SMALLEST
 

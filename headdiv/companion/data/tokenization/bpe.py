@@ -74,8 +74,8 @@ def train_bpe(texts: Iterable[str], vocabulary_size: int) -> str:
     found = tokenizer.get_vocab_size()
     if found != vocabulary_size:
         raise DataError(
-            f"the training text yields a vocabulary of {found} entries, expected {vocabulary_size}; "
-            "give more text or ask for a smaller vocabulary"
+            f"data.vocabulary_size: {vocabulary_size:,} asked for, but the training text yields {found:,} entries; "
+            "give more text or ask for fewer"
         )
     return tokenizer.to_str()
 
