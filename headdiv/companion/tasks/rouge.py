@@ -19,15 +19,15 @@ VARIANTS = {
 }
 
 
-def rouge(predictions: Sequence[str], references: Sequence[str], stemming: bool = True) -> dict[str, Score]:
+def rouge(predictions: Sequence[str], references: Sequence[str]) -> dict[str, Score]:
     """ROUGE-1, ROUGE-2, ROUGE-L and ROUGE-Lsum: the mean F1 over the examples, in percent.
 
     Texts are lower-cased and split at everything but the letters a to z and digits, so an accented
-    letter separates words. A text of n words has max(n - 1, 0) bigrams. F1 is 0 where either text has
-    nothing to count: an empty prediction scores 0, a text without any of those letters and digits
-    scores 0 even against itself, and so does a single word in ROUGE-2. An unknown word, ``<unk>``, is the one word
-    "unk": it counts in the precision, and only a reference that says "unk" would match it. (Written as a symbol, as
-    BLEU needs it, it would be dropped, which rewards leaving words out.)
+    letter separates words; those of more than 3 letters are compared by their Porter stems. A text of n words
+    has max(n - 1, 0) bigrams. F1 is 0 where either text has nothing to count: an empty prediction scores 0, a text
+    without any of those letters and digits scores 0 even against itself, and so does a single word in ROUGE-2. An
+    unknown word, ``<unk>``, is the one word "unk": it counts in the precision, and only a reference that says "unk"
+    would match it. (Written as a symbol, as BLEU needs it, it would be dropped, which rewards leaving words out.)
 
     It lacks ROUGE-1.5.5's WordNet exception list. On XSum's public outputs of T-ConvS2S it gives 31.58 / 11.49 / 25.58
     for ROUGE-1, -2 and -L, the Perl script 31.89 / 11.54 / 25.75.
@@ -37,8 +37,6 @@ def rouge(predictions: Sequence[str], references: Sequence[str], stemming: bool 
     Args:
         predictions: the summaries to score.
         references: one reference for each, in the same order.
-        stemming: compare words of more than 3 letters by their Porter stems, which needs the package
-            nltk and is named with its version in the signature.
 
     Returns:
         The scores "rouge1", "rouge2", "rougeL" and "rougeLsum", from 0 to 100.
@@ -56,17 +54,17 @@ def rouge(predictions: Sequence[str], references: Sequence[str], stemming: bool 
         raise DataError("ROUGE: found no predictions and no references, expected at least one of each")
     from rouge_score.rouge_scorer import RougeScorer  # takes a second, mostly for nltk
 
-    scorer = RougeScorer(list(VARIANTS), use_stemmer=stemming)
+    scorer = RougeScorer(list(VARIANTS), use_stemmer=True)
     scored = [scorer.score(reference, text) for text, reference in zip(predictions, references, strict=True)]
     return {
-        name: score(100 * fsum(each[name].fmeasure for each in scored) / len(scored), UNIT, _signature(name, stemming))
+        name: score(100 * fsum(each[name].fmeasure for each in scored) / len(scored), UNIT, _signature(name))
         for name in VARIANTS
     }
 
 
-def _signature(name: str, stemming: bool) -> str:
-    stems = f"yes (Porter, nltk {version('nltk')})" if stemming else "no"
+def _signature(name: str) -> str:
     return (
-        f"rouge-score {version('rouge-score')}, {name}: {VARIANTS[name]}, mean F1, stemming: {stems}, "
+        f"rouge-score {version('rouge-score')}, {name}: {VARIANTS[name]}, mean F1, "
+        f"stemming: yes (Porter, nltk {version('nltk')}), "
         "default tokeniser (lower-cased alphanumerics a-z, 0-9), one reference"
     )
