@@ -109,17 +109,17 @@ def sides(folder, source, target):
 
 def test_pairs(tmp_path):
     both = sides(tmp_path, "one\ntwo\n", "eins\nzwei\n")
-    assert pair_sides(*both, expected=2) == [("one", "eins"), ("two", "zwei")]
+    assert pair_sides(*both, BadRecords(), expected=2) == [("one", "eins"), ("two", "zwei")]
     with fails(f"{tmp_path}/a.en and {tmp_path}/a.de.gz: found 2 pairs, expected 29000"):
-        pair_sides(*both, expected=29000)
+        pair_sides(*both, BadRecords(), expected=29000)
     holed = sides(tmp_path, "one\n\nthree\n", "eins\nzwei\n \n")
     bad_records = BadRecords(strict=False)
-    assert pair_sides(*holed, bad_records=bad_records) == [("one", "eins")]
+    assert pair_sides(*holed, bad_records) == [("one", "eins")]
     assert bad_records.counts.total() == 2
-    assert len(pair_sides(*holed, keep_empty=True)) == 3
+    assert len(pair_sides(*holed, bad_records, keep_empty=True)) == 3
 
 
 def test_unequal_line_counts_are_an_error_however_lenient(tmp_path):
     """Left-out lines would shift all that follow."""
     with fails(f"{tmp_path}/a.en has 3 lines but {tmp_path}/a.de.gz has 2, expected equally many"):
-        pair_sides(*sides(tmp_path, "1\n2\n3\n", "1\n2\n"), expected=3, bad_records=BadRecords(strict=False))
+        pair_sides(*sides(tmp_path, "1\n2\n3\n", "1\n2\n"), BadRecords(strict=False), expected=3)

@@ -59,7 +59,7 @@ def xml_bytes(records):
 
 def side(path, bad_records):
     both = ted.read_side(path)
-    return [source for source, _ in pair_sides(both, both, bad_records=bad_records)]
+    return [source for source, _ in pair_sides(both, both, bad_records)]
 
 
 def plain_documents(path, bad_records):
@@ -69,7 +69,7 @@ def plain_documents(path, bad_records):
 
 def archived_talks(path, bad_records):
     (both,) = ted.read_archive(path, "de", "en", "train")
-    return [source for source, _ in pair_sides(*both, bad_records=bad_records)]
+    return [source for source, _ in pair_sides(*both, bad_records)]
 
 
 def question(text, number):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from headdiv.companion.data.readers import ted
 from headdiv.companion.data.readers.parallel import pair_sides
+from headdiv.companion.data.readers.records import BadRecords
 from headdiv.companion.data.readers.ted import SETS, languages_of, read_archive, read_side
 
 
@@ -100,10 +101,10 @@ def test_unequal_numbers_of_segments_are_located(tmp_path):
     de = put(tmp_path / "a.de.xml", xml(("1", ["eins"]), ("2", ["drei"])))
     said = "expected equally many; where they differ, the first has"
     with fails(f"{en} has 3 segments but {de} has 2, {said} doc 1, seg 2 and the second doc 2, seg 1"):
-        pair_sides(read_side(en), read_side(de))
+        pair_sides(read_side(en), read_side(de), BadRecords())
     put(de, xml(("1", ["eins", "zwei"])))
     with fails(f"{en} has 3 segments but {de} has 2, {said} doc 2, seg 1 and the second nothing"):
-        pair_sides(read_side(en), read_side(de))
+        pair_sides(read_side(en), read_side(de), BadRecords())
 
 
 # ---- the archive
@@ -122,7 +123,7 @@ def members(pair="de-en", sets=SETS):
 
 
 def texts(sides):
-    return [sentence for source, target in sides for sentence in pair_sides(source, target)]
+    return [sentence for source, target in sides for sentence in pair_sides(source, target, BadRecords())]
 
 
 @pytest.mark.parametrize("prefix", ["", "./"])

@@ -11,6 +11,7 @@ from small_runs import as_rank, enter, small_config, untrained
 
 from headdiv.companion.data.corpora.mixture import HeldOut
 from headdiv.companion.data.data_config import LMData
+from headdiv.companion.data.readers.records import BadRecords
 from headdiv.companion.experiments.evaluation import examples
 from headdiv.companion.tasks import TASKS, lm
 from headdiv.companion.tasks.base import held_out_loss
@@ -74,7 +75,7 @@ def test_an_epoch_is_so_many_tokens(home, train, data, windows, batches):
 def test_too_few_windows_for_so_many_ranks(monkeypatch):
     as_rank(monkeypatch, 0, 3)
     with pytest.raises(ConfigError) as found:
-        TextBatchStream(None, 2, 1, list)
+        TextBatchStream(None, 2, 1, list, BadRecords())
     assert str(found.value) == "train.tokens_per_batch: a batch has 2 windows, too few for 3 ranks"
 
 

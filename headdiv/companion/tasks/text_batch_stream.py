@@ -24,14 +24,14 @@ class TextBatchStream(BatchStream):
         windows: int,
         batches: int,
         make: Callable[[np.ndarray], Any],
-        bad_records: BadRecords | None = None,
+        bad_records: BadRecords,
     ) -> None:
-        self.bad_records = bad_records or BadRecords()
         if windows < distributed.world():
             raise ConfigError(
                 f"train.tokens_per_batch: a batch has {windows} windows, too few for {distributed.world()} ranks"
             )
         self.stream, self.windows, self._batches, self.make = stream, windows, batches, make
+        self.bad_records = bad_records
 
     def batches(self, epoch: int) -> int:
         """See `BatchStream`."""

@@ -239,7 +239,7 @@ def _parallel(config: TranslationData, bad_records: BadRecords, only: str | None
             expected = cache.expected_count(config, split)
         if config.tokenized:
             sides = [(_joined(one, config.source), _joined(other, config.target)) for one, other in sides]
-        read = (pair_sides(*both, expected=expected, bad_records=bad_records, keep_empty=keep_empty) for both in sides)
+        read = (pair_sides(*both, bad_records, expected=expected, keep_empty=keep_empty) for both in sides)
         texts[split] = list(chain.from_iterable(read))
     return texts
 

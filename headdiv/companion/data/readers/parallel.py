@@ -34,23 +34,22 @@ class TextSide:
 def pair_sides(
     source: TextSide,
     target: TextSide,
+    bad_records: BadRecords,
     *,
     expected: int | None = None,
-    bad_records: BadRecords | None = None,
     keep_empty: bool = False,
 ) -> list[tuple[str, str]]:
     """The pairs (source sentence, target sentence) of two texts.
 
     Args:
         source: the text in the language to translate from; ``target``: that in the other.
+        bad_records: gets pairs with an empty sentence.
         expected: how many pairs there must be; None takes any number.
-        bad_records: gets pairs with an empty sentence, which are an error where it is left out.
         keep_empty: keep them instead.
 
     Raises:
         DataError: the sides have unequal numbers of sentences or not the expected number, or a sentence has no letter.
     """
-    bad_records = bad_records or BadRecords()
     if len(source.sentences) != len(target.sentences):
         raise DataError(_unequal(source, target))
     pairs = list(zip(source.sentences, target.sentences, strict=True))
