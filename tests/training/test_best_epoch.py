@@ -206,10 +206,8 @@ def test_every_task_has_these_measures(tmp_path, monkeypatch, name):
     record(metrics, "tiny")
 
 
-def test_a_task_without_samples_of_its_training_text_does_without(confident, monkeypatch):
+def test_a_task_is_compared_by_its_score_on_the_test_set_where_it_names_no_others(confident, monkeypatch):
     run, _ = confident
-    monkeypatch.setattr(type(TASKS["translation"]), "training_sample", Task.training_sample)
-    assert "training_nll_evaluated" not in evaluation.loss_scores(run)
     monkeypatch.setattr(type(TASKS["translation"]), "compared_scores", Task.compared_scores)
     found = evaluation.best_scores(run, copy.copy(run), {"bleu": score(1, "", "")})
     assert found.keys() == {"validation_nll_best", "best_epoch", "bleu_best"}

@@ -81,19 +81,15 @@ def loss_scores(run: Run) -> dict[str, Score]:
     Both are of the run's model in evaluation mode. With the validation loss they tell apart whether a model underfits,
     overfits, or is wrong about its certainty alone (Guo et al. 2017, "On Calibration of Modern Neural Networks").
     """
-    task, found = run.task, {}
-    if sample := task.training_sample(run.corpus, run.config):
-        batches, what = sample
-        nll = evaluation_loss(run, batches)["nll"]
-        signature = f"without label smoothing and dropout, of {what}"
-        found["training_nll_evaluated"] = score(nll, task.spec.unit, signature)
-    temperature, nll = fit_temperature(run)
+    task, plainly, (low, high) = run.task, "without label smoothing and dropout", TEMPERATURES
+    batches, what = task.training_sample(run.corpus, run.config)
+    temperature, calibrated = fit_temperature(run)
     how = "logits divided by one temperature, which is fitted on the validation split itself"
-    signature = f"without label smoothing and dropout; {how}"
-    low, high = TEMPERATURES
-    found["validation_nll_calibrated"] = score(nll, task.spec.unit, signature)
-    found["temperature"] = score(temperature, "", f"{how}, by the lowest loss, between {low:g} and {high:g}")
-    return found
+    return {
+        "training_nll_evaluated": score(evaluation_loss(run, batches)["nll"], task.spec.unit, f"{plainly}, of {what}"),
+        "validation_nll_calibrated": score(calibrated, task.spec.unit, f"{plainly}; {how}"),
+        "temperature": score(temperature, "", f"{how}, by the lowest loss, between {low:g} and {high:g}"),
+    }
 
 
 def fit_temperature(run: Run) -> tuple[float, float]:

@@ -21,7 +21,7 @@ def showcase(run: Run) -> dict[str, Any]:
     """Columns and rows of the first test examples, the output last; attention maps of the first one by module.
 
     A map has the tokens that attend (``queries``), those attended to (``keys``) and the heads' weights, (H, N, S),
-    cut after `TOKENS` tokens; a task without texts to type in has none.
+    cut after `TOKENS` tokens; there are none where the first example cannot be typed in.
     """
     task, maps = run.task, {}
     table = task.examples(run, EXAMPLES)

@@ -3,12 +3,11 @@
 To add a task, describe it in `headdiv.companion.tasks.specs`, write one class after `Task` here, and enter it
 in ``__init__.py``. The description says what can be configured and what tables and figures call things; the class
 
-1. loads a corpus, builds a model, makes batches and takes a loss: the abstract methods. A corpus has
+1. loads a corpus, builds a model, makes batches and takes a loss. A corpus has
    ``statistics`` (JSON): ``vocabulary`` by side, ``refused`` records by reason, and for "valid", "test" and, unless it
    is a stream, "train" the number of ``examples``; of "valid" also ``unigram_nll``, what the simplest model would
    reach, which `headdiv check` holds every run against;
-2. says what can be done with a text that is typed in: `apply`, `example_batch`, `example_text`. Without these the task
-   trains and is scored all the same, and attention maps and the explorer say that they are lacking.
+2. says what can be done with a text that is typed in: `apply`, `example_batch`, `example_text`.
 
 `tests/tasks/test_tasks_contract.py` holds every task to this. An experiment needs a table too, in one of the files in
 ``headdiv/companion/experiments/papers``.
@@ -33,7 +32,6 @@ from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.task_spec import TaskSpec
 from headdiv.core import distributed
-from headdiv.core.errors import DataError
 from headdiv.core.files import short_hash
 from headdiv.nn.attention import record_heads
 from headdiv.nn.losses import Losses
@@ -122,12 +120,9 @@ class Task(ABC, Generic[CorpusT]):
     def held_out(self, corpus: CorpusT, split: str, config: RunConfig) -> Iterator[Any]:
         """Batches of the split "valid" or "test", each example once; with several ranks, this one's share."""
 
-    def training_sample(self, corpus: CorpusT, config: RunConfig) -> tuple[Iterator[Any], str] | None:
-        """Batches of a fixed part of the training text, as large as the validation split, and what it is in words.
-
-        None for a task without: the training loss in evaluation mode is then not measured.
-        """
-        return None
+    @abstractmethod
+    def training_sample(self, corpus: CorpusT, config: RunConfig) -> tuple[Iterator[Any], str]:
+        """Batches of a fixed part of the training text, as large as the validation split, and what it is in words."""
 
     @abstractmethod
     def loss(self, model: Callable[[Any], Tensor], weight: Tensor, batch: Any, smoothing: float = 0.0) -> Losses:
@@ -148,13 +143,13 @@ class Task(ABC, Generic[CorpusT]):
         """By kind of attention, which rows hold a special token: (T,) of the queries, (T',) of the keys."""
         return {}
 
+    @abstractmethod
     def words(self, batch: Any) -> dict[str, Tensor]:
         """By kind of attention, the index of the token that each query stands for: (T,)."""
-        return {}
 
+    @abstractmethod
     def decode_token(self, corpus: CorpusT, kind: str, index: int) -> str:
-        """A token as text; its index where a task has no better way."""
-        return str(index)
+        """A token as text."""
 
     # ---- results
 
@@ -197,13 +192,13 @@ class Task(ABC, Generic[CorpusT]):
         """The test set's outputs, JSON beside the model; None for a task without."""
         return None
 
+    @abstractmethod
     def data_examples(self, corpus: CorpusT, count: int) -> pd.DataFrame:
-        """A few examples of the validation split as text, a row each; none where a task does not show its data."""
-        return pd.DataFrame()
+        """A few examples of the validation split as text, a row each."""
 
+    @abstractmethod
     def lengths(self, corpus: CorpusT) -> dict[str, np.ndarray]:
         """Lengths of the texts in words or tokens, by what they are lengths of."""
-        return {}
 
     @abstractmethod
     def examples(self, run: Run, count: int) -> pd.DataFrame:
@@ -211,6 +206,7 @@ class Task(ABC, Generic[CorpusT]):
 
     # ---- texts that are typed in
 
+    @abstractmethod
     def apply(self, run: Run, text: str, second: str | None = None) -> str:
         """The model's output for a text that is typed in.
 
@@ -220,14 +216,14 @@ class Task(ABC, Generic[CorpusT]):
             second: the second of the description's texts, where that is read as well.
 
         Raises:
-            DataError: the task has no use for typed texts, or for these.
+            DataError: the task has no use for these texts.
         """
-        raise DataError(f"{self.spec.name}: this task has no output for a text that is typed in")
 
     def response(self, run: Run, text: str, second: str | None = None) -> str:
         """The output as the explorer shows it: without the text itself."""
         return self.apply(run, text, second)
 
+    @abstractmethod
     def example_batch(self, run: Run, text: str, second: str | None = None) -> Any:
         """A typed text as a batch of one example, laid out as the task lays out its own, on the run's device.
 
@@ -239,11 +235,14 @@ class Task(ABC, Generic[CorpusT]):
         Raises:
             DataError: texts that cannot be laid out.
         """
-        raise DataError(f"{self.spec.name}: this task cannot read a text that is typed in")
 
+    @abstractmethod
     def example_text(self, run: Run) -> tuple[str, str | None]:
-        """The first example of the test set as one would type it in: the text, and the second one if it is read."""
-        raise DataError(f"{self.spec.name}: this task has no example text")
+        """The first example of the test set as one would type it in: the text, and the second one if it is read.
+
+        Raises:
+            DataError: the test set has none.
+        """
 
     def expect_output(self, run: Run, batch: Any) -> Any:
         """An example batch in which the model's own output (or the text, see ``predicts_text``) is to be predicted.
