@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from string import Formatter
 from typing import Literal
 
 from pydantic import Field
@@ -15,7 +14,6 @@ from headdiv.core.settings import Settings
 
 # Those that every task of a paper can have.
 CURVES, HEADS, PRUNING, TUNING = "curves", "heads-by-epoch", "pruning", "tuning"
-OF_THE_FIGURE = ("label", "and_larger")  # what captions name besides options
 
 
 class NoOptions(Settings):
@@ -63,11 +61,6 @@ class FigureKind:
     Options: type[Settings] = NoOptions
     variants: int | None = None
     against: int | None = None
-
-    @property
-    def in_caption(self) -> list[str]:
-        """The options that its caption names."""
-        return [name for _, name, *_ in Formatter().parse(self.caption) if name and name not in OF_THE_FIGURE]
 
 
 FIGURE_KINDS = {
