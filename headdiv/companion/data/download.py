@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 
 from headdiv.companion.data import public_sets as public
 from headdiv.companion.data.public_sets import RemoteFile
-from headdiv.core.errors import DataError
+from headdiv.core.errors import DamageError, DataError
 from headdiv.core.files import checksum, replacing, write_text
 from headdiv.core.settings import nearest
 
@@ -122,10 +122,6 @@ def _in_place(target: Path, remote: RemoteFile) -> bool:
     return False
 
 
-class _UnusableError(Exception):
-    """What is wrong with a mirror's file."""
-
-
 def _mirrored(source: Path, target: Path, remote: RemoteFile) -> bool:
     """Copy a file out of the mirror, where it may be packed (``.gz``); False when it is not there or not right."""
     packed = source.with_name(f"{source.name}.gz")
@@ -138,14 +134,13 @@ def _mirrored(source: Path, target: Path, remote: RemoteFile) -> bool:
                 with gzip.open(packed) as unpacked, temporary.open("wb") as file:
                     shutil.copyfileobj(unpacked, file)
             if not remote.accepts(found := checksum(temporary, remote.algorithm)):
-                raise _UnusableError(f"is damaged, its {remote.algorithm} is {found}, expected {remote.digest}")
+                raise DamageError(f"is damaged, its {remote.algorithm} is {found}, expected {remote.digest}")
     except FileNotFoundError:
         log.info("%s: not in the mirror, going on to %s", source, remote.url)
         return False
-    except (_UnusableError, OSError, EOFError, zlib.error) as error:
-        what = (
-            error if isinstance(error, _UnusableError) else f"cannot be read ({getattr(error, 'strerror', 0) or error})"
-        )
+    except (DamageError, OSError, EOFError, zlib.error) as error:
+        read = isinstance(error, DamageError)
+        what = error if read else f"cannot be read ({getattr(error, 'strerror', 0) or error})"
         log.warning("%s: the mirror's file %s; going on to %s", source, what, remote.url)
         return False
     log.info("%s: copied from %s", target, source)
