@@ -24,6 +24,7 @@ VARIANT = click.argument("variant")
 SEED = click.option("--seed", type=int, default=1, show_default=True, help="Any; tables show the profile's own.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 PATH = click.Path(path_type=Path)
+GAP = 2  # characters between two columns of a table
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -123,18 +124,17 @@ def terminal_width() -> int | None:
     return columns or None
 
 
-def fitted(rows: Sequence[Sequence[str]], width: int | None, gap: int = 2) -> list[list[int]]:
+def fitted(rows: Sequence[Sequence[str]], width: int | None) -> list[list[int]]:
     """Which columns of a table stand side by side: the first with as many of the others as fit, then the next.
 
     Args:
         rows: the cells of each, the heads of columns among them.
         width: characters of a line; None: without a limit.
-        gap: between two columns.
     """
     widths = [max((len(cell) for cell in column), default=0) for column in zip(*rows, strict=True)]
     parts = [[0]]
     for number, wide in enumerate(widths[1:], 1):
-        taken = sum(widths[i] + gap for i in parts[-1])
+        taken = sum(widths[i] + GAP for i in parts[-1])
         if width is not None and taken + wide > width and len(parts[-1]) > 1:
             parts.append([0])
         parts[-1].append(number)

@@ -110,7 +110,7 @@ def train(config: RunConfig, device: torch.device | str | None = None, callback:
     return load_run(config, device)
 
 
-def train_until(config: RunConfig, epochs: int, device: torch.device | str | None = None) -> TrainerState:
+def train_until(config: RunConfig, epochs: int) -> TrainerState:
     """Train a run's first epochs and stop; `train`, or this function with more epochs, goes on from there.
 
     Returns:
@@ -120,8 +120,7 @@ def train_until(config: RunConfig, epochs: int, device: torch.device | str | Non
         DivergenceError: loss or gradient is not finite.
         DataError: the data cannot be had.
     """
-    device = torch.device(device) if device else choose_device()
-    folder = run_folder(config)
+    device, folder = choose_device(), run_folder(config)
     with distributed.process_group(device), _alone(folder):
         if (folder / FILES[-1]).is_file():
             record = read_json(folder / FILES[-1])
