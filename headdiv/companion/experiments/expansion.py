@@ -61,8 +61,6 @@ class _Experiment:
         except ConfigError as error:
             raise config_error(self.at, str(error), source) from None
         self.rows, self.kind = listed.variants, listed.kind or self.task
-        if self.kind not in SPECS:
-            raise config_error(self.at, f"unknown task {self.kind!r}{nearest(self.kind, list(SPECS))}", source)
         self.spec = SPECS[self.kind]
         self.data = check(self.spec.Data, own.data, (*self.at, "data"), source)
         self.sizes = check(self.spec.Model, own.model, (*self.at, "model"), source)
