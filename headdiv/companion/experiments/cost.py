@@ -295,7 +295,8 @@ def _step(config: RunConfig, batch: Any) -> StepCost:
 def message(cost: dict[str, Any]) -> str:
     """The result of `cost_of` as lines of text."""
     parts = ", ".join(f"{name} {size:,.1f}" for name, size in cost["memory_gib"].items())
-    fits = cost["memory_of_a_device_gib"]
+    fits, days = cost["memory_of_a_device_gib"], cost["days"]
+    lasts = f"days                  {days:,.2f}" if days >= 1 else f"hours                 {cost['hours']:,.2f}"
     return "\n".join(
         [
             f"{cost['run']} on {cost['devices']}, {cost['precision']}",
@@ -304,14 +305,6 @@ def message(cost: dict[str, Any]) -> str:
             f"memory (GiB)          {cost['total_gib']:,.1f} of {fits:,.1f} a device: {parts}",
             f"with train.activation_checkpointing: {cost['total_with_activation_checkpointing_gib']:,.1f}",
             f"tokens a second       {cost['tokens_a_second']:,} if {cost['mfu']:.0%} of the peak rate are reached",
-            f"{_time(cost)} for {cost['tokens']:,} tokens",
+            f"{lasts} for {cost['tokens']:,} tokens",
         ]
-    )
-
-
-def _time(cost: dict[str, Any]) -> str:
-    return (
-        f"days                  {cost['days']:,.2f}"
-        if cost["days"] >= 1
-        else f"hours                 {cost['hours']:,.2f}"
     )

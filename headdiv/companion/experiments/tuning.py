@@ -217,15 +217,11 @@ class Arm:
         return read_stored(Choice, self.choice_file, key=self.key)
 
     @property
-    def command(self) -> str:
-        """The end of a sentence: what tunes it."""
-        return f"`headdiv tune {self.experiment} --profile {self.profile} --arm {self.variant}` tunes it"
-
-    @property
     def untuned(self) -> str:
         """The sentence about an arm without a choice."""
         why = "was made for other settings" if self.choice_file.is_file() else "is not there"
-        return f"{self.experiment} {self.variant}: not tuned yet, {self.choice_file} {why}; {self.command}"
+        command = f"headdiv tune {self.experiment} --profile {self.profile} --arm {self.variant}"
+        return f"{self.experiment} {self.variant}: not tuned yet, {self.choice_file} {why}; `{command}` tunes it"
 
     def tuned(self, seed: int) -> RunConfig | None:
         """Its run with the setting that was chosen; None where there is none yet."""

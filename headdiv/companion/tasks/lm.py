@@ -186,12 +186,8 @@ class LanguageModelling(StreamTask[LMCorpus]):
 
     def scores(self, run: Run) -> dict[str, Score]:
         """Perplexity by token and by word, bits per byte, of both held-out splits; cost; convergence."""
-        found = {}
-        for split, nll in (
-            ("valid", run.point["validation_nll"]),
-            ("test", held_out_loss(run, "test")["nll"]),
-        ):
-            found |= text_measures(nll, getattr(run.corpus, split), "" if split == "valid" else "test_", split)
+        found = text_measures(run.point["validation_nll"], run.corpus.valid, "", "valid")
+        found |= text_measures(held_out_loss(run, "test")["nll"], run.corpus.test, "test_", "test")
         milliseconds, how = self.milliseconds_a_token(run)
         return found | {
             "training_days": score(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -92,7 +92,9 @@ def _prepare(config: LMData, folder: Path, measure: TextMeasure) -> dict[str, An
     if config.is_toy:
         toy.write_shards(folder / "shards", config.examples or TOY_EXAMPLES, TOY_SEED)
     files, bad_records = _files(config, folder), BadRecords(config.strict)
-    sample = list(islice(_documents(files["train"], config, bad_records), config.tokenizer_documents))
+    read = partial(read_documents, bad_records=bad_records, document_start=config.document_start)
+    texts = (text for path in files["train"] for _, text in read(path))
+    sample = list(islice(texts, config.tokenizer_documents))
     if not sample:
         raise DataError(f"{', '.join(map(str, files['train']))}: found no document, expected at least one")
     own = cache.tokenizer_file(config)
@@ -144,9 +146,3 @@ def _held_out(paths: Sequence[Path], config: LMData, bpe: Bpe, bad_records: BadR
             )
     windows = np.concatenate([part.windows for part in parts])
     return HeldOut(windows, *(sum(getattr(part, key) for part in parts) for key in ("documents", "words", "bytes")))
-
-
-def _documents(paths: Sequence[Path], config: LMData, bad_records: BadRecords) -> Iterator[str]:
-    for path in paths:
-        for _, text in read_documents(path, bad_records, document_start=config.document_start):
-            yield text
