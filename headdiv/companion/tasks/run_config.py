@@ -25,7 +25,7 @@ class RunConfig(Settings):
 
     paper: str
     task: str = Field(description="the paper's task: a name in its file")
-    kind: str = Field(description="name of the task: translation, summarisation, qa, lm, mlm, or a registered one")
+    kind: str = Field(description="name of the task: translation, summarisation, qa, lm or mlm")
     variant: str
     data: SerializeAsAny[DataConfig]
     model: SerializeAsAny[Sizes] = ModelConfig()
