@@ -19,10 +19,10 @@ from headdiv.companion.experiments.running import best_run
 from headdiv.companion.experiments.showcase import write_showcase
 from headdiv.companion.provenance import commit
 from headdiv.companion.tasks.base import Run, Score, evaluation_loss, observed_heads, score, vocabulary_of
+from headdiv.companion.tasks.task_spec import BEST
 from headdiv.methods.base import ValidationSplit
 from headdiv.methods.registry import make_method
 
-BEST = "best"  # what scores and outputs of the best epoch's parameters are called
 TEMPERATURES = (0.2, 5.0)  # between these one is looked for
 
 log = logging.getLogger(__name__)

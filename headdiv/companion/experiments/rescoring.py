@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from headdiv.companion import paths
-from headdiv.companion.experiments.evaluation import BEST, named
+from headdiv.companion.experiments.evaluation import named
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import corpus_difference
 from headdiv.companion.experiments.run_result import DataStatistics, RunResult, remedy, stored_files
@@ -18,6 +18,7 @@ from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, Score, Task
 from headdiv.companion.tasks.counts import counts_path, tokens_path, write_counts
 from headdiv.companion.tasks.run_config import RunConfig, run_name
+from headdiv.companion.tasks.task_spec import BEST
 from headdiv.core import manifest
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json

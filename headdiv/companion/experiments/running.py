@@ -26,6 +26,7 @@ from headdiv.companion.provenance import other_load, peak_memory_mib, provenance
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, held_out_loss, observed_heads, vocabulary_of
 from headdiv.companion.tasks.run_config import RunConfig, run_name
+from headdiv.companion.tasks.task_spec import BEST
 from headdiv.core import distributed, manifest, runtime
 from headdiv.core.errors import ConfigError, DamageError, TrainingError
 from headdiv.core.files import read_json, remove_leftovers, replacing, write_json
@@ -37,7 +38,6 @@ from headdiv.training.learner import Loss
 from headdiv.training.trainer import Trainer, TrainerState, best_epoch
 
 FILES = ("model.safetensors", "training.json")  # of a finished run, in the order in which they are written
-BEST = "best"  # folder in a run's: the model of the best epoch where that is not the one of `FILES`, and its outputs
 
 log = logging.getLogger(__name__)
 

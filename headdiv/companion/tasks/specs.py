@@ -14,6 +14,7 @@ from headdiv.companion.data.data_config import DataConfig, LMData, MLMData, QADa
 from headdiv.companion.data.readers.documents import SLIMPAJAMA
 from headdiv.companion.data.readers.ted import languages_of
 from headdiv.companion.tasks.task_spec import (
+    BEST,
     TRAINING_LOSS,
     VALIDATION_LOSS,
     Cut,
@@ -49,7 +50,7 @@ def _check_more_tests(config: TranslationData, at: Place, source: Source | None)
         place = (*at, "more_tests", position)
         if name not in roles:
             raise config_error(place, f"{name!r} is not known; there are: {', '.join(sorted(roles))}", source)
-        if name in (config.test, "best"):
+        if name in (config.test, BEST):
             taken = "is data.test, which is scored anyway" if name == config.test else "is the best epoch's name"
             raise config_error(place, f"{name!r} {taken}; expected another split", source)
         for language in (config.source, config.target):
