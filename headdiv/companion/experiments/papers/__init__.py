@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -37,7 +37,7 @@ class Column(Settings):
 
     label: str
     unit: str
-    better: str | None = Field(None, pattern="^(higher|lower)$")
+    better: Literal["higher", "lower"] | None = None
     digits: int = Field(ge=0, description="decimals that the paper prints")
 
     @property
