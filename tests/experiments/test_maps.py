@@ -5,7 +5,6 @@ import pytest
 import torch
 from faulty import exactly
 from small_runs import small_config, untrained
-from test_tasks_mlm import small
 
 from headdiv.companion.experiments.attention_maps import attention_maps
 from headdiv.companion.experiments.running import load_run
@@ -115,7 +114,7 @@ def test_a_language_model_reads_a_text_behind_a_mark(folder, boundaries):
 
 
 def test_a_masked_model_reads_blanks(folder):
-    run = untrained(small())
+    run = untrained(small_config("mlm"))
     maps = attention_maps(run, "the [MASK] dog")
     check(maps)
     labels = maps["encoder 1"].queries

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from examples import CONFIG, heads_by_sentence, some_pairs, tiny, watched_pass
-from small_runs import SMALL, small_config
+from small_runs import EVERY_TASK, small_config
 from torch import nn
 
 import headdiv
@@ -60,14 +60,10 @@ def test_the_module_is_the_literal_one():
             torch.testing.assert_close(outputs[head], A @ v)
 
 
-@pytest.mark.parametrize("task", ["translation", *SMALL, "mlm"])
-def test_it_runs_on_every_task(project, monkeypatch, task):
+@pytest.mark.parametrize("task", EVERY_TASK)
+def test_it_runs_on_every_task(home, task):
     """Trained, evaluated with measures of its heads, and its heads masked."""
-    monkeypatch.setitem(SMALL, "mlm", SMALL["lm"] | {"decode": {}})
-    if task == "translation":
-        config = project.config(train={"epochs": 1}, decode={"beam": 1, "max_length_offset": 2})
-    else:
-        config = small_config(task, train={"epochs": 1})
+    config = small_config(task, train={"epochs": 1})
     config = config.model_copy(update={"method": check_method(OWN, config.model)})
     run = train(config)
     metrics = evaluate(run)

@@ -9,15 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moa_parts import MOA, TOP, E, build
 from packed import pack, random, sentences
-from small_runs import SMALL, enter, small_config, untrained
+from small_runs import EVERY_TASK, enter, small_config, untrained
 
 from headdiv.analysis.similarity import Observed
-from headdiv.companion.data.data_config import MLMData
 from headdiv.companion.experiments import evaluation
 from headdiv.companion.experiments.running import train
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import observed_heads
-from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.methods import check_method, make_method
 from headdiv.methods.base import ValidationSplit
 from headdiv.methods.routing import (
@@ -245,21 +243,12 @@ def mixed(config, **options):
     return config.model_copy(update={"method": check_method({**MOA, **options}, config.model)})
 
 
-def masked_config():
-    results = small_config("lm").model_dump()
-    data = MLMData(**results["data"], mask_share=0.3)
-    return RunConfig.model_construct(**dict(small_config("lm")) | {"task": "mlm", "kind": "mlm", "data": data})
-
-
-CONFIGS = {**{task: lambda task=task: small_config(task) for task in SMALL}, "mlm": masked_config}
-
-
-@pytest.fixture(scope="module", params=CONFIGS)
+@pytest.fixture(scope="module", params=EVERY_TASK)
 def seen(request, tmp_path_factory):
     """A task, its untrained run with a mixture of heads, and what is seen of its validation split."""
     with pytest.MonkeyPatch.context() as patch:
         enter(patch, tmp_path_factory.mktemp("home"))
-        run = untrained(mixed(CONFIGS[request.param]()))
+        run = untrained(mixed(small_config(request.param)))
         task = TASKS[request.param]
         yield task, run, list(observed_heads(run, weights=False))
 

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import randomise, small_config, untrained
-from test_tasks_mlm import small
 
 from headdiv.analysis.components import variance_shares
 from headdiv.analysis.masking import heads_of, masked_heads, masks_without
@@ -89,7 +88,7 @@ def test_a_view_is_of_a_head_that_there_is(run):
 
 @pytest.mark.parametrize("task", ["summarisation", "qa", "lm", "mlm"])
 def test_every_task_has_an_example_that_all_can_read(folder, task):
-    run = untrained(small() if task == "mlm" else small_config(task))
+    run = untrained(small_config(task))
     text, other = TASKS[task].example_text(run)
     if task == "qa":
         asked = run.corpus.test.questions[0]
@@ -214,7 +213,7 @@ def test_masking_a_head_of_a_language_model(folder):
 
 
 def test_masking_a_head_of_a_masked_model(folder):
-    run = untrained(small())
+    run = untrained(small_config("mlm"))
     table = masking(view_of(run, "the [MASK] dog"))
     assert list(table) == ["filled-in text", "log-probability of all heads' filled-in text (nats/masked token)"]
     assert table.iloc[0, 0] == TASKS["mlm"].apply(run, "the [MASK] dog")

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -18,13 +17,12 @@ from headdiv.core.errors import DataError
 from headdiv.nn.language_model import IGNORED, make_masked_windows
 
 TASK = TASKS["mlm"]
-small = partial(small_config, "mlm")
 
 
 @pytest.fixture(scope="module")
 def run(home):
     """Of the toy, with the model as it starts out."""
-    fresh = untrained(small())
+    fresh = untrained(small_config("mlm"))
     curve = [{"epoch": 1, "validation_nll": 2.0, "validation_accuracy": 12.5}]
     return replace(fresh, record=fresh.record | {"curve": curve})
 
@@ -51,7 +49,7 @@ def test_held_out_text_is_masked_by_one_choice_for_all_runs(run):
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_a_batch_may_have_nothing_to_predict(home, variant, smoothing):
     """One rank's share of a small batch."""
-    run = untrained(small(variant))
+    run = untrained(small_config("mlm", variant))
     masked = run.corpus.masked["test"][-2:].copy()
     masked[:, 1] = IGNORED
     batch = make_masked_windows(masked, run.corpus.bpe.end, True)

@@ -2,11 +2,9 @@
 
 import json
 import shutil
-from functools import partial
 
 import pytest
 from small_runs import interrupt, result, small_config
-from test_tasks_mlm import small
 
 from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.running import run_folder, train
@@ -29,8 +27,7 @@ MASKED = LONGER | {"train": {"epochs": 8, "learning_rate": 0.03}, "model": {"d_m
     ids=lambda x: x if isinstance(x, str) else "",
 )
 def test_a_task_is_learnt_and_evaluated_and_an_interruption_changes_nothing(home, task, variant, sections):
-    make = partial(small, variant) if task == "mlm" else partial(small_config, task, variant)
-    config = make(**sections)
+    config = small_config(task, variant, **sections)
     run = train(config)
     metrics = evaluate(run)
     scores, curve = metrics["scores"], metrics["curve"]
@@ -46,7 +43,7 @@ def test_a_task_is_learnt_and_evaluated_and_an_interruption_changes_nothing(home
     expected = result(run.folder)
     shutil.rmtree(run.folder)
     saving = sections.get("train", {}) | {"checkpoint_seconds": 1e-9}
-    again = make(**sections | {"train": saving})
+    again = small_config(task, variant, **sections | {"train": saving})
     assert run_folder(again) == run.folder
     interrupt(again, 3, 9)
     assert result(train(again).folder) == expected
