@@ -78,11 +78,6 @@ def test_a_process_that_fails_says_why(monkeypatch):
         tokenize_all(["a", "b"], "en", colour="red")
 
 
-def test_a_vocabulary_of_unknown_words_alone_is_refused():
-    with pytest.raises(DataError, match=r"^data.min_frequency: no word of the training text occurs 3 times; every"):
-        Vocabulary.build([["a", "b"], ["a"]], 3)
-
-
 # ---- spaCy's rules
 
 

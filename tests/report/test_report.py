@@ -179,29 +179,12 @@ def test_metrics_of_another_run_than_their_path_names_are_refused(changes, messa
         store.stored("p", EXPERIMENT)
 
 
-def test_metrics_that_are_cut_short_say_how_to_make_them_anew(project):
-    path = store.record(metrics("direct-8", 1), "p")
-    path.write_bytes(path.read_bytes()[:300])
-    with pytest.raises(DataError, match="; `headdiv train deacon/translation direct-8 --seed 1 --profile p` makes it"):
-        tables.table_data("p", EXPERIMENT).markdown()
-
-
 def test_the_outputs_of_a_run_are_stored_beside_its_metrics(project):
     write_json(project.home / "work" / "a" / "outputs-b.json", ["Ein Hund.", "Eine Katze."])
     path = store.record(metrics("baseline", 1) | {"outputs": "work/a/outputs-b.json"}, "p")
     assert read_json(path.with_name("outputs.json")) == ["Ein Hund.", "Eine Katze."]
     path = store.record(metrics("baseline", 1, task="lm"), "p")
     assert not read_json(path.with_name("outputs.json"))
-
-
-@pytest.mark.parametrize("how", ["folder", "loop"])
-def test_what_stands_in_place_of_metrics_and_cannot_be_read_is_named(project, how):
-    put(metrics("baseline", 1), metrics("own", 1))
-    path = metrics_path("p", EXPERIMENT, "own", 1)
-    path.unlink()
-    path.mkdir() if how == "folder" else path.symlink_to(path.name)
-    with pytest.raises(DataError, match=re.escape(f"{path}: cannot be read") + ".*makes it anew"):
-        store.stored("p", EXPERIMENT)
 
 
 def test_metrics_with_fewer_parameters_than_none_are_refused():

@@ -252,14 +252,6 @@ def test_a_table_about_data_stands_before_the_results(recorded):
     assert catalogue.tables_of(["deacon/translation"]) == {"deacon/translation": "deacon/translation"}
 
 
-def test_the_audit_says_how_far_a_count_is_from_the_papers(project):
-    table = tables.parameter_table("tiny", EXPERIMENT)
-    assert list(table) == ["parameters", "at_paper_sizes", "paper", "difference", "follows"]
-    assert (table["difference"] == 0).all()  # at the paper's sizes
-    assert (table["parameters"] < table["paper"]).all()
-    assert (table["follows"] == "yes").all()
-
-
 def test_an_audit_without_counts_of_a_paper_has_our_own_alone(monkeypatch):
     unprinted = dict.fromkeys(("at_paper_sizes", "paper", "follows"))
     monkeypatch.setattr(tables, "audit", lambda *_: {"moa-8-8": {"parameters": 2_531_200, **unprinted}})
