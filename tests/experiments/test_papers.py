@@ -135,8 +135,6 @@ def test_table_2_of_deacon():
     assert {source: tuple(row.values()) for source, row in table.rows.items()} == TABLE_2
     assert list(table.rows) == list(SLIMPAJAMA)
     assert all(list(row) == list(table.columns) for row in table.rows.values())
-    sums = [round(sum(column), 2) for column in zip(*TABLE_2.values(), strict=True)]
-    assert sums == [100.0, 299.78, 100.0, 320.42]  # the last line of the paper's table
     assert data_table_of("deacon/translation") is None
 
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from headdiv.companion.experiments import reproduction
-from headdiv.companion.experiments.warm import LOST, SOCKET, warm_process
+from headdiv.companion.experiments.warm import SOCKET, warm_process
 from headdiv.core.errors import ConfigError
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="a warm process is forked on Linux alone")
@@ -87,7 +87,6 @@ def test_without_a_warm_process_a_step_says_so_and_runs(tmp_path):
     out, err = step.communicate(timeout=60)
     assert (step.returncode, "imports for itself" in err) == (0, True)
     assert "version" in out
-    assert LOST > 128
 
 
 SNAKEMAKE = """\
@@ -109,7 +108,7 @@ Finished jobid: 4 (Rule: draw_deacon)
 """
 
 
-def test_what_is_said_of_snakemake_is_a_forecast_and_the_logs_of_what_failed(monkeypatch):
+def test_what_is_said_of_snakemake_is_a_forecast_and_the_logs_of_what_failed():
     said, logged = [], []
     failed = reproduction._follow(SNAKEMAKE.splitlines(keepends=True), logged.append, True, said.append)
     assert failed == [("run", "logs/a.log")]
