@@ -13,7 +13,7 @@ from attachable import ARCHITECTURES, arguments, difference, logits, model_of, o
 import headdiv
 from headdiv.analysis.masking import least_important_first
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.pretrained import attached, removal
+from headdiv.pretrained import attached
 from headdiv.pretrained.attached import attachment_of
 
 every_architecture = pytest.mark.parametrize("kind", ARCHITECTURES)
@@ -246,19 +246,12 @@ def test_a_model_that_does_not_run_with_fewer_heads_is_refused_and_stays_as_it_w
         assert not torch.equal(output(model, given), plain)
 
 
-def test_a_removal_that_changes_the_output_or_cannot_be_tried_is_refused(monkeypatch):
+def test_a_removal_that_cannot_be_tried_is_refused():
     model = model_of("bert")
-    heads, given = headdiv.pretrained.attach(model), arguments(model)
-    plain = logits(model, given)
-    monkeypatch.setattr(removal, "_rows", lambda heads, width: torch.arange(len(heads) * width))
-    with pytest.raises(DataError, match="its output is another than that of the masked model"):
-        heads.remove([("encoder 1", 1)])
-    assert torch.equal(logits(model, given), plain)
-    monkeypatch.undo()
-    heads.model.main_input_name = "molecules"
+    heads, model.main_input_name = headdiv.pretrained.attach(model), "molecules"
     with pytest.raises(DataError, match=r"expected a batch: remove\(gone, batch\)"):
         heads.remove([("encoder 1", 1)])
-    heads.remove([("encoder 1", 1)], given)
+    heads.remove([("encoder 1", 1)], arguments(model))
 
 
 def test_one_head_has_no_pairs_and_no_batch_no_measures():
@@ -346,11 +339,9 @@ def test_attention_that_goes_through_no_function_of_transformers_is_refused():
         headdiv.pretrained.attach(upcast)
 
 
-@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
-def test_a_removal_that_is_wrong_is_seen_in_half_precision_too(kind):
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "float16"])
+def test_a_removal_that_changes_the_output_is_refused_in_every_precision(kind):
     """Per-head norms of StableLM shift to other heads."""
-    import transformers
-
     sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 2}
     config = transformers.StableLmConfig(**sizes, intermediate_size=64, vocab_size=100, qk_layernorm=True)
     torch.manual_seed(0)
