@@ -144,8 +144,6 @@ def test_what_is_no_method_is_named(method):
 @pytest.mark.parametrize(
     ("methods", "key", "words"),
     [
-        ([MIXING], "", "at least 2 items"),
-        ([deacon(), "mixing"], ".1", "valid dictionary, found 'mixing'"),
         ([deacon(), {"name": "baseline"}], ".1.name", "changes nothing"),
         ([{"name": "combined", "methods": [deacon(), APART]}, KWTA], ".0.name", "list its methods here"),
         ([APART, {"name": "decon"}], ".1.name", "did you mean 'deacon'"),

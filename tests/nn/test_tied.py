@@ -112,7 +112,6 @@ def test_what_cannot_be_tied_is_refused(project):
     for sections, message in (
         ({"model": {"tied": "all"}}, r"wrong\.yaml, line \d+: .*model\.tied: .* expected data\.joint_vocabulary: true"),
         (JOINT | {"model": {"tied": "all", "tied_output": True}}, r"line \d+: .*model\.tied_output: .* one of the two"),
-        (JOINT | {"model": {"tied": "both"}}, r"line \d+: .*model\.tied: input should be 'all', found 'both'"),
     ):
         name = project.write_profile("wrong", **sections)
         with pytest.raises(ConfigError, match=message):
