@@ -63,6 +63,7 @@ def test_rows_in_another_memory_order_are_taken():
     y = dropped_out(0.5, x)
     assert torch.equal(y, dropped_out(0.5, x.contiguous()))
     y.sum().backward()
+    assert torch.equal(x.grad, 2.0 * (y != 0))
 
 
 @pytest.mark.parametrize("p", [1 - 2**-16, 1 - 2**-18, 1 - 1e-9])
