@@ -32,10 +32,11 @@ def drop_in(options=BASELINE, **more):
 
 
 def pair(**options):
-    """Ours and torch's with equal weights, in float64."""
+    """Ours and torch's with equal weights, in float64, all of them random."""
     torch.manual_seed(0)
     theirs = nn.MultiheadAttention(D, H, dtype=torch.float64, **options)
-    nn.init.normal_(theirs.in_proj_weight)
+    for parameter in theirs.parameters():  # biases too, which start at 0
+        nn.init.normal_(parameter)
     ours = MultiheadAttention(D, H, make_method(BASELINE), dtype=torch.float64, **options)
     ours.load_state_dict(theirs.state_dict())
     return ours, theirs
