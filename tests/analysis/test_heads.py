@@ -210,16 +210,16 @@ def test_outputs_of_another_shape_are_refused(made):
                 DataError, match=r"^outputs\['encoder 1', 2\]: found the shape .*, expected \(T, K\) = \(11, "
             ),
         ):
-            heads._run(batch)
+            heads.run(batch)
     with (
         heads.edited({"encoder 1": lambda outputs, _: outputs[:, :1]}),
         pytest.raises(
             DataError, match=r"^encoder 1: an edit returned the shape \(11, 1, .*, expected \(T, H, K\) = \(11"
         ),
     ):
-        heads._run(batch)
+        heads.run(batch)
     with heads.edited({"encoder 1": lambda *_: None}), pytest.raises(DataError, match="an edit returned None"):
-        heads._run(batch)
+        heads.run(batch)
     with (
         pytest.raises(TypeError, match=r"^edits\['encoder 1'\]: found 5, expected a function"),
         heads.edited({"encoder 1": 5}),

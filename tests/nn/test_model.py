@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from examples import deacon
+from small_runs import randomise
 from torch import nn
 
 from headdiv.core.errors import DataError
@@ -37,16 +38,6 @@ def build(config=SMALL, seed=1, method=None):
 def some_pairs(seed=0, n=6):
     rng = np.random.default_rng(seed)
     return Pairs(*([rng.integers(4, WORDS, rng.integers(0, 7)) for _ in range(n)] for _ in range(2)))
-
-
-def randomise(model, seed=3):
-    """Norms and biases, which start as ones and zeros, count too."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "norm" in name or "bias" in name:
-                parameter.add_(0.5 * torch.randn(parameter.shape, generator=generator))
-    return model
 
 
 # ---- the whole model, written out
