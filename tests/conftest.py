@@ -134,6 +134,16 @@ def home(tmp_path_factory):
 
 
 @pytest.fixture
+def own_methods(monkeypatch):
+    """Methods that the test registers are known in it alone."""
+    from headdiv.methods import METHODS
+    from headdiv.methods.options import OPTIONS
+
+    for registry in (METHODS, OPTIONS):
+        monkeypatch.setattr(registry, "_added", dict(registry._added))
+
+
+@pytest.fixture
 def mirror(monkeypatch):
     """The folder with copies of the public data, which HEADDIV_MIRROR names; skipped where there is none."""
     if not Path(MIRROR, "multi30k").is_dir():

@@ -9,8 +9,6 @@ from test_repository import code_cells
 
 import headdiv
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.methods import METHODS
-from headdiv.methods.options import OPTIONS
 
 YOUR_METHOD = Path(__file__).parents[1] / "notebooks" / "your_method.ipynb"
 GUIDE = (Path(__file__).parents[1] / "docs" / "guide.md").read_text(encoding="utf-8")
@@ -30,9 +28,8 @@ def test_what_python_trains_is_stored(finished):
     assert "bleu" in set(frame["score"])
 
 
-def test_the_profiles_can_be_read_and_the_method_of_ones_own_trains(project, monkeypatch):
-    for known in (METHODS, OPTIONS):  # other tests do not know the method
-        monkeypatch.setattr(known, "_added", dict(known._added))
+@pytest.mark.usefixtures("own_methods")
+def test_the_profiles_can_be_read_and_the_method_of_ones_own_trains(project):
     text, own = blocks("yaml", "title:")
     project.write_config("text", text)
     assert [config.variant for config in Runs("text").all()] == ["baseline", "direct-8"]
@@ -43,10 +40,9 @@ def test_the_profiles_can_be_read_and_the_method_of_ones_own_trains(project, mon
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("own_methods")
 def test_your_method_is_trained_and_stands_beside_the_baseline(project, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    for known in (METHODS, OPTIONS):  # the method is there for this test alone
-        monkeypatch.setattr(known, "_added", dict(known._added))
     code = "\n".join(code_cells(YOUR_METHOD)).replace("epochs = 4", "epochs = 1")
     names = {"__name__": "notebook"}
     exec(code, names)

@@ -3,15 +3,14 @@
 import re
 from pathlib import Path
 
+import pytest
 import torch
-
-from headdiv.methods import METHODS
 
 PAGE = Path(__file__).parents[1] / "docs" / "library.md"
 
 
-def test_the_page_runs_from_top_to_bottom(monkeypatch):
-    monkeypatch.setattr(METHODS, "_added", dict(METHODS._added))
+@pytest.mark.usefixtures("own_methods")
+def test_the_page_runs_from_top_to_bottom():
     torch.manual_seed(0)
     names = {"__name__": "page"}
     for code in re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S):

@@ -124,11 +124,12 @@ def test_a_profile_that_has_changed_is_planned_anew(planned):
     assert load_plan("tiny") == before
 
 
-def test_a_method_that_is_registered_later_is_known_then(planned, monkeypatch):
+@pytest.mark.usefixtures("own_methods")
+def test_a_method_that_is_registered_later_is_known_then(planned):
     planned.write_profile("tiny", define={"mine": {"name": "own"}}, variants=["mine"])
     with pytest.raises(ConfigError, match="unknown method 'own'"):
         make_plan("tiny")
-    monkeypatch.setattr(OPTIONS, "_added", OPTIONS._added | {"own": MethodOptions})
+    OPTIONS.add("own", MethodOptions)
     assert [run.variant for run in make_plan("tiny").runs[EXPERIMENT]] == ["mine"]
 
 

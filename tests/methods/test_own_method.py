@@ -15,8 +15,8 @@ from headdiv.companion.experiments.importance import importance_record
 from headdiv.companion.experiments.running import train
 from headdiv.core.errors import ConfigError
 from headdiv.methods.drop_in import MultiheadAttention
-from headdiv.methods.options import OPTIONS, check_method
-from headdiv.methods.registry import METHODS, make_method
+from headdiv.methods.options import check_method
+from headdiv.methods.registry import make_method
 from headdiv.nn.batching import make_batch
 
 OWN = {"name": "multi-query", "decay": 0.5}
@@ -24,10 +24,8 @@ MODULES = ["encoder 1", "decoder 1", "cross 1"]
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch):
+def registered(own_methods):
     """For the time of a test."""
-    for registry in (METHODS, OPTIONS):
-        monkeypatch.setattr(registry, "_added", dict(registry._added))
     import own_method
 
     headdiv.register(own_method.MultiQuery)  # an import that was made before registers nothing

@@ -6,7 +6,6 @@ from attachable import ARCHITECTURES, arguments, difference, logits, model_of, o
 from torch import nn
 
 import headdiv
-from headdiv import methods
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.methods.base import Method
 from headdiv.methods.deacon import pca_layers
@@ -228,10 +227,11 @@ class Squashed(Method):
         return nn.Sequential(nn.Linear(spec.heads * spec.d_head, spec.d_model), nn.Tanh())
 
 
-def test_what_cannot_be_inserted_says_so(monkeypatch):
+@pytest.mark.usefixtures("own_methods")
+def test_what_cannot_be_inserted_says_so():
     with pytest.raises(ConfigError, match=r"'Squashed' is not registered, .* expected headdiv\.register\(Squashed"):
         headdiv.insert(model_of("bert"), Squashed(Squashed.Options()))
-    monkeypatch.setattr(methods.METHODS, "_added", {**methods.METHODS._added, "squashed": Squashed})
+    headdiv.register(Squashed, "squashed")
     with pytest.raises(ConfigError, match=r"Sequential cannot start from .* take_over\(weight, bias\)"):
         headdiv.insert(model_of("bert"), Squashed(Squashed.Options()))
     model = model_of("bert")

@@ -9,7 +9,6 @@ from torch import nn
 
 import headdiv
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.methods import METHODS
 from headdiv.methods.base import Method
 from headdiv.nn.attention import attention_modules
 from headdiv.pretrained.attached import attachment_of
@@ -176,9 +175,10 @@ class Third(Method):
         return nn.Linear(spec.heads * spec.d_head, spec.d_model)
 
 
+@pytest.mark.usefixtures("own_methods")
 @pytest.mark.parametrize("attached", [False, True])
-def test_an_error_in_the_middle_leaves_the_model_as_it_was(attached, monkeypatch):
-    monkeypatch.setattr(METHODS, "_added", {**METHODS._added, "third": Third})
+def test_an_error_in_the_middle_leaves_the_model_as_it_was(attached):
+    headdiv.register(Third, "third")
     for model in (model_of("gpt2"), of_torch()):
         if attached and not isinstance(model, nn.Transformer):
             headdiv.pretrained.attach(model)
