@@ -139,6 +139,13 @@ def test_a_variant_that_collapses_widens_no_interval_but_its_own():
     assert (found["v7"].mean, found["v7"].half) == pytest.approx((own.mean, own.half))
 
 
+def test_fewer_than_four_variants_tell_of_none_that_it_is_uneven():
+    for variants, apart in ((3, set()), (4, {"v1"})):
+        scores = balanced(variants=variants, seeds=30)
+        scores["v1"] = {seed: 50 * (-1.0) ** seed for seed in range(30)}
+        assert uneven(scores) == apart
+
+
 def test_equally_uncertain_variants_are_hardly_ever_left_out():
     assert sum(bool(uneven(balanced(seed, variants=8))) for seed in range(200)) <= 2
 
