@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 from click.testing import CliRunner
-from conftest import EXPERIMENT
+from conftest import EXPERIMENT, Project
 from faulty import fails
 from reported import renew
-from small_runs import Power, fail_after
+from small_runs import Power, enter, fail_after
 
 from headdiv.companion.command_line import cli
 from headdiv.companion.experiments import halving, pipeline
@@ -45,6 +45,25 @@ def tuning(project):
     return project
 
 
+@pytest.fixture(scope="module")
+def tuned_home(prepared_home, tmp_path_factory):
+    """Its folder once it is tuned; not to be changed."""
+    home = shutil.copytree(prepared_home, tmp_path_factory.mktemp("tuned") / "home")
+    with pytest.MonkeyPatch.context() as patch:
+        enter(patch, home)
+        Project(home).write_profile(train={"epochs": 4}, tune=TUNE)
+        halving.tune("tiny", EXPERIMENT)
+    return home
+
+
+@pytest.fixture
+def tuned(tuned_home, tmp_path, monkeypatch):
+    """The same for the test alone."""
+    home = shutil.copytree(tuned_home, tmp_path / "tuned")
+    enter(monkeypatch, home)
+    return Project(home)
+
+
 def outcome(home, arm):
     """An arm's choice without what depends on the machine."""
     choice = read_json(home / "results" / "tiny" / EXPERIMENT / "tune" / arm / "choice.json")
@@ -74,11 +93,7 @@ def test_settings_fall_out_by_the_mean_of_the_lowest_validation_loss(tuning, mon
     assert [point["validation_nll"] for point in train(config).record["curve"]][:3] == choice.chosen.curves[101]
 
 
-def test_a_tuning_that_was_killed_or_lost_its_checkpoints_chooses_the_same(tuning, tmp_path, monkeypatch):
-    before = shutil.copytree(tuning.home, tmp_path / "whole")
-    with monkeypatch.context() as patch:
-        patch.setenv("HEADDIV_HOME", str(before))
-        halving.tune("tiny", EXPERIMENT)
+def test_a_tuning_that_was_killed_or_lost_its_checkpoints_chooses_the_same(tuning, tuned_home, monkeypatch):
     for steps in (3, 12, 31, 20):  # within and between rungs
         with monkeypatch.context() as patch:
             fail_after(patch, steps)
@@ -88,20 +103,19 @@ def test_a_tuning_that_was_killed_or_lost_its_checkpoints_chooses_the_same(tunin
             shutil.rmtree(tuning.home / "work")
     halving.tune("tiny", EXPERIMENT)
     for arm in TUNE["arms"]:
-        assert outcome(tuning.home, arm) == outcome(before, arm)
+        assert outcome(tuning.home, arm) == outcome(tuned_home, arm)
 
 
-def test_what_is_stored_is_not_trained_again(tuning, monkeypatch):
-    halving.tune("tiny", EXPERIMENT)
-    expected = outcome(tuning.home, "direct-8")
-    shutil.rmtree(tuning.home / "work")
-    (tuning.home / "results" / "tiny" / EXPERIMENT / "tune" / "direct-8" / "choice.json").unlink()
+def test_what_is_stored_is_not_trained_again(tuned, monkeypatch):
+    expected = outcome(tuned.home, "direct-8")
+    shutil.rmtree(tuned.home / "work")
+    (tuned.home / "results" / "tiny" / EXPERIMENT / "tune" / "direct-8" / "choice.json").unlink()
     with monkeypatch.context() as patch:
         fail_after(patch, 0)
         halving.tune("tiny", EXPERIMENT)
-    assert outcome(tuning.home, "direct-8") == expected
+    assert outcome(tuned.home, "direct-8") == expected
     more = {**TUNE, "rungs": [1, 4]}
-    tuning.write_profile(train={"epochs": 4}, tune=more)  # longer, from what is stored of the first rung
+    tuned.write_profile(train={"epochs": 4}, tune=more)  # longer, from what is stored of the first rung
     steps = counted_steps(monkeypatch)
     with fails("not tuned yet", ConfigError):
         run_config("tiny", EXPERIMENT, "baseline", 1)
@@ -109,10 +123,10 @@ def test_what_is_stored_is_not_trained_again(tuning, monkeypatch):
     assert steps[0] == STEPS_AN_EPOCH * 2 * 2 * 4  # without checkpoints
 
 
-def test_what_was_decided_stays_where_a_lost_training_is_repeated_to_other_numbers(tuning, monkeypatch, capsys):
-    folder = tuning.home / "results" / "tiny" / EXPERIMENT / "tune" / "baseline"
+def test_what_was_decided_stays_where_a_lost_training_is_repeated_to_other_numbers(tuned, monkeypatch, capsys):
+    folder = tuned.home / "results" / "tiny" / EXPERIMENT / "tune" / "baseline"
     (choice,) = halving.tune("tiny", EXPERIMENT, "baseline")
-    assert not list((tuning.home / "work").rglob("checkpoints"))
+    assert not list((tuned.home / "work").rglob("checkpoints"))
     (folder / "choice.json").unlink()
     number = choice.tried.index(choice.chosen)
     path = folder / f"{run_name(halving.Runs('tiny').arms[EXPERIMENT]['baseline'].config(number, 101))}.json"
@@ -134,7 +148,7 @@ def test_the_test_set_is_not_read(tuning, monkeypatch):
     task = type(TASKS["translation"])
     load = task.load
     monkeypatch.setattr(task, "load", lambda self, config: dataclasses.replace(load(self, config), test=None))
-    assert len(halving.tune("tiny", EXPERIMENT)) == 2
+    assert len(halving.tune("tiny", EXPERIMENT, "baseline")) == 1
 
 
 def test_a_setting_that_diverges_falls_out(tuning):
@@ -165,14 +179,13 @@ def test_labels_are_a_gap_apart_and_stay_near_their_heights(heights, moved):
     assert spread(heights, 1.0) == pytest.approx(moved)
 
 
-def test_a_choice_whose_loss_rises_after_the_first_rung_is_drawn(tuning):
-    halving.tune("tiny", EXPERIMENT, "baseline")
-    path = tuning.home / "results" / "tiny" / EXPERIMENT / "tune" / "baseline" / "choice.json"
+def test_a_choice_whose_loss_rises_after_the_first_rung_is_drawn(tuned):
+    path = tuned.home / "results" / "tiny" / EXPERIMENT / "tune" / "baseline" / "choice.json"
     content = read_json(path)
     for tried in content["tried"]:
         tried["curves"] = {seed: [3.0, 3.5, 4.0][: len(curve)] for seed, curve in tried["curves"].items()}
     write_json(path, content)
-    (panel,) = (ax for ax in figures.draw("deacon_translation_tuning", "tiny").axes if ax.get_visible())
+    panel, _ = (ax for ax in figures.draw("deacon_translation_tuning", "tiny").axes if ax.get_visible())
     assert panel.get_ylim()[0] < 3.0 < 4.0 < panel.get_ylim()[1]
 
 
