@@ -67,9 +67,13 @@ def test_options_are_completed_once_and_say_which_hooks_the_method_has(options):
 @every_method()
 def test_one_head_is_enough_or_the_options_say_why_not(options):
     one = CONFIG.model_copy(update={"heads": 1})
+    refused = ""
     try:
         check_method(options, one)
-    except ConfigError:
+    except ConfigError as error:
+        refused = str(error)
+    if refused:
+        assert "head" in refused
         return
     model, method = tiny(options, heads=1)
     assert a_step(model, method).isfinite()

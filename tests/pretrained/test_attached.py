@@ -201,7 +201,7 @@ def test_special_tokens_are_those_that_the_decoder_reads_where_only_labels_are_g
 
 def test_a_refusal_to_remove_heads_leaves_the_model_as_it_was():
     heads = headdiv.pretrained.attach(model_of("bert"))
-    query, before = heads.modules[1].projections.inputs[0], heads.model.state_dict()
+    query, before = heads.modules[1].projections.inputs[0], copy.deepcopy(heads.model.state_dict())
     for name in ("Quantised", "Linear"):  # peft's adapted layers have this name too
         query.__class__ = type(name, (torch.nn.Linear,), {"__module__": "peft.tuners.lora.layer"})
         with pytest.raises(
