@@ -66,7 +66,6 @@ class Outcome:
         baseline: None where no run of it is stored.
         seeds: of the runs.
         runs: how many are stored.
-        steps: the most updates that one of them was trained for.
         data_name: of the text.
         scale: what they are of, in a sentence, with that about toys.
         toy: that about toys; "" where the text is none.
@@ -87,7 +86,6 @@ class Outcome:
     baseline: Scored | None
     seeds: tuple[int, ...]
     runs: int
-    steps: int
     data_name: str
     scale: str
     toy: str
@@ -228,7 +226,6 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
         baseline=scored.get(BASELINE),
         seeds=tuple(sorted({run.seed for run in runs})),
         runs=len(runs),
-        steps=max(run.curve[-1].steps for run in runs),
         data_name=data_title(runs[0].data_name),
         scale=scale(runs, profile),
         toy=" ".join(toy(runs[0])),

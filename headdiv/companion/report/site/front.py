@@ -124,12 +124,11 @@ class Finding:
 
 def evidence_of(profile: str, stored: dict[str, list[RunResult]]) -> list[Finding]:
     """What a profile's stored runs say, by experiment."""
-    return [_evidence(profile, outcome, stored[outcome.experiment]) for outcome in outcomes(profile, stored)]
-
-
-def _evidence(profile: str, outcome: Outcome, runs: list[RunResult]) -> Finding:
-    work = max(run.parameters * run.curve[-1].steps * run.config.train["tokens_per_batch"] for run in runs)
-    return Finding(profile, outcome, work)
+    work = {
+        name: max(run.parameters * run.curve[-1].steps * run.config.train["tokens_per_batch"] for run in runs)
+        for name, runs in stored.items()
+    }
+    return [Finding(profile, outcome, work[outcome.experiment]) for outcome in outcomes(profile, stored)]
 
 
 def all_evidence(own: list[Finding], profile: str) -> list[Finding]:
