@@ -171,7 +171,6 @@ class Site:
         return {
             "title": f"{self.short(figure.paper)}: {what}",
             "alternative": figure.alternative,
-            "sentence": figure.alternative,
             "paper": figure.paper,
             "place": f"With the tables of {figure.experiment}",
         }
@@ -191,15 +190,14 @@ class Site:
             sections = [section | {"scale": section["table"].scale} for section in sections]
         found = [section["table"] for section in sections]
         signatures = {(name, how) for table in found for name, how in table.signatures.items()}
-        path = self.companions.get(paper)
-        of_profile = path.parents[1].name if path else ""
+        companion = self.companions.get(paper)
         about, short = load_paper(paper), self.short(paper)
         return {
             "paper": paper,
             "about": about,
             "heading": about.title if about.title.startswith(short) else f"{short}: {about.title}",
             "diagram": diagram.is_file(),
-            "companion": path and (f", with the runs of {of_profile}" if of_profile != self.runs.name else " "),
+            "companion": companion and companion.parents[1].name,
             "sections": sections,
             "common": scales.pop() if len(scales) == 1 else None,
             "measured": plain(pd.DataFrame(sorted(signatures), columns=["Score", "Measured as"])) if signatures else "",
