@@ -140,19 +140,16 @@ class RunPage:
 
     def scores(self) -> Markup:
         """Every score with unit and definition, as a table."""
-        scores = {score_label(self.run, name): score for name, score in self.run.scores.items()}
-        rows = [[label, significant(s.value), s.unit or NONE, s.signature] for label, s in scores.items()]
+        rows = [
+            [score_label(self.run, name), significant(score.value), score.unit or NONE, score.signature]
+            for name, score in self.run.scores.items()
+        ]
         return plain_rows(["Score", "Value", "Unit", "Definition"], rows)
 
     @cached_property
     def settings(self) -> dict[str, str]:
         """Every setting, defaults included, by its dotted name."""
         return dict(_flat({name: section for name, section in self.run.config.sections().items() if section}))
-
-    @cached_property
-    def corpus(self) -> dict[str, str]:
-        """Statistics of the corpus, by dotted name."""
-        return dict(_flat(self.run.data.model_dump(exclude_unset=True)))
 
     @cached_property
     def examples(self) -> tuple[list[str], list[list[str]]]:
@@ -210,12 +207,11 @@ class RunPage:
 
     def curves(self) -> Markup:
         """Every number by epoch, as a table for readers without scripts."""
-        names = {name: score_label(self.run, name) for name in self._curves}
         rows = [
             [point.epoch, *(significant(values[at]) for values in self._curves.values())]
             for at, point in enumerate(self.run.curve)
         ]
-        return plain_rows(["Epoch", *names.values()], rows)
+        return plain_rows(["Epoch", *(score_label(self.run, name) for name in self._curves)], rows)
 
     @cached_property
     def _curves(self) -> dict[str, list[Any]]:
@@ -253,7 +249,7 @@ class RunPage:
             "examples": plain_rows(*self.examples) if self.examples[1] else Markup("<p>None are stored.</p>"),
             "origin": self.pairs(self.facts()),
             "settings": self.pairs(self.settings),
-            "corpus": self.pairs(self.corpus),
+            "corpus": self.pairs(dict(_flat(run.data.model_dump(exclude_unset=True)))),
         }
 
     def _heads(self) -> dict[str, Any]:
