@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from headdiv.analysis import comparison
 from headdiv.analysis.comparison import Difference
+from headdiv.analysis.statistics import Interval, interval
 from headdiv.companion.experiments.papers import BASELINE, Column, Contrast, PaperTask
 from headdiv.companion.report.formats import plural, signed
 from headdiv.companion.report.groups import Groups
@@ -30,6 +31,12 @@ def scores_of(groups: Groups, score: str) -> dict[str, dict[int, float]]:
         for variant, runs in groups.items()
     }
     return {variant: by_seed for variant, by_seed in found.items() if by_seed}
+
+
+def means_of(groups: Groups, score: str) -> dict[str, Interval]:
+    """A score's mean by variant, with Student's interval; NaN where none of a variant's runs has it."""
+    found = scores_of(groups, score)
+    return {variant: interval(list(found.get(variant, {}).values())) for variant in groups}
 
 
 def seed_by_seed(groups: Groups, variant: str, against: str, score: str) -> list[float]:

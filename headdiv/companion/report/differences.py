@@ -24,6 +24,7 @@ from headdiv.companion.report import plotting
 from headdiv.companion.report.contrasts import (
     compared_scores,
     differences_of,
+    means_of,
     reported_difference,
     scores_of,
     seed_by_seed,
@@ -218,7 +219,7 @@ def _draw_panel(
 ) -> list[str]:
     """The Transformer at 0 with its own score, then a row for each difference with its number."""
     verdicts = draw_rows(ax, [None, *rows], panel.higher, MARGINS[name], judged)
-    own = interval(list(scores_of(groups, name)[BASELINE].values()))
+    own = means_of(groups, name)[BASELINE]
     ax.plot(0, 0, "D", color="black", mfc="white", ms=6)
     texts = [as_printed(own.mean, panel.digits, own.half)]
     texts += ["no seed in common" if not one.count else signed(one.mean, panel.digits, one.half) for one in rows]

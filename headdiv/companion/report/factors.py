@@ -15,9 +15,8 @@ import pandas as pd
 
 from headdiv.analysis import comparison
 from headdiv.analysis.comparison import Difference
-from headdiv.analysis.statistics import interval
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, task_of
-from headdiv.companion.report.contrasts import compared_scores, scores_of, set_apart_by_score
+from headdiv.companion.report.contrasts import compared_scores, means_of, scores_of, set_apart_by_score
 from headdiv.companion.report.formats import NONE, plural
 from headdiv.companion.report.groups import Groups, chosen, failed_trainings, measured, not_judged_yet
 from headdiv.companion.report.judged import differences_table, means_table, verdicts_by
@@ -361,11 +360,11 @@ def _seeds(found: Effects) -> str:
 def _numbers(task: PaperTask, groups: Groups, design: Design, found: dict[str, Effects]) -> pd.DataFrame:
     """One line a stored variant: means, and differences to the Transformer at the same level."""
     at = {pair[0]: key for key, pair in design.pairs().items()}
-    rows = []
+    means, rows = {name: means_of(groups, name) for name in found}, []
     for variant, runs in groups.items():
         row = {"variant": variant, "label": task.label(variant), "seeds": len(runs)}
         for name, of in found.items():
-            row[name] = interval(list(scores_of(groups, name).get(variant, {}).values())).mean
+            row[name] = means[name][variant].mean
             row |= ends(f"{name}_difference", of.gains.get(at.get(variant), NO_DIFFERENCE))
             row[f"{name}_change"] = of.changes[at[variant][0]].mean if variant in at else float("nan")
         rows.append(row)

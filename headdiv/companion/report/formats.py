@@ -76,6 +76,11 @@ def _with_sd(value: float, digits: int, half: float | None) -> str:
     return f"{text} ± {half:,.{_decimals(half, figures=1) if _vanishes(half, digits) else digits}f}"
 
 
+def with_unit(label: str, unit: str) -> str:
+    """ "BLEU (0 to 100)"; without a unit the label alone."""
+    return f"{label} ({unit})" if unit else label
+
+
 def shortened(text: str) -> str:
     """The text, cut after `LONGEST` characters."""
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"

@@ -14,9 +14,16 @@ from headdiv.analysis.comparison import Difference, uneven
 from headdiv.analysis.statistics import interval
 from headdiv.companion.experiments.papers import BASELINE, Column, task_of
 from headdiv.companion.experiments.run_result import RunResult, SearchCost, metrics_path, remedy
-from headdiv.companion.report.contrasts import compared_scores, differences_of, scores_of, sentences, set_apart
+from headdiv.companion.report.contrasts import (
+    compared_scores,
+    differences_of,
+    means_of,
+    scores_of,
+    sentences,
+    set_apart,
+)
 from headdiv.companion.report.diversity import diversity_sentences
-from headdiv.companion.report.formats import NONE, as_printed, enough, plural, signed, with_intervals
+from headdiv.companion.report.formats import NONE, as_printed, enough, plural, signed, with_intervals, with_unit
 from headdiv.companion.report.groups import Groups, chosen, labels_of, measured
 from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
 from headdiv.companion.report.scale import scale
@@ -186,13 +193,13 @@ def _learning(table: pd.DataFrame, groups: Groups, scores: dict[str, Column]) ->
     """Losses and the like, and their differences to the baseline, seed by seed; their means enter ``table`` too."""
     shown = {"Method": list(table["label"])}
     for name, column in scores.items():
-        own = [interval([run.value(name) for run in runs]) for runs in groups.values()]
+        own = means_of(groups, name).values()
         found = differences_of(groups, name)
         apart = [found.get(variant, NO_DIFFERENCE) for variant in groups]
         table[name] = [one.mean for one in own]
         columns = pd.DataFrame([ends(f"{name}_difference", one) for one in apart])
         table[list(columns)] = columns
-        shown[f"{column.label} ({column.unit})"] = with_intervals(own, column.digits)
+        shown[with_unit(column.label, column.unit)] = with_intervals(own, column.digits)
         shown[f"{column.label}, difference"] = with_intervals(apart, column.digits)
     return pd.DataFrame(shown, index=list(groups))
 

@@ -8,16 +8,16 @@ from typing import Any
 import pandas as pd
 
 from headdiv.analysis.comparison import Difference, uneven
-from headdiv.analysis.statistics import interval
 from headdiv.companion.experiments.papers import BASELINE, Column, PaperTask, task_of
 from headdiv.companion.report.contrasts import (
     asked_differences,
     compared_scores,
     differences_of,
+    means_of,
     scores_of,
     set_apart_by_score,
 )
-from headdiv.companion.report.formats import as_printed, signed, with_intervals
+from headdiv.companion.report.formats import as_printed, signed, with_intervals, with_unit
 from headdiv.companion.report.groups import Groups, chosen, failed_trainings, measured, not_judged_yet
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import PLUS_MINUS, SIMULTANEOUS, TableData, ends
@@ -46,10 +46,7 @@ def means_table(task: PaperTask, groups: Groups, scores: Mapping[str, Column]) -
     shown = pd.DataFrame({"Model": [task.label(variant) for variant in groups]}, index=list(groups))
     shown["Seeds"] = [str(len(of)) for of in groups.values()]
     for name, column in scores.items():
-        values = scores_of(groups, name)
-        ones = [interval(list(values.get(variant, {}).values())) for variant in groups]
-        unit = f" ({column.unit})" if column.unit else ""
-        shown[f"{column.label}{unit}"] = with_intervals(ones, column.digits)
+        shown[with_unit(column.label, column.unit)] = with_intervals(means_of(groups, name).values(), column.digits)
     return shown
 
 
@@ -94,7 +91,7 @@ def remarks(profile: str, experiment: str, groups: Groups) -> list[str]:
     for (one, apart), decided in zip(asked, verdicts_by(task.primary, task, (two for _, two in asked)), strict=True):
         lines.append(f"{one.what}: {decided} ({_shown(task, apart)}).")
     for name, least in task.gate.items() if BASELINE in groups else ():
-        own = interval(list(scores_of(groups, name)[BASELINE].values()))
+        own = means_of(groups, name)[BASELINE]
         reached = "reached" if own.mean >= least else "not reached"
         text = as_printed(own.mean, 2, own.half)
         lines.append(f"{task.label(BASELINE)}: {scores[name].label} {text}; the gate of {least:g} is {reached}.")
@@ -159,15 +156,13 @@ def judged_data(profile: str, experiment: str) -> TableData:
 
 def _numbers(task: PaperTask, groups: Groups, found: Mapping[str, Mapping[str, Difference]]) -> pd.DataFrame:
     """One line a stored variant: parameters, means of scores, and differences to the Transformer."""
-    rows = []
+    means, rows = {name: means_of(groups, name) for name in found}, []
     for variant, runs in groups.items():
         row: dict[str, Any] = {"variant": variant, "label": task.label(variant), "seeds": len(runs)}
         row |= {"parameters": runs[0].parameters}
         for name, of in found.items():
-            own = interval(list(scores_of(groups, name).get(variant, {}).values()))
             apart = of.get(variant, NO_DIFFERENCE)
-            for what, one in ((name, own), (f"{name}_difference", apart)):
-                row |= ends(what, one)
+            row |= ends(name, means[name][variant]) | ends(f"{name}_difference", apart)
             row[f"{name}_equivalence_p"] = apart.equivalence(MARGINS[name]) if name in MARGINS else float("nan")
         rows.append(row)
     return pd.DataFrame(rows)

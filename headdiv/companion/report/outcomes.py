@@ -17,7 +17,7 @@ from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report import factors, judged
 from headdiv.companion.report.contrasts import scores_of
 from headdiv.companion.report.factors import design_of
-from headdiv.companion.report.formats import NONE, as_printed, enough, plural, signed
+from headdiv.companion.report.formats import NONE, as_printed, enough, plural, signed, with_unit
 from headdiv.companion.report.groups import Groups, not_judged_yet
 from headdiv.companion.report.scale import data_title, scale, toy
 from headdiv.companion.report.verdicts import (
@@ -279,10 +279,10 @@ def summary_text(profile: str, brief: bool = False) -> str:
 
 
 def _line(outcome: Outcome) -> list[str]:
-    unit = f" {'↓' if outcome.lower else '↑'}" + (f" ({outcome.unit})" if outcome.unit else "")
+    score = with_unit(f"{outcome.measure} {'↓' if outcome.lower else '↑'}", outcome.unit)
     alone = "one seed, none is ranked" if outcome.variants else "nothing but the baseline"
     alone = alone if outcome.judged else NOT_YET
     best = outcome.best.label if outcome.best else alone
-    score = f"{outcome.shown(outcome.best)} ({outcome.versus_baseline()})" if outcome.best else ""
+    shown = f"{outcome.shown(outcome.best)} ({outcome.versus_baseline()})" if outcome.best else ""
     runs = f"{plural(outcome.runs, 'run')}, {plural(len(outcome.seeds), 'seed')}"
-    return [outcome.experiment, f"{outcome.measure}{unit}", outcome.shown_baseline(), best, score, runs]
+    return [outcome.experiment, score, outcome.shown_baseline(), best, shown, runs]

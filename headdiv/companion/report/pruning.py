@@ -19,7 +19,7 @@ from headdiv.companion.experiments.results import stored
 from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.companion.report.contrasts import set_apart
 from headdiv.companion.report.differences import draw_rows
-from headdiv.companion.report.formats import NONE, plural, with_intervals
+from headdiv.companion.report.formats import NONE, plural, with_intervals, with_unit
 from headdiv.companion.report.groups import failed_trainings, labels_of, not_judged_yet, over_seeds
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.plotting import (
@@ -227,8 +227,8 @@ def _is_the_papers(method: dict[str, Any]) -> bool:
 def _name_axes(ax: Axes, experiment: str, run: ImportanceResult, groups: ImportanceGroups) -> None:
     score, column = run.score, task_of(experiment).columns.get(run.score.name)
     label = column.label if column else score.name.replace("_", " ")
-    unit = f" ({score.unit})" if score.unit else ""
-    ax.set(xlabel="heads (or components) kept, mean of an attention module", ylabel=f"{label}{unit}, test set")
+    ylabel = f"{with_unit(label, score.unit)}, test set"
+    ax.set(xlabel="heads (or components) kept, mean of an attention module", ylabel=ylabel)
     if score.name.endswith("perplexity"):
         ax.set_yscale("log")
     modules = plural(len(run.modules), "module")

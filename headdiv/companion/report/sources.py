@@ -11,7 +11,7 @@ from headdiv.companion import paths
 from headdiv.companion.experiments.papers import DataTable
 from headdiv.companion.experiments.results import stored
 from headdiv.companion.experiments.run_result import RunResult
-from headdiv.companion.report.formats import as_printed, plural
+from headdiv.companion.report.formats import as_printed, plural, with_unit
 from headdiv.companion.report.scale import data_title, toy
 from headdiv.companion.report.table_data import BESIDE, PLUS_MINUS, TableData
 
@@ -71,10 +71,7 @@ def _begin(runs: list[RunResult], profile: str) -> str:
 def _cells(row: dict[str, Any], table: DataTable, seeds: int) -> dict[str, str]:
     """Ours, each followed by the paper's column of the same thing where there is one, then its other columns."""
     paper = {
-        name: (
-            f"{column.label}, paper" + (f" ({column.unit})" if column.unit else ""),
-            as_printed(row[f"{name}_paper"], column.digits),
-        )
+        name: (with_unit(f"{column.label}, paper", column.unit), as_printed(row[f"{name}_paper"], column.digits))
         for name, column in table.columns.items()
     }
     sd = row["tokens_sd"]

@@ -21,7 +21,7 @@ from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.contrasts import compared_scores, differences_of
 from headdiv.companion.report.factors import design_of, factor_data
-from headdiv.companion.report.formats import as_printed, enough, significant, with_intervals
+from headdiv.companion.report.formats import as_printed, enough, significant, with_intervals, with_unit
 from headdiv.companion.report.groups import Groups, by_variant, failed_trainings, not_judged_yet, score_label, signature
 from headdiv.companion.report.headtohead import all_quiet, comparison_data
 from headdiv.companion.report.judged import judged_data
@@ -168,9 +168,8 @@ def _beside_paper(task: PaperTask, table: pd.DataFrame) -> pd.DataFrame:
     """
     shown = pd.DataFrame({"Architecture": list(table["label"])}, index=list(table["variant"]))
     for name, column in task.columns.items():
-        unit = f" ({column.unit})" if column.unit else ""
         digits, pairs = enough(table[name], column.digits), zip(table[name], _halves(table, name), strict=True)
-        shown[f"{column.label}{unit}"] = [as_printed(value, digits, half) for value, half in pairs]
+        shown[with_unit(column.label, column.unit)] = [as_printed(value, digits, half) for value, half in pairs]
         shown[f"{column.label}, paper"] = [as_printed(value, column.digits) for value in table[f"{name}_paper"]]
     return shown
 
@@ -205,7 +204,7 @@ def _ours_alone(task: PaperTask, table: pd.DataFrame, groups: Groups, hidden: Se
         if name in hidden:
             continue
         pairs, label = zip(table[name], _halves(table, name), strict=True), score_label(run, name)
-        shown[f"{label} ({unit})" if unit else label] = [significant(value, half) for value, half in pairs]
+        shown[with_unit(label, unit)] = [significant(value, half) for value, half in pairs]
     if not hidden:
         shown["Tokens/s"] = [significant(value) for value in table["tokens_per_second"]]
         shown["Training (s)"] = [significant(value) for value in table["training_seconds"]]

@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field, RootModel, model_validator
 from headdiv.companion import paths
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.run_result import RunResult, metrics_path, remedy
-from headdiv.companion.report.formats import NONE, shortened, significant
+from headdiv.companion.report.formats import NONE, shortened, significant, with_unit
 from headdiv.companion.report.groups import place_name, score_label
 from headdiv.companion.report.measures import PAIRS
 from headdiv.companion.report.scale import machine
@@ -195,7 +195,7 @@ class RunPage:
             "experiment": self.run.experiment,
             "settings": self.settings,
             "scores": {
-                score_label(self.run, name) + (f" ({score.unit})" if score.unit else ""): significant(score.value)
+                with_unit(score_label(self.run, name), score.unit): significant(score.value)
                 for name, score in self.run.scores.items()
             },
             "curves": {score_label(self.run, name): values for name, values in self._curves.items()},
