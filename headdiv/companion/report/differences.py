@@ -287,8 +287,7 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
     looks, factor = looks_of(figure.experiment, groups), design.factor
     positions = np.array([factor.place(level) for level in design.levels])
     width = positions[-1] - positions[0]
-    drawn_by = {name: [looks[one] for one in groups if one in of.values()] for name, of in design.methods.items()}
-    look = {name: of[0] if of else None for name, of in drawn_by.items()}
+    look = {name: next(looks[one] for one in groups if one in of.values()) for name, of in design.methods.items()}
     waiting = not_judged_yet(profile, figure.experiment, groups)
     found_by = {name: effects(design, groups, name, whole=not waiting) for name in PANELS}
     primary = found_by[LOWEST_LOSS]
@@ -299,7 +298,7 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
         for number, (method, of) in enumerate(look.items()):
             ones = [found.gains[method, level] for level in design.levels]
             shifted = positions + 0.03 * width * (number - (len(look) - 1) / 2)
-            if of and any(one.count for one in ones):
+            if any(one.count for one in ones):
                 _draw_levels(left, shifted, ones, of)
                 for ax in right if found.changes[method].count else ():
                     plotting.add_interval(ax, number, found.changes[method], of["marker"], color=of["color"])
@@ -317,7 +316,7 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
             right_is_more = panel.higher == (factor.weights(design.levels)[0] > 0)
             more = f"gains more at {factor.tick(design.levels[0])}"
             ax.set_title(f"{more} →" if right_is_more else f"← {more}", fontsize=SMALL, color="0.35")
-    handles = [Line2D([], [], label=method, **of) for method, of in look.items() if of]
+    handles = [Line2D([], [], label=method, **of) for method, of in look.items()]
     plotting.add_handles(drawn, [*handles, shaded()], 3, SMALL)
     said = "\n".join(conclusions(profile, figure.experiment, groups))
     what = title(f"Gains by {factor.name}", groups).rpartition(", ")[0]

@@ -289,10 +289,7 @@ def conclusions(profile: str, experiment: str, groups: Groups) -> list[str]:
         return [waiting]
     task = task_of(experiment)
     design = design_of(task).among(groups)
-    try:
-        found = effects(design, groups, task.primary, whole=True)
-    except DataError:
-        return ["Too few runs so far."]
+    found = effects(design, groups, task.primary, whole=True)
     said = {method: design.factor.conclude(found, method, design.levels) for method in found.changes}
     return [f"{method[0].upper()}{method[1:]}: {sentence}." for method, sentence in said.items()]
 
