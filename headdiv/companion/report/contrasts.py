@@ -95,7 +95,7 @@ def sentences(task: PaperTask, groups: Groups) -> list[str]:
     """
     *_, last = scores = compared_scores(task)
     judge = LOWEST_LOSS if LOWEST_LOSS in scores else "validation_nll"
-    found: dict[str, list[str]] = {VERBS[verdict]: [] for verdict in VERBS}
+    found: dict[str, list[str]] = {verb: [] for verb in VERBS.values()}
     pairs = zip(asked_differences(task, groups, judge), asked_differences(task, groups, last), strict=True)
     for (one, loss), (_, score) in pairs:
         found[VERBS[verdict(loss, higher=False)]].append(f"{one.what} ({_shown(task, judge, loss, score)})")
@@ -114,10 +114,6 @@ def sentences(task: PaperTask, groups: Groups) -> list[str]:
 
 
 def _shown(task: PaperTask, judge: str, loss: Difference, score: Difference) -> str:
-    *_, last = compared_scores(task)
-    parts = []
-    for name, one in ((judge, loss), (last, score)):
-        column = task.columns[name]
-        sign = f"{column.label} " if name == last else ""
-        parts.append(sign + signed(one.mean, column.digits, one.half))
-    return ", ".join(parts)
+    *_, last = compared_scores(task).values()
+    shown = signed(loss.mean, task.columns[judge].digits, loss.half)
+    return f"{shown}, {last.label} {signed(score.mean, last.digits, score.half)}"
