@@ -34,11 +34,6 @@ def _layers(modules: Iterable[Module], kind: str) -> list[int]:
     return sorted(layer for k, layer in modules if k == kind)
 
 
-def _check_pairs(values: np.ndarray, variant: str, at: Module) -> None:
-    if len(values) < 2:
-        raise DataError(f"{variant}, {at[0]} {at[1]} has a single head; distances are between two or more")
-
-
 # ---- PCA weights
 
 
@@ -216,8 +211,9 @@ def changes(groups: Groups, base: str, distance: str) -> dict[str, dict[Module, 
     totals: dict[str, dict[int, dict[Module, float]]] = {}
     for variant, runs in groups.items():
         pairs = {run.seed: measure_by_module(run, distance) for run in runs}
-        for at, values in pairs[runs[0].seed].items():
-            _check_pairs(values, variant, at)
+        for (kind, layer), values in pairs[runs[0].seed].items():
+            if len(values) < 2:
+                raise DataError(f"{variant}, {kind} {layer} has a single head; distances are between two or more")
         totals[variant] = {
             seed: {at: discrepancy(values, distance) for at, values in modules.items()}
             for seed, modules in pairs.items()

@@ -11,10 +11,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from headdiv.companion.experiments.catalogue import FigureEntry
-from headdiv.companion.experiments.papers import task_of
-from headdiv.companion.experiments.results import stored
 from headdiv.companion.experiments.run_result import Record, RunResult
-from headdiv.companion.report.groups import KIND_LABELS, chosen, kinds_of, labels_of, title
+from headdiv.companion.report.groups import KIND_LABELS, by_variant, chosen, kinds_of, labels_of, title
 from headdiv.companion.report.heads import measure_by_module
 from headdiv.companion.report.plotting import BLUE, ORANGE, SMALL, add_handles, add_title, new_figure
 from headdiv.core.errors import NotStoredError
@@ -64,12 +62,10 @@ def _swaps(run: RunResult) -> bool:
 def draw_swaps(profile: str, figure: FigureEntry) -> Figure:
     """Which heads were swapped before which epoch: the first seed of every variant that moves heads."""
     experiment = figure.experiment
-    movers = {run.variant for run in stored(profile, experiment) if _swaps(run)}
-    if not movers:
+    variants = [variant for variant, runs in by_variant(profile, experiment).items() if _swaps(runs[0])]
+    if not variants:
         methods = " or ".join(name for name, cls in OPTIONS.items() if issubclass(cls, SwapOptions))
         raise NotStoredError(f"{figure.label} needs a run of {methods} among the stored runs of profile {profile}")
-    order = dict.fromkeys([*task_of(experiment).variants, *sorted(movers)])
-    variants = [variant for variant in order if variant in movers]
     groups = chosen(profile, experiment, figure.label, variants, "measures")
     labels = labels_of(experiment, groups)
     swaps = {variant: swaps_of(runs[0]) for variant, runs in groups.items()}
