@@ -181,7 +181,7 @@ def draw_activations(profile: str, figure: FigureEntry) -> Figure:
     return drawn
 
 
-def _draw_activity(ax: Axes, y: float, found: Activity, colour: tuple[float, float, float]) -> None:
+def _draw_activity(ax: Axes, y: float, found: Activity, colour: str) -> None:
     """All, nine tenths and half of the units as ever thicker bars, their median, and s."""
     for low, high, width in SPANS:
         ends = np.percentile(found.shares, [low, high])

@@ -76,7 +76,9 @@ def tuning_data(profile: str, experiment: str) -> TableData:
     numbers, choices = tuning_table(profile, experiment), choices_of(profile, experiment)
     choice, task = next(iter(choices.values())), task_of(experiment)
     labels = labels_of(experiment, choices)
-    config = Runs(profile).planned(experiment)[0]
+    runs = Runs(profile)
+    planned = {config.variant: config for config in runs.planned(experiment)}
+    config = next(iter(planned.values()))
     shown = pd.DataFrame(
         {"Architecture": numbers["label"], "No.": numbers["setting"].astype(str)}
         | {"Setting": [setting_text(tried.setting) for choice in choices.values() for tried in choice.tried]}
@@ -88,14 +90,13 @@ def tuning_data(profile: str, experiment: str) -> TableData:
     seeds = f"seed{'s' * (len(choice.seeds) > 1)} {', '.join(map(str, choice.seeds))}"
     toy = f" {TOY}" if config.data.name == "toy" else ""
     scale = (
-        f"Profile {Runs(profile).name}: {data_title(config.data.name)}, trainings of "
+        f"Profile {runs.name}: {data_title(config.data.name)}, trainings of "
         f"{plural(config.train.epochs, 'epoch')} that stop after a rung, {seeds}; "
         f"settings kept after each rung: {survivors}. Nothing was computed on the test set.{toy}"
     )
     over = ", mean over the tuning's seeds" * (len(choice.seeds) > 1)
     measure = f"the lowest validation loss up to there, in {SPECS[config.kind].unit}{over}"
     notes = [f"The columns of epochs: {measure}; {NONE}: not trained so far, or diverged."]
-    planned = {config.variant: config for config in Runs(profile).planned(experiment)}
     unnamed = {labels[one]: _unnamed(choice, planned[one]) for one, choice in choices.items()}
     parts = [f"{label}: {setting_text(setting)}" for label, setting in unnamed.items() if setting]
     notes += [f"What a setting does not name: {'; '.join(parts)}."] * bool(parts)
