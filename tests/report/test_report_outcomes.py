@@ -160,6 +160,8 @@ def test_a_summary_has_a_line_an_experiment_and_the_verdicts():
         ["deacon/translation", "BLEU ↑ (u)", "28.0", "one seed, none is ranked", "2 runs, 1 seed"],
         ["deacon/summarisation", "ROUGE-L ↑ (u)", "1.00", "nothing but the baseline", "1 run, 1 seed"],
     ]
+    record(metrics("direct-8", 2, bleu=28.7))  # a second seed, which the baseline lacks
+    assert re.split(" {2,}", summary_text("p").splitlines()[1])[-2:] == ["none is ranked", "3 runs, 2 seeds"]
     counts = verdict_counts(claims.ledger())
     assert list(counts) == list(claims.VERDICTS)
     assert sum(counts.values()) == len(claims.ledger())

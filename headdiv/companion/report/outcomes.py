@@ -280,7 +280,8 @@ def summary_text(profile: str, brief: bool = False) -> str:
 
 def _line(outcome: Outcome) -> list[str]:
     score = with_unit(f"{outcome.measure} {'↓' if outcome.lower else '↑'}", outcome.unit)
-    alone = "one seed, none is ranked" if outcome.variants else "nothing but the baseline"
+    unranked = "one seed, " * (len(outcome.seeds) == 1) + "none is ranked"
+    alone = unranked if outcome.variants else "nothing but the baseline"
     alone = alone if outcome.judged else NOT_YET
     best = outcome.best.label if outcome.best else alone
     shown = f"{outcome.shown(outcome.best)} ({outcome.versus_baseline()})" if outcome.best else ""
