@@ -252,6 +252,9 @@ def test_one_seed_has_no_interval_and_says_so(profile):
     assert "These runs' searches were not timed." in said
     assert "±" not in said
     assert "1 one seed, not judged" in figures.draw("headtohead_forest", profile).get_suptitle()
+    store.record(result("direct-8", 3, 21.0), profile)
+    said = tables.table_data(profile, TABLE).markdown()
+    assert "- No row shares several seeds with the baseline: no difference has an interval.\n" in said
 
 
 # ---- figures

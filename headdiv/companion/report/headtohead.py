@@ -250,6 +250,8 @@ def _p_values(row: pd.Series) -> str:
 def _about_intervals(table: pd.DataFrame) -> str:
     judged = table[f"{SCORE}_difference_low"].notna()
     if not judged.any():
+        if (table["seeds"] > 1).any():
+            return "No row shares several seeds with the baseline: no difference has an interval."
         return "One seed each: there are no intervals, and how much another seed would change is not known."
     said = (
         "± of a difference to the baseline is half the width of Dunnett's simultaneous 95 % interval, of one additive "
