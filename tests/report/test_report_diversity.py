@@ -85,6 +85,9 @@ def test_sentences_and_parabolas_come_from_five_variants_on(project):
         "Diversity and BLEU minus the baseline's of the same seed over 9 runs of 5 variants, Spearman's ρ"
     )
     assert runs_table(by_variant("p", EXPERIMENT))["bleu"].tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 7]  # to its seed's
+    groups = by_variant("p", EXPERIMENT)
+    late = {"baseline": groups["baseline"][:1], "late": groups["alphas"][1:]}  # of a seed that the baseline lacks
+    assert "over 5 runs of 5 variants, " in diversity_sentences(groups | late)[0]
     figure = figures.draw("headtohead_diversity", "p")
     assert figure.get_suptitle() == "Diversity and score: toy, 2 epochs, 9 runs of 5 variants"
     assert ["ρ" in ax.get_title() for ax in figure.axes] == [False, True, False]  # the cosine alone is stored

@@ -146,7 +146,7 @@ def diversity_sentences(groups: Groups) -> list[str]:
         said.append(_rho(name, one, parabola))
     best = max(found, key=lambda name: abs(found[name].rho))
     return [
-        f"Diversity and {_what(groups)} over {plural(len(table), 'run')} of {plural(len(groups), 'variant')}, "
+        f"Diversity and {_what(groups)} over {_counts(table)}, "
         f"Spearman's ρ with the 95 % interval of a bootstrap over variants: {'; '.join(said)}. The strongest is "
         f"{MEASURES[best][0]}. "
         "Variants differ in more than how alike their heads are: this is no effect of diversity alone.",
@@ -186,6 +186,11 @@ def _what(groups: Groups) -> str:
     return "BLEU minus the baseline's of the same seed" if BASELINE in groups else "BLEU"
 
 
+def _counts(table: pd.DataFrame) -> str:
+    """ "9 runs of 5 variants"."""
+    return f"{plural(len(table), 'run')} of {plural(table['variant'].nunique(), 'variant')}"
+
+
 def _label(method: str) -> str:
     return OPTIONS[method].label or method.replace("-", " ").capitalize()
 
@@ -218,6 +223,5 @@ def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
     add_legend(drawn, axes.flat, columns=6, fontsize=SMALL)
     runs = [run for of in groups.values() for run in of]
     epochs = plurals((run.epochs for run in runs), "epoch")
-    what = f"{data_title(runs[0].data_name)}, {epochs}, {plural(len(table), 'run')}"
-    add_title(drawn, f"Diversity and score: {what} of {plural(len(groups), 'variant')}")
+    add_title(drawn, f"Diversity and score: {data_title(runs[0].data_name)}, {epochs}, {_counts(table)}")
     return drawn
