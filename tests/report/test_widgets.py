@@ -223,7 +223,7 @@ def executed(monkeypatch, **parameters):
 
 def test_executed_it_shows_all_panels(finished, monkeypatch):
     maps, attention, likeness, masked, parts, aside = executed(monkeypatch, place="encoder 1", head=2, measure="cka")
-    assert f"<p>{DEACON}: encoder, layer 1, heads 1 to 8</p>" in maps.data
+    assert f"<p>{DEACON}: encoder, layer 1, 8 heads</p>" in maps.data
     assert attention.axes[0].get_title("left") == f"encoder self-attention, layer 1, head 2\n{DEACON}"
     assert likeness.axes[1].child_axes[0].get_ylabel() == MEASURES["cka"].label
     assert "without encoder, layer 1, head 2" in masked.to_html()

@@ -183,7 +183,7 @@ def _maps(view: View) -> str:
         )
         name = f'<text x="2" y="12" fill="{ORANGE if head == view.head else "#333"}">{head}</text>'
         maps += f'<svg {size} style="background:#fff;font:9px sans-serif">{name}{labels}{cells}</svg>'
-    return f"<p>{escape(view.name)}: {place_name(view.place)}, heads 1 to {heads}</p><div>{maps}</div>"
+    return f"<p>{escape(view.name)}: {place_name(view.place)}, {plural(heads, 'head')}</p><div>{maps}</div>"
 
 
 def _label(x: float, y: float, token: str, look: str) -> str:
