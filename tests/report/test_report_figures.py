@@ -326,7 +326,7 @@ def test_without_the_baseline_every_row_has_absolute_values():
     figure = figures.draw("deacon_translation_curves", "p")
     assert names(figure, 3) == ["Direct-8", "Direct-3"]
     assert list(grid(figure, 3)[0, 1].lines[0].get_ydata()) == [4, 2]
-    assert title("What", by_variant("p", "deacon/translation"), first=True).endswith(", seeds 1 and 2")
+    assert title("What", by_variant("p", "deacon/translation"), first=True).endswith(", seeds 1, 2")
     put(metrics("baseline", 1))
     figure = figures.draw("deacon_translation_curves", "p")
     assert grid(figure, 3)[2, 0].texts[0].get_text() == "no seed in common"

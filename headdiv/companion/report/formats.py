@@ -92,6 +92,12 @@ def plurals(counts: Iterable[int], one: str) -> str:
     return (f"{fewer[0]:,} {'to' if len(fewer) > 1 else 'or'} " if fewer else "") + plural(most, one)
 
 
+def seeds_named(seeds: Iterable[int]) -> str:
+    """ "seed 1", "seeds 1, 2, 3"."""
+    listed = sorted(set(seeds))
+    return f"seed{'' if len(listed) == 1 else 's'} {', '.join(map(str, listed))}"
+
+
 def plural(count: int, one: str) -> str:
     """ "1 seed", "2 seeds"."""
     return f"{count:,} {one}{'' if count == 1 else 's'}"

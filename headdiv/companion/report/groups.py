@@ -10,7 +10,7 @@ from headdiv.companion.experiments.papers import Column, load_paper, task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import stored
 from headdiv.companion.experiments.run_result import RunIdentity, RunResult
-from headdiv.companion.report.formats import plural, plurals
+from headdiv.companion.report.formats import plural, plurals, seeds_named
 from headdiv.companion.report.scale import data_title
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import DataError, NotStoredError
@@ -141,10 +141,9 @@ def title(what: str, groups: Groups, first: bool = False) -> str:
 
 
 def over_seeds(groups: Groups) -> str:
-    """ "mean over 1 or 3 seeds"; of one run each "seed 1", "seeds 1 and 2"."""
+    """ "mean over 1 or 3 seeds"; of one run each "seed 1", "seeds 1, 2"."""
     counts = sorted({len(runs) for runs in groups.values()})
     if counts == [1]:
-        seeds = sorted({runs[0].seed for runs in groups.values()})
-        return f"seed{'s' if len(seeds) > 1 else ''} {' and '.join(map(str, seeds))}"
+        return seeds_named(runs[0].seed for runs in groups.values())
     *fewer, most = map(str, counts)
     return f"mean over {', '.join(fewer)}{' or ' * bool(fewer)}{most} seeds"

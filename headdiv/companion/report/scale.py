@@ -7,7 +7,7 @@ import functools
 from headdiv.companion import paths
 from headdiv.companion.data.public_sets import load_registry
 from headdiv.companion.experiments.run_result import RunResult
-from headdiv.companion.report.formats import as_printed, plural, plurals
+from headdiv.companion.report.formats import as_printed, plural, plurals, seeds_named
 from headdiv.companion.tasks.specs import SPECS
 
 SPLITS = {"train": "training", "valid": "validation", "test": "test"}
@@ -46,7 +46,6 @@ def scale(runs: list[RunResult], profile: str) -> str:
     """Data, sizes, seeds and machine of an experiment's runs, in sentences, with the warning about toy corpora."""
     first = runs[0]
     task, test = SPECS[first.kind], first.data.split("test")
-    seeds = sorted({run.seed for run in runs})
     failed = [f"{run.variant}, seed {run.seed}: {'; '.join(run.failures())}" for run in runs if run.failures()]
     parts = [
         data_title(first.data_name),
@@ -57,7 +56,7 @@ def scale(runs: list[RunResult], profile: str) -> str:
         f"{plurals((run.epochs for run in runs), 'epoch')} of batches of {first.config.train['tokens_per_batch']:,} "
         f"{task.batch_unit}",
         _model(first),
-        f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}",
+        seeds_named(run.seed for run in runs),
         "; ".join(sorted({machine(run) for run in runs})),
     ]
     return " ".join(

@@ -19,7 +19,7 @@ from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.tuning import Choice, Setting, Tried
 from headdiv.companion.report import plotting
 from headdiv.companion.report.curves import common_epochs
-from headdiv.companion.report.formats import NONE, as_printed, plural
+from headdiv.companion.report.formats import NONE, as_printed, plural, seeds_named
 from headdiv.companion.report.groups import labels_of
 from headdiv.companion.report.looks import DASHES
 from headdiv.companion.report.scale import TOY, data_title
@@ -87,11 +87,10 @@ def tuning_data(profile: str, experiment: str) -> TableData:
         | {"Outcome": [_outcome(tried) for choice in choices.values() for tried in choice.tried]}
     )  # fmt: skip
     survivors = ", ".join(map(str, choice.keep))
-    seeds = f"seed{'s' * (len(choice.seeds) > 1)} {', '.join(map(str, choice.seeds))}"
     toy = f" {TOY}" if config.data.name == "toy" else ""
     scale = (
         f"Profile {runs.name}: {data_title(config.data.name)}, trainings of "
-        f"{plural(config.train.epochs, 'epoch')} that stop after a rung, {seeds}; "
+        f"{plural(config.train.epochs, 'epoch')} that stop after a rung, {seeds_named(choice.seeds)}; "
         f"settings kept after each rung: {survivors}. Nothing was computed on the test set.{toy}"
     )
     over = ", mean over the tuning's seeds" * (len(choice.seeds) > 1)
