@@ -38,7 +38,7 @@ def test_a_table_comes_without_its_heading_and_folds_how_it_is_measured():
         (lambda: show.show_figure("deacon_lm_curves", "alone"), "alone has no deacon/lm."),
         (
             lambda: show.show_figure("deacon_figure6", "plain"),
-            "plain has none of direct-8, average-8, nonlinear-8 in deacon/translation.",
+            "plain has no direct-8 or average-8 or nonlinear-8 in deacon/translation.",
         ),
     ],
 )

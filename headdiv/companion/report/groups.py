@@ -55,7 +55,7 @@ def chosen(profile: str, experiment: str, figure: str, variants: Sequence[str] =
     groups = by_variant(profile, experiment)
     shown = {variant: groups[variant] for variant in variants or groups if variant in groups}
     if not shown:
-        raise NotStoredError(f"{figure} needs one of {', '.join(variants)} among the stored runs of profile {profile}")
+        raise NotStoredError(f"{figure} needs {' or '.join(variants)} among the stored runs of profile {profile}")
     lacking = [
         f"{variant} (seed {run.seed})"
         for variant, runs in shown.items()

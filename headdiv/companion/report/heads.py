@@ -230,10 +230,8 @@ def draw_changes(profile: str, figure: FigureEntry) -> Figure:
     """Change of the heads' total discrepancy against the baseline of the same seed, by kind and layer."""
     groups, (base,) = plotting.runs_of_figure(profile, figure, "measures"), figure.against
     if base not in groups or len(groups) == 1:
-        names = ", ".join(figure.variants)
-        raise NotStoredError(
-            f"{figure.label} needs {base} and one of {names} among the stored runs of profile {profile}"
-        )
+        names = " or ".join(figure.variants)
+        raise NotStoredError(f"{figure.label} needs {base} and {names} among the stored runs of profile {profile}")
     distance = figure.options["distance"]
     change = changes(groups, base, distance)
     labels, look = labels_of(figure.experiment, groups), looks_of(figure.experiment, groups)

@@ -47,7 +47,7 @@ def _found(profile: str, shown: Selection, figure: str) -> Groups:
             found |= {f"{experiment} {variant}": group for variant, group in groups.items()}
     if not found:
         names = (f"{experiment} ({', '.join(variants) or 'any'})" for experiment, variants in shown)
-        raise NotStoredError(f"{figure} needs one of {', '.join(names)} among the stored runs of profile {profile}")
+        raise NotStoredError(f"{figure} needs {' or '.join(names)} among the stored runs of profile {profile}")
     by_hash: dict[tuple[str, ...], list[str]] = {}
     for name, group in found.items():
         by_hash.setdefault(tuple(run.hash for run in group), []).append(name)

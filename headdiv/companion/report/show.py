@@ -102,7 +102,7 @@ def _lacking(
     configs = runs.planned(experiment)
     there = {config.variant for config in configs}
     if variants and not there & set(variants):
-        return Markdown(f"*Profile {runs.name} has none of {', '.join(variants)} in {experiment}.*")
+        return Markdown(f"*Profile {runs.name} has no {' or '.join(variants)} in {experiment}.*")
     if missing := [variant for variant in all_of if variant not in there]:
         return Markdown(f"*Profile {runs.name} has no {' and no '.join(missing)} in {experiment}.*")
     if kind == TUNING:
