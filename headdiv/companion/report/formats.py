@@ -21,9 +21,9 @@ def as_printed(value: float | None, digits: int, half: float | None = None) -> s
     What these decimals would round to nothing is shown with two significant digits: 0.00012, not 0.0; but 0.0 ± 0.3.
     Further from the point than `FURTHEST` it is 1.2e-08.
     """
-    if value is None or pd.isna(value):
+    if pd.isna(value):
         return NONE
-    if _vanishes(value, digits) and (half is None or pd.isna(half) or half == 0 or _vanishes(half, digits)):
+    if _vanishes(value, digits) and (pd.isna(half) or half == 0 or _vanishes(half, digits)):
         digits = _decimals(value, figures=2)
         if digits > FURTHEST:
             text = f"−{-value:.1e}" if value < 0 else f"{value:.1e}"
@@ -56,7 +56,7 @@ def enough(values: Iterable[float], digits: int) -> int:
 
 def significant(value: float | None, half: float | None = None) -> str:
     """A number with four significant digits, but never rounded before the point."""
-    if value is None or pd.isna(value):
+    if pd.isna(value):
         return NONE
     return _with_sd(value, _decimals(value, figures=4), half)
 
@@ -71,7 +71,7 @@ def _decimals(value: float, figures: int) -> int:
 
 def _with_sd(value: float, digits: int, half: float | None) -> str:
     text = f"{value:z,.{digits}f}".replace("-", "−")  # no −0; and a hyphen is too short beside the +
-    if half is None or pd.isna(half) or half == 0:
+    if pd.isna(half) or half == 0:
         return text
     return f"{text} ± {half:,.{_decimals(half, figures=1) if _vanishes(half, digits) else digits}f}"
 
