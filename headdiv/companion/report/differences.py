@@ -318,7 +318,7 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
             ax.set_title(f"{more} →" if right_is_more else f"← {more}", fontsize=SMALL, color="0.35")
     handles = [Line2D([], [], label=method, **of) for method, of in look.items()]
     plotting.add_handles(drawn, [*handles, shaded()], 3, SMALL)
-    said = "\n".join(conclusions(profile, figure.experiment, groups))
+    said = waiting or "\n".join(conclusions(figure.experiment, groups))
     what = title(f"Gains by {factor.name}", groups).rpartition(", ")[0]
     over = f"{plural(len(primary.seeds), 'common seed' if waiting else 'seed')}, simultaneous 95 % intervals"
     plotting.add_title(drawn, f"{what}, {over}\n{said}")

@@ -283,10 +283,8 @@ SHARE = Factor(
 )
 
 
-def conclusions(profile: str, experiment: str, groups: Groups) -> list[str]:
-    """A sentence of each method; or that it is not judged yet."""
-    if waiting := not_judged_yet(profile, experiment, groups):
-        return [waiting]
+def conclusions(experiment: str, groups: Groups) -> list[str]:
+    """A sentence of each method, once it may be judged."""
     task = task_of(experiment)
     design = design_of(task).among(groups)
     found = effects(design, groups, task.primary, whole=True)
@@ -308,6 +306,7 @@ def factor_data(profile: str, experiment: str) -> TableData:
     design, scores = design_of(task).among(groups), compared_scores(task)
     runs = [run for of in groups.values() for run in of]
     waiting = not_judged_yet(profile, experiment, groups)
+    said = [waiting] if waiting else conclusions(experiment, groups)
     found = {name: effects(design, groups, name, whole=not waiting) for name in scores}
     primary, factor = found[task.primary], design.factor
 
@@ -316,8 +315,8 @@ def factor_data(profile: str, experiment: str) -> TableData:
         ones = {name: list(getattr(of, attribute).values()) for name, of in found.items()}
         shown = differences_table(heads, (names[at] for at in getattr(primary, attribute)), ones, scores)
         if judged and not waiting:
-            said = zip(ones[task.primary], verdicts_by(task.primary, task, ones[task.primary]), strict=True)
-            shown["Verdict"] = [one if apart.count else NONE for apart, one in said]
+            decided = zip(ones[task.primary], verdicts_by(task.primary, task, ones[task.primary]), strict=True)
+            shown["Verdict"] = [one if apart.count else NONE for apart, one in decided]
         return shown
 
     heading, shown = factor.name.capitalize(), {level: factor.tick(level) for level in design.levels}
@@ -338,7 +337,7 @@ def factor_data(profile: str, experiment: str) -> TableData:
             "one method minus the other",
         ],
         measured(runs, scores),
-        [*conclusions(profile, experiment, groups), *remarks(profile, experiment, groups)],
+        [*said, *remarks(profile, experiment, groups)],
         [
             f"Differences are of {_seeds(primary)}{' that all stored models have' if waiting else ''}. ± is half the "
             "width of the 95 % interval, simultaneous over its table, of one additive model with a pooled residual"

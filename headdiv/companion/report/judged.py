@@ -68,11 +68,9 @@ def verdicts_by(score: str, task: PaperTask, found: Iterable[Difference]) -> lis
     return [verdict(one, task.columns[score].better != "lower", MARGINS.get(score)) for one in found]
 
 
-def conclusions(profile: str, experiment: str, groups: Groups) -> list[str]:
-    """What is said of each arm, by the score that decides; or that it is not judged yet."""
+def conclusions(experiment: str, groups: Groups) -> list[str]:
+    """What is said of each arm, by the score that decides, once it may be judged."""
     task = task_of(experiment)
-    if waiting := not_judged_yet(profile, experiment, groups):
-        return [waiting]
     found = differences_of(groups, task.primary)
     order = sorted(found, key=lambda variant: found[variant].mean)
     said = dict(zip(order, verdicts_by(task.primary, task, (found[variant] for variant in order)), strict=True))
@@ -129,7 +127,7 @@ def judged_data(profile: str, experiment: str) -> TableData:
             verdicts = verdicts_by(task.primary, task, ones[task.primary])
             table["Verdict"] = [words.get(one, one) for one in verdicts]
             table["By BLEU"] = verdicts_by("bleu", task, ones["bleu"])
-        said = [*conclusions(profile, experiment, groups), *remarks(profile, experiment, groups)]
+        said = [*conclusions(experiment, groups), *remarks(profile, experiment, groups)]
     primary, margin = task.columns[task.primary], MARGINS[task.primary]
     notes = [
         f"Verdicts are by {in_words(primary)}: its simultaneous interval leaves out 0, or else two one-sided t-tests "

@@ -229,7 +229,7 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
         data_name=data_title(runs[0].data_name),
         scale=scale(runs, profile),
         toy=" ".join(toy(runs[0])),
-        rules=tuple(decided.conclusions(profile, experiment, groups)) if decided else (waiting,) * bool(waiting),
+        rules=tuple(decided.conclusions(experiment, groups)) if decided else (waiting,) * bool(waiting),
         remarks=tuple(decided.remarks(profile, experiment, groups)) if decided else (),
         judged=not waiting,
         margin=MARGINS.get(task.primary),
