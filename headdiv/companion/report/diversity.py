@@ -157,18 +157,14 @@ def diversity_sentences(groups: Groups) -> list[str]:
 
 def _without_extremes(table: pd.DataFrame) -> list[str]:
     """What is left of the correlations without variants that are far from the others, which may decide them alone."""
-    far = [name for name, runs in table.groupby("variant", sort=False) if _is_far(runs, table)]
+    means = table.groupby("variant", sort=False)[SCORE].mean()
+    far = list(means.index[(means - means.median()).abs() > FAR])
     rest = table[~table["variant"].isin(far)]
     parts = ["; ".join(_rho(name, one) for name, one in relations(of).items()) for of in (rest, within_losses(rest))]
     if not far or not parts[0]:
         return []
     within = f"; between strengths of one loss {parts[1]}" if parts[1] else ""
     return [f"Without {', '.join(far)}, more than {FAR} BLEU away from the middle variant: {parts[0]}{within}."]
-
-
-def _is_far(runs: pd.DataFrame, table: pd.DataFrame) -> bool:
-    middle = table.groupby("variant")[SCORE].mean().median()
-    return abs(runs[SCORE].mean() - middle) > FAR
 
 
 def _within_sentence(table: pd.DataFrame) -> list[str]:

@@ -188,8 +188,7 @@ def _differences(task: PaperTask, groups: Groups) -> list[pd.DataFrame]:
         return []
     rows = [variant for variant in groups if variant != BASELINE]
     shown = pd.DataFrame({"Minus the baseline": [task.label(variant) for variant in rows]}, index=rows)
-    counts = ([found.get(variant, NO_DIFFERENCE).count for found in scores.values()] for variant in rows)
-    shown["Seeds"] = [str(max(of)) for of in counts]
+    shown["Seeds"] = [str(max(of.get(variant, NO_DIFFERENCE).count for of in scores.values())) for variant in rows]
     for name, found in scores.items():
         column, ones = task.columns[name], [found.get(variant, NO_DIFFERENCE) for variant in rows]
         shown[column.label] = with_intervals(ones, column.digits)
