@@ -347,8 +347,8 @@ def tune(experiment: str, profile: str, arm: str | None) -> None:
     from headdiv.companion.report.tuning import tuning_data
 
     arms = [choice.arm for choice in halving.tune(profile, experiment, arm)]
-    data = tuning_data(profile, experiment)
-    print_table(data.tables[0][data.numbers["variant"].isin(arms)].to_dict("records"), "keys")
+    (table,) = (data := tuning_data(profile, experiment)).tables.values()
+    print_table(table[data.numbers["variant"].isin(arms)].to_dict("records"), "keys")
 
 
 for command in COMMANDS:

@@ -37,7 +37,7 @@ def test_at_each_border_a_text_stays_one(text):
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", printable(text))
 
     frame = pd.DataFrame([[text, "1"]], columns=["Architecture", text])
-    table = TableData("Table 1", text, text, frame, [frame, frame], [text, text], {"BLEU": text}, [text], [text])
+    table = TableData("Table 1", text, text, frame, {text: frame, "other": frame}, {"BLEU": text}, [text], [text])
     tokens = MarkdownIt("commonmark").enable("table").parse(table.markdown())
     kinds = {token.type for token in [*tokens, *(child for each in tokens for child in each.children or ())]}
     assert not kinds & {"html_block", "html_inline", "link_open", "image"}

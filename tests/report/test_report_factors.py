@@ -138,8 +138,8 @@ def test_the_summary_has_the_best_difference_at_the_same_dropout_and_no_other_sc
 def test_the_table_has_models_differences_interactions_and_sentences():
     store()
     data = tables.table_data("p", EXPERIMENT)
-    models, gains, interactions, between = data.tables
-    assert [len(table) for table in data.tables] == [9, 6, 2, 3]
+    models, gains, interactions, between = data.tables.values()
+    assert [len(table) for table in data.tables.values()] == [9, 6, 2, 3]
     assert list(models.index) == list(data.numbers["variant"])
     assert set(gains["Verdict"]) <= {"better", "as good", "undecided", "worse"}
     assert interactions["Method"].tolist() == list(DESIGN.methods)
@@ -171,7 +171,7 @@ def test_a_figure_of_the_first_two_runs_can_be_drawn():
     figure = figures.draw("deacon_regulariser", "p")
     assert len(figure.axes) == 2  # no interaction without the highest dropout
     assert "Not judged yet: 2 of 27 trainings." in figure.get_suptitle()
-    assert tables.table_data("p", EXPERIMENT).tables[2]["BLEU"].tolist() == ["–"]
+    assert [*tables.table_data("p", EXPERIMENT).tables.values()][2]["BLEU"].tolist() == ["–"]
 
 
 # ---- shares of data
@@ -264,7 +264,7 @@ def test_shares_of_which_none_is_whole_have_no_slope(project):
     but = [(method + end, seed) for method in ("baseline", "direct-8") for end in ("-10", "-30") for seed in (4, 5, 6)]
     store_shares(project, (-0.05, -0.02, 0.0), but=but)
     assert [one.count for one in slopes_found(score="bleu").changes.values()] == [0]
-    assert tables.table_data("p", SHARES).tables[2]["BLEU"].tolist() == ["–"]
+    assert [*tables.table_data("p", SHARES).tables.values()][2]["BLEU"].tolist() == ["–"]
 
 
 FALLS, RISES = (
@@ -319,12 +319,12 @@ def test_of_one_seed_nothing_is_said(project):
 def test_gains_by_share_are_judged_by_their_slope(project, gains, said):
     losses = store_shares(project, gains, epochs=(5, 3, 2))
     data = tables.table_data("p", SHARES)
-    assert [len(table) for table in data.tables] == [6, 3, 1, 0]
+    assert [len(table) for table in data.tables.values()] == [6, 3, 1, 0]
     assert data.said[0] == f"DEACON, direct, m = 8: {said}."
-    assert data.tables[1]["Share of the training pairs"].tolist() == ["10 %", "30 %", "100 %"]
+    assert [*data.tables.values()][1]["Share of the training pairs"].tolist() == ["10 %", "30 %", "100 %"]
     means = np.array([sum(of.values()) / len(of) for of in losses.values()])  # by share: the Transformer, Direct-8
     slope = np.polyfit(np.log10(list(SHARE_ENDS)), means[1::2] - means[::2], 1)[0]
-    shown = data.tables[2]["Lowest validation loss"][0].partition(" ")[0].replace("−", "-")
+    shown = [*data.tables.values()][2]["Lowest validation loss"][0].partition(" ")[0].replace("−", "-")
     assert float(shown) == pytest.approx(slope, abs=5.1e-4)
     assert "10 % or 30 % or all of 29,000 training pairs" in data.scale
     assert ", 2 to 5 epochs of batches" in data.scale
@@ -350,7 +350,7 @@ def test_curves_are_differences_at_the_same_dropout_and_not_judged_before_all_is
 def test_curves_have_the_colours_of_the_lowest_loss_alone():
     store()
     figure = figures.draw("deacon_regulariser_curves", "p")
-    verdicts = {one for table in tables.table_data("p", EXPERIMENT).tables[1:2] for one in table["Verdict"]}
+    verdicts = {one for table in [*tables.table_data("p", EXPERIMENT).tables.values()][1:2] for one in table["Verdict"]}
     assert {text.get_text() for text in figure.legends[0].get_texts()} == verdicts
     assert "the lowest validation loss, which decides" in " ".join(figure.get_suptitle().split())
 

@@ -35,7 +35,7 @@ def store(project, noise=0.001, but=(), seeds=SEEDS):
 def test_the_validation_loss_decides_by_the_rules(project):
     losses = store(project)
     data = table_data("p", EXPERIMENT)
-    arms, against, parts = data.tables
+    arms, against, parts = data.tables.values()
     assert dict(zip(GAINS, against["Verdict"], strict=True)) == {
         "direct-8": "helps",
         "batch-norm": "helps",
@@ -58,7 +58,7 @@ def test_the_validation_loss_decides_by_the_rules(project):
 
 def test_what_neither_test_decides_is_undecided(project):
     store(project, noise=0.03)
-    assert set(table_data("p", EXPERIMENT).tables[1]["Verdict"]) == {"undecided"}
+    assert set(table_data("p", EXPERIMENT).tables["minus the Transformer"]["Verdict"]) == {"undecided"}
 
 
 @pytest.mark.parametrize(("but", "seeds"), [([("alphas", 203)], SEEDS), ([], SEEDS[:3])])
@@ -66,7 +66,7 @@ def test_nothing_is_judged_before_all_trainings_are_there(project, but, seeds):
     store(project, but=but, seeds=seeds)
     data, said = table_data("p", EXPERIMENT), f"Not judged yet: {6 * len(seeds) - len(but)} of 24 trainings."
     assert data.said[0] == said
-    assert not any("Verdict" in table for table in data.tables)
+    assert not any("Verdict" in table for table in data.tables.values())
     (outcome,) = outcomes("p", with_results("p"))
     assert (outcome.finding(), outcome.sentences(), outcome.best) == (said, "", None)
     assert "not judged yet" in summary_text("p")
@@ -89,7 +89,7 @@ def test_a_training_that_failed_is_no_longer_asked_for(project):
     text = (project.home / "config" / "p.yaml").read_text()
     project.write_config("p", text.replace(f"{EXPERIMENT}:", f"{EXPERIMENT}:\n    failed: {{alphas: [203]}}"))
     data = table_data("p", EXPERIMENT)
-    assert "Verdict" in data.tables[1]
+    assert "Verdict" in data.tables["minus the Transformer"]
     assert "Trainings that failed twice, by seed: MHM (mixing) (203)." in data.said
 
 
@@ -121,7 +121,7 @@ def test_without_the_transformer_there_are_scores_and_no_verdicts(project):
     write_profile(
         project, "p", EXPERIMENT, seeds=SEEDS, variants=[variant for variant in losses if variant != "baseline"]
     )
-    arms, against, _ = table_data("p", EXPERIMENT).tables
+    arms, against, _ = table_data("p", EXPERIMENT).tables.values()
     assert len(arms) == 5
     assert set(against["Verdict"]) == {"not judged"}
     (outcome,) = outcomes("p", with_results("p"))

@@ -11,6 +11,7 @@ from headdiv.companion.experiments import catalogue
 from headdiv.companion.experiments import results as store
 from headdiv.companion.report import formats, tables
 from headdiv.companion.report.outcomes import outcomes
+from headdiv.companion.report.table_data import BESIDE
 from headdiv.companion.report.table_files import write_table
 
 EXPERIMENT = "deacon/translation"
@@ -136,11 +137,12 @@ def test_without_a_baseline_there_is_no_share_of_it(project):
     store.record(metrics("direct-8", 1), "p")
     table = tables.results_table("p", EXPERIMENT)
     assert table["parameters_of_base"].isna().all()
-    assert tables.table_data("p", EXPERIMENT).tables[0]["Parameters of base (%)"].tolist() == ["–"]
+    assert tables.table_data("p", EXPERIMENT).tables[BESIDE]["Parameters of base (%)"].tolist() == ["–"]
 
 
 def test_the_tables_for_reading_are_rounded_as_the_paper_rounds(recorded):
-    shown, _, beside = (table.set_index(table.columns[0]) for table in tables.table_data("p", EXPERIMENT).tables)
+    found = tables.table_data("p", EXPERIMENT).tables.values()
+    shown, _, beside = (table.set_index(table.columns[0]) for table in found)
     expected = {
         "Parameters": "1,100", "Parameters, paper": "5,373,616", "BLEU": "11.5 ± 19.1", "BLEU, paper": "28.9",
         "Training loss (nats/token)": "1.0000", "Training loss, paper": "0.8031",
@@ -155,16 +157,16 @@ def test_the_tables_for_reading_are_rounded_as_the_paper_rounds(recorded):
 
 def test_differences_to_the_baseline_have_a_table_where_there_are_intervals(recorded):
     """A row of one seed too has an interval, of the residual of all."""
-    shown = tables.table_data("p", EXPERIMENT).tables[1].set_index("Minus the baseline")
+    shown = tables.table_data("p", EXPERIMENT).tables["differences to the baseline"].set_index("Minus the baseline")
     assert shown["Seeds"].to_dict() == {"Direct-8": "2", "own": "1"}
     scores = {"baseline": {1: 20.0, 2: 21.0}, "direct-8": {1: 10.0, 2: 13.0}, "own": {1: 3.0}}
     expected = worked_out(scores, ("direct-8", "baseline"), ("own", "baseline"))
     assert shown["BLEU"].tolist() == [formats.signed(mean, 1, half) for mean, half, _ in expected.values()]
-    assert not any("Minus the baseline" in table for table in tables.table_data("p", "deacon/qa").tables)  # one run
+    assert "differences to the baseline" not in tables.table_data("p", "deacon/qa").tables  # one run
 
 
 def test_a_toys_training_time_is_not_rounded_to_nothing(recorded):
-    row = tables.table_data("p", "deacon/lm").tables[0].iloc[0]
+    row = tables.table_data("p", "deacon/lm").tables[BESIDE].iloc[0]
     names = ["Training time (days)", "Training time, paper", "Inference time (ms)", "Inference time, paper"]
     assert row[names].tolist() == ["0.00012", "8.5", "0.31", "41"]
     table = tables.results_table("p", "deacon/lm").iloc[0]
@@ -207,7 +209,7 @@ def test_it_has_no_verdict_before_all_runs_are_there(project, cautious):
 def test_it_shows_times_of_a_quiet_machine_alone(cautious, load):
     cautious(*(metrics(variant, seed, task="lm") for variant in ("baseline", "direct-8") for seed in (1, 2)), load=load)
     data = tables.table_data("c", "deacon/lm")
-    shown = {name for table in data.tables for name in table}
+    shown = {name for table in data.tables.values() for name in table}
     times = {f"{what} time{unit}" for what, units in {"Training": ("", " (days)"), "Inference": ("", " (ms)")}.items()
              for unit in units} | {"Tokens/s", "Training (s)"}  # fmt: skip
     assert shown & times == (times if load < 1 else set())

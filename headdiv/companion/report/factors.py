@@ -329,13 +329,12 @@ def factor_data(profile: str, experiment: str) -> TableData:
         task.title,
         scale(runs, profile),
         _numbers(task, groups, design, found),
-        [means_table(task, groups, scores), gains, change, between],
-        [
-            "every model",
-            f"minus the Transformer with the same {factor.same}",
-            " ".join(factor.asked(design.levels).split()),
-            "one method minus the other",
-        ],
+        {
+            "every model": means_table(task, groups, scores),
+            f"minus the Transformer with the same {factor.same}": gains,
+            " ".join(factor.asked(design.levels).split()): change,
+            "one method minus the other": between,
+        },
         measured(runs, scores),
         [*said, *remarks(profile, experiment, groups)],
         [

@@ -180,13 +180,13 @@ def comparison_data(profile: str, experiment: str) -> TableData:
         signatures["sentences/s"] = f"one pass over the test set, by the wall clock: {'; '.join(sorted(how))}"
     said = [*sentences(task, groups), *diversity_sentences(groups)]
     notes = [*task.notes, *_notes(table, compared, bool(searches))]
-    captions = ["the score, and its difference to the baseline", "what it costs", "what the heads are like"]
-    shown = _display_tables(table)
+    scores, costs, heads = _display_tables(table)
+    shown = {"the score, and its difference to the baseline": scores}
     if learnt := {name: column for name, column in compared_scores(task).items() if name != SCORE}:
         signatures |= measured(runs, learnt)
-        captions.insert(1, "how it is learnt, and the difference to the baseline")
-        shown.insert(1, _learning(table, groups, learnt))
-    return TableData(task.table, task.title, scale(runs, profile), table, shown, captions, signatures, said, notes)
+        shown["how it is learnt, and the difference to the baseline"] = _learning(table, groups, learnt)
+    shown |= {"what it costs": costs, "what the heads are like": heads}
+    return TableData(task.table, task.title, scale(runs, profile), table, shown, signatures, said, notes)
 
 
 def _learning(table: pd.DataFrame, groups: Groups, scores: dict[str, Column]) -> pd.DataFrame:

@@ -138,14 +138,12 @@ def judged_data(profile: str, experiment: str) -> TableData:
     ]
     every = means_table(task, groups, scores)
     tables = {"every arm": every, "minus the Transformer": against, "what one part adds": two}
-    tables = {caption: table for caption, table in tables.items() if len(table)}
     return TableData(
         task.table,
         task.title,
         scale(runs, profile),
         _numbers(task, groups, found),
-        list(tables.values()),
-        list(tables),
+        {caption: table for caption, table in tables.items() if len(table)},
         measured(runs, scores),
         said,
         notes,

@@ -113,7 +113,7 @@ def pruning_data(profile: str, experiment: str) -> TableData:
         *failed_trainings(profile, experiment),
     ]
     notes = [how, SIMULTANEOUS]
-    return TableData(f"{task.table}, pruning", task.title, scale, table, [shown], ["heads"], said=said, notes=notes)
+    return TableData(f"{task.table}, pruning", task.title, scale, table, {"heads": shown}, said=said, notes=notes)
 
 
 def _makes_it(profile: str, of: str) -> str:

@@ -61,7 +61,7 @@ def sources_data(profile: str, experiment: str, table: DataTable) -> TableData:
         "Tokens drawn are those of whole documents up to the last block that was read, ends of documents included."
     )
     notes = [*table.notes, *([PLUS_MINUS] if seeds > 1 else [])]
-    return TableData(table.table, table.title, " ".join([said, *toy(runs[0])]), numbers, [shown], [BESIDE], notes=notes)
+    return TableData(table.table, table.title, " ".join([said, *toy(runs[0])]), numbers, {BESIDE: shown}, notes=notes)
 
 
 def _begin(runs: list[RunResult], profile: str) -> str:

@@ -27,8 +27,7 @@ class TableData:
     title: str
     scale: str  # what the numbers are of, in a sentence; **bold** is the only mark in it
     numbers: pd.DataFrame  # the same for programs
-    tables: list[pd.DataFrame] = field(default_factory=list)  # rows of variants are indexed by them
-    captions: list[str] = field(default_factory=list)  # of the tables
+    tables: dict[str, pd.DataFrame] = field(default_factory=dict)  # by caption; rows of variants are indexed by them
     signatures: dict[str, str] = field(default_factory=dict)  # by score
     said: list[str] = field(default_factory=list)  # what the numbers show
     notes: list[str] = field(default_factory=list)  # how they came about
@@ -51,8 +50,8 @@ class TableData:
 
     def captioned(self) -> list[tuple[str, pd.DataFrame]]:
         """Each table with its caption as a sentence begins; "" where it is the only one."""
-        captions = [f"{one[0].upper()}{one[1:]}" if len(self.tables) > 1 else "" for one in self.captions]
-        return list(zip(captions, self.tables, strict=True))
+        several = len(self.tables) > 1
+        return [(f"{one[0].upper()}{one[1:]}" if several else "", table) for one, table in self.tables.items()]
 
     def _parts(self) -> list[str]:
         parts = [_text(self.scale), _list(self.said)]

@@ -146,8 +146,9 @@ def results_data(profile: str, experiment: str) -> TableData:
         task.title,
         scale(runs, profile),
         table,
-        [_beside_paper(task, table), *differences, _ours_alone(task, table, groups, hidden)],
-        [BESIDE, *["differences to the baseline"] * len(differences), "further measurements"],
+        {BESIDE: _beside_paper(task, table)}
+        | differences
+        | {"further measurements": _ours_alone(task, table, groups, hidden)},
         signatures={
             score_label(runs[0], name): signature(runs[0], name) for name in runs[0].scores if name not in hidden
         },
@@ -180,19 +181,19 @@ def _halves(table: pd.DataFrame, name: str) -> list[float]:
     return [math.nan if pd.isna(sd) else half_width(sd, count) for sd, count in rows]
 
 
-def _differences(task: PaperTask, groups: Groups) -> list[pd.DataFrame]:
-    """The differences of the paper's columns to the baseline, with their simultaneous intervals; [] for one seed."""
+def _differences(task: PaperTask, groups: Groups) -> dict[str, pd.DataFrame]:
+    """The differences of the paper's columns to the baseline, with their simultaneous intervals; {} for one seed."""
     scores = {name: differences_of(groups, name) for name in compared_scores(task)}
     scores = {name: found for name, found in scores.items() if any(one.freedom for one in found.values())}
     if not scores:
-        return []
+        return {}
     rows = [variant for variant in groups if variant != BASELINE]
     shown = pd.DataFrame({"Minus the baseline": [task.label(variant) for variant in rows]}, index=rows)
     shown["Seeds"] = [str(max(of.get(variant, NO_DIFFERENCE).count for of in scores.values())) for variant in rows]
     for name, found in scores.items():
         column, ones = task.columns[name], [found.get(variant, NO_DIFFERENCE) for variant in rows]
         shown[column.label] = with_intervals(ones, column.digits)
-    return [shown]
+    return {"differences to the baseline": shown}
 
 
 def _ours_alone(task: PaperTask, table: pd.DataFrame, groups: Groups, hidden: Sequence[str]) -> pd.DataFrame:

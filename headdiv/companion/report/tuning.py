@@ -101,7 +101,7 @@ def tuning_data(profile: str, experiment: str) -> TableData:
     notes += [f"What a setting does not name: {'; '.join(parts)}."] * bool(parts)
     processors = dict.fromkeys(origin.processor for choice in choices.values() for origin in choice.origins)
     notes.append(f"Trained on {', '.join(processors)}.")
-    return TableData(f"{task.table}, tuning", task.title, scale, numbers, [shown], ["what was tried"], notes=notes)
+    return TableData(f"{task.table}, tuning", task.title, scale, numbers, {"what was tried": shown}, notes=notes)
 
 
 def _unnamed(choice: Choice, config: RunConfig) -> Setting:

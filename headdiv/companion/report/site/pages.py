@@ -218,7 +218,7 @@ class Site:
             "outdated": [page.label for page in pages if page.run.name in self.outdated],
             "tables": [
                 (caption, interactive(self._linked(data, frame, pages) if of_results else frame, f"{slug(table)}_{i}"))
-                for i, (caption, frame) in enumerate(zip(data.captions, data.tables, strict=True))
+                for i, (caption, frame) in enumerate(data.tables.items())
             ],
             "outcome": outcome if of_results else None,
             "figures": {
