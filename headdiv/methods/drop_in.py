@@ -25,6 +25,7 @@ from torch.nn import functional as F
 
 from headdiv.core.arguments import must_be, must_be_number
 from headdiv.core.errors import ConfigError
+from headdiv.core.tensors import equal, one_to_autograd
 from headdiv.core.tracing import is_traced
 from headdiv.methods.base import Method, acts_on_block
 from headdiv.methods.combined import parts_of
@@ -172,6 +173,7 @@ class MultiheadAttention(nn.Module):
 
         Self-attention is what has a query that equals key, whether it is the same object, a view of it or a copy, in
         a module whose ``kind`` is not "cross". Where only values could tell, they are compared; a GPU waits for that.
+        Gradients go to each argument its own.
 
         Returns:
             Output, shaped as query, and weights (B, N, S), or (B, H, N, S) if they are not to be averaged, after
@@ -183,10 +185,11 @@ class MultiheadAttention(nn.Module):
         """
         for name, x in (("query", query), ("key", key), ("value", value)):
             must_be(name, x, Tensor, "a tensor")
-        apart = key is not value and (is_traced() or not _equal(key, value))
+        apart, ordinary = key is not value, isinstance(self.attention, MultiHeadAttention)
+        apart = apart and (is_traced() or not equal(key, value) or (ordinary and not one_to_autograd(key, value)))
         separate = getattr(self.attention, "in_projection", None)
         separate = separate if isinstance(separate, SeparateProjections) else None
-        if apart and not isinstance(self.attention, MultiHeadAttention):
+        if not ordinary and (apart or key.requires_grad != value.requires_grad):
             raise ValueError(f"key and value must be the same tensor: {self.method!r} has one projection of both")
         own = self._is_self_attention(
             query, key, matters=key_padding_mask is not None or (is_causal and attn_mask is None)
@@ -259,7 +262,7 @@ class MultiheadAttention(nn.Module):
         elif apart:
             memory = real_rows(torch.cat([key, value], dim=2), keys)
         else:
-            memory = None if own else real_rows(key, keys)
+            memory = None if own and one_to_autograd(query, key) else real_rows(key, keys)
         weights = None
         if need_weights:
             with record_heads(self) as records:
@@ -305,7 +308,7 @@ class MultiheadAttention(nn.Module):
                 "query and key are two tensors of one shape, and a trace cannot tell whether they are equal; expected "
                 "the same object for self-attention, or a module with kind='cross'"
             )
-        return _equal(query, key)
+        return equal(query, key)
 
     def _one_by_one(
         self,
@@ -372,15 +375,6 @@ def _initialise(attention: MultiHeadAttention) -> None:
     for layer in (attention.in_projection, attention.output):
         if isinstance(layer, nn.Linear) and layer.bias is not None:
             nn.init.zeros_(layer.bias)
-
-
-def _equal(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors have the same values, NaN included; without a look at them where they are one memory."""
-    if a.is_nested or b.is_nested or (a.shape, a.dtype, a.device) != (b.shape, b.dtype, b.device):
-        return False
-    if a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
-        return True
-    return torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True)
 
 
 def _added(name: str, mask: Tensor, shapes: list[tuple[int, ...]], dtype: torch.dtype) -> Tensor:

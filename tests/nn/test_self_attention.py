@@ -99,3 +99,41 @@ def test_what_cannot_be_told_under_a_trace_is_refused():
     torch.testing.assert_close(
         cross(x.clone(), x, x, padding), drop_in("cross", {"name": "baseline"})(x, x, x, padding)
     )
+
+
+GIVEN = {  # query, key and value of one tensor
+    "the same": lambda x: (x, x, x),
+    "views": lambda x: tuple(x.transpose(0, 1).transpose(0, 1) for _ in range(3)),
+    "copies": lambda x: (x, x.clone(), x * 1),
+    "scaled gradients": lambda x: (x, 0.5 * x + 0.5 * x.detach(), x),
+    "query detached": lambda x: (x.detach(), x, x),
+    "key and value detached": lambda x: (x, x.detach(), x.detach()),
+    "value detached": lambda x: (x, x, x.detach()),
+    "another leaf": lambda x: (x, x.detach().clone().requires_grad_(), x),
+}
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("given", GIVEN)
+def test_equal_inputs_have_the_gradients_of_torchs_attention_each_its_own(given, padded):
+    theirs = nn.MultiheadAttention(D, H)
+    ours = drop_in(options={"name": "baseline"})
+    ours.load_state_dict(theirs.state_dict())
+    rows, padding = batch()
+    found = []
+    for module in (theirs, ours):
+        x = rows.clone().requires_grad_()
+        inputs = GIVEN[given](x)
+        output, _ = module(*inputs, padding if padded else None)
+        output[~padding.T].square().sum().backward()
+        found.append([x.grad, *(each.grad for each in inputs if each.is_leaf and each is not x)])
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_a_method_of_one_projection_refuses_values_whose_gradient_it_would_give_to_the_keys():
+    x, _ = batch()
+    x.requires_grad_()
+    module = drop_in(options={"name": "moa", "experts": 4, "k": 2})
+    module(x, x, x.transpose(0, 1).transpose(0, 1))
+    with pytest.raises(ValueError, match="key and value must be the same tensor"):
+        module(x, x, x.detach())
