@@ -26,6 +26,7 @@ class ScaledOutput(Linear):
         self.heads, self.first_scale = spec.heads, options.output_scale
         self.norm = normalisation(options.normalisation, width, options.batch_norm_scale)
         self.gate = None if options.gate is None else nn.Parameter(torch.full((spec.heads,), options.gate))
+        self._scale()
 
     @property
     def affine(self) -> bool:
@@ -41,8 +42,11 @@ class ScaledOutput(Linear):
         """The baseline's W^O times the scale."""
         nn.init.xavier_uniform_(self.weight, generator=generator)
         nn.init.zeros_(self.bias)
-        with torch.no_grad():
-            self.weight *= self.first_scale
+        self._scale()
+
+    @torch.no_grad()
+    def _scale(self) -> None:
+        self.weight *= self.first_scale
 
     @torch.no_grad()
     def take_over(self, weight: Tensor, bias: Tensor) -> None:

@@ -23,6 +23,14 @@ from headdiv.methods.rotation import swap_heads
 D, H = 12, 3
 
 
+def test_the_output_starts_at_the_size_that_head_scaling_says():
+    found = []
+    for scale in (1.0, 0.3):
+        torch.manual_seed(0)
+        found.append(MultiheadAttention(D, H, {"name": "head-scale", "output_scale": scale}).attention.output.weight)
+    torch.testing.assert_close(found[1], 0.3 * found[0])
+
+
 @pytest.mark.parametrize("given", [make_method("gated"), "gated", {"name": "gated"}], ids=str)
 def test_a_method_is_given_as_an_object_a_name_or_options(given):
     module = MultiheadAttention(D, H, method=given)
