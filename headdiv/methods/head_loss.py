@@ -11,7 +11,7 @@ from headdiv.analysis.similarity import query_rows
 from headdiv.core import distributed
 from headdiv.core.arguments import must_be_count
 from headdiv.core.errors import TrainingError
-from headdiv.core.precision import at_least_float32
+from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.methods.base import Method, RequiredRecords, groups, of_kinds
 from headdiv.methods.options.losses import HeadLossOptions, Term
 from headdiv.nn.attention import HeadRecord
@@ -86,6 +86,7 @@ class HeadLoss(Method, ABC):
                     )
         total = 0.0
         for alike in groups(chosen, lambda record: (record.outputs.shape[1], len(record.layout.queries.lengths))):
-            each = self.differences(alike)  # (modules, B)
+            with full_precision(alike[0].outputs):  # loops of others call this under autocast
+                each = self.differences(alike)  # (modules, B)
             total = total + each.mean(0).sum() * (len(alike) / len(chosen))
         return -self.options.weight * total * (distributed.world() / count)

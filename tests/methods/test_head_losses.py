@@ -160,6 +160,22 @@ def test_an_example_of_padding_alone_adds_nothing(name, term):
 
 
 @pytest.mark.parametrize("name", ["disagreement", "dpp", "orthogonality", "hsic"])
+def test_autocast_around_the_loss_changes_nothing(name):
+    """Lightning's training step is within it; headdiv's trainer takes the loss outside."""
+    torch.manual_seed(1)
+    method = make_method({"name": name, "term": "output"})
+    module, x = MultiheadAttention(12, 3, method), torch.randn(4, 2, 12)
+    with record_heads(module) as records, torch.autocast("cpu", torch.bfloat16):
+        module(x, x, x)
+    found = []
+    for enabled in (True, False):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            loss = method.aux_loss(module, records, 0.0, 7)
+        found.append([loss, *torch.autograd.grad(loss, [record.outputs for record in records], retain_graph=True)])
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["disagreement", "dpp", "orthogonality", "hsic"])
 def test_modules_may_have_other_numbers_of_heads_and_of_sentences(name):
     """As Swin's stages and CLIP's two towers have: the loss is the mean of each module's alone."""
     torch.manual_seed(1)
