@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.image import AxesImage
 
-__all__ = ["attention_map", "head_bars", "head_map", "pruning_curve", "similarity_map"]
-
 DIVERGING = "RdBu_r"  # colours of what has a middle
 SIGNED = ("cosine", "correlation")  # measures from −1 to 1
 MOST = 16  # heads up to which the cells of a map have their numbers in them
