@@ -69,7 +69,8 @@ class MixtureOfHeads(MultiHeadAttention):
 
     def transform_heads(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
         """See `MultiHeadAttention`."""
-        gates, self.routing = self.gates(x)
+        gates, routing = self.gates(x)
+        self.routing = None if side is None else routing  # which `record` takes: of `step` there is no record
         return (heads.unflatten(1, (self.spec.heads, -1)) * gates.unsqueeze(-1).to(heads.dtype)).flatten(1)
 
     def record(self, layout: AttentionLayout, *tensors: Tensor | None, **more: Any) -> None:

@@ -165,6 +165,13 @@ def test_routers_choose_in_float32_in_a_bfloat16_module_that_can_be_copied_after
     torch.testing.assert_close(copy.deepcopy(module)(x, x, x)[0], module(x, x, x)[0])
 
 
+def test_a_mixture_of_heads_can_be_copied_after_a_step_of_decoding():
+    model, _ = tiny({"name": "moh", "shared": 1, "k": 2})
+    state = model.start(torch.randn(1, 2, 12, dtype=torch.float64), torch.zeros(1, 2, dtype=torch.float64), 3)
+    model.step(torch.tensor([4]), state)
+    copy.deepcopy(model)
+
+
 # ---- DropHead
 
 
