@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from headdiv.core import distributed
 from headdiv.core.arguments import must_be, must_be_number, read_through
-from headdiv.core.precision import at_least_float32
+from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.core.tensors import must_be_tensor
 from headdiv.core.tracing import no_second_derivative
 from headdiv.nn.attention import AttentionSpec, HeadRecord, attention_modules
@@ -260,7 +260,8 @@ def pooled_sums(
         must_be("observed", seen, Observed, "what `ModelHeads.observed` gives")
         for record in seen.records:
             special, spec = seen.special_tokens, record.spec
-            sums = sums_of(words_of(record, *special.get(spec.place, special.get(spec.kind, (None, None)))))
+            with full_precision(record.outputs):
+                sums = sums_of(words_of(record, *special.get(spec.place, special.get(spec.kind, (None, None)))))
             if record.spec in found:
                 sums = {name: value + sums[name] for name, value in found[record.spec].items()}
             found[record.spec] = sums

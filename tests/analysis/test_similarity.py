@@ -305,9 +305,12 @@ def test_only_as_much_is_read_as_is_needed(monkeypatch):
     assert min(measured.queries for _, measured in found) >= sum(words[:2]) + 1
 
 
-def test_half_precision_is_widened():
+@pytest.mark.parametrize("autocast", [False, True])
+def test_half_precision_is_widened(autocast):
     heads = [x.bfloat16() for x in made_up_heads(9)]
-    half, single = (compared(*which) for which in (heads, [x.float() for x in heads]))
+    single = compared(*(x.float() for x in heads))
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        half = compared(*heads)
     for name, value in vars(half).items():
         assert np.array_equal(value, getattr(single, name)), name
 
