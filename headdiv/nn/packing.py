@@ -137,7 +137,7 @@ def padded_side(real: Tensor) -> PackedLayout:
     rows[slots] = torch.arange(slots.shape[0], device=real.device)
     sentences = torch.arange(B, device=real.device)[:, None].expand(B, N).masked_fill(~real, -1)
     positions = (real.cumsum(1) - 1).flatten()[slots]
-    full = not is_traced() and bool(real.all())
+    full = not is_traced() and len(slots) == B * N  # as `real.all()` says, for which a GPU would be waited once more
     return PackedLayout(real.sum(1), positions, slots, rows, sentences, full, longest=N)
 
 
