@@ -85,8 +85,7 @@ class Learner:
         for group in self.optimiser.param_groups:
             group["lr"] = config.learning_rate * rate_factor(config, number, steps)
         progress, batches, measured = (number - 1) / steps, [batch, *more], []
-        for parameter in self.model.parameters():
-            parameter.grad = None
+        self.model.zero_grad()
         for at, one in enumerate(batches, start=1):
             later = at < len(batches) and isinstance(self.forward, DistributedDataParallel)
             with self.forward.no_sync() if later else contextlib.nullcontext():  # ranks meet once a step
