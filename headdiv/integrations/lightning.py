@@ -6,6 +6,8 @@ trainer = lightning.Trainer(callbacks=[headdiv.integrations.lightning_callback(m
 from __future__ import annotations
 
 import importlib
+import math
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -90,6 +92,8 @@ class LightningHooks:
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Let the method act where another epoch follows."""
         epoch, epochs = trainer.current_epoch + 1, trainer.max_epochs
+        if epochs < 0:  # of a training that ends by its number of steps, if at all
+            epochs = math.ceil(min(epoch * trainer.estimated_stepping_batches / trainer.global_step, sys.maxsize))
         if epoch < epochs:
             optimiser = trainer.optimizers[0]
             self.history.append(self.steps.between_epochs(optimiser, epoch, epochs, list(self.history)))

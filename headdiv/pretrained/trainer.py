@@ -41,7 +41,7 @@ class BetweenEpochs:
         history = [entry["method"] for entry in state.log_history if "method" in entry]
         acts = type(self.steps.method).after_epoch is not Method.after_epoch
         if acts and len(history) < ended:
-            done = self.steps.between_epochs(optimizer, ended, math.ceil(args.num_train_epochs), history)
+            done = self.steps.between_epochs(optimizer, ended, state.num_train_epochs, history)
             state.log_history.append({"epoch": float(ended), "step": state.global_step, "method": done})
 
 
@@ -111,7 +111,7 @@ class HeadTraining:
                 loss = loss + added
                 summed = num_items_in_batch is not None and self.model_accepts_loss_kwargs
                 mean = not summed and self.compute_loss_func is None  # the trainer's, over the batches of a step
-                self.added += added.item() / (self.current_gradient_accumulation_steps if mean else 1)
+                self.added += added.detach() / (self.current_gradient_accumulation_steps if mean else 1)
         return (loss, outputs) if return_outputs else loss
 
     def _with_mask(self, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class HeadTraining:
         """With ``auxiliary_loss``, the mean of what the steps since the last time added."""
         if "loss" in logs and self.steps_added:
             if self.added:
-                logs["auxiliary_loss"] = self.added / self.steps_added
+                logs["auxiliary_loss"] = float(self.added) / self.steps_added
             self.added, self.steps_added = 0.0, 0
         super().log(logs, *args, **options)
 

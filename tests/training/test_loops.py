@@ -64,10 +64,10 @@ NOTED = [{"ended": 1, "of": 3, "before": 0}, {"ended": 2, "of": 3, "before": 1}]
 # ---- Lightning
 
 
-def fit(callback, module, batches, epochs=2, clip=1.0):
+def fit(callback, module, batches, epochs=2, clip=1.0, by_steps=False):
     """Lightning's order of hooks."""
-    optimiser = module.configure_optimizers()
-    trainer = SimpleNamespace(global_step=0, estimated_stepping_batches=len(batches) * epochs, max_epochs=epochs)
+    optimiser, most = module.configure_optimizers(), -1 if by_steps else epochs
+    trainer = SimpleNamespace(global_step=0, estimated_stepping_batches=len(batches) * epochs, max_epochs=most)
     trainer.optimizers = [optimiser]
     callback.on_fit_start(trainer, module)
     for trainer.current_epoch in range(epochs):
@@ -109,12 +109,13 @@ def test_lightnings_hooks_train_the_same_model():
     assert "training_step" not in vars(module)
 
 
-def test_lightnings_hooks_act_between_epochs_and_go_on_from_a_checkpoint():
+@pytest.mark.parametrize("by_steps", [False, True])
+def test_lightnings_hooks_act_between_epochs_and_go_on_from_a_checkpoint(by_steps):
     page = run(SETUP)
     module = Module(page)
     module.model, module.method = page.Reverser(), Between()
     hooks = LightningHooks(module.method)
-    fit(hooks, module, page.batches, epochs=3)
+    fit(hooks, module, page.batches, epochs=3, by_steps=by_steps)
     again = LightningHooks(module.method)
     again.load_state_dict(hooks.state_dict())
     assert again.history == NOTED
@@ -174,10 +175,11 @@ def test_transformers_callback_trains_the_model_that_the_mixin_trains(method, ac
     assert hooks(models[0]) == hooks(models[1])  # the callback's own are gone
 
 
+@pytest.mark.parametrize("length", [{"num_train_epochs": 3}, {"max_steps": 24}], ids=str)
 @pytest.mark.parametrize("with_callback", [True, False])
-def test_transformers_training_lets_a_method_act_between_epochs(with_callback, tmp_path, monkeypatch):
+def test_transformers_training_lets_a_method_act_between_epochs(with_callback, length, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    trainer = trained(run(SETUP, CALLBACK), tmp_path, with_callback, Between(), num_train_epochs=3)
+    trainer = trained(run(SETUP, CALLBACK), tmp_path, with_callback, Between(), **length)
     assert [entry["method"] for entry in trainer.state.log_history if "method" in entry] == NOTED
 
 
