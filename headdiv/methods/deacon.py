@@ -251,8 +251,11 @@ class Deacon(Method):
                     f"{layer.spec.place}: DEACON needs a forward pass in training mode, found none; call model.train()"
                 )
         C = self._covariances(layers)  # (modules, k, k)
-        w = torch.stack([distributed.whole(layer.w) for layer in layers])  # (modules, k, M)
-        G = torch.stack([distributed.whole(layer.w.grad) for layer in layers])
+        # In float32 at least: near its end F is less than what half precision rounds w by.
+        w, G = (
+            at_least_float32(torch.stack([distributed.whole(x) for x in each]))
+            for each in zip(*((layer.w, layer.w.grad) for layer in layers), strict=True)
+        )  # (modules, k, M) each
         fade = 1.0 if self.options.delta_p_schedule == "constant" else max(1 - progress, 1e-6)
         dw = deacon_update(G, self._hebbian_direction(C, w), self.options.delta_p * fade, self.options.xi)
         # A loop that scales its loss, as for float16, may overflow; its optimiser skips that step, and so does w.

@@ -131,6 +131,17 @@ def test_moments_are_of_all_training_batches_since_the_last_update_and_float32_a
     assert "moments" not in module.state_dict()
 
 
+def test_of_a_half_precision_w_only_the_sum_is_rounded():
+    module, method = output_stage("direct", 1).bfloat16(), make_method(deacon("direct", 2))
+    C = torch.diag(torch.tensor([3.0, 2.0, 1.0]))
+    w, G = (torch.eye(H, 2) + 0.003 * random(2, H, 2)).bfloat16(), random(3, H, 2).bfloat16()
+    module.w.data, module.w.grad, module.moments = w.clone(), G, (9, torch.zeros(H), C)
+    method.after_backward(module, 0.5)
+    F = gha_inner_loop(C, w.float(), 500) - w.float()
+    expected = w + deacon_update(G.float(), F, 0.2, 0.8)
+    torch.testing.assert_close(module.w.data, expected.bfloat16(), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_moments_are_collected_over_batches_in_evaluation(architecture):
     """Training's own, and the outputs, are what they are without."""
