@@ -34,6 +34,7 @@ from headdiv.analysis.masking import (
 from headdiv.analysis.similarity import BY_HEAD, BY_PAIR, HeadComparison, Observed, compare_heads
 from headdiv.core.arguments import must_be, read_through
 from headdiv.core.errors import DataError
+from headdiv.core.tracing import uncompiled
 from headdiv.nn.attention import AttentionSpec, Edit, HeadModule, HeadRecord, attention_modules, record_heads
 from headdiv.nn.linear import LINEAR
 from headdiv.nn.multi_head_attention import IDENTITIES, MultiHeadAttention
@@ -165,7 +166,7 @@ class ModelHeads:
         modules = {module.spec.place: module for module in self.modules}
         if unknown := [place for place in edits if place not in modules]:
             raise DataError(f"the model has no attention {unknown[0]!r}; there are: {', '.join(modules)}")
-        with contextlib.ExitStack() as stack:
+        with uncompiled(), contextlib.ExitStack() as stack:
             for place, edit in edits.items():
                 must_be(f"edits[{place!r}]", edit, Callable, "a function of outputs and queries")
                 stack.callback(modules[place].edit_heads(edit).remove)

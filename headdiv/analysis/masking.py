@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from headdiv.core import progress
 from headdiv.core.arguments import listed, must_be, must_be_number, numbers
 from headdiv.core.errors import DataError
+from headdiv.core.tracing import uncompiled
 from headdiv.nn.attention import HeadModule, attention_modules, keyed_by_place
 
 Masks = Mapping[str, Sequence[float] | Tensor]  # by attention module: a number for each head, 0 or 1
@@ -54,7 +55,8 @@ def masked_heads(model: nn.Module, masks: Masks) -> Iterator[None]:
     """While open, the outputs of heads are multiplied by ``masks``, in forward passes and in cached decoding.
 
     Afterwards the model is as it was. Records of heads (`record_heads`) show their outputs before masking. Of a
-    mixture of heads the i-th number is for the i-th of each token's chosen heads.
+    mixture of heads the i-th number is for the i-th of each token's chosen heads. Compiled models run uncompiled
+    meanwhile.
 
     Args:
         model: anything that holds attention modules.
@@ -75,7 +77,7 @@ def masked_heads(model: nn.Module, masks: Masks) -> Iterator[None]:
             raise DataError(f"masks[{place!r}]: found the shape {tuple(mask.shape)}, expected a number for each head")
         if len(mask) != modules[place].head_slots:
             raise DataError(f"{place} has {modules[place].head_slots} heads, found a mask of {len(mask)} numbers")
-    with contextlib.ExitStack() as stack:
+    with uncompiled(), contextlib.ExitStack() as stack:
         for place, mask in masks.items():
             device = next((p.device for p in modules[place].parameters()), None)  # heads that are attached have none
             stack.callback(modules[place].mask_heads(torch.as_tensor(mask, device=device)).remove)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -20,6 +22,13 @@ def is_transformed() -> bool:
 def is_traced() -> bool:
     """Whether a transform runs, or torch's compile, export or jit traces: values cannot be looked at then."""
     return torch.compiler.is_compiling() or is_transformed() or torch.jit.is_tracing()
+
+
+def uncompiled() -> contextlib.AbstractContextManager[object]:
+    """While open, what `torch.compile` has compiled runs as it is written: compiled code does not see new hooks."""
+    if "torch._dynamo" not in sys.modules:  # a slow import, without which nothing is compiled
+        return contextlib.nullcontext()
+    return torch.compiler.set_stance("force_eager")
 
 
 def is_recomputing() -> bool:

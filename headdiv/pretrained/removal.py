@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from headdiv.core.errors import DataError
 from headdiv.core.precision import HALF, at_least_float32
+from headdiv.core.tracing import uncompiled
 from headdiv.pretrained.attached import AttachedHeads, attachment_of
 from headdiv.pretrained.projections import bias, is_plain, kind_of, runs_by_table, sizes
 from headdiv.pretrained.rollback import all_or_nothing
@@ -81,7 +82,7 @@ def remove_if_right(model: nn.Module, gone: Mapping[str, Sequence[int]], given: 
         wide = {name: at_least_float32(x) if isinstance(x, Tensor) else x for name, x in (given or {}).items()}
         with _in_float32(model):
             return remove_if_right(model, gone, wide or None)
-    with contextlib.ExitStack() as stack:
+    with uncompiled(), contextlib.ExitStack() as stack:
         for each in attachment.heads:
             if numbers := gone.get(each.spec.place):
                 mask = torch.ones(each.spec.heads)

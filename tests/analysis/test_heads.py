@@ -78,6 +78,22 @@ def dropped_in():
 
 
 @pytest.mark.parametrize("made", [attached, dropped_in])
+def test_masks_and_edits_act_on_a_compiled_model(made):
+    """Whose code was made without them, and would not notice hooks."""
+    heads, (batch, _), read = made()
+    run = torch.compile(heads.model, backend="eager")
+    call = (lambda: read(run(**batch))) if isinstance(batch, dict) else (lambda: read(run(*batch)))
+    with torch.no_grad():
+        plain = call()
+        for opened in (heads.ablate([("encoder 1", 2)]), heads.edited({"encoder 1": lambda outputs, _: outputs * 0.5})):
+            with opened:
+                found, expected = call(), read(heads._run(batch))
+            torch.testing.assert_close(found, expected)
+            assert not torch.allclose(found, plain)
+        torch.testing.assert_close(call(), plain)
+
+
+@pytest.mark.parametrize("made", [attached, dropped_in])
 def test_a_heads_output_from_another_run_is_patched_in(made):
     """What is patched in acts on what follows, and is what masking does where it is 0."""
     heads, (one, other), rows = made()
