@@ -201,7 +201,7 @@ class Site:
             "sections": sections,
             "common": scales.pop() if len(scales) == 1 else None,
             "measured": plain(pd.DataFrame(sorted(signatures), columns=["Score", "Measured as"])) if signatures else "",
-            "notes": list(dict.fromkeys(note for table in found for note in (*table.said, *table.notes))),
+            "notes": list(dict.fromkeys(note for table in found for note in table.notes)),
             "lacking": [name for name in self.lacking if name.startswith(f"{paper}/")],
             "claimed": verdict_table(self.ledger, paper) if any(row.paper == paper for row in self.ledger) else None,
         }
@@ -220,7 +220,8 @@ class Site:
                 (caption, interactive(self._linked(data, frame, pages) if of_results else frame, f"{slug(table)}_{i}"))
                 for i, (caption, frame) in enumerate(data.tables.items())
             ],
-            "outcome": outcome if of_results else None,
+            "outcome": outcome if of_results and not outcome.toy else None,
+            "said": [] if of_results and outcome.rules and not outcome.toy else data.said,  # the outcome says the same
             "figures": {
                 name: figure for name, figure in self.figures.items() if of_results and figure.experiment == experiment
             },
