@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -68,6 +69,16 @@ def ends(name: str, found: Interval) -> dict[str, float]:
     return {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
+def alignment(table: pd.DataFrame) -> list[str]:
+    """How columns are aligned: "left" the names of the rows and what has words and no numbers, "right" the others."""
+    return ["left", *("left" if _of_words(table.iloc[:, at]) else "right" for at in range(1, table.shape[1]))]
+
+
+def _of_words(column: pd.Series) -> bool:
+    cells = [str(cell) for cell in column]
+    return any(cell[:1].isalpha() for cell in cells) and not any(re.match(r"[+−-]?\d", cell) for cell in cells)
+
+
 def one_line(text: object) -> str:
     """Text without line ends and control characters."""
     words = " ".join(str(text).split())
@@ -84,9 +95,8 @@ def _list(lines: list[str]) -> str:
 
 
 def _markdown(table: pd.DataFrame) -> str:
-    align = ["left"] + ["right"] * (table.shape[1] - 1)
     cells = table.rename(columns=_cell).map(_cell)
-    return cells.to_markdown(index=False, disable_numparse=True, colalign=align)
+    return cells.to_markdown(index=False, disable_numparse=True, colalign=alignment(table))
 
 
 def _cell(text: object) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from headdiv.companion.options import fitted, plain
-from headdiv.companion.report.table_data import TableData, one_line
+from headdiv.companion.report.table_data import TableData, alignment, one_line
 from headdiv.companion.report.tables import table_data
 from headdiv.core.errors import ConfigError
 from headdiv.core.files import write_text
@@ -41,8 +41,8 @@ def as_latex(data: TableData) -> str:
     """A ``table`` environment for each of a table's parts; the document needs ``\\usepackage{booktabs}``."""
     parts = []
     for caption, frame in data.captioned():
+        columns = "".join(side[0] for side in alignment(frame))
         frame = frame.rename(columns=_latex).map(_latex)
-        columns = "l" + "r" * (frame.shape[1] - 1)
         caption = caption or f"{data.number}: {data.title}"
         parts.append(
             "\n".join(
@@ -85,9 +85,9 @@ def _frame_lines(frame: pd.DataFrame, width: int) -> list[str]:
     heads = ["\n".join(textwrap.wrap(str(name), 16)) for name in frame.columns]
     rows = [[plain(one_line(cell)) for cell in row] for row in frame.to_numpy().tolist()]
     longest = [max(head.split("\n"), key=len) + "  " for head in heads]  # tabulate's padding of heads
-    lines: list[str] = []
+    lines, aligned = list[str](), alignment(frame)
     for columns in fitted([longest, *rows], width):
-        align = ["left", *["right"] * (len(columns) - 1)]
+        align = [aligned[i] for i in columns]
         chosen = [[row[i] for i in columns] for row in rows]
         text = tabulate(chosen, [heads[i] for i in columns], "simple", disable_numparse=True, colalign=align)
         lines += [*([""] if lines else []), *(line.rstrip() for line in text.splitlines())]
