@@ -65,16 +65,16 @@ CASES = [
 ]
 
 
-def model_on_meta(task, options):
+def small_model(task, options, device="meta", **sizes):
     kind, stack = TASKS[task], {"lm": "decoder", "mlm": "encoder"}.get(task)
-    sizes = {"layers": 1} if stack else {"encoder_layers": 1, "decoder_layers": 1}
-    model = kind.spec.Model(d_model=WIDTH, heads=3, d_ff=10, dropout=0.1, **sizes)
+    sizes |= {"layers": 1} if stack else {"encoder_layers": 1, "decoder_layers": 1}
+    model = kind.spec.Model(**{"d_model": WIDTH, "heads": 3, "d_ff": 10, "dropout": 0.1} | sizes)
     data = kind.spec.Data(name="toy", **({"epoch_tokens": 1, "context": 9} if stack else {}))
     if stack and options["name"] == "rotation":
         options = options | {"plan": [options["plan"][0] | {"kind": stack}]}
     names = {"paper": "", "task": task, "kind": task, "variant": "", "seed": 1}
     config = RunConfig(**names, data=data, model=model, method=check_method(options, model), train=TRAIN)
-    return build_model(config, (15,) * (2 if task == "translation" else 1), "meta")
+    return build_model(config, (15,) * (2 if task == "translation" else 1), device)
 
 
 class Waits(TorchDispatchMode):
@@ -128,7 +128,7 @@ class Asked(TorchFunctionMode):
 
 @pytest.mark.parametrize(("task", "options"), CASES)
 def test_a_training_step_stays_on_its_device_and_waits_where_it_must(task, options):
-    model, method = model_on_meta(task, options)
+    model, method = small_model(task, options)
     learner = learner_of(model.train(), method, TRAIN, task)
     batch = BATCHES[task]().to("meta")
     with Waits() as waits:
@@ -235,7 +235,7 @@ def infer(task, model, batch):
 
 @pytest.mark.parametrize(("task", "options"), CASES)
 def test_inference_stays_on_its_device(task, options):
-    (model, _), batch = model_on_meta(task, options), BATCHES[task]()
+    (model, _), batch = small_model(task, options), BATCHES[task]()
     with FakeTensorMode(), torch.no_grad(), WithoutGuard():
         try:
             assert {x.device.type for x in infer(task, model, batch)} == {"cuda"}
