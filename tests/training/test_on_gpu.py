@@ -93,7 +93,7 @@ def attention(options):
 
 
 def use(module, device, x, masks):
-    x = x.to(device).requires_grad_()
+    x = x.detach().clone().to(device).requires_grad_()
     output, weights = module(x, x, x, **{name: mask.to(device) for name, mask in masks.items()})
     output.square().sum().backward()
     return output, weights, x.grad, *(p.grad for p in module.parameters() if p.grad is not None)
@@ -125,16 +125,17 @@ def test_a_compiled_drop_in_computes_what_it_does_otherwise(options):
 
 
 @every_method()
-def test_the_same_seed_gives_the_same_model(options):
-    """Bit for bit for these sizes; sums by atomic additions may differ in the last bits in others."""
-    one, other = (step("cuda", "translation", options) for _ in range(2))
-    assert all(torch.equal(x, other[2][name]) for name, x in one[2].items())
+def test_the_same_seed_gives_the_same_gradients_but_for_rounding(options):
+    """Not bit for bit: losses on heads add up gradients in no fixed order there."""
+    one, other = (step("cuda", "translation", options)[1] for _ in range(2))
+    for name, gradient in one.items():
+        assert_close(gradient, other[name], 1e-5)
 
 
-@pytest.mark.parametrize("k", [8, 44])
+@pytest.mark.parametrize("k", [8, 44])  # the second is computed on the GPU
 def test_the_hebbian_loop_is_that_of_the_cpu(k):
     x = torch.randn(12, 200, k, generator=torch.Generator().manual_seed(0))
-    C, w = x.transpose(1, 2) @ x / 200, torch.eye(k)[:, :8].expand(12, k, 8)
+    C, w = x.transpose(1, 2) @ x / 200, torch.eye(k).expand(12, k, k)
     assert_close(gha_inner_loop(C.cuda(), w.cuda(), 500), gha_inner_loop(C, w, 500), 1e-3)
 
 
