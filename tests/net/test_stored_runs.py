@@ -131,3 +131,15 @@ def test_the_pinned_checksums_name_the_mirrors_files(mirror):
     assert in_lines(found) == in_lines(pinned("samples.json", "sha256", found))
     for config in data.values():
         assert content_key(config) == literal_content_key(config)
+
+
+@pytest.mark.parametrize("variant", Runs("shares").profile.experiments["headtohead/shares"].variants)
+def test_less_data_is_trained_with_the_settings_that_tuning_chose(variant):
+    ours = Runs("shares").one("headtohead/shares", variant, 1)
+    tuned = Runs("contest").one("headtohead/tuned", variant.removesuffix("-30").removesuffix("-10"), 1)
+    assert (ours.model, ours.method, ours.decode) == (tuned.model, tuned.method, tuned.decode)
+    less = {"share", "epochs", "patience"}
+    assert ours.train.model_dump(exclude=less) == tuned.train.model_dump(exclude=less)
+    assert ours.data.model_dump(exclude={"more_tests"}) == tuned.data.model_dump(exclude={"more_tests"})
+    assert ours.train.epochs * (ours.train.share or 1) == pytest.approx(tuned.train.epochs, rel=0.01)
+    assert ours.train.patience * (ours.train.share or 1) == pytest.approx(tuned.train.patience, rel=0.01)
