@@ -189,7 +189,8 @@ class MultiheadAttention(nn.Module):
         apart = apart and (is_traced() or not equal(key, value) or (ordinary and not one_to_autograd(key, value)))
         separate = getattr(self.attention, "in_projection", None)
         separate = separate if isinstance(separate, SeparateProjections) else None
-        if not ordinary and (apart or key.requires_grad != value.requires_grad):
+        unlike = torch.is_grad_enabled() and key.requires_grad != value.requires_grad
+        if not ordinary and (apart or unlike):
             raise ValueError(f"key and value must be the same tensor: {self.method!r} has one projection of both")
         own = self._is_self_attention(
             query, key, matters=key_padding_mask is not None or (is_causal and attn_mask is None)

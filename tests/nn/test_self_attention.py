@@ -137,3 +137,5 @@ def test_a_method_of_one_projection_refuses_values_whose_gradient_it_would_give_
     module(x, x, x.transpose(0, 1).transpose(0, 1))
     with pytest.raises(ValueError, match="key and value must be the same tensor"):
         module(x, x, x.detach())
+    with torch.no_grad():
+        torch.testing.assert_close(module.eval()(x, x, x.detach()), module(x, x, x))
