@@ -13,7 +13,8 @@ from headdiv.core.precision import autocast
 from headdiv.core.tracing import no_second_derivative
 from headdiv.nn.linear import rounded, with_rounded_rows
 
-CHUNK_ELEMENTS = 1 << 20  # logits held at a time: 4 MiB in float32, which stay in the cache
+CHUNK_ELEMENTS = 1 << 20  # logits held at a time: 4 MiB in float32, which stay in a CPU's cache
+GPU_CHUNK_ELEMENTS = 1 << 26  # there: each chunk is some 17 launches, which small ones wait for
 HELD_ELEMENTS = 1 << 22  # of the logits' gradient in half precision, until they meet the rows: 8 MiB
 
 
@@ -33,8 +34,8 @@ def linear_cross_entropy(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Cross-entropy of softmax(x weightᵀ) without ever holding all logits.
 
-    The logits of a few hundred tokens at a time are turned into their gradient at once, in the forward
-    pass. Memory traffic falls from about ten passes over (T, V) to none beyond the cache.
+    The logits of a few hundred tokens at a time, on a GPU of many, are turned into their gradient at once, in the
+    forward pass. On a CPU memory traffic falls from about ten passes over (T, V) to none beyond the cache.
 
     Args:
         x: hidden states (T, D).
@@ -61,7 +62,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         loss, plain = (torch.zeros((), dtype=wide, device=x.device) for _ in range(2))
         correct = torch.zeros((), dtype=torch.int64, device=x.device)
         half = wide != x.dtype
-        size = max(1, min(T, CHUNK_ELEMENTS // V))
+        elements = CHUNK_ELEMENTS if x.device.type == "cpu" else GPU_CHUNK_ELEMENTS
+        size = max(1, min(T, elements // V))
         if half:  # few shapes of products: see `headdiv.nn.linear.linear`
             size = rounded(size)
             x = with_rounded_rows(x)

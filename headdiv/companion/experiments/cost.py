@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from headdiv.companion.experiments.profiles import Runs
@@ -53,6 +54,7 @@ DEVICES = {
     "h200": Device(989.4e12, 66.9e12, 141e9),
 }
 CPU = "cpu"  # beside them: this machine's
+LAUNCH = 50e-6  # seconds a kernel where a GPU waits for Python: a step's time shared out, on one H200's host
 SIZE, SECONDS = 1024, 0.3  # of the products by which its rate is measured, and how long for
 WARM, TIMED = 1, 3  # steps of a variant before those that are timed, and these
 LONGEST = 10.0  # seconds that a step may take at the fastest rate; longer ones are not timed
@@ -94,6 +96,18 @@ def _matrix_operations() -> FlopCounterMode:
     return FlopCounterMode(display=False, custom_mapping=in_place)
 
 
+class _Launches(TorchDispatchMode):
+    """Counts operations that launch a kernel: those that neither view what is there nor only allocate."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        schema = func._schema
+        views = any(one.alias_info and not one.alias_info.is_write for one in schema.returns)
+        self.count += not views and "empty" not in schema.name
+        return func(*args, **(kwargs or {}))
+
+
 @dataclass
 class StepCost:
     """What a step on one batch takes."""
@@ -104,13 +118,15 @@ class StepCost:
     kept: int  # bytes of activations, kept from the forward to the backward pass
     recomputed: int  # the same with activation checkpointing
     state: int  # numbers of the optimiser
+    launches: int  # of kernels, forward and backward
 
 
 def cost_of(config: RunConfig, device: str, count: int, mfu: float) -> dict[str, Any]:
     """Parameters, operations, memory and time of a run.
 
     Activations are those of a model whose activations all have the precision's type and whose wide attention is a fused
-    kernel; fragmentation, the loss's buffers and the libraries' own memory are left out.
+    kernel; fragmentation, the loss's buffers and the libraries' own memory are left out. A GPU takes at least `LAUNCH`
+    for each kernel of the forward and the backward pass; what the method's update and the optimiser launch is left out.
 
     Args:
         config: of the run.
@@ -135,7 +151,9 @@ def cost_of(config: RunConfig, device: str, count: int, mfu: float) -> dict[str,
     parameters = count_parameters(_model(config)[0])
     tokens = at(1.0, "tokens")
     operations = (at(1.0, "operations") + at(1.0, "once") / train.accumulate) / tokens
-    rate = count * mfu * getattr(made, precision) / operations
+    computing = tokens * operations / (count * mfu * getattr(made, precision))  # seconds a step
+    launches = 0 if device == CPU else round(train.accumulate * at(1 / count / train.accumulate, "launches"))
+    rate = tokens / max(computing, LAUNCH * launches)
     memory = {
         "weights": 4 * parameters,
         "gradients": 4 * parameters * (2 if count > 1 else 1),  # DistributedDataParallel's buckets hold them once more
@@ -159,6 +177,8 @@ def cost_of(config: RunConfig, device: str, count: int, mfu: float) -> dict[str,
         "total_with_activation_checkpointing_gib": round(recomputed / GIB, 2),
         "memory_of_a_device_gib": round(made.memory / GIB, 1),
         "mfu": mfu,
+        "launches_a_step": launches,
+        "waits_for_launches": LAUNCH * launches > computing,
         "tokens_a_second": round(rate),
         "tokens": round(tokens * an_epoch * train.epochs),
         "days": round(tokens * an_epoch * train.epochs / rate / 86400, 3),
@@ -278,7 +298,8 @@ def _step(config: RunConfig, batch: Any) -> StepCost:
             layer.register_forward_pre_hook(enter)
             layer.register_forward_hook(leave)
     try:
-        with _matrix_operations() as operations, torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        kept_tensors = torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x)
+        with _matrix_operations() as operations, kept_tensors, _Launches() as launches:
             _, tokens, _ = learner.backward(batch.to("meta"), 0.0, summed=False)
         with _matrix_operations() as once:
             method.after_backward(model, 0.0)
@@ -289,7 +310,8 @@ def _step(config: RunConfig, batch: Any) -> StepCost:
     learner.optimiser.step()
     state = sum(x.numel() for found in learner.optimiser.state.values() for x in found.values() if x.dim())
     recomputed = size() - sum(inside) + sum(inputs) + max(inside, default=0)
-    return StepCost(operations.get_total_flops(), once.get_total_flops(), tokens, size(), recomputed, state)
+    flops = operations.get_total_flops(), once.get_total_flops()
+    return StepCost(*flops, tokens, size(), recomputed, state, launches.count)
 
 
 def message(cost: dict[str, Any]) -> str:
@@ -297,6 +319,9 @@ def message(cost: dict[str, Any]) -> str:
     parts = ", ".join(f"{name} {size:,.1f}" for name, size in cost["memory_gib"].items())
     fits, days = cost["memory_of_a_device_gib"], cost["days"]
     lasts = f"days                  {days:,.2f}" if days >= 1 else f"hours                 {cost['hours']:,.2f}"
+    bound = f"if {cost['mfu']:.0%} of the peak rate are reached"
+    if cost["waits_for_launches"]:
+        bound = f"by the launches of {cost['launches_a_step']:,} kernels a step, {LAUNCH * 1e6:.0f} µs each"
     return "\n".join(
         [
             f"{cost['run']} on {cost['devices']}, {cost['precision']}",
@@ -304,7 +329,7 @@ def message(cost: dict[str, Any]) -> str:
             f"operations a token    {cost['operations_a_token'] / 1e9:,.3f} G, forward, backward, attention included",
             f"memory (GiB)          {cost['total_gib']:,.1f} of {fits:,.1f} a device: {parts}",
             f"with train.activation_checkpointing: {cost['total_with_activation_checkpointing_gib']:,.1f}",
-            f"tokens a second       {cost['tokens_a_second']:,} if {cost['mfu']:.0%} of the peak rate are reached",
+            f"tokens a second       {cost['tokens_a_second']:,} {bound}",
             f"{lasts} for {cost['tokens']:,} tokens",
         ]
     )
