@@ -39,17 +39,19 @@ def test_operations_and_days_of_the_plain_transformer(monkeypatch):
 
 def test_a_small_model_waits_for_launches_which_larger_batches_do_not_add_to():
     one, larger = (cost_of(lm(tokens_per_batch=N * WINDOWS * factor), "h100", 1, 0.4) for factor in (1, 10))
-    assert one["launches_a_step"] == larger["launches_a_step"]
+    assert one["launches_a_batch"] == larger["launches_a_batch"]
     assert one["waits_for_launches"]
-    assert one["tokens_a_second"] == round(N * WINDOWS / (cost.LAUNCH * one["launches_a_step"]))
+    assert one["tokens_a_second"] == round(N * WINDOWS / (cost.LAUNCH * one["launches_a_batch"]))
+    assert cost_of(lm(accumulate=4), "h100", 1, 0.4)["tokens_a_second"] == one["tokens_a_second"]  # of one batch each
     assert "by the launches of" in cost.message(one)
     assert not cost_of(lm(), "h100", 1, 1e-9)["waits_for_launches"]
     assert not cost_of(lm(), "cpu", 1, 0.4)["waits_for_launches"]
 
 
 @pytest.mark.slow
-def test_memory_by_part():
-    one = cost_of(lm(), "a100", 1, 0.4)
+def test_memory_by_part(monkeypatch):
+    monkeypatch.setattr(cost, "LAUNCH", 0.0)  # else two devices wait for as many launches as one
+    one, two = (cost_of(lm(), "a100", count, 0.4) for count in (1, 2))
     parameters = one["parameters"]
     assert one["memory_gib"]["weights"] == round(4 * parameters / GIB, 2)
     narrow = cost_of(run_config("paper", "deacon/lm", "baseline", 1), "a100", 8, 0.4)
@@ -60,6 +62,7 @@ def test_memory_by_part():
     by_hand = 65536 * 24 * 2 * (9 + 2 * 4) * 1024 / GIB
     assert sizes["activations"] == pytest.approx(by_hand, rel=0.2)
     assert narrow["total_with_activation_checkpointing_gib"] < narrow["total_gib"] / 4
+    assert two["tokens_a_second"] == pytest.approx(2 * one["tokens_a_second"], abs=1)
 
 
 @pytest.mark.slow

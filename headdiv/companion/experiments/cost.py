@@ -151,8 +151,8 @@ def cost_of(config: RunConfig, device: str, count: int, mfu: float) -> dict[str,
     parameters = count_parameters(_model(config)[0])
     tokens = at(1.0, "tokens")
     operations = (at(1.0, "operations") + at(1.0, "once") / train.accumulate) / tokens
-    computing = tokens * operations / (count * mfu * getattr(made, precision))  # seconds a step
-    launches = 0 if device == CPU else round(train.accumulate * at(1 / count / train.accumulate, "launches"))
+    computing = tokens * operations / (count * mfu * getattr(made, precision))  # seconds a batch
+    launches = 0 if device == CPU else round(at(1 / count, "launches"))
     rate = tokens / max(computing, LAUNCH * launches)
     memory = {
         "weights": 4 * parameters,
@@ -177,7 +177,7 @@ def cost_of(config: RunConfig, device: str, count: int, mfu: float) -> dict[str,
         "total_with_activation_checkpointing_gib": round(recomputed / GIB, 2),
         "memory_of_a_device_gib": round(made.memory / GIB, 1),
         "mfu": mfu,
-        "launches_a_step": launches,
+        "launches_a_batch": launches,
         "waits_for_launches": LAUNCH * launches > computing,
         "tokens_a_second": round(rate),
         "tokens": round(tokens * an_epoch * train.epochs),
@@ -321,7 +321,7 @@ def message(cost: dict[str, Any]) -> str:
     lasts = f"days                  {days:,.2f}" if days >= 1 else f"hours                 {cost['hours']:,.2f}"
     bound = f"if {cost['mfu']:.0%} of the peak rate are reached"
     if cost["waits_for_launches"]:
-        bound = f"by the launches of {cost['launches_a_step']:,} kernels a step, {LAUNCH * 1e6:.0f} µs each"
+        bound = f"by the launches of {cost['launches_a_batch']:,} kernels a batch, {LAUNCH * 1e6:.0f} µs each"
     return "\n".join(
         [
             f"{cost['run']} on {cost['devices']}, {cost['precision']}",
