@@ -13,6 +13,7 @@ from reported import metrics, renew, worked_out
 from sacrebleu import corpus_bleu
 from scipy import stats
 
+from headdiv.analysis import comparison
 from headdiv.analysis.similarity import BY_HEAD, BY_PAIR, averages, compare_heads
 from headdiv.companion.data.corpora.seq2seq import load_translation
 from headdiv.companion.experiments import results as store
@@ -294,6 +295,14 @@ def test_the_forest_judges_by_the_lowest_loss_and_shades_the_margins(profile):
         assert (shade.get_x(), shade.get_x() + shade.get_width()) == pytest.approx((-margin, margin))
     assert loss.get_xlim()[0] > -0.7  # which would hide all others; an arrow says that it is there
     assert "1 better, 1 undecided, 1 one seed, not judged" in figure.get_suptitle()
+
+
+def test_the_forest_names_rows_of_far_larger_residuals(profile, monkeypatch):
+    monkeypatch.setattr(comparison, "COCHRAN", 0.5)  # four variants of three seeds do not stand out at 0.1 %
+    even = {variant: {1: 1.5, 2: 1.6, 3: 1.7} for variant in ("baseline", "direct-3", "moa-32-4")}
+    put_losses(profile, even | {"direct-8": {1: 1.2, 2: 1.9, 3: 1.1}})
+    title = figures.draw("headtohead_forest", profile).get_suptitle().replace("\n", " ")
+    assert "DEACON, direct, m = 8 (lowest validation loss), DEACON, direct, m = 8 (BLEU)." in title
 
 
 def test_a_method_without_a_seed_of_the_baseline_has_no_difference(profile):

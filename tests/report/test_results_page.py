@@ -71,7 +71,7 @@ TABLES = [
     ("bfloat16 against float32", 0, [*FLOATS, ""], "off:validation_nll validation_nll off:bleu bleu"),
     ("bfloat16 against float32", 0, ["", "", *over("float32", "direct-8")], "validation_nll - bleu"),
     ("Homeostasis, small model", 0, HOMEOSTASIS, SMALL_MODEL),
-    ("Head to head", 0, over("small", SMALL), "bleu"),
+    ("Head to head", 0, ["small/baseline", *over("small", SMALL)], "bleu"),
     ("Head to head", 1, ["ten/baseline", *over("ten", TEN)], f"seeds {SCORES}"),
     ("Does diversity help?", 0, over("sweep", SWEEP), "- validation_nll bleu of:cka of:cosine of:effective_rank"),
 ]

@@ -69,10 +69,8 @@ def set_apart(names: Iterable[str]) -> list[str]:
 
 
 def set_apart_by_score(task: PaperTask, alone: Mapping[str, Iterable[str]]) -> list[str]:
-    """The same of several scores: by score, the variants, or what else a model of it has rows of."""
-    return set_apart(
-        f"{task.label(one)} ({task.columns[score].label})" for score, ones in alone.items() for one in sorted(ones)
-    )
+    """The same of several scores: by a score's label, the variants, or what else a model of it has rows of."""
+    return set_apart(f"{task.label(one)} ({label})" for label, ones in alone.items() for one in sorted(ones))
 
 
 def stored_contrasts(task: PaperTask, groups: Groups) -> list[Contrast]:

@@ -50,7 +50,7 @@ from headdiv.core.errors import DataError, NotStoredError
 
 WIDTH = 9.2  # inches
 LETTERS = 30  # of a row's label, in one line
-FAR = 6  # half intervals: a row off the axis, its number beside it
+FAR = 6  # half intervals: a row off the axis, its number beside it; twice as many where the row is judged
 
 
 class ScorePanel(NamedTuple):
@@ -208,7 +208,7 @@ def draw_forest(profile: str, figure: FigureEntry) -> Figure:
     said = ", ".join(f"{counts[one]} {one}" for one in VERDICTS if counts[one])
     intervals = " (simultaneous 95 % intervals)" if counts.keys() - {NOT_JUDGED} else ""
     task, result = task_of(figure.experiment), f"by the lowest validation loss: {said}{intervals}"
-    apart = set_apart_by_score(task, {name: comparison.uneven(scores_of(groups, name)) for name in PANELS})
+    apart = set_apart_by_score(task, {p.label: comparison.uneven(scores_of(groups, n)) for n, p in PANELS.items()})
     lines = [title(task.table, groups), waiting or result, *apart, *failed_trainings(profile, figure.experiment)]
     plotting.add_title(drawn, "\n".join(lines))
     return drawn
@@ -240,9 +240,10 @@ def _near(rows: Sequence[Difference], margin: float) -> list[Difference]:
     What is within `FAR` margins of equivalence is near, however small the intervals are.
     """
     known = [one for one in rows if one.count]
-    judged = [one for one in known if verdict(one) != NOT_JUDGED] or known
-    size = median([abs(one.mean) if math.isnan(one.half) else one.half for one in judged] or [0.0])
-    return [one for one in known if abs(one.mean) <= FAR * max(size, margin)] or known
+    judged = [one for one in known if verdict(one) != NOT_JUDGED]
+    size = median([abs(one.mean) if math.isnan(one.half) else one.half for one in judged or known] or [0.0])
+    far = FAR * max(size, margin)
+    return [one for one in known if abs(one.mean) <= (2 * far if one in judged else far)] or known
 
 
 def _draw_costs(axes: Iterable[Axes], groups: Groups) -> None:

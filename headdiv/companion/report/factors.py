@@ -296,7 +296,8 @@ def remarks(profile: str, experiment: str, groups: Groups) -> list[str]:
     """What is said besides: of rows with intervals of their own, and of trainings that failed."""
     task, whole = task_of(experiment), not not_judged_yet(profile, experiment, groups)
     design = design_of(task).among(groups)
-    apart = {name: effects(design, groups, name, whole).apart for name in compared_scores(task)}
+    scores = compared_scores(task).items()
+    apart = {column.label: effects(design, groups, name, whole).apart for name, column in scores}
     return [*set_apart_by_score(task, apart), *failed_trainings(profile, experiment)]
 
 

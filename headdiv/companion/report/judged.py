@@ -93,7 +93,7 @@ def remarks(profile: str, experiment: str, groups: Groups) -> list[str]:
         reached = "reached" if own.mean >= least else "not reached"
         text = as_printed(own.mean, 2, own.half)
         lines.append(f"{task.label(BASELINE)}: {scores[name].label} {text}; the gate of {least:g} is {reached}.")
-    apart = set_apart_by_score(task, {name: uneven(scores_of(groups, name)) for name in scores})
+    apart = set_apart_by_score(task, {one.label: uneven(scores_of(groups, name)) for name, one in scores.items()})
     return [*lines, *apart, *failed_trainings(profile, experiment)]
 
 
