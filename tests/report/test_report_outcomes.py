@@ -212,9 +212,9 @@ def test_a_broken_run_of_another_profile_stops_no_summary_and_one_of_its_own_doe
         summary_text("other")
 
 
-def test_the_readmes_picture_of_the_finding_has_a_row_for_each_method_of_three_seeds(monkeypatch):
+def test_the_readmes_picture_of_the_finding_has_a_row_for_each_arm_in_both_panels(monkeypatch):
     monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
-    (ax,) = front.draw_finding().axes
-    rows = [label.get_text() for label in ax.get_yticklabels()]
-    assert front.DROPOUT in rows
-    assert len(rows) == 10
+    axes = front.draw_finding().axes
+    rows = [label.get_text() for label in axes[0].get_yticklabels()]
+    assert [len(rows), len(axes)] == [5, 2]
+    assert "DEACON, direct, m = 8" in rows

@@ -29,6 +29,7 @@ RUNS = {
     "homeostasis": ("homeostasis-small", "homeostasis/small"),
     "ten": ("headtohead-10", "headtohead/translation"),
     "sweep": ("diversity", "headtohead/translation"),
+    "tuned": ("contest", "headtohead/tuned"),
 }
 
 
@@ -52,6 +53,9 @@ direct-3; nonlinear-8; moa-32-4; smart-16; average-8"""
 SWEEP = """dis-o-03 dis-o-1 dis-o-3 dis-o-10 dis-o-30; dpp-o-1e1 dpp-o-1e2 dpp-o-1e3 dpp-o-1e4 dpp-o-1e5; \
 alphas-10 alphas-40 alphas-160 alphas-640 alphas-2560; orthogonality-1 orthogonality-10 orthogonality-100; \
 hsic-1 hsic-10 hsic-100"""
+TUNED = "batch-norm; direct-8; alphas; layer-dropout; rfb-80"
+TEST_SETS = "bleu chrf bleu_test_2017_flickr bleu_test_2017_mscoco"
+OWN = ["long/baseline", "parts/baseline", "dropout/baseline", "", "tuned/baseline"]
 SCORES = "training_loss validation_nll lowest validation_accuracy bleu"
 SMALL_MODEL = "training_loss validation_nll validation_accuracy validation_bleu training_imi bleu paper:bleu"
 PAPER = re.sub(r"training_loss|validation_accuracy|bleu", r"\g<0> paper:\g<0>", SCORES)
@@ -62,8 +66,8 @@ TABLES = [
     ("At the paper's length", 1, over("long", ROWS) + ALONE, PAPER),
     ("At the paper's length", 2, LONG, "parameters"),
     ("At the paper's length", 2, LONG, "paper:parameters"),
-    ("How strong is the baseline?", 0, ["long/baseline", *[""] * 5], "- paper:bleu"),
-    ("How strong is the baseline?", 0, ["", "long/baseline", "parts/baseline", "dropout/baseline", "", ""], "- bleu"),
+    ("How strong is the baseline?", 0, ["long/baseline", *[""] * 6], "- paper:bleu"),
+    ("How strong is the baseline?", 0, ["", *OWN, ""], "- bleu"),
     ("DEACON dissected", 0, ["parts/baseline", *over("parts", PARTS)], f"seeds {SCORES}"),
     ("DEACON dissected", 1, ["dropout/baseline - parts/baseline", *over("dropout", PARTS)[:2]], f"seeds {SCORES}"),
     ("DEACON dissected", 2, over("toy", "batch-norm; frozen; optimiser; direct-8; "), "validation_nll bleu"),
@@ -71,6 +75,7 @@ TABLES = [
     ("bfloat16 against float32", 0, [*FLOATS, ""], "off:validation_nll validation_nll off:bleu bleu"),
     ("bfloat16 against float32", 0, ["", "", *over("float32", "direct-8")], "validation_nll - bleu"),
     ("Homeostasis, small model", 0, HOMEOSTASIS, SMALL_MODEL),
+    ("On a tuned Transformer", 0, ["tuned/baseline", *over("tuned", TUNED)], f"seeds lowest {TEST_SETS}"),
     ("Head to head", 0, ["small/baseline", *over("small", SMALL)], "bleu"),
     ("Head to head", 1, ["ten/baseline", *over("ten", TEN)], f"seeds {SCORES}"),
     ("Does diversity help?", 0, over("sweep", SWEEP), "- validation_nll bleu of:cka of:cosine of:effective_rank"),

@@ -15,40 +15,44 @@ from PIL import Image
 
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.report.contrasts import differences_of
+from headdiv.companion.report.differences import PANELS, draw_rows, shaded
 from headdiv.companion.report.explorer_panels import look_at, show_attention, show_likeness
 from headdiv.companion.report.groups import by_variant
-from headdiv.companion.report.plotting import GREY, STYLE, VERDICT_LOOKS, add_grid, new_figure
-from headdiv.companion.report.verdicts import LOWEST_LOSS, verdict
+from headdiv.companion.report.plotting import (
+    STYLE,
+    add_grid,
+    add_handles,
+    name_rows,
+    new_figure,
+    verdict_handles,
+    wrapped,
+)
+from headdiv.companion.report.verdicts import LOWEST_LOSS, MARGINS
 from headdiv.core.files import replacing
 
-PROFILE, EXPERIMENT = "headtohead-10", "headtohead/translation"
-TITLE = "No method that changes heads is shown to gain\nmore than a Transformer gains by more dropout"
-DROPOUT = "more dropout, no such method"
-SEEDS = 3  # rows with fewer are on the results page alone
+PROFILE, EXPERIMENT = "contest", "headtohead/tuned"
+TITLE = "No method that changes heads is shown\nto help a tuned Transformer"
+SEEDS = 6
 DPI = 160
 
 
 def draw_finding() -> Figure:
-    """The lowest validation loss of each method minus the Transformer's, with its simultaneous interval."""
+    """Loss and BLEU of each arm minus the tuned Transformer's, with simultaneous intervals; equivalence shaded."""
     groups, task = by_variant(PROFILE, EXPERIMENT), task_of(EXPERIMENT)
-    found = {variant: one for variant, one in differences_of(groups, LOWEST_LOSS).items() if one.count >= SEEDS}
-    rows = sorted(found.items(), key=lambda pair: -pair[1].mean)
-    figure, ((ax,),) = new_figure(8, 5)
-    ax.axvline(0, color="0.35", lw=1.2, ls="--")
-    for y, (_, one) in enumerate(rows):
-        look = {"fmt": "o", "ms": 7, "lw": 2, "capsize": 4}
-        ax.errorbar(one.mean, y, xerr=one.half, color=VERDICT_LOOKS[verdict(one, higher=False)]["color"], **look)
-    labels = [DROPOUT if variant == "layer-dropout" else task.label(variant) for variant, _ in rows]
-    ax.set_yticks(range(len(rows)), labels, fontsize=12)
-    ax.tick_params(axis="x", labelsize=11)
-    ax.tick_params(axis="y", length=0)
-    ax.text(0, len(rows) - 0.35, " the Transformer", fontsize=11, color="0.35")
-    ax.set_ylim(-0.6, len(rows) + 0.2)
-    ax.set_xlabel("lowest validation loss minus the Transformer's\n(nats per token; left is better)", fontsize=11)
-    add_grid(ax, "x")
+    found = {name: differences_of(groups, name) for name in PANELS}
+    order = sorted(found[LOWEST_LOSS], key=lambda variant: found[LOWEST_LOSS][variant].mean)
+    figure, (axes,) = new_figure(9, 4.2, 1, 2, sharey=True)
+    name_rows(axes[0], [wrapped(task.label(variant), 24) for variant in order])
+    verdicts = []
+    for ax, (name, panel) in zip(axes, PANELS.items(), strict=True):
+        verdicts += draw_rows(ax, [found[name][variant] for variant in order], panel.higher, MARGINS[name])
+        ax.set_xlabel(f"{panel.label} minus the Transformer's\n({panel.unit})", fontsize=11)
+        ax.tick_params(labelsize=11)
+        add_grid(ax, "x")
+    add_handles(figure, [*verdict_handles(verdicts), shaded()], 4, 10)
+    says = f"Multi30k, d = 128, 40 epochs, {SEEDS} seeds; simultaneous 95 % intervals"
+    figure.legends[0].set_title(says, prop={"size": 10})
     figure.suptitle(TITLE, fontsize=15, fontweight="bold", x=0.02, ha="left")
-    says = "Multi30k, d = 256, 10 epochs, 3 seeds; simultaneous 95 % intervals. Blue: better; grey: undecided."
-    figure.supxlabel(says, fontsize=10, color=GREY)
     return figure
 
 
