@@ -17,7 +17,7 @@ from headdiv.companion.report.contrasts import (
     scores_of,
     set_apart_by_score,
 )
-from headdiv.companion.report.formats import as_printed, signed, with_intervals, with_unit
+from headdiv.companion.report.formats import as_printed, plural, signed, with_intervals, with_unit
 from headdiv.companion.report.groups import Groups, chosen, failed_trainings, measured, not_judged_yet
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import PLUS_MINUS, SIMULTANEOUS, TableData, ends
@@ -69,7 +69,7 @@ def verdicts_by(score: str, task: PaperTask, found: Iterable[Difference]) -> lis
 
 
 def conclusions(experiment: str, groups: Groups) -> list[str]:
-    """What is said of each arm, by the score that decides, once it may be judged."""
+    """How many arms help, and what is said of each, by the score that decides, once they may be judged."""
     task = task_of(experiment)
     found = differences_of(groups, task.primary)
     order = sorted(found, key=lambda variant: found[variant].mean)
@@ -78,7 +78,11 @@ def conclusions(experiment: str, groups: Groups) -> list[str]:
         one: [f"{task.label(variant)} ({_shown(task, found[variant])})" for variant in order if said[variant] == one]
         for one in SAID
     }
-    return [f"{SAID[one][0].upper()}{SAID[one][1:]}: {', '.join(arms)}." for one, arms in named.items() if arms]
+    lines = [f"{SAID[one][0].upper()}{SAID[one][1:]}: {', '.join(arms)}." for one, arms in named.items() if arms]
+    judged, helping = len(found) - len(named[NOT_JUDGED]), len(named[BETTER])
+    verb = "helps" if helping == 1 else "help" if helping else "is shown to help"
+    count = f"{helping or 'None'} of {plural(judged, 'method')} {verb} the {task.label(BASELINE)}."
+    return [count, *lines] if judged else lines
 
 
 def remarks(profile: str, experiment: str, groups: Groups) -> list[str]:
