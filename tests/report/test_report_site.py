@@ -8,6 +8,7 @@ from pathlib import Path
 import claimed
 import pytest
 from click.testing import CliRunner
+from matplotlib.text import Text
 from pages import draw_figures
 from reported import metrics, put, renew, routed, write_profile
 from small_runs import enter
@@ -18,12 +19,14 @@ from headdiv.companion.experiments import results as store
 from headdiv.companion.experiments.claims import ledger as claims
 from headdiv.companion.experiments.claims import verdicts
 from headdiv.companion.experiments.run_result import metrics_path
+from headdiv.companion.report import figures
 from headdiv.companion.report.site import build
 from headdiv.companion.report.site.pages import Site, run_pages
 from headdiv.companion.report.tables import table_data
 from headdiv.core.errors import DataError
 
 ROOT = Path(__file__).parents[2]
+DRAWN = sorted(file for file in (ROOT / "results").glob("*/figures/*.svg") if file.parts[-3] != "quick")
 TABLES = sorted(file for file in (ROOT / "results").glob("*/tables/*.md") if file.parts[-3] != "quick")  # not in git
 
 
@@ -83,6 +86,20 @@ def test_a_table_in_git_is_what_its_runs_say(monkeypatch, file):
     data = table_data(profile, table)
     assert data.markdown() == file.read_text(encoding="utf-8"), again
     assert data.csv() == file.with_suffix(".csv").read_text(encoding="utf-8"), again
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", DRAWN, ids=lambda file: f"{file.parts[-3]}-{file.stem}")
+def test_a_figure_in_git_has_the_words_and_numbers_of_its_runs(monkeypatch, file):
+    monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
+    drawn = figures.draw(file.stem, file.parts[-3])
+    drawn.canvas.draw()
+    texts = (text.get_text() for text in drawn.findobj(Text) if text.get_visible())
+    lines = {line.strip() for text in texts for line in text.split("\n") if "$" not in line}  # formulas are paths
+    stored = html.unescape(re.sub(r"</?text[^>]*>", " ", file.read_text(encoding="utf-8")))
+    assert not sorted(line for line in lines if line not in stored), (
+        f"draw it again: headdiv draw … --profile {file.parts[-3]}"
+    )
 
 
 @pytest.mark.slow
