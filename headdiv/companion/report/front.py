@@ -17,7 +17,7 @@ from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.report.contrasts import differences_of
 from headdiv.companion.report.differences import PANELS, draw_rows, shaded
 from headdiv.companion.report.explorer_panels import look_at, show_attention, show_likeness
-from headdiv.companion.report.groups import by_variant
+from headdiv.companion.report.groups import by_variant, title
 from headdiv.companion.report.plotting import (
     STYLE,
     add_grid,
@@ -32,7 +32,6 @@ from headdiv.core.files import replacing
 
 PROFILE, EXPERIMENT = "contest", "headtohead/tuned"
 TITLE = "No method that changes heads is shown\nto help a tuned Transformer"
-SEEDS = 6
 DPI = 160
 
 
@@ -50,8 +49,7 @@ def draw_finding() -> Figure:
         ax.tick_params(labelsize=11)
         add_grid(ax, "x")
     add_handles(figure, [*verdict_handles(verdicts), shaded()], 4, 10)
-    says = f"Multi30k, d = 128, 40 epochs, {SEEDS} seeds; simultaneous 95 % intervals"
-    figure.legends[0].set_title(says, prop={"size": 10})
+    figure.legends[0].set_title(f"{title(task.table, groups)}; simultaneous 95 % intervals", prop={"size": 10})
     figure.suptitle(TITLE, fontsize=15, fontweight="bold", x=0.02, ha="left")
     return figure
 
