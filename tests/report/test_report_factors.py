@@ -366,3 +366,21 @@ def test_a_seed_that_failed_is_missed_by_its_variant_alone(project):
     numbers = data.numbers.set_index("variant")
     assert numbers.loc["batch-norm", "validation_nll_best_difference"] == pytest.approx(expected, abs=1e-3)
     assert numbers.loc["direct-8-d3", "seeds"] == 2
+
+
+def test_curves_by_share_have_a_column_for_each_and_mark_the_lowest_loss(project):
+    store_shares(project, (-0.06, -0.03, 0.0), epochs=(5, 3, 2))
+    run = metrics("baseline-10", 4, experiment=SHARES, epochs=4)  # it ended early, after an epoch that was better
+    run["config"]["train"] |= task_of(SHARES).variants["baseline-10"].train
+    for point, loss in zip(run["curve"], (4.0, 2.5, 3.0, 3.5), strict=True):
+        point |= {"validation_nll": loss, "steps": 12 * point["epoch"]}
+    put(run)
+    figure = figures.draw("headtohead_shares_curves", "p")
+    axes = np.reshape(figure.axes, (-1, 3))  # (panels, shares)
+    assert [ax.get_title() for ax in axes[0]] == ["10 % of the pairs", "30 % of the pairs", "100 % of the pairs"]
+    assert {text.get_text() for text in figure.legends[0].get_texts()} >= {"Transformer", "DEACON, direct, m = 8"}
+    lines = [[line.get_xydata() for line in ax.lines if len(line.get_xdata()) > 1] for ax in axes[1]]
+    assert [sorted(map(len, of)) for of in lines] == [[4, 4, *[5] * 6], [3] * 8, [2] * 8]  # 2 models: mean, 3 seeds
+    rings = [tuple(line.get_xydata()[0]) for line in axes[1, 0].lines if len(line.get_xdata()) == 1]
+    assert len(rings) == 6
+    assert (0.024, 2.5) in rings

@@ -131,6 +131,7 @@ FIGURE_KINDS = {
     "diversity": FigureKind("diversity and score"),
     "forest": FigureKind("differences to the Transformer"),
     "levels": FigureKind("gains by dropout, or by the share of data"),
+    "level-curves": FigureKind("learning curves"),
     "measures": FigureKind("measures of heads"),
     "swaps": FigureKind("swaps"),
 }

@@ -120,7 +120,7 @@ def _judged(task: PaperTask, panel: Panel, groups: Groups, compared: Mapping[str
     After the last epoch; or, where rules name the score that decides, of that alone, in the panel of its curve.
     """
     if not task.primary:
-        scores = {variant: {run.seed: float(_values(panel, run)[-1]) for run in of} for variant, of in groups.items()}
+        scores = {variant: {run.seed: float(curve_of(panel, run)[-1]) for run in of} for variant, of in groups.items()}
     elif (task.primary, panel.key) == (LOWEST_LOSS, VALIDATION_LOSS.key):
         scores = scores_of(groups, LOWEST_LOSS)
     else:
@@ -129,7 +129,8 @@ def _judged(task: PaperTask, panel: Panel, groups: Groups, compared: Mapping[str
     return {one: found[one, other] for one, other in compared.items()}
 
 
-def _values(panel: Panel, run: RunResult) -> np.ndarray:
+def curve_of(panel: Panel, run: RunResult) -> np.ndarray:
+    """What a panel shows of a run after each epoch, (epochs,); of perplexities their logarithms."""
     return np.array([getattr(point, panel.key) for point in run.curve])
 
 
@@ -141,7 +142,7 @@ def common_epochs(curves: Sequence[Sequence[float]]) -> np.ndarray:
 
 def _draw_absolute(ax: Axes, panel: Panel, runs: list[RunResult]) -> None:
     """The mean over seeds, and the level of the simplest model."""
-    values = common_epochs([_values(panel, run) for run in runs])
+    values = common_epochs([curve_of(panel, run) for run in runs])
     mean = (np.exp(values) if panel.perplexity else values).mean(axis=0)
     ax.plot(np.arange(1, len(mean) + 1), mean, color=GREY, marker="o", ms=2.5, lw=1.2)
     if panel.unigram:
@@ -164,8 +165,8 @@ def _draw_absolute(ax: Axes, panel: Panel, runs: list[RunResult]) -> None:
 
 def _differences(panel: Panel, runs: list[RunResult], base: list[RunResult]) -> np.ndarray:
     """Differences seed by seed, (seeds, epochs); of perplexities in percent."""
-    of_seed = {run.seed: _values(panel, run) for run in base}
-    pairs = [(_values(panel, run), of_seed[run.seed]) for run in runs if run.seed in of_seed]
+    of_seed = {run.seed: curve_of(panel, run) for run in base}
+    pairs = [(curve_of(panel, run), of_seed[run.seed]) for run in runs if run.seed in of_seed]
     if not pairs:
         return np.empty((0, 0))
     differences = common_epochs([np.subtract(*common_epochs(pair)) for pair in pairs])  # (seeds, epochs)

@@ -20,6 +20,7 @@ from headdiv.companion.report import (
     diversity,
     heads,
     homeostasis,
+    level_curves,
     moa,
     pruning,
     swaps,
@@ -37,7 +38,8 @@ FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # and wh
 DRAWN_BY_KIND: dict[str, Callable[[str, FigureEntry], Figure]] = {
     "curves": curves.draw_curves, "heads-by-epoch": curves.draw_heads, "contrasts": differences.draw_contrasts,
     "diversity": diversity.draw_diversity, "forest": differences.draw_forest,
-    "levels": differences.draw_levels, "measures": heads.draw_measures,
+    "levels": differences.draw_levels, "level-curves": level_curves.draw_level_curves,
+    "measures": heads.draw_measures,
     "pca-weights": heads.draw_pca_weights, "alphas": heads.draw_alphas, "confidence": heads.draw_confidence,
     "changes": heads.draw_changes, "swaps": swaps.draw_swaps,
     "bleu": homeostasis.draw_bleu, "activations": homeostasis.draw_activations,
