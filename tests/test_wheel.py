@@ -14,6 +14,8 @@ from conftest import EXPERIMENT, TINY
 from packaging.requirements import Requirement
 from test_repository import ROOT, git_files
 
+from headdiv.companion.project import DOCS
+
 pytestmark = pytest.mark.slow
 
 
@@ -159,7 +161,7 @@ def test_with_the_pipeline_an_empty_folder_becomes_a_project(installed, tmp_path
     project = tmp_path / "project"
     said = run(python, "-m", "headdiv", "init", project, cwd=tmp_path)
     assert re.search(r"project: \d+ files written", said)
-    for shipped in git_files("config", "notebooks", "profiles", "Snakefile", "data/README.md"):
+    for shipped in git_files("config", "notebooks", "profiles", "Snakefile", "data/README.md", *DOCS):
         assert (project / shipped.relative_to(ROOT)).read_bytes() == shipped.read_bytes()
     quick = project / "config" / "quick.yaml"
     quick.write_text(yaml.safe_dump(TINY))

@@ -1,6 +1,7 @@
 """Where a profile's results lie: in the project's folder, and nobody else's."""
 
 import errno
+import re
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from headdiv.companion.experiments.results import record
 from headdiv.companion.project import write_project
 from headdiv.core.errors import ConfigError, StorageError
 from headdiv.core.files import read_json
+
+PAGE = re.compile(r"docs/[\w-]+\.md")
 
 
 def test_two_profiles_of_one_name_do_not_share_results(finished, tmp_path, monkeypatch):
@@ -90,3 +93,9 @@ def test_a_project_on_a_full_disk_has_whole_files_alone(tmp_path, monkeypatch):
     assert list(project.iterdir()) == []
     assert all(file.read_bytes() for file in write_project(project))
     assert write_project(project) == []
+
+
+def test_a_project_has_every_page_of_the_documentation_that_its_files_name(tmp_path):
+    written = write_project(tmp_path)
+    named = {name for file in written if file.parent.name != "docs" for name in PAGE.findall(file.read_text())}
+    assert named == {file.relative_to(tmp_path).as_posix() for file in written if file.parent.name == "docs"}
