@@ -1,1 +1,1 @@
-"""How alike heads are, and what numbers from a few seeds say."""
+"""How similar heads are, and what numbers from a few seeds show."""

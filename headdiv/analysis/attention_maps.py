@@ -20,7 +20,7 @@ class AttentionMap:
     """Attention weights of the heads of one module.
 
     Attributes:
-        queries: N tokens that attend, special tokens such as ``<s>`` included, as the model reads them.
+        queries: N tokens that attend, including special tokens such as ``<s>``, as the model reads them.
         keys: S tokens that are attended to.
         weights: (H, N, S); a row of a head sums to 1.
     """
@@ -37,7 +37,7 @@ class AttentionMap:
         """
         if not 1 <= number <= len(self.weights):
             raise DataError(f"head {number}: the heads are 1 to {len(self.weights)}")
-        import pandas as pd  # here: nothing else of the library needs it
+        import pandas as pd  # here: nothing else in the library needs it
 
         return pd.DataFrame(self.weights[number - 1], index=self.queries, columns=self.keys)
 

@@ -4,7 +4,7 @@
 
 The variance is pooled over all variants, since that of three seeds alone is little more than noise. A variant whose
 residuals are far larger than the others' (Cochran's test at 0.1 %: a model that collapses with some seeds) would make
-all intervals as wide as its own: it is left out of the model and has Student's interval of its own. Where several
+all intervals as wide as its own: it is left out of the model and has its own Student's interval. Where several
 differences are judged together their intervals are simultaneous: all of them hold with 95 %. Against one baseline these
 are Dunnett's (1955, "A multiple comparison procedure for comparing several treatments with a control").
 """
@@ -22,17 +22,17 @@ import numpy as np
 from headdiv.analysis.statistics import LEVEL, MOST, Interval, interval
 from headdiv.core.arguments import listed, must_be, must_be_number
 
-SEED, POWER = 12345, 16  # of the Sobol points that simultaneous quantiles are worked out by: 2^16 of them
+SEED, POWER = 12345, 16  # of the Sobol points for simultaneous quantiles: 2^16 of them
 DEPENDENT = 1e-6  # of a difference's variance: what others leave of it, up to which it counts as a sum of them
 
-COCHRAN, FEWEST = 0.001, 4  # level of the test for uneven variances, and the fewest variants that it is made of
+COCHRAN, FEWEST = 0.001, 4  # level of the test for uneven variances, and the fewest variants for it
 
 Scores = Mapping[str, Mapping[int, float]]  # by variant, by seed
 
 
 @dataclass(frozen=True)
 class Difference(Interval):
-    """An estimate with half the width of its simultaneous interval; NaN where it has none."""
+    """An estimate with half the width of its simultaneous interval; NaN where there is none."""
 
     error: float = math.nan  # standard error
     freedom: int = 0  # degrees of freedom of the residual
@@ -55,11 +55,11 @@ def against(scores: Scores, baseline: str) -> dict[str, Difference]:
     """Every variant minus the baseline, with Dunnett's simultaneous intervals.
 
     Args:
-        scores: by variant and seed; rows may have different seeds, fewer of them give a wider interval.
+        scores: by variant and seed; rows may have different seeds, and fewer of them give a wider interval.
         baseline: one of the variants; {} where it has no runs.
 
     Returns:
-        By variant, all but the baseline; NaN where it has no seed in common with the baseline.
+        By variant, without the baseline; NaN for one that has no seed in common with it.
     """
     _must_be_scores(scores)
     others = [variant for variant in scores if variant != baseline] if scores.get(baseline) else []
@@ -77,7 +77,7 @@ def differences(scores: Scores, pairs: Sequence[tuple[str, str]]) -> dict[tuple[
 
 
 def contrasts(scores: Scores, weights: Sequence[Mapping[str, float]]) -> list[Difference]:
-    """Sums of the variants' means with these weights, which add up to 0; intervals are simultaneous over all of them.
+    """Weighted sums of the variants' means, with weights that add up to 0; intervals are simultaneous over all of them.
 
     A difference has the weights 1 and −1; the interaction of two factors is a difference of differences.
     """
@@ -101,7 +101,7 @@ def contrasts(scores: Scores, weights: Sequence[Mapping[str, float]]) -> list[Di
 
 
 def _must_be_scores(scores: Scores) -> None:
-    """Raise unless these are numbers by variant and seed; NaN is none."""
+    """Raise unless these are numbers by variant and seed; NaN does not count as one."""
     must_be("scores", scores, Mapping, "numbers by variant, by seed")
     for variant, by_seed in scores.items():
         must_be(f"scores[{variant!r}]", by_seed, Mapping, "numbers by seed")
@@ -114,7 +114,7 @@ def _must_be_scores(scores: Scores) -> None:
 def uneven(scores: Scores) -> set[str]:
     """Variants whose residuals in the additive model are far larger than the others', by Cochran's test at 0.1 %.
 
-    The variance of each is compared with the sum of all, the largest first, until none stands out.
+    Each variance is compared with the sum of all, the largest first, until none stands out.
     """
     from scipy.special import fdtri
 
@@ -136,9 +136,9 @@ def uneven(scores: Scores) -> set[str]:
 class _Model:
     """Least squares of μ(variant) + β(seed).
 
-    The seeds are eliminated first, each by its own mean: what is left has the size of the variants, however many runs
-    there are. Its matrix is singular, since one constant may go into either; sums with weights that add up to 0 are the
-    same with any inverse.
+    The seeds are eliminated first, each by its own mean: the remaining system has the size of the variants, however
+    many runs there are. Its matrix is singular, since a constant may go into μ or β; sums with weights that add up to 0
+    are the same with any inverse.
     """
 
     def __init__(self, scores: Scores) -> None:
@@ -196,9 +196,9 @@ def _alone(scores: Scores, weight: Mapping[str, float]) -> Difference:
 
 
 def simultaneous_quantile(correlation: np.ndarray, freedom: int) -> float:
-    """c with P(|T₁| ≤ c, …, |T_m| ≤ c) = 95 % for T of a multivariate t distribution.
+    """c with P(|T₁| ≤ c, …, |T_m| ≤ c) = 95 % for T with a multivariate t distribution.
 
-    Worked out by 2^16 scrambled Sobol points of fixed seed, to within 0.1 %; Student's quantile for m = 1.
+    Computed with 2^16 scrambled Sobol points of fixed seed, to within 0.1 %; Student's quantile for m = 1.
 
     Args:
         correlation: (m, m), singular where the differences depend on each other.
@@ -234,7 +234,7 @@ def _quantile(correlation: bytes, size: int, freedom: int) -> float:
     squares = np.square(normal).max(axis=1)  # (points,)
 
     def outside(c: float) -> float:
-        """P(max |T| > c) less 5 %: each point's share of the χ² of the residual, which is known exactly, on average."""
+        """P(max |T| > c) less 5 %: the mean of each point's share of the residual's χ², which is known exactly."""
         return float(special.chdtr(freedom, freedom / c**2 * squares).mean()) - (1 - LEVEL)
 
     most = float(special.stdtrit(freedom, 1 - (1 - LEVEL) / 2 / size))  # Bonferroni's
@@ -242,9 +242,9 @@ def _quantile(correlation: bytes, size: int, freedom: int) -> float:
 
 
 def _factor(R: np.ndarray) -> np.ndarray:
-    """Cholesky's factor L of a correlation matrix R = L Lᵀ, without the columns that a singular R makes 0: (m, rank).
+    """Cholesky factor L of a correlation matrix R = L Lᵀ, without the columns that a singular R makes 0: (m, rank).
 
-    Any other factor would do. Those of eigenvectors are not the same on every processor, nor then are the points' sums.
+    Any other factor would do. Those from eigenvectors differ between processors, and so would the points' sums.
     """
     L = np.zeros_like(R)
     for j in range(len(R)):

@@ -31,7 +31,7 @@ class Components:
 
 
 def compare_components(w: Tensor, C: Tensor) -> Components:
-    """The comparison of weights (k, M) with inputs of covariance C (k, k), whose trace is above 0; float64 both."""
+    """The comparison of weights (k, M) with inputs of covariance C (k, k), whose trace is above 0; both float64."""
     must_be_tensor("w", w, "k M", half=False)
     must_be_tensor("C", C, "k k", half=False)
     if len(C) != len(w) or w.shape[1] > len(w) or C.dtype != w.dtype:

@@ -7,7 +7,7 @@ heads.pruning_curve(lambda: accuracy(model), order)
 with heads.patched({("encoder 1", 3): other.outputs[:, 2]}):  # from another run's record
     model(x)
 
-`headdiv.attach` gives the same for models of transformers.
+`headdiv.attach` gives the same for transformers models.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from headdiv.nn.packing import PackedLayout
 if TYPE_CHECKING:
     import pandas as pd
 
-Metric = Callable[[], float]  # of the model as it is when it is called
+Metric = Callable[[], float]  # of the model as it is at the time of the call
 
 
 class Pruned(NamedTuple):
     """A point of a pruning curve."""
 
-    kept: int  # heads of all modules
+    kept: int  # heads in all modules
     value: float  # of the metric
 
 
@@ -57,12 +57,12 @@ class ModelHeads:
     """The heads of a model.
 
     Args:
-        model: whatever holds attention of headdiv's: `headdiv.MultiheadAttention`, a task's model, an attached one.
+        model: anything with headdiv's attention: `headdiv.MultiheadAttention`, a task's model, an attached one.
         run: a forward pass over a batch; by default the batch is the model's arguments: a mapping of them by name, a
             list or tuple of them in order, or the only one.
 
     Raises:
-        DataError: there are none, or two modules are at one place.
+        DataError: there are none, or two modules share a place.
     """
 
     def __init__(self, model: nn.Module, run: Callable[[Any], Any] | None = None) -> None:
@@ -81,7 +81,7 @@ class ModelHeads:
 
     @property
     def modules(self) -> Sequence[HeadModule]:
-        """Of every attention module, in the order of a forward pass."""
+        """The heads of every attention module, in the order of a forward pass."""
         return attention_modules(self.model)
 
     @property
@@ -97,11 +97,11 @@ class ModelHeads:
 
     @torch.no_grad()
     def observed(self, batches: Iterable[Any], special: Sequence[int] = ()) -> Iterator[Observed]:
-        """The model's passes over batches, one at a time: nothing of a pass is kept after the next has begun.
+        """The model's passes over batches, one at a time: nothing of a pass is kept once the next has begun.
 
         Args:
             batches: see `ModelHeads`.
-            special: token numbers that are no words, which measures leave out; where batches say which tokens they are.
+            special: token numbers that are not words, which measures leave out; where batches have token numbers.
         """
         with evaluating(self.model):
             for batch in read_through("batches", batches):
@@ -119,7 +119,7 @@ class ModelHeads:
     def measures(
         self, batches: Iterable[Any], special: Sequence[int] = (), enough: float = math.inf
     ) -> list[tuple[AttentionSpec, HeadComparison]]:
-        """All measures of every module over batches: sums are kept, not what they are of.
+        """All measures of every module over batches: only sums are kept.
 
         Args:
             batches: see `observed`.
@@ -139,7 +139,7 @@ class ModelHeads:
         return head_table(self.measures(batches, special))
 
     def to_frame(self, batches: Iterable[Any], special: Sequence[int] = ()) -> pd.DataFrame:
-        """`table`, by pandas' name for it."""
+        """`table`, under the name usual with pandas."""
         return self.table(batches, special)
 
     # ---- masking and editing
@@ -153,14 +153,14 @@ class ModelHeads:
         return self.masked(masks_without(self.model, gone))
 
     def ablate(self, gone: Sequence[Head]) -> contextlib.AbstractContextManager[None]:
-        """`without`, by the name of the literature."""
+        """`without`, under the name used in the literature."""
         return self.without(gone)
 
     @contextlib.contextmanager
     def edited(self, edits: Mapping[str, Edit]) -> Iterator[None]:
-        """While open, outputs of the heads of a module are what its function makes of them: (T, H, K) -> (T, H, K).
+        """While open, a function for each module replaces its heads' outputs: (T, H, K) -> (T, H, K).
 
-        It is called as ``edit(outputs, queries)``, with the layout that says which tokens the rows are.
+        It is called as ``edit(outputs, queries)``, with the layout that says which token each row is.
         """
         must_be("edits", edits, Mapping, "a function by attention module")
         modules = {module.spec.place: module for module in self.modules}
@@ -173,12 +173,12 @@ class ModelHeads:
             yield
 
     def patched(self, outputs: Mapping[Head, Tensor]) -> contextlib.AbstractContextManager[None]:
-        """While open, these heads (module, number from 1) put out what is given: (T, K), or what broadcasts to that.
+        """While open, these heads (module, number from 1) output the given tensors: (T, K), or broadcastable to that.
 
         ``record.outputs[:, head - 1]`` of a run over other tokens of the same lengths is activation patching.
 
         Raises:
-            DataError: a head is not there, or its heads cannot be edited.
+            DataError: a head is not there, or cannot be edited.
         """
         must_be("outputs", outputs, Mapping, "a tensor by head, such as ('encoder 1', 3)")
         masks_without(self.model, list(outputs))
@@ -198,13 +198,13 @@ class ModelHeads:
     ) -> list[HeadChange]:
         """Michel et al.'s score (2019, Eq. 2): E_x ``|∂L(x)/∂ξ_h|``, ξ_h the mask of head h, one backward pass a batch.
 
-        To first order, by how much the loss of an example changes when the head is masked. Of a batch's mean loss an
-        example's share is taken as its own loss. A head that the loss does not depend on has 0.
+        To first order, by how much the loss of an example changes when the head is masked. An example's share of a
+        batch's mean loss is taken as its own loss. A head that the loss does not depend on has 0.
 
         Args:
             batches: see `observed`.
-            loss: of what the forward pass returns, a scalar; its ``loss`` where left out.
-            by_layer: divide the scores of a module by their Euclidean length, as the paper does before it ranks them.
+            loss: of what the forward pass returns, a scalar; by default its ``loss``.
+            by_layer: divide a module's scores by their Euclidean length, as the paper does before ranking them.
 
         Raises:
             DataError: there is no batch, the loss is no scalar that depends on heads, or heads cannot be edited.
@@ -231,15 +231,15 @@ class ModelHeads:
     def leave_one_out(
         self, metric: Metric, gone: Sequence[Head] = (), better: Literal["lower", "higher"] = "lower"
     ) -> list[HeadChange]:
-        """By how much a metric becomes worse when one head at a time is masked; ``gone`` are masked in any case.
+        """How much a metric worsens when one head at a time is masked; ``gone`` are always masked.
 
         Args:
             metric: a loss; or a score, with ``better="higher"``.
             gone: heads (module, number from 1).
-            better: which values of the metric are.
+            better: which values of the metric are better.
 
         Raises:
-            ValueError: ``better`` is another word.
+            ValueError: ``better`` is something else.
         """
         if better not in ("lower", "higher"):
             raise ValueError(f"better: expected 'lower' or 'higher', found {better!r}")
@@ -247,20 +247,20 @@ class ModelHeads:
         return masking_changes(self.model, [lambda masks: sign * self._value(metric, masks)], gone)
 
     def pruning_curve(self, metric: Metric, order: Sequence[Head], steps: int = 10) -> list[Pruned]:
-        """A metric with ever fewer heads, from all of them to none of ``order``, nothing trained again."""
+        """A metric with ever fewer heads, from all of them to none of ``order``, without retraining."""
         every = pruning_steps(self.model, steps, order)
         return [Pruned(kept, self._value(metric, masks)) for kept, masks in every]
 
     # ---- removing
 
     def remove(self, gone: Sequence[Head]) -> None:
-        """Take heads (module, number from 1) out for good: the output is that of the masked model.
+        """Remove heads (module, number from 1) permanently: the output is that of the masked model.
 
         Parameters are replaced: make the optimiser afterwards. A saved state fits a model with the same heads removed.
 
         Raises:
             DataError: a head is not there, it is a module's last one, or a module has more than ordinary heads and a
-                linear output projection. The model stays as it was.
+                linear output projection. The model is then unchanged.
         """
         kept = {place: mask.nonzero().flatten() for place, mask in masks_without(self.model, gone).items()}
         modules = {module.spec.place: module for module in self.modules if module.spec.place in kept}
@@ -320,7 +320,7 @@ def _must_be_loss(found: Any) -> None:
 
 
 def _multiplying(masks: dict[str, Tensor], place: str) -> Edit:
-    """Multiplies by a mask of ones (B, H), for each sentence its own, which is kept in ``masks``."""
+    """Multiplies by a mask of ones (B, H), one for each sentence, which is kept in ``masks``."""
 
     def edit(outputs: Tensor, queries: PackedLayout) -> Tensor:
         if place not in masks:
@@ -331,7 +331,7 @@ def _multiplying(masks: dict[str, Tensor], place: str) -> Edit:
 
 
 def head_table(found: Iterable[tuple[AttentionSpec, HeadComparison]]) -> pd.DataFrame:
-    """A row for each head by module and number: its measures, of pairs the mean over the module's other heads."""
+    """A row for each head by module and number: its measures; for pairs, the mean over the module's other heads."""
     import pandas as pd  # here: nothing else needs it
 
     rows = []
@@ -348,7 +348,7 @@ def head_table(found: Iterable[tuple[AttentionSpec, HeadComparison]]) -> pd.Data
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """While open, the model is in evaluation mode; then every module as it was."""
+    """While open, the model is in evaluation mode; every module's mode is then restored."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

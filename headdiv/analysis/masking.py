@@ -33,12 +33,12 @@ class HeadChange(NamedTuple):
 
     place: str  # attention module
     head: int  # from 1
-    change: float  # of the validation loss, in nats for each prediction: above 0 where the head is of use
+    change: float  # of the validation loss, in nats per prediction: above 0 where the head is useful
     score: float | None = None  # of the task's score on the test set
 
 
 def heads_of(model: nn.Module) -> dict[str, int]:
-    """Number of heads of every attention module, in the order of a forward pass; of a mixture, its slots.
+    """Number of heads of every attention module, in the order of a forward pass; for a mixture, its slots.
 
     Raises:
         DataError: two modules are at one place.
@@ -54,7 +54,7 @@ def _modules(model: nn.Module) -> dict[str, HeadModule]:
 def masked_heads(model: nn.Module, masks: Masks) -> Iterator[None]:
     """While open, the outputs of heads are multiplied by ``masks``, in forward passes and in cached decoding.
 
-    Afterwards the model is as it was. Records of heads (`record_heads`) show their outputs before masking. Of a
+    Afterwards the model is as it was. Records of heads (`record_heads`) show their outputs before masking. For a
     mixture of heads the i-th number is for the i-th of each token's chosen heads. Compiled models run uncompiled
     meanwhile.
 
@@ -64,7 +64,7 @@ def masked_heads(model: nn.Module, masks: Masks) -> Iterator[None]:
             are left alone.
 
     Raises:
-        DataError: there is no such module, its number of heads is another, or two modules are at one place.
+        DataError: there is no such module, its number of heads differs, or two modules share a place.
     """
     modules = _modules(model)
     must_be("masks", masks, Mapping, "a number for each head, by attention module")
@@ -79,13 +79,13 @@ def masked_heads(model: nn.Module, masks: Masks) -> Iterator[None]:
             raise DataError(f"{place} has {modules[place].head_slots} heads, found a mask of {len(mask)} numbers")
     with uncompiled(), contextlib.ExitStack() as stack:
         for place, mask in masks.items():
-            device = next((p.device for p in modules[place].parameters()), None)  # heads that are attached have none
+            device = next((p.device for p in modules[place].parameters()), None)  # attached heads have none
             stack.callback(modules[place].mask_heads(torch.as_tensor(mask, device=device)).remove)
         yield
 
 
 def _pairs(heads: Sequence[Head]) -> list[Head]:
-    """The heads as tuples. Raises a DataError for what is none, such as a `HeadChange`: it would say no order."""
+    """The heads as tuples. Raises a DataError for anything else, such as a `HeadChange`, which gives no order."""
     heads = listed("heads", heads, object, "pairs such as ('encoder 1', 3)")
     for one in heads:
         pair = isinstance(one, tuple | list) and len(one) == 2
@@ -101,7 +101,7 @@ def masks_without(model: nn.Module, gone: Sequence[Head]) -> dict[str, Tensor]:
     """The masks that remove these heads.
 
     Raises:
-        DataError: one of them is not there, or no pair.
+        DataError: one of them is not there, or not a pair.
     """
     counts, masks = heads_of(model), {}
     for place, head in _pairs(gone):
@@ -117,11 +117,11 @@ def masking_changes(model: nn.Module, measures: Sequence[Measure], gone: Sequenc
 
     Args:
         model: anything that holds attention modules.
-        measures: the loss, and a score if that is wanted too; both of the model with masks.
-        gone: heads that are masked in any case; they are not in the result.
+        measures: the loss, and a score if wanted; both of the model with masks.
+        gone: heads that are always masked; they are not in the result.
 
     Raises:
-        DataError: one of ``gone`` is not there, or no pair.
+        DataError: one of ``gone`` is not there, or not a pair.
     """
     gone = _pairs(gone)
     before = [measure(masks_without(model, gone)) for measure in measures]
@@ -143,10 +143,10 @@ def least_important_first(importance: Sequence[HeadChange]) -> list[Head]:
 
 
 def pruning_steps(model: nn.Module, steps: int, order: Sequence[Head]) -> list[tuple[int, dict[str, Tensor]]]:
-    """Heads kept and masks of each point of a pruning curve, from all heads on.
+    """Number of heads kept and masks for each point of a pruning curve, starting with all heads.
 
     Raises:
-        DataError: there are fewer than one step, or a head of ``order`` is not there, no pair, or named twice.
+        DataError: there are fewer than one step, or a head of ``order`` is not there, not a pair, or named twice.
     """
     order = _pairs(order)
     must_be_number("steps", steps, whole=True)
@@ -156,6 +156,6 @@ def pruning_steps(model: nn.Module, steps: int, order: Sequence[Head]) -> list[t
     if twice:
         raise DataError(f"order: {', '.join(twice)} stands in it more than once")
     heads = sum(heads_of(model).values())
-    steps = max(min(steps, len(order)), 1)  # of one head each at the least
+    steps = max(min(steps, len(order)), 1)  # of at least one head each
     counts = sorted({round(step * len(order) / steps) for step in range(steps + 1)})
     return [(heads - count, masks_without(model, order[:count])) for count in counts]

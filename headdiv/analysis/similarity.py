@@ -1,7 +1,7 @@
-"""How alike heads are: measures on their weights and outputs, each with its definition, range and source.
+"""How similar heads are: measures on their weights and outputs, each with its definition, range and source.
 
-All measures of a trained model are taken in one pass over a split. Nothing of the pass is kept but sums over its words,
-in float64: of functions of one word's heads, and of products of its outputs. Sums of several ranks add up.
+All measures of a trained model are taken in one pass over a split. Only sums over its words are kept, in float64: of
+functions of one word's heads, and of products of its outputs. Sums of several ranks add up.
 
 Letters: T words, H heads, K head width, L keys, P pairs of different heads, M columns.
 """
@@ -25,7 +25,7 @@ from headdiv.nn.attention import AttentionSpec, HeadRecord, attention_modules
 from headdiv.nn.packing import PackedLayout
 
 ENOUGH = 20_000  # queries of each module that the measures are taken over
-BLOCK = 1 << 17  # numbers of all pairs that are worked on at a time, so that they stay in the processor's cache
+BLOCK = 1 << 17  # numbers of all pairs processed at a time, so that they stay in the processor's cache
 MOST = 1 << 22  # numbers of all pairs in a batch; where there are more, only every second, third, … word is taken
 STILL = 1e-12  # a variance below this share of the mean square is the rounding error of a variance of 0
 BY_HEAD = ("confidence", "entropy")
@@ -38,8 +38,8 @@ def column_cosines(w: Tensor) -> Tensor:
     """Cosine between every two columns of w (k, M) -> (M, M), in [−1, 1]; the identity for principal components.
 
     What DEACON's Figure 6 calls the correlation matrix of the PCA layer's weights: the paper compares it
-    with the identity, which orthonormal columns have for their cosines (Pearson's correlation, with the
-    mean of each column taken off, is not zero between orthonormal columns). A zero column gives zeros.
+    with the identity, which is the matrix of cosines for orthonormal columns (Pearson's correlation, which
+    subtracts each column's mean, is not zero between orthonormal columns). A zero column gives zeros.
     """
     must_be_tensor("w", w, "k M")
     unit = w / w.norm(dim=0).clamp(min=torch.finfo(w.dtype).tiny)
@@ -53,7 +53,7 @@ def column_correlations(w: Tensor) -> Tensor:
 
 
 def mean_off_diagonal(matrix: Tensor) -> float:
-    """Mean absolute value off the diagonal of (M, M): 0 for the identity; 0 too where M = 1."""
+    """Mean absolute value off the diagonal of (M, M): 0 for the identity, and where M = 1."""
     must_be_tensor("matrix", matrix, "M M")
     m = matrix.shape[0]
     if m < 2:
@@ -116,7 +116,7 @@ class Words:
     """What the heads of one module did with the words of a batch; queries that are special tokens are left out.
 
     Attributes:
-        weights: (T, H, L) of the keys of each query's own sentence, L slots of the longest; what else is there is 0.
+        weights: (T, H, L) of the keys of each query's own sentence, L slots of the longest; the rest is 0.
         counted: (T, H, L) the same, 0 for keys that are special tokens.
         outputs: (T, H, K), before the output stage.
     """
@@ -131,8 +131,8 @@ def words_of(record: HeadRecord, special_queries: Tensor | None = None, special_
 
     Args:
         record: with attention weights.
-        special_queries: (T,) which queries are special tokens; None: none is.
-        special_keys: (T',) which keys are special tokens; None: none is.
+        special_queries: (T,) which queries are special tokens; None: none are.
+        special_keys: (T',) which keys are special tokens; None: none are.
     """
     queries, keys = record.layout.queries, record.layout.keys
     weights, outputs = query_rows(at_least_float32(record.weights), queries), at_least_float32(record.outputs)
@@ -145,7 +145,7 @@ def words_of(record: HeadRecord, special_queries: Tensor | None = None, special_
     N = queries.sentences.shape[1]
     special = None if special_keys is None else special_keys[keys.rows].view(-1, S)[queries.slots // N]  # (T, S)
     if L < S:
-        # Where a line of L slots goes beyond a sentence's own, the weights are 0.
+        # Where a line of L slots extends beyond the sentence, the weights are 0.
         begin = (first % S).clamp(max=S - L)[queries.sentence_of_row()]  # (T,)
         slots = begin[:, None] + torch.arange(L, device=begin.device)  # (T, L)
         weights = weights.gather(2, slots[:, None].expand(-1, weights.shape[1], -1))
@@ -165,9 +165,9 @@ HeadSums = dict[str, Tensor]  # over words, float64; "queries" is how many words
 class Measured:
     """Measures of one module's heads, means over its queries (words; special tokens are left out).
 
-    Confidence and entropy (and the Jensen–Shannon distance) are of weights that are shares: where weights can be
+    Confidence and entropy (and the Jensen–Shannon distance) assume weights that are shares: where weights can be
     negative (talking heads, differential attention) they mean nothing.
-    Of a mixture of heads they are its slots: head i of a query is the i-th of the heads that were chosen for it.
+    The heads of a mixture are its slots: head i of a query is the i-th of the heads that were chosen for it.
 
     Attributes:
         queries: how many words they are taken over.
@@ -192,32 +192,32 @@ class Measured:
 def measure_heads(observed: Iterable[Observed], model: nn.Module | None = None) -> list[tuple[AttentionSpec, Measured]]:
     """Measures of every module, in the order of a forward pass, over the first `ENOUGH` queries of each rank.
 
-    Those that methods are controlled by; `compare_heads` takes more of them.
+    Only those that control methods; `compare_heads` takes more.
 
     Args:
         observed: what the heads did, batch by batch; it is read no further than is needed.
-        model: whose heads these are. Needed with several ranks only, one of which may see no batch at all.
+        model: whose heads these are. Needed only with several ranks, one of which may see no batch.
     """
     return [(spec, Measured(**means(sums))) for spec, sums in pooled_sums(observed, basic_sums, model)]
 
 
 @dataclass
 class HeadComparison(Measured):
-    """`Measured`, and how alike two heads are in their outputs over the whole split and in their weights.
+    """`Measured`, and how similar two heads are in their outputs over the whole split and in their weights.
 
-    ``Z_i`` below is the matrix of a head's outputs, (T, K), with the mean of each column taken off. A head whose
-    outputs never change has no variance: its correlations and similarities are 0, with itself too.
+    ``Z_i`` below is the matrix of a head's outputs, (T, K), minus the mean of each column. A head whose outputs never
+    change has no variance: its correlations and similarities are 0, even with itself.
 
     Attributes:
         correlation: (H, H) Pearson's correlation of the numbers of Z_i with those in the same positions of Z_j, in
             [−1, 1]: Σ Z_i ∘ Z_j / (‖Z_i‖ ‖Z_j‖). What DEACON's direct architecture decorrelates; it depends on how
             each head numbers its dimensions.
         cka: (H, H) linear centred kernel alignment, ‖Z_jᵀ Z_i‖² / (‖Z_iᵀ Z_i‖ ‖Z_jᵀ Z_j‖) in Frobenius norms, in
-            [0, 1] (Kornblith et al. 2019). Rotating a head's outputs or scaling them changes nothing: 1 is the same
+            [0, 1] (Kornblith et al. 2019). Rotating or scaling a head's outputs changes nothing: 1 is the same
             information, however it is laid out. Between independent heads it is about K / T, not 0.
         js: (H, H) mean over words of the Jensen–Shannon distance of two heads' weights, in [0, 1]: the square root,
             which is a metric (Endres & Schindelin 2003), of the divergence (Lin 1991) with logarithms to base 2.
-            0: the same weights, that of </s> among them; 1: no key in common. Of long windows a sample of evenly
+            0: the same weights, including that of </s>; 1: no key in common. In long windows a sample of evenly
             spaced words stands for all, see `MOST`.
         effective_rank: e to the power of the entropy of σ / Σσ, σ the singular values of (Z_1 … Z_H), the outputs of
             all heads side by side, (T, H·K) (Roy & Vetterli 2007). From 1 (all vary along one direction) to H·K, or
@@ -246,8 +246,8 @@ def pooled_sums(
 ) -> list[tuple[AttentionSpec, HeadSums]]:
     """Sums over the words that all ranks see, by module.
 
-    ``sums_of`` takes those of a batch; of no words they are zeros of the same shapes. No batch is read after ``enough``
-    queries of a module, `ENOUGH` where left out. Other arguments as in `measure_heads`.
+    ``sums_of`` takes those of a batch; for no words they are zeros of the same shapes. No batch is read after
+    ``enough`` queries of a module, by default `ENOUGH`. Other arguments as in `measure_heads`.
     """
     enough = ENOUGH if enough is None else enough
     must_be_number("enough", enough, 0)
@@ -285,7 +285,7 @@ def basic_sums(words: Words) -> HeadSums:
 
 
 def all_sums(words: Words) -> HeadSums:
-    """What `HeadComparison` is made of, summed over words."""
+    """What `HeadComparison` is computed from, summed over words."""
     outputs = words.outputs.flatten(1).double()  # (T, H·K): differences of large sums are taken of it
     T, H, L = words.weights.shape
     sample = words.weights[:: max(1, math.ceil(T * H * (H - 1) // 2 * L / MOST))]
@@ -297,7 +297,7 @@ def js_sum(weights: Tensor) -> Tensor:
     """Jensen–Shannon distances of every two heads' weights, summed over words: (T, H, L) -> (H, H), float64.
 
     With m = (p + q) / 2 and d = (p − q) / (p + q) the divergence in nats is Σ m·(½ log(1 − d²) + d·artanh d). Unlike
-    a difference of entropies that keeps its digits where p and q are nearly equal.
+    a difference of entropies, this keeps its digits where p and q are nearly equal.
     """
     H, L = weights.shape[1:]
     one, other = torch.triu_indices(H, H, 1, device=weights.device)
@@ -338,7 +338,7 @@ def _compared(sums: HeadSums) -> HeadComparison:
 
 
 def _normalised(products: Tensor) -> Tensor:
-    """Products of every two things, divided by the lengths of both: (H, H) -> (H, H); 0 where one has none."""
+    """Pairwise products, divided by the lengths of both: (H, H) -> (H, H); 0 where a length is 0."""
     lengths = products.diagonal().clamp_min(0).sqrt()
     scale = torch.where(lengths > 0, 1 / lengths, torch.zeros_like(lengths))
     return products * torch.outer(scale, scale)

@@ -46,7 +46,7 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def half_width(deviation: float, count: int) -> float:
-    """Half the width of that interval, of the standard deviation of ``count`` numbers, two or more."""
+    """Half the width of that interval, from the standard deviation of ``count`` numbers, two or more."""
     must_be_number("deviation", deviation, 0)
     must_be_number("count", count, 2, whole=True)
     from scipy.special import stdtrit  # here, since importing it takes a noticeable time
@@ -55,7 +55,7 @@ def half_width(deviation: float, count: int) -> float:
 
 
 def coefficient_of_variation(values: Sequence[float]) -> float:
-    """CV* of repeated measurements of one thing, in percent: how well a result is reproduced (Belz 2022).
+    """CV* of repeated measurements of one quantity, in percent: how well a result is reproduced (Belz 2022).
 
     Their standard deviation, unbiased for a normal distribution (divided by c4), as a share of their mean, with the
     correction for few values, 1 + 1/(4n).
@@ -72,7 +72,7 @@ def coefficient_of_variation(values: Sequence[float]) -> float:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """NaN where there is none; a ValueError where a number is infinite, or a square of it would be."""
+    """The mean; NaN without numbers; a ValueError where a number, or its square, is infinite."""
     if large := [value for value in values if abs(value) > MOST]:
         raise ValueError(f"values: found {large[0]!r:.40}, expected numbers up to {MOST:g}")
     return fmean(values) if values else math.nan

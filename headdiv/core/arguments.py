@@ -1,4 +1,4 @@
-"""Arguments of public calls: what is not of its kind is refused in one sentence, before anything is computed."""
+"""Checks of public calls' arguments: a wrong one is refused in one sentence, before anything is computed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from headdiv.core.errors import DataError
 
 Item = TypeVar("Item")
 
-MOST = 100_000  # items of an iterator that does not say how many it has
+MOST = 100_000  # items of an iterator without a length
 _ENDLESS = (itertools.cycle, itertools.count, itertools.repeat)
 
 
 def must_be(name: str, value: Any, kind: Any, expected: str) -> None:
-    """Raise a TypeError that names the argument unless it is of a kind."""
+    """Raise a TypeError that names the argument unless it is of this kind."""
     if not isinstance(value, kind):
         raise TypeError(f"{name}: found {value!r:.80}, expected {expected}")
 
@@ -29,7 +29,7 @@ def must_be_number(name: str, value: Any, least: float | None = None, whole: boo
 
 
 def must_be_progress(progress: Any) -> None:
-    """Raise a TypeError or a ValueError unless it is a share of the training, from 0 to 1."""
+    """Raise a TypeError or a ValueError unless it is a fraction of the training, from 0 to 1."""
     must_be_number("progress", progress, 0)
     if progress > 1:
         raise ValueError(
@@ -43,10 +43,10 @@ def must_be_count(count: Any) -> None:
 
 
 def listed(name: str, items: Iterable[Item], kind: Any = object, what: str = "anything") -> list[Item]:
-    """A sequence as a list; what has no length is not read.
+    """A sequence as a list; anything without a length is not read.
 
     Raises:
-        TypeError: it is no sequence, or an item is not of the kind.
+        TypeError: it is not a sequence, or an item is not of the kind.
     """
     if not isinstance(items, Iterable) or not isinstance(items, Sized) or isinstance(items, str | bytes):
         raise TypeError(f"{name}: found {items!r:.80}, expected a list of {what}")
@@ -62,10 +62,10 @@ def numbers(name: str, values: Sequence[float]) -> list[float]:
 
 
 def read_through(name: str, items: Iterable[Item]) -> Iterable[Item]:
-    """What is to be read to its end; of an iterator without a length no more than `MOST` items.
+    """An iterable to be read to its end; of an iterator without a length, no more than `MOST` items.
 
     Raises:
-        DataError: it is no iterable, or has no end.
+        DataError: it is not iterable, or has no end.
     """
     if not isinstance(items, Iterable) or isinstance(items, str | bytes):
         raise DataError(f"{name}: found {items!r:.80}, expected a list, a DataLoader or another iterable with an end")

@@ -40,7 +40,7 @@ def process_group(device: torch.device) -> Iterator[None]:
 
 
 def _started_ranks() -> int:
-    """How many processes `torchrun` has started, which says it by environment variables."""
+    """How many processes `torchrun` has started, from its environment variables."""
     needed = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     found = {name: os.environ[name] for name in needed if os.environ.get(name)}
     for name in found.keys() - {"MASTER_ADDR"}:
@@ -107,12 +107,12 @@ def gathered(values: Tensor) -> Tensor:
 
 
 def whole(values: Tensor) -> Tensor:
-    """All of a tensor of which FSDP2 left a shard on each rank; with gradient, of what every rank computes alike."""
+    """The whole of a tensor that FSDP2 has sharded over the ranks; with gradient, where all ranks compute the same."""
     return values.full_tensor() if hasattr(values, "full_tensor") else values
 
 
 def add_to(parameter: Tensor, step: Tensor) -> None:
-    """Add what every rank knows to a parameter, to each rank's shard its own."""
+    """Add a step that every rank knows to a parameter; each rank adds its part to its own shard."""
     if hasattr(parameter, "full_tensor"):
         from torch.distributed.tensor import distribute_tensor  # imported with the first shard
 

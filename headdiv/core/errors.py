@@ -2,7 +2,7 @@
 
 
 class HeaddivError(Exception):
-    """Something a user can mend. The command line prints its text alone and exits with status 2."""
+    """Something a user can fix. The command line prints its text alone and exits with status 2."""
 
 
 class ConfigError(HeaddivError):
@@ -14,19 +14,19 @@ class DataError(HeaddivError):
 
 
 class NotStoredError(DataError):
-    """Results that a table or a figure is made of are not there."""
+    """Results that a table or a figure needs are missing."""
 
 
 class TrainingError(HeaddivError):
-    """A training run cannot go on (a loss that is not finite, a checkpoint of another run)."""
+    """A training run cannot continue (a loss that is not finite, a checkpoint of another run)."""
 
 
 class DivergenceError(TrainingError):
-    """A loss, a gradient or a score of a training is not finite."""
+    """A loss, a gradient or a score in training is not finite."""
 
 
 class StorageError(HeaddivError):
-    """A file cannot be written: no space, no permission, a file in the place of a folder."""
+    """A file cannot be written: no space, no permission, a file where a folder should be."""
 
 
 class DamageError(HeaddivError):
@@ -34,7 +34,7 @@ class DamageError(HeaddivError):
 
 
 def out_of_memory(error: BaseException) -> str | None:
-    """What was asked of which memory, if the error says that there is not enough; None for any other error."""
+    """What was requested of which memory, if the error is a lack of memory; None for any other error."""
     text = str(error).split("\n")[0]
     phrases = ("out of memory", "can't allocate memory", "not enough memory", "could not create a memory")
     if isinstance(error, MemoryError) or any(phrase in text.lower() for phrase in phrases):

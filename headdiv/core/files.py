@@ -27,8 +27,8 @@ def replacing(target: Path | str, flush: bool = True) -> Iterator[Path]:
     """Yield a temporary path in the target's folder; rename it to ``target`` when the block ends well.
 
     Works for files and folders alike. When the block raises, what was written is removed and an
-    earlier ``target`` stays as it was. What is renamed is on the disk by then, should the power fail: not with
-    ``flush=False``, for thousands of files that a command makes anew.
+    earlier ``target`` stays as it was. What is renamed has been flushed to disk by then, in case the power fails; not
+    with ``flush=False``, for thousands of files that a command can make again.
 
     Raises:
         StorageError: nothing can be written there.
@@ -61,14 +61,14 @@ def replacing(target: Path | str, flush: bool = True) -> Iterator[Path]:
 
 
 def _flush(path: Path, deep: bool = True) -> None:
-    """Have a file, or a folder (with all that is in it if ``deep``), written to the disk."""
+    """Flush a file, or a folder (with its contents if ``deep``), to disk."""
     for inner in path.iterdir() if deep and path.is_dir() else ():
         _flush(inner)
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError:
-        if not path.is_dir():  # which not every file system can flush
+        if not path.is_dir():  # not every file system can flush folders
             raise
     finally:
         os.close(descriptor)
@@ -87,7 +87,7 @@ def _refusal(error: OSError | SafetensorError, target: Path) -> str | None:
 
 
 def remove_leftovers(folder: Path, name: str = "*") -> None:
-    """Delete what processes that were killed left of `replacing`; nobody else may be writing these targets now."""
+    """Delete what killed processes left from `replacing`; nobody else may be writing these targets now."""
     for ending in ("tmp", "old"):
         for path in folder.glob(f".{name}.{'[0-9a-f]' * 8}.{ending}"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -122,7 +122,7 @@ def read_json(path: Path | str) -> Any:
 
 
 def parse_json(text: str, path: Path | str) -> Any:
-    """The JSON value of a text out of ``path``. Raises DataError: it is not JSON (the message names path and line)."""
+    """The JSON value of text from ``path``. Raises DataError: it is not JSON (the message names path and line)."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -138,7 +138,7 @@ def checksum(path: Path | str, algorithm: str = "sha256") -> str:
 
 
 def canonical_json(value: Any) -> str:
-    """A JSON value as text in canonical form: sorted keys, no spaces. Hashes are taken of this."""
+    """A JSON value as text in canonical form: sorted keys, no spaces. Hashes are computed from this."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
@@ -151,7 +151,7 @@ WHOLE = 1 << 26  # bytes up to which a whole file enters its fingerprint
 
 
 def once_a_version(digest: Callable[[Path], str]) -> Callable[[Path | str], str]:
-    """A digest that is taken once a process, and again where a file's size or time of modification has changed."""
+    """A digest computed once per process, and again where a file's size or modification time has changed."""
     cached = functools.cache(lambda path, size, modified: digest(path))
 
     @functools.wraps(digest)

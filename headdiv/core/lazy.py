@@ -1,4 +1,4 @@
-"""Packages whose names are imported when they are first used."""
+"""Packages whose names are imported on first use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def attach(
 
     Args:
         package: its ``__name__``; ``file``: its ``__file__``.
-        extra: of headdiv, that an ImportError names where something is not installed.
+        extra: the extra of headdiv that an ImportError names where something is not installed.
     """
     found, names, public = lazy_loader.attach_stub(package, file)
 

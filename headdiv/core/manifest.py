@@ -1,9 +1,9 @@
-"""Checksums beside what is stored: ``SHA256SUMS`` in a folder of work/, data/prepared or results/.
+"""Checksums beside stored files: ``SHA256SUMS`` in a folder of work/, data/prepared or results/.
 
 `sha256sum -c` reads it.
 
-A first line ``# <key>``, which `sha256sum` passes over, says what the files are: so a whole folder that was swapped for
-another one is noticed.
+A first line ``# <key>``, which `sha256sum` skips, says what the files are, so that a whole folder swapped for another
+one is noticed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ log = logging.getLogger(__name__)
 def note(folder: Path, *names: str, key: str | None = None) -> None:
     """Write the checksums of these files, paths within the folder, into its manifest; of all where none is named.
 
-    One of these files that is not there loses its line. ``key`` says what the files are; None leaves what the manifest
-    says of it.
+    Any of these files that is missing loses its line. ``key`` says what the files are; None leaves the manifest's key.
     """
     noted, known = _read(folder)
     kept = {name: digest for name, digest in known.items() if names and name not in names}
@@ -44,8 +43,8 @@ def note(folder: Path, *names: str, key: str | None = None) -> None:
 def check(folder: Path, *names: str, key: str | None = None) -> None:
     """Compare files with their checksums; all that the manifest or the folder has where none is named.
 
-    A file that the manifest lacks was stored before there were manifests: it must be readable, and is then noted. So is
-    ``key`` where the manifest has none.
+    A file that the manifest lacks is older than manifests: it must be readable, and is then added. So is ``key`` where
+    the manifest has none.
 
     Raises:
         DamageError: a file is missing, is not what was written, or cannot be read; or the manifest has another key.
@@ -64,7 +63,7 @@ def check(folder: Path, *names: str, key: str | None = None) -> None:
                 _compare(path, known[name])
         except FileNotFoundError:
             raise DamageError(f"{path}: missing") from None
-        except PermissionError:  # no damage
+        except PermissionError:  # not damage
             raise
         except OSError as error:
             raise DamageError(f"{path}: cannot be read ({error.strerror or error})") from None
@@ -77,7 +76,7 @@ def check(folder: Path, *names: str, key: str | None = None) -> None:
 def first_damaged(folder: Path) -> tuple[str, str] | None:
     """The first file of a folder that is not as its manifest says, and a sentence; None where there is none.
 
-    Nothing is written: files that the manifest lacks are taken as they are.
+    Nothing is written: files that the manifest lacks are accepted as they are.
     """
     for number, line in enumerate(_lines(folder), start=1):
         match = _LINE.fullmatch(line)
@@ -129,7 +128,7 @@ def _readable(path: Path) -> None:
 
 
 def _read(folder: Path) -> tuple[str | None, dict[str, str]]:
-    """The key, and checksums by name; a line that is none counts as missing."""
+    """The key, and checksums by name; a malformed line counts as missing."""
     lines = _lines(folder)
     key = _KEY.fullmatch(lines[0]) if lines else None
     return key and key[1], {match[2]: match[1] for line in lines if (match := _LINE.fullmatch(line))}

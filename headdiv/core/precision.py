@@ -11,9 +11,9 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 def autocast(x: Tensor) -> Tensor:
-    """In autocast's number format where that is on, so that what follows needs no conversions; else as it is.
+    """In autocast's number format where autocast is on, so that what follows needs no conversions; else unchanged.
 
-    As in torch, float64 and whole numbers stay as they are.
+    As in torch, float64 and integers stay as they are.
     """
     kind = x.device.type
     if kind == "meta" or x.dtype == torch.float64 or not x.is_floating_point():
@@ -22,11 +22,11 @@ def autocast(x: Tensor) -> Tensor:
 
 
 def full_precision(x: Tensor) -> contextlib.AbstractContextManager[object]:
-    """Autocast switched off for what is computed with x; the meta device has none."""
+    """Autocast switched off for computations with x; the meta device has no autocast."""
     kind = x.device.type
     return contextlib.nullcontext() if kind == "meta" else torch.autocast(kind, enabled=False)
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """Half precision is made float32, for sums over many numbers; all else stays as it is."""
+    """Half precision becomes float32, for sums over many numbers; all else stays as it is."""
     return x.float() if x.dtype in HALF else x

@@ -1,4 +1,4 @@
-"""Registries that can be extended from outside: by a call, an installed package, or a file of the user's own."""
+"""Registries that can be extended from outside: by a call, an installed package, or a user's file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 
 
 class Registry(Mapping[str, Value]):
-    """A read-only mapping of names, to which `add` is the only way.
+    """A read-only mapping of names; only `add` extends it.
 
     Entry points of installed packages are loaded when a name is first looked up; what they load registers itself.
 
@@ -32,7 +32,7 @@ class Registry(Mapping[str, Value]):
         self._searched = False
 
     def add(self, name: str, value: Value) -> Value:
-        """Enter ``value`` under ``name``. A class or object whose definition was run again replaces its older self.
+        """Register ``value`` under ``name``. A class or object whose definition is run again replaces the old one.
 
         Raises:
             ConfigError: the name is taken by something else.
@@ -96,7 +96,7 @@ def load_plugin(path: Path) -> ModuleType:
 
 @contextlib.contextmanager
 def _named(what: str) -> Iterator[None]:
-    """A ConfigError that says of ``what`` an error came, whatever it is: a `sys.exit` would end headdiv in silence."""
+    """Turn any error into a ConfigError that names ``what`` it came from: a `sys.exit` would end headdiv silently."""
     try:
         yield
     except (HeaddivError, KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""Settings of a process that trains or decodes: its number of threads, and what becomes of memory."""
+"""Settings of a process that trains or decodes: its number of threads, and what happens to freed memory."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def configure(threads: int) -> None:
     stay.
 
     A training step allocates and frees hundreds of MiB. By default much of it is returned and faulted in again by the
-    next step: some 10,000 page faults, 5 % of a step in bfloat16 at the sizes of DEACON's Table 3. The price: the
-    process stays as large as it ever was.
+    next step: some 10,000 page faults, 5 % of a step in bfloat16 at the sizes of DEACON's Table 3. The price is that
+    the process stays as large as it ever was.
     """
     torch.set_num_threads(threads)
     for name, number in KERNELS.items():

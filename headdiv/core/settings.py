@@ -1,7 +1,7 @@
 """Configuration files: checked values, and YAML that knows its lines.
 
-A YAML file is read with the line of every key kept, so that a mistake is answered with one sentence that
-names file, line and key.
+The line of every key in a YAML file is kept, so that a mistake is reported in one sentence that names file, line and
+key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEEPEST = 50  # values inside one another
 
 
 class Settings(BaseModel):
-    """Base of all configuration: unknown keys are errors, values cannot be changed afterwards."""
+    """Base of all configuration: unknown keys are errors, values are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -42,15 +42,15 @@ class Settings(BaseModel):
 
 
 def hash_neutral(default: Any, **more: Any) -> Any:
-    """A field that came after runs had been stored: its default is not written, so that their hashes stay."""
+    """A field added after runs had been stored: its default is not written, so that their hashes stay the same."""
     return Field(default, exclude_if=lambda value: value == default, **more)
 
 
-YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times as fast, and not everywhere
+YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times as fast, but not always there
 
 
 class _Loader(YAML):
-    """Names the place of what looks like a number or a date and is none that can be worked with."""
+    """Names the place of what looks like a number or a date but is not a usable one."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """See `yaml.constructor.BaseConstructor`."""
@@ -127,7 +127,7 @@ def config_error(at: tuple[str | int, ...], what: str, source: Source | None = N
 
 
 def _first(model: type[BaseModel], errors: list[Any]) -> Any:
-    """The first mistake; where that is a missing key, an unknown one that is nearly a known one, if there is one."""
+    """The first mistake; where that is a missing key, an unknown key close to a known one, if there is one."""
     if errors[0]["type"] != "missing":
         return errors[0]
     unknown = [error for error in errors if error["type"] == "extra_forbidden"]
@@ -147,7 +147,7 @@ def _explain(model: type[BaseModel], error: Any) -> str:
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """The end of a message about a name that is not known: a near one, or what there is to choose from."""
+    """The end of a message about an unknown name: a similar one, or what there is to choose from."""
     close = _near(name, known)
     return f"; did you mean '{close[0]}'?" if close else f"; known here: {', '.join(sorted(known)) or 'none'}"
 
@@ -203,7 +203,7 @@ class Source:
             raise ConfigError(f"{self.path}: found values nested more than {DEEPEST} deep, expected a profile's few")
 
     def _check(self, node: yaml.Node | None, depth: int = 0) -> None:
-        """Refuse double keys, of which PyYAML would take the last, and aliases that grow without bound."""
+        """Refuse duplicate keys, of which PyYAML would take the last, and aliases that grow without bound."""
         self._count += 1
         if self._count > LARGEST:
             raise ConfigError(f"{self.path}: found more than {LARGEST:,} values, with aliases written out")

@@ -1,4 +1,4 @@
-"""Tensors as arguments of public calls: of floating point, of a shape, and which of them are one."""
+"""Tensors as arguments of public calls: floating point, their shapes, and which of them are the same."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from headdiv.core.arguments import must_be
 
 
 def must_be_tensor(name: str, x: Any, shape: str, half: bool = True) -> None:
-    """Raise unless it is a tensor of floating point with a shape such as ``"k m"``, or with more dimensions in front.
+    """Raise unless it is a floating-point tensor with a shape such as ``"k m"``, or with more dimensions in front.
 
     Args:
         name: of the argument.
         x: the argument.
-        shape: letters of the last dimensions, of which none but N may be 0; a letter that stands twice is one size;
-            "..." in front allows further ones.
-        half: whether half precision will do.
+        shape: letters of the last dimensions, of which none but N may be 0; a repeated letter is one size; "..." in
+            front allows further dimensions.
+        half: whether half precision is allowed.
 
     Raises:
-        TypeError: it is no tensor, or none of floating point.
+        TypeError: it is not a tensor, or not floating point.
         ValueError: it has another shape.
     """
     must_be(name, x, Tensor, "a tensor")
     if not x.is_floating_point() or (not half and x.dtype in (torch.float16, torch.bfloat16)):
         kind = "floating point" if half else "float32 or float64"
         raise TypeError(f"{name}: found a tensor of {x.dtype}, expected one of {kind}")
-    if torch.compiler.is_compiling():  # sizes may be symbols, of which nothing can be asked
+    if torch.compiler.is_compiling():  # sizes may be symbols, without a value to look at
         return
     letters = shape.removeprefix("...").split()
     last = tuple(x.shape[-len(letters) :])
@@ -41,7 +41,7 @@ def must_be_tensor(name: str, x: Any, shape: str, half: bool = True) -> None:
 
 
 def equal(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors have the same values, NaN included; without a look at them where they are one memory."""
+    """Whether two tensors have the same values, NaN included; not looked at where they share one memory."""
     if a.is_nested or b.is_nested or (a.shape, a.dtype, a.device) != (b.shape, b.dtype, b.device):
         return False
     if a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
@@ -50,9 +50,9 @@ def equal(a: Tensor, b: Tensor) -> bool:
 
 
 def one_to_autograd(a: Tensor, b: Tensor) -> bool:
-    """Whether a gradient of one of two equal tensors may go to the other: not of copies, nor where one is detached.
+    """Whether a gradient of one of two equal tensors may go to the other: not for copies, nor if one is detached.
 
-    The same view of one tensor, made twice, is one; so are any two where no gradients are asked for.
+    The same view of one tensor, made twice, counts as one; so do any two where no gradients are needed.
     """
     if a is b or not torch.is_grad_enabled() or not (a.requires_grad or b.requires_grad):
         return True

@@ -15,24 +15,24 @@ NO_PASS = -1
 
 
 def is_transformed() -> bool:
-    """Whether a transform of `torch.func` runs, which takes no `torch.autograd.Function` of the old style."""
+    """Whether a `torch.func` transform is running, which does not take old-style `torch.autograd.Function`s."""
     return torch._C._are_functorch_transforms_active()
 
 
 def is_traced() -> bool:
-    """Whether a transform runs, or torch's compile, export or jit traces: values cannot be looked at then."""
+    """Whether a transform is running, or torch's compile, export or jit is tracing: values cannot be looked at then."""
     return torch.compiler.is_compiling() or is_transformed() or torch.jit.is_tracing()
 
 
 def uncompiled() -> contextlib.AbstractContextManager[object]:
-    """While open, what `torch.compile` has compiled runs as it is written: compiled code does not see new hooks."""
+    """While open, code compiled by `torch.compile` runs uncompiled: compiled code does not see new hooks."""
     if "torch._dynamo" not in sys.modules:  # a slow import, without which nothing is compiled
         return contextlib.nullcontext()
     return torch.compiler.set_stance("force_eager")
 
 
 def is_recomputing() -> bool:
-    """Whether this forward pass is one of activation checkpointing's, within a backward pass: it was counted before."""
+    """Whether activation checkpointing repeats this forward pass within a backward pass: it was counted before."""
     return backward_pass() != NO_PASS
 
 
@@ -42,9 +42,9 @@ def backward_pass() -> int:
 
 
 def no_second_derivative(of: str) -> Callable[[Backward], Backward]:
-    """For a backward pass written by hand: where its own gradient is asked for, which would come out wrong, it raises.
+    """For a handwritten backward pass: it raises where its own gradient is asked for, which would come out wrong.
 
-    As `torch.autograd.function.once_differentiable`, which lets a constant gradient of the loss pass.
+    Like `torch.autograd.function.once_differentiable`, which lets a constant gradient of the loss pass.
     """
 
     def decorate(backward: Backward) -> Backward:
@@ -63,7 +63,7 @@ def no_second_derivative(of: str) -> Callable[[Backward], Backward]:
 
 
 class _Once(torch.autograd.Function):
-    """What it is given, with a gradient that raises."""
+    """Its input, with a gradient that raises."""
 
     @staticmethod
     def forward(ctx: Any, of: str, *values: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:

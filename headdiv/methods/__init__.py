@@ -13,7 +13,7 @@ __all__ = ["METHODS", "check_method", "make_method", "stored_method"]
 
 
 def __getattr__(name: str) -> Any:
-    """Look a name up when it is first used: `headdiv.methods.options` is imported without torch."""
+    """Look up a name on first use: `headdiv.methods.options` is imported without torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = "options" if name in ("check_method", "stored_method") else "registry"

@@ -1,26 +1,27 @@
 """What a method may change in a model and in its training, and how to add one.
 
-A method is a class after `Method`, with a class of ``Options`` if it has any. Every hook has a default that does
+A method is a subclass of `Method`, with a class of ``Options`` if it has any. Every hook has a default that does
 nothing; override those that the method needs.
 
     configuration   `Options`, with what does not fit a model's sizes or another method
-    the model       `output_stage`, `before_output` or, for an attention module of its own, `attention`; `block_output`
+    the model       `output_stage`, `before_output` or, for the method's own module, `attention`; `block_output`
     the loss        `required_records`, `aux_loss` and `counts_predictions`
     the update      `own_parameters`, `frozen_parameters`, `after_backward`
     the schedule    `after_epoch`
     the results     `artifacts`
 
-An attention module of its own derives from `headdiv.nn.attention.AttentionModule` and needs a ``forward``; then it runs
-in every task's model and in the drop-in, and what it records is measured. A module with a method
+A method's own attention module derives from `headdiv.nn.attention.AttentionModule` and needs a ``forward``; it then
+runs in every task's model and in the drop-in, and what it records is measured. A module with a method
 ``initialise(generator)`` fills its own parameters; ordinary layers are initialised from the seed and their names.
 
-`headdiv.insert` takes such a method only if it also has ``inserted(spec)``: what heads of a model that is there already
-go through in front of its own output projection, with the layout of the rows, (T, H·K), `PackedLayout` -> (T, H·K).
+`headdiv.insert` takes such a method only if it also has ``inserted(spec)``: what the heads of an existing model go
+through in front of its output projection, with the layout of the rows, (T, H·K), `PackedLayout` -> (T, H·K).
 
 Every method works in combinations: `headdiv.methods.combined` says how the hooks of several become one.
 
-A method from elsewhere is one file that calls `headdiv.register`; `tests/own_method.py` is an example. One of headdiv
-is one file here, and a line each in the tables of `headdiv.methods.options.table` and `headdiv.methods.registry`.
+A method from elsewhere is one file that calls `headdiv.register`; `tests/own_method.py` is an example. A method in
+headdiv is one file here, and a line each in the tables of `headdiv.methods.options.table` and
+`headdiv.methods.registry`.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ RequiredRecords = Literal["nothing", "heads", "weights"]
 
 @dataclass(frozen=True)
 class EpochEnd:
-    """What a method is given between two epochs."""
+    """What a method gets between two epochs."""
 
     model: nn.Module
     optimiser: torch.optim.Optimizer
-    epoch: int  # the one that has ended, from 1
+    epoch: int  # the one that has just ended, from 1
     epochs: int
     seed: int
     history: list[dict[str, Any]]  # what `after_epoch` returned after the earlier epochs
@@ -104,9 +105,9 @@ class Method:
         )
 
     def output_stage(self, spec: AttentionSpec) -> nn.Module | None:
-        """Module that makes one output of the heads, (T, H·K) -> (T, D), in place of W^O; None: W^O.
+        """Module that combines the heads into one output, (T, H·K) -> (T, D), in place of W^O; None: W^O.
 
-        For `headdiv.insert` it is an nn.Linear or has ``take_over(weight, bias)``: start from a W^O that was there.
+        For `headdiv.insert` it is an nn.Linear or has ``take_over(weight, bias)``: start from an existing W^O.
         """
         return None
 
@@ -117,26 +118,26 @@ class Method:
     def block_output(self, spec: BlockSpec) -> nn.Module:
         """What the output of the layer that ``spec`` describes goes through: (rows, D) -> (rows, D).
 
-        In headdiv's own models; `headdiv.MultiheadAttention` and `headdiv.insert` refuse what is no Identity.
+        In headdiv's own models only; `headdiv.MultiheadAttention` and `headdiv.insert` refuse all but an Identity.
         """
         return nn.Identity()
 
     # ---- the loss
 
     def required_records(self) -> RequiredRecords:
-        """What `aux_loss` needs of the head records; "weights": values and outputs too."""
+        """Which head records `aux_loss` needs; "weights" includes values and outputs."""
         return "nothing"
 
     def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
         """What is added to the loss (nats for each prediction); None: nothing.
 
-        With several ranks each adds its own, and the mean over the ranks counts: a sum over examples is multiplied by
-        the number of ranks.
+        With several ranks, each adds its own and the mean over the ranks counts, so multiply a sum over examples by the
+        number of ranks.
 
         Args:
             model: the model in training.
             records: of this batch, as `required_records` asks for.
-            progress: share of the training that is done, from 0 to 1.
+            progress: fraction of the training that is done, from 0 to 1.
             count: predictions of the batch, on all ranks.
         """
         return None
@@ -158,14 +159,14 @@ class Method:
     def after_backward(self, model: nn.Module, progress: float) -> None:
         """Called with all gradients in place, before the optimiser's step; ``progress`` from 0 to 1.
 
-        Gradients are clipped already in headdiv's trainer, and not yet in that of transformers.
-        By default it takes the gradients of `frozen_parameters` away: a loop need not ask for them.
+        Gradients are already clipped in headdiv's trainer, and not yet in that of transformers.
+        By default it removes the gradients of `frozen_parameters`, so that a loop need not ask for them.
         """
         for parameter in self.frozen_parameters(model, progress):
             parameter.grad = None
 
     def before_optimizer_step(self, model: nn.Module, progress: float) -> None:
-        """`after_backward`, by the name that says when a loop of one's own calls it."""
+        """`after_backward`, under a name that says when your own loop calls it."""
         must_be_progress(progress)
         self.after_backward(model, progress)
 
@@ -176,17 +177,17 @@ class Method:
         return {}
 
     def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:
-        """What the results keep (JSON) of a trained model, by name: of its parameters, and of what its heads do.
+        """What the results keep (JSON) of a trained model, by name, from its parameters and from what its heads do.
 
         Args:
             model: trained.
-            validation: the validation split; None: what the parameters alone say.
+            validation: the validation split; None: from the parameters alone.
         """
         return {}
 
 
 def refuse_no_attention(options: MethodOptions, model: nn.Module) -> None:
-    """Raise a TrainingError where a method changes attention modules, and the model has none of those kinds."""
+    """Raise a TrainingError where a method changes attention modules and the model has none of those kinds."""
     if isinstance(options, CombinedOptions):
         for part in options.parts().values():
             refuse_no_attention(part, model)
@@ -219,7 +220,7 @@ def acts_on_block(method: Method, block: BlockSpec) -> bool:
 
 
 def groups(items: Iterable[Item], key: Callable[[Item], Any]) -> list[list[Item]]:
-    """Items with one key together, both in the order in which they come."""
+    """Group items by key, keys and items in the order in which they come."""
     found: dict[Any, list[Item]] = {}
     for item in items:
         found.setdefault(key(item), []).append(item)

@@ -1,12 +1,12 @@
-"""Several methods at once, in one model and one training.
+"""Several methods at once, in one model and one training run.
 
     {name: combined, methods: [{name: deacon, architecture: direct, m: 8}, {name: disagreement, term: output}]}
 
-Losses add up, and what methods do after a step or an epoch is done in the order in which they are listed. Inside an
+Losses are added, and what methods do after a step or an epoch is done in the order in which they are listed. Inside an
 attention module there are two positions: in front of the output stage, where homeostasis inhibits units of the heads,
-and the output stage itself, which DEACON or mixing builds. One method can have each position of each kind of attention,
-so winners are taken of the heads before they are mixed, whatever the order of the list. Mixture of attention heads
-builds the whole module and leaves no position to others. Block outputs go through one method's part after the other's.
+and the output stage itself, which DEACON or mixing builds. Each position of each kind of attention can go to one
+method, so winners are taken from the heads before they are mixed, whatever the order of the list. Mixture of attention
+heads builds the whole module and leaves no position to others. Block outputs go through the methods' parts in turn.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from headdiv.methods.base import EpochEnd, Method, RequiredRecords
 from headdiv.methods.options import AttentionHook, CombinedOptions
 from headdiv.nn.attention import AttentionModule, AttentionSpec
 
-# ---- how the answers of several become one
+# ---- how the results of several become one
 
 
 def in_turn(modules: list[nn.Module]) -> nn.Module:
-    """All that do something, one after the other."""
+    """The modules that do something, one after the other."""
     acting = [module for module in modules if type(module) is not nn.Identity]
     return nn.Sequential(*acting) if len(acting) > 1 else acting[0] if acting else nn.Identity()
 
@@ -39,23 +39,23 @@ def most_detailed(records: list[RequiredRecords]) -> RequiredRecords:
 
 
 def total(losses: list[Tensor | None]) -> Tensor | None:
-    """The sum of what they add; None where none adds anything."""
+    """The sum of their losses; None where none adds anything."""
     added = [loss for loss in losses if loss is not None]
     return reduce(operator.add, added) if added else None
 
 
 def joined(lists: list[list[Any]]) -> list[Any]:
-    """All of theirs."""
+    """All of their items."""
     return list(chain.from_iterable(lists))
 
 
 def merged(artifacts: list[dict[str, Any]]) -> dict[str, Any]:
-    """All of theirs, under the names that each gives."""
+    """All of their artifacts, under the names that each gives."""
     return {name: one for found in artifacts for name, one in found.items()}
 
 
 def of_all(hook: str, rule: Callable[[list[Any]], Any]) -> Callable[..., Any]:
-    """The hook of a combination: the parts' own, called in the order of the list, and ``rule`` of their answers."""
+    """A combination's hook: the parts' hooks, called in the order of the list, and ``rule`` of their results."""
 
     def call(self: Combined, *arguments: Any) -> Any:
         return rule([getattr(part, hook)(*arguments) for part in self.parts.values()])
@@ -67,7 +67,7 @@ def of_all(hook: str, rule: Callable[[list[Any]], Any]) -> Callable[..., Any]:
 
 
 class Combined(Method):
-    """The methods of a list, together, made from the options.
+    """The methods of a list, together, built from the options.
 
     Raises:
         ConfigError: two of them do not go together.
@@ -98,19 +98,19 @@ class Combined(Method):
         return next((getattr(part, hook)(spec) for part in parts), None)
 
     def attention(self, spec: AttentionSpec) -> AttentionModule:
-        """The module of the part that builds all of it; else ordinary heads with what the parts put there."""
+        """The module of the part that builds all of it; else ordinary heads with what the parts add."""
         return self._built("attention", spec) or super().attention(spec)
 
     def output_stage(self, spec: AttentionSpec) -> nn.Module | None:
-        """Of the part that builds it."""
+        """That of the part that builds it."""
         return self._built("output_stage", spec)
 
     def before_output(self, spec: AttentionSpec) -> nn.Module | None:
-        """Of the part that puts something there."""
+        """That of the part that puts something there."""
         return self._built("before_output", spec)
 
     def after_epoch(self, end: EpochEnd) -> dict[str, Any]:
-        """One after the other, each with its own history; what each returns, by its name, where that is anything."""
+        """One after the other, each with its own history; what each returns, by its name, unless empty."""
         results = {}
         for name, part in self.parts.items():
             own = replace(end, history=[point.get(name, {}) for point in end.history])
@@ -120,5 +120,5 @@ class Combined(Method):
 
 
 def parts_of(method: Method) -> list[Method]:
-    """The methods of a combination; any other method alone."""
+    """The methods of a combination; any other method by itself."""
     return list(method.parts.values()) if isinstance(method, Combined) else [method]

@@ -1,7 +1,7 @@
 """DEACON (Ampazis & Sakketou 2024): a PCA layer between the concatenated heads and W^O.
 
 Its weights w follow the principal components of the heads as far as the loss still falls (`headdiv.gha`);
-its bias and everything else is the ordinary optimiser's. Three architectures, section 3:
+its bias and everything else are left to the ordinary optimiser. Three architectures, section 3:
 
     direct      rows of h, one for each token and each of the d_k dimensions (Eqs. 22 to 25)
     average     rows of h, one for each token, averaged over d_k (Eqs. 26 to 30)
@@ -69,13 +69,13 @@ class PCAOutput(nn.Module):
         nn.init.orthogonal_(self.w)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Orthonormal columns: where the Hebbian rule ends, but in no particular direction."""
+        """Orthonormal columns: where the Hebbian rule ends up, but in no particular direction."""
         nn.init.orthogonal_(self.w, generator=generator)
         nn.init.zeros_(self.b)
 
     @torch.no_grad()
     def take_over(self, weight: Tensor, bias: Tensor) -> None:
-        """Start from a W^O that was there, (D, H·K) and (D,): of this architecture only the bias has a place."""
+        """Start from an existing W^O, (D, H·K) and (D,); this architecture has a place only for the bias."""
         self.project.bias.copy_(bias)
 
     @property
@@ -84,7 +84,7 @@ class PCAOutput(nn.Module):
         return self.w.shape[1]
 
     def forget_interrupted_step(self) -> None:
-        """Begin with a step anew: of one that was interrupted nothing stays."""
+        """Start a step afresh: nothing of an interrupted one stays."""
         self.moments, self.learned = None, False
 
     def _heads(self, x: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class PCAOutput(nn.Module):
     def _record_moments(self, by_input: Tensor, scale: Tensor | None = None, shift: Tensor | None = None) -> None:
         """Moments of the PCA layer's inputs, from their values input by input: (k, …).
 
-        Where the layer is given scale and shift (k,) instead, of ``by_input * scale + shift``.
+        Where scale and shift (k,) are given, the moments of ``by_input * scale + shift``.
         """
         learning = self.training and torch.is_grad_enabled() and not is_transformed()
         if (
@@ -117,7 +117,7 @@ class PCAOutput(nn.Module):
 
 
 class LinearPCAOutput(PCAOutput):
-    """One that multiplies by constants alone in evaluation, unless rows are normalised."""
+    """An output that in evaluation only multiplies by constants, unless rows are normalised."""
 
     @property
     def affine(self) -> bool:
@@ -133,7 +133,7 @@ class DirectOutput(LinearPCAOutput):
 
     @torch.no_grad()
     def take_over(self, weight: Tensor, bias: Tensor) -> None:
-        """The part of W^O that components can express: w is orthonormal, so with M = H it is all of it."""
+        """Keep the part of W^O that components can express: w is orthonormal, so with M = H that is all of it."""
         super().take_over(weight, bias)
         by_head = weight.reshape(-1, self.spec.heads, self.spec.d_head).to(self.w)  # (D, H, K)
         self.project.weight.copy_(torch.matmul(self.w.T, by_head).flatten(1))
@@ -201,7 +201,7 @@ class Deacon(Method):
     options: DeaconOptions
 
     def output_stage(self, spec: AttentionSpec) -> nn.Module:
-        """The architecture's."""
+        """The architecture's output stage."""
         options = self.options
         stage = OUTPUTS[options.architecture](spec, options.m)
         stage.norm = normalisation(options.normalisation, stage.norm.num_features, options.batch_norm_scale)
@@ -217,8 +217,8 @@ class Deacon(Method):
     def after_backward(self, model: nn.Module, progress: float) -> None:
         """Move every w by DEACON's dw, all modules of one size in one batched product.
 
-        C is over all rows that went through a layer in training since the last call: those that its gradient is summed
-        over. A layer without a gradient, or with one that is not finite, stays as it is.
+        C is taken over all rows that went through a layer in training since the last call, those that its gradient is
+        summed over. A layer without a gradient, or with one that is not finite, stays as it is.
 
         Raises:
             TrainingError: no layer has a gradient, or one was not in training mode.
@@ -258,7 +258,7 @@ class Deacon(Method):
         )  # (modules, k, M) each
         fade = 1.0 if self.options.delta_p_schedule == "constant" else max(1 - progress, 1e-6)
         dw = deacon_update(G, self._hebbian_direction(C, w), self.options.delta_p * fade, self.options.xi)
-        # A loop that scales its loss, as for float16, may overflow; its optimiser skips that step, and so does w.
+        # A loop that scales its loss, as for float16, may overflow; its optimiser then skips the step, and so does w.
         for layer, step in zip(layers, torch.where(dw.isfinite(), dw, 0.0), strict=True):
             distributed.add_to(layer.w, step)
 
@@ -280,7 +280,7 @@ class Deacon(Method):
         if self.options.direction == "sanger":
             return sanger_rule(C, w)
         components = principal_components(C, w.shape[-1])
-        nearer = (components * w).sum(dim=-2, keepdim=True).sign()  # an eigenvector has no sign of its own
+        nearer = (components * w).sum(dim=-2, keepdim=True).sign()  # an eigenvector's sign is arbitrary
         return components * torch.where(nearer == 0, 1.0, nearer) - w
 
 
@@ -292,11 +292,11 @@ def pca_layers(model: nn.Module) -> dict[str, PCAOutput]:
 
 @contextlib.contextmanager
 def collected_moments(model: nn.Module) -> Iterator[dict[str, Moments]]:
-    """While open, PCA layers collect the moments of their inputs in evaluation too; those of training stay as they are.
+    """While open, PCA layers collect moments of their inputs in evaluation too; those of training stay as they are.
 
     Yields:
         A dictionary that is filled when the block ends: by place ("encoder 1") the moments, in float64 on the CPU,
-        of all rows that went through a layer meanwhile. Layers through which nothing went are not in it.
+        of all rows that went through a layer meanwhile. Layers that nothing went through are left out.
     """
     layers = list(pca_layers(model).values())
     found: dict[str, Moments] = {}

@@ -5,14 +5,14 @@
     output stage: W^O of the heads (1 − λ_init) RMSNorm(O) side by side
 
 Head dimensions: the paper keeps the width K of queries and keys, gives V twice that, and halves the number of heads, so
-that parameters and products are the baseline's but for 4·K numbers λ and 2·K of the norm in each module (``halved``).
-Of the baseline's heads, 2i − 1 and 2i are the two queries and keys of head i, and their values side by side its V. By
-head it is then not comparable with other rows: H = 8 gives 4 heads of twice the width, and the authors advise at least
-8. ``kept`` makes up for it the other way: H heads with V of width K, whose queries and keys are the halves, of width
-K / 2, of the baseline's. Weights can be negative and do not add up to 1.
+that parameters and products are the baseline's except for 4·K numbers λ and 2·K of the norm in each module
+(``halved``). The baseline's heads 2i − 1 and 2i are the two queries and keys of head i, and their values side by side
+its V. It is then not comparable with other rows head by head: H = 8 gives 4 heads of twice the width, and the authors
+advise at least 8. ``kept`` makes up for it the other way: H heads with V of width K, whose queries and keys are the
+halves, of width K / 2, of the baseline's. Weights can be negative and do not add up to 1.
 
 λ_init belongs to the layer and is in no state dictionary. Copies of one module, as `torch.nn.TransformerEncoder` makes
-them, are numbered as soon as something of headdiv's is given the model: `own_parameters`, a trainer, `ModelHeads`.
+them, are numbered as soon as the model is passed to headdiv: to `own_parameters`, a trainer or `ModelHeads`.
 
 Letters: R windows, T rows, H heads of the baseline, K their width, h heads, N query slots, S key slots.
 """
@@ -36,10 +36,10 @@ from headdiv.nn.packing import PackedLayout
 
 
 class DifferentialAttention(MultiHeadAttention):
-    """h heads on the baseline's projections; λ and the norm's scale are those of all heads.
+    """h heads on the baseline's projections; λ and the norm's scale are shared by all heads.
 
     Args:
-        spec: where it stands, and its sizes.
+        spec: its position and sizes.
         halved: h = H / 2 heads of width 2·K, else H of width K.
     """
 
@@ -53,7 +53,7 @@ class DifferentialAttention(MultiHeadAttention):
         nn.init.normal_(self.lambdas, std=0.1)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """λ as in the authors' code; the parts draw their own."""
+        """λ as in the authors' code; submodules draw their own parameters."""
         nn.init.normal_(self.lambdas, std=0.1, generator=generator)
 
     @property
@@ -68,7 +68,7 @@ class DifferentialAttention(MultiHeadAttention):
 
     @property
     def start(self) -> float:
-        """λ_init, of the layer that the module has now: `attention_modules` numbers copies."""
+        """λ_init for the module's current layer: `attention_modules` numbers copies."""
         return 0.8 - 0.6 * math.exp(-0.3 * self.spec.layer)
 
     @property
@@ -93,7 +93,7 @@ class DifferentialAttention(MultiHeadAttention):
         return self._difference(z), None if weights is None else self._difference(weights)
 
     def _difference(self, x: Tensor) -> Tensor:
-        """The first of each two minus λ times the second: (R, 2·h, …) -> (R, h, …)."""
+        """The first of each pair minus λ times the second: (R, 2·h, …) -> (R, h, …)."""
         return x[:, 0::2] - self.factor.to(x.dtype) * x[:, 1::2]
 
     def transform_heads(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
@@ -115,7 +115,7 @@ class Differential(Method):
         return DifferentialAttention(spec, self.options.heads == "halved")
 
     def own_parameters(self, model: nn.Module) -> list[nn.Parameter]:
-        """None; copies of a module are numbered, on which their λ_init depends."""
+        """None; but copies of a module are numbered, since their λ_init depends on it."""
         attention_modules(model)
         return []
 

@@ -1,15 +1,15 @@
 """Disagreement regularisation (Li et al. 2018, as the DPP poster gives it): a loss that pushes heads apart.
 
-What is compared are whole matrices of one sentence, as the formulas are written: V^i (S, K), A^i (N, S), O^i (N, K),
-with · the sum of products of equal entries.
+Whole matrices of one sentence are compared, as the formulas are written: V^i (S, K), A^i (N, S), O^i (N, K), with ·
+the sum of the products of their entries.
 
     subspace   D = −1/H² Σ_i Σ_j V^i·V^j / (‖V^i‖ ‖V^j‖)
     position   D = −1/H² Σ_i Σ_j |A^i ⊙ A^j|, here for each query: divided by N
     output     D = −1/H² Σ_i Σ_j O^i·O^j / (‖O^i‖ ‖O^j‖)
 
 D is between −1 and 0 (a mean of all cosines, i = j included, is a squared length) and largest where heads differ most.
-It is added to the likelihood, so the loss of a sentence loses λ·D, the mean over modules. A head that is 0 throughout
-a sentence has no direction: its cosines are 0. Without a sentence (a rank may have none of a batch) the term is 0.
+It is added to the likelihood, so λ·D, the mean over modules, is subtracted from the loss of a sentence. A head that is
+0 throughout a sentence has no direction: its cosines are 0. Without a sentence (a rank may have none) the term is 0.
 
 Letters: B sentences, T rows, R windows, N query slots, S key slots, H heads, K head width.
 """
@@ -30,7 +30,7 @@ from headdiv.nn.packing import PackedLayout
 def agreement(x: Tensor, side: PackedLayout) -> Tensor:
     """1/H² Σ_i Σ_j cos(x^i, x^j) of each sentence: (T, H, K) -> (B,).
 
-    The double sum of products is the square of a sum, so no pair is ever formed.
+    The double sum of products is the square of a sum, so no pairs are formed.
     """
     inverse = inverse_root(by_sentence(x.square().sum(-1), side))  # (B, H), of norms over whole sentences
     units = x * inverse[side.sentence_of_row()].unsqueeze(-1)
@@ -54,7 +54,7 @@ def disagreement(record: HeadRecord, term: Term) -> Tensor:
 
 
 class Disagreement(HeadLoss):
-    """The method: λ·D is taken off the loss."""
+    """The method: λ·D is subtracted from the loss."""
 
     Options = HeadLossOptions
 

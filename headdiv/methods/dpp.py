@@ -1,13 +1,13 @@
 """DPP regularisation (Kim & Shin, poster): the heads of a module as items of a determinantal point process.
 
-Of every sentence, with φ_i the whole matrix V^i, A^i or O^i of head i divided by its norm:
+For every sentence, with φ_i the whole matrix V^i, A^i or O^i of head i divided by its norm:
 
     q_i  = 1 / (1 + entropy(A^i))     quality; the entropy in nats, mean over the sentence's queries
     L_ij = q_i (φ_i·φ_j) q_j          (H, H)
 
-The loss of a sentence loses λ·det L, the mean over modules: heads that attend sharply and differ from each other
-span a large volume. det L is in [0, 1]; it is 0 where two heads are parallel or one is zero throughout a sentence.
-Without a sentence (a rank may have none of a batch) the term is 0. (The poster writes sums over i and j into φ_i·φ_j,
+λ·det L, the mean over modules, is subtracted from the loss of a sentence: heads that attend sharply and differ from
+each other span a large volume. det L is in [0, 1]; it is 0 where two heads are parallel or one is zero throughout a
+sentence. Without a sentence (a rank may have none) the term is 0. (The poster writes sums over i and j into φ_i·φ_j,
 which would make all entries equal; they are left out here.)
 
 Letters: B sentences, T rows, R windows, N query slots, S key slots, H heads, K head width.
@@ -45,7 +45,7 @@ class GramDeterminant(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, L: Tensor) -> Tensor:
         """(…, H, H) -> (…); NaN where L is not finite, for the trainer to say so."""
-        values, vectors = torch.linalg.eigh(L.nan_to_num())  # which would refuse NaN with an error of its own
+        values, vectors = torch.linalg.eigh(L.nan_to_num())  # it would raise its own error for NaN
         values = values.clamp_min(0)
         ctx.save_for_backward(values, vectors)
         return values.prod(-1) + 0 * L.sum((-2, -1))
@@ -69,7 +69,7 @@ def kernel(record: HeadRecord, term: Term) -> Tensor:
 
 
 class Dpp(HeadLoss):
-    """The method: λ·det L is taken off the loss."""
+    """The method: λ·det L is subtracted from the loss."""
 
     Options = DppOptions
 

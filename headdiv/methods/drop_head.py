@@ -1,11 +1,11 @@
 """Scheduled DropHead (Zhou et al. 2020, arXiv 2004.13342): whole heads are dropped in training.
 
-For each sentence every head of a module is dropped with probability p, and those that are left are multiplied by H over
-their number; one is always left. The rate follows a V over the training: from ``start`` down to 0 at a share ``turn``
-of it, then up to ``end``.
+For each sentence every head of a module is dropped with probability p, and the remaining ones are multiplied by H over
+their number; one always remains. The rate follows a V over the training: from ``start`` down to 0 at the fraction
+``turn``, then up to ``end``.
 
 The schedule's numbers are ours: the paper tunes the rate for each task. A module's rate is one of its buffers, so that
-an interrupted training continues with it.
+interrupted training resumes with it.
 
 Letters: B sentences, T rows, H heads, K head width.
 """
@@ -30,14 +30,14 @@ def kept_heads(draws: Tensor, rate: Tensor | float) -> Tensor:
 
 
 def drop_heads(heads: Tensor, rate: Tensor, count: int, side: PackedLayout) -> Tensor:
-    """(T, H·K) -> (T, H·K), of ``count`` = H heads; each sentence of ``side`` has draws of its own."""
+    """(T, H·K) -> (T, H·K), of ``count`` = H heads; each sentence of ``side`` has its own draws."""
     draws = torch.rand(len(side.lengths), count, device=heads.device)
     factor = kept_heads(draws, rate)[side.sentence_of_row()]  # (T, H)
     return (heads.unflatten(1, (count, -1)) * factor.unsqueeze(-1).to(heads.dtype)).flatten(1)
 
 
 class DroppedHeads(nn.Module):
-    """The same in front of the output projection of a model that is there already."""
+    """The same in front of an existing model's output projection."""
 
     def __init__(self, heads: int, rate: float) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class DropHead(Method):
     options: DropHeadOptions
 
     def rate(self, progress: float) -> float:
-        """At this share of the training, from 0 to 1."""
+        """The rate at this fraction of the training, from 0 to 1."""
         must_be_progress(progress)
         o = self.options
         if progress < o.turn:
@@ -88,7 +88,7 @@ class DropHead(Method):
         return DroppedHeads(spec.heads, self.rate(0.0))
 
     def after_backward(self, model: nn.Module, progress: float) -> None:
-        """Set the rate of the next step, which follows the schedule one step late: to that of this step's progress."""
+        """Set the next step's rate to that of this step's progress: it follows the schedule one step late."""
         for module in model.modules():
             if isinstance(module, DropHeadAttention | DroppedHeads):
                 module.rate.fill_(self.rate(progress))

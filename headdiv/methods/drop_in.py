@@ -7,7 +7,7 @@ own = {id(p) for p in method.own_parameters(model)}
 optimiser = torch.optim.AdamW(p for p in model.parameters() if id(p) not in own)
 …
 loss.backward()
-method.before_optimizer_step(model, progress)  # share of the training that is done, 0 to 1
+method.before_optimizer_step(model, progress)  # fraction of the training that is done, 0 to 1
 optimiser.step()
 """
 
@@ -39,11 +39,11 @@ from headdiv.nn.packing import full_side, padded_side, real_rows
 from headdiv.nn.projections import SeparateProjections, from_torch, to_torch
 from headdiv.nn.sizes import ATTENTION_KINDS, Kind, Sizes
 
-MADE: WeakKeyDictionary[Method, Counter[Kind]] = WeakKeyDictionary()  # modules without a given layer, by their method
+MADE: WeakKeyDictionary[Method, Counter[Kind]] = WeakKeyDictionary()  # modules made without a layer, by method
 
 
 class _NoFastPath:
-    """In the place of a weight: torch's encoder then passes its input on as it is, instead of as nested tensors."""
+    """Stands in for a weight: torch's encoder then passes on its input as it is, not as nested tensors."""
 
     @classmethod
     def __torch_function__(cls, *_: Any) -> Any:
@@ -53,37 +53,37 @@ class _NoFastPath:
 class MultiheadAttention(nn.Module):
     """A method's attention module with torch's interface. Padding is left out of the computation.
 
-    Ordinary heads start as torch's do. `load_state_dict` takes what `torch.nn.MultiheadAttention` saved, for modules
+    Ordinary heads start like torch's. `load_state_dict` takes what `torch.nn.MultiheadAttention` saved, for modules
     with the same projections.
 
     Args:
         embed_dim: D, width of queries, keys and values.
         num_heads: H.
         method: builds the attention module: one object of `headdiv.make_method` for all modules of a model, or a name
-            or options, of which each module makes a method of its own, its attribute ``method``; by default
-            ordinary heads.
-        dropout: share of the attention weights that are dropped in training.
-        bias: whether query, key and value projections have one; the output has one in any case.
-        add_bias_kv: whether there is a learnt key and value beside those of the input.
-        add_zero_attn: whether there is one of zeros, after it.
-        kdim: width of keys, D where left out.
-        vdim: width of values, D where left out.
+            or options, from which each module makes its own method, its attribute ``method``; by default ordinary
+            heads.
+        dropout: fraction of the attention weights that are dropped in training.
+        bias: whether query, key and value projections have one; the output always has one.
+        add_bias_kv: whether a learnt key and value are added to those of the input.
+        add_zero_attn: whether a key and value of zeros are added after it.
+        kdim: width of keys, D by default.
+        vdim: width of values, D by default.
         batch_first: (B, N, D) instead of torch's default (N, B, D).
         device: where the parameters are made.
         dtype: of the parameters.
-        kind: where the module stands; some methods treat the kinds differently. "cross" says that padding of keys is
-            none of queries, whatever these are.
+        kind: the module's kind of attention; some methods treat the kinds differently. "cross" says that padding of
+            keys is not padding of queries, whatever these are.
         layer: its layer, from 0; some methods treat layers differently, and measures and masks name modules by both.
-            Where it is left out, the modules of one kind are numbered as they are made with one method, copies of
-            a module in the order of the model, as soon as ``method.own_parameters`` or a measure is given the model.
+            If left out, the modules of one kind are numbered as they are made with one method, and copies of a module
+            in the order of the model, as soon as the model is passed to ``method.own_parameters`` or a measure.
 
     Raises:
-        ConfigError: the method is none, or there is none with these options.
-        ValueError: num_heads does not divide embed_dim, the method does not fit so many heads of this width or acts on
-            the outputs of layers, or an argument is out of its range or asks for what there is not.
+        ConfigError: ``method`` is not a method, or there is none with these options.
+        ValueError: num_heads does not divide embed_dim, the method does not fit this many heads of this width or acts
+            on the outputs of layers, or an argument is out of range or asks for something that does not exist.
     """
 
-    # What nn.TransformerEncoder(Layer) looks at before it takes a fast path that bypasses this module.
+    # What nn.TransformerEncoder(Layer) checks before it takes a fast path that bypasses this module.
     _qkv_same_embed_dim = False
     in_proj_bias = None
     in_proj_weight = _NoFastPath()
@@ -151,7 +151,7 @@ class MultiheadAttention(nn.Module):
 
     @property
     def num_heads(self) -> int:
-        """H, of the heads that are left."""
+        """H, the number of heads that are left."""
         return self.attention.spec.heads
 
     def forward(
@@ -167,21 +167,21 @@ class MultiheadAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """As in torch, with these differences.
 
-        In self-attention positions that ``key_padding_mask`` excludes (by True or -inf) are no queries either: their
-        output and their weights are zero, and they enter no batch statistics. There is_causal alone is a mask; beside
-        attn_mask it adds nothing. Values may be another tensor than keys where the method has ordinary projections.
+        In self-attention, positions that ``key_padding_mask`` excludes (by True or -inf) are not queries either: their
+        output and weights are zero, and they enter no batch statistics. There, is_causal alone is a mask; with
+        attn_mask it adds nothing. Values may differ from keys where the method has ordinary projections.
 
-        Self-attention is what has a query that equals key, whether it is the same object, a view of it or a copy, in
-        a module whose ``kind`` is not "cross". Where only values could tell, they are compared; a GPU waits for that.
-        Gradients go to each argument its own.
+        Self-attention means that query equals key, whether it is the same object, a view of it or a copy, in a module
+        whose ``kind`` is not "cross". Where only values could tell, they are compared; a GPU waits for that. Each
+        argument gets its own gradient.
 
         Returns:
-            Output, shaped as query, and weights (B, N, S), or (B, H, N, S) if they are not to be averaged, after
-            dropout; S counts the keys of add_bias_kv and add_zero_attn too. Without a batch nothing has B.
+            Output, shaped like query, and weights (B, N, S), or (B, H, N, S) if they are not to be averaged, after
+            dropout; S includes the keys of add_bias_kv and add_zero_attn. Without a batch there is no B.
 
         Raises:
-            ValueError: an argument has another shape or type than these; key and value differ, and the method has
-                one projection of both; or torch traces, and the objects do not say whether query and key are equal.
+            ValueError: an argument has a different shape or type; key and value differ, and the method has one
+                projection for both; or torch traces, and the objects do not show whether query and key are equal.
         """
         for name, x in (("query", query), ("key", key), ("value", value)):
             must_be(name, x, Tensor, "a tensor")
@@ -233,13 +233,13 @@ class MultiheadAttention(nn.Module):
         if key_padding_mask is not None:
             padding = _added("key_padding_mask", key_padding_mask, [(B, S)], query.dtype)
             mask, real = mask + padding[:, None, None, :], padding.detach() != -torch.inf
-            if own:  # padded slots are no queries: what they see has no effect, but it must be finite
+            if own:  # padded slots are not queries: what they see has no effect, but it must be finite
                 mask = mask.masked_fill(~real[:, None, :, None], 0.0)
             # Where torch traces, shapes should not depend on data: padding is computed, unless it would act on others.
             acts = self.training and not (self.attention.rowwise and self.attention.recorder is None)
             if acts or not is_traced():
                 keys = queries = padded_side(real)
-                nothing = not is_traced() and not keys.tokens  # a traced size is not asked for its value
+                nothing = not is_traced() and not keys.tokens  # a traced size has no value to look at
                 if own and nothing:
                     S += extra
                     weights = mask.new_zeros((B, N, S) if average_attn_weights else (B, slots, N, S))
@@ -298,7 +298,7 @@ class MultiheadAttention(nn.Module):
             ...
 
     def _is_self_attention(self, query: Tensor, key: Tensor, matters: bool) -> bool:
-        """Whether query and key are one; without masks of keys it makes no difference, and is not looked for."""
+        """Whether query and key are the same; without key masks it makes no difference and is not checked."""
         cross = self.attention.spec.kind == "cross"
         if query is key:
             return not cross
@@ -318,7 +318,7 @@ class MultiheadAttention(nn.Module):
         mask: Tensor | None,
         options: dict[str, bool],
     ) -> tuple[Tensor, Tensor | None]:
-        """Of inputs without a batch: (N, D), (S, kdim), (S, vdim)."""
+        """For inputs without a batch: (N, D), (S, kdim), (S, vdim)."""
         at = 0 if self.batch_first else 1
         batched = {id(x): x.unsqueeze(at) for x in inputs}  # what was one tensor stays one
         output, weights = self(
@@ -327,7 +327,7 @@ class MultiheadAttention(nn.Module):
         return output.squeeze(at), None if weights is None else weights.squeeze(0)
 
     def _nested(self, x: Tensor, **options: bool) -> tuple[Tensor, Tensor | None]:
-        """Self-attention of a nested tensor, which a layer of torch's before this one may pass on: its own answer."""
+        """Self-attention of a nested tensor, which a preceding torch layer may pass on; the result is nested too."""
         parts = x.unbind()
         lengths = torch.tensor([len(part) for part in parts], device=x.device)
         padded = nn.utils.rnn.pad_sequence(parts, batch_first=True)
@@ -341,13 +341,13 @@ class MultiheadAttention(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def torch_state_dict(self) -> dict[str, Tensor]:
-        """What `torch.nn.MultiheadAttention.load_state_dict` takes, of a module that does the same in evaluation.
+        """A state dictionary for a `torch.nn.MultiheadAttention` that does the same in evaluation.
 
         Linear output stages, such as DEACON's direct architecture, are folded into one. Where neither this module's
-        projections nor its output has a bias, torch's has none either.
+        projections nor its output have a bias, torch's has none either.
 
         Raises:
-            ValueError: in evaluation the attention is no ordinary one, or some of its heads were removed.
+            ValueError: in evaluation the attention is not ordinary attention, or some of its heads were removed.
         """
         attention = fold(self).attention
         stage = getattr(attention, "output", None)
@@ -379,7 +379,7 @@ def _initialise(attention: MultiHeadAttention) -> None:
 
 
 def _added(name: str, mask: Tensor, shapes: list[tuple[int, ...]], dtype: torch.dtype) -> Tensor:
-    """A mask of booleans (True: excluded) or of numbers as what is added to the scores."""
+    """A mask of booleans (True: excluded) or numbers, as an addend for the scores."""
     must_be(name, mask, Tensor, "a tensor")
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise ValueError(f"{name} must be of booleans or of floating point, found {mask.dtype}")

@@ -1,9 +1,10 @@
-"""Gated attention (Qiu et al. 2025, arXiv 2505.06708): a sigmoid of the query's row gates what each head puts out.
+"""Gated attention (Qiu et al. 2025, arXiv 2505.06708): a sigmoid of the query's row gates each head's output.
 
     Y'_h = Y_h ⊙ σ(X W_h)
 
-The paper's best position, G1, between attention and W^O: elementwise (W is D × H·K) or one gate a head (D × H), without
-a bias. X are the rows that the queries are made of; the paper's models normalise them first, ours after the layer.
+The paper's best position, G1, between attention and W^O: elementwise (W is D × H·K) or one gate per head (D × H),
+without a bias. X are the rows that queries are computed from; the paper's models normalise them first, ours after the
+layer.
 
 Letters: T rows, D model width, H heads, K head width.
 """
@@ -25,8 +26,8 @@ class GatedAttention(MultiHeadAttention):
     """The baseline's module with gates; head records hold the gated outputs.
 
     Args:
-        spec: where it stands, and its sizes.
-        gates: of each head: K, or 1.
+        spec: its position and sizes.
+        gates: number per head: K, or 1.
     """
 
     rowwise_heads = True

@@ -1,4 +1,4 @@
-"""What losses on the heads of a module share: sums by sentence, and the terms that are compared."""
+"""What losses on a module's heads share: sums by sentence, and the terms that are compared."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def by_sentence(rows: Tensor, side: PackedLayout) -> Tensor:
 
 
 def inverse_root(squares: Tensor) -> Tensor:
-    """1/√ of squared norms, any shape; 0 for a norm below the precision: what it is the norm of counts as zero.
+    """1/√ of squared norms, any shape; 0 for a norm below the precision, whose vector counts as zero.
 
-    Its direction would be noise, and the gradient huge.
+    Its direction would be noise, and its gradient huge.
     """
     least = torch.finfo(squares.dtype).eps ** 2
     return torch.where(squares > least, squares.clamp_min(least).rsqrt(), 0.0)
@@ -55,7 +55,7 @@ def similarities(record: HeadRecord, term: Term) -> Tensor:
 
 
 class HeadLoss(Method, ABC):
-    """λ times how different the heads of a module are is taken off the loss."""
+    """Subtracts from the loss λ times how different the heads of a module are."""
 
     Options = HeadLossOptions
     options: HeadLossOptions
@@ -66,14 +66,14 @@ class HeadLoss(Method, ABC):
 
     @abstractmethod
     def differences(self, records: list[HeadRecord]) -> Tensor:
-        """How different the heads of each module are in each sentence: (modules, B), of modules of equal H and B."""
+        """How different the heads of each module are in each sentence: (modules, B), for modules of equal H and B."""
 
     def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
-        """−λ times `differences` for each prediction: sum over sentences, as of log-likelihoods, and mean over modules.
+        """−λ times `differences` per prediction: summed over sentences, like log-likelihoods, averaged over modules.
 
         Raises:
             TrainingError: the model has no attention of these kinds, or the records lack weights that are compared.
-            ValueError: ``count`` is no number of predictions.
+            ValueError: ``count`` is not a number of predictions.
         """
         must_be_count(count)
         chosen = of_kinds(records, self.options.kinds)
@@ -86,7 +86,7 @@ class HeadLoss(Method, ABC):
                     )
         total = 0.0
         for alike in groups(chosen, lambda record: (record.outputs.shape[1], len(record.layout.queries.lengths))):
-            with full_precision(alike[0].outputs):  # loops of others call this under autocast
+            with full_precision(alike[0].outputs):  # other libraries' loops call this under autocast
                 each = self.differences(alike)  # (modules, B)
             total = total + each.mean(0).sum() * (len(alike) / len(chosen))
         return -self.options.weight * total * (distributed.world() / count)

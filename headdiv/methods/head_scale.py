@@ -1,4 +1,4 @@
-"""The scale at which heads enter W^O, without a PCA layer: what is left of DEACON when that is taken away.
+"""The scale at which heads enter W^O, without a PCA layer: what is left of DEACON without that layer.
 
 Heads are normalised, or multiplied by a learned gate each, or W^O starts smaller; all else is the baseline's, drawn
 from the same names. A gate is one number for each head of each attention module (compare ReZero, Bachlechner et al.
@@ -18,7 +18,7 @@ from headdiv.nn.linear import Linear, linear
 
 
 class ScaledOutput(Linear):
-    """W^O of heads that are normalised and gated."""
+    """W^O on normalised and gated heads."""
 
     def __init__(self, spec: AttentionSpec, options: HeadScaleOptions) -> None:
         width = spec.heads * spec.d_head
@@ -50,7 +50,7 @@ class ScaledOutput(Linear):
 
     @torch.no_grad()
     def take_over(self, weight: Tensor, bias: Tensor) -> None:
-        """Start from a W^O that was there, (D, H·K) and (D,), times the scale."""
+        """Start from an existing W^O, (D, H·K) and (D,), times the scale."""
         self.weight.copy_(weight * self.first_scale)
         self.bias.copy_(bias)
 

@@ -1,21 +1,21 @@
-"""Homeostasis and sparsity (Kotyuzanskiy & Klimov): few units stay active, and rare ones come back.
+"""Homeostasis and sparsity (Kotyuzanskiy & Klimov): few units stay active, and rarely active ones come back.
 
-Two positions: the heads before W^O, (T, H, K), each head for itself; and the output of a block (layer), (T, D).
-At each of them one mechanism, as in Table 3:
+Two positions: the heads before W^O, (T, H, K), each head by itself; and the output of a block (layer), (T, D).
+Each has one mechanism, as in Table 3:
 
-    kwta        of every row the k = round(s·n) largest units stay (Eqs. 1 to 3)
-    rfb-kwta    the same of values that are boosted where a unit was rarely active (Eqs. 4 to 6)
-    smart       a mask is drawn, from probabilities that depend on how often a unit was active (Eqs. 7 and 8)
+    kwta        in every row the k = round(s·n) largest units stay (Eqs. 1 to 3)
+    rfb-kwta    the same with values that are boosted where a unit was rarely active (Eqs. 4 to 6)
+    smart       a mask is drawn, with probabilities that depend on how often a unit was active (Eqs. 7 and 8)
     dropout     what the paper compares with
     none        as in the baseline
 
 (A) is the baseline, (B) rfb-kwta and dropout, (C) dropout twice, (D) smart twice, (E) rfb-kwta and smart.
 A unit's activity is how often the masks of the last Q training steps kept it (on all ranks together). The counts of
-a step enter after its backward pass, so a mask never depends on its own batch: no later word reaches an earlier one.
+a step enter after its backward pass, so a mask never depends on its own batch: no later word affects an earlier one.
 
-At evaluation counts stand still. kWTA is a function of the values, and a model trained with n·s active units has
-never had n of them, so both kinds of it stay active, unless ``kwta_evaluation`` says otherwise. "Smart" inhibition
-draws lots "similar to dropout", so it is off at evaluation; the paper rescales nothing, and ``expectation`` makes up
+In evaluation the counts are frozen. kWTA is a function of the values, and a model trained with n·s active units has
+never had n of them, so both kinds of kWTA stay active, unless ``kwta_evaluation`` says otherwise. "Smart" inhibition
+is random, "similar to dropout", so it is off in evaluation; the paper rescales nothing, and ``expectation`` makes up
 for that by multiplying each unit by its probability of being kept. The paper itself is silent about evaluation.
 
 Letters: T rows, G groups (H heads, or 1), n units of a group (K or D), D model width.
@@ -40,13 +40,13 @@ from headdiv.nn.dropout import Dropout
 class Inhibition(nn.Module):
     """One mechanism at one position, with the activations of the last Q training steps.
 
-    Buffers: ``history`` (Q, G·n + 1), what each step counted, and at last its rows; ``total`` (G·n + 1), its sum over
-    the steps; ``oldest``, the line of ``history`` that the next step replaces. Integers, so that a sum from which the
-    oldest is taken and to which the newest is added stays the sum, and a step costs the same whatever Q is.
+    Buffers: ``history`` (Q, G·n + 1), the counts of each step and, last, its number of rows; ``total`` (G·n + 1), its
+    sum over the steps; ``oldest``, the line of ``history`` that the next step replaces. They are integers, so that
+    subtracting the oldest and adding the newest keeps the sum exact, and a step costs the same whatever Q is.
 
     Args:
         mechanism: kwta, rfb-kwta or smart.
-        spec: whose ``place`` is what the results call it.
+        spec: its ``place`` is the name in results.
         groups: G.
         units: n.
         s: share of units that stay active.
@@ -80,7 +80,7 @@ class Inhibition(nn.Module):
 
     @property
     def shares(self) -> Tensor | None:
-        """The same for each row, (G, n); None where no row was counted yet."""
+        """The same per row, (G, n); None where no row was counted yet."""
         rows = int(self.total[-1])
         return self.counts / rows if rows else None
 
@@ -89,12 +89,12 @@ class Inhibition(nn.Module):
         if not self.training and self.is_identity_in_evaluation:
             return x
         groups = x.view(x.shape[0], self.groups, self.units)
-        # A product and not a choice: what is not a number must stay so, for the trainer to see it.
+        # A product, not a selection: NaN must stay NaN, for the trainer to see it.
         return (groups * self._factor(groups)).to(x.dtype).view(x.shape)
 
     @property
     def is_identity_in_evaluation(self) -> bool:
-        """Whether the mechanism does nothing at evaluation."""
+        """Whether the mechanism does nothing in evaluation."""
         if self.mechanism in KWTA:
             return self.options.kwta_evaluation == "inactive"
         return self.options.smart_evaluation == "identity"
@@ -119,14 +119,14 @@ class Inhibition(nn.Module):
         return mask
 
     def remember(self, counts: Tensor) -> None:
-        """Put a training step's counts of all ranks, (G·n + 1,), in place of the oldest step's."""
+        """Replace the oldest step's counts by those of a training step on all ranks, (G·n + 1,)."""
         self.total += counts - self.history.index_select(0, self.oldest)[0]
         self.history.index_copy_(0, self.oldest, counts[None].to(self.history.dtype))
         self.oldest.add_(1).remainder_(len(self.history))
         self.pending = None
 
     def forget_interrupted_step(self) -> None:
-        """Begin with a step anew: of one that was interrupted nothing is counted."""
+        """Start a step afresh: nothing of an interrupted one is counted."""
         self.pending = None
 
     def extra_repr(self) -> str:
@@ -178,10 +178,10 @@ class Homeostasis(Method):
             layer.remember(counts)
 
     def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:
-        """Of every unit the share of rows in which it was active in the last Q training steps, by place.
+        """For every unit the share of rows in which it was active in the last Q training steps, by place.
 
-        A block's output is one group, attention one a head. Plain kWTA makes no use of its counts, but they are
-        what the others' are to be compared with.
+        A block's output is one group, attention one per head. Plain kWTA does not use its counts, but those of the
+        others are to be compared with them.
         """
         attention_modules(model)  # numbers copies of a layer
         result = {}

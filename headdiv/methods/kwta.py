@@ -17,9 +17,9 @@ EXPONENT = 0.83
 
 
 def winners(x: Tensor, k: int) -> Tensor:
-    """The mask of Eq. 1: in the last dimension exactly the k largest values, of equal ones those that come first.
+    """The mask of Eq. 1: in the last dimension exactly the k largest values, among equal ones the first.
 
-    Largest is by value, as the paper has it, not by magnitude. A value that is not a number is never chosen.
+    Largest is by value, as in the paper, not by magnitude. NaN is never chosen.
 
     Args:
         x: (…, n); so is the mask.
@@ -31,7 +31,7 @@ def winners(x: Tensor, k: int) -> Tensor:
     x = x.detach()
     threshold = _kth_largest(x, k)
     mask = x >= threshold
-    # Ties at the threshold are rare, so on the CPU it pays to look; on a GPU looking would be waiting.
+    # Ties at the threshold are rare, so on the CPU it pays to look; on a GPU, looking means waiting.
     if _at_hand(x) and int(mask.sum()) * n == x.numel() * k:
         return mask
     above = x > threshold
@@ -58,8 +58,8 @@ def boost(counts: Tensor, k: int) -> Tensor:
     """What Eq. 6 multiplies values by: (max(t) − t + min(t)) / v, group by group.
 
     v is the k-th largest count. In every counted row k units won, so at least k units have a count and v is 0 only
-    where nothing was counted yet: the boost is 1 then, as it is where all counts are equal. A unit that always won
-    beside one that never did gets 0.
+    where nothing was counted yet: the boost is then 1, as it is where all counts are equal. A unit that always won
+    gets 0 if another never did.
 
     Args:
         counts: (…, n), times that each unit was active: t̄ of Eq. 5; integers.
@@ -82,12 +82,12 @@ def keep_probabilities(
     to be active more often. (It prints the formula without "+ b", and so with 0 as the smallest value.)
 
         inhibition  P is the probability of being switched off: 1 − P are kept
-        inverted    P is that of being kept, with max − t in the place of t − min
-        printed     P is that of being kept, to the letter: what is often active stays so
+        inverted    P is that of being kept, with max − t in place of t − min
+        printed     P is that of being kept, as printed: what is often active stays so
 
     Eq. 8 then moves all of them by one amount, so that their median is s, and here they are held between b and a,
-    because a probability can be neither below 0 nor above 1, and a unit must be able to come back. Of an even number
-    of units the median is the lower of the two middle ones, as torch takes it. Equal counts give s for every unit.
+    because a probability can be neither below 0 nor above 1, and a unit must be able to come back. For an even number
+    of units the median is the lower of the two middle ones, as in torch. Equal counts give s for every unit.
 
     Args:
         counts: (…, n), times that each unit was active; integers.

@@ -1,15 +1,15 @@
 """Multi-head mixing, MHM (Azov & Landau): every head becomes a linear combination of all heads of its module.
 
-Z' = A Z over the heads, with A (h, h), the Alphas, from the identity. A stays frozen until a share P of the training
-is over; from then on a loss makes its nuclear norm grow (Eqs. 7 and 8):
+Z' = A Z over the heads, with A (h, h), the Alphas, starting as the identity. A stays frozen for a fraction P of the
+training; from then on a loss makes its nuclear norm grow (Eqs. 7 and 8):
 
     L_nuc = ‖A(Θ0)‖_* + Δr − ‖A(Θ)‖_*        L = L_CE + γ L_nuc
 
 Θ0 are constants, so the gradient is that of −‖A‖_* whatever Θ0 and Δr are. As written, Θ0 are the parameters before
 the last step; in the authors' code they are the current ones, which makes the loss the constant Δr. They add γ L_nuc
-to the loss summed over a batch's tokens, as here; the tokens are then divided by.
+to the loss summed over a batch's tokens, as here; the sum is then divided by the number of tokens.
 
-Their code has a bias of h a module beside the matrix: that makes the h² + h parameters of Table 3.
+Their code also has a bias of size h per module, which makes the h² + h parameters of Table 3.
 
 Letters: T rows, H heads (h), K head width, D model width.
 """
@@ -34,7 +34,7 @@ from headdiv.nn.linear import Linear, linear
 class MixingOutput(Linear):
     """W^O after the mixture of heads. Both are linear, so they are multiplied first: T rows pay for one.
 
-    It is W^O itself with two parameters more: a fresh model is, number by number, its baseline.
+    It is W^O itself with two more parameters: a fresh model is, number for number, its baseline.
     """
 
     rowwise = True  # see `MultiHeadAttention`
@@ -63,9 +63,9 @@ class MixingOutput(Linear):
 
 
 def nuclear_norms(alphas: Tensor) -> Tensor:
-    """‖A‖_*, the sum of singular values: (…, H, H) -> (…); NaN where A is not finite, for the trainer to say so."""
+    """‖A‖_*, the sum of singular values: (…, H, H) -> (…); NaN where A is not finite, for the trainer to report."""
     alphas = at_least_float32(alphas)
-    values = torch.linalg.svdvals(alphas.nan_to_num())  # which would refuse NaN with an error of its own
+    values = torch.linalg.svdvals(alphas.nan_to_num())  # it would raise its own error for NaN
     return values.sum(-1) + 0 * alphas.detach().sum((-2, -1))
 
 
@@ -76,7 +76,7 @@ class Mixing(Method):
     options: MixingOptions
 
     def output_stage(self, spec: AttentionSpec) -> nn.Module:
-        """W^O of a mixture of heads."""
+        """W^O on a mixture of heads."""
         return MixingOutput(spec)
 
     def layers(self, model: nn.Module) -> list[MixingOutput]:
@@ -101,7 +101,7 @@ class Mixing(Method):
         return self.options.gamma / count * sum(map(self._growth, groups(layers, lambda layer: layer.alphas.shape)))
 
     def _growth(self, layers: list[MixingOutput]) -> Tensor:
-        """The sum of L_nuc over layers of one number of heads, whose norms it keeps."""
+        """The sum of L_nuc over layers with the same number of heads; it keeps their norms."""
         norms = nuclear_norms(torch.stack([distributed.whole(layer.alphas) for layer in layers]))  # (modules,)
         current = norms.detach()
         former = torch.stack([layer.former_norm for layer in layers]) if self.options.former == "written" else current
@@ -110,7 +110,7 @@ class Mixing(Method):
         return (former + self.options.growth - norms).sum()
 
     def frozen_parameters(self, model: nn.Module, progress: float) -> list[nn.Parameter]:
-        """A and its bias until their time has come."""
+        """A and its bias, before the fraction P of the training."""
         must_be_progress(progress)
         if progress >= self.options.start:
             return []

@@ -6,13 +6,13 @@ Each expert has its own W^q and W^o; keys and values of the context C are shared
 the chosen heads of a token are the heads of multi-query attention (Shazeer 2019), which head is which differs from
 token to token, and only chosen experts are computed. See `headdiv.methods.routing` for the router.
 
-Bias: one for the output, as the baseline's W^O has, outside the sum; of queries (one for each expert), keys and values
+Biases: one for the output, outside the sum, as in the baseline's W^O; for queries (one per expert), keys and values
 where the baseline has them. Parameters of a module with K = d_head:
 
     2·D·K + E·2·D·K + D·E + D      (+ D·E if noisy, + (2 + E)·K with biases)
 
-The authors' code adds its losses, summed over the modules, to a loss that is the sum over a batch's predictions; there
-their weights are next to nothing. Here they are added to the mean over the predictions, unless `added` says otherwise.
+The authors' code adds its losses, summed over the modules, to a loss summed over a batch's predictions, where their
+weights are next to nothing. Here they are added to the mean over the predictions, unless `added` says otherwise.
 
 Letters: T rows, E experts, k chosen ones (slots), P = T·k pairs of a row and a slot, D model width, K width of a head,
 R windows, N query slots and S key slots of a window.
@@ -48,15 +48,15 @@ class ExpertGroups:
     """Which pairs of a row and a slot, numbered row by row, belong to each of E experts."""
 
     pairs: tuple[Tensor, ...]  # E times (pairs of the expert,)
-    rows: tuple[Tensor, ...]  # E times, the rows of these pairs; none stands twice with one expert
+    rows: tuple[Tensor, ...]  # E times, the rows of these pairs; none is twice with one expert
 
     @classmethod
     def of(cls, experts: Tensor, number: int) -> ExpertGroups:
-        """Of chosen experts (T, k) among so many."""
+        """From the chosen experts (T, k) among ``number`` of them."""
         flat = experts.flatten()
         order = torch.argsort(flat, stable=True)
         sizes = flat.new_zeros(number).index_add(0, flat, torch.ones_like(flat))
-        # Without values there are shapes alone, which are those of any split.
+        # Without values there are only shapes, those of any split.
         ends = number if flat.is_meta else sizes.cumsum(0)[:-1].tolist()
         rows = order.div(experts.shape[1], rounding_mode="floor")
         return cls(order.tensor_split(ends), rows.tensor_split(ends))
@@ -65,8 +65,8 @@ class ExpertGroups:
 class ExpertProduct(torch.autograd.Function):
     """Lines of a matrix, each times an expert's own matrix, added up where they belong: y[to_e] += x[at_e] W_e.
 
-    One product an expert, gathered and added up while it is in the cache. For E = 32 a batched product of groups that
-    are padded to the longest takes twice as long, and one of all lines in the experts' order a fifth more.
+    One product per expert, gathered and added up while in the cache. For E = 32 a batched product of groups padded to
+    the longest takes twice as long, and one of all lines in the experts' order a fifth longer.
     """
 
     @staticmethod
@@ -84,7 +84,7 @@ class ExpertProduct(torch.autograd.Function):
         for number, (here, there) in enumerate(zip(ctx.at, ctx.to, strict=True)):
             own = grad.index_select(0, there)
             grad_x.index_add_(0, here, own @ weight[number].T)
-            if torch.is_grad_enabled():  # create_graph=True: out= has no gradient of its own
+            if torch.is_grad_enabled():  # create_graph=True: out= has no gradient
                 grad_weight[number] = x.index_select(0, here).T @ own
             else:
                 torch.mm(x.index_select(0, here).T, own, out=grad_weight[number])
@@ -108,7 +108,7 @@ def _expert_product(x: Tensor, weight: Tensor, at: Sequence[Tensor], to: Sequenc
 
 
 class Experts(nn.Module):
-    """A matrix for each expert, (E, inputs, outputs); each is drawn as a head's own projection."""
+    """A matrix for each expert, (E, inputs, outputs); each is drawn like a head's projection."""
 
     def __init__(self, experts: int, inputs: int, outputs: int, bias: bool) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class MixtureAttention(AttentionModule):
     """Attention whose heads are chosen for each token: each token has k slots, filled by the experts chosen for it.
 
     Args:
-        spec: where it stands; the number of heads there does not count.
+        spec: its position and sizes; the number of heads is ignored.
         experts: E.
         k: experts of a token.
         d_head: K.
@@ -154,7 +154,7 @@ class MixtureAttention(AttentionModule):
         self.output_bias = nn.Parameter(torch.zeros(D))
 
     def initialise(self, generator: torch.Generator) -> None:
-        """No output bias; the parts draw their own."""
+        """No output bias; submodules draw their own parameters."""
         nn.init.zeros_(self.output_bias)
 
     @property
@@ -225,7 +225,7 @@ class MixtureAttention(AttentionModule):
 
 
 def _one_type(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in autocast's number format where it is on, which does not reach into the functions above."""
+    """Both in autocast's number format where it is on, since it does not reach into the functions above."""
     weight = autocast(weight)
     return x.to(weight.dtype), weight
 
@@ -263,7 +263,7 @@ class Moa(Method):
         return loss / count
 
     def counts_predictions(self) -> bool:
-        """Only where the losses stand beside a batch's sum."""
+        """Only where the losses are added to a batch's sum."""
         return self.options.added == "sum"
 
     def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:

@@ -10,10 +10,10 @@ default):
 
     g_i = 2 α_1 s softmax(W_s x)_i      g_i = 2 α_2 k softmax(W_r x)_i / Σ_j softmax(W_r x)_j, j the chosen ones
 
-To the loss is added β Σ_i f_i P_i over the routed heads: f_i the share of tokens that choose i, P_i the mean of its
-probability; here it is added to the mean over predictions and summed over modules, as the losses of
-`headdiv.methods.moa` are. (The code's is this one times the number of routed heads.) Heads that are not chosen are
-computed and multiplied by 0, so that a step saves no time.
+β Σ_i f_i P_i over the routed heads is added to the loss: f_i the share of tokens that choose i, P_i the mean of its
+probability; here it is added to the mean over predictions and summed over modules, like the losses of
+`headdiv.methods.moa`. (The code's is this one times the number of routed heads.) Heads that are not chosen are
+computed and multiplied by 0, so a step saves no time.
 
 Letters: T rows, D model width, H heads, K head width.
 """
@@ -39,10 +39,10 @@ class MixtureOfHeads(MultiHeadAttention):
     """The baseline's module with a weight for each head and token; head records hold the weighted outputs.
 
     Args:
-        spec: where it stands, and its sizes.
-        shared: s, of which there is one at least.
-        k: chosen ones of the H − s others.
-        gates: 1 on average over the heads that are on, as coded, or the paper's.
+        spec: its position and sizes.
+        shared: s, at least 1.
+        k: how many of the H − s others are chosen.
+        gates: as coded, 1 on average over the heads that are on, or the paper's.
     """
 
     rowwise_heads = True
@@ -54,7 +54,7 @@ class MixtureOfHeads(MultiHeadAttention):
         self.scales = (2 * shared, 2 * k) if coded else (1, 1)  # of the shared heads' gates, and of the chosen ones'
         self.shared = nn.Linear(spec.d_model, shared, bias=False)  # W_s
         self.types = nn.Linear(spec.d_model, 2, bias=False)  # W_h
-        self.routing: Routing | None = None  # of the rows that are being computed
+        self.routing: Routing | None = None  # of the rows being computed
 
     def gates(self, x: Tensor) -> tuple[Tensor, Routing]:
         """g of rows (T, D) -> (T, H), and the router's choice."""
@@ -70,7 +70,7 @@ class MixtureOfHeads(MultiHeadAttention):
     def transform_heads(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
         """See `MultiHeadAttention`."""
         gates, routing = self.gates(x)
-        self.routing = None if side is None else routing  # which `record` takes: of `step` there is no record
+        self.routing = None if side is None else routing  # for `record`: `step` makes no record
         return (heads.unflatten(1, (self.spec.heads, -1)) * gates.unsqueeze(-1).to(heads.dtype)).flatten(1)
 
     def record(self, layout: AttentionLayout, *tensors: Tensor | None, **more: Any) -> None:
@@ -101,7 +101,7 @@ class Moh(Method):
         return sum(self.options.balance * self.options.k / routed * balance.sum() for routed, (balance, _, _) in losses)
 
     def counts_predictions(self) -> bool:
-        """Its loss is of rows."""
+        """Its loss is over rows."""
         return False
 
     def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:

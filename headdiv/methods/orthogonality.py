@@ -1,9 +1,9 @@
-"""Orthogonality regularisation: a loss on the squared cosines of every two heads (compare Lee et al. 2019, 1910.04500).
+"""Orthogonality regularisation: a loss on the squared cosines of pairs of heads (compare Lee et al. 2019, 1910.04500).
 
     D = −1/(H(H − 1)) Σ_{i≠j} (φ_i·φ_j)²        φ_i the whole matrix V^i, A^i or O^i of a sentence, divided by its norm
 
-D is 0 where all heads are orthogonal. Disagreement takes the cosines themselves, so that heads which point in opposite
-directions please it most; here they count as equal. λ·D is taken off the loss of a sentence, the mean over modules.
+D is 0 where all heads are orthogonal. Disagreement takes the cosines themselves, so it is largest for heads that point
+in opposite directions; here they count as equal. λ·D, the mean over modules, is subtracted from a sentence's loss.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headdiv.nn.attention import HeadRecord
 
 
 class Orthogonality(HeadLoss):
-    """The method: λ·D is taken off the loss."""
+    """The method: λ·D is subtracted from the loss."""
 
     Options = HeadLossOptions
 

@@ -1,4 +1,4 @@
-"""The methods, by the name that configurations use; those from outside are added by `headdiv.register`."""
+"""The methods, by the name that configurations use; `headdiv.register` adds those from outside."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ METHODS: Registry[type[Method]] = Registry(
 
 
 def register(method: type[Registered], name: str | None = None) -> type[Registered]:
-    """Make a method known under its name, so that configurations can use it like a built-in one.
+    """Register a method under its name, so that configurations can use it like a built-in one.
 
     A file that calls this takes part when it is imported, when a profile names it under ``plugins``, or when an
     installed package names its module in an entry point of the group ``headdiv.methods``.
 
     Args:
-        method: a class after `Method`.
-        name: its attribute ``name`` where left out.
+        method: a subclass of `Method`.
+        name: by default its attribute ``name``.
 
     Returns:
-        The class, so that it can be decorated.
+        The class, so that this can be a decorator.
 
     Raises:
-        ConfigError: no such class, one without a name, or a name that is taken by another.
+        ConfigError: it is not such a class, has no name, or the name is taken by another.
     """
     if not isinstance(method, type) or not issubclass(method, Method):
         raise ConfigError(f"register: found {method!r}, expected a class after Method")
@@ -88,7 +88,7 @@ def make_method(method: str | Mapping[str, Any], at: tuple[str | int, ...] = ("m
         **values: further options.
 
     Raises:
-        ConfigError: it is none, the method or an option is unknown, or a value is wrong.
+        ConfigError: it is not a method, the method or an option is unknown, or a value is wrong.
     """
     if not isinstance(at, tuple):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Multi-head rotation, MHR (Azov & Landau): heads are swapped while the model learns.
+"""Multi-head rotation, MHR (Azov & Landau): heads are swapped during training.
 
 A swap exchanges W^Q, W^K and W^V (with their biases) of two heads of the same kind of attention: encoder self-,
 decoder self- or encoder-decoder attention, never across. W^O stays. Adam's moments of these rows move with them by
@@ -6,7 +6,7 @@ default, since they describe the parameters and not their position; the authors'
 does ``optimiser_state: false``. A swap and its inverse restore model and optimiser exactly.
 
 Swaps take place between two epochs. "Epoch 3" means before the third, counting from 1, as in the authors' code.
-Heads that are swapped when the training ends stay where they are: they have learnt to work there.
+Heads that are swapped when training ends stay where they are, since they have learnt to work there.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def swap_heads(model: nn.Module, swaps: Sequence[Swap], optimiser: torch.optim.O
     """Exchange the projections of each pair of heads, one pair after the other.
 
     Args:
-        model: whatever holds attention modules.
+        model: anything that holds attention modules.
         swaps: pairs of heads of one kind, counted from 0.
-        optimiser: its state of these rows moves too; None: it stays.
+        optimiser: its state for these rows moves too; None: it stays.
 
     Raises:
         TrainingError: the model has no such layer or head, the projections of two modules differ, or the optimiser has
-            a state of one of them only. Nothing is swapped then.
-        DataError: two modules are at one place.
+            a state for only one of them. Nothing is swapped then.
+        DataError: two modules share a place.
     """
     modules = keyed_by_place((module.spec.place, module) for module in ordinary_modules(model))
     known = optimiser.state if optimiser is not None else {}
@@ -70,7 +70,7 @@ def swap_heads(model: nn.Module, swaps: Sequence[Swap], optimiser: torch.optim.O
             _exchange(mine, rows, theirs, others)
             if mine in known:
                 state, their_state = known[mine], known[theirs]
-                for name, value in state.items():  # whatever has a value for each row; Adafactor's columns have none
+                for name, value in state.items():  # anything with a value for each row; Adafactor's columns have none
                     if isinstance(value, Tensor) and value.shape[:1] == mine.shape[:1]:
                         _exchange(value, rows, their_state[name], others)
 
@@ -90,7 +90,7 @@ def _rows(module: MultiHeadAttention, head: int) -> Tensor:
 
 
 def _swapped(module: MultiHeadAttention) -> dict[str, int]:
-    """The parameters that a swap exchanges rows of: name, and numbers of a head."""
+    """The parameters whose rows a swap exchanges: name, and numbers per head."""
     heads = 3 * module.spec.heads
     return {name: p.numel() // heads for name, p in module.in_projection.named_parameters()}
 
@@ -135,7 +135,7 @@ class SwappingMethod(Method):
 
 
 class Rotation(SwappingMethod):
-    """Manual swaps, by a plan."""
+    """Manual swaps, following a plan."""
 
     Options = RotationOptions
     options: RotationOptions
@@ -157,7 +157,7 @@ class Rotation(SwappingMethod):
 
 
 def _held(history: list[dict[str, Any]]) -> tuple[int | None, list[Swap]]:
-    """The epoch of the last choice, and the swaps not yet swapped back, by what was recorded after epochs 1, 2, …"""
+    """The epoch of the last choice, and the swaps not yet undone, from what was recorded after epochs 1, 2, …"""
     epoch, swaps = None, list[Swap]()
     for number, record in enumerate(history, start=2):  # what was done after epoch 1 belongs to epoch 2
         if record.get("swaps"):

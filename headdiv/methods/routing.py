@@ -1,4 +1,4 @@
-"""Which experts serve a token: the router of a mixture, its losses, and what it has learnt.
+"""Which experts serve a token: a mixture's router, its losses, and what it has learnt.
 
     H = x W^g + ε ⊙ (softplus(x W^noise) + floor)      ε standard normal, in training and where it is noisy (Eq. 3)
     p = softmax(H)                           (Eq. 7)
@@ -13,8 +13,8 @@ the sum of e's gates, its importance (Fedus et al. 2021; Zoph et al. 2022; Shaze
     z          mean of (log Σ_e exp H_e)²
     cv         variance of I over the square of its mean
 
-In the authors' code z is a mean over rows of padding too, cv has the sample variance (E/(E − 1) of this one), and the
-floor of the noise is 0.01, where Eq. 3 has none.
+In the authors' code z is a mean over rows of padding too, cv uses the sample variance (E/(E − 1) times this one), and
+the floor of the noise is 0.01, where Eq. 3 has none.
 
 Letters: T rows, E experts, k chosen ones, D model width, V words.
 """
@@ -40,7 +40,7 @@ from headdiv.nn.attention import HeadRecord
 
 @dataclass(frozen=True)
 class Routing:
-    """What a router made of T rows. A row's chosen experts stand in the order of their gates, the largest first."""
+    """A router's output for T rows. A row's chosen experts are in the order of their gates, the largest first."""
 
     logits: Tensor  # (T, E), with noise where there is any
     probabilities: Tensor  # (T, E)
@@ -56,14 +56,14 @@ class RoutedRecord(HeadRecord):
 
 
 class Router(nn.Module):
-    """Linear layer, softmax, the k largest; in float32 under autocast too, for the choice hangs on small differences.
+    """Linear layer, softmax, the k largest; in float32 even under autocast, as the choice depends on small differences.
 
     Args:
         d_model: D.
         experts: E.
         k: how many are chosen.
-        noisy: noise on the logits in training, its size learnt (Eq. 3).
-        renormalise: the chosen gates are divided by their sum.
+        noisy: noise on the logits in training, of learnt size (Eq. 3).
+        renormalise: divide the chosen gates by their sum.
         floor: of the noise's size.
     """
 
@@ -77,7 +77,7 @@ class Router(nn.Module):
         nn.init.xavier_uniform_(self.weight)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Not zeros, as in the authors' code: every token would be given the same experts at first."""
+        """Not zeros as in the authors' code, which would give every token the same experts at first."""
         nn.init.xavier_uniform_(self.weight, generator=generator)
         if self.noise is not None:
             nn.init.zeros_(self.noise)  # as there: noise of log 2 everywhere
@@ -101,7 +101,7 @@ class Router(nn.Module):
 def chosen(probabilities: Tensor, k: int) -> Tensor:
     """The k largest of each row, the largest first: (T, E) -> (T, k).
 
-    Of equal ones the expert with the lower number comes first, which `torch.topk` does not promise.
+    Among equal ones the expert with the lower number comes first, which `torch.topk` does not guarantee.
     """
     order = torch.sort(probabilities.detach(), dim=-1, descending=True, stable=True).indices
     return order[:, :k].contiguous()
@@ -111,7 +111,7 @@ def chosen(probabilities: Tensor, k: int) -> Tensor:
 
 
 def routing_sums(routing: Routing) -> Tensor:
-    """What the losses need of a module's rows, in one line: Σp (E), Σgates (E), choices (E), Σz² and T, (3·E + 2,)."""
+    """What the losses need from a module's rows, as one line: Σp (E), Σgates (E), choices (E), Σz², T, (3·E + 2,)."""
     p, E = routing.probabilities, routing.probabilities.shape[1]
     experts = routing.experts.flatten()
     importance = p.new_zeros(E).index_add(0, experts, routing.gates.flatten())
@@ -121,7 +121,7 @@ def routing_sums(routing: Routing) -> Tensor:
 
 
 def routing_losses(sums: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Balance, z and cv of every module: (…, 3·E + 2) -> (…) each; 0 where there is no row at all."""
+    """Balance, z and cv of every module: (…, 3·E + 2) -> (…) each; 0 where there are no rows."""
     E = (sums.shape[-1] - 2) // 3
     p, importance, choices, squares, rows = sums.split([E, E, E, 1, 1], dim=-1)
     rows = rows.clamp_min(1)
@@ -167,8 +167,8 @@ def typical_words(counts: Tensor, top: int = 10, least: int = 5) -> list[list[tu
 
     Args:
         counts: (E, V), see `words_by_expert`.
-        top: how many of each expert, at most.
-        least: a word for which the expert was chosen less often is left out.
+        top: maximum number per expert.
+        least: words for which the expert was chosen less often are left out.
 
     Returns:
         For each expert (word, ratio, count), the largest ratio first, then the largest count, then the lowest index.
@@ -178,7 +178,7 @@ def typical_words(counts: Tensor, top: int = 10, least: int = 5) -> list[list[tu
     by_expert, by_word = n.sum(1, keepdims=True), n.sum(0, keepdims=True)
     expected = by_expert * by_word / max(n.sum(), 1.0)  # (E, V)
     ratio = np.divide(n, expected, out=np.zeros_like(n), where=expected > 0)
-    # A word that one expert serves as the average does must not slip in by rounding.
+    # A word that an expert serves as often as the average must not slip in by rounding.
     ratio = np.where((n >= max(least, 1)) & (ratio > 1 + 1e-9), ratio, 0.0)
     result = []
     for ratios, numbers in zip(ratio, n, strict=True):

@@ -3,7 +3,7 @@
     J_h = Q_h K_hᵀ / √K      W = softmax(J P_l + mask)      O_h = (W P_w)_h V_h
 
 P_l and P_w (H, H) mix the heads of every query and key: column g holds what head g takes of each head h. The number of
-heads stays the same at all three stages (the paper's h_k = h = h_v), which adds 2 H² parameters a module. They start as
+heads is the same at all three stages (the paper's h_k = h = h_v), which adds 2 H² parameters per module. They start as
 identities here, so that a fresh model is its baseline; the paper does not say how they start.
 
 Letters: R windows, H heads, N query slots, S key slots, K head width.
@@ -23,7 +23,7 @@ from headdiv.nn.multi_head_attention import MultiHeadAttention
 
 
 class TalkingHeadsAttention(MultiHeadAttention):
-    """The baseline's module with two mixtures; it holds the weights of a window whatever its width."""
+    """The baseline's module with two mixtures; it holds a window's weights whatever its width."""
 
     rowwise_heads = True
 
@@ -33,7 +33,7 @@ class TalkingHeadsAttention(MultiHeadAttention):
         self.mix_weights = nn.Parameter(torch.eye(spec.heads))  # P_w
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Identities; the parts draw their own."""
+        """Identities; submodules draw their own parameters."""
         for mixture in (self.mix_logits, self.mix_weights):
             nn.init.eye_(mixture)
 

@@ -1,4 +1,4 @@
-"""Attention modules: position and sizes, what they read, what headdiv asks of them, and records of what their heads do.
+"""Attention modules: position and sizes, inputs, what headdiv asks of them, and records of what their heads do.
 
 Letters for shapes: T rows of queries and T' of keys (real tokens), R windows, N query slots, S key slots, H heads,
 D model width, K head width (d_k); one token at a time N lines of n texts, as in `headdiv.nn.caches`.
@@ -34,7 +34,7 @@ WIDE = 64 * 64  # weights of a window and head: up to here `ScaledDotProduct` is
 
 @dataclass(frozen=True)
 class AttentionSpec:
-    """Position and sizes of an attention module that a method is to build."""
+    """Position and sizes of an attention module to be built by a method."""
 
     kind: Kind  # encoder self-, decoder self- or encoder-decoder attention
     layer: int  # from 0
@@ -50,7 +50,7 @@ class AttentionSpec:
 
     @property
     def place(self) -> str:
-        """What results call it: "encoder 1", "decoder 2", "cross 1"."""
+        """Its name in results: "encoder 1", "decoder 2", "cross 1"."""
         return f"{self.kind} {self.layer + 1}"
 
 
@@ -64,7 +64,7 @@ class BlockSpec:
 
     @property
     def place(self) -> str:
-        """What results call it: "encoder block 1"."""
+        """Its name in results: "encoder block 1"."""
         return f"{self.stack} block {self.layer + 1}"
 
 
@@ -77,19 +77,19 @@ class AttentionLayout:
 
     queries: PackedLayout
     keys: PackedLayout
-    mask: Tensor | None  # (R, 1, N, S), added to the scores; (R, H, N, S) where heads have masks of their own
-    # Of the weights. Where it is a number, attention is computed as torch.nn.MultiheadAttention does it: a query that
+    mask: Tensor | None  # (R, 1, N, S), added to the scores; (R, H, N, S) where each head has its own mask
+    # Of the weights. Where it is a number, attention is computed as torch.nn.MultiheadAttention does: a query that
     # may see nothing is NaN, and the mask has a gradient.
     dropout: float | None = None
-    dropped: list[Tensor] | None = None  # where weights after dropout are asked for, as torch returns them: put here
+    dropped: list[Tensor] | None = None  # where weights after dropout are wanted, as torch returns them: put here
 
     def written_out(self) -> Tensor:
-        """The mask, also where it is only implied."""
+        """The mask, even where it is only implied."""
         return attention_mask(self.queries, self.keys, causal=True) if self.mask is None else self.mask
 
     @property
     def wide(self) -> bool:
-        """Whether a window's weights are too many to be held for the backward pass."""
+        """Whether a window has too many weights to hold for the backward pass."""
         return self.queries.sentences.shape[1] * self.keys.sentences.shape[1] > WIDE
 
 
@@ -119,11 +119,11 @@ class Recorder:
 
     @property
     def needs_weights(self) -> bool:
-        """Whether somebody asked for the attention weights."""
+        """Whether any caller asked for the attention weights."""
         return self.weights or (self.outer is not None and self.outer.needs_weights)
 
     def append(self, record: HeadRecord) -> None:
-        """Add a record wherever it is asked for, with weights only where they are; of a repeated pass, not again."""
+        """Add a record wherever it is wanted, with weights only where they are; not again for a repeated pass."""
         if self.again or not is_recomputing():
             self.records.append(record if self.weights else replace(record, weights=None))
         if self.outer is not None:
@@ -131,7 +131,7 @@ class Recorder:
 
 
 class HeadModule(nn.Module, ABC):
-    """Heads that can be recorded, measured and masked: `AttentionModule`, or the heads of somebody else's attention."""
+    """Heads that can be recorded, measured and masked: `AttentionModule`, or another library's heads."""
 
     editable = False  # whether `edit_heads` works
     built_by: Any = None  # the method that made it; None where that is not known
@@ -141,12 +141,12 @@ class HeadModule(nn.Module, ABC):
     def __init__(self, spec: AttentionSpec) -> None:
         super().__init__()
         self.spec = spec  # where the module stands, and its sizes
-        self.recorder: Recorder | None = None  # there while `record_heads` is open
+        self.recorder: Recorder | None = None  # set while `record_heads` is open
         self.edits: dict[int, Edit] = OrderedDict()  # which a handle can refer to
 
     @property
     def head_slots(self) -> int:
-        """Number of heads that can be measured and masked; of a mixture, the heads that each token is given."""
+        """Number of heads that can be measured and masked; in a mixture, the heads chosen for each token."""
         return self.spec.heads
 
     @property
@@ -189,7 +189,7 @@ class HeadModule(nn.Module, ABC):
 
     @property
     def needs_weights(self) -> bool:
-        """Whether `record` is to be given the attention weights; in a pass that is repeated, as the first time."""
+        """Whether `record` is to be given the attention weights; in a repeated pass, as the first time."""
         if self.recorder is None and is_recomputing():
             return self.gave_weights
         needed = self.recorder is not None and self.recorder.needs_weights
@@ -212,11 +212,11 @@ class HeadModule(nn.Module, ABC):
 
 
 class AttentionModule(HeadModule):
-    """What the rest of headdiv asks of an attention module: the base class of `MultiHeadAttention` and of methods' own.
+    """What headdiv asks of an attention module: the base class of `MultiHeadAttention` and of methods' own modules.
 
-    A subclass needs a `forward` pass, and calls `record` in it for its heads to be measured. It then runs in the model
-    of every task and in the drop-in. Its heads can be masked if a submodule ``output`` reads them. It decodes by
-    computing every text so far anew; `self_cache`, `cross_cache` and `step` are there to be faster.
+    A subclass needs a `forward` pass, and calls `record` in it so that its heads can be measured. It then runs in the
+    model of every task and in the drop-in. Its heads can be masked if a submodule ``output`` reads them. It decodes by
+    recomputing every text so far; override `self_cache`, `cross_cache` and `step` to be faster.
     """
 
     @abstractmethod
@@ -225,14 +225,14 @@ class AttentionModule(HeadModule):
 
     @property
     def is_plain(self) -> bool:
-        """Whether in evaluation the heads are those of the Transformer, and only the output stage may be another."""
+        """Whether in evaluation the heads are the Transformer's, and only the output stage may differ."""
         return False
 
     @property
     def rowwise(self) -> bool:
-        """Whether in training, too, no row acts on another beside attention: none by statistics, none by counts.
+        """Whether, in training too, rows affect each other only through attention, not through statistics or counts.
 
-        Then padding among the rows changes nothing but its own.
+        Padding among the rows then changes only its own output.
         """
         return False
 
@@ -262,7 +262,7 @@ class AttentionModule(HeadModule):
         return RowCache.empty(lines, self.spec.d_model, like)
 
     def cross_cache(self, lines: BeamState, memory: Tensor, mask: Tensor) -> PositionCache:
-        """The same of the texts' padded memory (n, S, D); mask (n, S) is added to the scores."""
+        """The same for the texts' padded memory (n, S, D); mask (n, S) is added to the scores."""
         return RowCache(lines, memory, mask)
 
     def step(self, x: Tensor, cache: Any) -> Tensor:
@@ -278,7 +278,7 @@ class AttentionModule(HeadModule):
         return cache.lines.collect(self._unrecorded(rows, cache.rows.flatten(0, 1), layout))
 
     def _unrecorded(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
-        """`forward` of windows (R, N, D) -> (R, N, D), of which no head record is made."""
+        """`forward` of windows (R, N, D) -> (R, N, D), without head records."""
         recorder, self.recorder = self.recorder, None
         try:
             return self(x.flatten(0, 1), memory, layout).unflatten(0, x.shape[:2])
@@ -298,7 +298,7 @@ def attention_modules(model: nn.Module) -> list[HeadModule]:
 
 
 def keyed_by_place(found: Iterable[tuple[str, Found]]) -> dict[str, Found]:
-    """What belongs to attention modules, keyed by their place; a DataError where two are at one place."""
+    """Values that belong to attention modules, keyed by place; a DataError where two share a place."""
     keyed: dict[str, Found] = {}
     for place, one in found:
         if place in keyed:
@@ -315,8 +315,8 @@ def record_heads(model: nn.Module, weights: bool = True) -> Iterator[list[HeadRe
     """While open, every attention module of ``model`` appends a `HeadRecord` for each forward pass.
 
     Args:
-        model: whatever holds attention modules.
-        weights: with the attention weights, which wide windows would otherwise not hold in memory.
+        model: anything that holds attention modules.
+        weights: record the attention weights too, which wide windows would otherwise not hold in memory.
 
     Raises:
         DataError: the model holds none.

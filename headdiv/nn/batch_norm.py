@@ -1,4 +1,4 @@
-"""Batch normalisation over the real tokens of a batch, whatever number of ranks they lie on."""
+"""Batch normalisation over the real tokens of a batch, however many ranks they are spread over."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headdiv.nn.sizes import Normalisation
 
 
 def normalisation(kind: Normalisation, channels: int, scale: float = 1.0) -> nn.Module:
-    """Batch normalisation of ``channels``, layer normalisation of a row of so many, or nothing; γ starts at scale."""
+    """Batch normalisation of ``channels``, layer normalisation of rows of that width, or nothing; γ starts at scale."""
     if kind == "none":
         return nn.Identity()
     module = BatchNorm(channels) if kind == "batch" else nn.LayerNorm(channels)
@@ -31,7 +31,7 @@ class BatchNorm(nn.BatchNorm1d):
         """(T, C) or (T, C, K), normalised for each of the C channels."""
         plain = self.weight.dtype == self.running_mean.dtype  # not where FSDP2 casts parameters and leaves buffers
         if plain and (not self.training or distributed.world() == 1):
-            if self.training and torch.compiler.is_compiling():  # which T may be unknown to
+            if self.training and torch.compiler.is_compiling():  # T may be unknown to it
                 torch._check(x.shape[0] > 1)
             return self._repeated(x) if self.training and is_recomputing() else super().forward(x)
         with full_precision(x):
@@ -47,7 +47,7 @@ class BatchNorm(nn.BatchNorm1d):
         return F.batch_norm(x, *statistics, self.weight, self.bias, True, self.momentum, self.eps)
 
     def scale_and_shift(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What normalises x, for a caller whose next step is linear as well: x * scale + shift.
+        """Scale and shift that normalise x, for a caller whose next step is also linear: x * scale + shift.
 
         Counts as a batch, as `forward` does.
 
@@ -62,14 +62,14 @@ class BatchNorm(nn.BatchNorm1d):
         return scale, self.bias - scale * mean
 
     def _statistics(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of each of the rows (C, N), all ranks' together."""
+        """Mean and variance of each of the rows (C, N), over all ranks."""
         if distributed.world() == 1 and torch.compiler.is_compiling():
             torch._check(rows.shape[1] > 1)
         elif distributed.world() == 1 and rows.shape[1] < 2:
             raise ValueError("batch normalisation needs more than 1 value of each channel in training, found 1")
         n = distributed.total(rows.new_full((1,), rows.shape[1])).detach()
         mean = distributed.total(rows.sum(dim=1)) / n
-        centred = rows - mean.detach()[:, None]  # deviations add up to 0: the variance has no gradient by the mean
+        centred = rows - mean.detach()[:, None]  # deviations add up to 0: the variance has no gradient in the mean
         variance = distributed.total(torch.linalg.vecdot(centred, centred)) / n
         if is_recomputing():
             return mean, variance

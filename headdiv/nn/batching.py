@@ -14,7 +14,7 @@ from headdiv.nn.packing import PackedLayout, assign_windows, attention_mask, lay
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 SPECIALS = ["<pad>", "<unk>", "<s>", "</s>"]
-IGNORED = -1  # stands in windows where no token is, and in targets where nothing is to be predicted
+IGNORED = -1  # in windows where there is no token, and in targets where nothing is to be predicted
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Batch:
         return self.decoder.queries
 
     def with_target(self, target_out: Tensor) -> Batch:
-        """The same with something else to be predicted."""
+        """The same with another target."""
         return replace(self, target_out=target_out)
 
     def to(self, device: torch.device | str) -> Batch:
@@ -93,10 +93,10 @@ def assemble(
     causal: bool = True,
     window: int = 48,
 ) -> Batch:
-    """Pack examples given part by part.
+    """Pack examples whose parts are given separately.
 
     Args:
-        numbers: of the examples in their corpus.
+        numbers: the examples' numbers in their corpus.
         source: what the encoder reads.
         target_in: what the decoder reads.
         target_out: what is to be predicted.
@@ -132,8 +132,8 @@ def batch_numbers(
 
     Args:
         sizes: (examples,) tokens of each.
-        tokens: the budget. A single larger example makes a batch of its own.
-        seed: None keeps the corpus's order; otherwise order is drawn from (seed, epoch) alone.
+        tokens: the budget. A single larger example is its own batch.
+        seed: None keeps the corpus's order; otherwise the order is drawn from (seed, epoch) alone.
         epoch: counted from 0.
         bucketed: sort by length before batches are cut, then shuffle the batches.
     """

@@ -1,11 +1,11 @@
 """Keys and values of earlier positions, for decoding one token at a time.
 
-A search has n texts with W slots each, and its lines (hypotheses) stand in some of the slots. Keys and values stay
-where they were computed, slot by slot: when lines go on from others nothing moves, and a mask says which slots of
+A search has n texts with W slots each, and its lines (hypotheses) occupy some of the slots. Keys and values stay
+where they were computed, slot by slot: when lines continue others nothing moves, and a mask says which slots of
 earlier positions a line descends from. All W lines of a text then meet its keys in one product.
 
-Letters: n texts, W slots of a text, N lines, P positions, G heads that have keys of their own, Q queries that share
-these keys, K head width, S keys (P·W of self-attention).
+Letters: n texts, W slots of a text, N lines, P positions, G heads with their own keys, Q queries that share these
+keys, K head width, S keys (P·W of self-attention).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from torch import Tensor
 
 from headdiv.nn.packing import MASKED
 
-CROWDED = 0.75  # share of texts that still have lines, from which on the others' slots are given up
+CROWDED = 0.75  # share of texts with lines left, from which on the others' slots are given up
 
 
 class BeamState:
-    """Where the lines of a search stand; at first each text has one, in its first slot.
+    """Which slots the lines of a search occupy; at first each text has one, in its first slot.
 
     Args:
         texts: n.
         width: W.
-        length: most positions.
+        length: the largest number of positions.
         like: dtype and device of scores.
     """
 
@@ -39,7 +39,7 @@ class BeamState:
 
     @property
     def keys(self) -> int:
-        """P·W, slots of all positions so far."""
+        """P·W, the slots of all positions so far."""
         return (self.position + 1) * self.width
 
     def advance(self) -> None:
@@ -48,10 +48,10 @@ class BeamState:
         self.mask[:, :, self.keys - self.width : self.keys].diagonal(dim1=1, dim2=2).zero_()
 
     def select(self, lines: Tensor) -> Tensor | None:
-        """Line i goes on from what was line lines[i]; texts stay in order.
+        """Line i continues the former line lines[i]; texts stay in order.
 
         Returns:
-            Which texts keep their slots, where the others' are given up; else None.
+            Which texts keep their slots, if the others' are given up; else None.
         """
         former, count = self.slots[lines], self.texts * self.width
         text = former // self.width
@@ -74,7 +74,7 @@ class BeamState:
         return self.slots.new_zeros(self.texts * self.width).scatter(0, self.slots, lines)
 
     def spread(self, x: Tensor) -> Tensor:
-        """(N, …) -> (n, W, …); where no line stands, some line's."""
+        """(N, …) -> (n, W, …); where no line is, some line's."""
         if len(self.slots) < self.texts * self.width:
             x = x.index_select(0, self.of_slot)
         return x.view(self.texts, self.width, *x.shape[1:])
@@ -86,7 +86,7 @@ class BeamState:
 
 
 class PositionCache(Protocol):
-    """What one attention module keeps of earlier positions: a `Cache`, or of its own kind."""
+    """What one attention module keeps of earlier positions: a `Cache`, or its own kind of cache."""
 
     def keep(self, texts: Tensor) -> None:
         """Give up what belongs to all other texts."""
@@ -106,7 +106,7 @@ class Cache:
 
     @classmethod
     def empty(cls, lines: BeamState, heads: int, width: int, like: Tensor) -> Cache:
-        """Of self-attention, with room for G = ``heads`` of this width at every position of the lines."""
+        """For self-attention, with room for G = ``heads`` of this width at every position of the lines."""
         shape = (lines.texts, heads, lines.mask.shape[-1], width)
         return cls(lines, like.new_empty(shape), like.new_empty(shape))
 
@@ -122,13 +122,13 @@ class Cache:
         return q, self.keys[:, :, : self._there], self.values[:, :, : self._there]
 
     def written_out(self, queries: int = 1) -> Tensor:
-        """What is added to the scores of so many queries of each line: (n, 1, W·Q, S)."""
+        """What is added to the scores of this many queries of each line: (n, 1, W·Q, S)."""
         if self.mask is not None:
             return self.mask[:, None, None]
         return self.lines.mask[:, None, :, : self.lines.keys].repeat_interleave(queries, dim=2)
 
     def rows(self, z: Tensor) -> Tensor:
-        """What `windows` gave, line by line: (n, G, W·Q, K) -> (N, G·Q·K)."""
+        """The result for `windows`, line by line: (n, G, W·Q, K) -> (N, G·Q·K)."""
         each = z.unflatten(2, (self.lines.width, -1)).transpose(1, 2)  # (n, W, G, Q, K)
         return self.lines.collect(each.flatten(2))
 
@@ -142,20 +142,20 @@ class Cache:
         self.mask = self.mask if self.mask is None else self.mask[texts]
 
     def _of_texts(self, x: Tensor, texts: Tensor) -> Tensor:
-        """(n, G, S, K) of fewer texts; what is not written yet is not copied."""
+        """(n, G, S, K) of fewer texts; parts not yet written are not copied."""
         kept = x.new_empty(len(texts), *x.shape[1:])  # filled without gradients: `out` allows none, a search needs none
         torch.index_select(x.detach()[:, :, : self._there], 0, texts, out=kept[:, :, : self._there])
         return kept
 
     @property
     def _there(self) -> int:
-        """Keys that are written."""
+        """Number of keys written."""
         return self.lines.keys if self.mask is None else self.keys.shape[2]
 
 
 @dataclass
 class RowCache:
-    """Rows that one attention module has read, for one that makes keys and values of them anew at every position."""
+    """Rows that an attention module has read, for one that recomputes keys and values from them at every position."""
 
     lines: BeamState
     rows: Tensor  # (n, S, D); of self-attention S slots of all positions, of encoder-decoder attention the memory
@@ -163,7 +163,7 @@ class RowCache:
 
     @classmethod
     def empty(cls, lines: BeamState, width: int, like: Tensor) -> RowCache:
-        """Of self-attention, with room for a row of this width at every position of the lines."""
+        """For self-attention, with room for a row of this width at every position of the lines."""
         return cls(lines, like.new_zeros(lines.texts, lines.mask.shape[-1], width))
 
     def add(self, x: Tensor) -> None:
@@ -192,7 +192,7 @@ class State:
     layers: list[dict[str, PositionCache]] = field(default_factory=list)
 
     def select(self, lines: Tensor) -> None:
-        """Line i goes on from what was line lines[i]; see `BeamState.select`."""
+        """Line i continues the former line lines[i]; see `BeamState.select`."""
         kept = self.lines.select(lines)
         for caches in self.layers if kept is not None else ():
             for cache in caches.values():

@@ -22,23 +22,23 @@ from headdiv.nn.packing import MASKED, MAX_POSITIONS, PackedLayout, assign_windo
 from headdiv.nn.sizes import DecodeConfig
 from headdiv.nn.transformer import Transformer
 
-NEVER = (PAD, BEGIN, END)  # what no hypothesis goes on with
-ROWS = 16  # lines are rounded up to so many for a product
+NEVER = (PAD, BEGIN, END)  # no hypothesis continues with these
+ROWS = 16  # lines are rounded up to a multiple of this for a product
 GROUP = 32  # logits whose largest is looked at before themselves, when the best few are searched
 
 
 class Decoder(Protocol):
-    """Gives the next word's logits for lines; at first there is one a sentence."""
+    """Gives the next word's logits for lines; at first there is one per sentence."""
 
     def step(self, words: Tensor, position: int) -> Tensor:
         """The words (N,) at ``position`` -> logits (N, V) of the words that follow; V may be followed by -inf."""
 
     def select(self, lines: Tensor) -> None:
-        """Line i goes on from what was line lines[i]; a sentence's lines stand together, sentences in order."""
+        """Line i continues the former line lines[i]; a sentence's lines are adjacent, sentences in order."""
 
 
 class CachedDecoder:
-    """Computes one position a step; keys and values of earlier ones are kept."""
+    """Computes one position per step; keys and values of earlier ones are kept."""
 
     def __init__(
         self,
@@ -64,8 +64,8 @@ class CachedDecoder:
 class Projection:
     """Hidden states to logits, (N, D) -> (N, V rounded up to whole groups), -inf after V.
 
-    In float32 on a CPU the product is oneDNN's, on a weight that is packed once: on AMD's processors 1.4 times as fast
-    as MKL's, and never slower. It compiles a kernel for every new N, which takes 1 ms: so N is rounded up.
+    In float32 on a CPU the product is computed by oneDNN, on a weight that is packed once: on AMD processors 1.4 times
+    as fast as with MKL, and never slower. It compiles a kernel for every new N, which takes 1 ms, so N is rounded up.
     """
 
     def __init__(self, weight: Tensor) -> None:
@@ -89,12 +89,12 @@ class Projection:
 def beam_search(decoder: Decoder, limits: Tensor, width: int, length_penalty: float) -> list[list[int]]:
     """The most probable output for each sentence, by sum of log-probabilities over length^α.
 
-    Width 1 is greedy search. A hypothesis that can no longer beat its sentence's best ended one keeps its place among
-    the W but is not computed any more, and a sentence without others is finished: both leave the result as it is.
+    Width 1 is greedy search. A hypothesis that can no longer beat its sentence's best finished one keeps its place
+    among the W but is no longer computed, and a sentence without others is finished: neither changes the result.
 
     Args:
         decoder: holds a line for each sentence.
-        limits: (n,) most words of each output, END included; the last of them can only be END.
+        limits: (n,) maximum words of each output, END included; the last of them can only be END.
         width: W.
         length_penalty: α ≥ 0.
 
@@ -107,7 +107,7 @@ def beam_search(decoder: Decoder, limits: Tensor, width: int, length_penalty: fl
     words = torch.full((n, W, L + 1), PAD, device=device)
     words[:, :, 0] = BEGIN
     alive = torch.full((n, W), -torch.inf, device=device)  # sums of log-probabilities
-    alive[:, 0] = 0.0  # all are equal at first: only one may go on
+    alive[:, 0] = 0.0  # all are equal at first: only one may continue
     live = alive == 0.0  # (n, W): which are lines
     best = torch.full((n,), -torch.inf, device=device)  # of the ended hypotheses
     ended = torch.full((n, L), PAD, device=device)

@@ -22,8 +22,8 @@ from headdiv.nn.packing import PackedLayout
 class ScaledDotProduct(torch.autograd.Function):
     """softmax(q kᵀ/√K + mask) v (Vaswani et al. 2017, Eq. 1), with a backward pass of four batched products, no copies.
 
-    On short windows this takes 60 % of the time of torch's fused CPU kernel. The weights come with it, for losses
-    on them; as long as nobody uses them they cost nothing.
+    On short windows this takes 60 % of the time of torch's fused CPU kernel. It also returns the weights, for losses
+    on them; they cost nothing as long as they are not used.
     """
 
     @staticmethod
@@ -59,9 +59,9 @@ class ScaledDotProduct(torch.autograd.Function):
 def dot_product(
     q: Tensor, k: Tensor, v: Tensor, layout: AttentionLayout | Cache, weights: bool = False
 ) -> tuple[Tensor, Tensor | None]:
-    """softmax(q kᵀ/√K + mask) v, (R, H, N, K), by whichever way is faster for windows of this width.
+    """softmax(q kᵀ/√K + mask) v, (R, H, N, K), computed in whichever way is faster for windows of this width.
 
-    The weights (R, H, N, S) come with it where they are asked for: those before dropout.
+    The weights (R, H, N, S), before dropout, are returned too where they are requested.
     """
     if isinstance(layout, Cache):
         return cached_product(q, k, v, layout.written_out()), None
@@ -128,7 +128,7 @@ def _scatter(parts: Sequence[Tensor], side: PackedLayout) -> Tensor:
 class _IntoWindows(torch.autograd.Function):
     """A gather whose backward pass is a gather too: an empty slot is masked, so its gradient is zero.
 
-    Autograd's own answer would be a scatter with addition, many times slower.
+    Autograd's own would be a scatter-add, many times slower.
     """
 
     @staticmethod

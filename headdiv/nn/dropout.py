@@ -13,7 +13,7 @@ from headdiv.core.tracing import is_transformed
 
 
 class Dropout(nn.Module):
-    """Zero each element with probability p and scale the rest by 1 / (1 − p), while training.
+    """Zero each element with probability p and scale the rest by 1 / (1 − p), in training.
 
     On the CPU torch draws a whole random number for each element; here one 64-bit draw serves four, in a
     quarter of the time (a tenth of a training step saved). p is rounded to a multiple of 2⁻¹⁶.

@@ -1,4 +1,4 @@
-"""Trained models as the plain Transformer that they are in evaluation, where a method's part is linear."""
+"""Trained models as the plain Transformers they are in evaluation, where the method's part is linear."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Folded = TypeVar("Folded", bound=nn.Module)
 
 @torch.no_grad()
 def fold(model: Folded) -> Folded:
-    """A copy in evaluation whose linear output stages are one layer each, as W^O is in the plain Transformer.
+    """A copy in evaluation mode whose linear output stages are one layer each, like W^O in the plain Transformer.
 
-    A stage takes part if its attribute ``affine`` is true: with it the module is plain attention, number for number.
-    What is not linear stays as it is. Call it outside `masked_heads`: of masks some would stay and others not.
+    A stage is folded if its attribute ``affine`` is true: the module is then plain attention, number for number.
+    Other stages stay as they are. Call it outside `masked_heads`, or some masks would stay and others not.
 
     Raises:
-        ConfigError: the model is one of transformers, whose attention headdiv has not built.
+        ConfigError: it is a transformers model, whose attention was not built by headdiv.
     """
     must_be("model", model, nn.Module, "a torch.nn.Module")
     if any(isinstance(m, HeadModule) and not isinstance(m, AttentionModule) for m in model.modules()):
@@ -42,12 +42,12 @@ def fold(model: Folded) -> Folded:
 
 
 def _as_linear(stage: nn.Module, spec: AttentionSpec) -> Linear:
-    """The layer that does what the stage does: what it makes of 0 and of each unit vector, in float64."""
+    """The layer equivalent to the stage, from the stage's outputs for 0 and each unit vector, in float64."""
     like = next(stage.parameters())
     width = spec.heads * spec.d_head
     rows = torch.eye(width + 1, width, dtype=torch.float64, device=like.device)  # the last row is 0
     with full_precision(rows):
-        made = copy.deepcopy(stage).double().forward(rows)  # without hooks: what stands in front is not the stage
+        made = copy.deepcopy(stage).double().forward(rows)  # without hooks: what comes before is not part of the stage
     layer = Linear(width, made.shape[1], device=like.device, dtype=like.dtype)
     layer.weight.copy_((made[:-1] - made[-1]).T)
     layer.bias.copy_(made[-1])

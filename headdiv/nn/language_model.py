@@ -1,4 +1,4 @@
-"""Transformers of one stack on windows of tokens: a decoder for language modelling, an encoder for masked text.
+"""Single-stack Transformers on windows of tokens: a decoder for language modelling, an encoder for masked text.
 
 GPT-2's parts (learned positions, biases everywhere, output tied to the embedding) with the layers of
 `headdiv.nn.transformer`: post-norm, no layer norm at the end. With GPT-2 medium's sizes and the 50,254 entries of
@@ -35,7 +35,7 @@ class Windows:
     inputs: Tensor  # (T,)
     targets: Tensor  # (T,) what is to be predicted at each; IGNORED where nothing is
     layout: AttentionLayout
-    predicted: Tensor  # (P,) the rows with a target, found where it is laid out: on a GPU looking would be waiting
+    predicted: Tensor  # (P,) the rows with a target, found when laid out: on a GPU, looking means waiting
 
     def to(self, device: torch.device | str) -> Windows:
         """The same on another device."""
@@ -46,7 +46,7 @@ class Windows:
         return Windows(self.inputs.to(device), self.targets.to(device), layout, self.predicted.to(device))
 
     def with_targets(self, targets: Tensor) -> Windows:
-        """The same with something else to be predicted."""
+        """The same with another target."""
         return replace(self, targets=targets, predicted=_predicted(targets))
 
 
@@ -56,8 +56,8 @@ def make_windows(tokens: np.ndarray, end: int, boundaries: bool) -> Windows:
     Args:
         tokens: the first N of a window are read, the last N predicted; IGNORED fills up the last window of a text and
             makes no rows.
-        end: the token that stands at the beginning of every document.
-        boundaries: attention and positions begin anew there; otherwise they run through the window.
+        end: the token at the beginning of every document.
+        boundaries: attention and positions start again there; otherwise they run through the window.
     """
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     there = inputs != IGNORED
@@ -71,8 +71,8 @@ def make_masked_windows(masked: np.ndarray, end: int, boundaries: bool) -> Windo
 
     Args:
         masked: where a window lacks tokens there is no row.
-        end: the token that stands at the beginning of every document.
-        boundaries: attention and positions begin anew there; otherwise they run through the window.
+        end: the token at the beginning of every document.
+        boundaries: attention and positions start again there; otherwise they run through the window.
     """
     inputs, targets = masked[:, 0], masked[:, 1]
     there = inputs != IGNORED
@@ -81,7 +81,7 @@ def make_masked_windows(masked: np.ndarray, end: int, boundaries: bool) -> Windo
 
 
 def _lay_out_documents(inputs: np.ndarray, end: int, boundaries: bool, there: np.ndarray) -> PackedLayout:
-    """Rows for the tokens that are ``there`` in windows (R, N); positions begin anew where a document does."""
+    """Rows for the tokens that are ``there`` in windows (R, N); positions restart where a document does."""
     R, N = inputs.shape
     first = np.zeros((R, N), dtype=bool)
     first[:, 0] = True
@@ -110,7 +110,7 @@ class WindowModel(nn.Module):
         entries: rows of the embedding.
         context: tokens of the longest window.
         parts: makes what methods may replace.
-        stack: "decoder" or "encoder": what its attention is to methods, and the name of its layers.
+        stack: "decoder" or "encoder": the kind of its attention for methods, and the name of its layers.
     """
 
     def __init__(self, config: LMConfig, entries: int, context: int, parts: ModuleFactory, stack: Kind) -> None:
@@ -123,7 +123,7 @@ class WindowModel(nn.Module):
 
     @property
     def layers(self) -> nn.ModuleList:
-        """Of the stack."""
+        """The stack's layers."""
         return self.get_submodule(self.stack)
 
     def forward(self, batch: Windows) -> Tensor:
@@ -137,7 +137,7 @@ class WindowModel(nn.Module):
 
 
 class LanguageModel(WindowModel):
-    """Decoder-only; its input is its output's vocabulary."""
+    """Decoder-only; inputs and outputs share one vocabulary."""
 
     def __init__(self, config: LMConfig, vocabulary: int, context: int, parts: ModuleFactory) -> None:
         super().__init__(config, vocabulary, context, parts, "decoder")
@@ -150,13 +150,13 @@ class LanguageModel(WindowModel):
     # ---- one token at a time
 
     def start(self, texts: int, length: int) -> State:
-        """A line for each of so many texts, of up to ``length`` tokens."""
+        """A line for each of this many texts, of up to ``length`` tokens."""
         like = self.embedding.weight
         lines = BeamState(texts, 1, length, like)
         return State(lines, [{"decoder": layer.attention["decoder"].self_cache(lines, like)} for layer in self.layers])
 
     def step(self, tokens: Tensor, state: State) -> Tensor:
-        """Hidden states that the next token's logits are made of, (N,) -> (N, D)."""
+        """Hidden states for the next token's logits, (N,) -> (N, D)."""
         state.lines.advance()
         x = self._embed(tokens, torch.full_like(tokens, state.lines.position))
         return step_layers(self.layers, x, state)
@@ -180,7 +180,7 @@ class MaskedModel(WindowModel):
 
 @torch.inference_mode()
 def fill_in(model: MaskedModel, batch: Windows) -> Tensor:
-    """The likeliest token wherever the batch asks for one, each on its own: (predictions,)."""
+    """The likeliest token wherever the batch asks for one, each separately: (predictions,)."""
     model.eval()
     batch = batch.to(model.embedding.weight.device)
     hidden = model(batch)[batch.predicted]  # (predictions, D)
@@ -197,7 +197,7 @@ def continue_text(model: LanguageModel, prompt: list[int], new_tokens: int) -> l
 
 
 def likeliest_tokens(model: LanguageModel, prompt: list[int], new_tokens: int) -> Iterator[int]:
-    """The same one by one, with cached keys and values; the prompt is read before the first."""
+    """The same tokens one by one, with cached keys and values; the prompt is read before the first."""
     context = model.positions.num_embeddings
     if not prompt or len(prompt) + new_tokens > context:
         raise DataError(f"a prompt of {len(prompt)} tokens and {new_tokens} new ones: expected 1 to {context} in all")

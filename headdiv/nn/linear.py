@@ -1,4 +1,4 @@
-"""Linear layers whose products have few different shapes in half precision on the CPU."""
+"""Linear layers whose products have few distinct shapes in half precision on the CPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLAIN = (Tensor, nn.Parameter)
 
 
 class Linear(nn.Linear):
-    """torch's, computed by `linear`."""
+    """torch's layer, computed by `linear`."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, in_features) -> (…, out_features)."""
@@ -26,7 +26,7 @@ class Linear(nn.Linear):
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x weightᵀ + bias: (…, D) -> (…, N), as torch's.
 
-    Under autocast in half precision on the CPU, ⌈T / 64⌉·64 rows are computed for T, the last of which are zeros.
+    Under autocast in half precision on the CPU, ⌈T / 64⌉·64 rows are computed for T, padded with zeros at the end.
     oneDNN compiles a kernel for every new shape of a product there, which can take ten times as long as the product,
     and batches of whole sentences hardly ever have the same number of rows twice. Results are equal up to rounding:
     sums, above all that over rows in the weight's gradient, are added up in another order.
@@ -45,7 +45,7 @@ LINEAR = (nn.Linear, Linear)  # modules that are a linear layer and nothing more
 def weight_is_all(module: nn.Module) -> bool:
     """Whether a module is a linear layer whose weight and bias may be read in place of calling it.
 
-    Not an adapter's, and not one with hooks: those of torch.nn.utils.prune make the weight anew before every call.
+    Not an adapter's, and not one with hooks: those of torch.nn.utils.prune recompute the weight before every call.
     """
     return type(module) in LINEAR and not module._forward_pre_hooks and not module._forward_hooks
 

@@ -20,12 +20,12 @@ HELD_ELEMENTS = 1 << 22  # of the logits' gradient in half precision, until they
 
 @dataclass(frozen=True)
 class Losses:
-    """Of one batch: sums over what is predicted."""
+    """Sums over the predictions of one batch."""
 
     loss: Tensor  # nats, as trained on, with gradient
     nll: Tensor  # nats, without label smoothing
     correct: Tensor
-    count: int  # predictions: what the means are over
+    count: int  # predictions, the number that means are taken over
     tokens: int  # that went through the decoder, for speed
 
 
@@ -34,8 +34,8 @@ def linear_cross_entropy(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Cross-entropy of softmax(x weightᵀ) without ever holding all logits.
 
-    The logits of a few hundred tokens at a time, on a GPU of many, are turned into their gradient at once, in the
-    forward pass. On a CPU memory traffic falls from about ten passes over (T, V) to none beyond the cache.
+    The logits of a few hundred tokens at a time (many more on a GPU) are turned into their gradient at once, in the
+    forward pass. On a CPU, memory traffic falls from about ten passes over (T, V) to none beyond the cache.
 
     Args:
         x: hidden states (T, D).
@@ -70,7 +70,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         rows = x.shape[0]  # T'
         grad_x = torch.empty_like(x) if with_gradient else None
         grad_weight = torch.zeros_like(weight, dtype=wide) if with_gradient else None
-        # In half precision the gradient of many chunks is held and multiplied at once: a product for each chunk,
+        # In half precision the gradients of many chunks are held and multiplied at once: a product for each chunk,
         # added up in float32, would convert (V, D) numbers each time.
         held = min(rows, max(size, HELD_ELEMENTS // V // size * size)) if half and with_gradient else 0
         # Rows begin on a cache line: matrix products run 15 % faster than with an odd V. In half precision the columns

@@ -30,14 +30,14 @@ class MultiHeadAttention(AttentionModule):
     (i+1)·K of each.
 
     Args:
-        spec: where the module stands, and its sizes.
-        output: the output stage, (T, H·K) -> (T, D); W^O where left out.
+        spec: the module's position and sizes.
+        output: the output stage, (T, H·K) -> (T, D); W^O by default.
         before_output: what the heads go through in front of it, (T, H·K) -> (T, H·K). It becomes a submodule of the
             output stage, ``before_output`` or what its attribute ``registered_as`` says: a name in state dictionaries.
     """
 
     editable = True
-    # Of a subclass: whether what it does with the heads is `rowwise`, and whether in evaluation it leaves them alone.
+    # For subclasses: whether what they do with the heads is `rowwise`, and whether in evaluation they leave them alone.
     rowwise_heads: ClassVar[bool] = False
     plain_in_evaluation: ClassVar[bool] = False
 
@@ -57,13 +57,13 @@ class MultiHeadAttention(AttentionModule):
 
     @property
     def rowwise(self) -> bool:
-        """See `AttentionModule`; an output stage, and what stands in front of it, say it by the same name."""
+        """See `AttentionModule`; an output stage, and what is in front of it, have an attribute of the same name."""
         parts = self.output, self.before_output or nn.Identity()
         apart = all(type(part) in ROWWISE or getattr(part, "rowwise", False) for part in parts)
         return apart and (self.rowwise_heads or type(self) is MultiHeadAttention)
 
     def set_output(self, output: nn.Module, before_output: nn.Module | None) -> None:
-        """Put in an output stage, and what the heads go through in front of it."""
+        """Set the output stage, and what the heads go through in front of it."""
         self.output, self._before = output, None
         if before_output is not None:
             self._before = getattr(before_output, "registered_as", "before_output")
@@ -98,11 +98,11 @@ class MultiHeadAttention(AttentionModule):
     def weigh_values(
         self, q: Tensor, k: Tensor, v: Tensor, layout: AttentionLayout | Cache
     ) -> tuple[Tensor, Tensor | None]:
-        """The heads' outputs, (R, H, N, K), and where `needs_weights` their weights; in `step` of one query a line."""
+        """The heads' outputs, (R, H, N, K), and where `needs_weights` their weights; in `step`, one query per line."""
         return dot_product(q, k, v, layout, self.needs_weights)
 
     def transform_heads(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
-        """What the output stage reads, (T, H·K), of the heads' outputs and the rows x (T, D); no side in `step`."""
+        """What the output stage reads, (T, H·K), from the heads' outputs and the rows x (T, D); no side in `step`."""
         return heads
 
     def _project(self, x: Tensor, first: int, last: int) -> Tensor:
@@ -139,7 +139,7 @@ class MultiHeadAttention(AttentionModule):
 
 
 def is_identity_in_evaluation(module: nn.Module | None) -> bool:
-    """Whether a module passes its input on: it is none, a dropout, or its attribute of this name says so."""
+    """Whether a module returns its input: it is None, a dropout, or its attribute of this name says so."""
     return module is None or type(module) in IDENTITIES or getattr(module, "is_identity_in_evaluation", False)
 
 

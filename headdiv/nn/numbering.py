@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def numbered(modules: list[HeadModule]) -> list[HeadModule]:
-    """The modules; of those that share a place, the ones whose layer was left out take the next free numbers.
+    """The modules; among those that share a place, the ones whose layer was left out take the next free numbers.
 
-    So copies of one layer, as torch.nn.TransformerEncoder makes them, are layers 1, 2, … in the order of the model.
+    Copies of one layer, as torch.nn.TransformerEncoder makes them, thus become layers 1, 2, … in the model's order.
     """
     taken = Counter((each.spec.kind, each.spec.layer) for each in modules)
     if len(taken) == len(modules) or all(each.numbered for each in modules):

@@ -1,9 +1,9 @@
 """Ragged batches without padding: real tokens in rows, attention in windows.
 
-A batch's tokens stand in one matrix of T rows, sentence after sentence; embeddings, projections,
-feed-forward layers, normalisation and loss see these rows and nothing else. Attention alone needs a
-rectangular form. `assign_windows` puts several whole sentences side by side into windows of equal width, and a
-mask keeps them apart: 95 % and more of the slots are filled, where one padded row per sentence fills half.
+A batch's tokens are the T rows of one matrix, sentence after sentence; embeddings, projections, feed-forward layers,
+normalisation and loss see these rows and nothing else. Only attention needs a rectangular form. `assign_windows` puts
+several whole sentences side by side into windows of equal width, and a mask keeps them apart: 95 % and more of the
+slots are filled, where one padded row per sentence fills half.
 
 Letters: B sentences, T rows, R windows, N query slots and S key slots of a window.
 """
@@ -20,8 +20,8 @@ from torch import Tensor
 from headdiv.core.errors import DataError
 from headdiv.core.tracing import is_traced
 
-MAX_POSITIONS = 4096  # tokens of a sentence, which the Transformer has positions for
-MASKED = -1e9  # finite: a slot that may see nothing must not become NaN, for its gradient is multiplied by 0
+MAX_POSITIONS = 4096  # tokens of a sentence that the Transformer has positions for
+MASKED = -1e9  # finite: a slot that may see nothing must not become NaN, since its gradient is multiplied by 0
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class PackedLayout:
     rows: Tensor  # (R·N,) row of each slot; 0 where the slot is empty
     sentences: Tensor  # (R, N) number of the slot's sentence; −1 where it is empty
     full: bool  # no slot is empty and slots are in row order: windows are a view of the rows
-    longest: int  # tokens of the longest sentence (of `padded_side`, the width): asking a GPU for it would be waiting
+    longest: int  # tokens of the longest sentence (of `padded_side`, the width): asking a GPU means waiting
 
     @property
     def tokens(self) -> int:
@@ -59,7 +59,7 @@ def attention_mask(queries: PackedLayout, keys: PackedLayout, causal: bool = Fal
     """(R, 1, N, S) added to the scores: 0 within a sentence, `MASKED` elsewhere and on later keys."""
     allowed = queries.sentences[:, :, None] == keys.sentences[:, None, :]
     allowed &= (queries.sentences >= 0)[:, :, None]
-    if causal:  # slots of a sentence stand in order, so later in the window is later in the sentence
+    if causal:  # slots of a sentence are in order, so later in the window is later in the sentence
         n = allowed.shape[-1]
         allowed &= torch.ones(n, n, dtype=torch.bool, device=allowed.device).tril()
     mask = torch.zeros(allowed.shape, device=allowed.device)
@@ -73,8 +73,8 @@ def assign_windows(*lengths: Sequence[int], width: int = 48) -> list[list[int]]:
 
     Args:
         lengths: one sequence for each side, of equal size B.
-        width: slots of a window. 48 is fastest on the CPU for sentences of 10 to 20 tokens; 1 puts
-            every sentence into a window of its own (the usual padded form).
+        width: slots of a window. 48 is fastest on the CPU for sentences of 10 to 20 tokens; 1 gives
+            every sentence its own window (the usual padded form).
 
     Returns:
         The sentences' numbers, window by window.
@@ -130,19 +130,19 @@ def lay_out(lengths: Sequence[int], windows: Sequence[Sequence[int]]) -> PackedL
 
 
 def padded_side(real: Tensor) -> PackedLayout:
-    """The layout in which each line of (B, N) is a window of its own, whatever positions are real."""
+    """The layout in which each line of (B, N) is its own window, whichever positions are real."""
     B, N = real.shape
     slots = real.flatten().nonzero().flatten()
     rows = torch.zeros(B * N, dtype=torch.int64, device=real.device)
     rows[slots] = torch.arange(slots.shape[0], device=real.device)
     sentences = torch.arange(B, device=real.device)[:, None].expand(B, N).masked_fill(~real, -1)
     positions = (real.cumsum(1) - 1).flatten()[slots]
-    full = not is_traced() and len(slots) == B * N  # as `real.all()` says, for which a GPU would be waited once more
+    full = not is_traced() and len(slots) == B * N  # as `real.all()` says, but without waiting for a GPU once more
     return PackedLayout(real.sum(1), positions, slots, rows, sentences, full, longest=N)
 
 
 def full_side(B: int, N: int, device: torch.device) -> PackedLayout:
-    """The layout of B lines of N without padding, each a window of its own."""
+    """The layout of B lines of N without padding, each its own window."""
     each, slots = torch.arange(N, device=device), torch.arange(B * N, device=device)
     sentences = torch.arange(B, device=device)[:, None].expand(B, N)
     return PackedLayout(
@@ -151,13 +151,13 @@ def full_side(B: int, N: int, device: torch.device) -> PackedLayout:
 
 
 def real_rows(x: Tensor, side: PackedLayout) -> Tensor:
-    """(B, N, D) -> (T, D), of a layout in which each line is a window of its own."""
+    """(B, N, D) -> (T, D), for a layout in which each line is its own window."""
     rows = x.reshape(-1, x.shape[2])
     return rows if side.full else rows[side.slots]
 
 
 def pad_rows(rows: Tensor, side: PackedLayout, fill: float = 0.0) -> Tensor:
-    """(T, …) -> (B, longest, …): one sentence a line, ``fill`` after its end."""
+    """(T, …) -> (B, longest, …): one sentence per line, ``fill`` after its end."""
     width = side.longest if len(side.lengths) else 1  # softmax and argmax need a column
     padded = rows.new_full((len(side.lengths), width, *rows.shape[1:]), fill)
     padded[side.sentence_of_row(), side.positions] = rows

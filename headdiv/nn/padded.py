@@ -1,4 +1,4 @@
-"""Records of heads by sentence, in the rectangular form that is usual elsewhere.
+"""Records of heads by sentence, in the usual rectangular form.
 
 Letters for shapes: T rows of queries and T' of keys (real tokens), R windows, B sentences of at most N queries and S
 keys, H heads, K head width.
@@ -38,7 +38,7 @@ class PaddedHeads:
 
 
 def padded_heads(record: HeadRecord) -> PaddedHeads:
-    """The record's rows by sentence: real tokens stand in front, wherever padding was."""
+    """The record's rows by sentence: real tokens come first, wherever padding was."""
     queries, keys, weights = record.layout.queries, record.layout.keys, record.weights
     outputs, values = (
         pad_rows(x, side).transpose(1, 2) for x, side in ((record.outputs, queries), (record.values, keys))
@@ -50,7 +50,7 @@ def padded_heads(record: HeadRecord) -> PaddedHeads:
 
 
 def _of_own_sentence(weights: Tensor, queries: PackedLayout, keys: PackedLayout) -> Tensor:
-    """(R, H, N', S') in windows -> (B, H, N, S); what stands after a sentence's end is anything."""
+    """(R, H, N', S') in windows -> (B, H, N, S); values after a sentence's end are arbitrary."""
     rows = weights.transpose(1, 2).flatten(0, 1)[queries.slots]  # (T, H, S')
     slots = pad_rows(keys.slots % weights.shape[3], keys)[queries.sentence_of_row()]  # (T, S)
     own = rows.gather(2, slots[:, None].expand(-1, rows.shape[1], -1))  # (T, H, S)

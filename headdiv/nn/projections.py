@@ -1,10 +1,9 @@
-"""Projections of keys and values that are not of one memory: two inputs, other widths, keys beside those of the input.
+"""Projections of keys and values that do not share one memory: two inputs, other widths, keys added to the input's.
 
-Attention modules read one memory; here its rows hold keys and values side by side, (T', kdim + vdim), and where
-`SeparateProjections` stands, one more column that says which rows are no input: 1 for ``bias_k`` and ``bias_v``, 2
-for zeros.
+Attention modules read one memory; here its rows hold keys and values side by side, (T', kdim + vdim), and for
+`SeparateProjections` one more column that says which rows are not input: 1 for ``bias_k`` and ``bias_v``, 2 for zeros.
 
-Letters: B batch, S keys, e keys beside the input's, T' rows of memory, D model width, W = H·K width of the heads.
+Letters: B batch, S keys, e keys added to the input's, T' rows of memory, D model width, W = H·K width of the heads.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ LEARNT, ZERO = 1, 2  # in the last column
 
 
 class SeparateProjections(nn.Module):
-    """W^Q, W^K and W^V with inputs of widths of their own, in place of `MultiHeadAttention`'s ``in_projection``.
+    """W^Q, W^K and W^V with inputs of different widths, in place of `MultiHeadAttention`'s ``in_projection``.
 
     Parameters start as those of `torch.nn.MultiheadAttention` do.
 
     Args:
         widths: of query, key and value inputs.
-        width: W of what is put out for each.
+        width: W, the output width of each.
         bias: whether they have one.
-        learnt: whether there is a learnt key and value beside those of the input (torch's ``add_bias_kv``).
-        zero: whether there is one of zeros (``add_zero_attn``).
+        learnt: whether a learnt key and value are added to those of the input (torch's ``add_bias_kv``).
+        zero: whether a key and value of zeros are added (``add_zero_attn``).
     """
 
     def __init__(self, widths: tuple[int, int, int], width: int, bias: bool, learnt: bool, zero: bool) -> None:
@@ -56,7 +55,7 @@ class SeparateProjections(nn.Module):
 
     @property
     def extra(self) -> int:
-        """e, keys beside those of the input."""
+        """e, the keys added to those of the input."""
         return (self.bias_k is not None) + self.zero
 
     def joined(self, key: Tensor, value: Tensor) -> Tensor:
@@ -96,7 +95,7 @@ def blocks_apart(projection: nn.Module, x: Tensor, first: int) -> Tensor:
 
 
 def from_torch(state: dict[str, Tensor], prefix: str) -> None:
-    """Rename, in a state dictionary, what `torch.nn.MultiheadAttention` saved; where its output has no bias, 0."""
+    """Rename, in a state dictionary, what `torch.nn.MultiheadAttention` saved; a missing output bias becomes 0."""
     if prefix + "out_proj.weight" in state:
         weight = state[prefix + "out_proj.weight"]
         state.setdefault(prefix + "out_proj.bias", weight.new_zeros(len(weight)))
@@ -106,7 +105,7 @@ def from_torch(state: dict[str, Tensor], prefix: str) -> None:
 
 
 def to_torch(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The other way: an attention module's state dictionary, whose output is a Linear, under torch's names."""
+    """The inverse: the state dictionary of an attention module whose output is a Linear, under torch's names."""
     made = {theirs: state[ours] for theirs, ours in NAMES.items() if ours in state}
     if "in_proj_bias" not in made:  # torch's output then has none either
         if made["out_proj.bias"].any():

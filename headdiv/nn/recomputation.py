@@ -1,7 +1,7 @@
 """Activation checkpointing (Chen et al. 2016): activations are computed again in the backward pass instead of kept.
 
 Around a module with our attention `torch.utils.checkpoint.checkpoint` gives the same gradients, statistics and records
-(records with gradient where ``use_reentrant=False``). What other modules count, it counts twice; `recomputed` does not.
+(records with gradient where ``use_reentrant=False``). It makes other modules count twice; `recomputed` does not.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def recomputed(module: nn.Module, *inputs: Any) -> Any:
     """``module(*inputs)``, of which only inputs and outputs are kept; gradients are the same to the last bit.
 
     The second pass draws the same random numbers. What modules count in a forward pass (running statistics, moments,
-    activations, head records) is counted in the first pass alone, as long as it is in buffers that are changed in place
-    or in attributes that are replaced.
+    activations, head records) is counted in the first pass only, as long as it is kept in buffers changed in place or
+    in attributes that are replaced.
     """
     recorders = {part: part.recorder for part in module.modules() if isinstance(part, HeadModule)}
     contexts = contextlib.nullcontext(), _forgetting(module, recorders)
@@ -30,7 +30,7 @@ def recomputed(module: nn.Module, *inputs: Any) -> Any:
 
 @contextlib.contextmanager
 def _forgetting(module: nn.Module, recorders: dict[HeadModule, Recorder | None]) -> Iterator[None]:
-    """Put attributes and buffers back at the end; meanwhile heads record as they did then, into nothing."""
+    """Restore attributes and buffers at the end; meanwhile heads record as they did then, but nothing is kept."""
     kept = {part: part.__dict__ for part in module.modules()}
     for part, state in kept.items():
         buffers = {name: buffer if buffer is None else buffer.clone() for name, buffer in state["_buffers"].items()}

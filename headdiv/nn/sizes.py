@@ -1,4 +1,4 @@
-"""Sizes of the models, kinds of attention, and how a model's output is searched; importing it does not import torch."""
+"""Model sizes, kinds of attention, and settings of the search for outputs; importing it does not import torch."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ModelConfig(Sizes):
 
 
 class LMConfig(Sizes):
-    """Sizes of a Transformer of one stack; defaults are GPT-2 medium's, which give Table 6's baseline count."""
+    """Sizes of a single-stack Transformer; defaults are GPT-2 medium's, which give Table 6's baseline count."""
 
     d_model: int = Field(1024, ge=1, le=WIDEST, description="width D of the embeddings and of every sub-layer")
     heads: int = Field(16, ge=1, le=WIDEST, description="attention heads h")

@@ -40,7 +40,7 @@ class ModuleFactory(Protocol):
 
 @runtime_checkable
 class FillsItself(Protocol):
-    """A module that draws its own parameters, buffers included; its submodules are drawn as any other."""
+    """A module that draws its own parameters and buffers; its submodules are drawn like any other."""
 
     def initialise(self, generator: torch.Generator) -> None:
         """Fill them from ``generator`` alone."""
@@ -94,7 +94,7 @@ def make_layers(config: Sizes, parts: ModuleFactory, kinds: list[Kind], number: 
 
 
 def run_layers(layers: nn.ModuleList, x: Tensor, memory: Tensor | None, layouts: dict[Kind, AttentionLayout]) -> Tensor:
-    """One layer after the other: (rows, D) -> (rows, D)."""
+    """Run the layers in order: (rows, D) -> (rows, D)."""
     for layer in layers:
         again = layer.recompute and torch.is_grad_enabled()
         x = recomputed(layer, x, memory, layouts) if again else layer(x, memory, layouts)
@@ -102,7 +102,7 @@ def run_layers(layers: nn.ModuleList, x: Tensor, memory: Tensor | None, layouts:
 
 
 def checkpoint_layers(model: nn.Module) -> None:
-    """Keep no activations of layers in training: see `headdiv.nn.recomputation.recomputed`."""
+    """Do not keep activations of layers in training: see `headdiv.nn.recomputation.recomputed`."""
     for layer in model.modules():
         if isinstance(layer, Layer):
             layer.recompute = True
@@ -116,14 +116,14 @@ def step_layers(layers: nn.ModuleList, x: Tensor, state: State) -> Tensor:
 
 
 class Transformer(nn.Module):
-    """Encoder–decoder; attention modules come from ``parts``, one call for each module.
+    """Encoder–decoder; attention modules come from ``parts``, one call per module.
 
     Args:
         config: the sizes.
         source_words: words that the encoder can read.
         target_words: words that the decoder can read.
         parts: makes what methods may replace.
-        outputs: scores for each row of the decoder; one for each target word where left out.
+        outputs: scores for each row of the decoder; by default one for each target word.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class Transformer(nn.Module):
         return State(lines, layers)
 
     def step(self, words: Tensor, state: State) -> Tensor:
-        """Hidden states that the next word's logits are made of, (N,) -> (N, D)."""
+        """Hidden states for the next word's logits, (N,) -> (N, D)."""
         state.lines.advance()
         x = self._embed(self.target_embedding, words, torch.full_like(words, state.lines.position))
         return step_layers(self.decoder, x, state)
@@ -208,10 +208,10 @@ def sinusoids(positions: int, width: int) -> Tensor:
 def initialise(model: nn.Module, seed: int) -> None:
     """Draw every parameter from (seed, its own name) alone.
 
-    Two variants with one seed therefore start from equal values wherever their parameters have equal
+    Two variants with the same seed therefore start from equal values wherever their parameters have equal
     names and shapes, whatever else they contain: the common random seed of the paper, made exact.
-    A module with an ``initialise(generator)`` method of its own fills its parameters itself; an output tied to an
-    embedding is drawn as the embedding.
+    A module with its own ``initialise(generator)`` method fills its parameters itself; an output tied to an embedding
+    is drawn as the embedding.
     """
     embedded = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     for name, module in model.named_modules():

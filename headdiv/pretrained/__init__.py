@@ -1,4 +1,4 @@
-"""Models of Hugging Face: their heads measured, masked, removed, trained with a method, saved and loaded.
+"""Hugging Face models: their heads measured, masked, removed, trained with a method, saved and loaded.
 
 Needs the extra `hf`.
 """

@@ -1,9 +1,9 @@
-"""The heads of Hugging Face models, where they stand: recorded and masked in the model's own attention.
+"""The heads of Hugging Face models, in place: recorded and masked in the model's own attention.
 
-transformers calls attention through a table of functions by name. `attach` puts a function of ours in it that calls the
+transformers calls attention through a table of functions by name. `attach` adds our function to it, which calls the
 model's own one with the same arguments, so that the outputs are the same to the last bit, records what heads did, and
 multiplies their outputs by masks. Every attention module gets an `AttachedHeads` as a submodule without parameters:
-whatever works on headdiv's attention modules (`record_heads`, `masked_heads`, measures, losses) works on it.
+anything that works on headdiv's attention modules (`record_heads`, `masked_heads`, measures, losses) works on it.
 
 Letters for shapes: B batch, N queries, S keys, H heads, G heads of keys and values, K head width, T real tokens.
 """
@@ -51,13 +51,13 @@ def transformers() -> Any:
 
 
 class AttachedHeads(HeadModule):
-    """The heads of one attention module of somebody else's model.
+    """The heads of one attention module in another library's model.
 
     Attributes:
         projections: the module's own.
-        output: what stands in place of its output projection, where `headdiv.insert` has put something there.
-        kept: numbers, from 0, of the heads that are left of ``original``; None: all of them.
-        key_heads: for each head left, which head of keys and values is its own; None: as the module says.
+        output: what replaces its output projection, where `headdiv.insert` has put something there.
+        kept: numbers, from 0, of the heads left of ``original``; None: all of them.
+        key_heads: for each head left, its head of keys and values; None: as the module says.
     """
 
     editable = True
@@ -70,7 +70,7 @@ class AttachedHeads(HeadModule):
         self.kept: list[int] | None = None
         self.key_heads: list[int] | None = None
         self.hooks: tuple[RemovableHandle, ...] = ()
-        self.checked = False  # whether the output projection has been seen to read what the heads put out
+        self.checked = False  # whether the output projection was seen to read the heads' outputs
         self.expected: Tensor | None = None  # what it should read
 
     @property
@@ -81,12 +81,12 @@ class AttachedHeads(HeadModule):
 
     @property
     def needed(self) -> bool:
-        """Whether the model runs only with it."""
+        """Whether the model cannot run without it."""
         lacks = self.kept is not None and self.projections.naming.shared_bias
         return lacks or self.key_heads is not None or hasattr(self.projections.output, "stage")
 
     def mask_heads(self, mask: Tensor) -> RemovableHandle:
-        """See `HeadModule`; a mask may also be (B, H), for each example its own."""
+        """See `HeadModule`; a mask may also be (B, H), one for each example."""
         handle = RemovableHandle(self.masks)
         self.masks[handle.id] = mask
         return handle
@@ -98,7 +98,7 @@ class AttachedHeads(HeadModule):
     # ---- hooks
 
     def watch(self) -> None:
-        """See to it that the module runs with this, and with nothing else between heads and output projection."""
+        """Make sure that the module runs with this, and with nothing else between heads and output projection."""
         self.unwatch()
         module, output = self.projections.module, self.projections.output
         begin = module.register_forward_pre_hook(self._begin)
@@ -147,7 +147,7 @@ class AttachedHeads(HeadModule):
         q (B, H, N, K), k and v (B, G, S, K); mask and options as the model has them.
 
         Raises:
-            DataError: the module runs attention more than once, or heads are recorded with a mask of another form.
+            DataError: the module runs attention more than once, or heads are recorded with a mask of an unknown form.
         """
         if self.spec.place in self.inputs.passes:
             raise DataError(f"{self._where}: its attention runs more than once in a forward pass of the module")
@@ -188,7 +188,7 @@ class AttachedHeads(HeadModule):
 
 
 def repeated(x: Tensor, heads: int) -> Tensor:
-    """Grouped keys or values (B, G, S, K), each as often as it has heads: (B, H, S, K)."""
+    """Grouped keys or values (B, G, S, K), each repeated for its heads: (B, H, S, K)."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
 
 
@@ -201,18 +201,18 @@ def is_causal(module: nn.Module, options: dict[str, Any]) -> bool:
 def attention_weights(
     module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, options: dict[str, Any]
 ) -> Tensor:
-    """The weights (B, H, N, S) without dropout, of the model's own function: fused attention gives none."""
+    """The weights (B, H, N, S) without dropout, from the model's own function: fused attention returns none."""
     N, S = q.shape[2], k.shape[2]
     if mask is None and N > 1 and is_causal(module, options):
         mask = torch.ones(1, 1, N, S, dtype=torch.bool, device=q.device).tril()
     if mask is not None and mask.dtype == torch.bool:  # finite, so that a query that sees nothing has no NaN
         mask = torch.zeros(mask.shape, dtype=q.dtype, device=q.device).masked_fill(~mask, torch.finfo(q.dtype).min)
-    narrow = v[..., :1]  # values have no part in the weights
+    narrow = v[..., :1]  # values do not affect the weights
     return own_function(module)(module, q, k, narrow, mask, **{**options, "dropout": 0.0})[1]
 
 
 def own_function(module: nn.Module) -> Callable[..., Any]:
-    """The attention function of the file that the module's class comes from, or its method as one."""
+    """The attention function of the file that the module's class comes from, or its method as a function."""
     if not runs_by_table(module):
         return _method_as_function
     return sys.modules[type(module).__module__].eager_attention_forward
@@ -246,7 +246,7 @@ class Attachment:
         heads: of every attention module, in the order of a forward pass.
         inputs: of the current forward pass.
         config: the model's.
-        configs: those that name the attention implementation.
+        configs: the ones that name the attention implementation.
         hooks: on the model.
     """
 
@@ -257,32 +257,32 @@ class Attachment:
     hooks: list[RemovableHandle]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Of a pickled model, which may be loaded where nothing was attached before."""
+        """For a pickled model, which may be loaded where nothing was attached before."""
         self.__dict__.update(state)
         for name in SUPPORTED:
             _register(name)
 
 
 def attachment_of(model: nn.Module) -> Attachment | None:
-    """That of a model that is attached, also where peft's adapters are around it."""
+    """The attachment of an attached model, even inside peft's adapters."""
     must_be("model", model, nn.Module, "a torch.nn.Module")
     return _attached_part(model).__dict__.get("headdiv_attachment")
 
 
 def _attached_part(model: nn.Module) -> nn.Module:
-    """The model within peft's where that was attached before."""
+    """The model inside peft's, if it was attached before."""
     wrapped = "headdiv_attachment" not in model.__dict__ and hasattr(model, "get_base_model")
     return model.get_base_model() if wrapped else model
 
 
 def attach_heads(model: nn.Module) -> Attachment:
-    """Give every attention module of a transformers model an `AttachedHeads`; of an attached one the same again.
+    """Give every attention module of a transformers model an `AttachedHeads`; an attached one keeps its own.
 
-    ``model.set_attn_implementation`` may change the implementation later. At a module's first forward pass it is
-    checked that its output projection reads what its heads put out, and nothing else: a DataError where it does not.
+    ``model.set_attn_implementation`` may change the implementation later. A module's first forward pass checks that its
+    output projection reads its heads' outputs and nothing else, and raises a DataError where it does not.
 
     Raises:
-        DataError: no attention of a known form is there, or it runs in an implementation that cannot be recorded.
+        DataError: there is no attention of a known form, or it runs in an implementation that cannot be recorded.
         ConfigError: transformers is not installed.
     """
     if (found := attachment_of(model)) is not None:
@@ -344,7 +344,7 @@ def _must_be_supported(config: Any, owner: str) -> None:
 
 
 def redirect(config: Any) -> None:
-    """Let attention run through our function, whichever implementation the configuration names.
+    """Route attention through our function, whichever implementation the configuration names.
 
     Raises:
         DataError: one that cannot be recorded.
@@ -357,10 +357,10 @@ def redirect(config: Any) -> None:
 
 
 def detach_heads(model: nn.Module) -> None:
-    """Take off what `attach_heads` put on.
+    """Undo `attach_heads`.
 
     Heads that were removed stay removed. A model that could not run without it keeps it: where groups of heads have
-    become uneven, a position bias is of more heads than a module has, or an output stage needs to know what is padding.
+    become uneven, a position bias has more heads than a module, or an output stage needs to know what is padding.
     """
     attachment = attachment_of(model)
     if attachment is None or any(each.needed for each in attachment.heads):

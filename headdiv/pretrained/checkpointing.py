@@ -1,9 +1,9 @@
 """Gradient checkpointing of transformers in attached models: the same gradients as without it.
 
 A checkpointed layer runs again in the backward pass, when masks and edits of heads, the labels' padding and
-`record_heads` are gone. `Checkpointed` stands in place of the function that a layer calls for it, lets the second pass
-see what the first one saw, and hands the records out as outputs of the layer, so that they have a gradient in the
-reentrant form too, whose first pass has none inside.
+`record_heads` are gone. `Checkpointed` replaces the function that a layer calls for this, lets the second pass see what
+the first one saw, and returns the records as outputs of the layer, so that they also have a gradient in the reentrant
+form, whose first pass has none inside.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ FUNCTION = "_gradient_checkpointing_func"  # of a layer, transformers' name
 
 @dataclass
 class Checkpointed:
-    """Runs a layer through ``original``, which keeps its inputs alone."""
+    """Runs a layer through ``original``, which keeps only its inputs."""
 
     original: Callable[..., Any]
     heads: list[HeadModule]  # the layer's
     inputs: Inputs
 
     def __call__(self, forward: Callable[..., Any], *args: Any) -> Any:
-        """What ``forward(*args)`` gives."""
+        """What ``forward(*args)`` returns."""
         weights = {each: each.needs_weights for each in self.heads if each.recorder is not None}
         states = {each: {"masks": dict(each.masks), "edits": dict(each.edits)} for each in self.heads}
         labels, first, several = self.inputs.labels, list[HeadRecord](), False
@@ -58,7 +58,7 @@ class Checkpointed:
 
 @contextlib.contextmanager
 def _with(states: dict[HeadModule, dict[str, Any]]) -> Iterator[None]:
-    """With these attributes for a while."""
+    """Temporarily with these attributes."""
     before = {each: {name: vars(each)[name] for name in state} for each, state in states.items()}
     for each, state in states.items():
         vars(each).update(state)
@@ -70,7 +70,7 @@ def _with(states: dict[HeadModule, dict[str, Any]]) -> Iterator[None]:
 
 
 def watch_checkpointing(model: nn.Module, heads: Sequence[HeadModule], inputs: Inputs) -> None:
-    """See to it that layers of a model that are checkpointed are so by `Checkpointed`; it may be switched on later."""
+    """Make a model's layers use `Checkpointed` for checkpointing, which may be switched on later."""
     for module in model.modules():
         function = vars(module).get(FUNCTION)
         if getattr(module, "gradient_checkpointing", False) and function and not isinstance(function, Checkpointed):
@@ -79,7 +79,7 @@ def watch_checkpointing(model: nn.Module, heads: Sequence[HeadModule], inputs: I
 
 
 def leave_checkpointing(model: nn.Module) -> None:
-    """Let layers be checkpointed as transformers does it."""
+    """Let layers be checkpointed by transformers alone."""
     for module in model.modules():
         if isinstance(function := vars(module).get(FUNCTION), Checkpointed):
             vars(module)[FUNCTION] = function.original

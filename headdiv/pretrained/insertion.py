@@ -1,4 +1,4 @@
-"""Methods in models that are there already: of transformers, or built of torch's own attention.
+"""Methods in existing models: transformers models, or models with torch's own attention.
 
 model = BertForMaskedLM.from_pretrained(name)
 method = headdiv.insert(model, {"name": "deacon", "architecture": "direct", "m": 12})
@@ -7,7 +7,7 @@ loss.backward()
 method.after_backward(model, progress)
 optimiser.step()
 
-What a method puts between the heads and W^O goes in front of the model's own output projection, or takes its place and
+What a method puts between the heads and W^O goes in front of the model's own output projection, or replaces it and
 starts from its weights as far as there is a place for them: mixing starts as the model was, kWTA keeps the projection,
 DEACON's direct architecture starts with the part of it that its components can express. Padding never gets there.
 """
@@ -37,7 +37,7 @@ from headdiv.pretrained.rollback import all_or_nothing
 
 
 class InsertedOutput(nn.Module):
-    """What stands in place of an output projection: rows of real tokens go through it, padding becomes 0."""
+    """Replaces an output projection: rows of real tokens go through it, padding becomes 0."""
 
     def __init__(
         self,
@@ -65,25 +65,25 @@ class InsertedOutput(nn.Module):
 
 
 def insert(model: nn.Module, method: Method | Mapping[str, Any] | str) -> Method:
-    """Put a method into a model; a method that only adds to the loss has its heads recorded from now on.
+    """Put a method into a model; for a method that only adds to the loss, heads are recorded from now on.
 
-    In every attention module, or with an error in none: `inserted_modules` says what stands where, `remove_method`
-    takes it out again. What was taken from the model stays frozen where it was, and hooks stay. Of a transformers
-    model ``config.headdiv`` says which method, for `headdiv.pretrained.load`. Make the optimiser and peft's adapters
+    It goes into every attention module or, with an error, into none: `inserted_modules` lists what is where,
+    `remove_method` removes it. What was taken from the model stays frozen if it was, and hooks stay. In a transformers
+    model, ``config.headdiv`` records the method, for `headdiv.pretrained.load`. Make the optimiser and peft's adapters
     afterwards: there are new parameters.
 
     Args:
         model: attached (`headdiv.pretrained.attach`), any that can be, or one with `torch.nn.MultiheadAttention`.
-        method: or its name, or options as a configuration has them.
+        method: or its name, or options as in a configuration.
 
     Returns:
-        The method: its `after_backward` and `aux_loss` belong into the training.
+        The method: its `after_backward` and `aux_loss` belong in the training loop.
 
     Raises:
         ConfigError: the method needs more than a place between heads and output projection, does not fit, or is not
             registered, so that a saved model could not be loaded.
-        DataError: the model has no attention that is known here, attention of both kinds, adapters of peft, something
-            else than a plain output projection where the method takes its place, or a method already.
+        DataError: the model has no known attention, attention of both kinds, adapters of peft, something other than a
+            plain output projection where the method replaces it, or a method already.
     """
     made = method if isinstance(method, Method) else make_method(method)
     registered = next((name for name, cls in METHODS.items() if cls is type(made)), None)
@@ -124,7 +124,7 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any] | str) -> Method
 
 
 def inserted_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """By path in the model, the modules that `insert` put there; for peft's ``modules_to_save``."""
+    """The modules that `insert` put into the model, by path; for peft's ``modules_to_save``."""
     found: dict[str, nn.Module] = {}
     for path, module in model.named_modules():
         if isinstance(module, InsertedOutput):
@@ -137,10 +137,10 @@ def inserted_modules(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def remove_method(model: nn.Module) -> None:
-    """Take out what `insert` put into a model.
+    """Remove what `insert` put into a model.
 
-    Parameters that the model kept stay as they are now; an output projection that the method took the place of is the
-    one that was there before.
+    Parameters that the model kept stay as they are now; an output projection that the method replaced is the one that
+    was there before.
 
     Raises:
         DataError: nothing was inserted.
@@ -149,7 +149,7 @@ def remove_method(model: nn.Module) -> None:
     inserted = [
         (owner, name, module)
         for owner in model.modules()
-        for name, module in owner._modules.items()  # under every name that it has
+        for name, module in owner._modules.items()  # under each of its names
         if isinstance(module, InsertedOutput | MultiheadAttention) and hasattr(module, "replaced")
     ]
     recorded = attachment is not None and "method" in (getattr(attachment.config, "headdiv", None) or {})
@@ -171,7 +171,7 @@ def remove_method(model: nn.Module) -> None:
 
 
 def inserted_method(model: nn.Module) -> Method | None:
-    """A new object of the method that stands in a loaded or attached model; None where nothing was put into it."""
+    """A new object of the method in a loaded or attached model; None where nothing was inserted."""
     attachment = attachment_of(model)
     if attachment is None or not any(isinstance(each.projections.output, InsertedOutput) for each in attachment.heads):
         return None
@@ -179,7 +179,7 @@ def inserted_method(model: nn.Module) -> Method | None:
 
 
 def _torchs_own(model: nn.Module) -> list[tuple[str, nn.MultiheadAttention]]:
-    """Under every name that they have.
+    """torch's attention modules, under each of their names.
 
     Raises:
         DataError: not all of the model's attention can be replaced.
@@ -275,7 +275,7 @@ def _refuse_adapters(model: nn.Module) -> None:
 
 
 def _move_hooks(old: nn.Module, new: nn.Module) -> None:
-    """Those of forward and backward passes; their handles stay valid."""
+    """Move the hooks of forward and backward passes; their handles stay valid."""
     for name, value in vars(nn.Module()).items():
         if "_hooks" in name and name.startswith(("_forward", "_backward")):
             new.__dict__[name] = old.__dict__[name]
@@ -304,7 +304,7 @@ def _take_over(stage: nn.Module, weight: Tensor, offset: Tensor | None) -> None:
 
 
 def _replace(model: nn.Module, method: Method, theirs: list[tuple[str, nn.MultiheadAttention]]) -> None:
-    """The drop-in in place of torch's attention modules; query, key and value projections are the same parameters."""
+    """Put the drop-in in place of torch's attention modules; query, key and value projections keep their parameters."""
     layers: Counter[Kind] = Counter()
     made: dict[int, MultiheadAttention] = {}
     for path, old in theirs:

@@ -30,11 +30,11 @@ from headdiv.pretrained.removal import remove_if_right
 __all__ = ["attach", "copied", "head_table", "least_important_first", "mean_loss"]
 
 Arguments = Mapping[str, Tensor]  # of a forward pass: input_ids, attention_mask, labels, …
-ROUNDS = 5  # forward passes that a time is the median of
+ROUNDS = 5  # forward passes whose median time is taken
 
 
 class Removed(NamedTuple):
-    """What taking heads out changed."""
+    """What removing heads changed."""
 
     parameters_before: int
     parameters_after: int
@@ -54,11 +54,11 @@ class PretrainedHeads(ModelHeads):
 
     @property
     def modules(self) -> list[AttachedHeads]:
-        """Of every attention module, in the order of a forward pass."""
+        """The heads of every attention module, in the order of a forward pass."""
         return self.attachment.heads
 
     def detach(self) -> None:
-        """Leave the model as it was, but for heads that were removed: see `detach_heads`."""
+        """Leave the model as it was, except for removed heads: see `detach_heads`."""
         detach_heads(self.model)
 
     def _special(
@@ -72,7 +72,7 @@ class PretrainedHeads(ModelHeads):
             ids = (source if kind == "encoder" else target, target if kind == "decoder" else source)
             fits = all(
                 each is not None and each.shape == side.sentences.shape for each, side in zip(ids, sides, strict=True)
-            )  # another stack has inputs of its own
+            )  # another stack has its own inputs
             if special and fits:
                 numbers = torch.as_tensor(special, device=ids[0].device)
                 found[record.spec.place] = tuple(
@@ -81,7 +81,7 @@ class PretrainedHeads(ModelHeads):
         return found
 
     def _decoder_ids(self, batch: Arguments) -> Tensor | None:
-        """What the decoder reads: made of the labels by the model where it is not given."""
+        """What the decoder reads: made from the labels by the model where it is not given."""
         shifted = getattr(self.model, "prepare_decoder_input_ids_from_labels", None)
         if batch.get("decoder_input_ids") is None and batch.get("labels") is not None and shifted is not None:
             return shifted(labels=batch["labels"])
@@ -90,12 +90,12 @@ class PretrainedHeads(ModelHeads):
     # ---- removing
 
     def remove(self, gone: Sequence[Head], batch: Arguments | None = None) -> Removed:
-        """Take heads out for good: the output is that of the masked model, with fewer parameters and in less time.
+        """Remove heads permanently: the output is that of the masked model, with fewer parameters and in less time.
 
         Args:
-            gone: heads (module, number from 1); those that are left close up.
-            batch: to measure the time of a forward pass with, and to try the model where its configuration does not say
-                what it reads.
+            gone: heads (module, number from 1); the remaining ones are renumbered.
+            batch: for timing a forward pass, and for trying the model where its configuration does not say what it
+                reads.
 
         Raises:
             DataError: a head is not there, its module is no longer as transformers made it, or the architecture's code
@@ -132,7 +132,7 @@ def attach(model: nn.Module) -> PretrainedHeads:
 
 
 def mean_loss(model: nn.Module, batches: Sequence[Arguments]) -> Metric:
-    """The metric that is the mean of the batches' losses, of the model as it is when it is called."""
+    """A metric: the mean of the batches' losses, for the model as it is at the time of the call."""
 
     batches = listed("batches", batches, Mapping, "arguments of forward passes")
     if not batches:
@@ -146,5 +146,5 @@ def mean_loss(model: nn.Module, batches: Sequence[Arguments]) -> Metric:
 
 
 def copied(model: nn.Module) -> nn.Module:
-    """A copy with parameters of its own; of an attached model, one that is attached by itself."""
+    """A copy with its own parameters; for an attached model, the copy is attached separately."""
     return copy.deepcopy(model)

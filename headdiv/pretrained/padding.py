@@ -1,7 +1,7 @@
-"""Which tokens are real in a forward pass of somebody else's model: read from the masks that its attention is given.
+"""Which tokens are real in a forward pass of another library's model: read from the masks its attention gets.
 
-No argument of the model says it as surely: a mask of the input may be of samples where attention is of frames, of text
-where a second stack is of pictures, of the text before it was cached, or not of two dimensions at all.
+No argument of the model says it as reliably: an input mask may be over samples where attention is over frames, over
+text where a second stack is over pictures, over the text before it was cached, or not two-dimensional at all.
 
 Letters for shapes: B batch, N queries, S keys, H heads.
 """
@@ -27,7 +27,7 @@ EXCLUDES = -1e4  # what masks add to the scores of keys that are not seen: this,
 
 @dataclass(frozen=True)
 class Pass:
-    """What attention in one module was given."""
+    """The arguments of attention in one module."""
 
     spec: AttentionSpec
     mask: Tensor | None  # (B or 1, H or 1, N or 1, S), False or below `EXCLUDES` where a key is not seen
@@ -36,19 +36,19 @@ class Pass:
     device: torch.device
 
     def key(self) -> tuple[Any, ...]:
-        """The same for modules with the same real tokens, while the masks are there."""
+        """The same for modules with the same real tokens, while the masks exist."""
         return self.spec.kind, id(self.mask), self.shape, self.causal, self.device
 
 
 @dataclass
 class Inputs:
-    """What is known of the current forward pass; nothing is kept between passes.
+    """What is known about the current forward pass; nothing is kept between passes.
 
     Attributes:
         passes: by place, of the modules that have run.
         decoder: the last one of a decoder's self-attention.
-        labels: (B, N) which tokens of the decoder have an answer or stand before one; None: all.
-        within: the backward pass in which the model began, see `backward_pass`.
+        labels: (B, N) which tokens of the decoder have an answer or come before one; None: all.
+        within: the backward pass in which the model started, see `backward_pass`.
     """
 
     passes: dict[str, Pass] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Inputs:
     def read(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward pre-hook of the model: a decoder ends with the labels, unless a mask says where it does.
 
-        Its own input says nothing of that: collators make it of the labels, and pad it with a word.
+        Its own input does not show it: collators make it from the labels, and pad it with a word.
         """
         self.forget()
         if not model.config.is_encoder_decoder:
@@ -72,7 +72,7 @@ class Inputs:
             self.labels = before_the_end(labels)
 
     def begin(self) -> None:
-        """The model begins, or one within it."""
+        """The model starts, or one within it."""
         self.passes, self.sides, self.decoder = {}, {}, None
         self.within = backward_pass()
 
@@ -87,7 +87,7 @@ class Inputs:
 
     @contextlib.contextmanager
     def repeated(self, labels: Tensor | None) -> Iterator[None]:
-        """Around layers that run again within a backward pass, as in a forward pass with these labels."""
+        """Around layers rerun within a backward pass, as in a forward pass with these labels."""
         before = dict(vars(self))
         vars(self).update(vars(Inputs(labels=labels, within=backward_pass())))
         try:
@@ -105,7 +105,7 @@ class Inputs:
         """The real queries and keys of a module that has run.
 
         Raises:
-            DataError: its mask has another form than those of transformers.
+            DataError: its mask does not have the form of those of transformers.
         """
         now = self.passes[place]
         above = self.decoder if now.spec.kind == "cross" else None
@@ -121,7 +121,7 @@ class Inputs:
         return self.sides[key]
 
     def refuse_recomputation(self) -> None:
-        """Raise the ConfigError for layers that run again by themselves, when records and padding are gone."""
+        """Raise the ConfigError for layers that rerun by themselves, when records and padding are gone."""
         if self.within != backward_pass():
             raise ConfigError(
                 "layers of the model run again in the backward pass, when records and padding of the forward pass are "
@@ -130,15 +130,15 @@ class Inputs:
 
 
 def before_the_end(labels: Tensor) -> Tensor:
-    """(B, N) whether a label counts or stands before one that does: one that is ignored within a text is no padding."""
+    """(B, N) whether a label counts or comes before one that does: one ignored within a text is not padding."""
     return (labels != -100).flip(1).cumsum(1).flip(1) > 0
 
 
 def real_tokens(now: Pass) -> tuple[Tensor, Tensor]:
-    """(B, N) of the queries and (B, S) of the keys; the same object where the tokens are.
+    """(B, N) for the queries and (B, S) for the keys; the same object where the tokens are the same.
 
-    Where queries are keys, a real one sees itself. Cached keys are real where a query sees them; of the queries, the
-    last key that one of them sees is its own, and the keys of the others stand in front of that in order.
+    Where queries are keys, a real one sees itself. Cached keys are real where a query sees them; the last key that any
+    query sees is its own, and the keys of the other queries come before it in order.
     """
     B, N, S = now.shape
     own = now.spec.kind != "cross" and N == S

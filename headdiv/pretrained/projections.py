@@ -1,4 +1,4 @@
-"""Where the projections of attention are in the models of transformers: a row of a table for each way to name them."""
+"""Where attention projections are in transformers models: a table with a row for each way of naming them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ PLAIN = ("Linear of torch.nn.modules.linear", "Conv1D of transformers.pytorch_ut
 Fused = Literal["no", "blocks", "heads"]
 
 
-METHOD = "_attn"  # computes attention, (B, H, N, K) with weights, in modules that know no table of functions
+METHOD = "_attn"  # computes attention, (B, H, N, K) with weights, in modules that do not use the table of functions
 
 
 @dataclass(frozen=True)
 class Naming:
-    """What an architecture calls its projections: attributes of the attention module, ``^`` of the module around it."""
+    """An architecture's names for its projections: attributes of the attention module, ``^`` of its parent module."""
 
     inputs: tuple[str, ...]
     output: str
     fused: Fused = "no"  # one projection for queries, keys and values: in blocks, or head by head
     split_size: str | None = None  # attribute that holds the width of a block
-    shared_bias: bool = False  # whether a position bias of all heads goes from module to module
+    shared_bias: bool = False  # whether modules pass on a position bias of all heads
 
 
 NAMINGS = (
@@ -51,7 +51,7 @@ NAMINGS = (
 
 @dataclass(frozen=True)
 class Projections:
-    """Those of one attention module."""
+    """The projections of one attention module."""
 
     module: nn.Module  # the attention module
     owner: nn.Module  # holds the output projection, as ``name``
@@ -60,12 +60,12 @@ class Projections:
 
     @property
     def inputs(self) -> tuple[nn.Module, ...]:
-        """Those of queries, keys and values, or what has been put in their place."""
+        """The projections of queries, keys and values, or what has replaced them."""
         return tuple(self.module.get_submodule(name) for name in self.naming.inputs)
 
     @property
     def output(self) -> nn.Module:
-        """The output projection, or what has been put in its place."""
+        """The output projection, or what has replaced it."""
         return getattr(self.owner, self.name)
 
 
@@ -107,12 +107,12 @@ def _kind(module: nn.Module, name: str) -> Kind:
 
 
 def kind_of(module: nn.Module) -> str:
-    """Its class and where that comes from."""
+    """Its class and where the class comes from."""
     return f"{type(module).__qualname__} of {type(module).__module__}"
 
 
 def is_plain(projection: nn.Module) -> bool:
-    """Whether a projection is its weight and bias and nothing else: not quantised, adapted, offloaded or a method's."""
+    """Whether a projection is only its weight and bias: not quantised, adapted, offloaded or a method's."""
     return kind_of(projection) in PLAIN and "forward" not in vars(projection)
 
 
@@ -123,5 +123,5 @@ def sizes(projection: nn.Module) -> tuple[int, int]:
 
 
 def bias(projection: nn.Module) -> Tensor | None:
-    """Of a linear layer."""
+    """The bias of a linear layer."""
     return getattr(projection, "bias", None)

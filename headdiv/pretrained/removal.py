@@ -1,7 +1,7 @@
-"""Heads of an attached model taken out for good: smaller projections, the same output as with the heads masked.
+"""Permanent removal of heads from an attached model: smaller projections, the same output as with the heads masked.
 
-Rows of the query, key and value projections and columns of the output projection go. Heads of keys and values that are
-shared go with the last head that uses them; where groups become uneven, the module is given each head's keys by number.
+Rows of the query, key and value projections and columns of the output projection are removed. Shared heads of keys and
+values go with the last head that uses them; where groups become uneven, the module gets each head's keys by number.
 Parameters are replaced: make the optimiser afterwards.
 
 Letters: H heads, G heads of keys and values, K head width.
@@ -28,17 +28,17 @@ TOLERANCE = 10  # square roots of the smallest difference from 1
 
 
 def remove_heads(model: nn.Module, gone: Mapping[str, Sequence[int]]) -> None:
-    """Remove heads of an attached model, all of them or, with an error, none.
+    """Remove heads of an attached model: all of them or, with an error, none.
 
-    The architectures' code needs a head in every module: of a module that loses all of them the first one stays, with
-    output weights of 0. ``config.headdiv`` says what was removed, for `headdiv.pretrained.load`.
+    The architectures' code needs a head in every module: a module that loses all of them keeps the first one, with
+    output weights of 0. ``config.headdiv`` records what was removed, for `headdiv.pretrained.load`.
 
     Args:
         model: attached.
-        gone: by attention module, numbers from 1 as they are now; those of the heads that are left close up.
+        gone: by attention module, current numbers from 1; the remaining heads are renumbered.
 
     Raises:
-        DataError: a projection is no plain linear layer (quantised, adapted, or a method's output stage).
+        DataError: a projection is not a plain linear layer (quantised, adapted, or a method's output stage).
     """
     attachment = attachment_of(model)
     heads = {each.spec.place: each for each in attachment.heads}
@@ -65,7 +65,7 @@ def remove_heads(model: nn.Module, gone: Mapping[str, Sequence[int]]) -> None:
 
 @torch.no_grad()
 def remove_if_right(model: nn.Module, gone: Mapping[str, Sequence[int]], given: Mapping[str, Any] | None) -> None:
-    """`remove_heads` where the model's output then is that of the masked model; otherwise the model stays as it was.
+    """`remove_heads` if the model's output is then that of the masked model; otherwise the model stays as it was.
 
     Args:
         model: attached, in evaluation mode.
@@ -73,8 +73,8 @@ def remove_if_right(model: nn.Module, gone: Mapping[str, Sequence[int]], given: 
         given: arguments of a forward pass; not needed where the configuration says enough to make some.
 
     Raises:
-        DataError: the output is another, the architecture's code does not run with fewer heads, or there are no
-            arguments to try it with.
+        DataError: the output differs, the architecture's code does not run with fewer heads, or there are no arguments
+            to try it with.
     """
     attachment, failed = attachment_of(model), None
     before = {key: x for key, x in vars(attachment.config).items() if key == "headdiv"}
@@ -108,7 +108,7 @@ def remove_if_right(model: nn.Module, gone: Mapping[str, Sequence[int]], given: 
 
 
 def _halves(model: nn.Module) -> Iterator[tuple[dict[str, Any], str, torch.dtype]]:
-    """Parameters and buffers in half precision: those of a module, the name, and the type."""
+    """Parameters and buffers in half precision: the module's dictionary, the name, and the type."""
     for module in model.modules():
         for tensors in (module._parameters, module._buffers):
             for name, x in tensors.items():
@@ -118,9 +118,9 @@ def _halves(model: nn.Module) -> Iterator[tuple[dict[str, Any], str, torch.dtype
 
 @contextlib.contextmanager
 def _in_float32(model: nn.Module) -> Iterator[None]:
-    """While open, what is in half precision is float32: rounding would hide what is wrong. Then it is as it was.
+    """While open, half precision becomes float32, since rounding would hide errors. Then it is as it was.
 
-    It takes the memory of two such models.
+    This takes the memory of two such models.
     """
     found = list(_halves(model))
     try:
@@ -147,7 +147,7 @@ def _trial(model: nn.Module, given: Mapping[str, Any] | None) -> tuple[Mapping[s
 
 
 def trial_arguments(model: nn.Module) -> dict[str, Tensor]:
-    """One example of what a model of this configuration may read; nothing where it does not say enough."""
+    """One example input for a model of this configuration; empty where that does not say enough."""
     config, device = attachment_of(model).config, next(model.parameters()).device
     vision = getattr(config, "vision_config", config)
     shapes = {
@@ -160,7 +160,7 @@ def trial_arguments(model: nn.Module) -> dict[str, Tensor]:
     ids = torch.arange(3, 8, device=device)[None] % words
     if name == "input_ids":
         made[name] = ids
-        if isinstance(end := getattr(config, "eos_token_id", None), int):  # some classifiers read a text's end alone
+        if isinstance(end := getattr(config, "eos_token_id", None), int):  # some classifiers read only a text's end
             made[name] = torch.cat([ids, ids.new_full((1, 1), end % words)], 1)
     wanted = {name} & {*shapes} if vision is config or name != "input_ids" else {"pixel_values"}
     for each in wanted:
@@ -181,7 +181,7 @@ def _noise(shape: Sequence[int], model: nn.Module) -> Tensor:
 
 
 def _outputs(model: nn.Module, given: Mapping[str, Any]) -> list[Tensor]:
-    """Those of a forward pass; what the model draws is the same in each."""
+    """The outputs of a forward pass; what the model draws is the same in each."""
     with torch.random.fork_rng({parameter.device for parameter in model.parameters() if parameter.is_cuda}):
         torch.manual_seed(0)
         found = model(**given)
@@ -199,7 +199,7 @@ def _difference(expected: list[Tensor], found: list[Tensor]) -> str | None:
 
 
 def removed_heads(model: nn.Module) -> dict[str, list[int]]:
-    """By attention module, the numbers (from 1, of all heads that there were) of those that were removed."""
+    """By attention module, the removed heads' numbers (from 1, among all original heads)."""
     return {
         each.spec.place: [head + 1 for head in range(each.original) if head not in each.kept]
         for each in attachment_of(model).heads
@@ -211,7 +211,7 @@ def _cut_module(each: AttachedHeads, left: list[int]) -> None:
     projections, H, K = each.projections, each.spec.heads, each.spec.d_head
     module, naming = projections.module, projections.naming
     key_heads = each.key_heads
-    if naming.fused == "heads":  # of each head its query, key and value
+    if naming.fused == "heads":  # for each head its query, key and value
         _cut(projections.inputs[0], _rows(left, 3 * K))
     elif naming.fused == "blocks":  # one after the other, in one projection or in two
         for projection in projections.inputs:

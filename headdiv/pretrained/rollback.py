@@ -1,4 +1,4 @@
-"""Changes to a model that are made as a whole or not at all."""
+"""Changes to a model that are made completely or not at all."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import nn
 
 @contextlib.contextmanager
 def all_or_nothing(model: nn.Module) -> Iterator[None]:
-    """Where an error leaves the block, every module has its parameters, parts, hooks and attributes as before.
+    """If an error leaves the block, every module has its parameters, submodules, hooks and attributes as before.
 
-    Tensors that were changed in place stay changed.
+    Tensors changed in place stay changed.
     """
     kept = []
     for part in list(model.modules()):

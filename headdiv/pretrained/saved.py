@@ -1,4 +1,4 @@
-"""Models of transformers that were saved after heads were removed or a method was inserted."""
+"""transformers models that were saved after heads were removed or a method was inserted."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from headdiv.pretrained.removal import remove_heads
 def load(folder: str | Path) -> nn.Module:
     """A model that ``save_pretrained`` wrote after heads were removed or a method was inserted, in evaluation mode.
 
-    Heads and methods are the model's as before: `headdiv.pretrained.attach` and `inserted_method` find them. Of any
-    other model, by name or folder, ``from_pretrained``'s answer.
+    The model has its heads and methods as before: `headdiv.pretrained.attach` and `inserted_method` find them. For any
+    other model, by name or folder, the result is ``from_pretrained``'s.
 
     Raises:
         DataError: there is no such folder, or the weights are not those of the model that ``config.json`` describes.
@@ -38,10 +38,10 @@ def load(folder: str | Path) -> nn.Module:
     made: dict[str, Tensor] = {}
 
     class Changed(cls):  # type: ignore[misc, valid-type]
-        """Makes the model that was saved, for transformers' own loader: only that knows older names of parameters."""
+        """Builds the saved model for transformers' own loader, which alone knows older names of parameters."""
 
         def __new__(_, config: Any) -> nn.Module:
-            with torch.device("cpu"):  # the loader makes models without memory, which a method cannot start from
+            with torch.device("cpu"):  # the loader makes models without memory, from which a method cannot start
                 model = cls(config)
                 attach_heads(model)
                 remove_heads(model, changed.get("removed", {}))
@@ -63,7 +63,7 @@ def load(folder: str | Path) -> nn.Module:
             f"{folder}: the weights do not fit config.json's model: {name} has shape {its}, expected {expected}"
         )
     stored = model.state_dict(keep_vars=True)
-    for name, x in made.items():  # tables of positions and the like, which no file holds
+    for name, x in made.items():  # position tables and the like, which no file holds
         if not getattr(stored.get(name), "_is_hf_initialized", False):  # the loader's mark
             owner, _, last = name.rpartition(".")
             setattr(model.get_submodule(owner), last, x)
@@ -71,7 +71,7 @@ def load(folder: str | Path) -> nn.Module:
 
 
 def _is_path(name: str) -> bool:
-    """Whether this can be no name on the hub, which is ``name`` or ``owner/name``."""
+    """Whether this cannot be a name on the hub, which is ``name`` or ``owner/name``."""
     return name.startswith((".", "/", "~")) or name.endswith("/") or name.count("/") > 1
 
 

@@ -1,4 +1,4 @@
-"""Text for models of Hugging Face: tokenisers, batches, and small random models that need no download."""
+"""Text for Hugging Face models: tokenisers, batches, and small random models that need no download."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def small_model(kind: str, words: int = 100, seed: int = 1, **settings: Any) -> 
     """A small random model of an architecture (a key of `SMALL`), from its configuration alone: nothing is downloaded.
 
     Args:
-        words: of its vocabulary. 0 is padding, 1 begins, 2 ends a text, 3 is the mask token.
-        seed: of its parameters.
-        settings: of its configuration, over those of `SMALL`.
+        words: size of its vocabulary. 0 is padding, 1 begins and 2 ends a text, 3 is the mask token.
+        seed: for its parameters.
+        settings: of its configuration, overriding those of `SMALL`.
     """
     library = transformers()
     if not isinstance(kind, str) or kind not in SMALL:
@@ -58,7 +58,7 @@ def small_model(kind: str, words: int = 100, seed: int = 1, **settings: Any) -> 
 
 
 def small_tokenizer(texts: Sequence[str], words: int = 1000) -> Any:
-    """A byte-level BPE tokeniser of these texts with the special tokens of `small_model`."""
+    """A byte-level BPE tokeniser trained on these texts, with the special tokens of `small_model`."""
     texts = listed("texts", texts, str, "texts")
     must_be_number("words", words, 1, whole=True)
     if words >= 2**31:
@@ -86,13 +86,13 @@ def text_batches(
     position, and masked in the input), and the targets of an encoder-decoder. A model without such an output has none.
 
     Args:
-        model: whose device, task and longest input count.
+        model: its device, task and longest input are used.
         tokenizer: the model's.
         texts: one for each example.
-        targets: of an encoder-decoder; the texts themselves where left out.
+        targets: of an encoder-decoder; by default the texts themselves.
         size: examples of a batch.
         length: tokens after which a text is cut.
-        labels: with labels; an encoder-decoder has its decoder's input in any case.
+        labels: with labels; an encoder-decoder always has its decoder's input.
 
     Raises:
         DataError: texts and targets differ in number, a text has no token, or a batch has nothing to predict.
@@ -109,7 +109,7 @@ def text_batches(
             positions -= module.padding_idx + 1
     length = min(length, positions)
     options = {"truncation": True, "max_length": length}
-    # Padding is masked, so that any word will do where there is none for it.
+    # Padding is masked, so any word will do where there is no padding token.
     padding = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
     special = torch.tensor(tokenizer.all_special_ids, dtype=torch.long)
     for first in range(0, len(texts), size):
@@ -145,7 +145,7 @@ def text_batches(
 
 
 def _padded(texts: list[list[int]], padding: int) -> tuple[Tensor, Tensor]:
-    """Words of texts, padded on the right, and which are real: (B, N) each."""
+    """Words of texts, padded on the right, and which of them are real: (B, N) each."""
     rows = [torch.tensor(text, dtype=torch.long) for text in texts]
     real = [torch.ones(len(row), dtype=torch.bool) for row in rows]
     pad = torch.nn.utils.rnn.pad_sequence

@@ -1,9 +1,9 @@
-"""Methods in the training of transformers: a mixin for its `Trainer`.
+"""Methods in training with transformers: a mixin for its `Trainer`.
 
 trainer = headdiv.pretrained.Trainer(model=model, args=…, train_dataset=…, method={"name": "disagreement", …})
 
-Losses on the heads are added, what a method puts into the model is inserted, its own update takes place in front of
-clipping and the optimiser's step, once a step whatever the gradient accumulation.
+Losses on the heads are added, what a method puts into the model is inserted, and its update takes place before clipping
+and the optimiser's step, once per step whatever the gradient accumulation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headdiv.training.method_steps import MethodSteps
 
 
 class BetweenEpochs:
-    """Events of transformers' callbacks: what a method does between two epochs, after validation.
+    """Events for transformers' callbacks: what a method does between two epochs, after validation.
 
     What it returns is kept in the training's log, with checkpoints, under ``method``.
     """
@@ -36,8 +36,8 @@ class BetweenEpochs:
         self.steps = steps
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, *, optimizer: Any, **_: Any) -> None:
-        """Of every epoch but the first."""
-        ended = math.floor((state.epoch or 0) + 1e-6)  # a share of a running one that is resumed does not count
+        """For every epoch but the first."""
+        ended = math.floor((state.epoch or 0) + 1e-6)  # the part of a resumed epoch does not count
         history = [entry["method"] for entry in state.log_history if "method" in entry]
         acts = type(self.steps.method).after_epoch is not Method.after_epoch
         if acts and len(history) < ended:
@@ -46,11 +46,11 @@ class BetweenEpochs:
 
 
 class HeadTraining:
-    """Mixin for `transformers.Trainer` and its subclasses, in front of them.
+    """Mixin for `transformers.Trainer` and its subclasses, before them in the bases.
 
     Args:
-        method: or its options; inserted into the model unless that has it already.
-        observe: yields what the heads do with held-out batches, for methods that choose heads by it between epochs.
+        method: or its options; inserted into the model unless it is already there.
+        observe: yields what the heads do with held-out batches, for methods that choose heads by that between epochs.
         args: of the trainer.
         options: of the trainer.
     """
@@ -67,14 +67,14 @@ class HeadTraining:
         steps = self._put_into(self.model, method if isinstance(method, Method) else make_method(method))
         self._between_epochs = _made("EpochCallback", BetweenEpochs, "TrainerCallback")(steps)
         self.add_callback(self._between_epochs)
-        self.added, self.steps_added = 0.0, 0  # to the loss since it was logged last, and by how many steps
+        self.added, self.steps_added = 0.0, 0  # to the loss since it was last logged, and by how many steps
 
     def _put_into(self, model: nn.Module, method: Method) -> MethodSteps:
         self.head_method = inserted(model, method)
         return MethodSteps(model, self.head_method, self._observe, self.args.seed)
 
     def call_model_init(self, trial: Any = None) -> nn.Module:
-        """The trainer's, of ``model_init``: a further model, which training begins with, has a method of its own."""
+        """The trainer's, from ``model_init``: each further model that training begins with has its own method."""
         model = super().call_model_init(trial)
         if (method := getattr(self, "head_method", None)) is not None:
             self._between_epochs.steps = self._put_into(model, type(method)(method.options))
@@ -82,7 +82,7 @@ class HeadTraining:
 
     @property
     def progress(self) -> float:
-        """Share of the training that is done, 0 to 1."""
+        """Fraction of the training that is done, 0 to 1."""
         return self.state.global_step / max(self.state.max_steps, 1)
 
     def compute_loss(
@@ -93,7 +93,7 @@ class HeadTraining:
         num_items_in_batch: Tensor | int | None = None,
         **options: Any,
     ) -> Any:
-        """The trainer's own loss, and in training what the method adds."""
+        """The trainer's own loss, plus in training what the method adds."""
         options |= {"return_outputs": True, "num_items_in_batch": num_items_in_batch}
         required = self.head_method.required_records() if self.model.training else "nothing"
         count = self._predictions(inputs, num_items_in_batch)
@@ -115,7 +115,7 @@ class HeadTraining:
         return (loss, outputs) if return_outputs else loss
 
     def _with_mask(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """With a decoder's mask where the trainer takes out the labels, which say where its input ends."""
+        """With a decoder's mask where the trainer removes the labels, which say where its input ends."""
         labels, taken = inputs.get("labels"), self.label_smoother is not None or self.compute_loss_func is not None
         read, mask = inputs.get("decoder_input_ids"), inputs.get("decoder_attention_mask")
         if not taken or labels is None or read is None or mask is not None or labels.shape != read.shape:
@@ -123,22 +123,22 @@ class HeadTraining:
         return {**inputs, "decoder_attention_mask": before_the_end(labels).long()}
 
     def _share(self, inputs: dict[str, Any], num_items: Tensor | int | None, count: int) -> float:
-        """Of this batch in what a step adds up: 1, unless the trainer sums the losses of several over all predictions.
+        """This batch's share in a step's sum: 1, unless the trainer sums the losses of several over all predictions.
 
-        A method that divides by the step's predictions has taken its share already.
+        A method that divides by the step's predictions has already taken its share.
         """
         if num_items is None or not self.model_accepts_loss_kwargs or self.head_method.counts_predictions():
             return 1.0
         return self._predictions(inputs, None) / count
 
     def _predictions(self, inputs: dict[str, Any], num_items: Tensor | int | None) -> int:
-        """What the loss is a mean over, on all ranks: labels that count, or examples."""
+        """How many the loss is a mean over, on all ranks: labels that count, or examples."""
         if num_items is not None and self.model_accepts_loss_kwargs:
             return int(num_items) * (1 if self.args.average_tokens_across_devices else distributed.world())
         return predictions(inputs, getattr(self, "_loss_shifts_labels", False)) * distributed.world()
 
     def training_step(self, *args: Any, **options: Any) -> Tensor:
-        """The trainer's, and after the last backward pass of a step the method's update."""
+        """The trainer's step and, after the last backward pass of a step, the method's update."""
         loss = super().training_step(*args, **options)
         if self.accelerator.sync_gradients:
             self.steps_added += 1
@@ -148,7 +148,7 @@ class HeadTraining:
         return loss
 
     def log(self, logs: dict[str, float], *args: Any, **options: Any) -> None:
-        """With ``auxiliary_loss``, the mean of what the steps since the last time added."""
+        """With ``auxiliary_loss``, the mean of what was added in the steps since the last time."""
         if "loss" in logs and self.steps_added:
             if self.added:
                 logs["auxiliary_loss"] = float(self.added) / self.steps_added
@@ -157,7 +157,7 @@ class HeadTraining:
 
 
 def predictions(inputs: Mapping[str, Any], shifted: bool = False) -> int:
-    """What the loss of a batch is a mean over: labels that count (``shifted``: but for each first), or examples."""
+    """How many the loss of a batch is a mean over: labels that count (``shifted``: but for each first), or examples."""
     labels = inputs.get("labels")
     tokens = labels is not None and labels.dim() > 1 and not labels.is_floating_point()
     count = int((labels[..., int(shifted) :] != -100).sum()) if tokens else len(next(iter(inputs.values())))
@@ -165,7 +165,7 @@ def predictions(inputs: Mapping[str, Any], shifted: bool = False) -> int:
 
 
 def inserted(model: nn.Module, method: Method | Mapping[str, Any]) -> Method:
-    """The method, in the model: inserted unless it is there."""
+    """The method, in the model: inserted unless already there."""
     made = method if isinstance(method, Method) else make_method(method)
     found = inserted_method(model)
     there = type(found) is type(made) and found.options == made.options
@@ -173,7 +173,7 @@ def inserted(model: nn.Module, method: Method | Mapping[str, Any]) -> Method:
 
 
 def _made(name: str, hooks: type, base: str) -> type:
-    """A class of transformers with ours in front of it."""
+    """A transformers class with ours before it."""
     return type(name, (hooks, getattr(transformers(), base)), {"__module__": __name__})
 
 

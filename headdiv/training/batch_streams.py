@@ -1,4 +1,4 @@
-"""Where training batches come from: streams know their position, so that an interrupted training goes on exactly."""
+"""Where training batches come from: streams know their position, so that interrupted training resumes exactly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Batches = Iterable[Any] | Callable[[int], Iterable[Any]]  # or a function of the
 class BatchStream(ABC):
     """The training batches in their order, with a position that can be stored and restored."""
 
-    done = 0  # batches of the running epoch that were handed out
+    done = 0  # batches of the current epoch already handed out
 
     @abstractmethod
     def batches(self, epoch: int) -> int:
@@ -26,14 +26,14 @@ class BatchStream(ABC):
 
     @abstractmethod
     def epoch(self, number: int) -> Iterator[Any]:
-        """The batches of an epoch that are still to come."""
+        """The remaining batches of an epoch."""
 
     def state(self) -> dict[str, Any]:
         """The position after the last batch that was handed out, as JSON."""
         return {"done": self.done}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a position."""
+        """Resume from a position."""
         self.done = state["done"]
 
     def report(self) -> dict[str, Any]:
@@ -44,10 +44,10 @@ class BatchStream(ABC):
 class PlannedBatchStream(BatchStream):
     """Batches of a corpus in memory, by plans of example numbers.
 
-    With several ranks each takes the examples ``[rank::world_size]`` of every batch, which may leave it an empty share.
+    With several ranks, each takes the examples ``[rank::world_size]`` of every batch; its share may be empty.
 
     Args:
-        plan: the batches of an epoch, as numbers of examples.
+        plan: the batches of an epoch, as example numbers.
         make: lays out a batch.
     """
 
@@ -69,10 +69,10 @@ class PlannedBatchStream(BatchStream):
 class IterableBatchStream(BatchStream):
     """A list, a `torch.utils.data.DataLoader` or another iterable with a length, iterated again in every epoch.
 
-    Going on within an epoch iterates from its start, with torch's generator as it was then, and skips the batches that
+    Resuming within an epoch iterates from its start, with torch's generator as it was then, and skips the batches that
     are done: exact if the order is fixed or drawn from torch's generator, or from the ``generator`` of the iterable or
-    of its sampler. (Of what a function returns, other generators than torch's are not known.)
-    With several ranks each iterates over its own share, as with `torch.utils.data.DistributedSampler`.
+    of its sampler. (For what a function returns, generators other than torch's are not known.)
+    With several ranks, each iterates over its own share, as with `torch.utils.data.DistributedSampler`.
     """
 
     def __init__(self, batches: Batches) -> None:
@@ -118,6 +118,6 @@ class IterableBatchStream(BatchStream):
     def restore(self, state: dict[str, Any]) -> None:
         """See `BatchStream`."""
         self.done = state["done"]
-        rank = distributed.rank()  # one that was not there begins with its generators as they are
+        rank = distributed.rank()  # a new rank begins with its generators as they are
         own = [rows[rank] for rows in state["start"] if rank < len(rows)]
         self.start = [torch.tensor(list(bytes.fromhex(row)), dtype=torch.uint8) for row in own]

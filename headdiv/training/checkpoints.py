@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or not there, and hold no code: safetensors and JSON."""
+"""Checkpoints that are complete or absent, and hold no code: safetensors and JSON."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from headdiv.core.errors import DamageError, TrainingError
 from headdiv.core.files import read_json, remove_leftovers, replacing, write_json
 
 FILES = ("model.safetensors", "optimiser.safetensors", "state.json")
-KEPT = 2  # checkpoints: should the newest be damaged, the one before it is there
+KEPT = 2  # checkpoints: if the newest is damaged, there is the one before it
 _NAME = re.compile(r"step(\d+)")
 _BEST = "best.safetensors"  # the parameters of the best epoch so far, in checkpoints that have them
-_PLAIN = "optimiser"  # key of the optimiser's state that is not tensors
+_PLAIN = "optimiser"  # key of the part of the optimiser's state that is not tensors
 _SETTINGS = "settings"
 
 log = logging.getLogger(__name__)
@@ -43,9 +43,9 @@ def save(
         folder: of the run's checkpoints.
         step: optimiser steps done.
         model: parameters and buffers are kept.
-        optimiser: its state is kept, of any class: tensors, and what else JSON can hold.
+        optimiser: of any class; its state is kept: tensors, and what JSON can hold.
         state: everything else, as JSON; the random number generators' states are added.
-        settings: what must be the same where the training goes on, as JSON.
+        settings: what must be the same when training resumes, as JSON.
         best: the model's state after its best epoch so far, as `copied` gives it.
     """
     tensors = {"random": distributed.gathered(torch.get_rng_state())}  # (ranks, bytes)
@@ -82,8 +82,8 @@ def restore(
 ) -> dict[str, Any] | None:
     """Put the newest checkpoint into model, optimiser and generators; return its state, or None if there is none.
 
-    A damaged one is renamed to ``damaged-step<step>``, and the one before it is taken, which a warning says.
-    It may have been written by another number of ranks. Ranks that had none then draw from a state of their own.
+    A damaged one is renamed to ``damaged-step<step>`` and the one before it is used, with a warning. It may have been
+    written by another number of ranks; ranks without a stored state then draw from their own.
 
     Raises:
         TrainingError: it was written with other settings, or does not fit the model.
@@ -103,7 +103,7 @@ def restore(
     path = newest / "optimiser.safetensors"
     tensors = _read(path)
     random, random_cuda = tensors.pop("random", None), tensors.pop("random_cuda", None)
-    stored = optimiser.state_dict() | {"state": {}}  # a parameter without state had made no step
+    stored = optimiser.state_dict() | {"state": {}}  # a parameter without state had taken no step
     for name, value in {**tensors, **state.pop(_PLAIN, {})}.items():
         number, _, key = name.partition(".")
         stored["state"].setdefault(int(number), {})[key] = value
@@ -119,7 +119,7 @@ def restore(
     optimiser.load_state_dict(stored)
     rank = distributed.rank()
     if rank < len(random):
-        torch.set_rng_state(random[rank].clone())  # torch takes no row of another tensor
+        torch.set_rng_state(random[rank].clone())  # torch does not take a row of another tensor
         if device.type == "cuda" and random_cuda is not None:
             torch.cuda.set_rng_state(random_cuda[rank].clone())
     else:
@@ -128,7 +128,7 @@ def restore(
 
 
 def restore_best(folder: Path) -> dict[str, torch.Tensor] | None:
-    """The state of the best epoch in the newest checkpoint, which `restore` has found whole; None if it has none."""
+    """The state of the best epoch in the newest checkpoint, which `restore` has found intact; None if it has none."""
     found = _all(folder)
     path = found[max(found)] / _BEST if found else folder / _BEST
     return _read(path) if path.is_file() else None
@@ -144,7 +144,7 @@ def _must_be_the_same(folder: Path, there: dict[str, Any], here: dict[str, Any])
 
 
 def _set_damaged_aside(folder: Path) -> None:
-    """Rename the newest checkpoints until one is whole."""
+    """Rename the newest checkpoints until one is intact."""
     found = _all(folder)
     while found:
         path = found.pop(max(found))
@@ -164,7 +164,7 @@ def _set_damaged_aside(folder: Path) -> None:
 
 
 def _fits(value: Any, parameter: torch.Tensor) -> bool:
-    """Whether this may be an optimiser's state of the parameter: of its shape, or 1 in some dimensions (Adafactor)."""
+    """Whether this may be the parameter's optimiser state: of its shape, or 1 in some dimensions (Adafactor)."""
     if not isinstance(value, torch.Tensor) or not value.dim():
         return True
     pairs = zip(value.shape, parameter.shape, strict=False)
@@ -172,7 +172,7 @@ def _fits(value: Any, parameter: torch.Tensor) -> bool:
 
 
 def copied(model: nn.Module) -> dict[str, torch.Tensor]:
-    """A copy of parameters and buffers in main memory; a tied parameter is there under each of its names."""
+    """A copy of parameters and buffers in main memory; a tied parameter is included under each of its names."""
     return {
         name: value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
         for name, value in model.state_dict().items()

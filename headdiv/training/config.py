@@ -1,4 +1,4 @@
-"""Settings of a training: optimiser, schedule, precision; and the batches of a task."""
+"""Training settings: optimiser, schedule, precision; and the batches of a task."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from headdiv.core.settings import Settings, hash_neutral
 
-OF_NO_EFFECT = ("checkpoint_seconds", "activation_checkpointing")  # settings that change no result
+OF_NO_EFFECT = ("checkpoint_seconds", "activation_checkpointing")  # settings that do not change results
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -68,7 +68,7 @@ class TrainerConfig(Settings):
         return self
 
     def optimiser_options(self) -> tuple[str, dict[str, Any]]:
-        """Name of the optimiser's class and its options, the learning rate left out."""
+        """Name of the optimiser's class and its options, without the learning rate."""
         options = dict(self.optimiser or {})
         name = options.pop("name", "AdamW")
         if name == "AdamW":
@@ -79,7 +79,7 @@ class TrainerConfig(Settings):
 
 
 class TrainConfig(TrainerConfig):
-    """The section ``train`` of a profile: the trainer's settings, the batches and the task's loss."""
+    """The ``train`` section of a profile: the trainer's settings, the batches and the task's loss."""
 
     activation_checkpointing: bool = hash_neutral(
         False, description="keep no activations of layers, and compute them again in the backward pass"

@@ -1,4 +1,4 @@
-"""One optimiser step: schedule, loss, gradient, clipping, the method's own update, the optimiser's."""
+"""One optimiser step: schedule, loss, gradient, clipping, the method's update, the optimiser's update."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Learner:
     """A model with its loss, its optimiser, and its method's share in the training.
 
     Raises:
-        TrainingError: nothing of the model can be trained, or it has no attention that the method is for.
+        TrainingError: nothing in the model can be trained, or it has no attention that the method is for.
     """
 
     def __init__(self, model: nn.Module, loss: Loss, method: Method, config: TrainerConfig) -> None:
@@ -63,14 +63,14 @@ class Learner:
         name, options = config.optimiser_options()
         self.optimiser = OPTIMISERS[name](self.parameters, lr=config.learning_rate, **options)
         self.device = self.parameters[0].device
-        # Adds up the ranks' gradients while the backward pass goes on.
+        # Adds up the ranks' gradients during the backward pass.
         self.forward = DistributedDataParallel(model) if distributed.world() > 1 else model
 
     def step(self, batch: Any, number: int, steps: int, more: Sequence[Any] = ()) -> StepSums:
         """Learn from one batch, or from several whose gradients are added up.
 
-        The loss of several is the mean over all of their predictions; what the method adds is taken of each batch and
-        weighed by its predictions. Batch normalisation sees one batch at a time.
+        The loss of several is the mean over all of their predictions; what the method adds is computed per batch and
+        weighted by its predictions. Batch normalisation sees one batch at a time.
 
         Args:
             batch: what the loss takes; with several ranks, this one's share.
@@ -98,7 +98,7 @@ class Learner:
             parameter.grad = None
         norm = nn.utils.clip_grad_norm_(self.parameters, config.clip_norm or math.inf)
         norm = norm + nn.utils.get_total_norm([p.grad for p in self.own if p.grad is not None])
-        # A GPU is waited for here, once a step, and nowhere else.
+        # A GPU is waited for here, once per step, and nowhere else.
         *found, size = torch.cat([torch.stack(values).sum(0), norm[None]]).tolist()
         sums = _step_sums(len(batches), sum(counts), sum(tokens), *found)
         must_be_finite("loss", sums.loss, number)
@@ -112,7 +112,7 @@ class Learner:
         """Add a batch's gradient: of the mean over its predictions, or ``summed`` over them.
 
         Returns:
-            Predictions on all ranks, tokens on this one, and (4,) of it: loss, nll, correct and what the method adds.
+            Predictions on all ranks, tokens on this one, and its (4,): loss, nll, correct and what the method adds.
         """
         config, records = self.config, list[HeadRecord]()
         with contextlib.ExitStack() as contexts:
@@ -144,7 +144,7 @@ class Learner:
 
 
 def _step_sums(batches: int, count: int, *own: float) -> StepSums:
-    """Of the batches of a step, from this rank's tokens, loss, nll, correct and auxiliary loss."""
+    """For the batches of a step, from this rank's tokens, loss, nll, correct and auxiliary loss."""
     tokens, loss, nll, correct, auxiliary = distributed.total_numbers(*own)
     return StepSums(batches, count, int(tokens), loss, nll, int(correct), auxiliary / distributed.world())
 
@@ -164,7 +164,7 @@ def rate_factor(config: TrainerConfig, step: int, steps: int) -> float:
 def refuse_another_method(model: nn.Module, method: Method | None) -> None:
     """Raise a TrainingError where the method that built the model's attention is not this one.
 
-    Of methods that leave attention as it is, and only add to the loss, another may be given, but not none.
+    Among methods that leave attention as it is and only add to the loss, another may be given, but not none.
     """
     if method is not None:
         must_be_method(method)

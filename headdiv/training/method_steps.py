@@ -1,4 +1,4 @@
-"""What a method asks of a training loop that is not headdiv's own, each part by itself."""
+"""What a method needs from a training loop other than headdiv's, each part separately."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class MethodSteps:
     Args:
         model: with the method's attention in it; without wrappers such as DistributedDataParallel.
         method: the one that built the attention or was inserted.
-        observe: yields what the heads do with held-out batches, for methods that choose heads by it.
-        seed: of what the method draws between epochs.
+        observe: yields what the heads do with held-out batches, for methods that choose heads by that.
+        seed: for what the method draws between epochs.
 
     Raises:
-        TrainingError: another method is in the model, it has no attention that the method is for, or ``observe`` is
+        TrainingError: the model has another method or no attention that the method is for, or ``observe`` is
             missing.
     """
 
@@ -47,7 +47,7 @@ class MethodSteps:
 
     @contextlib.contextmanager
     def records(self) -> Iterator[list[HeadRecord]]:
-        """Around a forward pass in training: what the method needs of it."""
+        """Around a forward pass in training: the records that the method needs."""
         required = self.method.required_records()
         if required == "nothing":
             yield []
@@ -60,7 +60,7 @@ class MethodSteps:
         return self.method.aux_loss(self.model, records, progress, count)
 
     def update(self, progress: float) -> None:
-        """Once a step, with all gradients in place, before the optimiser's step."""
+        """Once per step, with all gradients in place, before the optimiser's step."""
         for parameter in self.method.frozen_parameters(self.model, progress):
             parameter.grad = None
         self.method.before_optimizer_step(self.model, progress)
@@ -72,7 +72,7 @@ class MethodSteps:
 
         Args:
             optimiser: the loop's.
-            epoch: the one that has ended, from 1.
+            epoch: the one that has just ended, from 1.
             epochs: in the whole training.
             history: what this returned after the earlier epochs.
         """

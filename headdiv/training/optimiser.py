@@ -11,7 +11,7 @@ from torch import nn
 
 from headdiv.core.settings import nearest
 
-# The base class; one that needs a closure; one for sparse gradients, and one for matrices alone.
+# The base class; one that needs a closure; one for sparse gradients, and one only for matrices.
 _NOT_HERE = {"Optimizer", "LBFGS", "SparseAdam", "Muon"}
 OPTIMISERS: dict[str, type[torch.optim.Optimizer]] = {
     name: found

@@ -1,4 +1,4 @@
-"""The training loop: epochs, checkpoints, the learning curve, and a method's hooks, for a model of any kind."""
+"""The training loop: epochs, checkpoints, the learning curve, and a method's hooks, for any model."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ NO_VALIDATION = "patience: expected the argument 'validate', a function whose nu
 
 @dataclass
 class TrainerState:
-    """How far a training is, and what it has measured; JSON in checkpoints."""
+    """How far training has come, and what it has measured; JSON in checkpoints."""
 
     step: int = 0  # optimiser steps done
     # One point for each finished epoch: "epoch", "steps", "training_loss", …, "method": what its hook returned.
     curve: list[dict[str, Any]] = field(default_factory=list)
-    epoch: StepSums = field(default_factory=StepSums)  # of the running epoch
-    seconds: float = 0.0  # of training proper, earlier tries included
+    epoch: StepSums = field(default_factory=StepSums)  # of the current epoch
+    seconds: float = 0.0  # of training proper, including earlier attempts
     tokens: int = 0  # that went through the decoder; 0 where the loss is a plain tensor
     stream: dict[str, Any] = field(default_factory=dict)  # position among the batches
     ranks: list[list[int]] = field(default_factory=list)  # [first step, ranks] of each part; [] for one rank throughout
@@ -44,7 +44,7 @@ class TrainerState:
 
 @dataclass(frozen=True)
 class StepEnd:
-    """One step of the optimiser, after it."""
+    """An optimiser step that has just been taken."""
 
     step: int  # from 1
     steps: int  # in the whole training
@@ -54,7 +54,7 @@ class StepEnd:
 
 
 class Trainer:
-    """Trains a model with a method of headdiv: no task, profile or paper is needed.
+    """Trains a model with one of headdiv's methods: no task, profile or paper is needed.
 
     Args:
         model: on the device where it is to be trained; a method acts on the attention modules in it that the method
@@ -63,23 +63,23 @@ class Trainer:
             the epoch (from 0) that returns one, see `IterableBatchStream`; or a `BatchStream`.
         loss: called with the model and a batch (tensors moved to the model's device); returns the loss of each
             prediction as a tensor (``reduction="none"``), a scalar for their mean, or `Losses`.
-        method: `headdiv.make_method`, the one that built the model's attention; None: there is none in the model.
+        method: from `headdiv.make_method`, the one that built the model's attention; None: the model has none.
         config: optimiser, schedule, clipping, precision; see `TrainerConfig`.
-        folder: where checkpoints are written. A training that was interrupted goes on from there to the same
-            result; one that was finished is not repeated. None: no checkpoints.
+        folder: where checkpoints are written. Interrupted training resumes from there to the same result; finished
+            training is not repeated. None: no checkpoints.
         validate: called with the model in evaluation mode after every epoch; its numbers go into the curve. Where
             ``validation_nll`` is among them, the parameters of the epoch with the lowest one are kept: `best`.
-        measure: called after it, in evaluation mode as well; what it returns (JSON) goes into the curve as it is.
-        observe: yields what the heads do with held-out batches, for methods that choose heads by it.
+        measure: called after it, also in evaluation mode; what it returns (JSON) goes into the curve as it is.
+        observe: yields what the heads do with held-out batches, for methods that choose heads by that.
         callback: called after every epoch with its point of the curve (a mapping with "epoch", "steps" and what was
-            measured), on the first rank; for logs of one's own.
+            measured), on the first rank; for your own logs.
         step_callback: called after every step of the optimiser with a `StepEnd`, on the first rank.
         log: called with numbers by name and the steps done, on the first rank: after every ``log_every`` steps with the
             mean training_loss over them, auxiliary_loss if there is one, and learning_rate; after every epoch with its
             numbers. ``wandb.log`` fits, ``mlflow.log_metrics``, and the ``log_metrics`` of Lightning's loggers.
         log_every: steps.
-        seed: of dropout and of whatever else draws from torch's generator; None leaves the generator as it is.
-        name: of the training in messages.
+        seed: for dropout and anything else that draws from torch's generator; None leaves the generator as it is.
+        name: of the training run in messages.
         **options: keys of ``config``: epochs, optimiser (a class of `torch.optim`: name or {name, options}), ….
 
     Raises:
@@ -129,24 +129,24 @@ class Trainer:
         if not self.steps:
             raise TrainingError("batches: found none; expected at least one an epoch")
         self.state = TrainerState()
-        self._within_step = False  # whether a step was begun and not ended
+        self._within_step = False  # whether a step was begun but not finished
         self._random: list[torch.Tensor] = []  # the generators' states after the last epoch
         self.best: dict[str, torch.Tensor] | None = None  # the model's state after its best epoch, in main memory
 
     def run(self, until: int | None = None) -> TrainerState:
         """Train to the end, from the newest checkpoint if there is one, and return what was measured.
 
-        With ``patience`` the end may be earlier, and the model then has the parameters of its best epoch. It is left in
+        With ``patience`` it may end earlier, and the model then has the parameters of its best epoch. It is left in
         evaluation mode.
 
         Args:
-            until: epochs after which to stop, as if the training were interrupted: schedule and method have all of
-                the configuration's epochs before them, and the next call goes on to the same result. None: the end.
+            until: epochs after which to stop, as if training were interrupted: schedule and method are those for all of
+                the configuration's epochs, and the next call continues to the same result. None: the end.
 
         Raises:
             DivergenceError: loss, gradient or a validation score is not finite; the last checkpoint stays.
-            TrainingError: the folder holds a training with other settings; there is not enough memory; or an earlier
-                call was interrupted within an epoch, and there is no checkpoint to go on from.
+            TrainingError: the folder holds a training run with other settings; there is not enough memory; or an
+                earlier call was interrupted within an epoch, and there is no checkpoint to resume from.
         """
         if until is not None:
             must_be_number("until", until, whole=True)
@@ -179,11 +179,11 @@ class Trainer:
         ended = len(self.state.curve) == self.config.epochs or self._out_of_patience(self.state.curve)
         if self.config.patience and ended and self.best is not None:
             self.model.load_state_dict(self.best)
-        self.model.eval()  # as the last validation leaves it, also where nothing was left to train
+        self.model.eval()  # as the last validation leaves it, even where nothing was left to train
         return self.state
 
     def _train_epoch(self, number: int, name: str) -> None:
-        """Take the steps of an epoch that are still to come, with checkpoints in between."""
+        """Take the remaining steps of an epoch, with checkpoints in between."""
         self.model.train()
         state, last_saved = self.state, time.monotonic()
         batches, expected = self.stream.epoch(number), self.stream.batches(number)
@@ -268,7 +268,7 @@ class Trainer:
                 self.log({key: value for key, value in point.items() if isinstance(value, int | float)}, state.step)
 
     def _out_of_patience(self, curve: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether the last epochs of a curve are as many as `TrainerConfig.patience` allows without a better one."""
+        """Whether a curve has gone as many epochs without a better one as `TrainerConfig.patience` allows."""
         patience = self.config.patience
         return patience is not None and distributed.agreed(len(curve) - best_epoch(curve) >= patience)
 
@@ -290,7 +290,7 @@ class Trainer:
         return self.learner.method.after_epoch(end)
 
     def _draw_anew(self) -> None:
-        """Set torch's generators as they were after the last epoch, or before the first one by the seed."""
+        """Set torch's generators as they were after the last epoch, or before the first one from the seed."""
         if self.seed is None:
             return
         if self._random:
@@ -298,7 +298,7 @@ class Trainer:
             if len(self._random) > 1:
                 torch.cuda.set_rng_state(self._random[1], self.learner.device)
         else:
-            torch.manual_seed(self.seed + 1000 * distributed.rank())  # ranks drop different values out
+            torch.manual_seed(self.seed + 1000 * distributed.rank())  # ranks drop different values
 
     def _note_ranks(self) -> None:
         parts = [part for part in self.state.ranks or [[0, 1]] if part[0] < self.state.step]
@@ -314,7 +314,7 @@ class Trainer:
             checkpoints.save(self.folder, self.state.step, model, optimiser, state, self._settings(), self.best)
 
     def _settings(self) -> dict[str, Any]:
-        """What decides a training, beside its model and data; JSON."""
+        """What determines a training run, besides its model and data; JSON."""
         method = self.learner.method
         options = {"name": type(method).__name__, **method.options.model_dump(mode="json")}
         return {**self.config.model_dump(mode="json", exclude={*OF_NO_EFFECT}), "seed": self.seed, "method": options}
@@ -329,7 +329,7 @@ class Trainer:
         if not stored:
             return False
         self.state, self._unlogged = TrainerState(**stored | {"epoch": StepSums(**stored["epoch"])}), StepSums()
-        for module in self.model.modules():  # what a step that was interrupted has left outside of its parameters
+        for module in self.model.modules():  # what an interrupted step has left outside the parameters
             if callable(forget := getattr(module, "forget_interrupted_step", None)):
                 forget()
         self.stream.restore(self.state.stream)
@@ -340,18 +340,18 @@ class Trainer:
 
 
 def random_states(device: torch.device) -> list[torch.Tensor]:
-    """Of torch's generator, and on a GPU of the device's."""
+    """The states of torch's generator and, on a GPU, of the device's."""
     return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
 
 
 def best_epoch(curve: Sequence[Mapping[str, Any]]) -> int:
-    """The epoch, from 1, with the lowest validation loss, the first of equal ones; 0 where none was measured."""
+    """The epoch, from 1, with the lowest validation loss; of equal ones, the first; 0 where none was measured."""
     losses = [point.get("validation_nll", math.inf) for point in curve]
     return 1 + losses.index(min(losses)) if min(losses, default=math.inf) < math.inf else 0
 
 
 def on_device(batch: Any, device: torch.device) -> Any:
-    """The batch with whatever in it has a ``to`` on the device; lists, tuples and mappings too."""
+    """The batch with everything in it that has a ``to`` on the device; lists, tuples and mappings too."""
     if hasattr(batch, "to"):
         return batch.to(device)
     if isinstance(batch, Mapping):

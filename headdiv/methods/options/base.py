@@ -1,4 +1,4 @@
-"""What every method's options can be asked: whether they fit a model and each other. Nothing here imports torch."""
+"""What every method's options can answer: whether they fit a model and each other. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ HOOKS: tuple[AttentionHook, ...] = ("before_output", "output_stage", "attention"
 
 
 class MethodOptions(Settings):
-    """A method's own keys in a configuration, beside its name. By itself: those of the baseline, none."""
+    """A method's keys in a configuration, besides its name. The base class is the baseline's: no keys."""
 
-    label: ClassVar[str] = ""  # what figures call the method; its registered name where empty
+    label: ClassVar[str] = ""  # the method's name in figures; its registered name where empty
     builds: ClassVar[frozenset[AttentionHook]] = frozenset()  # the method's hooks that change attention modules
     repeatable: ClassVar[bool] = False  # whether a combination may list the method twice, with different options
 
-    part_names: ClassVar[Mapping[str, str]] = {}  # names under which parts of it are looked for: how each is written
+    part_names: ClassVar[Mapping[str, str]] = {}  # names under which its parts are looked up: how each is written
 
     def check(self, model: Sizes) -> tuple[str, str] | None:
         """What is wrong with these options for a model of these sizes (key, with dots, and sentence), or None.
 
-        Of `Sizes` alone how many layers there are is not known.
+        `Sizes` alone does not say how many layers there are.
         """
         return None
 
@@ -42,24 +42,24 @@ class MethodOptions(Settings):
 
     @classmethod
     def stored(cls, options: dict[str, Any]) -> dict[str, Any]:
-        """Complete options as results keep them, of which a run's hash is taken."""
+        """Complete options as results keep them; a run's hash is computed from them."""
         return options
 
     def hooks_for(self, kind: Kind) -> frozenset[AttentionHook]:
-        """Which hooks change attention modules of this kind: `builds`, where the option ``kinds`` has it or is none.
+        """Which hooks change attention modules of this kind: `builds`, if the option ``kinds`` is absent or has it.
 
-        Two methods with one hook cannot be combined.
+        Two methods with the same hook cannot be combined.
         """
         return self.builds if kind in getattr(self, "kinds", ATTENTION_KINDS) else frozenset()
 
     @property
     def builds_modules(self) -> bool:
-        """Whether attention modules are the method's own, not ordinary heads with something after them."""
+        """Whether the method builds its own attention modules, not ordinary heads with something after them."""
         return any("attention" in self.hooks_for(kind) for kind in ATTENTION_KINDS)
 
     @property
     def observes_heads(self) -> bool:
-        """Whether the method observes between epochs what the heads do: a trainer then needs held-out batches."""
+        """Whether the method observes the heads between epochs: a trainer then needs held-out batches."""
         return False
 
     def conflict(self, other: MethodOptions, name: str, others_name: str) -> str | None:

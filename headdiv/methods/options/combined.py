@@ -43,14 +43,14 @@ class CombinedOptions(MethodOptions):
         return parts
 
     def check(self, model: Sizes) -> tuple[str, str] | None:
-        """The first of a part."""
+        """The first problem of a part."""
         for position, part in enumerate(self.parts().values()):
             if problem := part.check(model):
                 return f"methods.{position}.{problem[0]}", problem[1]
         return None
 
     def complete(self, model: Sizes, at: tuple[str | int, ...] = (), source: Source | None = None) -> dict[str, Any]:
-        """The methods of the list, each complete.
+        """The methods in the list, each complete.
 
         Raises:
             ConfigError: one of them is wrong, or does not go with an earlier one.
@@ -69,11 +69,11 @@ class CombinedOptions(MethodOptions):
 
     @classmethod
     def stored(cls, options: dict[str, Any]) -> dict[str, Any]:
-        """Each method as it is stored alone."""
+        """Each method as it is stored by itself."""
         return {"methods": [stored_method(method) for method in options["methods"]]}
 
     def hooks_for(self, kind: Kind) -> frozenset[AttentionHook]:
-        """All that the parts have."""
+        """All hooks of the parts."""
         return frozenset().union(*(part.hooks_for(kind) for part in self.parts().values()))
 
     @property
@@ -86,7 +86,7 @@ OPTIONS.add("combined", CombinedOptions)
 
 
 def part_names(names: Iterable[str]) -> dict[str, str]:
-    """Methods by what results call the parts: the same; a second one of a method "disagreement-2"."""
+    """Methods by their names in results: the method's own; a second one of a method is "disagreement-2"."""
     seen: Counter[str] = Counter()
     result = {}
     for name in names:

@@ -30,7 +30,7 @@ class HeadLossOptions(MethodOptions):
 
 
 class DppOptions(HeadLossOptions):
-    """The same; the quality of a head is that of its weights."""
+    """The same; the quality of a head is computed from its weights."""
 
     label = "DPP"
 
@@ -41,21 +41,21 @@ class DppOptions(HeadLossOptions):
 
 
 class HsicOptions(HeadLossOptions):
-    """Attention weights are no rows of a fixed width: they cannot be compared."""
+    """Attention weights are not rows of a fixed width, so they cannot be compared."""
 
     label = "HSIC"
     term: Literal["subspace", "output"] = Field(description="what is compared: values or head outputs")
 
 
 def no_values_to_compare(other: MethodOptions, name: str, others_name: str) -> str | None:
-    """The conflict of a method ``name``, whose heads all have the same values, with a loss that compares values."""
+    """The conflict between method ``name``, whose heads all have the same values, and a loss that compares values."""
     if isinstance(other, HeadLossOptions) and other.term == "subspace":
         return f"{others_name!r} compares the heads' values, which all experts of {name!r} share; expected another term"
     return None
 
 
 def no_shares_of_attention(other: MethodOptions, name: str, others_name: str) -> str | None:
-    """The conflict of a method ``name``, whose weights can be negative, with a loss on weights."""
+    """The conflict between method ``name``, whose weights can be negative, and a loss on weights."""
     if isinstance(other, HeadLossOptions) and other.needs_weights:
         return f"{others_name!r} takes weights for shares of attention, and those of {name!r} can be negative"
     return None

@@ -1,4 +1,4 @@
-"""Options of the methods that build a part of attention, or all of it; see each method's own file."""
+"""Options of the methods that build part or all of attention; see each method's file."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ HIGHEST, LOWEST = 0.99, 0.01  # a and b of its Eq. 7: the largest and the smalle
 
 
 def nonlinear_inputs(heads: int) -> int:
-    """Of DEACON's PCA layer, k = h + h(h + 1)/2: the heads, and their products two at a time with repetition."""
+    """Inputs of DEACON's PCA layer, k = h + h(h + 1)/2: the heads, and products of two with repetition."""
     return heads * (heads + 3) // 2
 
 
 def survivors(units: int, s: float) -> int:
-    """Of kWTA, k = round(s·n); halves go to the even number, as Python rounds."""
+    """kWTA's k = round(s·n); halves go to the even number, as Python rounds."""
     return round(s * units)
 
 
 def unused_scale(kind: Normalisation, scale: float) -> tuple[str, str] | None:
-    """The key and the sentence of a γ that scales nothing, for `check`; None: it has an effect, or is 1."""
+    """The key and the sentence for a γ that scales nothing, for `check`; None: it has an effect, or is 1."""
     if kind == "none" and scale != 1:
         return "batch_norm_scale", f"{scale} scales nothing, as normalisation is 'none'"
     return None
@@ -106,7 +106,7 @@ class MixingOptions(MethodOptions):
 
 
 class HomeostasisOptions(MethodOptions):
-    """By default the paper's best model, (D) of Table 3; where one mechanism is named, the other is none."""
+    """By default the paper's best model, (D) of Table 3; where only one mechanism is named, the other is none."""
 
     builds = frozenset({"before_output"})
     part_names: ClassVar[Mapping[str, str]] = {
@@ -160,7 +160,7 @@ class HomeostasisOptions(MethodOptions):
         return None
 
     def hooks_for(self, kind: Kind) -> frozenset[AttentionHook]:
-        """Nothing of attention where only blocks are inhibited."""
+        """No hooks of attention where only blocks are inhibited."""
         return frozenset() if self.attention == "none" else super().hooks_for(kind)
 
 
@@ -258,7 +258,7 @@ class DifferentialOptions(MethodOptions):
     heads: Literal["halved", "kept"] = Field("halved", description="how head dimensions are made up for")
 
     def check(self, model: Sizes) -> tuple[str, str] | None:
-        """What is halved is even."""
+        """What is halved must be even."""
         halved = self.heads == "halved"
         number, what = (model.heads, "heads") if halved else (model.d_model // model.heads, "units of a head")
         if number % 2:

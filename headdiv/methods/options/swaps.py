@@ -31,9 +31,9 @@ From1 = Annotated[int, Field(ge=1)]
 
 
 def head_grids_within(model: Sizes) -> dict[Kind, HeadGrid]:
-    """What a model of these sizes may have; a single stack is the encoder's or the decoder's, as the task decides.
+    """The grids that a model of these sizes may have; the task decides whether a single stack is encoder or decoder.
 
-    Nothing where its layers are not known.
+    Empty where its layers are not known.
     """
     if isinstance(model, ModelConfig):
         layers = (model.encoder_layers, model.decoder_layers, model.decoder_layers)
@@ -56,7 +56,7 @@ class SwapOptions(MethodOptions):
 
 
 class PlannedSwap(Settings):
-    """Heads that are swapped before certain epochs; everything is counted from 1."""
+    """Heads to swap before certain epochs; everything is counted from 1."""
 
     kind: Kind = Field("cross", description="of attention; the paper swaps heads of encoder-decoder attention")
     layers: tuple[From1, From1] = Field(description="of the two heads of each pair; may be equal")
@@ -71,7 +71,7 @@ class PlannedSwap(Settings):
         """The pairs, in a model with these layers and heads.
 
         Raises:
-            ValueError: the model has no such kind, layer or head; or a head stands in two pairs.
+            ValueError: the model has no such kind, layer or head; or a head is in two pairs.
         """
         if self.kind not in grids:
             raise ValueError(f"the model has no {self.kind} attention, only {' and '.join(grids)}")
@@ -130,8 +130,8 @@ class RotationOptions(SwapOptions):
 class DynamicRotationOptions(SwapOptions):
     """The schedule is that of the authors' code; the paper's own k and t_max are not given.
 
-    Soft swaps are four pairs in each of three layers there (``swaps: 4, layers: 3``). Its distance is one of
-    attention weights and its "base" confidence a maximum over words, where Eqs. 5 and 6 have outputs and means.
+    Soft swaps are four pairs in each of three layers there (``swaps: 4, layers: 3``). Its distance compares attention
+    weights and its "base" confidence is a maximum over words, where Eqs. 5 and 6 have outputs and means.
     """
 
     choice: Literal["hard", "soft", "random"] = Field(
@@ -153,7 +153,7 @@ class DynamicRotationOptions(SwapOptions):
 
     @property
     def observes_heads(self) -> bool:
-        """To choose by what they do."""
+        """To choose heads by what they do."""
         return self.choice != "random"
 
     def check(self, model: Sizes) -> tuple[str, str] | None:
@@ -163,7 +163,7 @@ class DynamicRotationOptions(SwapOptions):
         return self.too_many(head_grids_within(model))
 
     def too_many(self, grids: Mapping[Kind, HeadGrid]) -> tuple[str, str] | None:
-        """The key and the sentence of more pairs than attention of these layers and heads has, or None."""
+        """The key and the sentence if there are more pairs than these layers and heads allow, or None."""
         for kind, (layers, heads) in grids.items():
             if kind not in self.kinds:
                 continue

@@ -1,4 +1,4 @@
-"""The option classes by method, and what configurations ask of them."""
+"""The option classes by method, and checks of configurations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headdiv.methods.options.modules import (
 from headdiv.methods.options.swaps import DynamicRotationOptions, RotationOptions
 from headdiv.nn.sizes import Sizes
 
-# Those of other methods are added with the method, by `headdiv.register`.
+# `headdiv.register` adds those of other methods.
 OPTIONS: Registry[type[MethodOptions]] = Registry(
     "headdiv.methods",
     {
@@ -56,7 +56,7 @@ def check_method(
 
     Args:
         method: {"name": …, option: value, …}.
-        model: the sizes of the model that it is for.
+        model: the sizes of its model.
         at: keys that lead to ``method`` in its file.
         source: the file, if there is one.
 
@@ -69,13 +69,13 @@ def check_method(
 
 
 def stored_method(method: Mapping[str, Any]) -> dict[str, Any]:
-    """A checked method as results keep it, of which a run's hash is taken."""
+    """A checked method as results keep it; a run's hash is computed from it."""
     options = {key: value for key, value in method.items() if key != "name"}
     return {"name": method["name"], **OPTIONS[method["name"]].stored(options)}
 
 
 def option_classes(method: Mapping[str, Any]) -> list[type[MethodOptions]]:
-    """The option class of a configuration's method; of a combination those of its parts."""
+    """The option class of a configuration's method; for a combination, those of its parts."""
     return [OPTIONS[part["name"]] for part in method.get("methods", [method])]
 
 
@@ -83,7 +83,7 @@ def method_options(method: Mapping[str, Any], at: tuple[str | int, ...], source:
     """The options of a method's configuration, {"name": …, option: value, …}, with their defaults.
 
     Raises:
-        ConfigError: it is none, the method or an option is unknown, or a value is wrong.
+        ConfigError: it is not a method, the method or an option is unknown, or a value is wrong.
     """
     if not isinstance(method, Mapping):
         raise config_error(at, f"expected {{'name': …, option: value, …}}, found {method!r}", source)
