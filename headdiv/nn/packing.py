@@ -2,7 +2,7 @@
 
 A batch's tokens are the T rows of one matrix, sentence after sentence; embeddings, projections, feed-forward layers,
 normalisation and loss see these rows and nothing else. Only attention needs a rectangular form. `assign_windows` puts
-several whole sentences side by side into windows of equal width, and a mask keeps them apart: 95 % and more of the
+several whole sentences side by side into windows of equal width, and a mask keeps them apart: 93 to 97 % of the
 slots are filled, where one padded row per sentence fills half.
 
 Letters: B sentences, T rows, R windows, N query slots and S key slots of a window.

@@ -43,7 +43,7 @@ WIDTH_OF_5_4 = Cause(
 WORDS_AGAINST_TABLE_6 = Cause("result", "What §5.4 says about time is not what its Table 6 says.")
 COUNTS_OF_TABLE_6 = Cause(
     "result",
-    "Table 6's counts follow from no architecture of §3: halving the components costs the same 827,392 "
+    "Table 6's counts follow from no architecture of §3: halving the components saves the same 827,392 "
     "parameters in all three. What the paper says about size in its largest experiment rests on them.",
 )
 RANDOM_SAMPLE = Cause(
