@@ -15,7 +15,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from types import MethodType
 from typing import Any
 
 import torch
@@ -103,7 +102,7 @@ class AttachedHeads(HeadModule):
         module, output = self.projections.module, self.projections.output
         begin = module.register_forward_pre_hook(self._begin)
         if not runs_by_table(module):
-            setattr(module, METHOD, MethodType(_in_place_of_method, module))
+            setattr(module, METHOD, partial(_in_place_of_method, module))  # a bound method could not be pickled
         self.hooks = begin, output.register_forward_pre_hook(self._check, with_kwargs=True)
 
     def unwatch(self) -> None:
