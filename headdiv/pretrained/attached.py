@@ -30,6 +30,7 @@ from headdiv.pretrained.padding import Inputs
 from headdiv.pretrained.projections import METHOD, NAMINGS, Projections, attention_of, runs_by_table
 
 NAME = "attached_heads"  # of the submodule
+REMOVED = "headdiv_removed"  # attribute of a module that was detached after heads were removed: `original` and `kept`
 PREFIX = "headdiv_"  # of the names of our implementations
 SUPPORTED = ("sdpa", "eager")  # attention implementations
 
@@ -64,9 +65,8 @@ class AttachedHeads(HeadModule):
     def __init__(self, spec: AttentionSpec, projections: Projections, inputs: Inputs) -> None:
         super().__init__(spec)
         self.projections, self.inputs = projections, inputs  # dataclasses: their modules are not registered here
-        self.original = spec.heads
         self.masks: dict[int, Tensor] = OrderedDict()  # which a handle can refer to
-        self.kept: list[int] | None = None
+        self.original, self.kept = getattr(projections.module, REMOVED, (spec.heads, None))
         self.key_heads: list[int] | None = None
         self.hooks: tuple[RemovableHandle, ...] = ()
         self.checked = False  # whether the output projection has been seen to read what the heads put out
@@ -367,6 +367,8 @@ def detach_heads(model: nn.Module) -> None:
     for each in attachment.heads:
         each.unwatch()
         delattr(each.projections.module, NAME)
+        if each.kept is not None:
+            setattr(each.projections.module, REMOVED, (each.original, each.kept))
     for config in attachment.configs:
         config._attn_implementation_internal = config._attn_implementation.removeprefix(PREFIX)
     for hook in attachment.hooks:
