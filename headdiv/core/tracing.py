@@ -50,9 +50,10 @@ def no_second_derivative(of: str) -> Callable[[Backward], Backward]:
     def decorate(backward: Backward) -> Backward:
         @functools.wraps(backward)
         def call(ctx: Any, *grads: Any) -> Any:
-            found = backward(ctx, *grads)
             if not torch.is_grad_enabled() or torch.compiler.is_compiling():
-                return found
+                return backward(ctx, *grads)
+            with torch.no_grad():  # where it may resize what it makes
+                found = backward(ctx, *grads)
             several = found if isinstance(found, tuple) else (found,)
             marked = _Once.apply(of, *(x if x is None else x.detach().requires_grad_() for x in several))
             return marked if isinstance(found, tuple) else marked[0]

@@ -77,6 +77,12 @@ class Method:
 
     def __init__(self, options: MethodOptions | None = None, **values: Any) -> None:
         """The ``options``, or the ``values`` that differ from their defaults: Deacon(m=8)."""
+        if options is not None and (values or not isinstance(options, MethodOptions)):
+            name, also = type(self).__name__, " and values beside it" if values else ""
+            raise ConfigError(
+                f"{name}: found {options!r:.80}{also}; expected its options by name, {name}(option=value, …), or one "
+                f"object of {name}.Options"
+            )
         self.options = check(type(self).Options, values) if options is None else options
 
     def __repr__(self) -> str:

@@ -66,11 +66,13 @@ class PCAOutput(nn.Module):
         )
         self.learned = False  # whether the last pass was counted in `moments`
         self.collected: Moments | None = None  # of all inputs since `collected_moments` was opened
-        nn.init.orthogonal_(self.w)
+        self.initialise(None)
 
-    def initialise(self, generator: torch.Generator) -> None:
+    @torch.no_grad()
+    def initialise(self, generator: torch.Generator | None) -> None:
         """Orthonormal columns: where the Hebbian rule ends up, but in no particular direction."""
-        nn.init.orthogonal_(self.w, generator=generator)
+        drawn = at_least_float32(self.w.detach())  # in half precision there is no decomposition
+        self.w.copy_(nn.init.orthogonal_(drawn, generator=generator))
         nn.init.zeros_(self.b)
 
     @torch.no_grad()

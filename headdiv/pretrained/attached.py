@@ -15,7 +15,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from types import MethodType
 from typing import Any
 
 import torch
@@ -31,6 +30,7 @@ from headdiv.pretrained.padding import Inputs
 from headdiv.pretrained.projections import METHOD, NAMINGS, Projections, attention_of, runs_by_table
 
 NAME = "attached_heads"  # of the submodule
+REMOVED = "headdiv_removed"  # attribute of a module that was detached after heads were removed: `original` and `kept`
 PREFIX = "headdiv_"  # of the names of our implementations
 SUPPORTED = ("sdpa", "eager")  # attention implementations
 
@@ -65,9 +65,8 @@ class AttachedHeads(HeadModule):
     def __init__(self, spec: AttentionSpec, projections: Projections, inputs: Inputs) -> None:
         super().__init__(spec)
         self.projections, self.inputs = projections, inputs  # dataclasses: their modules are not registered here
-        self.original = spec.heads
         self.masks: dict[int, Tensor] = OrderedDict()  # which a handle can refer to
-        self.kept: list[int] | None = None
+        self.original, self.kept = getattr(projections.module, REMOVED, (spec.heads, None))
         self.key_heads: list[int] | None = None
         self.hooks: tuple[RemovableHandle, ...] = ()
         self.checked = False  # whether the output projection was seen to read the heads' outputs
@@ -103,7 +102,7 @@ class AttachedHeads(HeadModule):
         module, output = self.projections.module, self.projections.output
         begin = module.register_forward_pre_hook(self._begin)
         if not runs_by_table(module):
-            setattr(module, METHOD, MethodType(_in_place_of_method, module))
+            setattr(module, METHOD, partial(_in_place_of_method, module))  # a bound method could not be pickled
         self.hooks = begin, output.register_forward_pre_hook(self._check, with_kwargs=True)
 
     def unwatch(self) -> None:
@@ -368,6 +367,8 @@ def detach_heads(model: nn.Module) -> None:
     for each in attachment.heads:
         each.unwatch()
         delattr(each.projections.module, NAME)
+        if each.kept is not None:
+            setattr(each.projections.module, REMOVED, (each.original, each.kept))
     for config in attachment.configs:
         config._attn_implementation_internal = config._attn_implementation.removeprefix(PREFIX)
     for hook in attachment.hooks:

@@ -15,7 +15,7 @@ DEACON's direct architecture starts with the part of it that its components can 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -29,7 +29,8 @@ from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.options.swaps import SwapOptions
 from headdiv.methods.registry import METHODS, make_method
 from headdiv.nn.attention import BlockSpec
-from headdiv.nn.projections import NAMES
+from headdiv.nn.linear import LINEAR
+from headdiv.nn.projections import NAMES, SeparateProjections
 from headdiv.nn.sizes import ATTENTION_KINDS, Kind, Sizes
 from headdiv.pretrained.attached import AttachedHeads, attach_heads, attachment_of, detach_heads
 from headdiv.pretrained.projections import attention_of, bias, is_plain, kind_of
@@ -143,7 +144,7 @@ def remove_method(model: nn.Module) -> None:
     was there before.
 
     Raises:
-        DataError: nothing was inserted.
+        DataError: nothing was inserted, or heads have been removed since, which torch's own attention needs.
     """
     attachment = attachment_of(model)
     inserted = [
@@ -155,8 +156,16 @@ def remove_method(model: nn.Module) -> None:
     recorded = attachment is not None and "method" in (getattr(attachment.config, "headdiv", None) or {})
     if not inserted and not recorded:
         raise DataError(f"{type(model).__name__}: found no method; expected one that headdiv.insert has put there")
+    ours = [module for _, _, module in inserted if isinstance(module, MultiheadAttention)]
+    if fewer := next((each for each in ours if each.num_heads != each.replaced.num_heads), None):
+        raise DataError(
+            f"{fewer.attention.spec.place}: has {fewer.num_heads} heads of {fewer.replaced.num_heads}; expected all of "
+            "them, since torch's own attention has no place for fewer"
+        )
     for each in attachment.heads if attachment else ():
         each.unwatch()
+    for module in ours:
+        _give_back(module)
     for module in {module for _, _, module in inserted}:
         module.replaced.to(next(iter(module.parameters()))).train(module.training)
         _move_hooks(module, module.replaced)
@@ -304,7 +313,7 @@ def _take_over(stage: nn.Module, weight: Tensor, offset: Tensor | None) -> None:
 
 
 def _replace(model: nn.Module, method: Method, theirs: list[tuple[str, nn.MultiheadAttention]]) -> None:
-    """Put the drop-in in place of torch's attention modules; query, key and value projections keep their parameters."""
+    """Put the drop-in in place of torch's attention modules; projections that stay keep their parameters."""
     layers: Counter[Kind] = Counter()
     made: dict[int, MultiheadAttention] = {}
     for path, old in theirs:
@@ -326,10 +335,28 @@ def _replace(model: nn.Module, method: Method, theirs: list[tuple[str, nn.Multih
         layers[kind] += 1
         _take_over(new.attention.output, old.out_proj.weight, old.out_proj.bias)
         new.to(old.out_proj.weight).train(old.training)
-        for theirs, ours in NAMES.items():
-            if ours.startswith("in_projection.") and (parameter := getattr(old, theirs)) is not None:
-                setattr(new.attention.in_projection, ours.removeprefix("in_projection."), parameter)
+        for part, name, its, its_name in _kept(new, old):
+            if (parameter := getattr(its, its_name)) is not None:
+                setattr(part, name, parameter)
         new.__dict__["replaced"] = old
         _move_hooks(old, new)
         made[id(old)] = new
         setattr(owner, last, new)
+
+
+def _kept(new: MultiheadAttention, old: nn.MultiheadAttention) -> Iterator[tuple[nn.Module, str, nn.Module, str]]:
+    """Which parameters of ours are which of torch's, by module and name: not those of a method's output stage."""
+    replaced = "output_stage" in new.method.options.hooks_for(new.attention.spec.kind)
+    for theirs, ours in NAMES.items():
+        (where, name), (owner, _, last) = ours.split("."), theirs.rpartition(".")
+        part = getattr(new.attention, where)
+        if type(part) in (*LINEAR, SeparateProjections) and not (replaced and where == "output"):
+            yield part, name, old.get_submodule(owner), last
+
+
+def _give_back(new: MultiheadAttention) -> None:
+    """Parameters that are others by now (assigned, or a bias that was trained where there was none) go to torch's."""
+    for part, name, owner, theirs in _kept(new, new.replaced):
+        found = getattr(part, name, None)
+        if found is not None and (getattr(owner, theirs) is not None or found.any()):
+            setattr(owner, theirs, found)

@@ -121,8 +121,9 @@ def text_batches(
         if model.config.is_encoder_decoder:
             wanted = tokenizer(text_target=list((targets or texts)[first : first + size]), **options)["input_ids"]
             answer, said = _padded(wanted, -100)
-            batch["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(answer)
+            batch["decoder_input_ids"] = _read_by_decoder(model, answer, padding)
             batch["decoder_attention_mask"] = said.long()
+            answer = answer if model.can_generate() else None
         elif model.can_generate():
             answer = ids.masked_fill(~real, -100)
         elif (
@@ -142,6 +143,17 @@ def text_batches(
         if labels and answer is not None:
             batch["labels"] = answer
         yield {name: x.to(model.device) for name, x in batch.items()}
+
+
+def _read_by_decoder(model: nn.Module, answer: Tensor, padding: int) -> Tensor:
+    """What a decoder reads that is to say ``answer`` (B, N): its first token, and all of those but the last."""
+    if hasattr(model, "prepare_decoder_input_ids_from_labels"):
+        return model.prepare_decoder_input_ids_from_labels(answer)
+    config = model.config  # of a model without an output of words
+    starts = getattr(config, "decoder_start_token_id", None), getattr(config, "bos_token_id", None)
+    start = next((each for each in starts if each is not None), padding)
+    read = nn.functional.pad(answer[:, :-1], (1, 0), value=start)
+    return read.masked_fill(read == -100, padding)
 
 
 def _padded(texts: list[list[int]], padding: int) -> tuple[Tensor, Tensor]:

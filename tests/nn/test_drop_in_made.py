@@ -53,6 +53,9 @@ def test_options_are_keywords_too():
     for make in (partial(make_method, "deacon"), Deacon):
         with pytest.raises(ConfigError, match="m2: unknown key"):
             make(m2=8, m=2)
+    for found, values in (({"m": 2}, {}), (Deacon(m=2).options, {"m": 3})):
+        with pytest.raises(ConfigError, match=r"^Deacon: found .*; expected its options by name"):
+            Deacon(found, **values)
     with pytest.raises(ConfigError, match="did you mean 'deacon'"):
         MultiheadAttention(D, H, "deacn")
 

@@ -57,6 +57,17 @@ def test_outputs_and_gradients_are_those_of_torch(shape, bias, dtype):
         torch.testing.assert_close(ours, theirs, rtol=0.02, atol=0.02)
 
 
+def test_second_derivatives_are_refused_in_half_precision_and_first_ones_are_not():
+    ours, theirs = pair()
+    x = torch.randn(5, 24, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        y, expected = ours(x), theirs(x)
+    (first,) = torch.autograd.grad(y.float().square().sum(), x, create_graph=True)
+    torch.testing.assert_close(first, torch.autograd.grad(expected.float().square().sum(), x)[0], rtol=0.02, atol=0.02)
+    with pytest.raises(RuntimeError, match="linear: has no second derivative"):
+        first.square().sum().backward()
+
+
 def test_an_output_may_be_changed_in_place():
     x = torch.randn(70, 24)
     ours, theirs = (results(nn.Sequential(module, nn.ReLU(inplace=True)), x) for module in pair())

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers
+from architectures import EVERY
 from attachable import ARCHITECTURES, arguments, difference, logits, model_of, other, output
 
 import headdiv
@@ -306,8 +307,11 @@ def test_mistakes_are_one_sentence(monkeypatch):
 # ---- one sentence, or it works
 
 
-def test_an_attached_model_that_was_pickled_runs_in_another_process(tmp_path):
-    model = headdiv.pretrained.small_model("gpt2")
+@pytest.mark.parametrize("kind", ["gpt2", "gpt_neo"])
+def test_an_attached_model_that_was_pickled_runs_in_another_process(kind, tmp_path):
+    name, sizes, _ = EVERY[kind]
+    cls = getattr(transformers, name)
+    model = cls(cls.config_class(**sizes)).eval()
     headdiv.pretrained.attach(model)
     words = torch.tensor([[4, 5, 6]])
     torch.save((model, words, model(words).logits), tmp_path / "model.pt")

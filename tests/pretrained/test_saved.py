@@ -28,6 +28,27 @@ def test_a_model_with_fewer_heads_and_a_method_loads_back(kind, tmp_path):
         headdiv.pretrained.load(tmp_path)
 
 
+def test_heads_that_were_removed_before_the_model_was_detached_are_remembered(tmp_path):
+    model = model_of("bert")
+    for gone in ([("encoder 1", 2)], [("encoder 1", 2), ("encoder 2", 1)]):
+        heads = headdiv.pretrained.attach(model)
+        heads.remove(gone)
+        heads.detach()
+    assert model.config.headdiv["removed"] == {"encoder 1": [2, 3], "encoder 2": [1]}
+    model.save_pretrained(tmp_path)
+    again, given = headdiv.pretrained.load(tmp_path), arguments(model)
+    assert torch.equal(logits(again, given), logits(model, given))
+
+
+def test_a_model_in_half_precision_with_a_method_loads_back(tmp_path):
+    model = model_of("gpt2").bfloat16()
+    headdiv.insert(model, DEACON)
+    model.save_pretrained(tmp_path)
+    again, given = headdiv.pretrained.load(tmp_path), arguments(model)
+    assert {x.dtype for x in again.parameters()} == {torch.bfloat16}
+    assert torch.equal(logits(again, given), logits(model.eval(), given))
+
+
 @pytest.mark.parametrize("kind", ["vit", "deit", "dinov2", "beit"])
 def test_a_model_whose_files_have_older_names_loads_back_with_fewer_heads(kind, tmp_path):
     model, given = other(kind)

@@ -25,6 +25,17 @@ def test_the_tokeniser_stays_as_it_is(kind):
     assert (batch["input_ids"][~real] == tokenizer.eos_token_id).all()
 
 
+@pytest.mark.parametrize(("kind", "name"), [("bart", "BartModel"), ("t5", "T5Model")])
+def test_an_encoder_decoder_without_an_output_of_words_reads_what_the_one_with_it_reads(kind, name):
+    tokenizer, model = headdiv.pretrained.small_tokenizer(TEXTS, 300), headdiv.pretrained.small_model(kind, 300)
+    (expected,) = headdiv.pretrained.text_batches(model, tokenizer, TEXTS)
+    bare = getattr(pytest.importorskip("transformers"), name)(model.config).eval()
+    (batch,) = headdiv.pretrained.text_batches(bare, tokenizer, TEXTS)
+    assert [*batch] == [key for key in expected if key != "labels"]
+    assert all(torch.equal(x, expected[key]) for key, x in batch.items())
+    assert len(headdiv.attach(bare).table([batch])) == 6 * 4
+
+
 def test_what_is_masked_are_words_of_the_texts():
     """Neither special tokens nor padding; of a text without a choice its first word."""
     tokenizer, model = tokenizer_with_ends(), headdiv.pretrained.small_model("bert", 300)

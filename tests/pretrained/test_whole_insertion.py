@@ -211,3 +211,29 @@ def test_a_method_can_be_taken_out_again(options, kind, tmp_path):
     headdiv.insert(model, options)
     headdiv.remove_method(copied)
     assert same((state_of(copied)[0], []), (before[0], []))
+
+
+@pytest.mark.parametrize("options", ["baseline", {"name": "disagreement", "term": "output"}])
+@pytest.mark.parametrize("bias", [True, False])
+def test_torchs_attention_has_what_was_trained_once_a_method_that_keeps_it_is_out(options, bias):
+    torch.manual_seed(1)
+    layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True, bias=bias)
+    model, x = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval(), torch.randn(2, 5, 16)
+    headdiv.insert(model, options)
+    optimiser = torch.optim.SGD(model.parameters(), lr=1.0)
+    model(x)[..., 0].sum().backward()
+    optimiser.step()
+    model.load_state_dict({name: y + torch.randn(y.shape) / 5 for name, y in model.state_dict().items()}, assign=True)
+    trained = model(x)
+    headdiv.remove_method(model)
+    assert torch.allclose(model(x), trained, atol=1e-5)
+
+
+def test_a_method_is_not_taken_out_where_torchs_attention_would_have_the_removed_heads_again():
+    model, given = of_torch(), (torch.randn(2, 5, 16), torch.randn(2, 3, 16))
+    headdiv.insert(model, "baseline")
+    headdiv.ModelHeads(model).remove([("decoder 1", 2)])
+    before = model(*given)
+    with pytest.raises(DataError, match="decoder 1: has 3 heads of 4"):
+        headdiv.remove_method(model)
+    assert torch.equal(model(*given), before)
