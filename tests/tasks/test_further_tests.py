@@ -5,6 +5,7 @@ import pytest
 from headdiv.companion.data.corpora.seq2seq import load_translation
 from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.rescoring import rescore
 from headdiv.companion.experiments.results import record
 from headdiv.companion.experiments.running import train
 from headdiv.companion.tasks import TASKS, seq2seq
@@ -64,6 +65,19 @@ def test_training_corpus_and_name_do_not_depend_on_it(mine, project, monkeypatch
     assert again["scores"]["bleu"] == metrics["scores"]["bleu"]
     sections = [config.model_dump(mode="json") for config in (plain, more)]
     assert first_difference(*sections, ["data"]) == "data.more_tests"  # a stored run without its scores is outdated
+
+
+def test_a_further_set_that_has_changed_is_not_scored_anew(mine, project):
+    config = mine(more_tests=["other"])
+    sections = {key: config.model_dump(mode="json")[key] for key in ("data", "train", "model")}
+    project.write_profile("tiny", {"seeds": [1]}, variants=["baseline"], **sections)
+    path = record(evaluate(train(config)), "tiny")
+    assert rescore("tiny")[0].changed == {}
+    before = path.read_bytes()
+    (project.home / "other.de").write_text("Hund 1 sieht 2.\n" * SIZES["other"])
+    with pytest.raises(DataError, match=r"further test set other-\w+, expected other-\w+ by .* makes it anew"):
+        rescore("tiny")
+    assert path.read_bytes() == before
 
 
 class Counted:

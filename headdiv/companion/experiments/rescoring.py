@@ -78,7 +78,7 @@ def _rescored(config: RunConfig, path: Path, profile: str) -> tuple[dict[str, An
     scores = task.score_lines(run, lines, read_json(own) if own.is_file() else None)
     metrics = read_json(path)
     kept = metrics["scores"]
-    scores |= _of_more_outputs(stored, run, path, scores)
+    scores |= _of_more_outputs(stored, run, path, scores, profile)
     changed = {
         name: (kept[name]["value"] if name in kept else None, one["value"])
         for name, one in scores.items()
@@ -89,19 +89,29 @@ def _rescored(config: RunConfig, path: Path, profile: str) -> tuple[dict[str, An
     return new, counts, Rescored(stored.name, path, changed)
 
 
-def _of_more_outputs(stored: RunResult, run: Run, path: Path, scores: dict[str, Score]) -> dict[str, Score]:
-    """The scores of the best epoch's outputs and of further test sets, as far as the run has them."""
+def _of_more_outputs(
+    stored: RunResult, run: Run, path: Path, scores: dict[str, Score], profile: str
+) -> dict[str, Score]:
+    """The scores of the best epoch's outputs and of further test sets, as far as the run has them.
+
+    The name of a run leaves out what further sets hold; the folder that each was searched in has it.
+    """
     task, found = TASKS[stored.kind], {}
     others = task.further_tests(run) | {BEST: run}
     for name in others if scores else ():
         compared = {one: f"{one}_{name}" for one in (task.spec.test_score_name, *task.spec.also_compared)}
         if not stored.scores.keys() >= set(compared.values()):
             continue
-        file = path.with_name(f"outputs_{name}.json")
-        if name in stored.more_outputs and not file.is_file():
+        file, searched = path.with_name(f"outputs_{name}.json"), stored.more_outputs.get(name)
+        if searched and not file.is_file():
             raise DataError(f"{file}: missing, so that {stored.name} cannot be scored anew")
+        if searched and name != BEST and (held := Path(searched).parent.name) != (now := others[name].folder.name):
+            raise DataError(
+                f"{path}: of a further test set {held}, expected {now} by the content of its files, so the references "
+                f"are not known to be this run's; {remedy(path, profile)}"
+            )
         # The outputs of the best epoch may be those of the last one.
-        own = task.score_lines(others[name], read_json(file)) if name in stored.more_outputs else scores
+        own = task.score_lines(others[name], read_json(file)) if searched else scores
         *_, what = stored.scores[compared[task.spec.test_score_name]].signature.rpartition("; ")
         found |= named({one: own[one] for one in compared}, name, what)
     return found
