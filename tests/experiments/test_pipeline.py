@@ -175,6 +175,7 @@ def decisive(planned, **sections):
 
 def test_what_decides_a_result_is_the_configuration_of_its_training_and_search(planned):
     base = decisive(planned)
+    public = {"name": "multi30k", "test": "test_2016_flickr", "held_out": 500}
     assert decisive(planned) == base
     assert decisive(planned, train={"checkpoint_seconds": 7.0}) == base
     assert decisive(planned, variants=["direct-8"]) == base
@@ -184,8 +185,10 @@ def test_what_decides_a_result_is_the_configuration_of_its_training_and_search(p
         decisive(planned, data={"examples": 61}),
         decisive(planned, model={"d_ff": 17}),
         decisive(planned, methods={"deacon": {"xi": 0.5}}),
+        decisive(planned, data=public),
+        decisive(planned, data={**public, "more_tests": ["test_2017_flickr"]}),
     ]
-    assert len({base, *changed}) == 6
+    assert len({base, *changed}) == 8
 
 
 def test_prose_of_a_notebook_does_not_count_and_code_does(planned):

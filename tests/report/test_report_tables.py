@@ -234,6 +234,15 @@ def test_markdown_has_scale_tables_signatures_and_notes(recorded):
     assert any("The paper names its data WMT-16" in line for line in lines)
 
 
+def test_a_score_measured_in_two_ways_has_both(recorded):
+    run = metrics("direct-8", 1)
+    run["scores"]["training_loss"]["signature"] = "mean over the steps of epoch 2, dropout 0.3"
+    put(run)
+    lines = tables.table_data("p", EXPERIMENT).markdown().splitlines()
+    both = "how training_loss is made or mean over the steps of the best epoch, dropout 0.3"
+    assert f"- Training loss: {both}" in lines
+
+
 @pytest.mark.parametrize("table", [*(f"deacon/{task}" for task in EXPERIMENTS), "deacon/sources"])
 def test_the_table_for_programs_comes_back(recorded, tmp_path, table):
     csv, markdown = tmp_path / "t" / "a.csv", tmp_path / "t" / "a.md"

@@ -158,7 +158,7 @@ def content_key(config: DataConfig) -> str:
 
 def prepared_folder(config: DataConfig) -> Path:
     """Where the prepared corpus is stored: its name depends on all that decides its content."""
-    settings = {type(config).__name__: config.model_dump(mode="json", exclude={*config.scored_alone})}
+    settings = {type(config).__name__: config.deciding()}
     return paths.prepared() / f"{config.name}-{short_hash([settings, content_key(config)])}"
 
 

@@ -48,6 +48,20 @@ class DataConfig(Settings):
         """Those of `splits` that are read from files."""
         return self.splits
 
+    def deciding(self) -> dict[str, Any]:
+        """As JSON what decides training and prepared corpus: nothing that only a finished run is scored on."""
+        found = self.model_dump(mode="json", exclude={*self.scored_alone})
+        if self.files is not None:
+            found["files"] = {name: found["files"][name] for name in self.files if name in self.read_splits.values()}
+        return found
+
+    def scored_besides(self) -> dict[str, Any]:
+        """The rest, as far as it is set, with the files that it names."""
+        found = self.model_dump(mode="json", include={*self.scored_alone})
+        named = {name for value in found.values() for name in value}
+        files = {name: of for name, of in (self.files or {}).items() if name in named}
+        return found | ({"files": files} if files else {})
+
 
 class WordsConfig(DataConfig):
     """Text as words by the rules of a tokeniser, with an index each."""

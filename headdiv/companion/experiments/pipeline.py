@@ -150,7 +150,7 @@ class Plan:
         )
 
     def decisive(self, experiment: str, variant: str, seed: int) -> str:
-        """Changes when a run's result must be made anew: hash of training and of the search."""
+        """Changes when a run's result must be made anew: hash of training, of the search and of further test sets."""
         return next(run.decisive for run in self.runs[experiment] if (run.variant, run.seed) == (variant, seed))
 
 
@@ -175,7 +175,8 @@ def make_plan(profile: str) -> Plan:
         name = run_name(config)
         if arm := tuned.get(config.experiment, {}).get(config.variant):
             name = f"{arm} {config.seed}"
-        decisive = short_hash([name, config.decode.model_dump(mode="json")])
+        besides = config.data.scored_besides()
+        decisive = short_hash([name, config.decode.model_dump(mode="json"), *[besides] * bool(besides)])
         runs[config.experiment].append(PlannedRun(config.variant, config.seed, decisive))
     tables = {}
     pruned = known.pruned()

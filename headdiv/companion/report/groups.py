@@ -124,12 +124,15 @@ def score_label(run: RunResult, name: str) -> str:
 
 def measured(runs: Sequence[RunResult], scores: Mapping[str, Column]) -> dict[str, str]:
     """How these scores are measured, by their labels."""
-    return {column.label: signature(runs[0], name) for name, column in scores.items() if name in runs[0].scores}
+    return {column.label: signature(runs, name) for name, column in scores.items() if name in runs[0].scores}
 
 
-def signature(run: RunResult, name: str) -> str:
-    """How a score is measured, without the number of the best epoch, which other runs do not share."""
-    return re.sub(r"epoch \d+ of \d+, that of", "the epoch of", run.scores[name].signature)
+def signature(runs: Sequence[RunResult], name: str) -> str:
+    """How a score is measured, in one way or in each of several, without numbers of epochs, which runs do not share."""
+    found = [run.scores[name].signature for run in runs if name in run.scores]
+    found = [re.sub(r"epoch \d+ of \d+, that of", "the epoch of", one) for one in found]
+    found = [re.sub(r"the steps of epoch \d+", "the steps of the best epoch", one) for one in found]
+    return " or ".join(dict.fromkeys(found))
 
 
 def title(what: str, groups: Groups, first: bool = False) -> str:

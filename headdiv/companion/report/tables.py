@@ -149,9 +149,7 @@ def results_data(profile: str, experiment: str) -> TableData:
         {BESIDE: _beside_paper(task, table)}
         | differences
         | {"further measurements": _ours_alone(task, table, groups, hidden)},
-        signatures={
-            score_label(runs[0], name): signature(runs[0], name) for name in runs[0].scores if name not in hidden
-        },
+        signatures={score_label(runs[0], name): signature(runs, name) for name in runs[0].scores if name not in hidden},
         said=[*[waiting] * bool(waiting), *failed_trainings(profile, experiment)],
         notes=[
             *task.notes,

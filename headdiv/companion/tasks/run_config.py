@@ -59,10 +59,10 @@ class RunConfig(Settings):
     @property
     def hash(self) -> str:
         """Equal for all runs that train the same thing: what is left out is names, and the search of outputs."""
-        settings = self.model_dump(mode="json", exclude={"paper", "task", "variant", "decode"})
-        for section, keys in (("train", OF_NO_EFFECT), ("data", self.data.scored_alone)):
-            for key in keys:
-                settings[section].pop(key, None)
+        settings = self.model_dump(mode="json", exclude={"paper", "task", "variant", "data", "decode"})
+        settings["data"] = self.data.deciding()
+        for key in OF_NO_EFFECT:
+            settings["train"].pop(key, None)
         if not settings["train"]["epoch_scores"]:  # a later key: without it a run is what it was before
             del settings["train"]["epoch_scores"]
         return short_hash({"recipe": RECIPE, **settings})
