@@ -199,7 +199,8 @@ class ModelHeads:
         """Michel et al.'s score (2019, Eq. 2): E_x ``|∂L(x)/∂ξ_h|``, ξ_h the mask of head h, one backward pass a batch.
 
         To first order, by how much the loss of an example changes when the head is masked. An example's share of a
-        batch's mean loss is taken as its own loss. A head that the loss does not depend on has 0.
+        batch's mean loss is taken as its own loss. A head that the loss does not depend on has 0. Where a module
+        attends within windows of an image, each window counts as an example.
 
         Args:
             batches: see `observed`.
@@ -207,7 +208,8 @@ class ModelHeads:
             by_layer: divide a module's scores by their Euclidean length, as the paper does before ranking them.
 
         Raises:
-            DataError: there is no batch, the loss is no scalar that depends on heads, or heads cannot be edited.
+            DataError: there is no batch, the loss is no scalar that depends on heads, heads cannot be edited, or a
+                module runs on different numbers of examples in one pass.
         """
         sums, examples = {place: torch.zeros(count) for place, count in self.counts.items()}, 0
         with evaluating(self.model), torch.enable_grad():
@@ -323,8 +325,14 @@ def _multiplying(masks: dict[str, Tensor], place: str) -> Edit:
     """Multiplies by a mask of ones (B, H), one for each sentence, which is kept in ``masks``."""
 
     def edit(outputs: Tensor, queries: PackedLayout) -> Tensor:
+        B = len(queries.lengths)
         if place not in masks:
-            masks[place] = outputs.new_ones(len(queries.lengths), outputs.shape[1]).requires_grad_()
+            masks[place] = outputs.new_ones(B, outputs.shape[1]).requires_grad_()
+        if (before := len(masks[place])) != B:
+            raise DataError(
+                f"{place}: runs on {before} and on {B} sentences in one forward pass; expected the same number each "
+                "time, since an example has one mask"
+            )
         return outputs * masks[place][queries.sentence_of_row(), :, None]
 
     return edit

@@ -265,7 +265,7 @@ def pooled_sums(
             if record.spec in found:
                 sums = {name: value + sums[name] for name, value in found[record.spec].items()}
             found[record.spec] = sums
-        if min(float(sums["queries"]) for sums in found.values()) >= enough:
+        if found and min(float(sums["queries"]) for sums in found.values()) >= enough:
             break
     return [(spec, {name: distributed.total(x).cpu() for name, x in sums.items()}) for spec, sums in found.items()]
 

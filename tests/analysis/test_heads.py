@@ -198,6 +198,19 @@ def test_heads_that_the_loss_does_not_depend_on_have_importance_0():
     assert all(found["encoder 2", head] > 0 for head in (1, 2, 3))
 
 
+@pytest.mark.parametrize(("first", "second"), [(3, 1), (1, 3)])
+def test_a_module_that_runs_on_fewer_examples_the_second_time_is_refused(first, second):
+    """Which of the first ones they are cannot be known."""
+    model = model_of()
+
+    def run(x):
+        layer = model.layers[0]
+        return layer(*[x[:first]] * 3)[0].sum((1, 2)).mean() + layer(*[x[:second]] * 3)[0].mean()
+
+    with pytest.raises(DataError, match=rf"^encoder 1: runs on {first} and on {second} sentences in one forward pass"):
+        ModelHeads(model, run).importance([batch_of()[0]], lambda loss: loss)
+
+
 @pytest.mark.parametrize(
     ("of", "message"),
     [

@@ -286,6 +286,7 @@ def test_a_rank_without_a_batch_adds_zeros(monkeypatch, measure, options):
     assert shapes[: len(shapes) // 2] == shapes[len(shapes) // 2 :]
     assert all(measured.queries == 0 and not measured.l2.any() for _, measured in unseen)
     assert measure([]) == []
+    assert measure([Observed([], {})]) == []
 
 
 def test_only_as_much_is_read_as_is_needed(monkeypatch):
