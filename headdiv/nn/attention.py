@@ -162,7 +162,11 @@ class HeadModule(nn.Module, ABC):
 
     @abstractmethod
     def mask_heads(self, mask: Tensor) -> torch.utils.hooks.RemovableHandle:
-        """Multiply the heads' outputs, but not their records, by ``mask`` (H,) until the handle's ``remove``."""
+        """Multiply the heads' outputs, but not their records, by ``mask`` (H,) until the handle's ``remove``.
+
+        Code that `torch.compile` has compiled before does not see it; `headdiv.analysis.masking.masked_heads` runs the model
+        uncompiled.
+        """
 
     def edit_heads(self, edit: Edit) -> RemovableHandle:
         """Let ``edit(outputs, queries)`` change the heads' outputs (T, H, K), but not their records, in forward passes.
