@@ -164,8 +164,8 @@ class HeadModule(nn.Module, ABC):
     def mask_heads(self, mask: Tensor) -> torch.utils.hooks.RemovableHandle:
         """Multiply the heads' outputs, but not their records, by ``mask`` (H,) until the handle's ``remove``.
 
-        Code that `torch.compile` has compiled before does not see it; `headdiv.analysis.masking.masked_heads` runs the model
-        uncompiled.
+        Code that `torch.compile` has compiled before does not see it; `headdiv.analysis.masking.masked_heads` runs the
+        model uncompiled.
         """
 
     def edit_heads(self, edit: Edit) -> RemovableHandle:
