@@ -328,7 +328,7 @@ def test_gains_by_share_are_judged_by_their_slope(project, gains, said):
     assert float(shown) == pytest.approx(slope, abs=5.1e-4)
     assert "10 % or 30 % or all of 29,000 training pairs" in data.scale
     assert ", 2 to 5 epochs of batches" in data.scale
-    assert "of slopes of one slope for each model and seed" in data.notes[0]
+    assert "slopes enter it as one slope for each model and seed" in data.notes[0]
     figure = figures.draw("headtohead_shares", "p")
     loss, change, *_ = figure.axes
     assert loss.get_xlabel() == "share of the training pairs"

@@ -68,60 +68,59 @@ FIGURE_KINDS = {
     "alphas": FigureKind(
         "mixing matrices",
         "The Alphas of every attention module, trained {how} (the paper's {label}, which shows the decoder's "
-        "self-attention). Row i holds the coefficients of which head i becomes the mixture. Colours show A minus the "
-        "identity that A starts from: white is as at the start. Above each, its nuclear norm (at the start: the "
-        "number of heads), and how much of the squares off the diagonal belongs to the skew-symmetric part: 1 where "
-        "opposite entries differ in sign only, 0 where they are equal, one half where they have nothing to do with "
-        "each other.",
+        "self-attention). Row i holds the coefficients of the mixture that head i becomes. Colours show A minus the "
+        "identity, where A starts: white is unchanged. Above each: its nuclear norm (at the start, the number of "
+        "heads) and the share of the squared off-diagonal entries that belongs to the skew-symmetric part: 1 if "
+        "opposite entries differ only in sign, 0 if they are equal, one half if they are unrelated.",
         AlphasOptions,
         variants=1,
         against=0,
     ),
     "changes": FigureKind(
         "distances between heads",
-        "How far the heads of a layer are from each other, against the baseline (the paper's {label}): change in "
-        "percent of the L₁,₁ norm of the matrix of their distances, {definition}, mean over the words of the "
-        "validation split. Above zero the heads are further apart than the baseline's, below zero closer together.",
+        "How far apart the heads of a layer are, against the baseline (the paper's {label}): change in percent of the "
+        "L₁,₁ norm of the matrix of their distances, {definition}, mean over the words of the validation split. Above "
+        "zero the heads are further apart than the baseline's, below zero closer together.",
         ChangesOptions,
         against=1,
     ),
     "bleu": FigureKind(
         "BLEU by epoch",
         "BLEU of greedy translations of the first pairs of the {split} text after each epoch (the paper's "
-        "{label}){and_larger}. It is taken over the vocabulary's words, one reference each.",
+        "{label}){and_larger}. It is computed over the vocabulary's words, with one reference each.",
         BleuOptions,
     ),
     "routers": FigureKind(
         "routers",
-        "How evenly the experts of every attention module are chosen, and how surely, on the validation split. Left, "
-        "each expert's share of the choices, in its module's own order; middle, its share of the gates; white is an "
-        "even share. With k = E all loads are even and only the gates differ. Right, the mean entropy of the routing "
-        "probabilities; the dashed line, log E, is a router that prefers nothing.",
+        "How evenly and how decisively the experts of every attention module are chosen, on the validation split. "
+        "Left: each expert's share of the choices, sorted within its module; middle: its share of the gates; white is "
+        "an even share. With k = E all loads are even and only the gates differ. Right: the mean entropy of the "
+        "routing probabilities; the dashed line, log E, is a router without preferences.",
     ),
     "words": FigureKind(
         "words of the experts",
-        "Which words the experts serve: of every module the experts that are chosen most often, with their share of "
-        "the choices, and the words that they serve most often in comparison with the average expert. In "
-        "encoder-decoder attention it is the word that asks. ␣ is the space before a word, ↵ the end of a line.",
+        "Which words the experts serve: each module's most often chosen experts, with their share of the choices, and "
+        "the words that they serve most often compared with the average expert. In encoder-decoder attention it is the "
+        "query's word. ␣ is the space before a word, ↵ the end of a line.",
     ),
     HEADS: FigureKind(
         "heads by epoch",
         "How alike the heads are after each epoch, on the validation split: means over the attention modules; thick "
-        "lines the mean over seeds, thin ones each seed. Linear CKA and cosine are of the outputs of two heads, the "
-        "effective rank is that of all heads' outputs side by side, the Jensen–Shannon distance that of two heads' "
-        "attention. Of DEACON there is also the mean absolute cosine of two columns of w (Figure 6).",
+        "lines are means over seeds, thin ones single seeds. Linear CKA and cosine compare the outputs of two heads, "
+        "the Jensen–Shannon distance their attention; the effective rank is that of all heads' outputs side by side. "
+        "For DEACON there is also the mean absolute cosine of two columns of w (Figure 6).",
     ),
     PRUNING: FigureKind(
         "pruning",
-        "The score on the test set with ever fewer heads: after training, heads are masked in the order of how little "
-        "masking each alone adds to the validation loss, measured anew when half of them are gone, and nothing is "
-        "trained again. Dashed: models of DEACON, by the number m of components that they were trained with.",
+        "The score on the test set with ever fewer heads: after training, heads are masked in increasing order of what "
+        "masking each alone adds to the validation loss, measured again when half of them are gone, without "
+        "retraining. Dashed: DEACON models, by the number m of components that they were trained with.",
     ),
     TUNING: FigureKind(
         "tuning",
-        "What was tried to tune each method: validation loss after each epoch, mean over the tuning's seeds, a line of "
-        "each setting, by its number in the table. After a rung (dotted) the settings whose lowest loss so far is "
-        "highest fall out, where their lines end. Blue: the choice, which stands above the panel. The first epochs' "
+        "What was tried to tune each method: validation loss after each epoch, mean over the tuning's seeds, one line "
+        "per setting, with its number in the table. After a rung (dotted), the settings whose lowest loss so far is "
+        "highest fall out, and their lines end. Blue: the chosen setting, named above the panel. The first epochs' "
         "losses are cut off.",
     ),
     "pca-weights": FigureKind("PCA weights", Options=PCAOptions),

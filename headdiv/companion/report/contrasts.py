@@ -64,7 +64,7 @@ def compared_scores(task: PaperTask) -> dict[str, Column]:
 def set_apart(names: Iterable[str]) -> list[str]:
     """What is said of rows that `comparison.uneven` leaves out of the additive model; nothing where there are none."""
     named = ", ".join(names)
-    said = "Of far larger residuals, and so with Student's intervals of their own, which are not simultaneous"
+    said = "With far larger residuals, and so with Student's intervals of their own, which are not simultaneous"
     return [f"{said}: {named}."] if named else []
 
 

@@ -136,11 +136,11 @@ def diversity_sentences(groups: Groups) -> list[str]:
         return []
     said = []
     for name, one in found.items():
-        highest = (
-            "at no point between them" if one.optimum is None else f"at {as_printed(one.optimum, MEASURES[name][1])}"
-        )
+        at = "no optimum within the range"
+        if one.optimum is not None:
+            at = f"an optimum at {as_printed(one.optimum, MEASURES[name][1])}"
         parabola = (
-            f"; a parabola explains {100 * one.r_squared:.0f} % of the ranks' variance, highest {highest}; "
+            f"; a parabola explains {100 * one.r_squared:.0f} % of the ranks' variance, with {at}; "
             f"{100 * one.share:.0f} % of samples have an optimum"
         )
         said.append(_rho(name, one, parabola))
@@ -149,7 +149,7 @@ def diversity_sentences(groups: Groups) -> list[str]:
         f"Diversity and {_what(groups)} over {_counts(table)}, "
         f"Spearman's ρ with the 95 % interval of a bootstrap over variants: {'; '.join(said)}. The strongest is "
         f"{MEASURES[best][0]}. "
-        "Variants differ in more than how alike their heads are: this is no effect of diversity alone.",
+        "Variants differ in more than how alike their heads are, so this is not an effect of diversity alone.",
         *_within_sentence(within_losses(table)),
         *_without_extremes(table),
     ]

@@ -340,8 +340,8 @@ def factor_data(profile: str, experiment: str) -> TableData:
         [*said, *remarks(profile, experiment, groups)],
         [
             f"Differences are of {_seeds(primary)}{' that all stored models have' if waiting else ''}. ± is half the "
-            "width of the 95 % interval, simultaneous over its table, of one additive model with a pooled residual"
-            f"{', of slopes of one slope for each model and seed' * factor.by_seed}. "
+            "width of the 95 % interval, simultaneous over its table, from one additive model with a pooled residual"
+            f"{'; slopes enter it as one slope for each model and seed' * factor.by_seed}. "
             f"Verdicts are by the lowest validation loss; as good: within ±{MARGINS[task.primary]} nats (two one-sided "
             "t-tests, 5 %).",
             *task.notes,

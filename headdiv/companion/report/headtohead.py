@@ -254,10 +254,10 @@ def _about_intervals(table: pd.DataFrame) -> str:
             return "No row shares several seeds with the baseline: no difference has an interval."
         return "One seed each: there are no intervals, and how much another seed would change is not known."
     said = (
-        "± of a difference to the baseline is half the width of Dunnett's simultaneous 95 % interval, of one additive "
-        "model of variant and seed for all rows with a pooled residual: all intervals of a column hold together with "
-        "95 %, and a row of fewer seeds has a wider one. ± of a score is Student's interval of its mean over seeds and "
-        "says nothing about differences."
+        "The ± after a difference from the baseline is half the width of Dunnett's simultaneous 95 % interval, from "
+        "one additive model of variant and seed for all rows with a pooled residual: all intervals of a column hold "
+        "jointly with 95 %, and a row with fewer seeds has a wider one. The ± after a score is Student's interval for "
+        "its mean over seeds and says nothing about differences."
     )
     said = " ".join([said, *set_apart(table.loc[judged & table["own_interval"], "label"])])
     several = judged & (table["common_seeds"] > 1)
@@ -270,25 +270,25 @@ def _notes(table: pd.DataFrame, compared: Comparison, timed: bool) -> list[str]:
     count, notes = int(table["p_seeds"].sum()), [_about_intervals(table)]
     if count:
         notes.append(
-            f"p tells whether another test set could reverse the difference of two trained models, not whether another "
-            f"training could. Of {plural(count, 'comparison')} about {count * ALPHA:.2g} would come out below {ALPHA} "
-            "if nothing differed."
+            f"p tells whether another test set could reverse the difference between two trained models, not whether "
+            f"another training run could. If nothing differed, about {count * ALPHA:.2g} of "
+            f"{plural(count, 'comparison')} would come out below {ALPHA}."
         )
     if compared.lacking:
         notes.append(f"Without stored counts of n-grams, and so without p: {', '.join(compared.lacking)}.")
     notes.append(
-        "Times are by the wall clock and measured once a run; runs that share a machine slow each other down, so a "
-        "difference that is small beside the interval, or of one seed, says nothing. Peak memory is that of a GPU's "
+        "Times are by the wall clock, measured once per run; runs that share a machine slow each other down, so a "
+        "difference that is small beside its interval, or from one seed, says nothing. Peak memory is that of a GPU's "
         "allocator, or of the whole process on a CPU."
     )
     if not timed:
         notes.append("These runs' searches were not timed.")
-    front = "Pareto front: no other method has as much BLEU with fewer parameters (size)"
+    front = "Pareto front: no other method has as high a BLEU with fewer parameters (size)"
     by_time = table["front_training_seconds"].notna().any()
-    busy = ". Other work kept the machine busy during these runs, so that there is none by time."
+    busy = ". Other work kept the machine busy during these runs, so there is none by time."
     notes.append(front + (", or after less training (time)." if by_time else busy))
     notes.append(
-        "Measures of heads are of the validation split, means over the attention modules and their heads or pairs of "
-        "heads, in front of the output stage. In a mixture of heads, head 1 is each token's first choice."
+        "Measures of heads are on the validation split, means over the attention modules and their heads or pairs of "
+        "heads, before the output stage. In a mixture of heads, head 1 is each token's first choice."
     )
     return notes

@@ -134,7 +134,7 @@ def judged_data(profile: str, experiment: str) -> TableData:
         said = [*conclusions(experiment, groups), *remarks(profile, experiment, groups)]
     primary, margin = task.columns[task.primary], MARGINS[task.primary]
     notes = [
-        f"Verdicts are by {in_words(primary)}: its simultaneous interval leaves out 0, or else two one-sided t-tests "
+        f"Verdicts are by {in_words(primary)}: its simultaneous interval excludes 0, or else two one-sided t-tests "
         f"at 5 % show a difference within ±{margin} {primary.unit} (BLEU: ±{MARGINS['bleu']}).",
         SIMULTANEOUS,
         PLUS_MINUS,

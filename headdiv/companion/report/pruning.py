@@ -103,8 +103,8 @@ def pruning_data(profile: str, experiment: str) -> TableData:
     )
     how = (
         f"A head can be masked as long as the validation loss is at most {RISE} {SPECS[first.kind].unit} above that "
-        "with all heads. They are masked in the order of how little each alone adds to it, measured anew when half of "
-        "them are gone; nothing is trained again."
+        "with all heads. Heads are masked in increasing order of what each alone adds to it, measured again when half "
+        "of them are gone, without retraining."
     )
     alone = comparison.uneven(numbers)
     said = [

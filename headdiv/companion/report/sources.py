@@ -58,7 +58,7 @@ def sources_data(profile: str, experiment: str, table: DataTable) -> TableData:
     said = (
         f"{_begin(runs, profile)}, {plural(epochs, 'epoch')} of {size:,} tokens, "
         f"{'one seed' if seeds == 1 else f'mean over {seeds} seeds'}. "
-        "Tokens drawn are those of whole documents up to the last block that was read, ends of documents included."
+        "Tokens drawn are those of whole documents up to the last block read, document ends included."
     )
     notes = [*table.notes, *([PLUS_MINUS] if seeds > 1 else [])]
     return TableData(table.table, table.title, " ".join([said, *toy(runs[0])]), numbers, {BESIDE: shown}, notes=notes)

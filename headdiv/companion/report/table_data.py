@@ -10,12 +10,12 @@ import pandas as pd
 from headdiv.analysis.statistics import Interval
 
 DIGITS = 10  # significant ones, in a CSV file
-PLUS_MINUS = "± of a score is half the width of Student's 95 % interval of the mean over seeds."
+PLUS_MINUS = "The ± after a score is half the width of Student's 95 % interval of the mean over seeds."
 
 
 SIMULTANEOUS = (
-    "± of a difference to the baseline is half the width of Dunnett's simultaneous 95 % interval: one additive model "
-    "of variant and seed for all rows, its residual pooled."
+    "The ± after a difference from the baseline is half the width of Dunnett's simultaneous 95 % interval, from one "
+    "additive model of variant and seed for all rows with a pooled residual."
 )
 BESIDE = "ours beside the paper's"  # a caption
 

@@ -89,16 +89,16 @@ def tuning_data(profile: str, experiment: str) -> TableData:
     survivors = ", ".join(map(str, choice.keep))
     toy = f" {TOY}" if config.data.name == "toy" else ""
     scale = (
-        f"Profile {runs.name}: {data_title(config.data.name)}, trainings of "
+        f"Profile {runs.name}: {data_title(config.data.name)}, training runs of "
         f"{plural(config.train.epochs, 'epoch')} that stop after a rung, {seeds_named(choice.seeds)}; "
         f"settings kept after each rung: {survivors}. Nothing was computed on the test set.{toy}"
     )
     over = ", mean over the tuning's seeds" * (len(choice.seeds) > 1)
     measure = f"the lowest validation loss up to there, in {SPECS[config.kind].unit}{over}"
-    notes = [f"The columns of epochs: {measure}; {NONE}: not trained so far, or diverged."]
+    notes = [f"Epoch columns: {measure}; {NONE}: not trained so far, or diverged."]
     unnamed = {labels[one]: _unnamed(choice, planned[one]) for one, choice in choices.items()}
     parts = [f"{label}: {setting_text(setting)}" for label, setting in unnamed.items() if setting]
-    notes += [f"What a setting does not name: {'; '.join(parts)}."] * bool(parts)
+    notes += [f"Values that a setting does not name: {'; '.join(parts)}."] * bool(parts)
     processors = dict.fromkeys(origin.processor for choice in choices.values() for origin in choice.origins)
     notes.append(f"Trained on {', '.join(processors)}.")
     return TableData(f"{task.table}, tuning", task.title, scale, numbers, {"what was tried": shown}, notes=notes)

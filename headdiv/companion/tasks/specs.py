@@ -121,7 +121,7 @@ TRANSLATION = TaskSpec(
         "training_imi": "Training IMI",
     },
     curves_caption="Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of "
-    "target words that are the likeliest) after each epoch; dashed: what the words' frequencies alone give.",
+    "target words that are likeliest) after each epoch; dashed: what word frequencies alone give.",
     example_noun="pairs",
     batch_unit="target tokens",
     sides=("source", "target"),
@@ -148,7 +148,7 @@ SUMMARISATION = TaskSpec(
     also_compared=("rouge1", "rouge2", "rougeLsum"),
     score_labels={"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeLsum": "ROUGE-Lsum"},
     curves_caption="Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of "
-    "the summaries' words that are the likeliest) after each epoch; dashed: what the words' frequencies alone give.",
+    "the summaries' words that are likeliest) after each epoch; dashed: what word frequencies alone give.",
     example_noun="articles",
     batch_unit="tokens of article and summary",
     cuts=(
@@ -202,7 +202,7 @@ QUESTION_ANSWERING = TaskSpec(
     score_labels={"em": "Exact match"},
     curves=(TRAINING_LOSS, VALIDATION_LOSS, Panel("validation_accuracy", "validation accuracy of whole spans")),
     curves_caption="Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of "
-    "questions whose first and last word are both the likeliest) after each epoch; dashed: what the frequencies of "
+    "questions whose first and last word are both likeliest) after each epoch; dashed: what the frequencies of "
     "positions alone give.",
     example_noun="questions",
     batch_unit="tokens of passages",
@@ -247,8 +247,8 @@ def _perplexity_by(predicted: str) -> dict[str, Any]:
         "test_score_name": "test_perplexity",
         "score_labels": {"inference_ms": "Inference time"},
         "curves": (TRAINING_LOSS, panel),
-        "curves_caption": "Training loss (mean over an epoch, dropout on) and validation perplexity by "
-        f"{predicted}, on a logarithmic axis, after each epoch; dashed: what the tokens' frequencies alone give.",
+        "curves_caption": "Training loss (mean over an epoch, dropout on) and validation perplexity per "
+        f"{predicted}, on a logarithmic axis, after each epoch; dashed: what token frequencies alone give.",
         "example_noun": "documents",
     }
 
