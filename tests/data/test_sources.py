@@ -245,6 +245,8 @@ def test_a_folder_is_named_by_all_that_decides(home):
     assert before.parent == home / "data" / "prepared"
     assert before.name.startswith("mine-")
     assert prepared_folder(config.model_copy()) == before
+    unread = config.files | {"more": "a"}
+    assert prepared_folder(config.model_copy(update={"files": unread})) == before
     changes = {
         "examples": 31,
         "strict": False,
@@ -252,7 +254,7 @@ def test_a_folder_is_named_by_all_that_decides(home):
         "min_frequency": 2,
         "document_words": 9,
         "summary_words": 9,
-        "files": config.files | {"more": "a"},
+        "files": config.files | {"train": ["a", "b"]},
     }
     found = {before} | {prepared_folder(config.model_copy(update={key: value})) for key, value in changes.items()}
     (home / "c").write_text("changed")
