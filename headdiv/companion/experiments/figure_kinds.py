@@ -93,8 +93,8 @@ FIGURE_KINDS = {
     "routers": FigureKind(
         "routers",
         "How evenly and how decisively the experts of every attention module are chosen, on the validation split. "
-        "Left: each expert's share of the choices, sorted within its module; middle: its share of the gates; white is "
-        "an even share. With k = E all loads are even and only the gates differ. Right: the mean entropy of the "
+        "Left: each expert's share of the choices, sorted within its module; middle, sorted anew: of the gates; white "
+        "is an even share. With k = E all loads are even and only the gates differ. Right: the mean entropy of the "
         "routing probabilities; the dashed line, log E, is a router without preferences.",
     ),
     "words": FigureKind(
