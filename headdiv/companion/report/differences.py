@@ -31,7 +31,7 @@ from headdiv.companion.report.contrasts import (
     set_apart_by_score,
     stored_contrasts,
 )
-from headdiv.companion.report.factors import conclusions, design_of, effects
+from headdiv.companion.report.factors import conclusions, design_of_figure, effects
 from headdiv.companion.report.formats import as_printed, plural, signed
 from headdiv.companion.report.groups import Groups, chosen, failed_trainings, labels_of, not_judged_yet, title
 from headdiv.companion.report.headtohead import all_quiet
@@ -46,7 +46,7 @@ from headdiv.companion.report.verdicts import (
     VERDICTS,
     verdict,
 )
-from headdiv.core.errors import DataError, NotStoredError
+from headdiv.core.errors import NotStoredError
 
 WIDTH = 9.2  # inches
 LETTERS = 30  # of a row's label, in one line
@@ -281,10 +281,7 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
         DataError: the stored variants have no seed in common, or the experiment's rows are no methods by level.
     """
     groups = chosen(profile, figure.experiment, figure.label)
-    design = design_of(task_of(figure.experiment))
-    if design is None:
-        raise DataError(f"{figure.label}: {figure.experiment} has no rows of the Transformer at several levels")
-    design = design.among(groups)
+    design = design_of_figure(figure).among(groups)
     looks, factor = looks_of(figure.experiment, groups), design.factor
     positions = np.array([factor.place(level) for level in design.levels])
     width = positions[-1] - positions[0]

@@ -15,6 +15,7 @@ import pandas as pd
 
 from headdiv.analysis import comparison
 from headdiv.analysis.comparison import Difference
+from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, task_of
 from headdiv.companion.report.contrasts import compared_scores, means_of, scores_of, set_apart_by_score
 from headdiv.companion.report.formats import NONE, plural
@@ -105,6 +106,17 @@ def design_of(task: PaperTask) -> Design | None:
         if plain:
             return Design(factor, rows.pop(plain), rows)
     return None
+
+
+def design_of_figure(figure: FigureEntry) -> Design:
+    """The design that a figure shows.
+
+    Raises:
+        DataError: the rows of its experiment are no methods by level.
+    """
+    if (design := design_of(task_of(figure.experiment))) is None:
+        raise DataError(f"{figure.label}: {figure.experiment} has no rows of the Transformer at several levels")
+    return design
 
 
 def beside(task: PaperTask, variants: Iterable[str]) -> dict[str, str]:

@@ -11,14 +11,13 @@ from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.curves import common_epochs, curve_of
-from headdiv.companion.report.factors import PLAIN, design_of
+from headdiv.companion.report.factors import PLAIN, design_of_figure
 from headdiv.companion.report.groups import chosen, over_seeds
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.plotting import SMALL, add_grid, add_handles, add_title, new_figure
 from headdiv.companion.report.scale import data_title, training_size
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.companion.tasks.task_spec import VALIDATION_LOSS, Panel
-from headdiv.core.errors import DataError
 
 START = 0.15  # of the updates of a level's longest run: what is before is not in the range of an axis
 
@@ -33,10 +32,7 @@ def draw_level_curves(profile: str, figure: FigureEntry) -> Figure:
         DataError: no stored results, or the experiment's rows are no methods by level.
     """
     groups = chosen(profile, figure.experiment, figure.label)
-    task = task_of(figure.experiment)
-    design = design_of(task)
-    if design is None:
-        raise DataError(f"{figure.label}: {figure.experiment} has no rows of the Transformer at several levels")
+    design = design_of_figure(figure)
     models = {PLAIN.removeprefix("the "): design.plain, **design.methods}
     stored = {name: {level: one for level, one in of.items() if one in groups} for name, of in models.items()}
     stored = {name: of for name, of in stored.items() if of}
@@ -63,7 +59,8 @@ def draw_level_curves(profile: str, figure: FigureEntry) -> Figure:
     ring = Line2D([], [], ls="", marker="o", mfc="white", mec="0.3", label="lowest validation loss of a seed")
     lines = [Line2D([], [], lw=1.6, label=name, color=colour) for name, colour in colours.items()]
     add_handles(drawn, [*lines, ring], 4, SMALL)
-    add_title(drawn, f"{task.title}: {data_title(every[0].data_name)}, {training_size(*every)}, {over_seeds(groups)}")
+    what = f"{data_title(every[0].data_name)}, {training_size(*every)}, {over_seeds(groups)}"
+    add_title(drawn, f"{task_of(figure.experiment).title}: {what}")
     return drawn
 
 
