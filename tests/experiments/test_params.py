@@ -123,7 +123,7 @@ def test_with_another_vocabulary_the_differences_follow_and_the_count_does_not(
     vocabulary_is(monkeypatch, task, *[vocabulary] * (1 if task == "qa" else 2))
     audit = params.audit(papers_sizes, f"deacon/{task}")
     assert audit["baseline"]["follows"] == "no"
-    assert {audit[variant]["follows"] for variant in VARIANTS[1:]} == {"difference to the baseline only"}
+    assert {audit[variant]["follows"] for variant in VARIANTS[1:]} == {"difference from the baseline only"}
     for variant, row in audit.items():
         assert row["parameters"] == formula(variant, vocabulary, vocabulary, 256, 8, 512, 2, outputs=outputs)
     assert parameter_table(papers_sizes, f"deacon/{task}")["difference"].nunique() == 1

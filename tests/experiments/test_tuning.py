@@ -157,7 +157,7 @@ def test_a_setting_that_diverges_falls_out(tuning):
     (choice,) = halving.tune("tiny", EXPERIMENT)
     assert (choice.tried[0].losses, choice.tried[0].fell_out) == ([None], 1)
     assert choice.chosen.setting == {}
-    assert "diverged, fell out after 1 epoch" in table_data("tiny", f"{EXPERIMENT}_tuning").markdown()
+    assert "diverged, eliminated after 1 epoch" in table_data("tiny", f"{EXPERIMENT}_tuning").markdown()
     drawn = figures.draw("deacon_translation_tuning", "tiny")
     assert "1: diverged" in {text.get_text() for ax in drawn.axes for text in ax.texts}
     tuning.write_profile(tune=tune | {"rungs": [1, 2], "settings": [{"train.learning_rate": 1e30}]})

@@ -60,7 +60,7 @@ def test_changes_are_judged_by_their_simultaneous_intervals(recorded):
     assert f"{signed(mean, 3, half)}, BLEU {signed(-10 * mean, 1, 10 * half)}, 3 seeds" in said[-1]
     data = tables.table_data("p", EXPERIMENT)
     assert set(said) <= set(data.said)
-    learnt = data.tables["how it is learnt, and the difference to the baseline"]
+    learnt = data.tables["training, and differences from the baseline"]
     row = learnt.set_index("Method").loc["γ starts at 0.3"]
     assert row["Validation loss, difference"] == signed(mean, 3, half)
     assert list(learnt.iloc[0])[2::2] == ["–"] * 3  # the Transformer itself

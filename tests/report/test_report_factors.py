@@ -160,7 +160,7 @@ def test_the_figure_has_both_scores_by_dropout_and_the_interactions(seeds):
     assert direct.get_color() != norm.get_color()
     assert [label.get_text() for label in interaction.get_yticklabels()] == ["Direct-8", "batch\nnormalisation"]
     assert (loss.get_xlabel(), bleu.get_ylabel().split("\n")[0]) == ("dropout", "BLEU")
-    said = "Not judged yet: 9 of 27 trainings." if len(seeds) == 1 else "that of a regulariser"
+    said = "Not judged yet: 9 of 27 runs are stored." if len(seeds) == 1 else "that of a regulariser"
     assert ("1 common seed" if len(seeds) == 1 else ", 3 seeds") in figure.get_suptitle()
     assert said in figure.get_suptitle()
 
@@ -170,7 +170,7 @@ def test_a_figure_of_the_first_two_runs_can_be_drawn():
         put(metrics(variant, 4, experiment=EXPERIMENT))
     figure = figures.draw("deacon_regulariser", "p")
     assert len(figure.axes) == 2  # no interaction without the highest dropout
-    assert "Not judged yet: 2 of 27 trainings." in figure.get_suptitle()
+    assert "Not judged yet: 2 of 27 runs are stored." in figure.get_suptitle()
     assert [*tables.table_data("p", EXPERIMENT).tables.values()][2]["BLEU"].tolist() == ["–"]
 
 
@@ -342,7 +342,7 @@ def test_gains_by_share_are_judged_by_their_slope(project, gains, said):
 def test_curves_are_differences_at_the_same_dropout_and_not_judged_before_all_is_there():
     store(but=[("direct-8-d3", 6)])
     figure = figures.draw("deacon_regulariser_curves", "p")
-    assert "Not judged yet: 26 of 27 trainings." in figure.get_suptitle()
+    assert "Not judged yet: 26 of 27 runs are stored." in figure.get_suptitle()
     assert "difference from the Transformer with the same dropout" in " ".join(figure.get_suptitle().split())
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["not judged yet"]
 

@@ -67,7 +67,7 @@ def test_what_neither_test_decides_is_undecided(project):
 @pytest.mark.parametrize(("but", "seeds"), [([("alphas", 203)], SEEDS), ([], SEEDS[:3])])
 def test_nothing_is_judged_before_all_trainings_are_there(project, but, seeds):
     store(project, but=but, seeds=seeds)
-    data, said = table_data("p", EXPERIMENT), f"Not judged yet: {6 * len(seeds) - len(but)} of 24 trainings."
+    data, said = table_data("p", EXPERIMENT), f"Not judged yet: {6 * len(seeds) - len(but)} of 24 runs are stored."
     assert data.said[0] == said
     assert not any("Verdict" in table for table in data.tables.values())
     (outcome,) = outcomes("p", with_results("p"))
@@ -93,7 +93,7 @@ def test_a_training_that_failed_is_no_longer_asked_for(project):
     project.write_config("p", text.replace(f"{EXPERIMENT}:", f"{EXPERIMENT}:\n    failed: {{alphas: [203]}}"))
     data = table_data("p", EXPERIMENT)
     assert "Verdict" in data.tables["minus the Transformer"]
-    assert "Trainings that failed twice, by seed: MHM (mixing) (203)." in data.said
+    assert "Runs that failed twice, by seed: MHM (mixing) (203)." in data.said
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_an_arm_whose_score_varies_far_more_is_named_beside_the_score(project):
     for seed, bleu in zip(SEEDS, (10, 60, 20, 70), strict=True):
         put(metrics("alphas", seed, experiment=EXPERIMENT, bleu=bleu, validation_nll_best=1.63 + 0.01 * (seed - 202)))
     notes = " ".join(table_data("p", EXPERIMENT).said)
-    assert "Student's intervals of their own, which are not simultaneous: MHM (mixing) (BLEU)" in notes
+    assert "Student's intervals, which are not simultaneous: MHM (mixing) (BLEU)" in notes
 
 
 def test_without_the_transformer_there_are_scores_and_no_verdicts(project):

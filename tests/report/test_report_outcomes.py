@@ -51,7 +51,7 @@ def test_one_training_of_each_decides_nothing_and_ranks_nothing():
     assert (found.best, found.papers_difference, found.versus_baseline()) == (None, None, "–")
     assert {found.verdict(one) for one in found.variants} == {NOT_JUDGED}
     assert "none is ranked: BLEU 27.0 to 28.6, the baseline 28.0" in found.sentences()
-    assert "One training of each model" in found.finding()
+    assert "One run of each model" in found.finding()
     assert TOY in found.scale
     assert found.toy
 
@@ -134,13 +134,13 @@ def test_without_several_seeds_in_common_nothing_is_ranked(seeds):
     assert one.difference.count == len(seeds) - 1
     assert (found.best, found.verdict(one), found.versus_baseline()) == (None, NOT_JUDGED, "–")
     assert "none is ranked: BLEU 31.0, the baseline" in found.sentences()
-    assert "no intervals" in found.finding()
+    assert "for intervals" in found.finding()
 
 
 def test_what_is_missing_for_a_comparison_is_said():
     record(metrics("baseline", 1, bleu=28.0))
     assert of().sentences() == "The baseline alone has been run: BLEU 28.0."
-    assert of().finding().startswith("One training of each model: ")
+    assert of().finding().startswith("One run of each model: ")
     record(metrics("direct-8", 1, task="qa"))
     found = of("deacon/qa")
     assert found.sentences() == "No run of the baseline is stored, so there is nothing to compare with."

@@ -157,12 +157,12 @@ def test_the_tables_for_reading_are_rounded_as_the_paper_rounds(recorded):
 
 def test_differences_to_the_baseline_have_a_table_where_there_are_intervals(recorded):
     """A row of one seed too has an interval, of the residual of all."""
-    shown = tables.table_data("p", EXPERIMENT).tables["differences to the baseline"].set_index("Minus the baseline")
+    shown = tables.table_data("p", EXPERIMENT).tables["differences from the baseline"].set_index("Minus the baseline")
     assert shown["Seeds"].to_dict() == {"Direct-8": "2", "own": "1"}
     scores = {"baseline": {1: 20.0, 2: 21.0}, "direct-8": {1: 10.0, 2: 13.0}, "own": {1: 3.0}}
     expected = worked_out(scores, ("direct-8", "baseline"), ("own", "baseline"))
     assert shown["BLEU"].tolist() == [formats.signed(mean, 1, half) for mean, half, _ in expected.values()]
-    assert "differences to the baseline" not in tables.table_data("p", "deacon/qa").tables  # one run
+    assert "differences from the baseline" not in tables.table_data("p", "deacon/qa").tables  # one run
 
 
 def test_a_toys_training_time_is_not_rounded_to_nothing(recorded):
@@ -195,7 +195,7 @@ def cautious(project):
 def test_it_has_no_verdict_before_all_runs_are_there(project, cautious):
     runs = [metrics(variant, seed) for variant in ("baseline", "direct-8") for seed in (1, 2)]
     cautious(*runs[:3])
-    said = "Not judged yet: 3 of 4 trainings."
+    said = "Not judged yet: 3 of 4 runs are stored."
     assert tables.table_data("c", EXPERIMENT).said == [said]
     (outcome,) = outcomes("c", store.with_results("c"))
     assert (outcome.finding(), outcome.sentences(), outcome.best) == (said, "", None)

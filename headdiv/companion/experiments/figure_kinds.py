@@ -128,7 +128,7 @@ FIGURE_KINDS = {
     "confidence": FigureKind("confidence of heads"),
     "contrasts": FigureKind("what each part does"),
     "diversity": FigureKind("diversity and score"),
-    "forest": FigureKind("differences to the Transformer"),
+    "forest": FigureKind("differences from the Transformer"),
     "levels": FigureKind("gains by dropout, or by the share of data"),
     "level-curves": FigureKind("learning curves"),
     "measures": FigureKind("measures of heads"),

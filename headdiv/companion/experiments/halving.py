@@ -153,7 +153,7 @@ def _choose(arm: Arm) -> Choice:
 
 
 def _tried(arm: Arm, number: int, trainings: list[Training], losses: list[float], fell_out: int | None) -> Tried:
-    """What came out, without what a training has beyond the rung at which its setting fell out."""
+    """What came out, without what a training has beyond the rung after which its setting was eliminated."""
     until = fell_out or arm.tune.rungs[-1]
     return Tried(
         setting=arm.settings[number],

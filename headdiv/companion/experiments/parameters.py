@@ -18,7 +18,7 @@ from headdiv.core.settings import check
 from headdiv.methods.options import check_method
 from headdiv.nn.transformer import count_parameters
 
-EXACT, DIFFERENCE, NO = "yes", "difference to the baseline only", "no"
+EXACT, DIFFERENCE, NO = "yes", "difference from the baseline only", "no"
 
 
 def count(
@@ -57,7 +57,7 @@ def audit(profile: str, experiment: str) -> dict[str, dict[str, Any]]:
 
     Nothing is trained. The data is read where its vocabularies decide the size of the embeddings. Where the paper's
     file says which sizes its counts belong to, those sizes decide whether they follow; otherwise this profile's do. A
-    count that differs because of the vocabulary alone still has the right difference to the baseline; ``follows``
+    count that differs because of the vocabulary alone still has the right difference from the baseline; ``follows``
     tells the two apart.
 
     Returns:

@@ -64,7 +64,7 @@ def compared_scores(task: PaperTask) -> dict[str, Column]:
 def set_apart(names: Iterable[str]) -> list[str]:
     """What is said of rows that `comparison.uneven` leaves out of the additive model; nothing where there are none."""
     named = ", ".join(names)
-    said = "With far larger residuals, and so with Student's intervals of their own, which are not simultaneous"
+    said = "With far larger residuals than the other rows, and so with Student's intervals, which are not simultaneous"
     return [f"{said}: {named}."] if named else []
 
 
@@ -107,7 +107,7 @@ def sentences(task: PaperTask, groups: Groups) -> list[str]:
             f"{_shown(task, judge, others[best], differences_of(groups, last).get(best, NO_DIFFERENCE))}, {count}."
         )
     if said:
-        said[0] = f"Judged by the validation loss, differences with simultaneous 95 % intervals. {said[0]}"
+        said[0] = f"Judged by the validation loss; differences have simultaneous 95 % intervals. {said[0]}"
     return said
 
 

@@ -46,7 +46,7 @@ def write_crate(profile: str, folder: Path) -> Path:
     stored = [run for group in with_results(profile).values() for run in group]
     crate = ROCrate(gen_preview=False)
     crate.name, crate.license = f"headdiv, {runs.profile.title}", "https://spdx.org/licenses/MIT"
-    crate.description = f"Results of the profile {runs.name}: {len(stored)} trainings, their tables and figures."
+    crate.description = f"Results of the profile {runs.name}: {len(stored)} runs, their tables and figures."
     crate.root_dataset["conformsTo"] = [
         crate.add(ContextEntity(crate, name, {"@type": "CreativeWork", "name": name.rsplit("/", 2)[1]}))
         for name in PROFILES

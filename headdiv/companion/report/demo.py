@@ -33,12 +33,12 @@ from headdiv.plots import draw_pairs
 EXPERIMENT = "deacon/translation"
 MODELS = {"baseline": "Transformer", "direct-8": "DEACON"}  # variants of it
 DEMO = """
-One training of each, on generated sentences: it shows how things work, not which is better.
-What real text says: {results}
+One run of each, on generated sentences: this shows how things work, not which is better.
+Results on real text: {results}
 
 picture: {picture}
 
-Where to go on:
+Next steps:
   {reproduce}
       all five papers, small, with a report
   {lab}

@@ -145,7 +145,7 @@ def draw_contrasts(profile: str, figure: FigureEntry) -> Figure:
     if MARGINS.keys() & scores.keys():
         handles.append(shaded())
     plotting.add_handles(drawn, handles, 4, SMALL)
-    what = "Differences to the Transformer" + ", and of one change" * bool(asked)
+    what = "Differences from the Transformer" + ", and effects of single changes" * bool(asked)
     plotting.add_title(drawn, f"{title(what, groups)}; simultaneous 95 % intervals")
     return drawn
 
@@ -273,7 +273,7 @@ def _draw_costs(axes: Iterable[Axes], groups: Groups) -> None:
 
 
 def draw_levels(profile: str, figure: FigureEntry) -> Figure:
-    """Each method's difference to the Transformer by dropout or share of data, and how it changes.
+    """Each method's difference from the Transformer by dropout or share of data, and how it changes.
 
     Over the seeds that all stored variants have. What is not stored yet is left out.
 

@@ -1,4 +1,4 @@
-"""Does a method's gain depend on a factor? Its differences to the Transformer at several dropouts, or shares of data.
+"""Does a method's gain depend on a factor? Its differences from the Transformer at several dropouts, or shares of data.
 
 docs/contest.md, Parts 2 and 3, has the rules: the families of intervals, and what is said in each outcome.
 """
@@ -366,7 +366,7 @@ def _seeds(found: Effects) -> str:
 
 
 def _numbers(task: PaperTask, groups: Groups, design: Design, found: dict[str, Effects]) -> pd.DataFrame:
-    """One line a stored variant: means, and differences to the Transformer at the same level."""
+    """One line a stored variant: means, and differences from the Transformer at the same level."""
     at = {pair[0]: key for key, pair in design.pairs().items()}
     means, rows = {name: means_of(groups, name) for name in found}, []
     for variant, runs in groups.items():

@@ -71,7 +71,7 @@ def chosen(profile: str, experiment: str, figure: str, variants: Sequence[str] =
 
 
 def not_judged_yet(profile: str, experiment: str, groups: Mapping[str, Sequence[RunIdentity]]) -> str:
-    """ "Not judged yet: 38 of 72 trainings."; "" where all planned ones are there, or no rules ask for it.
+    """ "Not judged yet: 38 of 72 runs are stored."; "" where all planned ones are there, or no rules ask for it.
 
     Rules that name the score that decides (`PaperTask.primary`) judge once, since every look is a chance to err; so
     does a profile that is `cautious`.
@@ -82,14 +82,14 @@ def not_judged_yet(profile: str, experiment: str, groups: Mapping[str, Sequence[
     found = sum((config.variant, config.seed) in there for config in planned)
     if not (task_of(experiment).primary or runs.profile.cautious) or found == len(planned):
         return ""
-    return f"Not judged yet: {found} of {plural(len(planned), 'training')}."
+    return f"Not judged yet: {found} of {plural(len(planned), 'run')} {'is' if found == 1 else 'are'} stored."
 
 
 def failed_trainings(profile: str, experiment: str) -> list[str]:
-    """The sentence about trainings that failed, and whose variants have the other seeds alone."""
+    """The sentence about runs that failed, and whose variants have the other seeds alone."""
     found = Runs(profile).failed(experiment)
     named = [f"{task_of(experiment).label(variant)} ({', '.join(map(str, seeds))})" for variant, seeds in found.items()]
-    return [f"Trainings that failed twice, by seed: {'; '.join(named)}."] if named else []
+    return [f"Runs that failed twice, by seed: {'; '.join(named)}."] if named else []
 
 
 def place_name(place: str) -> str:

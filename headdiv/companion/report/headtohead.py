@@ -111,7 +111,7 @@ def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFr
 
     Columns: variant, label, seeds, epochs; of BLEU, training_seconds, sentences_per_second, peak_memory_mib and the
     head measures: mean over seeds, and ``<name>_low``, ``<name>_high``, the ends of Student's 95 % interval (empty for
-    one seed); of BLEU's difference to the baseline the same, with Dunnett's simultaneous interval, the number of
+    one seed); of BLEU's difference from the baseline the same, with Dunnett's simultaneous interval, the number of
     common_seeds, equivalence_p, the p-value of equivalence within `MARGINS`, and own_interval, whether the row is left
     out of the additive model (`headdiv.analysis.comparison.uneven`); of the bootstrap p_lowest and
     p_highest over seeds, p_below_5_percent and p_seeds, how many seeds are below 0.05 of how many; parameters and
@@ -181,16 +181,16 @@ def comparison_data(profile: str, experiment: str) -> TableData:
     said = [*sentences(task, groups), *diversity_sentences(groups)]
     notes = [*task.notes, *_notes(table, compared, bool(searches))]
     scores, costs, heads = _display_tables(table)
-    shown = {"the score, and its difference to the baseline": scores}
+    shown = {"score, and its difference from the baseline": scores}
     if learnt := {name: column for name, column in compared_scores(task).items() if name != SCORE}:
         signatures |= measured(runs, learnt)
-        shown["how it is learnt, and the difference to the baseline"] = _learning(table, groups, learnt)
-    shown |= {"what it costs": costs, "what the heads are like": heads}
+        shown["training, and differences from the baseline"] = _learning(table, groups, learnt)
+    shown |= {"cost": costs, "measures of the heads": heads}
     return TableData(task.table, task.title, scale(runs, profile), table, shown, signatures, said, notes)
 
 
 def _learning(table: pd.DataFrame, groups: Groups, scores: dict[str, Column]) -> pd.DataFrame:
-    """Losses and the like, and their differences to the baseline, seed by seed; their means enter ``table`` too."""
+    """Losses and the like, and their differences from the baseline, seed by seed; their means enter ``table`` too."""
     shown = {"Method": list(table["label"])}
     for name, column in scores.items():
         own = means_of(groups, name).values()
@@ -225,7 +225,7 @@ def _display_tables(table: pd.DataFrame) -> list[pd.DataFrame]:
     }
     costs = {
         "Parameters": [f"{count:,}" for count in table["parameters"]],
-        "Of the baseline (%)": [as_printed(share, 2) for share in table["parameters_of_base"]],
+        "Relative to the baseline (%)": [as_printed(share, 2) for share in table["parameters_of_base"]],
         "Training (s)": _with_interval(table, "training_seconds", enough(table["training_seconds"], 0)),
         "Translating (sentences/s)": _with_interval(table, "sentences_per_second", 1),
         "Peak memory (MiB)": [as_printed(value, 0) for value in table["peak_memory_mib"]],
@@ -252,7 +252,7 @@ def _about_intervals(table: pd.DataFrame) -> str:
     if not judged.any():
         if (table["seeds"] > 1).any():
             return "No row shares several seeds with the baseline: no difference has an interval."
-        return "One seed each: there are no intervals, and how much another seed would change is not known."
+        return "One seed each, so there are no intervals, and how much another seed would change is not known."
     said = (
         "The ± after a difference from the baseline is half the width of Dunnett's simultaneous 95 % interval, from "
         "one additive model of variant and seed for all rows with a pooled residual: all intervals of a column hold "

@@ -81,7 +81,7 @@ def draw_bleu(profile: str, figure: FigureEntry) -> Figure:
     found = _found(profile, shown, figure.label)
     groups = {name: runs for name, runs in found.items() if all(hasattr(run.curve[0], key) for run in runs)}
     if not groups:  # a choice of the profile: no reason for a pipeline to break
-        drawn, text = Figure(figsize=(6.4, 0.6)), "in these runs no BLEU was taken after the epochs"
+        drawn, text = Figure(figsize=(6.4, 0.6)), "these runs did not measure BLEU after each epoch"
         drawn.text(0.5, 0.5, f"{figure.label}: {text} (train.epoch_scores is 0).", ha="center", va="center")
         return drawn
     labels = _labels(groups)

@@ -155,7 +155,7 @@ def judged_data(profile: str, experiment: str) -> TableData:
 
 
 def _numbers(task: PaperTask, groups: Groups, found: Mapping[str, Mapping[str, Difference]]) -> pd.DataFrame:
-    """One line a stored variant: parameters, means of scores, and differences to the Transformer."""
+    """One line a stored variant: parameters, means of scores, and differences from the Transformer."""
     means, rows = {name: means_of(groups, name) for name in found}, []
     for variant, runs in groups.items():
         row: dict[str, Any] = {"variant": variant, "label": task.label(variant), "seeds": len(runs)}

@@ -97,7 +97,7 @@ class Outcome:
 
     @property
     def best(self) -> Scored | None:
-        """The variant with the best mean difference to the baseline; None where none has several seeds in common.
+        """The variant with the best mean difference from the baseline; None where none has several seeds in common.
 
         Nor is there one before the experiment may be judged.
         """
@@ -105,7 +105,7 @@ class Outcome:
 
     @property
     def papers_difference(self) -> float | None:
-        """The best variant's difference to the baseline by the paper's own numbers."""
+        """The best variant's difference from the baseline by the paper's own numbers."""
         if not self.best or not self.baseline or self.best.paper is None or self.baseline.paper is None:
             return None
         return self.best.paper - self.baseline.paper
@@ -141,9 +141,9 @@ class Outcome:
             return " ".join(self.rules)
         found = [one for one in self.variants if self.verdict(one) != NOT_JUDGED]
         if not found and len(self.seeds) == 1:
-            return "One training of each model: whether methods differ or only trainings do is not known."
+            return "One run of each model: differences between methods cannot be distinguished from those between seeds."
         if not found:
-            return "Too few runs share a seed with the baseline, so that there are no intervals."
+            return "Too few runs share a seed with the baseline for intervals."
         better, worse, undecided = map(self.count, (BETTER, WORSE, UNDECIDED))
         seeds, alone = sorted({one.difference.count for one in found}), len(self.variants) - len(found)
         return (

@@ -17,7 +17,7 @@ PART = "-part"  # of one whose training set is not whole; its validation and tes
 PARTS = {SAMPLED: "sample", PART: "trained on a part"}
 
 TOY = "**A toy corpus: this shows that the pipeline works and reproduces nothing of the paper.**"
-SAMPLE = "**A toy's size, a sample of the data set: this shows that it is read and reproduces nothing of the paper.**"
+SAMPLE = "**Toy size, on a sample of the data set: this shows that the task runs and reproduces nothing of the paper.**"
 
 
 @functools.cache

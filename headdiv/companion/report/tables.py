@@ -191,7 +191,7 @@ def _differences(task: PaperTask, groups: Groups) -> dict[str, pd.DataFrame]:
     for name, found in scores.items():
         column, ones = task.columns[name], [found.get(variant, NO_DIFFERENCE) for variant in rows]
         shown[column.label] = with_intervals(ones, column.digits)
-    return {"differences to the baseline": shown}
+    return {"differences from the baseline": shown}
 
 
 def _ours_alone(task: PaperTask, table: pd.DataFrame, groups: Groups, hidden: Sequence[str]) -> pd.DataFrame:
@@ -216,7 +216,7 @@ def _unmeasured(task: PaperTask, table: pd.DataFrame) -> list[str]:
 
 
 def parameter_table(profile: str, experiment: str) -> pd.DataFrame:
-    """`audit` as a table, with the difference to the paper, at its sizes where they are known.
+    """`audit` as a table, with the difference from the paper, at its sizes where they are known.
 
     A column without a value, as of a paper that prints no count, is left out.
     """

@@ -1,4 +1,4 @@
-"""What was tried in tuning an experiment's arms, what fell out when, and each arm's choice: a table and a figure."""
+"""The tuning of an experiment's arms in a table and a figure: what was tried, eliminated when, and chosen."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from headdiv.nn.sizes import ModelConfig
 
 COLUMNS = 3  # of panels
 DIGITS = 4  # of a loss
-FAR = 2  # times the range of the settings that went on after the first rung: what fell out above is cut off
+FAR = 2  # times the range of the settings that went on after the first rung: what was eliminated above is cut off
 LABEL_HEIGHT = 0.055  # of a panel
 
 
@@ -133,7 +133,7 @@ def _value(value: Any) -> str:
 def _outcome(tried: Tried) -> str:
     if tried.fell_out is None:
         return "chosen"
-    return f"{'diverged, ' if tried.losses[-1] is None else ''}fell out after {plural(tried.fell_out, 'epoch')}"
+    return f"{'diverged, ' if tried.losses[-1] is None else ''}eliminated after {plural(tried.fell_out, 'epoch')}"
 
 
 def draw_tuning(profile: str, figure: FigureEntry) -> Figure:
@@ -163,16 +163,17 @@ def draw_tuning(profile: str, figure: FigureEntry) -> Figure:
     config = Runs(profile).planned(figure.experiment)[0]
     for ax in axes[:, 0]:
         ax.set_ylabel(f"validation loss ({SPECS[config.kind].unit})", fontsize=plotting.SMALL)
-    looks = [("chosen", {"color": plotting.BLUE, "lw": 2.2}), ("fell out", {"color": plotting.GREY, "marker": "x"})]
+    looks = [("chosen", {"color": plotting.BLUE, "lw": 2.2}), ("eliminated", {"color": plotting.GREY, "marker": "x"})]
     plotting.add_handles(drawn, [Line2D([], [], label=what, **look) for what, look in looks], 2, plotting.SMALL)
     count = len(next(iter(choices.values())).seeds)
     seeds = f"mean over {count} seeds" if count > 1 else "one seed"
-    plotting.add_title(drawn, f"Tuning: {data_title(config.data.name)}, {seeds}; dotted: rungs; numbers: settings")
+    title = f"Tuning: {data_title(config.data.name)}, {seeds}; vertical lines: rungs; numbers: settings"
+    plotting.add_title(drawn, title)
     return drawn
 
 
 def _draw_arm(ax: Axes, choice: Choice) -> None:
-    """Curves that fell out are grey and end in a cross with the setting's number; the choice is blue and on top.
+    """Eliminated settings are grey and end in a cross with their number; the choice is blue and on top.
 
     A setting that ends above the panel has its number and last loss at the top, one that diverged its number there.
     """
@@ -232,7 +233,7 @@ def _mean_curve(tried: Tried) -> np.ndarray:
 def _limits(choices: Mapping[str, Choice]) -> tuple[float, float]:
     """Of the losses that are drawn.
 
-    The first epochs are cut off, beside which all later ones would look alike; and settings that fell out far above
+    The first epochs are cut off, beside which all later ones would look alike; and settings eliminated far above
     those that went on, for one bad setting would make all others look alike.
     """
     curves = [(_mean_curve(tried), tried, choice) for choice in choices.values() for tried in choice.tried]

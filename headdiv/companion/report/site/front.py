@@ -66,7 +66,7 @@ class Finding:
 
     @property
     def forest(self) -> str:
-        """The figure that shows every difference to the baseline with its interval."""
+        """The figure that shows every difference from the baseline with its interval."""
         forests = (
             name
             for name, figure in figures_of_paper(self.paper).items()
