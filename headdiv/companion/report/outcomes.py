@@ -141,7 +141,7 @@ class Outcome:
             return " ".join(self.rules)
         found = [one for one in self.variants if self.verdict(one) != NOT_JUDGED]
         if not found and len(self.seeds) == 1:
-            return "One run of each model: differences between methods cannot be distinguished from those between seeds."
+            return "One run of each model: whether methods differ, or only seeds, is not known."
         if not found:
             return "Too few runs share a seed with the baseline for intervals."
         better, worse, undecided = map(self.count, (BETTER, WORSE, UNDECIDED))
