@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -40,6 +41,22 @@ def must_be_progress(progress: Any) -> None:
 def must_be_count(count: Any) -> None:
     """Raise a TypeError or a ValueError unless it is a number of predictions, 1 or more."""
     must_be_number("count", count, 1, whole=True)
+
+
+def as_number(name: str, value: Any) -> float:
+    """A number, or a tensor that holds one, as a float; otherwise a TypeError."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name}: found {value!r:.80}, expected a number") from None
+
+
+def as_json(name: str, value: Any) -> Any:
+    """A value of JSON as it comes back from a file: tuples as lists, keys as text; TypeError or ValueError if none."""
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: found {value!r:.80}, expected what JSON can hold ({error})") from None
 
 
 def listed(name: str, items: Iterable[Item], kind: Any = object, what: str = "anything") -> list[Item]:

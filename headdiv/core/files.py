@@ -105,14 +105,14 @@ def write_json(path: Path | str, value: Any) -> None:
 
 
 def read_json(path: Path | str) -> Any:
-    """Read a JSON file.
+    """Read a JSON file, with or without a byte order mark.
 
     Raises:
         DataError: the file is missing, unreadable, not UTF-8 or not JSON (the message names file and place).
     """
     path = Path(path)
     try:
-        return parse_json(path.read_text(encoding="utf-8"), path)
+        return parse_json(path.read_text(encoding="utf-8").removeprefix("\ufeff"), path)
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except UnicodeDecodeError as error:

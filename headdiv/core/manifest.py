@@ -15,7 +15,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from headdiv.core.errors import DamageError, DataError
+from headdiv.core.errors import DamageError, DataError, StorageError
 from headdiv.core.files import checksum, once_a_version, read_json, write_text
 
 MANIFEST = "SHA256SUMS"
@@ -69,7 +69,7 @@ def check(folder: Path, *names: str, key: str | None = None) -> None:
             raise DamageError(f"{path}: cannot be read ({error.strerror or error})") from None
     new = [name for name in names if name not in known]
     if new or (key is not None and noted is None):
-        with contextlib.suppress(OSError, DataError):  # a folder that may only be read stays as it is
+        with contextlib.suppress(OSError, StorageError):  # a folder that may only be read stays as it is
             note(folder, *(new or names), key=key)
 
 

@@ -84,7 +84,8 @@ class Learner:
         config = self.config
         for group in self.optimiser.param_groups:
             group["lr"] = config.learning_rate * rate_factor(config, number, steps)
-        progress, batches, measured = (number - 1) / steps, [batch, *more], []
+        progress = min((number - 1) / steps, 1.0)  # of more batches than were planned, the last are at the end
+        batches, measured = [batch, *more], []
         self.model.zero_grad()
         for at, one in enumerate(batches, start=1):
             later = at < len(batches) and isinstance(self.forward, DistributedDataParallel)

@@ -15,7 +15,7 @@ from torch import nn
 
 from headdiv.analysis.similarity import Observed
 from headdiv.core import distributed, progress
-from headdiv.core.arguments import must_be, must_be_number
+from headdiv.core.arguments import as_json, as_number, must_be, must_be_number
 from headdiv.core.errors import ConfigError, TrainingError, out_of_memory
 from headdiv.core.settings import check
 from headdiv.methods.base import EpochEnd, Method
@@ -243,10 +243,10 @@ class Trainer:
             more = self.measure(self.model) if self.measure else {}
         for argument, returned in (("validate", found), ("measure", more)):
             must_be(argument, returned, Mapping, "a function that returns a mapping, such as {'validation_nll': …}")
-        point |= more
+        point |= as_json("measure", dict(more))
         if self.config.patience and "validation_nll" not in found:
             raise TrainingError(NO_VALIDATION)
-        scores = {key: float(value) for key, value in found.items()}
+        scores = {key: as_number(f"validate: {key}", value) for key, value in found.items()}
         for key, value in scores.items():
             must_be_finite(key.replace("_", " "), value, state.step)
         point |= scores

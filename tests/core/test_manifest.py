@@ -1,6 +1,8 @@
 """Checksums beside what is stored: damage is named, what has none yet is taken and noted."""
 
+import errno
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +50,17 @@ def test_a_file_without_a_checksum_is_noted_if_it_can_be_read(tmp_path):
     write_json(tmp_path / "deep" / "a b.json", {"a": 1})
     manifest.check(tmp_path)
     assert (tmp_path / manifest.MANIFEST).read_text() == written
+
+
+def test_a_folder_that_may_only_be_read_stays_as_it_is(tmp_path, monkeypatch):
+    def refused(path, *_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    write_json(tmp_path / "a.json", {"a": 1})
+    monkeypatch.setattr(Path, "write_text", refused)
+    manifest.check(tmp_path)
+    manifest.check(tmp_path, "a.json", key="a-1")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
 def test_the_key_says_what_the_files_are(tmp_path):

@@ -48,6 +48,9 @@ def test_a_pair_that_is_too_long_may_be_left_out(folder, monkeypatch):
     assert [len(words) for words in corpus.train.pairs.source] == [2, 3]
     assert corpus.statistics["refused"] == {"4 tokens or more": 1}
     assert corpus.statistics["train"]["examples"] == 2
+    monkeypatch.setattr(seq2seq, "MAX_POSITIONS", 2)
+    with pytest.raises(DataError, match=r"^data\.valid: no pair is left$"):
+        load_translation(pairs(folder, ["a", "b", "c"], strict=False))
 
 
 def test_a_batch_holds_the_longest_example(project):

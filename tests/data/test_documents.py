@@ -136,6 +136,13 @@ def test_an_unknown_source_and_plain_text_are_refused():
         read_documents("a.txt.zst", BadRecords(), source="C4")
 
 
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_json_lines_are_not_read_as_plain_text(tmp_path, packing):
+    path = put(tmp_path / f"c4-train.00000-of-01024.json{packing}", line("One.") + line("Two."))
+    with fails(f"{path}: found a name in .json, expected .jsonl for JSON lines, or .txt for plain text"):
+        read(path)
+
+
 # --- records that cannot be used ---
 
 

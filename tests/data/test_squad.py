@@ -59,6 +59,13 @@ def test_questions_with_context_and_all_answers(tmp_path):
     assert all(q.context[a.start : a.start + len(a.text)] == a.text for q in questions for a in q.answers)
 
 
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_byte_order_mark_is_not_part_of_the_file(tmp_path, pack):
+    path = tmp_path / ("a.json" if pack is bytes else "a.json.gz")
+    path.write_bytes(pack(b"\xef\xbb\xbf" + json.dumps(GOOD).encode()))
+    assert read_squad([path], BadRecords()) == [RIVER, HEIGHT]
+
+
 def test_several_files_are_read_in_their_order_packed_or_not(tmp_path):
     plain = put(tmp_path / "a.json", GOOD)
     packed = tmp_path / "b.json.gz"

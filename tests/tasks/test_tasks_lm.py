@@ -71,6 +71,15 @@ def test_an_epoch_is_so_many_tokens(home, train, data, windows, batches):
     assert {len(batch.inputs) for batch in found} == {32 * windows}
 
 
+def test_the_training_sample_holds_no_text_that_the_run_was_not_trained_on(home):
+    config = small_config("lm", train={"tokens_per_batch": 64, "epochs": 2}, data={"epoch_tokens": 128})
+    corpus = TASK.load(config.data)
+    sample, what = TASK.training_sample(corpus, config)
+    trained = sum(len(batch.inputs) for epoch in (0, 1) for batch in TASK.batch_stream(corpus, config).epoch(epoch))
+    assert sum(len(batch.inputs) for batch in sample) == trained < corpus.valid.targets
+    assert what == "the first 8 windows that this run was trained on"
+
+
 def test_too_few_windows_for_so_many_ranks(monkeypatch):
     as_rank(monkeypatch, 0, 3)
     with pytest.raises(ConfigError) as found:

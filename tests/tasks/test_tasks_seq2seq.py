@@ -1,6 +1,7 @@
 """Summarisation from documents to ROUGE, and what it shares with translation."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from small_runs import enter, small_config, untrained
@@ -64,3 +65,9 @@ def test_a_document_typed_in_is_read_as_far_as_in_training(run, monkeypatch):
     assert read[0].tolist() == run.corpus.source.encode(tokenize(document * 3, "en")[:limit]).tolist()
     assert len(read[0]) == limit
     assert isinstance(summary, str)
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.07, 7), (0.14, 14), (0.145, 15), (1e-5, 1), (1.0, 100)])
+def test_a_share_is_taken_as_it_is_written(share, count):
+    split, config = SimpleNamespace(pairs=range(100)), small_config("summarisation", train={"share": share})
+    assert TASK._learnt(split, config).tolist() == list(range(count))

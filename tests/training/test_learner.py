@@ -167,6 +167,17 @@ def test_what_is_not_finite_stops_the_step(damage, message):
         assert torch.equal(p.nan_to_num(-1), before[name].nan_to_num(-1)), name
 
 
+@pytest.mark.parametrize("method", [DIRECT, {"name": "mixing"}, {"name": "drop-head"}], ids=lambda one: one["name"])
+def test_a_step_beyond_the_planned_end_is_at_the_end(method):
+    """Random batches differ in number, so that an epoch may have more than the first, by which steps are planned."""
+    seen, learning = [], learner(method)
+    update = learning.method.after_backward
+    learning.method.after_backward = lambda model, progress: (seen.append(progress), update(model, progress))
+    for number in (9, 10, 11, 13):
+        learning.step(batch(), number, 10)
+    assert seen == [0.8, 0.9, 1.0, 1.0]
+
+
 # ---- several batches to a step
 
 UNNORMALISED = DIRECT | {"normalisation": "none"}

@@ -1,5 +1,8 @@
 """Stopping where the validation loss no longer falls: when, with which parameters, and after kills."""
 
+import math
+import re
+
 import pytest
 import torch
 from small_runs import fail_after, interrupt, result
@@ -100,3 +103,36 @@ def test_patience_without_validation_is_refused(project):
 def test_what_is_measured_after_an_epoch_has_names(argument):
     with pytest.raises(TypeError, match=f"^{argument}: found 1.5, expected a function that returns"):
         trainer_of(**{argument: lambda model: 1.5}).run()
+
+
+@pytest.mark.parametrize(
+    ("argument", "returned", "message"),
+    [
+        (
+            "validate",
+            {"validation_nll": 1.0, "by_class": [1, 2]},
+            "validate: by_class: found [1, 2], expected a number",
+        ),
+        (
+            "validate",
+            {"validation_nll": torch.ones(2)},
+            "validate: validation_nll: found tensor([1., 1.]), expected",
+        ),
+        (
+            "measure",
+            {"x": torch.ones(1)},
+            "measure: found {'x': tensor([1.])}, expected what JSON can hold (Object",
+        ),
+        ("measure", {"x": math.nan}, "measure: found {'x': nan}, expected what JSON can hold (Out of range float "),
+    ],
+)
+def test_what_is_measured_after_an_epoch_can_be_stored(argument, returned, message):
+    with pytest.raises((TypeError, ValueError), match=f"^{re.escape(message)}"):
+        trainer_of(**{argument: lambda model: returned}).run()
+
+
+def test_what_is_measured_is_the_same_after_an_interruption(tmp_path):
+    options = {"folder": tmp_path, "epochs": 2, "measure": lambda model: {"by_layer": {1: (0.1, 2)}}}
+    trainer_of(**options).run(until=1)
+    one, other = trainer_of(**options).run().curve
+    assert one["by_layer"] == other["by_layer"] == {"1": [0.1, 2]}

@@ -122,7 +122,10 @@ class Task(ABC, Generic[CorpusT]):
 
     @abstractmethod
     def training_sample(self, corpus: CorpusT, config: RunConfig) -> tuple[Iterator[Any], str]:
-        """Batches of a fixed part of the training text, as large as the validation split, and what it is in words."""
+        """Batches of a fixed part of the training text, and what it is in words.
+
+        It is as large as the validation split, or all of the training text.
+        """
 
     @abstractmethod
     def loss(self, model: Callable[[Any], Tensor], weight: Tensor, batch: Any, smoothing: float = 0.0) -> Losses:

@@ -120,8 +120,9 @@ class StreamTask(Task[StreamCorpus]):
 
     def training_sample(self, corpus: StreamCorpus, config: RunConfig) -> tuple[Iterator[Windows], str]:
         """See `Task`."""
-        count, size = len(self.windows(corpus, "valid")), max(1, EVALUATION_TOKENS // config.data.context)
-        stream = self.stream(corpus, config)
+        windows, batches = self._sizes(config)
+        count = min(len(self.windows(corpus, "valid")), windows * batches * config.train.epochs)
+        size, stream = max(1, EVALUATION_TOKENS // config.data.context), self.stream(corpus, config)
         parts = (stream.next(min(size, count - start)) for start in range(0, count, size))
         what = f"the first {count:,} windows that this run was trained on"
         return (self.lay_out(windows, corpus, config.data) for windows in parts), what

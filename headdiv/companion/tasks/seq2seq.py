@@ -7,6 +7,7 @@ import math
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -75,7 +76,8 @@ class PairTask(Task[CorpusT]):
     def _learnt(self, split: Any, config: RunConfig) -> np.ndarray:
         """Numbers of the examples that are trained on."""
         numbers = self.scored(split)
-        return numbers[: math.ceil(config.train.share * len(numbers))]
+        share = Fraction(str(config.train.share))  # as written: in floating point 7 % of 100 is more than 7
+        return numbers[: math.ceil(share * len(numbers))]
 
     def _planner(self, split: Any, numbers: np.ndarray) -> Callable[..., list[list[int]]]:
         """`batch_numbers` of these examples of a split, which are counted once for all epochs."""

@@ -132,6 +132,7 @@ def _prepare_translation(config: TranslationData, folder: Path) -> dict[str, Any
             raise DataError(f"data.merges: {config.merges:,} asked for, but the training text has pairs for {found:,}")
         words = _in_pieces(encoding, words)
     texts, words = _leave_out_long(texts, words, bad_records)
+    refuse_empty(texts, "pair")
     sides = [words["train"][side] for side in SIDES]
     if config.joint_vocabulary:
         vocabularies = dict.fromkeys(SIDES, Vocabulary.build(chain(*sides), config.min_frequency))
@@ -177,13 +178,18 @@ def check_examples(config: DataConfig, found: Mapping[str, Sized], noun: str) ->
 
     ``found``: each split, before ``examples`` of the training split are taken; ``noun``: what an example is.
     """
-    for split, examples in found.items():
-        if not len(examples):
-            raise DataError(f"data.{split}: no {noun} is left")
+    refuse_empty(found, noun)
     if (count := len(found["train"])) == 1:
         raise DataError(f"data.train: one {noun} is left, expected more")
     if (asked := config.examples or 0) > count:
         raise DataError(f"data.examples: {asked:,} asked for, but the training text has {count:,}")
+
+
+def refuse_empty(found: Mapping[str, Sized], noun: str) -> None:
+    """Refuse, with a DataError, splits without examples."""
+    for split, examples in found.items():
+        if not len(examples):
+            raise DataError(f"data.{split}: no {noun} is left")
 
 
 def read_splits(config: DataConfig, read: Callable[[str, cache.Files], list[Any]], noun: str) -> dict[str, list[Any]]:

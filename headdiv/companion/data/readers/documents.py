@@ -55,8 +55,8 @@ def read_documents(
 
     The name says what the file is. ``.jsonl``, ``.jsonl.gz``, ``.jsonl.zst``: one JSON object a line with
     the document under "text" and, in SlimPajama's form, its set under "meta" → "redpajama_set_name"; every
-    line is a record, empty ones are skipped. Any other name, with or without ``.gz`` or ``.zst``: plain
-    text, whose documents are the records, without empty lines at their begin and end. For line ends and
+    line is a record, empty ones are skipped. Any other name but ``.json``, with or without ``.gz`` or ``.zst``:
+    plain text, whose documents are the records, without empty lines at their begin and end. For line ends and
     packed files see `headdiv.companion.data.readers.lines`.
 
     Args:
@@ -75,9 +75,11 @@ def read_documents(
     Raises:
         DataError: the file is missing, unreadable or empty, or has fewer than ``start`` records; a record
             cannot be used and ``bad_records`` are strict (the message names file and record); ``source`` is
-            unknown or asked of plain text.
+            unknown or asked of plain text; the name ends in ``.json``, which does not say what the file is.
     """
     path = Path(path)
+    if lines.unpacked(path).suffix == ".json":  # JSON lines, by C4's names, would be read as one plain text
+        raise DataError(f"{path}: found a name in .json, expected .jsonl for JSON lines, or .txt for plain text")
     json_lines = lines.unpacked(path).suffix == ".jsonl"
     if source is not None and source not in SLIMPAJAMA:
         raise DataError(f"{source!r} is not a source of SlimPajama, expected one of {', '.join(SLIMPAJAMA)}")
