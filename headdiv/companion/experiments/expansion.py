@@ -20,7 +20,7 @@ from headdiv.training.config import TrainConfig
 
 
 class Expansion(NamedTuple):
-    """The runs of a profile in its order, and its arms by experiment and variant."""
+    """The runs of a profile in its order, those that failed too, and its arms by experiment and variant."""
 
     runs: list[RunConfig]
     arms: dict[str, dict[str, Arm]]
@@ -88,8 +88,7 @@ class _Experiment:
                 raise config_error((*self.at, "variants", position), what, self.source)
             place = (*self.at, "settings", variant) if variant in self.own.settings else self.at
             config = self._config(variant, {}, place)
-            failed = self.own.failed.get(variant, ())
-            yield from (config.model_copy(update={"seed": seed}) for seed in self.profile.seeds if seed not in failed)
+            yield from (config.model_copy(update={"seed": seed}) for seed in self.profile.seeds)
 
     def arms(self, tune: Tune, requested: str) -> dict[str, Arm]:
         """Every variant that is tuned."""
