@@ -97,9 +97,6 @@ class _Experiment:
             if seed in self.profile.seeds:
                 what = f"{seed} is a seed of the runs too; expected others, since a choice flatters its own seeds"
                 raise config_error((*at, "seeds", position), what, self.source)
-        if (rung := tune.rungs[-1]) > (epochs := self.own.train.epochs):
-            what = f"{rung} is longer than the training; expected at most train.epochs = {epochs}"
-            raise config_error((*at, "rungs", len(tune.rungs) - 1), what, self.source)
         self._refuse_others(tune.arms, "tune", "arms")
         return {arm: self._arm(arm, tune, requested) for arm in tune.arms}
 
@@ -110,6 +107,9 @@ class _Experiment:
             for key in FIXED.keys() & setting.keys():
                 raise config_error((*at, key), f"cannot be tuned: {FIXED[key]}", self.source)
             config = self._config(variant, setting, at)
+            if (rung := tune.rungs[-1]) > (epochs := config.train.epochs):
+                what = f"{rung} is longer than the training of {variant}; expected at most train.epochs = {epochs}"
+                raise config_error((*self.at, "tune", "rungs", len(tune.rungs) - 1), what, self.source)
             if config.hash in hashes:
                 what = f"trains the same as setting {hashes.index(config.hash) + 1} of {variant}; expected each once"
                 raise config_error(at, what, self.source)
