@@ -327,6 +327,14 @@ def test_a_rung_is_within_its_arms_own_training(project):
         planned([("baseline", 4)])
 
 
+def test_without_a_choice_the_command_that_makes_it_is_named_if_there_is_one(tuning):
+    with fails(f"`headdiv tune {EXPERIMENT} --profile tiny` does it", DataError):
+        table_data("tiny", f"{EXPERIMENT}_tuning")
+    tuning.write_profile("plain")
+    with fails("it has no section 'tune'", DataError):
+        table_data("plain", f"{EXPERIMENT}_tuning")
+
+
 def test_several_ranks_are_refused(tuning):
     tuning.write_profile("ranked", {"ranks": 2})
     with fails("tuning trains in one process", ConfigError):
