@@ -196,6 +196,8 @@ rule companion:
         ),
     log:
         f"{LOGS}/companions/{{paper}}.log",
+    wildcard_constraints:
+        paper="[a-z0-9_]+",  # any of the profile's notebooks too
     conda:
         "environment.yml"
     params:

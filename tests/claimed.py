@@ -16,7 +16,9 @@ def at(place, paper="deacon"):
     return row
 
 
-def translation(variant, seed=1, *, epochs=30, data="multi30k", examples=29000, method=None, device="a CPU", **values):
+def translation(
+    variant, seed=1, *, epochs=30, data="multi30k", examples=29000, share=1.0, method=None, device="a CPU", **values
+):
     """Metrics of DEACON's translation as the paper has it, but for what is said otherwise; ``values``: scores."""
     task = task_of("deacon/translation")
     sizes = task.sizes.model | {key: values.pop(key) for key in ("d_model", "encoder_layers") if key in values}
@@ -26,7 +28,7 @@ def translation(variant, seed=1, *, epochs=30, data="multi30k", examples=29000, 
         "data": SPECS["translation"].Data(name=data, test="test_2016_flickr").model_dump(mode="json"),
         "model": model.model_dump(mode="json"),
         "method": check_method(task.variants[variant].method | (method or {}), model),
-        "train": TrainConfig(epochs=epochs).model_dump(mode="json"),
+        "train": TrainConfig(epochs=epochs, share=share).model_dump(mode="json"),
     }
     run["data"]["train"]["examples"] = examples
     run["provenance"]["device"] = device

@@ -163,6 +163,7 @@ def test_scores_are_means_over_the_seeds_that_all_rows_have(home):
         {"data": "toy"},
         {"data": "multi30k-sample"},
         {"examples": 1014},
+        {"share": 0.1},
         {"d_model": 64},
         {"encoder_layers": 1},
         {"epochs": 9},

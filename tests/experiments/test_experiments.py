@@ -98,6 +98,14 @@ def test_a_variant_may_have_settings_of_its_own(project):
     assert chosen.free_keys(EXPERIMENT) == {"model.dropout", "train.share", "train.epochs", "method.xi"}
 
 
+def test_a_variant_that_failed_with_all_seeds_is_known_and_can_be_trained_again(project):
+    chosen = runs(project, "    variants: [baseline, direct-8]\n    failed: {direct-8: [1, 2]}\n")
+    assert {(config.variant, config.seed) for config in chosen.all()} == {("baseline", 1), ("baseline", 2)}
+    assert chosen.one(EXPERIMENT, "direct-8", 2).seed == 2
+    said = f"profile p: 'failed' lists every run of {EXPERIMENT} direct-8 that is asked for"
+    assert refusal(lambda: chosen.planned(EXPERIMENT, "direct-8")) == said
+
+
 @pytest.mark.parametrize(
     ("more", "line", "message"),
     [

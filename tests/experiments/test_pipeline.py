@@ -124,6 +124,16 @@ def test_a_profile_that_has_changed_is_planned_anew(planned):
     assert load_plan("tiny") == before
 
 
+def test_plugins_and_caution_decide_what_is_drawn_and_no_run(planned):
+    plugin, plans = planned.home / "own.py", [make_plan("tiny")]
+    for top, code in (({"cautious": True}, ""), ({"plugins": ["own.py"]}, ""), ({"plugins": ["own.py"]}, "# changed")):
+        plugin.write_text(code)
+        planned.write_profile("tiny", top)
+        plans.append(make_plan("tiny"))
+    assert len({plan.contents["deacon"] for plan in plans}) == len(plans)
+    assert all(plan.runs == plans[0].runs for plan in plans)
+
+
 @pytest.mark.usefixtures("own_methods")
 def test_a_method_that_is_registered_later_is_known_then(planned):
     planned.write_profile("tiny", define={"mine": {"name": "own"}}, variants=["mine"])

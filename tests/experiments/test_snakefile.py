@@ -83,10 +83,8 @@ def trained(home):
     return {path.parent.name: path.stat().st_mtime_ns for path in home.glob("work/*/training.json")}
 
 
-@pytest.fixture(scope="module")
-def first(tmp_path_factory):
-    """A copy of the project in which `snakemake reproduce-all` has been run, and what that said."""
-    home = tmp_path_factory.mktemp("pipeline") / "home"
+def copied(home):
+    """What the pipeline needs of the repository, in a folder of its own; returns it."""
     home.mkdir()
     for name in NEEDED:
         source = ROOT / name
@@ -96,6 +94,13 @@ def first(tmp_path_factory):
             )
         else:
             shutil.copy(source, home / name)
+    return home
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """A copy of the project in which `snakemake reproduce-all` has been run, and what that said."""
+    home = copied(tmp_path_factory.mktemp("pipeline") / "home")
     Project(home).write_profile("tiny", every_task())
     shutil.copy(ROOT / "config" / "paper.yaml", home / "config")  # the companion counts its parameters
     return home, made(home, "reproduce-all")
@@ -141,6 +146,14 @@ def test_everything_is_made(first):
     assert explored.count('"image/png"') == 3
     assert "log-probability of all heads' translation (nats/token)" in explored
     assert "training loss" in (results / f"{EXPERIMENT}/baseline/seed1/run.ipynb").read_text()
+
+
+def test_a_profiles_notebook_is_executed_whatever_its_name(tmp_path):
+    home = copied(tmp_path / "home")
+    shutil.copy(home / "notebooks" / "explore.ipynb", home / "notebooks" / "my_own_2.ipynb")
+    Project(home).write_profile("tiny", {"notebooks": ["my_own_2"]})
+    said = made(home, "--dry-run", str(RESULTS / "companions" / "my_own_2.ipynb"))
+    assert jobs(said) == {"run": 2, "draw_deacon": 1, "companion": 1}
 
 
 def test_prose_of_a_notebook_and_keys_that_decide_nothing_make_nothing_again(project):

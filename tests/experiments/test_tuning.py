@@ -289,7 +289,7 @@ def test_hours_of_a_profile_are_those_of_its_tuning_and_its_runs(tuning):
     ("changed", "key", "message"),
     [
         ({"rungs": [3, 3]}, "rungs", "expected epochs that rise from rung to rung, found [3, 3]"),
-        ({"rungs": [1, 5]}, "rungs.1", "5 is longer than the training; expected at most train.epochs = 4"),
+        ({"rungs": [1, 5]}, "rungs.1", "5 is longer than the training of baseline; expected at most"),
         ({"keep": [1]}, "keep", "expected a number for each rung, the last of them 1, found [1]"),
         ({"keep": [1, 2, 1], "rungs": [1, 2, 3]}, "keep", "expected fewer survivors, or as many, from rung to rung"),
         ({"keep": [4, 1]}, "keep", "found [4, 1] of 3 settings of baseline"),
@@ -313,6 +313,26 @@ def test_a_mistake_is_named_with_its_key_and_line(project, changed, key, message
     line = lines[int(said.partition(", line ")[2].partition(":")[0]) - 1].strip()
     # PyYAML writes a key of a setting, and an item of a list, in a line of its own.
     assert line.startswith((f"- {key.partition('.1.')[2]}", f"{key.rpartition('.')[2]}:"))
+
+
+def test_a_rung_is_within_its_arms_own_training(project):
+    def planned(epochs):
+        project.write_profile(
+            "p", train={"epochs": 2}, tune=TUNE, settings={arm: {"train.epochs": n} for arm, n in epochs}
+        )
+        return [arm.configs[0].train.epochs for arm in Runs("p").arms[EXPERIMENT].values()]
+
+    assert planned([("baseline", 4), ("direct-8", 3)]) == [4, 3]
+    with fails("rungs.1: 3 is longer than the training of direct-8; expected at most train.epochs = 2", ConfigError):
+        planned([("baseline", 4)])
+
+
+def test_without_a_choice_the_command_that_makes_it_is_named_if_there_is_one(tuning):
+    with fails(f"`headdiv tune {EXPERIMENT} --profile tiny` does it", DataError):
+        table_data("tiny", f"{EXPERIMENT}_tuning")
+    tuning.write_profile("plain")
+    with fails("it has no section 'tune'", DataError):
+        table_data("plain", f"{EXPERIMENT}_tuning")
 
 
 def test_several_ranks_are_refused(tuning):

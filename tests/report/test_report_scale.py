@@ -82,6 +82,15 @@ def test_runs_that_differ_are_all_named():
     )
 
 
+def test_a_variants_own_sizes_and_batches_are_named_too():
+    runs = [metrics("baseline", 1), metrics("direct-8", 1), metrics("direct-8", 2)]
+    for run in runs[1:]:
+        run["config"]["model"] |= {"d_model": 32}
+        run["config"]["train"] |= {"tokens_per_batch": 3000}
+    said = "batches of 1,500 or 3,000 target tokens, d = 16, 2 + 3 layers or d = 32, 2 + 3 layers, seeds 1, 2"
+    assert said in scale([RunResult.parse(run) for run in runs], "p")
+
+
 def test_more_than_two_lengths_are_a_range():
     runs = [metrics("baseline", seed, epochs=epochs) for seed, epochs in ((1, 33), (2, 31), (3, 40), (4, 33))]
     assert ", 31 to 40 epochs of batches of" in scale([RunResult.parse(run) for run in runs], "p")

@@ -133,6 +133,13 @@ def test_means_and_standard_deviations_over_seeds(recorded):
     assert list(table["training_seconds"]) == [15, 15, 10]
 
 
+def test_training_examples_are_those_that_were_learnt_from(project):
+    run = metrics("baseline", 1)
+    run["config"]["train"] |= {"share": 0.1}
+    store.record(run, "p")
+    assert tables.results_table("p", EXPERIMENT)["training_examples"].tolist() == [2900]
+
+
 def test_without_a_baseline_there_is_no_share_of_it(project):
     store.record(metrics("direct-8", 1), "p")
     table = tables.results_table("p", EXPERIMENT)

@@ -20,7 +20,7 @@ from headdiv.training.config import TrainConfig
 
 
 class Expansion(NamedTuple):
-    """The runs of a profile in its order, and its arms by experiment and variant."""
+    """The runs of a profile in its order, those that failed too, and its arms by experiment and variant."""
 
     runs: list[RunConfig]
     arms: dict[str, dict[str, Arm]]
@@ -88,8 +88,7 @@ class _Experiment:
                 raise config_error((*self.at, "variants", position), what, self.source)
             place = (*self.at, "settings", variant) if variant in self.own.settings else self.at
             config = self._config(variant, {}, place)
-            failed = self.own.failed.get(variant, ())
-            yield from (config.model_copy(update={"seed": seed}) for seed in self.profile.seeds if seed not in failed)
+            yield from (config.model_copy(update={"seed": seed}) for seed in self.profile.seeds)
 
     def arms(self, tune: Tune, requested: str) -> dict[str, Arm]:
         """Every variant that is tuned."""
@@ -98,9 +97,6 @@ class _Experiment:
             if seed in self.profile.seeds:
                 what = f"{seed} is a seed of the runs too; expected others, since a choice flatters its own seeds"
                 raise config_error((*at, "seeds", position), what, self.source)
-        if (rung := tune.rungs[-1]) > (epochs := self.own.train.epochs):
-            what = f"{rung} is longer than the training; expected at most train.epochs = {epochs}"
-            raise config_error((*at, "rungs", len(tune.rungs) - 1), what, self.source)
         self._refuse_others(tune.arms, "tune", "arms")
         return {arm: self._arm(arm, tune, requested) for arm in tune.arms}
 
@@ -111,6 +107,9 @@ class _Experiment:
             for key in FIXED.keys() & setting.keys():
                 raise config_error((*at, key), f"cannot be tuned: {FIXED[key]}", self.source)
             config = self._config(variant, setting, at)
+            if (rung := tune.rungs[-1]) > (epochs := config.train.epochs):
+                what = f"{rung} is longer than the training of {variant}; expected at most train.epochs = {epochs}"
+                raise config_error((*self.at, "tune", "rungs", len(tune.rungs) - 1), what, self.source)
             if config.hash in hashes:
                 what = f"trains the same as setting {hashes.index(config.hash) + 1} of {variant}; expected each once"
                 raise config_error(at, what, self.source)

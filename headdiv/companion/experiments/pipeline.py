@@ -22,7 +22,7 @@ from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import IMPORTANCE
 from headdiv.companion.tasks.run_config import run_name
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.core.files import read_json, short_hash
+from headdiv.core.files import checksum, read_json, short_hash
 from headdiv.core.settings import nearest
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Plan:
         tables: by the files' name without their endings; so are `figures`.
         tuned: by experiment, by variant that is tuned: what changes when its choice must be made anew.
         pruned: by experiment whose runs' heads are masked, the steps of the curve.
-        papers: title by name; ``contents``: what changes with a paper's file.
+        papers: title by name; ``contents``: what changes with a paper's file, the profile's plugins and its caution.
         notebooks: the companions that are of no paper.
     """
 
@@ -195,6 +195,9 @@ def make_plan(profile: str) -> Plan:
         shown = [one for one in entry.experiments_in(runs) if not entry.of_importance or one in pruned]
         figures[name] = Product(entry.paper, shown, entry.caption, (IMPORTANCE,) * entry.of_importance)
     papers = {name: load_paper(name) for name in sorted({config.paper for config in configs})}
+    # What tables and figures show besides their paper's file and runs: code of one's own, and what caution leaves out.
+    besides = [checksum(paths.home() / plugin) for plugin in known.profile.plugins]
+    besides += ["cautious"] * known.profile.cautious
     return Plan(
         profile=profile,
         name=known.name,
@@ -205,7 +208,10 @@ def make_plan(profile: str) -> Plan:
         tables=tables,
         figures=figures,
         papers={name: paper.title for name, paper in papers.items()},
-        contents={name: short_hash(paper.model_dump(mode="json")) for name, paper in papers.items()},
+        contents={
+            name: short_hash([content, *besides] if besides else content)
+            for name, content in ((name, paper.model_dump(mode="json")) for name, paper in papers.items())
+        },
         notebooks=[EXPLORER, *known.profile.notebooks],
     )
 

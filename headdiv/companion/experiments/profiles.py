@@ -47,7 +47,7 @@ class Runs:
                 load_plugin(paths.home() / plugin)
             except ConfigError as error:
                 raise config_error(("plugins", position), str(error), source) from None
-        self._all, self.arms = expanded(profile, path, content, tuple(OPTIONS.values()))
+        self._every, self.arms = expanded(profile, path, content, tuple(OPTIONS.values()))
 
     def planned(
         self, experiment: str | None = None, variant: str | None = None, seed: int | None = None
@@ -55,9 +55,19 @@ class Runs:
         """The runs with these names in the profile's order, with its own settings even where their arm is tuned.
 
         Raises:
-            ConfigError: the profile has no such run.
+            ConfigError: the profile has no such run, or all of them failed.
         """
-        found = list(self._all)
+        found = self._named(experiment, variant, seed)
+        if left := [config for config in found if not self._has_failed(config)]:
+            return left
+        which = ", ".join(dict.fromkeys(f"{config.experiment} {config.variant}" for config in found))
+        raise ConfigError(f"profile {self.name}: 'failed' lists every run of {which} that is asked for")
+
+    def _named(
+        self, experiment: str | None = None, variant: str | None = None, seed: int | None = None
+    ) -> list[RunConfig]:
+        """The same with those that failed."""
+        found = list(self._every)
         for key, value in (("experiment", experiment), ("variant", variant), ("seed", seed)):
             known = [str(one) for one in dict.fromkeys(getattr(config, key) for config in found)]
             if value is not None and str(value) not in known:
@@ -65,9 +75,13 @@ class Runs:
             found = [config for config in found if value is None or getattr(config, key) == value]
         return found
 
+    def _has_failed(self, config: RunConfig) -> bool:
+        return config.seed in self.failed(config.experiment).get(config.variant, ())
+
     def all(self) -> list[RunConfig]:
         """Every run that there is, in the profile's order: arms with their choice; those not tuned yet have none."""
-        return [found for config in self._all if (found := self._tuned(config))]
+        left = (config for config in self._every if not self._has_failed(config))
+        return [found for config in left if (found := self._tuned(config))]
 
     def _tuned(self, config: RunConfig) -> RunConfig | None:
         arm = self.arm_of(config)
@@ -99,21 +113,23 @@ class Runs:
         """The runs with these names, any where one is left out.
 
         Raises:
-            ConfigError: the profile has no such run, or all of them are of arms that are not tuned yet.
+            ConfigError: the profile has no such run, or all of them failed, or are of arms that are not tuned yet.
         """
-        found = self.planned(experiment, variant, seed)
+        return self._of_tuned(self.planned(experiment, variant, seed))
+
+    def _of_tuned(self, found: list[RunConfig]) -> list[RunConfig]:
         tuned = [config for one in found if (config := self._tuned(one))]
         if not tuned and (arm := self.arm_of(found[0])):
             raise ConfigError(arm.untuned)
         return tuned
 
     def one(self, experiment: str, variant: str, seed: int) -> RunConfig:
-        """One run, with any seed; the profile's tables and figures show its own seeds alone.
+        """One run, with any seed, one that failed too; the profile's tables and figures show its own seeds alone.
 
         Raises:
             ConfigError: the profile has no such experiment or variant, its arm is not tuned yet, or the seed is none.
         """
-        config = self.of(experiment, variant)[0]
+        config = self._of_tuned(self._named(experiment, variant))[0]
         if not isinstance(seed, Integral) or not 0 <= seed < 2**63:
             raise ConfigError(f"seed: expected a whole number from 0 to 2^63 - 1, found {seed!r}")
         return config.model_copy(update={"seed": int(seed)})

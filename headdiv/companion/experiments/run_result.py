@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import zlib
 from collections.abc import Iterable, Mapping
@@ -342,6 +343,12 @@ class RunResult(RunIdentity):
     def epochs(self) -> int:
         """How many epochs were trained."""
         return len(self.curve)
+
+    @property
+    def training_examples(self) -> int | None:
+        """How many examples of the corpus were learnt from, see ``train.share``; None of a stream."""
+        every = self.data.train.examples
+        return None if every is None else math.ceil(self.config.train.get("share", 1.0) * every)
 
     def failures(self) -> list[str]:
         """What any run must show before its numbers are worth a look, and this one does not: a sentence each.

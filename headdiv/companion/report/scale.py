@@ -47,15 +47,15 @@ def scale(runs: list[RunResult], profile: str) -> str:
     first = runs[0]
     task, test = SPECS[first.kind], first.data.split("test")
     failed = [f"{run.variant}, seed {run.seed}: {'; '.join(run.failures())}" for run in runs if run.failures()]
+    batches = dict.fromkeys(f"{run.config.train['tokens_per_batch']:,}" for run in runs)  # a variant may have its own
     parts = [
         data_title(first.data_name),
         training_size(*runs),
         *_drawn(first),
         f"{test['examples']:,} test {task.example_noun}"
         + (f" of {test['tokens']:,} tokens" if "tokens" in test else ""),
-        f"{plurals((run.epochs for run in runs), 'epoch')} of batches of {first.config.train['tokens_per_batch']:,} "
-        f"{task.batch_unit}",
-        _model(first),
+        f"{plurals((run.epochs for run in runs), 'epoch')} of batches of {' or '.join(batches)} {task.batch_unit}",
+        " or ".join(dict.fromkeys(map(_model, runs))),
         seeds_named(run.seed for run in runs),
         "; ".join(sorted({machine(run) for run in runs})),
     ]

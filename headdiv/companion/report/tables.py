@@ -108,7 +108,7 @@ def _row(task: PaperTask, more: list[str], variant: str, runs: list[RunResult], 
         "label": task.label(variant),
         "seeds": len(runs),
         "epochs": first.epochs,
-        "training_examples": math.nan if first.data.train.examples is None else first.data.train.examples,
+        "training_examples": math.nan if first.training_examples is None else first.training_examples,
         "epoch_tokens": first.config.data.get("epoch_tokens", math.nan),
     }
     for name in [*task.columns, *more]:

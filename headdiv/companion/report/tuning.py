@@ -45,7 +45,8 @@ def choices_of(profile: str, experiment: str) -> dict[str, Choice]:
     arms = Runs(profile).arms.get(experiment, {})
     choices = {variant: choice for variant, arm in arms.items() if (choice := arm.choice)}
     if not choices:
-        raise NotStoredError(f"profile {profile}: no arm of {experiment} is tuned; `headdiv tune {experiment}` does it")
+        does_it = f"`headdiv tune {experiment} --profile {profile}` does it" if arms else "it has no section 'tune'"
+        raise NotStoredError(f"profile {profile}: no arm of {experiment} is tuned; {does_it}")
     return choices
 
 

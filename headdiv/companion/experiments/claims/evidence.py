@@ -145,7 +145,7 @@ class Results:
         share, length = self._length(first)
         data, scale = first.data_name, self.scales[first.task]
         if scale.examples:
-            data += f", {first.data.train.examples:,} of {scale.examples:,} training examples"
+            data += f", {first.training_examples:,} of {scale.examples:,} training examples"
         short = "" if share >= 1 else ", a short run"
         words = [f"profile {profile}{short}: {data}", length, f"seed{'s' if len(seeds) > 1 else ''} {_listed(seeds)}"]
         scale_said = ", ".join([*words, first.provenance.device] if one_machine else words)
@@ -162,7 +162,7 @@ class Results:
         # Options that came later than a run had the value that is their default now.
         method = stored_method(check_method(row.method, SPECS[run.kind].Model(**model)))
         same_method = first_difference({"method": method}, {"method": run.config.method}, ["method"]) is None
-        complete = scale.examples is None or (run.data.train.examples or 0) >= COMPLETE * scale.examples
+        complete = scale.examples is None or (run.training_examples or 0) >= COMPLETE * scale.examples
         its_machine = scale.device is not None and scale.device in machine.device and scale.ranks == machine.ranks
         long_enough = self._length(run)[0] >= LEAST
         return same_method and complete and long_enough and (its_machine or not papers_machine)
