@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from math import ceil
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -10,6 +12,11 @@ from headdiv.core.settings import Settings, hash_neutral
 
 OF_NO_EFFECT = ("checkpoint_seconds", "activation_checkpointing")  # settings that do not change results
 Decay = Annotated[float, Field(ge=0, lt=1)]
+
+
+def examples_of(share: float, count: int) -> int:
+    """How many of ``count`` examples ``train.share`` is, rounded up; the share as written, so that 7 % of 100 is 7."""
+    return ceil(Fraction(str(share)) * count)
 
 
 class TrainerConfig(Settings):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import zlib
 from collections.abc import Iterable, Mapping
@@ -23,6 +22,7 @@ from headdiv.core import manifest
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json
 from headdiv.core.settings import check, nearest, refuse_infinite
+from headdiv.training.config import examples_of
 
 QUIET = 0.5  # other busy processes
 FORMAT = 3  # of metrics.json
@@ -348,7 +348,7 @@ class RunResult(RunIdentity):
     def training_examples(self) -> int | None:
         """How many examples of the corpus were learnt from, see ``train.share``; None of a stream."""
         every = self.data.train.examples
-        return None if every is None else math.ceil(self.config.train.get("share", 1.0) * every)
+        return None if every is None else examples_of(self.config.train.get("share", 1.0), every)
 
     def failures(self) -> list[str]:
         """What any run must show before its numbers are worth a look, and this one does not: a sentence each.

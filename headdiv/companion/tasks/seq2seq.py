@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,6 +27,7 @@ from headdiv.nn.decoding import translate
 from headdiv.nn.losses import Losses, linear_cross_entropy
 from headdiv.nn.transformer import ModuleFactory, Transformer
 from headdiv.training.batch_streams import BatchStream, PlannedBatchStream
+from headdiv.training.config import examples_of
 
 
 class PairTask(Task[CorpusT]):
@@ -76,8 +75,7 @@ class PairTask(Task[CorpusT]):
     def _learnt(self, split: Any, config: RunConfig) -> np.ndarray:
         """Numbers of the examples that are trained on."""
         numbers = self.scored(split)
-        share = Fraction(str(config.train.share))  # as written: in floating point 7 % of 100 is more than 7
-        return numbers[: math.ceil(share * len(numbers))]
+        return numbers[: examples_of(config.train.share, len(numbers))]
 
     def _planner(self, split: Any, numbers: np.ndarray) -> Callable[..., list[list[int]]]:
         """`batch_numbers` of these examples of a split, which are counted once for all epochs."""
