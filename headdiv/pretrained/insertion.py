@@ -65,6 +65,7 @@ class InsertedOutput(nn.Module):
         return y.view(B, N, -1)
 
 
+@torch.inference_mode(False)  # parameters made within it could not be trained
 def insert(model: nn.Module, method: Method | Mapping[str, Any] | str) -> Method:
     """Put a method into a model; for a method that only adds to the loss, heads are recorded from now on.
 
@@ -137,6 +138,7 @@ def inserted_modules(model: nn.Module) -> dict[str, nn.Module]:
     return found
 
 
+@torch.inference_mode(False)
 def remove_method(model: nn.Module) -> None:
     """Remove what `insert` put into a model.
 

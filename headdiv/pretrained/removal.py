@@ -63,6 +63,7 @@ def remove_heads(model: nn.Module, gone: Mapping[str, Sequence[int]]) -> None:
     config.headdiv = {**(getattr(config, "headdiv", None) or {}), "removed": removed_heads(model)}
 
 
+@torch.inference_mode(False)  # parameters made within it could not be trained
 @torch.no_grad()
 def remove_if_right(model: nn.Module, gone: Mapping[str, Sequence[int]], given: Mapping[str, Any] | None) -> None:
     """`remove_heads` if the model's output is then that of the masked model; otherwise the model stays as it was.
