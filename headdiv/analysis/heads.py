@@ -190,6 +190,7 @@ class ModelHeads:
 
     # ---- ranking
 
+    @torch.inference_mode(False)
     def importance(
         self,
         batches: Iterable[Any],
@@ -282,6 +283,7 @@ class ModelHeads:
             return float(metric())
 
 
+@torch.inference_mode(False)  # parameters made within it could not be trained
 @torch.no_grad()
 def _cut(module: MultiHeadAttention, kept: Tensor) -> None:
     spec, K = module.spec, module.head_width

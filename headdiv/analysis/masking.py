@@ -65,6 +65,7 @@ def masked_heads(model: nn.Module, masks: Masks) -> Iterator[None]:
 
     Raises:
         DataError: there is no such module, its number of heads differs, or two modules share a place.
+        ConfigError: it is opened within compiled code.
     """
     modules = _modules(model)
     must_be("masks", masks, Mapping, "a number for each head, by attention module")

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from headdiv.core.errors import ConfigError
+
 Backward = TypeVar("Backward", bound=Callable[..., Any])
 NO_PASS = -1
 
@@ -25,10 +27,20 @@ def is_traced() -> bool:
 
 
 def uncompiled() -> contextlib.AbstractContextManager[object]:
-    """While open, code compiled by `torch.compile` runs uncompiled: compiled code does not see new hooks."""
+    """While open, code compiled by `torch.compile` runs uncompiled: compiled code does not see new hooks.
+
+    Raises:
+        ConfigError: compiled code itself opens it.
+    """
     if "torch._dynamo" not in sys.modules:  # a slow import, without which nothing is compiled
         return contextlib.nullcontext()
-    return torch.compiler.set_stance("force_eager")
+    if not torch.compiler.is_compiling():
+        with contextlib.suppress(RuntimeError):  # in what a compiled function calls
+            return torch.compiler.set_stance("force_eager")
+    raise ConfigError(
+        "heads are masked or edited within a function that torch.compile has compiled; expected the mask or edit "
+        "around the call of the compiled function, which then runs uncompiled"
+    )
 
 
 def is_recomputing() -> bool:

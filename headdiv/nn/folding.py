@@ -18,6 +18,7 @@ from headdiv.nn.multi_head_attention import MultiHeadAttention
 Folded = TypeVar("Folded", bound=nn.Module)
 
 
+@torch.inference_mode(False)  # parameters made within it could not be trained
 @torch.no_grad()
 def fold(model: Folded) -> Folded:
     """A copy in evaluation mode whose linear output stages are one layer each, like W^O in the plain Transformer.

@@ -299,6 +299,10 @@ def attach_heads(model: nn.Module) -> Attachment:
             f"whose attention modules have projections named {known}. With headdiv.MultiheadAttention, which "
             "headdiv.insert(model, 'baseline') puts in the place of torch's, headdiv.ModelHeads(model) has the heads"
         )
+    if not models:
+        raise DataError(
+            f"{type(model).__name__}: is only a part of a model of transformers; expected the model (a PreTrainedModel)"
+        )
     configs = {id(c): c for c in (*(m.config for m in models), *(each.projections.module.config for each in heads))}
     for config in configs.values():
         if str(config._attn_implementation).startswith(PREFIX):

@@ -34,6 +34,7 @@ from headdiv.nn.projections import NAMES, SeparateProjections
 from headdiv.nn.sizes import ATTENTION_KINDS, Kind, Sizes
 from headdiv.pretrained.attached import AttachedHeads, attach_heads, attachment_of, detach_heads
 from headdiv.pretrained.projections import attention_of, bias, is_plain, kind_of
+from headdiv.pretrained.recorded import changes, must_be_recorded, record
 from headdiv.pretrained.rollback import all_or_nothing
 
 
@@ -65,6 +66,7 @@ class InsertedOutput(nn.Module):
         return y.view(B, N, -1)
 
 
+@torch.inference_mode(False)  # parameters made within it could not be trained
 def insert(model: nn.Module, method: Method | Mapping[str, Any] | str) -> Method:
     """Put a method into a model; for a method that only adds to the loss, heads are recorded from now on.
 
@@ -84,7 +86,7 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any] | str) -> Method
         ConfigError: the method needs more than a place between heads and output projection, does not fit, or is not
             registered, so that a saved model could not be loaded.
         DataError: the model has no known attention, attention of both kinds, adapters of peft, something other than a
-            plain output projection where the method replaces it, or a method already.
+            plain output projection where the method replaces it, or a method already; or it is a stack of T5.
     """
     made = method if isinstance(method, Method) else make_method(method)
     registered = next((name for name, cls in METHODS.items() if cls is type(made)), None)
@@ -137,6 +139,7 @@ def inserted_modules(model: nn.Module) -> dict[str, nn.Module]:
     return found
 
 
+@torch.inference_mode(False)
 def remove_method(model: nn.Module) -> None:
     """Remove what `insert` put into a model.
 
@@ -153,7 +156,7 @@ def remove_method(model: nn.Module) -> None:
         for name, module in owner._modules.items()  # under each of its names
         if isinstance(module, InsertedOutput | MultiheadAttention) and hasattr(module, "replaced")
     ]
-    recorded = attachment is not None and "method" in (getattr(attachment.config, "headdiv", None) or {})
+    recorded = attachment is not None and "method" in changes(attachment.config)
     if not inserted and not recorded:
         raise DataError(f"{type(model).__name__}: found no method; expected one that headdiv.insert has put there")
     ours = [module for _, _, module in inserted if isinstance(module, MultiheadAttention)]
@@ -176,7 +179,7 @@ def remove_method(model: nn.Module) -> None:
     for each in attachment.heads if attachment else ():
         each.watch()
     if recorded:
-        attachment.config.headdiv = {key: x for key, x in attachment.config.headdiv.items() if key != "method"}
+        record(model, "method", None)
 
 
 def inserted_method(model: nn.Module) -> Method | None:
@@ -235,14 +238,15 @@ def _insert_into_attached(model: nn.Module, made: Method, name: str, registered:
         raise ConfigError(f"method {name!r}: {error}") from None
     for each in attachment.heads:
         _insert(each, made)
-    _refuse_adapters(model)
+    if inserted_modules(model):
+        _refuse_adapters(model)
+        must_be_recorded(model)
     for each in attachment.heads:
         if isinstance(each.projections.output, InsertedOutput):
             each.built_by = made
     if not registered:  # a loss alone: the model is the same without it
         return
-    options = {"name": name, **made.options.model_dump(mode="json")}
-    attachment.config.headdiv = {**(getattr(attachment.config, "headdiv", None) or {}), "method": options}
+    record(model, "method", {"name": name, **made.options.model_dump(mode="json")})
 
 
 def _must_fit(method: Method, name: str, heads: int, width: int) -> None:
@@ -274,11 +278,10 @@ def _insert(each: AttachedHeads, method: Method) -> None:
 
 
 def _refuse_adapters(model: nn.Module) -> None:
-    inserted = inserted_modules(model)
-    if inserted and any(getattr(part, "peft_config", None) for part in model.modules()):
+    if any(getattr(part, "peft_config", None) for part in model.modules()):
         raise DataError(
             f"{type(model).__name__}: has adapters of peft, which would not save what the method puts there "
-            f"({min(inserted)}, …); expected adapters that are made afterwards, with "
+            f"({min(inserted_modules(model))}, …); expected adapters that are made afterwards, with "
             "LoraConfig(…, modules_to_save=[*headdiv.inserted_modules(model)])"
         )
 

@@ -22,6 +22,7 @@ from headdiv.core.precision import HALF, at_least_float32
 from headdiv.core.tracing import uncompiled
 from headdiv.pretrained.attached import AttachedHeads, attachment_of
 from headdiv.pretrained.projections import bias, is_plain, kind_of, runs_by_table, sizes
+from headdiv.pretrained.recorded import changes, must_be_recorded, outermost, record_removed
 from headdiv.pretrained.rollback import all_or_nothing
 
 TOLERANCE = 10  # square roots of the smallest difference from 1
@@ -59,10 +60,10 @@ def remove_heads(model: nn.Module, gone: Mapping[str, Sequence[int]]) -> None:
                 weight = each.projections.output.weight
                 each.projections.output.weight = nn.Parameter(torch.zeros_like(weight), weight.requires_grad)
             _cut_module(each, left)
-    config = attachment.config
-    config.headdiv = {**(getattr(config, "headdiv", None) or {}), "removed": removed_heads(model)}
+    record_removed(model)
 
 
+@torch.inference_mode(False)  # parameters made within it could not be trained
 @torch.no_grad()
 def remove_if_right(model: nn.Module, gone: Mapping[str, Sequence[int]], given: Mapping[str, Any] | None) -> None:
     """`remove_heads` if the model's output is then that of the masked model; otherwise the model stays as it was.
@@ -77,7 +78,8 @@ def remove_if_right(model: nn.Module, gone: Mapping[str, Sequence[int]], given: 
             to try it with.
     """
     attachment, failed = attachment_of(model), None
-    before = {key: x for key, x in vars(attachment.config).items() if key == "headdiv"}
+    must_be_recorded(model)
+    before = [(each.config, changes(each.config)) for each in outermost(model)]
     if "flash" not in str(attachment.config._attn_implementation) and any(_halves(model)):
         wide = {name: at_least_float32(x) if isinstance(x, Tensor) else x for name, x in (given or {}).items()}
         with _in_float32(model):
@@ -102,8 +104,10 @@ def remove_if_right(model: nn.Module, gone: Mapping[str, Sequence[int]], given: 
                     "architecture that takes their number from the projections, or masked heads instead"
                 )
     except DataError:
-        attachment.config.__dict__.pop("headdiv", None)
-        attachment.config.__dict__.update(before)
+        for config, recorded in before:
+            config.headdiv = recorded
+            if not recorded:
+                del config.headdiv
         raise
 
 
@@ -196,15 +200,6 @@ def _difference(expected: list[Tensor], found: list[Tensor]) -> str | None:
         if not most <= limit:
             return f"its output is another than that of the masked model, by {most:.2g}"
     return None
-
-
-def removed_heads(model: nn.Module) -> dict[str, list[int]]:
-    """By attention module, the removed heads' numbers (from 1, among all original heads)."""
-    return {
-        each.spec.place: [head + 1 for head in range(each.original) if head not in each.kept]
-        for each in attachment_of(model).heads
-        if each.kept is not None
-    }
 
 
 def _cut_module(each: AttachedHeads, left: list[int]) -> None:

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from headdiv.core.arguments import must_be
 from headdiv.core.errors import DataError
-from headdiv.pretrained.attached import attach_heads, transformers
+from headdiv.pretrained.attached import attach_heads, detach_heads, transformers
 from headdiv.pretrained.insertion import insert
+from headdiv.pretrained.recorded import changes
 from headdiv.pretrained.removal import remove_heads
 
 
@@ -32,8 +33,7 @@ def load(folder: str | Path) -> nn.Module:
     library = transformers()
     config = library.AutoConfig.from_pretrained(folder)
     cls = getattr(library, (config.architectures or ["AutoModel"])[0], library.AutoModel)
-    changed = getattr(config, "headdiv", None)
-    if not changed:
+    if not any(changes(each) for each in _configs(config, library)):
         return cls.from_pretrained(folder)
     made: dict[str, Tensor] = {}
 
@@ -43,10 +43,7 @@ def load(folder: str | Path) -> nn.Module:
         def __new__(_, config: Any) -> nn.Module:
             with torch.device("cpu"):  # the loader makes models without memory, from which a method cannot start
                 model = cls(config)
-                attach_heads(model)
-                remove_heads(model, changed.get("removed", {}))
-                if "method" in changed:
-                    insert(model, changed["method"])
+                _change(model, library)
             made.update([*model.named_parameters(), *model.named_buffers()])
             return model
 
@@ -68,6 +65,35 @@ def load(folder: str | Path) -> nn.Module:
             owner, _, last = name.rpartition(".")
             setattr(model.get_submodule(owner), last, x)
     return model.eval()
+
+
+def _configs(config: Any, library: Any) -> Iterator[Any]:
+    """A model's configuration and those of its parts."""
+    yield config
+    for value in vars(config).values():
+        if isinstance(value, library.PreTrainedConfig):
+            yield from _configs(value, library)
+
+
+def _change(model: nn.Module, library: Any) -> None:
+    """Remove and insert what the configurations of the model, and of its parts that were attached alone, say."""
+    recorded = {id(config) for config in _configs(model.config, library) if changes(config)}
+    parts: dict[int, nn.Module] = {}
+    for part in model.modules():
+        if isinstance(part, library.PreTrainedModel) and id(part.config) in recorded:
+            parts.setdefault(id(part.config), part)
+    methods = [(part, changes(part.config).get("method")) for part in parts.values()]
+    for part in parts.values():
+        gone = changes(part.config).get("removed", {})
+        attached = {each.spec.place: each for each in attach_heads(part).heads}
+        left = {place: each.kept or range(each.original) for place, each in attached.items()}
+        now = {place: [i for i, head in enumerate(left[place], 1) if head + 1 in gone[place]] for place in gone}
+        remove_heads(part, now)
+        if len(parts) > 1:
+            detach_heads(part)
+    for part, method in methods:
+        if method is not None:
+            insert(part, method)
 
 
 def _is_path(name: str) -> bool:

@@ -9,7 +9,7 @@ from torch import nn
 
 import headdiv
 from headdiv.analysis.heads import ModelHeads
-from headdiv.core.errors import DataError
+from headdiv.core.errors import ConfigError, DataError
 from headdiv.nn.batching import make_batch
 from headdiv.pretrained.texts import small_model
 
@@ -91,6 +91,36 @@ def test_masks_and_edits_act_on_a_compiled_model(made):
             torch.testing.assert_close(found, expected)
             assert not torch.allclose(found, plain)
         torch.testing.assert_close(call(), plain)
+
+
+@pytest.mark.parametrize("made", [attached, dropped_in])
+def test_what_is_changed_in_inference_mode_can_still_be_trained(made):
+    heads, (batch, _), read = made()
+    scores = heads.importance([batch], lambda output: read(output).square().sum())
+    with torch.inference_mode():
+        assert heads.importance([batch], lambda output: read(output).square().sum()) == scores
+        heads.remove([("encoder 1", 2)])
+        if made is attached:
+            headdiv.insert(heads.model, "mixing")
+        models = [heads.model, *([headdiv.fold(heads.model)] if made is dropped_in else [])]
+    for model in models:
+        assert not any(parameter.is_inference() for parameter in model.parameters())
+    read(heads._run(batch)).square().sum().backward()
+
+
+def test_masks_and_edits_opened_within_compiled_code_are_refused():
+    """There they would be compiled in, or left out, as torch sees fit."""
+    heads, (batch, _), _ = dropped_in()
+    for opened in (lambda: heads.ablate([("encoder 1", 2)]), lambda: heads.edited({})):
+
+        @torch.compile(backend="eager")
+        def run(x, opened=opened):
+            with opened():
+                return heads.model(x * 1, batch[1])
+
+        for _ in range(2):  # the first time while it is compiled
+            with pytest.raises(ConfigError, match="around the call of the compiled function"):
+                run(batch[0])
 
 
 @pytest.mark.parametrize("made", [attached, dropped_in])

@@ -57,6 +57,51 @@ def test_a_model_whose_files_have_older_names_loads_back_with_fewer_heads(kind, 
     assert torch.equal(output(headdiv.pretrained.load(tmp_path), given), output(model, given))
 
 
+def test_parts_that_were_changed_alone_load_back_with_the_whole_model(tmp_path):
+    """In turns with the whole model, whose modules have other names: its text and its image stack are both encoders."""
+    model, given = other("clip")
+    for part, gone in (
+        (model.vision_model, [("encoder 1", 2)]),
+        (model, [("encoder 1", 1), ("encoder 3", 1), ("encoder 4", 4)]),
+        (model.vision_model, [("encoder 1", 1), ("encoder 2", 1)]),
+    ):
+        heads = headdiv.pretrained.attach(part)
+        heads.remove(gone)
+        heads.detach()
+    headdiv.insert(model.text_model, {**DEACON, "m": 1})
+    model.eval().save_pretrained(tmp_path / "whole")
+    again = headdiv.pretrained.load(tmp_path / "whole")
+    assert torch.equal(output(again, given), output(model, given))
+    again.vision_model.save_pretrained(tmp_path / "part")
+    part, pixels = headdiv.pretrained.load(tmp_path / "part"), {"pixel_values": given["pixel_values"]}
+    assert torch.equal(output(part, pixels), output(model.vision_model, pixels))
+
+
+def test_models_in_one_module_are_saved_with_the_heads_that_each_has_lost(tmp_path):
+    both = torch.nn.ModuleDict({"query": model_of("bert"), "passage": model_of("bert", seed=2)})
+    both.forward = lambda **given: (both["query"](**given).logits, both["passage"](**given).logits)
+    given = arguments(both["query"])
+    headdiv.pretrained.attach(both).remove([("encoder 1", 2), ("encoder 3", 1)], given)
+    for name, model in both.items():
+        model.save_pretrained(tmp_path / name)
+        assert torch.equal(logits(headdiv.pretrained.load(tmp_path / name), given), logits(model, given))
+
+
+def test_a_stack_of_t5_whose_configuration_is_not_saved_is_not_changed_alone():
+    model = model_of("t5")
+    state = list(model.state_dict())
+    headdiv.insert(model.encoder, {"name": "disagreement", "term": "output"})  # a loss alone
+    headdiv.remove_method(model.encoder)
+    heads = headdiv.pretrained.attach(model.encoder)
+    for change in (lambda: heads.remove([("encoder 1", 2)]), lambda: headdiv.insert(model.encoder, "mixing")):
+        with pytest.raises(DataError, match=r"T5Stack: .* expected the whole model"):
+            change()
+        assert list(model.state_dict()) == state
+        assert heads.counts["encoder 1"] == 4
+    heads.detach()
+    headdiv.pretrained.attach(model).remove([("encoder 1", 2)])
+
+
 @pytest.mark.parametrize("problem", ["is not there", "is unknown"])
 def test_a_parameter_that_is_unset_or_unknown_is_an_error(problem, tmp_path):
     model = model_of("bert")
