@@ -106,7 +106,7 @@ def demo(profile: str) -> None:
 @click.option("--folder", type=PATH, help="Where to; data/raw where left out.")
 @click.option("--unverified", is_flag=True, help="Take files that neither a sha256 nor https shows to be the owner's.")
 def fetch(name: str, folder: Path | None, unverified: bool) -> None:
-    """Download the public data set NAME and check its files' checksums."""
+    """Download the public data set NAME and check its files' checksums; data/README.md lists the sets."""
     from headdiv.companion import paths
     from headdiv.companion.data import download, public_sets
 
@@ -121,7 +121,7 @@ def fetch(name: str, folder: Path | None, unverified: bool) -> None:
 @EXPERIMENT
 @profile_option()
 def prepare(experiment: str, profile: str) -> None:
-    """Fetch an experiment's data and turn it into word indices."""
+    """Fetch an experiment's data, prepare its corpus as a run would, and print the corpus's statistics as JSON."""
     from headdiv.companion.experiments.profiles import Runs
     from headdiv.companion.tasks import TASKS
 
@@ -143,7 +143,7 @@ def plan(profile: str) -> None:
 @profile_option()
 @JSON
 def params(experiment: str, profile: str, as_json: bool) -> None:
-    """Count the parameters of every variant and compare them with the paper's."""
+    """Count the parameters of every variant, with the data's vocabulary, and compare them with the paper's."""
     from headdiv.companion.experiments.parameters import audit
 
     counts = audit(profile, experiment)
@@ -252,7 +252,7 @@ def crate(folder: Path, profile: str) -> None:
 @profile_option()
 @click.option("--brief", is_flag=True, help="Of a paper's experiments with one kind of task the first alone.")
 def summary(profile: str, brief: bool) -> None:
-    """Print what came out: a line an experiment, the best variant beside the baseline, and the verdicts on claims."""
+    """Print a line for each experiment, its best variant beside the baseline, and the counts of verdicts on claims."""
     from headdiv.companion.report.outcomes import summary_text
 
     say_prose(summary_text(profile, brief))
@@ -261,7 +261,7 @@ def summary(profile: str, brief: bool) -> None:
 @cli.command()
 @profile_option()
 def check(profile: str) -> None:
-    """Hold the profile's stored runs against the profile, and against the least: that something was learnt.
+    """Check that the profile's stored runs have its settings and have learnt something.
 
     What makes scores of texts doubtful is said as well: outputs far longer or shorter than references, unknown words.
     """

@@ -30,7 +30,7 @@ Next:
   headdiv demo            # two small models, about a minute
   headdiv reproduce       # all five papers, small, minutes
   jupyter lab notebooks/  # begin with your_method.ipynb
-Your own data and methods: config/README.md"""
+Your own data: data/README.md; your own methods and all settings: config/README.md"""
 
 
 def write_project(folder: Path) -> list[Path]:

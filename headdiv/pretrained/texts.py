@@ -58,14 +58,19 @@ def small_model(kind: str, words: int = 100, seed: int = 1, **settings: Any) -> 
 
 
 def small_tokenizer(texts: Sequence[str], words: int = 1000) -> Any:
-    """A byte-level BPE tokeniser trained on these texts, with the special tokens of `small_model`."""
+    """A byte-level BPE tokeniser trained on these texts, with the special tokens of `small_model`.
+
+    Args:
+        texts: to train on.
+        words: most entries of its vocabulary; the 256 bytes and the special tokens are always among them.
+    """
+    special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "mask_token": "<mask>"}
     texts = listed("texts", texts, str, "texts")
-    must_be_number("words", words, 1, whole=True)
+    must_be_number("words", words, 256 + len(special), whole=True)
     if words >= 2**31:
         raise ValueError(f"words: found {words}, expected fewer than 2^31")
     from tokenizers import ByteLevelBPETokenizer
 
-    special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "mask_token": "<mask>"}
     tokenizer = ByteLevelBPETokenizer()
     tokenizer.train_from_iterator(texts, vocab_size=words, special_tokens=list(special.values()), show_progress=False)
     return transformers().PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer, **special)

@@ -82,4 +82,7 @@ class MethodSteps:
 
 def nothing_to_observe() -> Iterator[Observed]:
     """In place of ``observe`` where it is not given."""
-    raise TrainingError("the method chooses heads by what they do; expected the argument 'observe'")
+    raise TrainingError(
+        "the method chooses heads by what they do; expected a function that yields it, such as "
+        "lambda: headdiv.ModelHeads(model).observed(batches), as the argument 'observe'"
+    )

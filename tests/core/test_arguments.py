@@ -126,6 +126,7 @@ WRONG = [
     (lambda: mean_loss(small_model("gpt2"), []), DataError, "^batches: found none"),
     (lambda: text_examples(small_model("gpt2"), None, []), DataError, "^texts: found none"),
     (lambda: small_tokenizer([3]), TypeError, r"^texts\[0\]: found 3"),
+    (lambda: small_tokenizer(["a dog"], 200), ValueError, "^words: found 200, expected 260 at least"),
     (lambda: decoding.translate(nn.Identity(), [np.ones((2, 2))], DecodeConfig()), ValueError, r"^sources\[0\]: "),
 ]
 

@@ -94,5 +94,6 @@ def test_the_example_of_contributing_is_a_method():
     model, method = tiny(check_method({"name": "apart"}, CONFIG))
     added = watched_pass(model, method, batch)[1]
     assert 0 < added < 0.1
+    assert not watched_pass(model, method, make_batch(some_pairs(5), []))[1]  # of a rank without a sentence
     model, both = tiny(check_method({"name": "combined", "methods": [OWN, {"name": "apart"}]}, CONFIG))
     assert watched_pass(model, both, batch)[1] > 0

@@ -134,7 +134,7 @@ def reproduce(profile: str, arguments: tuple[str, ...]) -> None:
 def cost(
     experiment: str | None, variant: str | None, profile: str, device: str, count: int, mfu: float, as_json: bool
 ) -> None:
-    """Work out parameters, operations, memory and days of a run, from its sizes alone.
+    """Work out parameters, operations, memory and days of a run from its sizes and its data's vocabulary.
 
     Without a run: the hours of all trainings of the profile, tuning included; on this machine's CPU a few steps of each
     variant are timed for it. The rate of a CPU is measured, in less than a second; one run takes the profile's threads.
