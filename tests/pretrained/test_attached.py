@@ -285,7 +285,7 @@ def test_mistakes_are_one_sentence(monkeypatch):
         headdiv.pretrained.attach(model)
     first = model_of("bert")
     heads, second = headdiv.pretrained.attach(first), type(first)(first.config)
-    with pytest.raises(DataError, match=r"config belongs to a model that is attached already; expected .*deepcopy"):
+    with pytest.raises(DataError, match=r"or a model with the same config, is attached already; expected .*deepcopy"):
         headdiv.pretrained.attach(second)
     with pytest.raises(DataError, match=r"no head 5 in 'encoder 1'"):
         heads.remove([("encoder 1", 5)])
