@@ -144,7 +144,7 @@ def attention_map(
 
 
 def head_bars(changes: Iterable[HeadChange], most: int = 20, label: str | None = None, ax: Axes | None = None) -> Axes:
-    """What heads matter: a bar for each, the longest at the top.
+    """What heads matter: a bar for each, the longest at the top; NaN comes last.
 
     Args:
         changes: of `ModelHeads.importance` or `leave_one_out`.
@@ -152,7 +152,7 @@ def head_bars(changes: Iterable[HeadChange], most: int = 20, label: str | None =
         label: of the horizontal axis.
         ax: to draw into.
     """
-    shown = sorted(changes, key=lambda each: -each.change)[:most]
+    shown = sorted(changes, key=lambda each: (math.isnan(each.change), -each.change))[:most]
     ax = _axes(ax, 5, 0.24 * len(shown) + 1)
     ax.barh([f"{each.place}, head {each.head}" for each in shown], [each.change for each in shown], color="#0173b2")
     ax.invert_yaxis()
@@ -196,7 +196,8 @@ def draw_cells(
         signed: whether they have a middle at 0.
         limits: of the colours; by default those of the numbers.
     """
-    low, high = limits or (float(np.nanmin(cells)), float(np.nanmax(cells)))
+    numbers = cells[np.isfinite(cells)]  # a module's only head is like no other
+    low, high = limits or ((float(numbers.min()), float(numbers.max())) if numbers.size else (0.0, 1.0))
     unit = number_unit(low, high)
     if signed:
         high = max(abs(low), abs(high)) or 1.0

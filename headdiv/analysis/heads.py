@@ -127,11 +127,13 @@ class ModelHeads:
             enough: words after which no further batch is read.
 
         Raises:
-            DataError: there is no batch.
+            DataError: there is no batch, or no word in them.
         """
         found = compare_heads(self.observed(batches, special), enough=enough)
         if not found:
             raise DataError("batches: found none; expected one at least")
+        if not any(measured.queries for _, measured in found):
+            raise DataError("batches: found no word but special tokens and padding; expected one at least")
         return found
 
     def table(self, batches: Iterable[Any], special: Sequence[int] = ()) -> pd.DataFrame:

@@ -9,6 +9,7 @@ The heads of a model are named by attention module ("encoder 1", "decoder 2", "c
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral
@@ -138,9 +139,10 @@ def masking_changes(model: nn.Module, measures: Sequence[Measure], gone: Sequenc
 
 
 def least_important_first(importance: Sequence[HeadChange]) -> list[Head]:
-    """The heads in the order in which they are pruned."""
+    """The heads in the order in which they are pruned; those without which the metric is NaN come last."""
     importance = listed("importance", importance, HeadChange, "what `ModelHeads.importance` gives")
-    return [(each.place, each.head) for each in sorted(importance, key=lambda each: each.change)]
+    ordered = sorted(importance, key=lambda each: (math.isnan(each.change), each.change))
+    return [(each.place, each.head) for each in ordered]
 
 
 def pruning_steps(model: nn.Module, steps: int, order: Sequence[Head]) -> list[tuple[int, dict[str, Tensor]]]:

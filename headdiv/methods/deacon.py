@@ -223,7 +223,7 @@ class Deacon(Method):
         summed over. A layer without a gradient, or with one that is not finite, stays as it is.
 
         Raises:
-            TrainingError: no layer has a gradient, or one was not in training mode.
+            TrainingError: no layer has a gradient though not all are frozen, or one was not in training mode.
         """
         must_be_progress(progress)
         layers, moves = list(pca_layers(model).values()), self.options.update == "hebbian"
@@ -237,7 +237,7 @@ class Deacon(Method):
         for layer in layers:
             if layer.w.grad is not None:
                 by_size.setdefault(layer.w.shape, []).append(layer)
-        if not by_size and self.options.update == "hebbian":
+        if not by_size and self.options.update == "hebbian" and any(layer.w.requires_grad for layer in layers):
             raise TrainingError("no PCA layer has a gradient; expected after_backward after loss.backward()")
         for group in by_size.values() if moves else ():
             self._move(group, progress)

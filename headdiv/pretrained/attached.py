@@ -27,7 +27,7 @@ from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadModule
 from headdiv.nn.packing import PackedLayout
 from headdiv.pretrained.checkpointing import leave_checkpointing, watch_checkpointing
 from headdiv.pretrained.padding import Inputs
-from headdiv.pretrained.projections import METHOD, NAMINGS, Projections, attention_of, runs_by_table
+from headdiv.pretrained.projections import METHOD, NAMINGS, Projections, attention_of, outermost, runs_by_table
 
 NAME = "attached_heads"  # of the submodule
 REMOVED = "headdiv_removed"  # attribute of a module that was detached after heads were removed: `original` and `kept`
@@ -263,15 +263,15 @@ class Attachment:
 
 
 def attachment_of(model: nn.Module) -> Attachment | None:
-    """The attachment of an attached model, even inside peft's adapters."""
+    """The attachment of an attached model, also from within or around what wraps it: peft, DDP, the user's module."""
     must_be("model", model, nn.Module, "a torch.nn.Module")
-    return _attached_part(model).__dict__.get("headdiv_attachment")
+    return _owner(model).__dict__.get("headdiv_attachment")
 
 
-def _attached_part(model: nn.Module) -> nn.Module:
-    """The model inside peft's, if it was attached before."""
-    wrapped = "headdiv_attachment" not in model.__dict__ and hasattr(model, "get_base_model")
-    return model.get_base_model() if wrapped else model
+def _owner(model: nn.Module) -> nn.Module:
+    """What keeps the attachment: the only model of transformers in a module; the module itself if there are several."""
+    found = outermost(model)
+    return found[0] if len(found) == 1 else model
 
 
 def attach_heads(model: nn.Module) -> Attachment:
@@ -290,6 +290,11 @@ def attach_heads(model: nn.Module) -> Attachment:
         return found
     library = transformers()
     models = [m for m in model.modules() if isinstance(m, library.PreTrainedModel)]
+    if any(str(each.config._attn_implementation).startswith(PREFIX) for each in models):
+        raise DataError(
+            f"{type(model).__name__}: a part of it, or a model with the same config, is attached already; expected "
+            "that to be detached, or a config of its own (copy.deepcopy(config) before the model is made)"
+        )
     inputs = Inputs()
     heads = [AttachedHeads(spec, projections, inputs) for spec, projections in attention_of(model)]
     if not heads or not all(hasattr(each.projections.module, "config") for each in heads):
@@ -305,11 +310,6 @@ def attach_heads(model: nn.Module) -> Attachment:
         )
     configs = {id(c): c for c in (*(m.config for m in models), *(each.projections.module.config for each in heads))}
     for config in configs.values():
-        if str(config._attn_implementation).startswith(PREFIX):
-            raise DataError(
-                f"{type(model).__name__}: its config belongs to a model that is attached already; expected a config of "
-                "its own (copy.deepcopy(config) before the model is made)"
-            )
         _must_be_supported(config, type(model).__name__)
     for config in configs.values():
         redirect(config)
@@ -322,7 +322,7 @@ def attach_heads(model: nn.Module) -> Attachment:
         hooks.append(each.register_forward_hook(inputs.end, always_call=True))
     hooks.append(models[0].register_forward_hook(inputs.forget, always_call=True))
     made = Attachment(heads, inputs, models[0].config, list(configs.values()), hooks)
-    model.__dict__["headdiv_attachment"] = made
+    _owner(model).__dict__["headdiv_attachment"] = made
     return made
 
 
@@ -378,7 +378,7 @@ def detach_heads(model: nn.Module) -> None:
     for hook in attachment.hooks:
         hook.remove()
     leave_checkpointing(model)
-    del _attached_part(model).__dict__["headdiv_attachment"]
+    del _owner(model).__dict__["headdiv_attachment"]
 
 
 def _register(name: str) -> None:

@@ -64,6 +64,8 @@ class PretrainedHeads(ModelHeads):
     def _special(
         self, records: list[HeadRecord], batch: Arguments, special: Sequence[int]
     ) -> dict[str, tuple[Tensor, Tensor]]:
+        if not isinstance(batch, Mapping):
+            return super()._special(records, batch, special)
         source = batch.get("input_ids")
         target = self._decoder_ids(batch) if self.attachment.config.is_encoder_decoder else source
         found = {}

@@ -94,6 +94,18 @@ def attention_of(model: nn.Module) -> Iterator[tuple[AttentionSpec, Projections]
             break
 
 
+def outermost(model: nn.Module) -> list[nn.Module]:
+    """The models of transformers that are in no other: the model itself, or those in a module of the user's."""
+    found, within = list[nn.Module](), set[nn.Module]()
+    if (library := sys.modules.get("transformers")) is None:
+        return found
+    for part in model.modules():
+        if isinstance(part, library.PreTrainedModel) and part not in within:
+            found.append(part)
+            within |= set(part.modules())
+    return found
+
+
 def runs_by_table(module: nn.Module) -> bool:
     """Whether an attention module finds its function in transformers' table; GPT-J and GPT-Neo have a method."""
     return hasattr(sys.modules.get(type(module).__module__), "ALL_ATTENTION_FUNCTIONS")

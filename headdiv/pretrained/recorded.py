@@ -10,6 +10,7 @@ from torch import nn
 from headdiv.core.errors import DataError
 from headdiv.nn.sizes import Kind
 from headdiv.pretrained.attached import attachment_of, transformers
+from headdiv.pretrained.projections import outermost
 
 
 def changes(config: Any) -> dict[str, Any]:
@@ -35,16 +36,6 @@ def record_removed(model: nn.Module) -> None:
                     gone = [head + 1 for head in range(heads.original) if head not in heads.kept]
                     removed[f"{heads.spec.kind} {layers[heads.spec.kind]}"] = gone
         each.config.headdiv = {**changes(each.config), "removed": removed}
-
-
-def outermost(model: nn.Module) -> list[nn.Module]:
-    """The models of transformers that are in no other: the model itself, or those in a module of the user's."""
-    library, found, within = transformers(), list[nn.Module](), set[nn.Module]()
-    for part in model.modules():
-        if isinstance(part, library.PreTrainedModel) and part not in within:
-            found.append(part)
-            within |= set(part.modules())
-    return found
 
 
 def must_be_recorded(model: nn.Module) -> None:

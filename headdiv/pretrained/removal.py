@@ -21,8 +21,8 @@ from headdiv.core.errors import DataError
 from headdiv.core.precision import HALF, at_least_float32
 from headdiv.core.tracing import uncompiled
 from headdiv.pretrained.attached import AttachedHeads, attachment_of
-from headdiv.pretrained.projections import bias, is_plain, kind_of, runs_by_table, sizes
-from headdiv.pretrained.recorded import changes, must_be_recorded, outermost, record_removed
+from headdiv.pretrained.projections import bias, is_plain, kind_of, outermost, runs_by_table, sizes
+from headdiv.pretrained.recorded import changes, must_be_recorded, record_removed
 from headdiv.pretrained.rollback import all_or_nothing
 
 TOLERANCE = 10  # square roots of the smallest difference from 1

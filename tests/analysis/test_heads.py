@@ -93,6 +93,15 @@ def test_masks_and_edits_act_on_a_compiled_model(made):
         torch.testing.assert_close(call(), plain)
 
 
+def test_batches_without_a_word_have_no_measures():
+    heads = ModelHeads(model_of())
+    with pytest.raises(DataError, match="batches: found no word"):
+        heads.table([torch.randn(0, 5, D, dtype=torch.float64)])
+    heads, (batch, _), _ = attached()
+    with pytest.raises(DataError, match="batches: found no word"):
+        heads.table([batch], special=range(100))
+
+
 @pytest.mark.parametrize("made", [attached, dropped_in])
 def test_what_is_changed_in_inference_mode_can_still_be_trained(made):
     heads, (batch, _), read = made()

@@ -1,5 +1,6 @@
 """Pictures of heads draw what they are given, into the axes that they are given."""
 
+import math
 import sys
 
 import matplotlib as mpl
@@ -116,6 +117,16 @@ def test_bars_are_of_the_heads_that_matter_most():
     assert texts(ax.yaxis) == ["encoder 1, head 3", "encoder 1, head 1"]
     assert ax.get_xlabel() == "nats"
     assert ax.yaxis_inverted()
+
+
+def test_what_is_no_number_has_no_colour_and_comes_last():
+    """The similarity of a module's only head with others; the importance of a head without which the loss is NaN."""
+    index = pd.MultiIndex.from_tuples([("encoder 1", 1), ("encoder 2", 1)], names=["module", "head"])
+    ax = plots.head_map(pd.Series([math.nan, math.nan], index, name="cosine"))
+    assert not ax.texts
+    changes = [HeadChange("encoder 1", head, change) for head, change in enumerate((0.2, math.nan, 0.1, 0.3), 1)]
+    assert [head for _, head in headdiv.pretrained.least_important_first(changes)] == [3, 1, 4, 2]
+    assert [bar.get_width() for bar in plots.head_bars(changes, most=3).patches] == [0.3, 0.2, 0.1]
 
 
 def test_pruning_curves_go_from_all_heads_to_none():

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headdiv.companion.experiments.running import load_run
+from headdiv.core.errors import TrainingError
 from headdiv.gha import deacon_update, gha_inner_loop
 from headdiv.methods import make_method
 from headdiv.methods.deacon import OUTPUTS, collected_moments, nonlinear_inputs, pca_layers, pca_weights
@@ -286,6 +287,20 @@ def test_w_rests_where_it_is_asked_to(options, moves, own):
         method.after_backward(model, 0.5)
         assert (not torch.equal(layers[0].w, before)) == expected
         assert (layers[0].w.grad is None) == bool(own)
+
+
+def test_frozen_w_rest_without_an_error():
+    """Such as those of an encoder of which only the classifier on top is trained."""
+    model, method = trained_one_step(deacon(m=2, gha_steps=5))
+    layers = list(pca_layers(model).values())
+    for layer in layers:
+        layer.w.requires_grad_(False).grad = None
+    before = [layer.w.clone() for layer in layers]
+    method.after_backward(model, 0.5)
+    assert all(torch.equal(layer.w, w) for layer, w in zip(layers, before, strict=True))
+    layers[0].w.requires_grad_()
+    with pytest.raises(TrainingError, match="no PCA layer has a gradient"):
+        method.after_backward(model, 0.5)
 
 
 @settings(max_examples=5)

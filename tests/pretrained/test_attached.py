@@ -186,6 +186,15 @@ def test_measures_leave_out_padding_and_special_tokens_whichever_side_they_are_o
     assert heads.measures([arguments(model)] * 3, enough=20)[0][1].queries == 30
 
 
+def test_batches_may_be_arguments_in_order():
+    model = model_of("bert")
+    heads, ids = headdiv.pretrained.attach(model), arguments(model)["input_ids"]
+    for batch in (ids, (ids,)):
+        pd.testing.assert_frame_equal(heads.table([batch]), heads.table([{"input_ids": ids}]))
+        with pytest.raises(DataError, match="special: "):
+            heads.table([batch], special=[0])
+
+
 @pytest.mark.parametrize("kind", ["bart", "t5"])
 def test_special_tokens_are_those_that_the_decoder_reads_where_only_labels_are_given(kind):
     model = model_of(kind)
@@ -285,7 +294,7 @@ def test_mistakes_are_one_sentence(monkeypatch):
         headdiv.pretrained.attach(model)
     first = model_of("bert")
     heads, second = headdiv.pretrained.attach(first), type(first)(first.config)
-    with pytest.raises(DataError, match=r"config belongs to a model that is attached already; expected .*deepcopy"):
+    with pytest.raises(DataError, match=r"or a model with the same config, is attached already; expected .*deepcopy"):
         headdiv.pretrained.attach(second)
     with pytest.raises(DataError, match=r"no head 5 in 'encoder 1'"):
         heads.remove([("encoder 1", 5)])

@@ -213,6 +213,29 @@ def test_a_method_can_be_taken_out_again(options, kind, tmp_path):
     assert same((state_of(copied)[0], []), (before[0], []))
 
 
+@pytest.mark.parametrize("wrapped", [nn.DataParallel, torch.compile, lambda model: nn.Sequential(model, nn.Tanh())])
+def test_a_method_is_found_and_taken_out_within_and_around_what_wraps_the_model(wrapped):
+    for inside in (True, False):
+        model = model_of("bert")
+        around = wrapped(model)
+        here, there = (model, around) if inside else (around, model)
+        headdiv.insert(here, MIXING)
+        assert headdiv.pretrained.inserted_method(there) is not None
+        assert headdiv.attach(there).modules == headdiv.attach(here).modules
+        headdiv.remove_method(there)
+        assert "method" not in model.config.headdiv
+        headdiv.attach(there).detach()
+        assert attachment_of(here) is None
+
+
+@pytest.mark.parametrize("part", ["text_model", "vision_model"])
+def test_a_model_of_which_a_part_has_a_method_is_refused(part):
+    model, _ = other("clip")
+    headdiv.insert(model.get_submodule(part), MIXING)
+    with pytest.raises(DataError, match="CLIPModel: a part of it"):
+        headdiv.insert(model, MIXING)
+
+
 @pytest.mark.parametrize("options", ["baseline", {"name": "disagreement", "term": "output"}])
 @pytest.mark.parametrize("bias", [True, False])
 def test_torchs_attention_has_what_was_trained_once_a_method_that_keeps_it_is_out(options, bias):

@@ -249,7 +249,7 @@ def test_one_seed_has_no_interval_and_says_so(profile):
     for variant in ("baseline", "direct-8"):
         store.record(result(variant, 2, 20.0, speed=None), profile)
     said = tables.table_data(profile, TABLE).markdown()
-    assert "One seed each: there are no intervals" in said
+    assert "One seed each, so there are no intervals" in said
     assert "These runs' searches were not timed." in said
     assert "±" not in said
     assert "1 one seed, not judged" in figures.draw("headtohead_forest", profile).get_suptitle()

@@ -117,7 +117,7 @@ def test_a_row_whose_score_varies_far_more_is_named_beside_the_score():
     assert found.apart == {"direct-8-d2"}
     assert [found.gains["Direct-8", level].freedom for level in LEVELS] == [14, 2, 14]
     notes = " ".join(tables.table_data("p", EXPERIMENT).said)
-    assert "Student's intervals of their own, which are not simultaneous: Direct-8, dropout 0.2 (BLEU)." in notes
+    assert "Student's intervals, which are not simultaneous: Direct-8, dropout 0.2 (BLEU)." in notes
 
 
 def test_the_summary_has_the_best_difference_at_the_same_dropout_and_no_other_score():
