@@ -107,6 +107,8 @@ def masks_without(model: nn.Module, gone: Sequence[Head]) -> dict[str, Tensor]:
     """
     counts, masks = heads_of(model), {}
     for place, head in _pairs(gone):
+        if not counts:
+            raise DataError(f"{type(model).__name__}: has no heads; expected attention that headdiv built or attached")
         if not 1 <= head <= counts.get(place, 0):
             there = ", ".join(f"1 to {count} in {place}" for place, count in counts.items())
             raise DataError(f"the model has no head {head} in {place!r}; heads are {there}")

@@ -24,7 +24,7 @@ from headdiv.analysis.masking import Head, least_important_first, masks_without
 from headdiv.core.arguments import listed
 from headdiv.core.errors import DataError
 from headdiv.nn.attention import HeadRecord
-from headdiv.pretrained.attached import AttachedHeads, attach_heads, detach_heads
+from headdiv.pretrained.attached import AttachedHeads, Attachment, attach_heads, attachment_of, detach_heads
 from headdiv.pretrained.removal import remove_if_right
 
 __all__ = ["attach", "copied", "head_table", "least_important_first", "mean_loss"]
@@ -49,8 +49,20 @@ class PretrainedHeads(ModelHeads):
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.attachment = attach_heads(model)
+        attach_heads(model)
         super().__init__(model)
+
+    @property
+    def attachment(self) -> Attachment:
+        """The model's, which may have been detached and attached again."""
+        if (found := attachment_of(self.model)) is None:
+            raise DataError(f"{type(self.model).__name__}: is detached; expected headdiv.pretrained.attach(model) anew")
+        return found
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """See `ModelHeads`."""
+        return {each.spec.place: each.spec.heads for each in self.modules}
 
     @property
     def modules(self) -> list[AttachedHeads]:

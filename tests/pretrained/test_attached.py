@@ -275,6 +275,23 @@ def test_one_head_has_no_pairs_and_no_batch_no_measures():
             nothing([])
 
 
+def test_heads_of_a_detached_model_are_those_that_were_attached_anew():
+    model = model_of("bert")
+    heads, given, gone = headdiv.pretrained.attach(model), arguments(model), [("encoder 1", 2)]
+    heads.detach()
+    for use in (lambda: heads.table([given]), lambda: heads.edited({}).__enter__(), lambda: heads.without(gone)):
+        with pytest.raises(DataError):
+            use()
+    with pytest.raises(DataError, match=r"BertForMaskedLM: is detached; expected headdiv.pretrained.attach"):
+        heads.importance([given])
+    again = headdiv.pretrained.attach(model)
+    with heads.patched({gone[0]: torch.zeros(())}):
+        patched = logits(model, given)
+    with again.without(gone):
+        assert difference(logits(model, given), patched, given) == 0
+    assert difference(logits(model, given), patched, given) > 0.1
+
+
 def test_labels_of_whole_texts_say_nothing_of_padding():
     """One label for each text: transformers reads the decoder's input from the encoder's."""
     plain = model_of("bart")
