@@ -128,6 +128,7 @@ def test_a_variant_that_failed_with_all_seeds_is_known_and_can_be_trained_again(
          "methods.mixing.gama: unknown key; did you mean 'gamma'?"),
         ("    methods:\n      deacon: {name: baseline}\n", 7, "methods.deacon.name: options of a method stand here"),
         ("    define: {a_b: {name: baseline}}\n", 6, "define.a_b: a variant's name is made of letters"),
+        ("    define: {direct-8: {name: baseline}}\n", 6, "define.direct-8: is a variant of the paper's"),
     ],
 )  # fmt: skip
 def test_a_wrong_variant_or_method_is_named_with_its_line(project, more, line, message):

@@ -120,7 +120,7 @@ class _Experiment:
 
     def _config(self, variant: str, setting: Setting, place: Place) -> RunConfig:
         """A variant's run, with ``setting``, to which ``place`` leads, over the profile's own keys."""
-        row = self.rows[variant] if variant in self.rows and variant not in self.own.define else None
+        row = self.rows.get(variant)
         tuned = by_section(self.own.settings.get(variant, {}) | setting, place, self.source)
         model = self.own.model | (row.model if row else {}) | tuned["model"]
         sizes = check(self.spec.Model, model, (*place, "model"), self.source)
@@ -171,10 +171,13 @@ class _Experiment:
                 raise config_error((*at, unknown[0]), what, self.source)
 
     def _check_defined(self) -> None:
-        """Raise where a definition has no name for a variant, or one that no run is made of is wrong."""
+        """Raise where a definition has no variant's name, or a paper's, or one that no run is made of is wrong."""
         for variant, own in self.own.define.items():
             if not VARIANT.fullmatch(variant):
                 raise config_error((*self.at, "define", variant), VARIANT_IS, self.source)
+            if variant in self.rows:
+                what = "is a variant of the paper's, whose options can be set under 'methods' or 'settings'; "
+                raise config_error((*self.at, "define", variant), f"{what}expected another name", self.source)
             if self.own.variants and variant not in self.own.variants:
                 self._method(variant, own, self.sizes)
 
