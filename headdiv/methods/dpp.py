@@ -8,7 +8,7 @@ For every sentence, with φ_i the whole matrix V^i, A^i or O^i of head i divided
 λ·det L, the mean over modules, is subtracted from the loss of a sentence: heads that attend sharply and differ from
 each other span a large volume. det L is in [0, 1]; it is 0 where two heads are parallel or one is zero throughout a
 sentence. Without a sentence (a rank may have none) the term is 0. (The poster writes sums over i and j into φ_i·φ_j,
-which would make all entries equal; they are left out here.)
+which would make all of these equal and det L zero; they are left out here.)
 
 Letters: B sentences, T rows, R windows, N query slots, S key slots, H heads, K head width.
 """

@@ -1,7 +1,7 @@
 """Homeostasis and sparsity (Kotyuzanskiy & Klimov): few units stay active, and rarely active ones come back.
 
 Two positions: the heads before W^O, (T, H, K), each head by itself; and the output of a block (layer), (T, D).
-Each has one mechanism, as in Table 3:
+Each has one mechanism, as in Tables 2 and 3:
 
     kwta        in every row the k = round(s·n) largest units stay (Eqs. 1 to 3)
     rfb-kwta    the same with values that are boosted where a unit was rarely active (Eqs. 4 to 6)
@@ -9,7 +9,7 @@ Each has one mechanism, as in Table 3:
     dropout     what the paper compares with
     none        as in the baseline
 
-(A) is the baseline, (B) rfb-kwta and dropout, (C) dropout twice, (D) smart twice, (E) rfb-kwta and smart.
+In Table 3 (A) is the baseline, (B) rfb-kwta and dropout, (C) dropout twice, (D) smart twice, (E) rfb-kwta and smart.
 A unit's activity is how often the masks of the last Q training steps kept it (on all ranks together). The counts of
 a step enter after its backward pass, so a mask never depends on its own batch: no later word affects an earlier one.
 
