@@ -15,12 +15,16 @@ def random(seed, *shape, dtype=torch.float64):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
-def build(seed, kind="encoder", bias=True):
-    module = MultiHeadAttention(AttentionSpec(kind, 0, D, H, bias)).double()
+def randomly(seed, module):
+    """The module in float64, every parameter drawn."""
     with torch.no_grad():
-        for i, parameter in enumerate(module.parameters()):
+        for i, parameter in enumerate(module.double().parameters()):
             parameter.copy_(random(seed + i, *parameter.shape))
     return module
+
+
+def build(seed, kind="encoder", bias=True):
+    return randomly(seed, MultiHeadAttention(AttentionSpec(kind, 0, D, H, bias)))
 
 
 def sentences(seed, lengths):
