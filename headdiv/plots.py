@@ -137,7 +137,7 @@ def attention_map(
     for axis, each in ((ax.yaxis, names[0]), (ax.xaxis, names[1])):
         axis.set_ticks(range(len(each)), labels=[str(one) for one in each])
     ax.tick_params(axis="x", rotation=90)
-    _bare(ax)
+    bare(ax)
     ax.set(xlabel="key", ylabel="query")
     ax.figure.colorbar(image, ax=ax, label="attention weight")
     return ax
@@ -207,7 +207,7 @@ def draw_cells(
     if heads <= MOST:
         write_numbers(ax, image, unit, 2 if unit == 1 else 1)
     ax.set(xticks=range(heads), xticklabels=range(1, heads + 1), xlabel="head")
-    _bare(ax)
+    bare(ax)
     return image
 
 
@@ -236,7 +236,8 @@ def write_numbers(ax: Axes, image: AxesImage, unit: float = 1.0, digits: int = 2
         ax.text(column, row, f"{value / unit:.{digits}f}".replace("-", "−"), ha="center", va="center", **look)
 
 
-def _bare(ax: Axes) -> None:
+def bare(ax: Axes) -> None:
+    """Ticks without lines, and no frame."""
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
 

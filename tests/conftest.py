@@ -95,9 +95,8 @@ def finished_home(prepared_home, tmp_path_factory):
     from headdiv.companion.experiments.results import record
     from headdiv.companion.experiments.running import train
 
-    home = shutil.copytree(prepared_home, tmp_path_factory.mktemp("finished") / "home")
     with pytest.MonkeyPatch.context() as patch:
-        enter(patch, home)
+        home = enter(patch, shutil.copytree(prepared_home, tmp_path_factory.mktemp("finished") / "home"))
         for config in Runs("tiny").all():
             path = record(evaluate(train(config)), "tiny")
             path.with_name("SHA256SUMS").unlink()  # as of runs from before there was one: tests change stored files
@@ -107,17 +106,21 @@ def finished_home(prepared_home, tmp_path_factory):
 @pytest.fixture
 def project(prepared_home, tmp_path, monkeypatch):
     """A tiny project of the test's own: profile and prepared corpus, nothing trained."""
-    home = shutil.copytree(prepared_home, tmp_path / "project")
-    enter(monkeypatch, home)
-    return Project(home)
+    return Project(enter(monkeypatch, shutil.copytree(prepared_home, tmp_path / "project")))
 
 
 @pytest.fixture
 def finished(finished_home, tmp_path, monkeypatch):
     """The same with both variants trained and recorded."""
-    home = shutil.copytree(finished_home, tmp_path / "finished")
-    enter(monkeypatch, home)
-    return Project(home)
+    return Project(enter(monkeypatch, shutil.copytree(finished_home, tmp_path / "finished")))
+
+
+@pytest.fixture
+def run(finished):
+    """Its run that has a PCA layer."""
+    from headdiv.companion.experiments.running import load_run
+
+    return load_run(finished.config("direct-8"))
 
 
 @pytest.fixture

@@ -26,6 +26,18 @@ def deacon(architecture="direct", m=3, **options):
     return {"name": "deacon", "architecture": architecture, "m": m, **options}
 
 
+def sparse(attention="none", block="none", **options):
+    return {"name": "homeostasis", "attention": attention, "block": block, **options}
+
+
+def planned(**more):
+    return {"layers": [1, 1], "epochs": [2], **more}
+
+
+def dynamic(choice="hard", **more):
+    return {"name": "dynamic-rotation", "choice": choice, **more}
+
+
 def combined(*methods):
     """With every method's options filled in: their own tests say what is left out."""
     return check_method({"name": "combined", "methods": list(methods)}, CONFIG)

@@ -1,7 +1,6 @@
 """Mixtures of attention heads with random parameters, and sentences for them: shared by their tests."""
 
-import torch
-from packed import D, K, random, sentences
+from packed import D, K, randomly, sentences
 
 from headdiv.methods.moa import MixtureAttention
 from headdiv.nn.attention import AttentionSpec
@@ -13,11 +12,7 @@ LENGTHS = [(3, 2), (1, 5), (4, 4), (2, 1)]
 
 
 def build(seed, kind="encoder", bias=True, experts=E, k=TOP, d_head=K, **options):
-    module = MixtureAttention(AttentionSpec(kind, 0, D, 2, bias), experts, k, d_head, **options).double()
-    with torch.no_grad():
-        for i, parameter in enumerate(module.parameters()):
-            parameter.copy_(random(seed + i, *parameter.shape))
-    return module
+    return randomly(seed, MixtureAttention(AttentionSpec(kind, 0, D, 2, bias), experts, k, d_head, **options))
 
 
 def both_sides(seed, kind, lengths=LENGTHS):

@@ -15,12 +15,16 @@ def random(seed, *shape, dtype=torch.float64):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
-def build(seed, kind="encoder", bias=True):
-    module = MultiHeadAttention(AttentionSpec(kind, 0, D, H, bias)).double()
+def randomly(seed, module):
+    """The module in float64, every parameter drawn."""
     with torch.no_grad():
-        for i, parameter in enumerate(module.parameters()):
+        for i, parameter in enumerate(module.double().parameters()):
             parameter.copy_(random(seed + i, *parameter.shape))
     return module
+
+
+def build(seed, kind="encoder", bias=True):
+    return randomly(seed, MultiHeadAttention(AttentionSpec(kind, 0, D, H, bias)))
 
 
 def sentences(seed, lengths):
@@ -86,9 +90,9 @@ def run_packed(module, kind, width):
     return run
 
 
-def run_literal(module, kind):
+def run_literal(module, kind, literal=literal_attention):
     def run(queries, keys):
         others = keys if kind == "cross" else queries
-        return [literal_attention(module, q, k, kind) for q, k in zip(queries, others, strict=True)]
+        return [literal(module, q, k, kind) for q, k in zip(queries, others, strict=True)]
 
     return run

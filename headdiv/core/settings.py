@@ -80,7 +80,7 @@ Distinct = Annotated[list[Member], AfterValidator(_each_once)]
 Checked = TypeVar("Checked", bound=BaseModel)
 
 
-def check(model: type[Checked], value: Any, at: tuple[str | int, ...] = (), source: Source | None = None) -> Checked:
+def check(model: type[Checked], value: Any, at: Place = (), source: Source | None = None) -> Checked:
     """Validate plain data as ``model``; in its file, ``source``, the keys ``at`` lead to it.
 
     Raises:
@@ -97,7 +97,7 @@ def check(model: type[Checked], value: Any, at: tuple[str | int, ...] = (), sour
         raise config_error((*at, *loc), what, source) from None
 
 
-def refuse_infinite(value: Any, at: tuple[str | int, ...] = ()) -> None:
+def refuse_infinite(value: Any, at: Place = ()) -> None:
     """Raise a ValueError, as validators do, where a number in plain data, at any depth, is infinite or NaN."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
     for key, one in inner:
@@ -109,9 +109,7 @@ def refuse_infinite(value: Any, at: tuple[str | int, ...] = ()) -> None:
             refuse_infinite(one, (*at, key))
 
 
-def refuse_unread(
-    settings: BaseModel, keys: Iterable[str], why: str, at: tuple[str | int, ...] = (), source: Source | None = None
-) -> None:
+def refuse_unread(settings: BaseModel, keys: Iterable[str], why: str, at: Place, source: Source | None) -> None:
     """Raise a ConfigError where one of these keys is not its default, since it would change nothing."""
     for key in keys:
         found, default = getattr(settings, key), type(settings).model_fields[key].default
@@ -119,7 +117,7 @@ def refuse_unread(
             raise config_error((*at, key), f"found {found!r}, expected the default, {default!r}: {why}", source)
 
 
-def config_error(at: tuple[str | int, ...], what: str, source: Source | None = None) -> ConfigError:
+def config_error(at: Place, what: str, source: Source | None = None) -> ConfigError:
     """The error "file, line n: key.key: what"."""
     place = source.place(at) if source else ""
     key = ".".join(map(str, at)) + ": " if at else ""
@@ -157,7 +155,7 @@ def _near(name: str, known: list[str]) -> list[str]:
     return [by_lower_case[near] for near in difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.6)]
 
 
-def _fields_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
+def _fields_at(model: type[BaseModel], path: Place) -> list[str]:
     inner: Any = model
     for key in path:
         if isinstance(inner, type) and issubclass(inner, BaseModel):
@@ -220,7 +218,7 @@ class Source:
         for child in children:
             self._check(child, depth + 1)
 
-    def place(self, path: tuple[str | int, ...]) -> str:
+    def place(self, path: Place) -> str:
         """File and line of the key ("file, line n: "), or of the nearest one above it that is there."""
         node, line = self.node, 1
         for number, key in enumerate(path):

@@ -59,11 +59,7 @@ def make_windows(tokens: np.ndarray, end: int, boundaries: bool) -> Windows:
         end: the token at the beginning of every document.
         boundaries: attention and positions start again there; otherwise they run through the window.
     """
-    inputs, targets = tokens[:, :-1], tokens[:, 1:]
-    there = inputs != IGNORED
-    side = _lay_out_documents(inputs, end, boundaries, there)
-    mask = attention_mask(side, side, causal=True) if boundaries or not side.full else None
-    return _windows(inputs[there], targets[there], AttentionLayout(side, side, mask))
+    return _windows(tokens[:, :-1], tokens[:, 1:], end, boundaries, causal=True)
 
 
 def make_masked_windows(masked: np.ndarray, end: int, boundaries: bool) -> Windows:
@@ -74,10 +70,7 @@ def make_masked_windows(masked: np.ndarray, end: int, boundaries: bool) -> Windo
         end: the token at the beginning of every document.
         boundaries: attention and positions start again there; otherwise they run through the window.
     """
-    inputs, targets = masked[:, 0], masked[:, 1]
-    there = inputs != IGNORED
-    side = _lay_out_documents(inputs, end, boundaries, there)
-    return _windows(inputs[there], targets[there], AttentionLayout(side, side, attention_mask(side, side)))
+    return _windows(masked[:, 0], masked[:, 1], end, boundaries, causal=False)
 
 
 def _lay_out_documents(inputs: np.ndarray, end: int, boundaries: bool, there: np.ndarray) -> PackedLayout:
@@ -93,9 +86,12 @@ def _lay_out_documents(inputs: np.ndarray, end: int, boundaries: bool, there: np
     return lay_out(lengths.tolist(), [part.tolist() for part in of_window])
 
 
-def _windows(inputs: np.ndarray, targets: np.ndarray, layout: AttentionLayout) -> Windows:
-    read, predicted = (torch.from_numpy(tokens.reshape(-1).astype(np.int64)) for tokens in (inputs, targets))
-    return Windows(read, predicted, layout, _predicted(predicted))
+def _windows(inputs: np.ndarray, targets: np.ndarray, end: int, boundaries: bool, causal: bool) -> Windows:
+    there = inputs != IGNORED
+    side = _lay_out_documents(inputs, end, boundaries, there)
+    mask = attention_mask(side, side, causal) if boundaries or not side.full or not causal else None
+    read, predicted = (torch.from_numpy(tokens[there].astype(np.int64)) for tokens in (inputs, targets))
+    return Windows(read, predicted, AttentionLayout(side, side, mask), _predicted(predicted))
 
 
 def _predicted(targets: Tensor) -> Tensor:

@@ -12,7 +12,6 @@ from headdiv.companion import paths
 from headdiv.companion.experiments.evaluation import evaluate, examples
 from headdiv.companion.experiments.results import record, score_table
 from headdiv.companion.experiments.run_result import FORMAT, metrics_path
-from headdiv.companion.experiments.running import load_run
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.bleu import paired_bootstrap
 from headdiv.companion.tasks.counts import counts_path, read_counts
@@ -21,11 +20,6 @@ from headdiv.core.errors import DataError
 from headdiv.core.files import canonical_json, read_json
 
 TRANSLATION = TASKS["translation"]
-
-
-@pytest.fixture
-def run(finished):
-    return load_run(finished.config("direct-8"))
 
 
 def test_metrics_hold_everything_that_is_reported(run):

@@ -7,16 +7,10 @@ from faulty import exactly
 from small_runs import small_config, untrained
 
 from headdiv.companion.experiments.attention_maps import attention_maps
-from headdiv.companion.experiments.running import load_run
 from headdiv.companion.tasks import TASKS
 from headdiv.nn.attention import record_heads
 
 SOURCE = "The old dog sees a small cat."
-
-
-@pytest.fixture
-def run(finished):
-    return load_run(finished.config("direct-8"))
 
 
 def check(maps):

@@ -48,9 +48,8 @@ def tuning(project):
 @pytest.fixture(scope="module")
 def tuned_home(prepared_home, tmp_path_factory):
     """Its folder once it is tuned; not to be changed."""
-    home = shutil.copytree(prepared_home, tmp_path_factory.mktemp("tuned") / "home")
     with pytest.MonkeyPatch.context() as patch:
-        enter(patch, home)
+        home = enter(patch, shutil.copytree(prepared_home, tmp_path_factory.mktemp("tuned") / "home"))
         Project(home).write_profile(train={"epochs": 4}, tune=TUNE)
         halving.tune("tiny", EXPERIMENT)
     return home
@@ -59,9 +58,7 @@ def tuned_home(prepared_home, tmp_path_factory):
 @pytest.fixture
 def tuned(tuned_home, tmp_path, monkeypatch):
     """The same for the test alone."""
-    home = shutil.copytree(tuned_home, tmp_path / "tuned")
-    enter(monkeypatch, home)
-    return Project(home)
+    return Project(enter(monkeypatch, shutil.copytree(tuned_home, tmp_path / "tuned")))
 
 
 def outcome(home, arm):

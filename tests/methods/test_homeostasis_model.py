@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from examples import CONFIG, trained_one_step
+from examples import CONFIG, sparse, trained_one_step
 
 from headdiv.companion.experiments.papers import load_paper, task_of
 from headdiv.methods import check_method, make_method
@@ -13,11 +13,6 @@ from headdiv.nn.dropout import Dropout
 from headdiv.nn.linear import Linear
 from headdiv.nn.sizes import ModelConfig
 from headdiv.nn.transformer import Transformer, count_parameters, initialise
-
-
-def sparse(attention="none", block="none", **options):
-    return {"name": "homeostasis", "attention": attention, "block": block, **options}
-
 
 GROUPS = {
     "B": sparse("rfb-kwta", "dropout"),

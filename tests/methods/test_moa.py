@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moa_parts import KINDS, MOA, TOP, E, both_sides, build
-from packed import D, K, pack, run_packed, sentences, with_gradients
+from packed import D, K, pack, run_literal, run_packed, sentences, with_gradients
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -55,14 +55,6 @@ def literal_mixture(module, queries, context, kind):
     return torch.stack(lines)
 
 
-def run_literal(module, kind):
-    def run(queries, keys):
-        others = keys if kind == "cross" else queries
-        return [literal_mixture(module, q, c, kind) for q, c in zip(queries, others, strict=True)]
-
-    return run
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=6)
 @given(
@@ -80,7 +72,8 @@ def test_chosen_experts_alone_give_what_all_give_with_gradients(
     module = build(seed, kind, bias, k=k, d_head=d_head, renormalise=renormalise)
     queries, memory = both_sides(seed + 50, kind, lengths)
     found = with_gradients(module, queries, memory, run_packed(module, kind, width))
-    torch.testing.assert_close(found, with_gradients(module, queries, memory, run_literal(module, kind)))
+    expected = with_gradients(module, queries, memory, run_literal(module, kind, literal_mixture))
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from examples import CONFIG, combined, deacon
+from examples import CONFIG, combined, deacon, dynamic, planned, sparse
 
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import stored
@@ -27,20 +27,8 @@ MOA = {"name": "moa", "experts": 4, "k": 2}
 SWAPS = {"name": "rotation", "plan": [{"layers": [1, 1], "heads": [[1, 2]], "epochs": [2, 3]}]}
 
 
-def sparse(attention="none", block="none", **options):
-    return {"name": "homeostasis", "attention": attention, "block": block, **options}
-
-
-def planned(**more):
-    return {"layers": [1, 1], "epochs": [2], **more}
-
-
 def manual(**more):
     return {"name": "rotation", "plan": [planned(**more)]}
-
-
-def dynamic(choice="hard", **more):
-    return {"name": "dynamic-rotation", "choice": choice, **more}
 
 
 # ---- without torch, and in step with the methods

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from examples import CONFIG, some_pairs, tiny
+from examples import CONFIG, dynamic, planned, some_pairs, tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -149,10 +149,6 @@ def test_what_cannot_be_swapped_whole_is_not_swapped_in_part(other, message):
 # ---- plans
 
 
-def planned(**more):
-    return {"layers": [1, 1], "epochs": [2], **more}
-
-
 def end_of(model, optimiser, epoch, history=(), observe=None, seed=3):
     return EpochEnd(model, optimiser, epoch, 30, seed, list(history), observe)
 
@@ -189,10 +185,6 @@ def test_what_the_optimiser_remembers_moves_or_stays(method, optimiser_state):
     changed = differing(everything(model, optimiser), before)
     assert changed
     assert any("exp_avg" in name for name in changed) == optimiser_state
-
-
-def dynamic(choice="hard", **more):
-    return {"name": "dynamic-rotation", "choice": choice, **more}
 
 
 def test_a_stack_that_the_model_lacks_is_named():

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from moa_parts import MOA, TOP, E, build
-from packed import pack, random, sentences
+from packed import pack, random, randomly, sentences
 from small_runs import EVERY_TASK, enter, small_config, untrained
 
 from headdiv.analysis.similarity import Observed
@@ -37,11 +37,7 @@ seeds = st.integers(0, 2**31 - 1)
 
 
 def router(seed, experts=E, k=TOP, **options):
-    module = Router(WIDTH, experts, k, **options).double()
-    with torch.no_grad():
-        for i, parameter in enumerate(module.parameters()):
-            parameter.copy_(random(seed + i, *parameter.shape))
-    return module
+    return randomly(seed, Router(WIDTH, experts, k, **options))
 
 
 # ---- what is chosen

@@ -13,7 +13,7 @@ from small_runs import randomise, small_config, untrained
 from headdiv.analysis.components import variance_shares
 from headdiv.analysis.masking import heads_of, masked_heads, masks_without
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.running import load_run, run_folder
+from headdiv.companion.experiments.running import run_folder
 from headdiv.companion.report.explorer_view import (
     MEASURES,
     View,
@@ -32,11 +32,6 @@ from headdiv.nn.batching import END
 
 SOURCE = "The old dog sees a small cat."
 seeds = st.integers(0, 2**31 - 1)
-
-
-@pytest.fixture
-def run(finished):
-    return load_run(finished.config("direct-8"))
 
 
 def sentence_of(error, call, *arguments, **named):

@@ -2,18 +2,16 @@
 
 import json
 import re
-import shutil
 import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from browser import CHROMIUM, Browser
-from conftest import EXPERIMENT, Project
+from conftest import EXPERIMENT
 from markdown_it import MarkdownIt
 from pages import draw_figures
 from reported import renew
-from small_runs import enter
 from test_repository import ROOT
 
 from headdiv.companion.experiments.run_result import metrics_path
@@ -72,12 +70,10 @@ def test_a_table_escapes_its_headings_too():
 
 
 @pytest.mark.slow
-def test_nothing_hostile_is_executed_or_included_in_a_site(prepared_home, tmp_path, monkeypatch):
-    home = shutil.copytree(prepared_home, tmp_path / "home")
-    enter(monkeypatch, home)
-    hostile_project(Project(home))
-    write_text(home / "secret.txt", SECRET)
-    folder = write_report("p", home / "report").parent
+def test_nothing_hostile_is_executed_or_included_in_a_site(project, tmp_path):
+    hostile_project(project)
+    write_text(project.home / "secret.txt", SECRET)
+    folder = write_report("p", project.home / "report").parent
     for path in folder.rglob("*.html"):
         source = path.read_text(encoding="utf-8")
         assert SECRET not in source, path

@@ -63,9 +63,8 @@ COMPANION = {
 @pytest.fixture(scope="module")
 def folder(prepared_home, tmp_path_factory):
     """The report of a profile of which two seeds of one variant, and a baseline of everything are stored."""
-    home = shutil.copytree(prepared_home, tmp_path_factory.mktemp("site") / "home")
     with pytest.MonkeyPatch.context() as patch:
-        enter(patch, home)
+        home = enter(patch, shutil.copytree(prepared_home, tmp_path_factory.mktemp("site") / "home"))
         write_profile(Project(home), "p", *EXPERIMENTS, "deacon/dissection")  # which has a figure of its own name
         baseline = metrics("baseline", 1) | {"heads": measures(1)}
         store_all("p", *(metrics("direct-8", seed, bleu=3.0 + seed) for seed in (1, 2)), baseline)

@@ -7,7 +7,6 @@ import pytest
 from matplotlib.colors import to_hex
 
 from headdiv.analysis.attention_maps import AttentionMap
-from headdiv.companion.experiments.running import load_run
 from headdiv.companion.report import explorer_panels as explorer
 from headdiv.companion.report.explorer_panels import (
     look_at,
@@ -22,11 +21,6 @@ from headdiv.companion.report.plotting import ORANGE
 
 SOURCE = "The old dog sees a small cat."
 PANELS = (show_maps, show_attention, show_likeness, show_masking, show_components)
-
-
-@pytest.fixture
-def run(finished):
-    return load_run(finished.config("direct-8"))
 
 
 @pytest.fixture

@@ -51,9 +51,8 @@ def found(run, **changes):
 @pytest.fixture(scope="module")
 def learnt(prepared_home, tmp_path_factory):
     """A run that has learnt so much that its BLEU is not 0."""
-    home = shutil.copytree(prepared_home, tmp_path_factory.mktemp("learnt") / "project")
     with pytest.MonkeyPatch.context() as patch:
-        enter(patch, home)
+        home = enter(patch, shutil.copytree(prepared_home, tmp_path_factory.mktemp("learnt") / "project"))
         yield train(configured(Project(home), epochs=25, model={"d_model": 64, "dropout": 0.0}))
 
 

@@ -29,14 +29,13 @@ from headdiv.companion.report.groups import KIND_LABELS, place_name
 from headdiv.companion.report.plotting import BLUE, ORANGE, SMALL, STYLE, add_grid, new_figure
 from headdiv.companion.report.show import as_text
 from headdiv.companion.tasks.specs import SPECS
+from headdiv.companion.tasks.unknown import UNKNOWN_WORD
 from headdiv.methods.options import option_classes
 from headdiv.methods.options.modules import DeaconOptions
-from headdiv.nn.batching import SPECIALS, UNKNOWN
-from headdiv.plots import DIVERGING, write_numbers
+from headdiv.plots import DIVERGING, bare, write_numbers
 
 Shown = Figure | Styler | Markdown | HTML
 
-UNKNOWN_WORD = SPECIALS[UNKNOWN]
 WEIGHTS = "Blues"  # from white at 0
 
 
@@ -135,7 +134,7 @@ def show_attention(view: View | Markdown) -> Shown:
         axis.set_ticks(range(0, len(side), step), side[::step], fontsize=font, parse_math=False, **turned)
         every = "" if step == 1 else f" (one label for {step} tokens)"
         axis.set_label_text(f"{name}: token that {role}{every}", fontsize=SMALL)
-    _plain(ax)
+    bare(ax)
     _bar(ax, image, "attention weight")
     ax.set_title(f"{_module(view)}, head {view.head}\n{view.name}", loc="left")
     return drawn
@@ -189,11 +188,6 @@ def _maps(view: View) -> str:
 def _label(x: float, y: float, token: str, look: str) -> str:
     shown = escape(_shortened(token, SMALL_LABEL))
     return f'<text x="{x}" y="{y}" fill="{ORANGE if token == UNKNOWN_WORD else "#333"}" {look}>{shown}</text>'
-
-
-def _plain(ax: Axes) -> None:
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
 
 
 def _bar(ax: Axes, image: AxesImage, label: str) -> None:
@@ -251,7 +245,7 @@ def show_likeness(view: View | Markdown, measure: str = "cosine") -> Shown:
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_ticks(range(H), [head + 1 for head in order])
     ax.tick_params(labelleft=True)
-    _plain(ax)
+    bare(ax)
     at = order.index(view.head - 1)
     for label in (ax.get_xticklabels()[at], ax.get_yticklabels()[at]):
         label.set(color=ORANGE, fontweight="bold")
@@ -294,7 +288,7 @@ def show_components(view: View | Markdown) -> Shown:
     step = math.ceil(M / MOST_TICKS)
     for axis in (left.xaxis, left.yaxis):
         axis.set_ticks(range(0, M, step), range(1, M + 1, step))
-    _plain(left)
+    bare(left)
     left.set(xlabel="principal component of the inputs", ylabel="column of w")
     _bar(left, image, "|cosine|")
     style = {"lw": 1.2, "ms": 4 if k <= MOST_MARKERS else 0}

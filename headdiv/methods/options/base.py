@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from headdiv.core.settings import Settings, Source, config_error
+from headdiv.core.settings import Place, Settings, Source, config_error
 from headdiv.nn.sizes import ATTENTION_KINDS, Kind, Sizes
 
 AttentionHook = Literal["before_output", "output_stage", "attention"]
@@ -28,7 +28,7 @@ class MethodOptions(Settings):
         """
         return None
 
-    def complete(self, model: Sizes, at: tuple[str | int, ...] = (), source: Source | None = None) -> dict[str, Any]:
+    def complete(self, model: Sizes, at: Place = (), source: Source | None = None) -> dict[str, Any]:
         """All options as plain data, checked against the model's sizes.
 
         Raises:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from headdiv.core.settings import Source, config_error
+from headdiv.core.settings import Place, Source, config_error
 from headdiv.methods.options.base import HOOKS, AttentionHook, MethodOptions
 from headdiv.methods.options.table import OPTIONS, check_method, method_options, stored_method
 from headdiv.nn.sizes import ATTENTION_KINDS, Kind, Sizes
@@ -26,7 +26,7 @@ class CombinedOptions(MethodOptions):
         min_length=2, description="methods, each with its name and options, in the order in which they act"
     )
 
-    def parts(self, at: tuple[str | int, ...] = ("method", "methods"), source: Source | None = None) -> dict[str, Any]:
+    def parts(self, at: Place = ("method", "methods"), source: Source | None = None) -> dict[str, Any]:
         """The options of each method, by the names that results give them.
 
         Raises:
@@ -49,7 +49,7 @@ class CombinedOptions(MethodOptions):
                 return f"methods.{position}.{problem[0]}", problem[1]
         return None
 
-    def complete(self, model: Sizes, at: tuple[str | int, ...] = (), source: Source | None = None) -> dict[str, Any]:
+    def complete(self, model: Sizes, at: Place = (), source: Source | None = None) -> dict[str, Any]:
         """The methods in the list, each complete.
 
         Raises:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headdiv.core.registry import Registry
-from headdiv.core.settings import Source, check, config_error, nearest
+from headdiv.core.settings import Place, Source, check, config_error, nearest
 from headdiv.methods.options.base import MethodOptions
 from headdiv.methods.options.losses import DppOptions, HeadLossOptions, HsicOptions
 from headdiv.methods.options.modules import (
@@ -50,7 +50,7 @@ OPTIONS: Registry[type[MethodOptions]] = Registry(
 
 
 def check_method(
-    method: Mapping[str, Any], model: Sizes, at: tuple[str | int, ...] = (), source: Source | None = None
+    method: Mapping[str, Any], model: Sizes, at: Place = (), source: Source | None = None
 ) -> dict[str, Any]:
     """Fill in the options that ``method`` leaves out and check them against the model's sizes.
 
@@ -79,7 +79,7 @@ def option_classes(method: Mapping[str, Any]) -> list[type[MethodOptions]]:
     return [OPTIONS[part["name"]] for part in method.get("methods", [method])]
 
 
-def method_options(method: Mapping[str, Any], at: tuple[str | int, ...], source: Source | None = None) -> MethodOptions:
+def method_options(method: Mapping[str, Any], at: Place, source: Source | None = None) -> MethodOptions:
     """The options of a method's configuration, {"name": …, option: value, …}, with their defaults.
 
     Raises:

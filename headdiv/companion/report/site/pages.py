@@ -30,6 +30,7 @@ from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import with_results
 from headdiv.companion.report.figures import write_figure
 from headdiv.companion.report.formats import NONE, significant
+from headdiv.companion.report.scale import machine
 from headdiv.companion.report.show import DIAGRAMS
 from headdiv.companion.report.site.front import (
     Finding,
@@ -42,7 +43,6 @@ from headdiv.companion.report.site.front import (
 from headdiv.companion.report.site.library import REPOSITORY, documents, pictures, plotly_script, public_names
 from headdiv.companion.report.site.markup import interactive, link, plain, templates
 from headdiv.companion.report.site.runs import SHELL, RunPage, write_run_pages
-from headdiv.companion.report.table_data import TableData
 from headdiv.companion.report.tables import table_data
 from headdiv.core.files import read_json
 
@@ -217,7 +217,7 @@ class Site:
             "scale": None,
             "outdated": [page.label for page in pages if page.run.name in self.outdated],
             "tables": [
-                (caption, interactive(self._linked(data, frame, pages) if of_results else frame, f"{slug(table)}_{i}"))
+                (caption, interactive(self._linked(frame, pages) if of_results else frame, f"{slug(table)}_{i}"))
                 for i, (caption, frame) in enumerate(data.tables.items())
             ],
             "outcome": outcome if of_results and not outcome.toy else None,
@@ -228,7 +228,7 @@ class Site:
         }
 
     @staticmethod
-    def _linked(data: TableData, frame: pd.DataFrame, pages: list[RunPage]) -> pd.DataFrame:
+    def _linked(frame: pd.DataFrame, pages: list[RunPage]) -> pd.DataFrame:
         """The table with links to its runs in the name of each row."""
         names: list[object] = []
         by_variant: dict[str, list[RunPage]] = {}
@@ -282,7 +282,7 @@ class Site:
             rows.append([
                 link(page.address, page.label), against, run.experiment, measure, significant(value),
                 significant(run.value("validation_nll")), f"{run.parameters:,}", run.epochs,
-                f"{run.cost.training_seconds:,.0f}", f"{run.cost.peak_memory_mib:,.0f}", page.machine, page.commit,
+                f"{run.cost.training_seconds:,.0f}", f"{run.cost.peak_memory_mib:,.0f}", machine(run), page.commit,
                 run.hash,
             ])  # fmt: skip
         columns = ["Run", "Compare", "Experiment", "Score", "Value", "Validation loss", "Parameters", "Epochs",

@@ -101,11 +101,6 @@ class RunPage:
         return f"{task_of(self.run.experiment).label(self.run.variant)}, seed {self.run.seed}"
 
     @property
-    def machine(self) -> str:
-        """Device, threads, processes."""
-        return machine(self.run)
-
-    @property
     def commit(self) -> str:
         """The commit that the run was made at."""
         return self.run.provenance.commit or "outside git"
@@ -126,7 +121,7 @@ class RunPage:
             "Seed": str(run.seed),
             "Commit": self.commit,
             "Scored at commit": made.evaluated_at_commit or self.commit,
-            "Machine": self.machine,
+            "Machine": machine(run),
             "Processor": ", ".join(filter(None, (made.cpu, made.instruction_set))) or NONE,
             "System": made.system or NONE,
             "Python": made.python or NONE,
