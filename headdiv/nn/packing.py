@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headdiv.core.arguments import must_be
 from headdiv.core.errors import DataError
 from headdiv.core.tracing import is_traced
 
@@ -64,6 +65,18 @@ def attention_mask(queries: PackedLayout, keys: PackedLayout, causal: bool = Fal
         allowed &= torch.ones(n, n, dtype=torch.bool, device=allowed.device).tril()
     mask = torch.zeros(allowed.shape, device=allowed.device)
     return mask.masked_fill_(~allowed, MASKED)[:, None]
+
+
+def added_mask(name: str, mask: Tensor, shapes: list[tuple[int, ...]], dtype: torch.dtype) -> Tensor:
+    """A mask of booleans (True: excluded) or numbers, as an addend for the scores."""
+    must_be(name, mask, Tensor, "a tensor")
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise ValueError(f"{name} must be of booleans or of floating point, found {mask.dtype}")
+    if mask.shape not in shapes:
+        raise ValueError(f"{name} must have the shape {' or '.join(map(str, shapes))}, found {tuple(mask.shape)}")
+    if mask.dtype == torch.bool:
+        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(mask, -torch.inf)
+    return mask.to(dtype)
 
 
 def assign_windows(*lengths: Sequence[int], width: int = 48) -> list[list[int]]:
