@@ -224,6 +224,26 @@ def test_heads_are_not_removed_where_something_stands_in_front_of_the_output():
     assert loss(model(*batch_of())) == before
 
 
+def test_importance_in_half_precision_is_the_sum_of_its_products():
+    """Over 600 words: bfloat16 has 8 bits, in which each further word would be rounded."""
+    model, x = model_of().bfloat16(), torch.randn(1, 600, D, generator=torch.Generator().manual_seed(1)).bfloat16()
+    heads, seen = ModelHeads(model), {}
+
+    def keeping(place):
+        def edit(outputs, _):
+            seen[place] = outputs
+            outputs.retain_grad()
+            return outputs
+
+        return edit
+
+    with heads.edited({place: keeping(place) for place in heads.counts}):
+        loss(model(x)).backward()
+    expected = [(each.double() * each.grad.double()).sum((0, 2)).abs() for each in seen.values()]
+    found = [one.change for one in heads.importance([x], loss)]
+    torch.testing.assert_close(torch.tensor(found).double(), torch.cat(expected), rtol=1e-4, atol=0)
+
+
 def test_heads_that_the_loss_does_not_depend_on_have_importance_0():
     model = model_of()
     model.not_run = headdiv.MultiheadAttention(D, H, layer=7)
