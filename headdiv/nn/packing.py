@@ -11,7 +11,7 @@ Letters: B sentences, T rows, R windows, N query slots and S key slots of a wind
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -161,6 +161,12 @@ def full_side(B: int, N: int, device: torch.device) -> PackedLayout:
     return PackedLayout(
         torch.full((B,), N, device=device), each.repeat(B), slots, slots, sentences, full=True, longest=N
     )
+
+
+def one_token_each(lines: int, position: int, device: torch.device) -> PackedLayout:
+    """The layout of one token of each of these lines, all at this position of their sentences."""
+    side = full_side(lines, 1, device)
+    return replace(side, positions=torch.full_like(side.positions, position))
 
 
 def real_rows(x: Tensor, side: PackedLayout) -> Tensor:

@@ -93,6 +93,24 @@ def test_masks_and_edits_act_on_a_compiled_model(made):
         torch.testing.assert_close(call(), plain)
 
 
+def test_edits_act_in_cached_decoding_too():
+    model, _ = tiny(EXAMPLES["baseline"][0])
+    batch, seen = make_batch(some_pairs(1, seed=5), [0]), []
+
+    def edit(outputs, queries):
+        seen.append(queries.positions.tolist())
+        return outputs * queries.positions[:, None, None] * torch.tensor([0.0, 1.0, 2.0])[:, None]
+
+    with torch.no_grad(), ModelHeads(model).edited({"decoder 1": edit, "cross 1": edit}):
+        memory = model.encode(batch.source, batch.encoder)
+        expected = model.decode(batch, memory)
+        state = model.start(memory[None], memory.new_zeros(1, len(memory)), len(batch.target_in))
+        steps = [model.step(word[None], state)[0] for word in batch.target_in]
+    torch.testing.assert_close(torch.stack(steps), expected)
+    assert len(expected) > 1
+    assert seen[2:] == [[position] for position in range(len(expected)) for _ in range(2)]
+
+
 def test_batches_without_a_word_have_no_measures():
     heads = ModelHeads(model_of())
     with pytest.raises(DataError, match="batches: found no word"):
