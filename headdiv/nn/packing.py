@@ -67,6 +67,11 @@ def attention_mask(queries: PackedLayout, keys: PackedLayout, causal: bool = Fal
     return mask.masked_fill_(~allowed, MASKED)[:, None]
 
 
+def masked_in(dtype: torch.dtype) -> float:
+    """`MASKED`, or what float16 has nearest to it."""
+    return max(MASKED, torch.finfo(dtype).min)
+
+
 def added_mask(name: str, mask: Tensor, shapes: list[tuple[int, ...]], dtype: torch.dtype) -> Tensor:
     """A mask of booleans (True: excluded) or numbers, as an addend for the scores."""
     must_be(name, mask, Tensor, "a tensor")
