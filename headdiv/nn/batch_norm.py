@@ -44,7 +44,7 @@ class BatchNorm(nn.BatchNorm1d):
     def _repeated(self, x: Tensor) -> Tensor:
         """A training pass that is not counted, since activation checkpointing repeats it."""
         statistics = self.running_mean.clone(), self.running_var.clone()
-        return F.batch_norm(x, *statistics, self.weight, self.bias, True, self.momentum, self.eps)
+        return F.batch_norm(x, *statistics, self.weight, self.bias, True, 0.0, self.eps)
 
     def scale_and_shift(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Scale and shift that normalise x, for a caller whose next step is also linear: x * scale + shift.
@@ -75,7 +75,9 @@ class BatchNorm(nn.BatchNorm1d):
             return mean, variance
         with torch.no_grad():
             self.num_batches_tracked += 1
-            self.running_mean.lerp_(mean.to(self.running_mean), self.momentum)
+            # Without momentum torch takes the mean over all batches, as its swa_utils.update_bn does.
+            share = 1 / int(self.num_batches_tracked) if self.momentum is None else self.momentum
+            self.running_mean.lerp_(mean.to(self.running_mean), share)
             unbiased = variance * n / (n - 1).clamp_min(1)  # as torch keeps it
-            self.running_var.lerp_(unbiased.to(self.running_var), self.momentum)
+            self.running_var.lerp_(unbiased.to(self.running_var), share)
         return mean, variance
