@@ -6,8 +6,9 @@ from examples import ARCHITECTURES, deacon
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+import headdiv
 from headdiv.methods.drop_in import MultiheadAttention
-from headdiv.nn.batch_norm import BatchNorm
+from headdiv.nn.batch_norm import BatchNorm, scale_and_shift
 
 
 class OfOne(nn.Module):
@@ -31,7 +32,7 @@ def pair(channels, momentum):
 
 def test_one_row_has_no_variance():
     with pytest.raises(ValueError, match="needs more than 1 value of each channel in training, found 1"):
-        BatchNorm(3).scale_and_shift(torch.zeros(3, 1))
+        scale_and_shift(BatchNorm(3), torch.zeros(3, 1))
 
 
 @pytest.mark.parametrize(("training", "momentum"), [(True, 0.1), (True, None), (False, 0.1)])
@@ -44,7 +45,7 @@ def test_scale_and_shift_do_what_the_layer_does(shape, training, momentum):
         x = (3 + 2 * torch.randn(shape, dtype=torch.float64)).requires_grad_()
         other = x.detach().clone().requires_grad_()
         expected = theirs(x)
-        scale, shift = ours.scale_and_shift(other.transpose(0, 1))
+        scale, shift = scale_and_shift(ours, other.transpose(0, 1))
         found = other * scale.view(1, 3, *[1] * (len(shape) - 2)) + shift.view(1, 3, *[1] * (len(shape) - 2))
         torch.testing.assert_close(found, expected)
         (expected * wanted).sum().backward()
@@ -78,3 +79,16 @@ def test_torchs_averages_of_weights_take_new_statistics(architecture):
         seen.append(module.attention.output.norm.running_mean.clone())
     torch.optim.swa_utils.update_bn(batches, model)
     torch.testing.assert_close(module.attention.output.norm.running_mean, torch.stack(seen).mean(0))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_module_whose_normalisation_torch_has_converted_is_as_before(architecture):
+    """Lightning's sync_batchnorm does it for several GPUs; torch's has no training on the CPU."""
+    torch.manual_seed(0)
+    module, x = OfOne(MultiheadAttention(12, 3, deacon(architecture), batch_first=True)), torch.randn(4, 5, 12)
+    module(x)
+    expected = module.eval()(x)
+    converted = nn.SyncBatchNorm.convert_sync_batchnorm(module)
+    assert type(converted.attention.attention.output.norm) is nn.SyncBatchNorm
+    torch.testing.assert_close(converted(x), expected)
+    torch.testing.assert_close(headdiv.fold(converted)(x), expected)
