@@ -35,11 +35,13 @@ SMALL = 2**18  # multiplications of C w, all modules: to here the CPU is faster 
 
 
 def moments(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and covariance of rows (..., N, k) -> (..., k), (..., k, k)."""
+    """Mean and covariance of rows (..., N, k) -> (..., k), (..., k, k); sums of half precision are in float32."""
     must_be_tensor("rows", rows, "...N k")
-    mean = rows.mean(dim=-2, keepdim=True)
-    centred = rows - mean
-    return mean.squeeze(-2), centred.transpose(-2, -1) @ centred / rows.shape[-2]
+    wide = at_least_float32(rows)
+    mean = wide.mean(dim=-2, keepdim=True)
+    centred = wide - mean
+    C = centred.transpose(-2, -1) @ centred / rows.shape[-2]
+    return mean.squeeze(-2).to(rows.dtype), C.to(rows.dtype)
 
 
 def covariance(rows: Tensor) -> Tensor:
@@ -108,8 +110,10 @@ def stable_learning_rate(C: Tensor, w: Tensor) -> Tensor:
     component by more than half. The paper does not state its rate. C = 0 gives 0: nothing moves.
     """
     _must_fit(C, w)
+    dtype = w.dtype
+    C, w = at_least_float32(C), at_least_float32(w)
     bound = _row_sum_norm(C) * _row_sum_norm(w.transpose(-2, -1) @ w).clamp(min=1)
-    return torch.where(bound > 0, 0.5 / bound, torch.zeros_like(bound))
+    return torch.where(bound > 0, 0.5 / bound, torch.zeros_like(bound)).to(dtype)
 
 
 def gha_inner_loop(C: Tensor, w: Tensor, steps: int, lr: float | Tensor | None = None) -> Tensor:

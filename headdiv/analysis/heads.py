@@ -34,6 +34,7 @@ from headdiv.analysis.masking import (
 from headdiv.analysis.similarity import BY_HEAD, BY_PAIR, HeadComparison, Observed, compare_heads
 from headdiv.core.arguments import must_be, read_through
 from headdiv.core.errors import DataError
+from headdiv.core.precision import at_least_float32
 from headdiv.core.tracing import uncompiled
 from headdiv.nn.attention import AttentionSpec, Edit, HeadModule, HeadRecord, attention_modules, record_heads
 from headdiv.nn.linear import LINEAR
@@ -326,18 +327,21 @@ def _must_be_loss(found: Any) -> None:
 
 
 def _multiplying(masks: dict[str, Tensor], place: str) -> Edit:
-    """Multiplies by a mask of ones (B, H), one for each sentence, which is kept in ``masks``."""
+    """Multiplies by a mask of ones (B, H), one for each sentence, which is kept in ``masks``.
+
+    It is float32 at least: its gradient is a sum over all words and units of a sentence's head.
+    """
 
     def edit(outputs: Tensor, queries: PackedLayout) -> Tensor:
         B = len(queries.lengths)
         if place not in masks:
-            masks[place] = outputs.new_ones(B, outputs.shape[1]).requires_grad_()
+            masks[place] = at_least_float32(outputs.new_ones(B, outputs.shape[1])).requires_grad_()
         if (before := len(masks[place])) != B:
             raise DataError(
                 f"{place}: runs on {before} and on {B} sentences in one forward pass; expected the same number each "
                 "time, since an example has one mask"
             )
-        return outputs * masks[place][queries.sentence_of_row(), :, None]
+        return (outputs * masks[place][queries.sentence_of_row(), :, None]).to(outputs.dtype)
 
     return edit
 

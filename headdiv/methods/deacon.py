@@ -42,7 +42,7 @@ from headdiv.gha import (
 from headdiv.methods.base import Method, ValidationSplit
 from headdiv.methods.options.modules import DeaconOptions, nonlinear_inputs
 from headdiv.nn.attention import AttentionSpec, attention_modules, keyed_by_place
-from headdiv.nn.batch_norm import BatchNorm, normalisation
+from headdiv.nn.batch_norm import BatchNorm, normalisation, scale_and_shift
 from headdiv.nn.linear import Linear, linear, weight_is_all
 
 
@@ -186,7 +186,7 @@ class NonLinearOutput(PCAOutput):
         features = torch.cat([z, z.index_select(0, self.first) * z.index_select(0, self.second)])  # (k, T·K)
         with full_precision(x):
             inputs = at_least_float32(features)
-            scale, shift = self.norm.scale_and_shift(inputs)  # (k,)
+            scale, shift = scale_and_shift(self.norm, inputs)  # (k,)
             w, b = self.w * scale[:, None], self.b + shift @ self.w.to(shift)
         self._record_moments(inputs, scale, shift)
         y = w.T.to(features) @ features + b.to(features)[:, None]  # (M, T·K)

@@ -35,7 +35,7 @@ from headdiv.nn.attention import AttentionLayout, AttentionSpec, BlockSpec, reco
 from headdiv.nn.folding import fold
 from headdiv.nn.linear import LINEAR
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.packing import full_side, padded_side, real_rows
+from headdiv.nn.packing import PackedLayout, added_mask, full_side, padded_side, real_rows
 from headdiv.nn.projections import SeparateProjections, from_torch, to_torch
 from headdiv.nn.sizes import ATTENTION_KINDS, Kind, Sizes
 
@@ -72,7 +72,8 @@ class MultiheadAttention(nn.Module):
         device: where the parameters are made.
         dtype: of the parameters.
         kind: the module's kind of attention; some methods treat the kinds differently. "cross" says that padding of
-            keys is not padding of queries, whatever these are.
+            keys is not padding of queries, whatever these are; which queries are padding is known only where
+            `headdiv.insert` put the module after self-attention, as in `torch.nn.TransformerDecoderLayer`.
         layer: its layer, from 0; some methods treat layers differently, and measures and masks name modules by both.
             If left out, the modules of one kind are numbered as they are made with one method, and copies of a module
             in the order of the model, as soon as the model is passed to ``method.own_parameters`` or a measure.
@@ -88,6 +89,8 @@ class MultiheadAttention(nn.Module):
     in_proj_bias = None
     in_proj_weight = _NoFastPath()
     out_proj = SimpleNamespace(weight=None, bias=None)
+    after: MultiheadAttention | None = None  # self-attention whose outputs are the queries here; no submodule
+    query_side: PackedLayout | None = None  # of the last pass of self-attention with padding
 
     def __init__(
         self,
@@ -225,23 +228,20 @@ class MultiheadAttention(nn.Module):
         # Without masks one zero stands for all: (B, 1, N, S) is written nowhere.
         mask, slots = query.new_zeros(1, 1, 1, 1).expand(1, 1, N, S), self.attention.head_slots
         if attn_mask is not None:
-            added = _added("attn_mask", attn_mask, [(N, S), (B * slots, N, S)], query.dtype)
+            added = added_mask("attn_mask", attn_mask, [(N, S), (B * slots, N, S)], query.dtype)
             mask = mask + (added if added.dim() == 2 else added.view(B, slots, N, S))
         extra = 0 if separate is None else separate.extra
         keys = queries = full_side(B, S, query.device)
-        real = None  # (B, S)
+        real = asking = None  # (B, S) and (B, N) without padding; None: all
         if key_padding_mask is not None:
-            padding = _added("key_padding_mask", key_padding_mask, [(B, S)], query.dtype)
+            padding = added_mask("key_padding_mask", key_padding_mask, [(B, S)], query.dtype)
             mask, real = mask + padding[:, None, None, :], padding.detach() != -torch.inf
-            if own:  # padded slots are not queries: what they see has no effect, but it must be finite
-                mask = mask.masked_fill(~real[:, None, :, None], 0.0)
-            # Where torch traces, shapes should not depend on data: padding is computed, unless it would act on others.
-            acts = self.training and not (self.attention.rowwise and self.attention.recorder is None)
-            if acts or not is_traced():
+            asking = real if own else None
+            if self._lays_out():
                 keys = queries = padded_side(real)
                 nothing = not is_traced() and not keys.tokens  # a traced size has no value to look at
                 if own and nothing:
-                    S += extra
+                    self.query_side, S = None, S + extra
                     weights = mask.new_zeros((B, N, S) if average_attn_weights else (B, slots, N, S))
                     return torch.zeros_like(query if self.batch_first else query.transpose(0, 1)), (
                         weights if need_weights else None
@@ -250,6 +250,14 @@ class MultiheadAttention(nn.Module):
                     keys = full_side(B, S, query.device)
         if not own:
             queries = full_side(B, N, query.device)
+            before = self.after and self._lays_out() and self.after._lays_out() and self.after.query_side
+            if before and before.sentences.shape == (B, N):
+                queries, asking = before, before.sentences >= 0
+        elif self._lays_out():
+            self.query_side = None if queries.full else queries
+        if asking is not None and (key_padding_mask is not None or attn_mask is not None):
+            # Padded slots are not queries: what they see has no effect, but it must be finite.
+            mask = mask.masked_fill(~asking[:, None, :, None], 0.0)
         if extra:
             there = torch.ones(B, S, dtype=torch.bool, device=query.device) if keys.full else keys.sentences >= 0
             keys, mask, S = padded_side(F.pad(there, (0, extra), value=True)), F.pad(mask, (0, extra)), S + extra
@@ -269,16 +277,16 @@ class MultiheadAttention(nn.Module):
             with record_heads(self) as records:
                 output = self.attention(rows, memory, layout)
             weights = dropped[-1] if dropped else records[0].weights
-            if own and real is not None:
-                weights = weights * real[:, None, :, None]
+            if asking is not None:
+                weights = weights * asking[:, None, :, None]
             weights = weights.mean(dim=1) if average_attn_weights else weights
         else:
             output = self.attention(rows, memory, layout)
         if not queries.full:
             output = output.new_zeros(B * N, D).index_copy(0, queries.slots, output)
         output = output.view(B, N, D)
-        if own and real is not None:
-            output = output * real[:, :, None]
+        if asking is not None:
+            output = output * asking[:, :, None]
         return (output if self.batch_first else output.transpose(0, 1)), weights
 
     if TYPE_CHECKING:  # nn.Module's own says nothing of arguments and results
@@ -296,6 +304,13 @@ class MultiheadAttention(nn.Module):
         ) -> tuple[Tensor, Tensor | None]:
             """See `forward`."""
             ...
+
+    def _lays_out(self) -> bool:
+        """Whether padding is left out: where torch traces it is computed, unless it would act on others.
+
+        Shapes should not depend on data there.
+        """
+        return not is_traced() or (self.training and not (self.attention.rowwise and self.attention.recorder is None))
 
     def _is_self_attention(self, query: Tensor, key: Tensor, matters: bool) -> bool:
         """Whether query and key are the same; without key masks it makes no difference and is not checked."""
@@ -376,15 +391,3 @@ def _initialise(attention: MultiHeadAttention) -> None:
     for layer in (attention.in_projection, attention.output):
         if isinstance(layer, nn.Linear) and layer.bias is not None:
             nn.init.zeros_(layer.bias)
-
-
-def _added(name: str, mask: Tensor, shapes: list[tuple[int, ...]], dtype: torch.dtype) -> Tensor:
-    """A mask of booleans (True: excluded) or numbers, as an addend for the scores."""
-    must_be(name, mask, Tensor, "a tensor")
-    if mask.dtype != torch.bool and not mask.is_floating_point():
-        raise ValueError(f"{name} must be of booleans or of floating point, found {mask.dtype}")
-    if mask.shape not in shapes:
-        raise ValueError(f"{name} must have the shape {' or '.join(map(str, shapes))}, found {tuple(mask.shape)}")
-    if mask.dtype == torch.bool:
-        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(mask, -torch.inf)
-    return mask.to(dtype)

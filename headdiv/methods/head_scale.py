@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from headdiv.methods.base import Method
 from headdiv.methods.options.modules import HeadScaleOptions
 from headdiv.nn.attention import AttentionSpec
-from headdiv.nn.batch_norm import BatchNorm, normalisation
+from headdiv.nn.batch_norm import normalisation
 from headdiv.nn.linear import Linear, linear
 
 
@@ -36,7 +36,7 @@ class ScaledOutput(Linear):
     @property
     def rowwise(self) -> bool:
         """See `MultiHeadAttention`."""
-        return not isinstance(self.norm, BatchNorm)
+        return isinstance(self.norm, nn.Identity | nn.LayerNorm)
 
     def initialise(self, generator: torch.Generator) -> None:
         """The baseline's W^O times the scale."""

@@ -45,6 +45,7 @@ class MixingOutput(Linear):
         self.alphas = nn.Parameter(torch.eye(spec.heads))
         self.beta = nn.Parameter(torch.zeros(spec.heads))
         self.register_buffer("former_norm", torch.tensor(float(spec.heads)))  # ‖A(Θ0)‖_*
+        self.current_norm: Tensor | None = None  # ‖A‖_* in this step, once the loss has asked for it
 
     def initialise(self, generator: torch.Generator) -> None:
         """W^O as in the baseline, A the identity."""
@@ -101,13 +102,22 @@ class Mixing(Method):
         return self.options.gamma / count * sum(map(self._growth, groups(layers, lambda layer: layer.alphas.shape)))
 
     def _growth(self, layers: list[MixingOutput]) -> Tensor:
-        """The sum of L_nuc over layers with the same number of heads; it keeps their norms."""
+        """The sum of L_nuc over layers with the same number of heads; it keeps their norms for the next step."""
         norms = nuclear_norms(torch.stack([distributed.whole(layer.alphas) for layer in layers]))  # (modules,)
         current = norms.detach()
         former = torch.stack([layer.former_norm for layer in layers]) if self.options.former == "written" else current
         for layer, norm in zip(layers, current, strict=True):
-            layer.former_norm.copy_(norm)
+            layer.current_norm = norm
         return (former + self.options.growth - norms).sum()
+
+    @torch.no_grad()
+    def after_backward(self, model: nn.Module, progress: float) -> None:
+        """Freeze A, or note its norm before this step: of several batches of a step, all have the same Θ0."""
+        super().after_backward(model, progress)
+        for layer in self.layers(model):
+            if layer.current_norm is not None:
+                layer.former_norm.copy_(layer.current_norm)
+                layer.current_norm = None
 
     def frozen_parameters(self, model: nn.Module, progress: float) -> list[nn.Parameter]:
         """A and its bias, before the fraction P of the training."""

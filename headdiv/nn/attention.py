@@ -171,7 +171,8 @@ class HeadModule(nn.Module, ABC):
     def edit_heads(self, edit: Edit) -> RemovableHandle:
         """Let ``edit(outputs, queries)`` change the heads' outputs (T, H, K), but not their records, in forward passes.
 
-        Until the handle's ``remove``. It takes place before masks.
+        Until the handle's ``remove``. It takes place before masks. In cached decoding it is called at every position,
+        with one row for each line.
 
         Raises:
             DataError: these heads cannot be edited.

@@ -21,6 +21,9 @@ def normalisation(kind: Normalisation, channels: int, scale: float = 1.0) -> nn.
     return module
 
 
+Normalised = nn.BatchNorm1d | nn.SyncBatchNorm
+
+
 class BatchNorm(nn.BatchNorm1d):
     """`torch.nn.BatchNorm1d` whose statistics in training are those of all ranks' rows together.
 
@@ -37,45 +40,50 @@ class BatchNorm(nn.BatchNorm1d):
         with full_precision(x):
             values = at_least_float32(x)
             scale, shift = (
-                part.view(1, -1, *[1] * (x.dim() - 2)) for part in self.scale_and_shift(values.transpose(0, 1))
+                part.view(1, -1, *[1] * (x.dim() - 2)) for part in scale_and_shift(self, values.transpose(0, 1))
             )
             return (values * scale + shift).to(x.dtype)
 
     def _repeated(self, x: Tensor) -> Tensor:
         """A training pass that is not counted, since activation checkpointing repeats it."""
         statistics = self.running_mean.clone(), self.running_var.clone()
-        return F.batch_norm(x, *statistics, self.weight, self.bias, True, self.momentum, self.eps)
+        return F.batch_norm(x, *statistics, self.weight, self.bias, True, 0.0, self.eps)
 
-    def scale_and_shift(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Scale and shift that normalise x, for a caller whose next step is also linear: x * scale + shift.
 
-        Counts as a batch, as `forward` does.
+def scale_and_shift(norm: Normalised, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Scale and shift that normalise x, for a caller whose next step is also linear: x * scale + shift.
 
-        Args:
-            x: (C, …), float32 at least.
+    Counts as a batch, as a forward pass does.
 
-        Returns:
-            Scale and shift (C,).
-        """
-        mean, variance = self._statistics(x.flatten(1)) if self.training else (self.running_mean, self.running_var)
-        scale = self.weight * (variance + self.eps).rsqrt()
-        return scale, self.bias - scale * mean
+    Args:
+        norm: ours, or what `torch.nn.SyncBatchNorm.convert_sync_batchnorm` makes of it; statistics are of all ranks.
+        x: (C, …), float32 at least.
 
-    def _statistics(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of each of the rows (C, N), over all ranks."""
-        if distributed.world() == 1 and torch.compiler.is_compiling():
-            torch._check(rows.shape[1] > 1)
-        elif distributed.world() == 1 and rows.shape[1] < 2:
-            raise ValueError("batch normalisation needs more than 1 value of each channel in training, found 1")
-        n = distributed.total(rows.new_full((1,), rows.shape[1])).detach()
-        mean = distributed.total(rows.sum(dim=1)) / n
-        centred = rows - mean.detach()[:, None]  # deviations add up to 0: the variance has no gradient in the mean
-        variance = distributed.total(torch.linalg.vecdot(centred, centred)) / n
-        if is_recomputing():
-            return mean, variance
-        with torch.no_grad():
-            self.num_batches_tracked += 1
-            self.running_mean.lerp_(mean.to(self.running_mean), self.momentum)
-            unbiased = variance * n / (n - 1).clamp_min(1)  # as torch keeps it
-            self.running_var.lerp_(unbiased.to(self.running_var), self.momentum)
+    Returns:
+        Scale and shift (C,).
+    """
+    mean, variance = _statistics(norm, x.flatten(1)) if norm.training else (norm.running_mean, norm.running_var)
+    scale = norm.weight * (variance + norm.eps).rsqrt()
+    return scale, norm.bias - scale * mean
+
+
+def _statistics(norm: Normalised, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of each of the rows (C, N), over all ranks."""
+    if distributed.world() == 1 and torch.compiler.is_compiling():
+        torch._check(rows.shape[1] > 1)
+    elif distributed.world() == 1 and rows.shape[1] < 2:
+        raise ValueError("batch normalisation needs more than 1 value of each channel in training, found 1")
+    n = distributed.total(rows.new_full((1,), rows.shape[1])).detach()
+    mean = distributed.total(rows.sum(dim=1)) / n
+    centred = rows - mean.detach()[:, None]  # deviations add up to 0: the variance has no gradient in the mean
+    variance = distributed.total(torch.linalg.vecdot(centred, centred)) / n
+    if is_recomputing():
         return mean, variance
+    with torch.no_grad():
+        norm.num_batches_tracked += 1
+        # Without momentum torch takes the mean over all batches, as its swa_utils.update_bn does.
+        share = 1 / int(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
+        norm.running_mean.lerp_(mean.to(norm.running_mean), share)
+        unbiased = variance * n / (n - 1).clamp_min(1)  # as torch keeps it
+        norm.running_var.lerp_(unbiased.to(norm.running_var), share)
+    return mean, variance

@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from headdiv.nn.packing import MASKED
+from headdiv.nn.packing import masked_in
 
 CROWDED = 0.75  # share of texts with lines left, from which on the others' slots are given up
 
@@ -35,7 +35,8 @@ class BeamState:
         self.texts, self.width, self.position = texts, width, -1
         self.slots = torch.arange(texts, device=like.device) * width  # (N,) of each line, rising
         self.of_slot = self._of_slot()  # (n·W,) a line for each slot: the one there, or the first
-        self.mask = like.new_full((texts, width, length * width), MASKED)  # 0 where a slot is of a line's own past
+        # 0 where a slot is of a line's own past
+        self.mask = like.new_full((texts, width, length * width), masked_in(like.dtype))
 
     @property
     def keys(self) -> int:

@@ -18,7 +18,15 @@ from headdiv.core import progress
 from headdiv.core.arguments import listed
 from headdiv.nn.attention import AttentionLayout
 from headdiv.nn.batching import BEGIN, END, PAD
-from headdiv.nn.packing import MASKED, MAX_POSITIONS, PackedLayout, assign_windows, attention_mask, lay_out, pad_rows
+from headdiv.nn.packing import (
+    MAX_POSITIONS,
+    PackedLayout,
+    assign_windows,
+    attention_mask,
+    lay_out,
+    masked_in,
+    pad_rows,
+)
 from headdiv.nn.sizes import DecodeConfig
 from headdiv.nn.transformer import Transformer
 
@@ -51,7 +59,7 @@ class CachedDecoder:
     ) -> None:
         padded = pad_rows(memory, side)  # (n, S, D)
         empty = torch.arange(padded.shape[1], device=memory.device) >= side.lengths[:, None]
-        mask = torch.zeros(empty.shape, dtype=memory.dtype, device=memory.device).masked_fill_(empty, MASKED)
+        mask = memory.new_zeros(empty.shape).masked_fill_(empty, masked_in(memory.dtype))
         self.model, self.state = model, model.start(padded, mask, length, width)
         self.select = self.state.select
         self.output = Projection(model.output_weight) if output is None else output

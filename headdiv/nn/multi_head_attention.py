@@ -16,7 +16,7 @@ from headdiv.nn.caches import BeamState, Cache
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.linear import LINEAR, Linear, linear, weight_is_all
-from headdiv.nn.packing import PackedLayout
+from headdiv.nn.packing import PackedLayout, one_token_each
 from headdiv.nn.projections import blocks_apart
 
 IDENTITIES = (nn.Identity, nn.Dropout, Dropout)  # modules that do nothing in evaluation
@@ -135,7 +135,13 @@ class MultiHeadAttention(AttentionModule):
         else:
             q = self._project(x, 0, 1).unflatten(-1, (self.spec.heads, -1))
         z, _ = self.weigh_values(*cache.windows(q.unsqueeze(2)), cache)  # (n, H, W, K)
-        return self.output(self.transform_heads(cache.rows(z), x, None))
+        heads = self.transform_heads(cache.rows(z), x, None)
+        if self.edits:
+            shape = -1, self.head_slots, self.head_width
+            heads = self.edited(heads.view(shape), one_token_each(len(heads), cache.lines.position, x.device)).flatten(
+                1
+            )
+        return self.output(heads)
 
 
 def is_identity_in_evaluation(module: nn.Module | None) -> bool:

@@ -11,12 +11,13 @@ Letters: B sentences, T rows, R windows, N query slots and S key slots of a wind
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from headdiv.core.arguments import must_be
 from headdiv.core.errors import DataError
 from headdiv.core.tracing import is_traced
 
@@ -64,6 +65,23 @@ def attention_mask(queries: PackedLayout, keys: PackedLayout, causal: bool = Fal
         allowed &= torch.ones(n, n, dtype=torch.bool, device=allowed.device).tril()
     mask = torch.zeros(allowed.shape, device=allowed.device)
     return mask.masked_fill_(~allowed, MASKED)[:, None]
+
+
+def masked_in(dtype: torch.dtype) -> float:
+    """`MASKED`, or what float16 has nearest to it."""
+    return max(MASKED, torch.finfo(dtype).min)
+
+
+def added_mask(name: str, mask: Tensor, shapes: list[tuple[int, ...]], dtype: torch.dtype) -> Tensor:
+    """A mask of booleans (True: excluded) or numbers, as an addend for the scores."""
+    must_be(name, mask, Tensor, "a tensor")
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise ValueError(f"{name} must be of booleans or of floating point, found {mask.dtype}")
+    if mask.shape not in shapes:
+        raise ValueError(f"{name} must have the shape {' or '.join(map(str, shapes))}, found {tuple(mask.shape)}")
+    if mask.dtype == torch.bool:
+        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(mask, -torch.inf)
+    return mask.to(dtype)
 
 
 def assign_windows(*lengths: Sequence[int], width: int = 48) -> list[list[int]]:
@@ -148,6 +166,12 @@ def full_side(B: int, N: int, device: torch.device) -> PackedLayout:
     return PackedLayout(
         torch.full((B,), N, device=device), each.repeat(B), slots, slots, sentences, full=True, longest=N
     )
+
+
+def one_token_each(lines: int, position: int, device: torch.device) -> PackedLayout:
+    """The layout of one token of each of these lines, all at this position of their sentences."""
+    side = full_side(lines, 1, device)
+    return replace(side, positions=torch.full_like(side.positions, position))
 
 
 def real_rows(x: Tensor, side: PackedLayout) -> Tensor:

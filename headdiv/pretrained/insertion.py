@@ -342,6 +342,8 @@ def _replace(model: nn.Module, method: Method, theirs: list[tuple[str, nn.Multih
             if (parameter := getattr(its, its_name)) is not None:
                 setattr(part, name, parameter)
         new.__dict__["replaced"] = old
+        if kind == "cross" and isinstance(before := getattr(owner, "self_attn", None), MultiheadAttention):
+            new.__dict__["after"] = before
         _move_hooks(old, new)
         made[id(old)] = new
         setattr(owner, last, new)

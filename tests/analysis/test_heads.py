@@ -93,6 +93,24 @@ def test_masks_and_edits_act_on_a_compiled_model(made):
         torch.testing.assert_close(call(), plain)
 
 
+def test_edits_act_in_cached_decoding_too():
+    model, _ = tiny(EXAMPLES["baseline"][0])
+    batch, seen = make_batch(some_pairs(1, seed=5), [0]), []
+
+    def edit(outputs, queries):
+        seen.append(queries.positions.tolist())
+        return outputs * queries.positions[:, None, None] * torch.tensor([0.0, 1.0, 2.0])[:, None]
+
+    with torch.no_grad(), ModelHeads(model).edited({"decoder 1": edit, "cross 1": edit}):
+        memory = model.encode(batch.source, batch.encoder)
+        expected = model.decode(batch, memory)
+        state = model.start(memory[None], memory.new_zeros(1, len(memory)), len(batch.target_in))
+        steps = [model.step(word[None], state)[0] for word in batch.target_in]
+    torch.testing.assert_close(torch.stack(steps), expected)
+    assert len(expected) > 1
+    assert seen[2:] == [[position] for position in range(len(expected)) for _ in range(2)]
+
+
 def test_batches_without_a_word_have_no_measures():
     heads = ModelHeads(model_of())
     with pytest.raises(DataError, match="batches: found no word"):
@@ -222,6 +240,26 @@ def test_heads_are_not_removed_where_something_stands_in_front_of_the_output():
     with pytest.raises(DataError, match="encoder 1: heads cannot be removed from a MultiHeadAttention with its output"):
         ModelHeads(model).remove([("encoder 1", 1)])
     assert loss(model(*batch_of())) == before
+
+
+def test_importance_in_half_precision_is_the_sum_of_its_products():
+    """Over 600 words: bfloat16 has 8 bits, in which each further word would be rounded."""
+    model, x = model_of().bfloat16(), torch.randn(1, 600, D, generator=torch.Generator().manual_seed(1)).bfloat16()
+    heads, seen = ModelHeads(model), {}
+
+    def keeping(place):
+        def edit(outputs, _):
+            seen[place] = outputs
+            outputs.retain_grad()
+            return outputs
+
+        return edit
+
+    with heads.edited({place: keeping(place) for place in heads.counts}):
+        loss(model(x)).backward()
+    expected = [(each.double() * each.grad.double()).sum((0, 2)).abs() for each in seen.values()]
+    found = [one.change for one in heads.importance([x], loss)]
+    torch.testing.assert_close(torch.tensor(found).double(), torch.cat(expected), rtol=1e-4, atol=0)
 
 
 def test_heads_that_the_loss_does_not_depend_on_have_importance_0():

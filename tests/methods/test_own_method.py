@@ -1,11 +1,13 @@
 """A method from one file outside headdiv (tests/own_method.py) does all that the built-in ones do."""
 
+import json
 import math
 from pathlib import Path
 
 import pytest
 import torch
 from examples import CONFIG, heads_by_sentence, some_pairs, tiny, watched_pass
+from pydantic import Field
 from small_runs import EVERY_TASK, small_config
 from torch import nn
 
@@ -97,3 +99,23 @@ def test_the_example_of_contributing_is_a_method():
     assert not watched_pass(model, method, make_batch(some_pairs(5), []))[1]  # of a rank without a sentence
     model, both = tiny(check_method({"name": "combined", "methods": [OWN, {"name": "apart"}]}, CONFIG))
     assert watched_pass(model, both, batch)[1] > 0
+
+
+@pytest.mark.parametrize(
+    ("page", "name"), [("docs/library.md", "push-apart"), ("notebooks/your_method.ipynb", "repulsion")]
+)
+def test_the_losses_of_the_pages_are_0_for_a_rank_without_a_sentence(page, name):
+    text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
+    if page.endswith("ipynb"):
+        cells = ("".join(cell["source"]) for cell in json.loads(text)["cells"])
+        code = next(cell for cell in cells if cell.startswith("class Repulsion"))
+    else:
+        code = text.partition("@headdiv.register\n")[2].partition("\n\npushed =")[0]
+    names = {"__name__": name, "headdiv": headdiv, "torch": torch, "Field": Field}
+    exec(compile(code.replace("headdiv.register(Repulsion)", ""), page, "exec"), names)
+    method = next(one for one in names.values() if getattr(one, "name", None) == name)()
+    model, _ = tiny("baseline")
+    for numbers in (range(5), []):
+        added = watched_pass(model, method, make_batch(some_pairs(5), numbers))[1]
+        assert added.isfinite()
+        assert bool(added) == bool(len(numbers))

@@ -2,14 +2,27 @@
 
 import pytest
 import torch
+from examples import ARCHITECTURES, deacon
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
-from headdiv.nn.batch_norm import BatchNorm
+import headdiv
+from headdiv.methods.drop_in import MultiheadAttention
+from headdiv.nn.batch_norm import BatchNorm, scale_and_shift
 
 
-def pair(channels):
+class OfOne(nn.Module):
+    def __init__(self, attention):
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, x):
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+def pair(channels, momentum):
     """torch's layer and ours, with equal weights that are not 1 and 0."""
-    theirs, ours = nn.BatchNorm1d(channels).double(), BatchNorm(channels).double()
+    theirs, ours = (kind(channels, momentum=momentum).double() for kind in (nn.BatchNorm1d, BatchNorm))
     with torch.no_grad():
         theirs.weight.uniform_(0.5, 2)
         theirs.bias.normal_()
@@ -19,20 +32,20 @@ def pair(channels):
 
 def test_one_row_has_no_variance():
     with pytest.raises(ValueError, match="needs more than 1 value of each channel in training, found 1"):
-        BatchNorm(3).scale_and_shift(torch.zeros(3, 1))
+        scale_and_shift(BatchNorm(3), torch.zeros(3, 1))
 
 
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(("training", "momentum"), [(True, 0.1), (True, None), (False, 0.1)])
 @pytest.mark.parametrize("shape", [(7, 3), (5, 3, 4)])
-def test_scale_and_shift_do_what_the_layer_does(shape, training):
+def test_scale_and_shift_do_what_the_layer_does(shape, training, momentum):
     torch.manual_seed(0)
-    theirs, ours = (norm.train(training) for norm in pair(3))
+    theirs, ours = (norm.train(training) for norm in pair(3, momentum))
     wanted = torch.randn(shape, dtype=torch.float64)
     for _ in range(3):  # running statistics take part too
         x = (3 + 2 * torch.randn(shape, dtype=torch.float64)).requires_grad_()
         other = x.detach().clone().requires_grad_()
         expected = theirs(x)
-        scale, shift = ours.scale_and_shift(other.transpose(0, 1))
+        scale, shift = scale_and_shift(ours, other.transpose(0, 1))
         found = other * scale.view(1, 3, *[1] * (len(shape) - 2)) + shift.view(1, 3, *[1] * (len(shape) - 2))
         torch.testing.assert_close(found, expected)
         (expected * wanted).sum().backward()
@@ -42,3 +55,40 @@ def test_scale_and_shift_do_what_the_layer_does(shape, training):
         torch.testing.assert_close(ours.bias.grad, theirs.bias.grad)
     for name, value in theirs.state_dict().items():
         torch.testing.assert_close(ours.state_dict()[name], value)
+
+
+@pytest.mark.parametrize("x", [torch.randn(7, 3), torch.randn(5, 3, 4)], ids=["rows", "units"])
+def test_a_pass_that_is_repeated_counts_once_with_and_without_momentum(x):
+    for momentum in (0.1, None):
+        theirs, ours = pair(3, momentum)
+        checkpoint(ours, x.double().requires_grad_(), use_reentrant=False).sum().backward()
+        theirs(x.double())
+        torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_torchs_averages_of_weights_take_new_statistics(architecture):
+    torch.manual_seed(0)
+    module = MultiheadAttention(12, 3, deacon(architecture), batch_first=True)
+    model, batches = OfOne(module), [torch.randn(4, 5, 12) for _ in range(3)]
+    seen = []
+    for x in batches:
+        module.attention.output.norm.reset_running_stats()
+        module.attention.output.norm.momentum = 1.0
+        model.train()(x)
+        seen.append(module.attention.output.norm.running_mean.clone())
+    torch.optim.swa_utils.update_bn(batches, model)
+    torch.testing.assert_close(module.attention.output.norm.running_mean, torch.stack(seen).mean(0))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_module_whose_normalisation_torch_has_converted_is_as_before(architecture):
+    """Lightning's sync_batchnorm does it for several GPUs; torch's has no training on the CPU."""
+    torch.manual_seed(0)
+    module, x = OfOne(MultiheadAttention(12, 3, deacon(architecture), batch_first=True)), torch.randn(4, 5, 12)
+    module(x)
+    expected = module.eval()(x)
+    converted = nn.SyncBatchNorm.convert_sync_batchnorm(module)
+    assert type(converted.attention.attention.output.norm) is nn.SyncBatchNorm
+    torch.testing.assert_close(converted(x), expected)
+    torch.testing.assert_close(headdiv.fold(converted)(x), expected)

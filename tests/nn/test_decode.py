@@ -1,5 +1,6 @@
 """Search against literal searches, cached decoding against decoding without a cache."""
 
+import copy
 import itertools
 import math
 import time
@@ -235,6 +236,22 @@ def test_cached_decoding_gives_the_same_words_as_uncached(method, width):
         assert translate(model, sources, config) == found
     assert len(set(map(len, found))) > 1 or width > 1  # the test is worth something
     assert len(set(map(str, found))) > 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@torch.inference_mode()
+def test_a_half_precision_model_sees_nothing_that_is_masked(dtype):
+    """Float16 ends long before the number that masks."""
+    model, sources, W = build("baseline", dtype=dtype), some_sources(), 3
+    decoders = cached(model, sources, W, 3), cached(copy.deepcopy(model).float(), sources, W, 3)
+    words = torch.full((len(sources),), BEGIN)
+    for position in range(3):
+        narrow, exact = (decoder.step(words, position)[:, :20] for decoder in decoders)
+        torch.testing.assert_close(narrow.float(), exact, atol=0.1 if dtype == torch.bfloat16 else 0.01, rtol=0.0)
+        lines = torch.arange(len(words)).repeat_interleave(W if position == 0 else 1)
+        words = torch.arange(len(lines)) % 16 + 4
+        for decoder in decoders:
+            decoder.select(lines)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -182,6 +182,15 @@ def test_nan_and_infinity_spoil_their_own_leading_index_only(bad, where):
     assert torch.equal(dw[[0, 2]], clean[[0, 2]])
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_moments_of_many_half_precision_rows_are_those_of_float32(dtype):
+    """A sum of 100,000 squares is beyond float16."""
+    rows = (random(0, 100_000, 3, dtype=torch.float32) + 3).to(dtype)
+    for found, expected in zip(moments(rows), moments(rows.float()), strict=True):
+        assert torch.equal(found, expected.to(dtype))
+        assert found.isfinite().all()
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_every_float_type_is_taken_and_returned(dtype):
     C, w = random_covariance(1, 2, k=4).to(dtype), random(2, 2, 4, 3).to(dtype)

@@ -10,6 +10,7 @@ from torch import nn
 import headdiv
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.methods.base import Method
+from headdiv.methods.deacon import PCAOutput
 from headdiv.nn.attention import attention_modules
 from headdiv.pretrained.attached import attachment_of
 
@@ -35,6 +36,34 @@ def same(one, other):
 def of_torch():
     torch.manual_seed(1)
     return nn.Transformer(16, 4, 2, 1, 32, dropout=0.0, batch_first=True).eval()
+
+
+@pytest.mark.parametrize("memory_too", [False, True])
+def test_padding_of_targets_is_no_query_of_torchs_cross_attention(memory_too):
+    """Not in DEACON's statistics, and not in records; also in a copy of the layer."""
+    source, target, lengths = torch.randn(3, 5, 16), torch.randn(3, 4, 16), torch.tensor([4, 0, 2])
+    memory_padding = torch.arange(5).expand(3, 5) >= torch.tensor([[5], [0], [3]]) if memory_too else None
+    found = []
+    for extra in (0, 6):  # columns of padding
+        torch.manual_seed(0)
+        model = nn.TransformerDecoder(nn.TransformerDecoderLayer(16, 4, 32, dropout=0.0, batch_first=True), 1)
+        headdiv.insert(model, DEACON)
+        model = copy.deepcopy(model).train()
+        model(target, source)  # of which no padding is known afterwards
+        layers = [layer for layer in model.modules() if isinstance(layer, PCAOutput)]
+        for layer in layers:
+            layer.forget_interrupted_step()
+        padding = torch.arange(4 + extra) >= lengths[:, None]
+        padded = nn.functional.pad(target, (0, 0, 0, extra))
+        with headdiv.record_heads(model) as records:
+            output = model(padded, source, tgt_key_padding_mask=padding, memory_key_padding_mask=memory_padding)
+        assert [layer.moments[0] for layer in layers] == [6 * 4, 6 * 4]
+        assert records[1].layout.queries.lengths.tolist() == lengths.tolist()
+        output[~padding].sum().backward()
+        gradients = [p.grad for p in model.parameters()]
+        found.append([output[~padding], records[1].outputs, *(layer.moments[2] for layer in layers), *gradients])
+        assert all(x.isfinite().all() for x in found[-1])
+    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-4)
 
 
 @every_method
