@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -69,6 +70,19 @@ def test_an_epoch_is_so_many_tokens(home, train, data, windows, batches):
     found = list(stream.epoch(0))
     assert len(found) == batches
     assert {len(batch.inputs) for batch in found} == {32 * windows}
+
+
+def test_every_document_has_its_length(run):
+    """Of two sources, each of which begins with an end: in windows that are not filled, and in one that is."""
+    end, context = run.corpus.bpe.end, 4
+    texts = [[[5, 6, 7], [8]], [[9, 9, 9]]]
+    windows = []
+    for documents in texts:
+        row = [token for document in documents for token in (end, *document)] + [end]
+        row += [IGNORED] * (-(len(row) - 1) % context)
+        windows += [row[start : start + context + 1] for start in range(0, len(row) - 1, context)]
+    corpus = replace(run.corpus, valid=HeldOut(np.array(windows, dtype=np.int32), 3, 3, 3))
+    assert TASK.lengths(corpus)["document (tokens)"].tolist() == [4, 2, 4]
 
 
 def test_the_training_sample_holds_no_text_that_the_run_was_not_trained_on(home):

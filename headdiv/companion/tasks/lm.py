@@ -80,10 +80,10 @@ class StreamTask(Task[StreamCorpus]):
         return pd.DataFrame({"window": [corpus.bpe.decode(window[window != IGNORED]) for window in windows]})
 
     def lengths(self, corpus: StreamCorpus) -> dict[str, np.ndarray]:
-        """Of the validation text's documents."""
-        tokens = corpus.valid.windows[:, :-1].reshape(-1)  # the last of a window is the first of the next
-        ends = np.flatnonzero(tokens[tokens != IGNORED] == corpus.bpe.end)
-        return {"document (tokens)": np.diff(ends)}
+        """Of the validation text's documents, their ends counted."""
+        targets = corpus.valid.windows[:, 1:].reshape(-1)  # every token, and an end after each document
+        ends = np.flatnonzero(targets[targets != IGNORED] == corpus.bpe.end)
+        return {"document (tokens)": np.diff(ends, prepend=-1)}
 
     def batch_stream(self, corpus: StreamCorpus, config: RunConfig) -> BatchStream:
         """See `Task`; an epoch is ``data.epoch_tokens`` of the stream, whatever the length of the text."""
