@@ -192,19 +192,19 @@ def test_examples_show_how_a_text_goes_on(run):
     assert list(shown.columns) == ["text", "goes on", "model goes on"]
     bpe = run.corpus.bpe
     for row, window in zip(shown.itertuples(index=False), run.corpus.test.windows, strict=False):
-        written = lm.continue_text(run.model, window[:8].tolist(), 8)
+        written = lm.continue_text(run.model, window[:8].tolist(), 8, bpe.end)
         assert tuple(row) == (bpe.decode(window[:8]), bpe.decode(window[8:16]), bpe.decode(written))
     assert len(shown) == 3
 
 
 def test_a_text_typed_in_is_continued(run, monkeypatch):
     asked, real = [], lm.continue_text
-    monkeypatch.setattr(lm, "continue_text", lambda model, prompt, new: asked.append(prompt) or real(
-        model, prompt, new))  # fmt: skip
+    monkeypatch.setattr(lm, "continue_text", lambda model, prompt, new, end: asked.append(prompt) or real(
+        model, prompt, new, end))  # fmt: skip
     bpe, text = run.corpus.bpe, "The dog"
     ids = [bpe.end, *bpe.encode_batch([text])[0]]
     result = TASK.apply(run, text, new_tokens=10)
-    assert result == text + bpe.decode(real(run.model, ids, 10))
+    assert result == text + bpe.decode(real(run.model, ids, 10, bpe.end))
     long = "The dog sees the old cat. " * 9
     TASK.apply(run, long, new_tokens=20)
     TASK.apply(run, long)  # of 32 tokens half are new

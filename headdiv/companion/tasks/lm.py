@@ -233,7 +233,7 @@ class LanguageModelling(StreamTask[LMCorpus]):
         new_tokens = min(NEW_TOKENS, context // 2) if new_tokens is None else new_tokens
         room = max(1, context - new_tokens)
         prompt = [bpe.end, *bpe.encode_batch([text])[0]][-room:]
-        return text + bpe.decode(continue_text(run.model, prompt, new_tokens))
+        return text + bpe.decode(_continued(run, prompt, new_tokens))
 
     def response(self, run: Run, text: str, second: str | None = None) -> str:
         """The continuation alone."""
@@ -263,9 +263,15 @@ class LanguageModelling(StreamTask[LMCorpus]):
             begin = ends[-1] if ends and run.config.data.boundaries else 0  # a model with boundaries sees no further
             text, rest = tokens[begin : begin + size], tokens[begin + size : begin + 2 * size]
             if rest:
-                written = continue_text(run.model, text, len(rest))
+                written = _continued(run, text, len(rest))
                 rows.append([bpe.decode(part) for part in (text, rest, written)])
         return pd.DataFrame(rows, columns=["text", "goes on", "model goes on"])
+
+
+def _continued(run: Run, prompt: list[int], new_tokens: int) -> list[int]:
+    """The likeliest tokens after a prompt, as the run's model has learnt to read documents."""
+    end = run.corpus.bpe.end if run.config.data.boundaries else None
+    return continue_text(run.model, prompt, new_tokens, end)
 
 
 def perplexity(nats: float) -> float:
