@@ -183,27 +183,33 @@ def fill_in(model: MaskedModel, batch: Windows) -> Tensor:
     return (hidden @ model.output_weight.T).argmax(dim=-1)
 
 
-def continue_text(model: LanguageModel, prompt: list[int], new_tokens: int) -> list[int]:
+def continue_text(model: LanguageModel, prompt: list[int], new_tokens: int, end: int | None = None) -> list[int]:
     """The likeliest next token, ``new_tokens`` times.
+
+    Args:
+        model: the model.
+        prompt: what it reads first.
+        new_tokens: how many follow.
+        end: the token at which attention and positions start again, see `make_windows`; None: nowhere.
 
     Raises:
         DataError: an empty prompt, or one that leaves too little room in the model's context.
     """
-    return list(likeliest_tokens(model, prompt, new_tokens))
+    return list(likeliest_tokens(model, prompt, new_tokens, end))
 
 
-def likeliest_tokens(model: LanguageModel, prompt: list[int], new_tokens: int) -> Iterator[int]:
+def likeliest_tokens(model: LanguageModel, prompt: list[int], new_tokens: int, end: int | None = None) -> Iterator[int]:
     """The same tokens one by one, with cached keys and values; the prompt is read before the first."""
     context = model.positions.num_embeddings
     if not prompt or len(prompt) + new_tokens > context:
         raise DataError(f"a prompt of {len(prompt)} tokens and {new_tokens} new ones: expected 1 to {context} in all")
     model.eval()
     device = model.embedding.weight.device
-    with torch.inference_mode():
-        state = model.start(1, len(prompt) + new_tokens)
-    token = prompt[0]
+    token, state = prompt[0], None
     for position in range(len(prompt) + new_tokens - 1):
         with torch.inference_mode():  # not around a yield, which would leave it on for the caller
+            if state is None or token == end:
+                state = model.start(1, len(prompt) + new_tokens - position)
             logits = model.step(torch.tensor([token], device=device), state) @ model.output_weight.T
         if position < len(prompt) - 1:
             token = prompt[position + 1]

@@ -13,7 +13,7 @@ import pytest
 from faulty import fails, put
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from headdiv.companion.data.tokenization.bpe import END_TEXT, load_bpe, train_bpe
 
@@ -175,6 +175,22 @@ def test_nothing_is_cut_filled_up_or_put_around():
     assert loaded(content).encode_batch(TEXTS) == loaded(neox_like()).encode_batch(TEXTS)
 
 
+@pytest.mark.parametrize("unknown", [None, "[UNK]"])
+def test_an_encoding_that_loses_text_is_refused(unknown):
+    """As many are made: of words between white space, characters that it lacks left out or unknown."""
+    tokenizer = Tokenizer(models.BPE(unk_token=unknown))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = [END_TEXT, unknown or END_TEXT]
+    tokenizer.train_from_iterator(TEXTS, trainers.BpeTrainer(special_tokens=special, show_progress=False))
+    with fails("the encoding loses text, 'Crete\\n\\n  läuft\\t字 😀.' comes back as 'Crete "):
+        loaded(tokenizer.to_str())
+
+
+@pytest.mark.parametrize("normaliser", [{"type": "NFD"}, {"type": "Lowercase"}])
+def test_a_text_may_be_normalised_first(normaliser):
+    assert loaded(neox_like() | {"normalizer": normaliser}).size == SIZE
+
+
 GAP = "the ids of the BPE model's vocabulary are not 0, 1, 2, … without a gap"
 
 
@@ -188,6 +204,8 @@ GAP = "the ids of the BPE model's vocabulary are not 0, 1, 2, … without a gap"
         (neox_like(ignore_merges=True) | {"pre_tokenizer": None},
          "<|endoftext|> in a text is encoded as the special token, expected as ordinary characters"),
         (neox_like(dropout=0.1), "the BPE model has dropout 0.1, expected none: it encodes at"),
+        (neox_like(unk_token="[UNK]", vocab={END_TEXT: 0}, merges=[]), "not a tokeniser in the form of Hugging Face "
+         "tokenizers (Unk token `[UNK]` not found in the vocabulary"),
         (neox_like(merges=[["no", "such"]]), "not a tokeniser in the form of Hugging Face tokenizers ("),
     ],
 )  # fmt: skip

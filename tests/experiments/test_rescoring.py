@@ -47,7 +47,10 @@ def test_scores_are_made_anew_from_outputs_and_references_alone(path):
     ("spoil", "message"),
     [
         (lambda path: path.with_name("outputs.json").unlink(), "missing.*makes it anew"),
-        (lambda path: write_json(path.with_name("outputs.json"), ["a"]), "1 translations and 8 references"),
+        (
+            lambda path: write_json(path.with_name("outputs.json"), ["a"]),
+            "seed1/outputs.json: BLEU: found 1 translations and 8 references.*makes it anew",
+        ),
         (lambda path: write_json(path, read_json(path) | {"hash": "0" * 16}), "checksums of its data"),
     ],
     ids=["no outputs", "another number", "other references"],

@@ -11,6 +11,7 @@ from reported import renew
 from small_runs import Power, enter, fail_after
 
 from headdiv.companion.command_line import cli
+from headdiv.companion.data import cache
 from headdiv.companion.experiments import halving, pipeline
 from headdiv.companion.experiments.cost import cost_of, profile_hours
 from headdiv.companion.experiments.evaluation import evaluate
@@ -118,6 +119,15 @@ def test_what_is_stored_is_not_trained_again(tuned, monkeypatch):
         run_config("tiny", EXPERIMENT, "baseline", 1)
     halving.tune("tiny", EXPERIMENT, "baseline")
     assert steps[0] == STEPS_AN_EPOCH * 2 * 2 * 4  # without checkpoints
+
+
+def test_a_choice_for_other_data_is_made_anew(tuned, monkeypatch):
+    monkeypatch.setattr(cache.toy, "VERSION", "another")
+    steps = counted_steps(monkeypatch)
+    halving.tune("tiny", EXPERIMENT, "baseline")
+    assert steps[0] == STEPS_AN_EPOCH * 2 * (3 * 1 + 2 * 2)
+    halving.tune("tiny", EXPERIMENT, "baseline")
+    assert steps[0] == STEPS_AN_EPOCH * 2 * (3 * 1 + 2 * 2)  # and once
 
 
 def test_what_was_decided_stays_where_a_lost_training_is_repeated_to_other_numbers(tuned, monkeypatch, capsys):

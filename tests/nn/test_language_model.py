@@ -232,25 +232,26 @@ def test_a_step_equals_the_whole_forward_pass(method):
         torch.testing.assert_close(found, logits[:, position], rtol=1e-10, atol=1e-10)
 
 
-def literal_continuation(model, prompt, new):
+def literal_continuation(model, prompt, new, boundaries):
     text = list(prompt)
     for _ in range(new):
-        hidden = model(make_windows(np.array([[*text, IGNORED]]), END, False))
+        hidden = model(make_windows(np.array([[*text, IGNORED]]), END, boundaries))
         text.append(int((model.output_weight @ hidden[-1]).argmax()))
     return text[len(prompt) :]
 
 
 @every_method
+@with_and_without
 @torch.no_grad()
-def test_a_text_is_continued_with_the_likeliest_tokens(method):
+def test_a_text_is_continued_with_the_likeliest_tokens(method, boundaries):
     model = build(LanguageModel, method, context=12)
     found = set()
     for prompt in ([END], [3, 4], [5, END, 1, 8, 0, 7]):
         for new in (0, 1, 12 - len(prompt)):
             model.train()  # nothing is dropped out all the same
-            written = continue_text(model, prompt, new)
+            written = continue_text(model, prompt, new, END if boundaries else None)
             assert not model.training
-            assert written == literal_continuation(model, prompt, new)
+            assert written == literal_continuation(model, prompt, new, boundaries)
             found.update(written)
     assert len(found) > 1
 

@@ -72,6 +72,14 @@ def test_both_conventions_of_the_papers():
     assert values([OUTPUT], [REFERENCE])["bleu"] == pytest.approx(token_bleu([output], [reference]), abs=1e-4)
 
 
+def test_a_space_is_a_token_like_any_other():
+    """Of two spaces one is a word to spaCy; torchtext takes n-grams apart at spaces."""
+    spaced, plain = (
+        [["the", "man", space, "runs", word, "now", "again"] for word in ("fast", "slowly")] for space in (" ", "–")
+    )
+    assert token_bleu(spaced[:1], spaced[1:]) == token_bleu(plain[:1], plain[1:])
+
+
 def test_rouge_reads_an_unknown_word_as_one_word_that_no_reference_has():
     found = rouge(["a b <unk> d"], ["a b c d"])
     precision = recall = 3 / 4

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -69,6 +70,19 @@ def test_an_epoch_is_so_many_tokens(home, train, data, windows, batches):
     found = list(stream.epoch(0))
     assert len(found) == batches
     assert {len(batch.inputs) for batch in found} == {32 * windows}
+
+
+def test_every_document_has_its_length(run):
+    """Of two sources, each of which begins with an end: in windows that are not filled, and in one that is."""
+    end, context = run.corpus.bpe.end, 4
+    texts = [[[5, 6, 7], [8]], [[9, 9, 9]]]
+    windows = []
+    for documents in texts:
+        row = [token for document in documents for token in (end, *document)] + [end]
+        row += [IGNORED] * (-(len(row) - 1) % context)
+        windows += [row[start : start + context + 1] for start in range(0, len(row) - 1, context)]
+    corpus = replace(run.corpus, valid=HeldOut(np.array(windows, dtype=np.int32), 3, 3, 3))
+    assert TASK.lengths(corpus)["document (tokens)"].tolist() == [4, 2, 4]
 
 
 def test_the_training_sample_holds_no_text_that_the_run_was_not_trained_on(home):
@@ -178,19 +192,19 @@ def test_examples_show_how_a_text_goes_on(run):
     assert list(shown.columns) == ["text", "goes on", "model goes on"]
     bpe = run.corpus.bpe
     for row, window in zip(shown.itertuples(index=False), run.corpus.test.windows, strict=False):
-        written = lm.continue_text(run.model, window[:8].tolist(), 8)
+        written = lm.continue_text(run.model, window[:8].tolist(), 8, bpe.end)
         assert tuple(row) == (bpe.decode(window[:8]), bpe.decode(window[8:16]), bpe.decode(written))
     assert len(shown) == 3
 
 
 def test_a_text_typed_in_is_continued(run, monkeypatch):
     asked, real = [], lm.continue_text
-    monkeypatch.setattr(lm, "continue_text", lambda model, prompt, new: asked.append(prompt) or real(
-        model, prompt, new))  # fmt: skip
+    monkeypatch.setattr(lm, "continue_text", lambda model, prompt, new, end: asked.append(prompt) or real(
+        model, prompt, new, end))  # fmt: skip
     bpe, text = run.corpus.bpe, "The dog"
     ids = [bpe.end, *bpe.encode_batch([text])[0]]
     result = TASK.apply(run, text, new_tokens=10)
-    assert result == text + bpe.decode(real(run.model, ids, 10))
+    assert result == text + bpe.decode(real(run.model, ids, 10, bpe.end))
     long = "The dog sees the old cat. " * 9
     TASK.apply(run, long, new_tokens=20)
     TASK.apply(run, long)  # of 32 tokens half are new

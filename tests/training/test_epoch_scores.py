@@ -76,6 +76,16 @@ def test_every_epoch_has_the_bleu_of_the_first_pairs_of_both_splits(learnt, monk
         assert found(learnt) == alone
 
 
+def test_scores_are_of_the_pairs_that_there_are_and_of_training_those_that_are_learnt_from(learnt):
+    part = learnt.config.train.model_copy(update={"epoch_scores": 1000, "share": 0.1})
+    learnt_from = round(0.1 * len(learnt.corpus.train.pairs))
+    assert found(learnt, train=part)["training_bleu"] == pytest.approx(literal(learnt, learnt_from)["training_bleu"])
+    scores = TASK.scores(replace(learnt, config=learnt.config.model_copy(update={"train": part})))
+    pairs = {"training": learnt_from, "validation": len(learnt.corpus.valid.pairs)}
+    for split, count in pairs.items():
+        assert f"the first {count} pairs of {split}" in scores[f"{split}_bleu"]["signature"]
+
+
 @pytest.mark.parametrize("method", [SMART, DEACON], ids=lambda options: options["name"])
 def test_training_goes_on_as_without_and_after_an_interruption(project, method):
     config = configured(project, method, epoch_heads=True)
@@ -119,7 +129,7 @@ def test_scores_are_the_best_of_the_run_and_the_area_under_its_curve(project):
     scores = TASK.scores(run)
     assert [scores[name]["value"] for name in ("training_bleu", "validation_bleu")] == [80, 9]
     assert scores["training_imi"]["value"] == pytest.approx((60 + 70) / 200)
-    assert "the first 10 pairs of validation, after the best of 3 epochs" in scores["validation_bleu"]["signature"]
+    assert "the first 8 pairs of validation, after the best of 3 epochs" in scores["validation_bleu"]["signature"]
     del run.record["curve"][1:]
     once = TASK.scores(run)
     assert once.keys() >= NAMES

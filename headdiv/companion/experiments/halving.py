@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from statistics import mean
 
+from headdiv.companion.data.cache import content_key
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import note_owner
 from headdiv.companion.experiments.running import choose_device, discard_checkpoints, train_until
@@ -108,8 +109,10 @@ def tune(profile: str, experiment: str, variant: str | None = None) -> list[Choi
 
 
 def tune_arm(arm: Arm) -> Choice:
-    """An arm's choice: the stored one, or train what is not stored, choose, and keep the choice."""
-    choice = arm.choice or _choose(arm)
+    """An arm's choice: that which is stored for this data, or train what is not stored, choose, and keep the choice."""
+    choice = arm.choice
+    if choice is None or choice.content not in (None, content_key(arm.configs[0].data)):
+        choice = _choose(arm)
     for number in range(len(arm.settings)):
         for seed in arm.tune.seeds:
             discard_checkpoints(arm.config(number, seed))
@@ -139,6 +142,7 @@ def _choose(arm: Arm) -> Choice:
         experiment=arm.experiment,
         arm=arm.variant,
         key=arm.key,
+        content=content_key(arm.configs[0].data),
         seeds=tune.seeds,
         rungs=tune.rungs,
         keep=tune.keep,

@@ -52,7 +52,9 @@ def rescore(profile: str) -> list[Rescored]:
     of_texts = (one for one in Runs(profile).all() if type(TASKS[one.kind]).score_lines is not Task.score_lines)
     there = stored_files(profile, of_texts)
     if not there:
-        raise DataError(f"{paths.results(profile)}: no stored run, so nothing to score anew")
+        raise DataError(
+            f"{paths.results(profile)}: no stored run of a task that writes texts, so nothing to score anew"
+        )
     found = [_rescored(config, path, profile) for path, config in there.items()]
     for metrics, counts, one in found:
         beside = counts_path(one.path.with_name("outputs.json"))
@@ -75,7 +77,7 @@ def _rescored(config: RunConfig, path: Path, profile: str) -> tuple[dict[str, An
     run = Run(config, run_folder(config), task.load(config.data), nn.Identity(), {})
     if differs := _other_data(stored, config, run):
         raise DataError(f"{path}: {differs}, so the references are not known to be this run's; {remedy(path, profile)}")
-    scores = task.score_lines(run, lines, read_json(own) if own.is_file() else None)
+    scores = _scores(run, file, profile, read_json(own) if own.is_file() else None)
     metrics = read_json(path)
     kept = metrics["scores"]
     scores |= _of_more_outputs(stored, run, path, scores, profile)
@@ -111,10 +113,19 @@ def _of_more_outputs(
                 f"are not known to be this run's; {remedy(path, profile)}"
             )
         # The outputs of the best epoch may be those of the last one.
-        own = task.score_lines(others[name], read_json(file)) if searched else scores
+        own = _scores(others[name], file, profile) if searched else scores
         *_, what = stored.scores[compared[task.spec.test_score_name]].signature.rpartition("; ")
         found |= named({one: own[one] for one in compared}, name, what)
     return found
+
+
+def _scores(run: Run, file: Path, profile: str, tokens: list[list[str]] | None = None) -> dict[str, Score]:
+    """What `Task.score_lines` gives a file of outputs, which an error names."""
+    lines = read_json(file)
+    try:
+        return run.task.score_lines(run, lines, tokens)
+    except DataError as error:
+        raise DataError(f"{file}: {error}; {remedy(file, profile)}") from None
 
 
 def _other_data(stored: RunResult, config: RunConfig, run: Run) -> str | None:

@@ -125,6 +125,8 @@ class Choice(Settings):
 
     Attributes:
         key: that of the arm (`Arm.key`) it was made for.
+        content: of the data it was made with (`content_key`), which a plan of stored results need not have; None for
+            choices that were made before it was kept.
         seconds: of training, in all.
         origins: of what was decided by, each once; `provenance` is that of the last step.
     """
@@ -133,6 +135,7 @@ class Choice(Settings):
     experiment: str
     arm: str
     key: str
+    content: str | None = None
     seeds: list[int]
     rungs: list[int]
     keep: list[int]
@@ -207,7 +210,7 @@ class Arm:
 
     @cached_property
     def key(self) -> str:
-        """Changes with all that decides the choice."""
+        """Changes with all settings that decide the choice."""
         hashes = [self.config(number, seed).hash for number in range(len(self.configs)) for seed in self.tune.seeds]
         return short_hash([self.tune.rungs, self.tune.keep, hashes])
 

@@ -94,7 +94,7 @@ def draw_bleu(profile: str, figure: FigureEntry) -> Figure:
         every = -(-len(values) // MOST_MARKERS)
         ax.plot(np.arange(1, len(values) + 1), values, lw=1.4, ms=4, markevery=every, label=label, **look[name])
     first = next(iter(groups.values()))[0]
-    examples = (first.data.train if split == "training" else first.data.valid).examples
+    examples = first.training_examples if split == "training" else first.data.valid.examples
     pairs = min(first.config.train["epoch_scores"], examples)
     ax.set(xlabel="epoch", ylabel=f"{split} BLEU (0 to 100)")
     ax.set_ylim(bottom=0)

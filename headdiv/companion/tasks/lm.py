@@ -80,10 +80,10 @@ class StreamTask(Task[StreamCorpus]):
         return pd.DataFrame({"window": [corpus.bpe.decode(window[window != IGNORED]) for window in windows]})
 
     def lengths(self, corpus: StreamCorpus) -> dict[str, np.ndarray]:
-        """Of the validation text's documents."""
-        tokens = corpus.valid.windows[:, :-1].reshape(-1)  # the last of a window is the first of the next
-        ends = np.flatnonzero(tokens[tokens != IGNORED] == corpus.bpe.end)
-        return {"document (tokens)": np.diff(ends)}
+        """Of the validation text's documents, their ends counted."""
+        targets = corpus.valid.windows[:, 1:].reshape(-1)  # every token, and an end after each document
+        ends = np.flatnonzero(targets[targets != IGNORED] == corpus.bpe.end)
+        return {"document (tokens)": np.diff(ends, prepend=-1)}
 
     def batch_stream(self, corpus: StreamCorpus, config: RunConfig) -> BatchStream:
         """See `Task`; an epoch is ``data.epoch_tokens`` of the stream, whatever the length of the text."""
@@ -233,7 +233,7 @@ class LanguageModelling(StreamTask[LMCorpus]):
         new_tokens = min(NEW_TOKENS, context // 2) if new_tokens is None else new_tokens
         room = max(1, context - new_tokens)
         prompt = [bpe.end, *bpe.encode_batch([text])[0]][-room:]
-        return text + bpe.decode(continue_text(run.model, prompt, new_tokens))
+        return text + bpe.decode(_continued(run, prompt, new_tokens))
 
     def response(self, run: Run, text: str, second: str | None = None) -> str:
         """The continuation alone."""
@@ -263,9 +263,15 @@ class LanguageModelling(StreamTask[LMCorpus]):
             begin = ends[-1] if ends and run.config.data.boundaries else 0  # a model with boundaries sees no further
             text, rest = tokens[begin : begin + size], tokens[begin + size : begin + 2 * size]
             if rest:
-                written = continue_text(run.model, text, len(rest))
+                written = _continued(run, text, len(rest))
                 rows.append([bpe.decode(part) for part in (text, rest, written)])
         return pd.DataFrame(rows, columns=["text", "goes on", "model goes on"])
+
+
+def _continued(run: Run, prompt: list[int], new_tokens: int) -> list[int]:
+    """The likeliest tokens after a prompt, as the run's model has learnt to read documents."""
+    end = run.corpus.bpe.end if run.config.data.boundaries else None
+    return continue_text(run.model, prompt, new_tokens, end)
 
 
 def perplexity(nats: float) -> float:

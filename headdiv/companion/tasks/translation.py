@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,17 +45,24 @@ class Translation(Seq2Seq):
     ) -> dict[str, float]:
         """BLEU over words (0 to 100) of the first ``train.epoch_scores`` pairs of training and of validation, greedy.
 
+        Of training only pairs that are learnt from count, see ``train.share``.
         Every rank translates all of them, which takes no longer than if one did. Training text is kept as indices
         alone, so references are the vocabulary's words, and ``<unk>`` is one of them.
         """
-        scores, count = {}, config.train.epoch_scores
-        for name, split in (("training", corpus.train), ("validation", corpus.valid)) if count else ():
-            sources, targets = (side[:count] for side in (split.pairs.source, split.pairs.target))
+        scores = {}
+        for name, count in self._scored_pairs(corpus, config).items() if config.train.epoch_scores else ():
+            pairs = (corpus.train if name == "training" else corpus.valid).pairs
+            sources, targets = (side[:count] for side in (pairs.source, pairs.target))
             outputs = translate(model, sources, EPOCH_SEARCH, device)
             scores[f"{name}_bleu"] = bleu.token_bleu(
                 *([corpus.decode(line) for line in side] for side in (outputs, targets))
             )
         return scores
+
+    def _scored_pairs(self, corpus: Corpus, config: RunConfig) -> dict[str, int]:
+        """How many of the first pairs of training and of validation are scored after an epoch."""
+        there = {"training": len(self._learnt(corpus.train, config)), "validation": len(corpus.valid.pairs)}
+        return {name: min(config.train.epoch_scores, count) for name, count in there.items()}
 
     def scores(self, run: Run) -> dict[str, Score]:
         """BLEU and chrF by sacrebleu against the raw references; torchtext's BLEU over the model's own tokens."""
@@ -61,7 +70,8 @@ class Translation(Seq2Seq):
         if not manifest.whole(path, "they are counted again"):
             write_counts(path, self.sentence_counts(run, lines))
             manifest.note(path.parent, path.name)
-        return self.score_lines(run, lines, self.tokens(run)) | _by_epoch(run)
+        by_epoch = _by_epoch(run.record["curve"], self._scored_pairs(run.corpus, run.config))
+        return self.score_lines(run, lines, self.tokens(run)) | by_epoch
 
     def sentence_counts(self, run: Run, lines: list[str]) -> np.ndarray:
         """Matching n-grams, all n-grams and lengths, (S, 10)."""
@@ -103,17 +113,23 @@ class Translation(Seq2Seq):
         return found
 
 
-def _by_epoch(run: Run) -> dict[str, Score]:
-    """Scores of the curve, where it has BLEUs: the best of the run, and how soon training text was learnt."""
-    curve, found = run.record["curve"], {}
+def _by_epoch(curve: Sequence[Mapping[str, Any]], pairs: Mapping[str, int]) -> dict[str, Score]:
+    """Scores of a curve, where it has BLEUs: the best of the run, and how soon training text was learnt.
+
+    ``pairs``: how many were scored, by split.
+    """
+    found = {}
     if "training_bleu" not in curve[0]:
         return found
-    words = f"of words by torchtext 0.6.0, greedy, of the first {run.config.train.epoch_scores:,} pairs"
-    for name, split in (("training_bleu", "training"), ("validation_bleu", "validation")):
-        best = max(point[name] for point in curve)
-        found[name] = score(best, "0 to 100", f"BLEU {words} of {split}, after the best of {len(curve)} epochs")
+    words = {
+        split: f"of words by torchtext 0.6.0, greedy, of the first {count:,} pairs of {split}"
+        for split, count in pairs.items()
+    }
+    for split, what in words.items():
+        best = max(point[f"{split}_bleu"] for point in curve)
+        found[f"{split}_bleu"] = score(best, "0 to 100", f"BLEU {what}, after the best of {len(curve)} epochs")
     if len(curve) > 1:  # else there is no area
         area = imi([point["training_bleu"] for point in curve], ideal=100)
-        signature = f"area under the curve of BLEU {words} of training, over that of 100 from epoch 1 to {len(curve)}"
+        signature = f"area under the curve of BLEU {words['training']}, over that of 100 from epoch 1 to {len(curve)}"
         found["training_imi"] = score(area, "0 to 1", signature)
     return found

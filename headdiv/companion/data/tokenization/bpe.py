@@ -15,6 +15,7 @@ from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
 
 END_TEXT = "<|endoftext|>"  # the special token between documents
+PROBE = "Crete\n\n  läuft\t字 😀."  # a text that an encoding must give back
 LONGEST_WORD = 20_000  # characters: learning from one takes half a second, and from twice as many four times that
 SUSPECT = re.compile(rf"\S{{{LONGEST_WORD}}}|\s{{{LONGEST_WORD}}}")
 SEEN = 2  # times: a pair of entries that occurs once in the whole training text is not worth an entry
@@ -101,9 +102,9 @@ def load_bpe(path: Path | str) -> Bpe:
     encoded as ordinary characters.
 
     Raises:
-        DataError: the file is missing, not JSON or no BPE tokeniser; it encodes at random (dropout); the ids
-            of its vocabulary are not 0, 1, 2, …; or ``<|endoftext|>`` is missing there, or can be
-            encoded from a text.
+        DataError: the file is missing, not JSON or no BPE tokeniser; it encodes at random (dropout), or loses white
+            space or characters, which measures by byte and by word count; the ids of its vocabulary are not 0, 1, 2, …;
+            or ``<|endoftext|>`` is missing there, or can be encoded from a text.
     """
     content = read_json(path)
     vocabulary = _vocabulary(content, path)
@@ -111,12 +112,20 @@ def load_bpe(path: Path | str) -> Bpe:
     content = content | {"added_tokens": [], "truncation": None, "padding": None}
     try:
         tokenizer = Tokenizer.from_str(json.dumps(content))
+        bpe = Bpe(tokenizer, len(vocabulary), vocabulary[END_TEXT])
+        *marked, probe = bpe.encode_batch([END_TEXT, f"a{END_TEXT}b", f"a {END_TEXT} b", PROBE])
+        back = bpe.decode(probe)
     except Exception as error:  # the library raises nothing narrower
         raise DataError(f"{path}: not a tokeniser in the form of Hugging Face tokenizers ({error})") from None
-    bpe = Bpe(tokenizer, len(vocabulary), vocabulary[END_TEXT])
-    if any(bpe.end in ids for ids in bpe.encode_batch([END_TEXT, f"a{END_TEXT}b", f"a {END_TEXT} b"])):
+    if any(bpe.end in ids for ids in marked):
         what = f"{END_TEXT} in a text is encoded as the special token, expected as ordinary characters"
         raise DataError(f"{path}: {what}")
+    kept = (PROBE, tokenizer.normalizer.normalize_str(PROBE) if tokenizer.normalizer else PROBE)
+    if back.strip() not in [text.strip() for text in kept]:  # some begin a text with a space
+        raise DataError(
+            f"{path}: the encoding loses text, {PROBE!r} comes back as {back!r}; expected one that keeps every "
+            "character, as those on bytes do (GPT-NeoX's)"
+        )
     return bpe
 
 
