@@ -114,8 +114,8 @@ class Mixing(Method):
     def after_backward(self, model: nn.Module, progress: float) -> None:
         """Freeze A, or note its norm before this step: of several batches of a step, all have the same Θ0."""
         super().after_backward(model, progress)
-        for layer in self.layers(model):
-            if layer.current_norm is not None:
+        for layer in model.modules():
+            if isinstance(layer, MixingOutput) and layer.current_norm is not None:
                 layer.former_norm.copy_(layer.current_norm)
                 layer.current_norm = None
 
