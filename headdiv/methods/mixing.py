@@ -114,7 +114,7 @@ class Mixing(Method):
     def after_backward(self, model: nn.Module, progress: float) -> None:
         """Freeze A, or note its norm before this step: of several batches of a step, all have the same Θ0."""
         super().after_backward(model, progress)
-        for layer in model.modules():
+        for layer in model.modules():  # `layers` refuses a model whose outputs PEFT's adapters have wrapped
             if isinstance(layer, MixingOutput) and layer.current_norm is not None:
                 layer.former_norm.copy_(layer.current_norm)
                 layer.current_norm = None
