@@ -1,8 +1,8 @@
 """Every stored run is found under its name: recomputed from its profile, its hash is the stored one.
 
 Run names need the checksums of the data's files. Of public sets the registry has them; those of the files that
-`config/samples.yaml` reads from $HEADDIV_MIRROR are pinned in ``samples.json``, so that nothing is skipped where the
-files are not. `test_the_pinned_checksums_name_the_mirrors_files` holds the two together where they are.
+`config/samples.yaml` and `config/tables.yaml` read from $HEADDIV_MIRROR are pinned in ``mirror.json``, so that nothing
+is skipped where the files are not. `test_the_pinned_checksums_name_the_mirrors_files` holds the two together where they are.
 """
 
 import pytest
@@ -53,7 +53,7 @@ def listed_files(config):
 
 def literal_content_key(config):
     """`content_key` of files that need not be there: of their pinned checksums."""
-    known = read_json(ROOT / "tests" / "net" / "samples.json")["sha256"]
+    known = read_json(ROOT / "tests" / "net" / "mirror.json")["sha256"]
     content = {
         split: {role: [known[path.removeprefix(MIRROR)] for path in paths] for role, paths in roles.items()}
         for split, roles in listed_files(config).items()
@@ -122,13 +122,14 @@ def test_the_configurations_of_every_profile_have_their_hashes(profile):
 
 
 def test_the_pinned_checksums_name_the_mirrors_files(mirror):
-    data = {config.data.model_dump_json(): config.data for config in Runs("samples").all() if config.data.files}
+    runs = (config for profile in ("samples", "tables") for config in Runs(profile).all())
+    data = {config.data.model_dump_json(): config.data for config in runs if config.data.files}
     paths = [
         path for one in data.values() for r in listed_files(one).values() for listed in r.values() for path in listed
     ]
     names = sorted({path.removeprefix(MIRROR) for path in paths})
     found = {name: checksum(mirror / name) for name in names}
-    assert in_lines(found) == in_lines(pinned("samples.json", "sha256", found))
+    assert in_lines(found) == in_lines(pinned("mirror.json", "sha256", found))
     for config in data.values():
         assert content_key(config) == literal_content_key(config)
 
