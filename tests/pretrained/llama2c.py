@@ -121,15 +121,15 @@ def drawn(model: transformers.LlamaForCausalLM, tokenizer: Any, count: int, seed
     return [text.splitlines()[0].strip() for text in tokenizer.batch_decode(ids, skip_special_tokens=True)]
 
 
-def convert(source: Path, folder: Path) -> tuple[transformers.LlamaForCausalLM, Any, list[str]]:
-    """Write the model, its tokeniser and its texts, and return them."""
+def convert(source: Path, folder: Path) -> tuple[Any, list[str]]:
+    """Write the model, its tokeniser and its texts, and return these two."""
     model = as_transformers(read_model(source / "stories260K.bin"))
     tokenizer = as_tokenizer(read_pieces(source / "tok512.bin"))
     texts = drawn(model, tokenizer, 400)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     (folder / "stories.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
-    return model, tokenizer, texts
+    return tokenizer, texts
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import headdiv
 
 SOURCE = Path(os.environ.get("HEADDIV_MIRROR") or "", "stories260K")
 pytestmark = pytest.mark.skipif(not SOURCE.is_dir(), reason="needs stories260K in HEADDIV_MIRROR")
+SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
 TEXT = "Once upon a time, there was a little girl named Lily. She had 3 ü cats."
 
 
@@ -88,7 +89,7 @@ def test_the_converted_llama_and_its_tokeniser_do_what_run_c_does():
 def test_heads_of_a_trained_llama_are_measured_masked_and_removed(tmp_path, capsys):
     from llama2c import convert
 
-    _, tokenizer, texts = convert(SOURCE, tmp_path)
+    tokenizer, texts = convert(SOURCE, tmp_path)
     model = headdiv.pretrained.load(tmp_path)
     ranked, held_out = (
         list(headdiv.pretrained.text_batches(model, tokenizer, of)) for of in (texts[:200], texts[200:])
@@ -100,8 +101,8 @@ def test_heads_of_a_trained_llama_are_measured_masked_and_removed(tmp_path, caps
         "masked alone": headdiv.pretrained.least_important_first(alone),
         "gradient score": headdiv.pretrained.least_important_first(heads.importance(ranked)),
     }
-    sizes = {"hidden_size": 64, "intermediate_size": 172, "num_hidden_layers": 5, "num_attention_heads": 8}
-    untrained = headdiv.pretrained.attach(headdiv.pretrained.small_model("llama", 512, num_key_value_heads=4, **sizes))
+    sizes = {name: getattr(model.config, name) for name in SIZES}
+    untrained = headdiv.pretrained.attach(headdiv.pretrained.small_model("llama", model.config.vocab_size, **sizes))
     cka, of_untrained = (one.table(held_out, tokenizer.all_special_ids)["cka"].mean() for one in (heads, untrained))
     found = {
         "loss": loss(),
