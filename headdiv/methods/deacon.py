@@ -27,6 +27,7 @@ from headdiv.analysis.similarity import column_correlations, column_cosines, mea
 from headdiv.core import distributed
 from headdiv.core.arguments import must_be_progress
 from headdiv.core.errors import TrainingError
+from headdiv.core.modules import active_modules
 from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.core.tracing import is_recomputing, is_transformed
 from headdiv.gha import (
@@ -289,7 +290,7 @@ class Deacon(Method):
 def pca_layers(model: nn.Module) -> dict[str, PCAOutput]:
     """Name and PCA layer of every attention module that has one."""
     attention_modules(model)  # numbers copies of a layer
-    return {name: module for name, module in model.named_modules() if isinstance(module, PCAOutput)}
+    return active_modules(model, PCAOutput)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.core.arguments import must_be_progress
+from headdiv.core.modules import active_modules
 from headdiv.methods.base import Method
 from headdiv.methods.options.modules import DropHeadOptions
 from headdiv.nn.attention import AttentionSpec
@@ -89,6 +90,5 @@ class DropHead(Method):
 
     def after_backward(self, model: nn.Module, progress: float) -> None:
         """Set the next step's rate to that of this step's progress: it follows the schedule one step late."""
-        for module in model.modules():
-            if isinstance(module, DropHeadAttention | DroppedHeads):
-                module.rate.fill_(self.rate(progress))
+        for module in active_modules(model, (DropHeadAttention, DroppedHeads)).values():
+            module.rate.fill_(self.rate(progress))

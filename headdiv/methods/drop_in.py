@@ -25,6 +25,7 @@ from torch.nn import functional as F
 
 from headdiv.core.arguments import must_be, must_be_number
 from headdiv.core.errors import ConfigError
+from headdiv.core.modules import Holder
 from headdiv.core.tensors import equal, one_to_autograd
 from headdiv.core.tracing import is_traced
 from headdiv.methods.base import Method, acts_on_block
@@ -89,7 +90,7 @@ class MultiheadAttention(nn.Module):
     in_proj_bias = None
     in_proj_weight = _NoFastPath()
     out_proj = SimpleNamespace(weight=None, bias=None)
-    after: MultiheadAttention | None = None  # self-attention whose outputs are the queries here; no submodule
+    holder: Holder | None = None  # the layer whose ``self_attn`` puts out the queries of this cross-attention
     query_side: PackedLayout | None = None  # of the last pass of self-attention with padding
 
     def __init__(
@@ -250,7 +251,7 @@ class MultiheadAttention(nn.Module):
                     keys = full_side(B, S, query.device)
         if not own:
             queries = full_side(B, N, query.device)
-            before = self.after and self._lays_out() and self.after._lays_out() and self.after.query_side
+            before = self._lays_out() and self._queries_before()
             if before and before.sentences.shape == (B, N):
                 queries, asking = before, before.sentences >= 0
         elif self._lays_out():
@@ -311,6 +312,12 @@ class MultiheadAttention(nn.Module):
         Shapes should not depend on data there.
         """
         return not is_traced() or (self.training and not (self.attention.rowwise and self.attention.recorder is None))
+
+    def _queries_before(self) -> PackedLayout | None:
+        """The queries of the self-attention that comes before, if they are known."""
+        before = None if self.holder is None else self.holder.module.self_attn
+        side = getattr(before, "query_side", None)
+        return side if side is not None and before._lays_out() else None
 
     def _is_self_attention(self, query: Tensor, key: Tensor, matters: bool) -> bool:
         """Whether query and key are the same; without key masks it makes no difference and is not checked."""

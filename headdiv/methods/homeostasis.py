@@ -29,6 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.core import distributed
+from headdiv.core.modules import active_modules
 from headdiv.core.tracing import is_recomputing
 from headdiv.methods.base import Method, ValidationSplit
 from headdiv.methods.kwta import boost, keep_probabilities, sampled, winners
@@ -136,7 +137,7 @@ class Inhibition(nn.Module):
 
 def inhibitions(model: nn.Module) -> list[Inhibition]:
     """Every mechanism that counts, in the model's order."""
-    return [module for module in model.modules() if isinstance(module, Inhibition)]
+    return list(active_modules(model, Inhibition).values())
 
 
 class Homeostasis(Method):

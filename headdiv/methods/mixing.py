@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from headdiv.core import distributed
 from headdiv.core.arguments import must_be_count, must_be_progress
 from headdiv.core.errors import TrainingError
+from headdiv.core.modules import active_modules
 from headdiv.core.precision import at_least_float32
 from headdiv.methods.base import Method, ValidationSplit, groups, of_kinds
 from headdiv.methods.options.modules import MixingOptions
@@ -87,8 +88,8 @@ class Mixing(Method):
             TrainingError: it has none, or no attention of these kinds.
         """
         modules = of_kinds(attention_modules(model), self.options.kinds)
-        outputs = (getattr(module, "output", None) for module in modules)
-        if layers := [output for output in outputs if isinstance(output, MixingOutput)]:
+        outputs = [output for module in modules if isinstance(output := getattr(module, "output", None), nn.Module)]
+        if layers := [layer for output in outputs for layer in active_modules(output, MixingOutput).values()]:
             return layers
         raise TrainingError("the model has no mixture of heads; expected attention modules that this method built")
 
@@ -114,8 +115,8 @@ class Mixing(Method):
     def after_backward(self, model: nn.Module, progress: float) -> None:
         """Freeze A, or note its norm before this step: of several batches of a step, all have the same Θ0."""
         super().after_backward(model, progress)
-        for layer in model.modules():  # `layers` refuses a model whose outputs PEFT's adapters have wrapped
-            if isinstance(layer, MixingOutput) and layer.current_norm is not None:
+        for layer in self.layers(model):
+            if layer.current_norm is not None:
                 layer.former_norm.copy_(layer.current_norm)
                 layer.current_norm = None
 

@@ -19,6 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from headdiv.core.arguments import must_be
 from headdiv.core.errors import DataError
+from headdiv.core.modules import active_modules
 from headdiv.core.tracing import is_recomputing
 from headdiv.nn.caches import BeamState, PositionCache, RowCache
 from headdiv.nn.numbering import numbered
@@ -297,9 +298,9 @@ def _whole_windows(rows: Tensor) -> PackedLayout:
 
 
 def attention_modules(model: nn.Module) -> list[HeadModule]:
-    """Every attention module of a model, in the order of a forward pass."""
+    """Every attention module of a model that runs (`active_modules`), in the order of a forward pass."""
     must_be("model", model, nn.Module, "a torch.nn.Module")
-    return numbered([module for module in model.modules() if isinstance(module, HeadModule)])
+    return numbered(list(active_modules(model, HeadModule).values()))
 
 
 def keyed_by_place(found: Iterable[tuple[str, Found]]) -> dict[str, Found]:

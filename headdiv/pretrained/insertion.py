@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from headdiv.core.arguments import must_be
 from headdiv.core.errors import ConfigError, DataError, TrainingError
+from headdiv.core.modules import Holder
 from headdiv.methods.base import Method, acts_on_block, refuse_no_attention
 from headdiv.methods.combined import parts_of
 from headdiv.methods.drop_in import MultiheadAttention
@@ -342,8 +343,8 @@ def _replace(model: nn.Module, method: Method, theirs: list[tuple[str, nn.Multih
             if (parameter := getattr(its, its_name)) is not None:
                 setattr(part, name, parameter)
         new.__dict__["replaced"] = old
-        if kind == "cross" and isinstance(before := getattr(owner, "self_attn", None), MultiheadAttention):
-            new.__dict__["after"] = before
+        if kind == "cross" and isinstance(getattr(owner, "self_attn", None), MultiheadAttention):
+            new.holder = Holder(owner)
         _move_hooks(old, new)
         made[id(old)] = new
         setattr(owner, last, new)

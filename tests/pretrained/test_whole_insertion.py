@@ -10,7 +10,7 @@ from torch import nn
 import headdiv
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.methods.base import Method
-from headdiv.methods.deacon import PCAOutput
+from headdiv.methods.deacon import pca_layers
 from headdiv.nn.attention import attention_modules
 from headdiv.pretrained.attached import attachment_of
 
@@ -38,9 +38,9 @@ def of_torch():
     return nn.Transformer(16, 4, 2, 1, 32, dropout=0.0, batch_first=True).eval()
 
 
-@pytest.mark.parametrize("memory_too", [False, True])
-def test_padding_of_targets_is_no_query_of_torchs_cross_attention(memory_too):
-    """Not in DEACON's statistics, and not in records; also in a copy of the layer."""
+@pytest.mark.parametrize(("memory_too", "adapted"), [(False, False), (True, False), (True, True)])
+def test_padding_of_targets_is_no_query_of_torchs_cross_attention(memory_too, adapted):
+    """Not in DEACON's statistics, and not in records; also in a copy of the layer, and in peft's of the attention."""
     source, target, lengths = torch.randn(3, 5, 16), torch.randn(3, 4, 16), torch.tensor([4, 0, 2])
     memory_padding = torch.arange(5).expand(3, 5) >= torch.tensor([[5], [0], [3]]) if memory_too else None
     found = []
@@ -49,8 +49,11 @@ def test_padding_of_targets_is_no_query_of_torchs_cross_attention(memory_too):
         model = nn.TransformerDecoder(nn.TransformerDecoderLayer(16, 4, 32, dropout=0.0, batch_first=True), 1)
         headdiv.insert(model, DEACON)
         model = copy.deepcopy(model).train()
+        if adapted:
+            peft, own = pytest.importorskip("peft"), [*headdiv.inserted_modules(model)]
+            model = peft.get_peft_model(model, peft.LoraConfig(target_modules=["linear1"], modules_to_save=own))
         model(target, source)  # of which no padding is known afterwards
-        layers = [layer for layer in model.modules() if isinstance(layer, PCAOutput)]
+        layers = list(pca_layers(model).values())
         for layer in layers:
             layer.forget_interrupted_step()
         padding = torch.arange(4 + extra) >= lengths[:, None]
@@ -60,7 +63,7 @@ def test_padding_of_targets_is_no_query_of_torchs_cross_attention(memory_too):
         assert [layer.moments[0] for layer in layers] == [6 * 4, 6 * 4]
         assert records[1].layout.queries.lengths.tolist() == lengths.tolist()
         output[~padding].sum().backward()
-        gradients = [p.grad for p in model.parameters()]
+        gradients = [p.grad for p in model.parameters() if p.requires_grad]
         found.append([output[~padding], records[1].outputs, *(layer.moments[2] for layer in layers), *gradients])
         assert all(x.isfinite().all() for x in found[-1])
     torch.testing.assert_close(*found, atol=1e-5, rtol=1e-4)
@@ -185,9 +188,14 @@ def test_adapters_that_are_made_afterwards_train_and_save_the_method(options, tm
         config = peft.LoraConfig(target_modules=["q_proj"], modules_to_save=[*headdiv.inserted_modules(model)])
         if trained:
             adapted = peft.get_peft_model(model, config).train()
-            adapted(**arguments(model, labels=True)).loss.backward()
+            with headdiv.record_heads(adapted) as records:
+                loss = adapted(**arguments(model, labels=True)).loss
+            added = method.aux_loss(adapted, records, 0.5, 6)
+            (loss if added is None else loss + added).backward()
+            assert all(w.requires_grad for w in method.own_parameters(adapted))
             method.after_backward(adapted, 0.5)
             torch.optim.SGD([p for p in adapted.parameters() if p.requires_grad], lr=0.1).step()
+            assert all(len(found) == 2 for found in method.artifacts(adapted).values())  # modules
             adapted.save_pretrained(tmp_path)
         else:
             adapted = peft.PeftModel.from_pretrained(model, tmp_path)

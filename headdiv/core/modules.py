@@ -1,0 +1,52 @@
+"""The modules of a model that take part in its forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from torch import nn
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def active_modules(model: nn.Module, kind: type[Module] | tuple[type[Module], ...]) -> dict[str, Module]:
+    """Modules of these classes by name, in the model's order, each once.
+
+    Where PEFT's ``modules_to_save`` keeps a module beside copies that adapters train, only the one that runs is among
+    them: the active adapter's copy, or the module itself where no adapter is active.
+    """
+    return {name: module for name, module in _active(model, "", set()) if isinstance(module, kind)}
+
+
+def _active(module: nn.Module, name: str, seen: set[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
+    if module in seen:
+        return
+    seen |= {module, *_idle(module)}
+    yield name, module
+    for child_name, child in module.named_children():
+        yield from _active(child, f"{name}.{child_name}" if name else child_name, seen)
+
+
+def _idle(module: nn.Module) -> set[nn.Module]:
+    """What a wrapper of PEFT holds and does not run."""
+    original, copies = (module._modules.get(name) for name in ("original_module", "modules_to_save"))
+    if original is None or not isinstance(copies, nn.ModuleDict):
+        return set()
+    adapters = [] if module.disable_adapters else module.active_adapters
+    runs = next((copies[adapter] for adapter in adapters if adapter in copies), original)
+    return {original, *copies.values()} - {runs}
+
+
+class Holder:
+    """Refers from a module to one that holds it, such as its layer.
+
+    In a copy of the holder it refers to that copy, in a copy of the module alone, as PEFT makes them, to the same
+    holder. It is not a submodule.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Holder:
+        return Holder(memo.get(id(self.module), self.module))
