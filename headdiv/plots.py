@@ -11,9 +11,10 @@ Needs the extra `plots`: matplotlib, which is imported with the first picture, a
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
@@ -118,16 +119,15 @@ def attention_map(
         record: with weights; or the weights as a table, rows and columns named by the tokens.
         head: from 1.
         sentence: of the batch, from 0.
-        tokens: of the sentence, without padding; two lists where queries and keys are of two sentences.
+        tokens: of the sentence, as text, without padding; two lists where queries and keys are of two sentences.
         ax: to draw into.
 
     Raises:
-        DataError: there are no weights, no such head or sentence, or another number of tokens.
+        DataError: there are no weights, no such head or sentence, another number of tokens, or no text.
     """
     if isinstance(record, HeadRecord):
         weights, queries, keys = _weights(record, head, sentence)
-        names = (tokens, tokens) if tokens is None or isinstance(tokens[0], str) else tokens
-        names = tuple(range(1, n + 1) if each is None else each for each, n in zip(names, (queries, keys), strict=True))
+        names = (range(1, queries + 1), range(1, keys + 1)) if tokens is None else _two_lists(tokens)
         if (found := tuple(map(len, names))) != (queries, keys):
             raise DataError(f"tokens: found {found[0]} and {found[1]}, expected {queries} queries and {keys} keys")
     else:
@@ -263,6 +263,20 @@ def _weights(record: HeadRecord, head: int, sentence: int) -> tuple[np.ndarray, 
         )
     N, S = int(found.queries[sentence].sum()), int(found.keys[sentence].sum())
     return found.weights[sentence, head - 1, :N, :S].detach().float().cpu().numpy(), N, S
+
+
+def _two_lists(tokens: Any) -> tuple[list[str], list[str]]:
+    """Of the queries and of the keys, from one list of both or two."""
+    given = tokens.tolist() if isinstance(tokens, Tensor | np.ndarray) else list(tokens)
+    two = len(given) == 2 and all(isinstance(each, Iterable) and not isinstance(each, str) for each in given)
+    lists = [list(each) for each in given] if two else [given]
+    for one in itertools.chain(*lists):
+        if not isinstance(one, str):
+            raise DataError(
+                f"tokens: found {one!r:.80}, expected text, as tokenizer.convert_ids_to_tokens gives it: a list of the "
+                "sentence's tokens, or two lists, of queries and keys"
+            )
+    return lists[0], lists[-1]
 
 
 def _must_have_weights(record: HeadRecord) -> None:

@@ -98,6 +98,9 @@ def test_an_attention_map_is_of_one_sentence_without_padding(records):
     assert (texts(ax.yaxis), texts(ax.xaxis)) == (["q"], ["k", "l"])
     with pytest.raises(DataError, match="tokens: found 2 and 2, expected 3 queries and 3 keys"):
         plots.attention_map(records[0], sentence=1, tokens=["a", "b"])
+    for ids in ([7, 8, 9], torch.tensor([7, 8, 9]), [7, 8], torch.zeros(1, 3).long(), [None, ["a", "b", "c"]]):
+        with pytest.raises(DataError, match=r"tokens: found .*, expected text, as tokenizer"):
+            plots.attention_map(records[0], sentence=1, tokens=ids)
     with pytest.raises(DataError, match="found head 5 of sentence 0, expected 1 to 4 of 0 to 1"):
         plots.attention_map(records[0], head=5)
 
