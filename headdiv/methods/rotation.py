@@ -42,8 +42,9 @@ def swap_heads(model: nn.Module, swaps: Sequence[Swap], optimiser: torch.optim.O
         optimiser: its state for these rows moves too; None: it stays.
 
     Raises:
-        TrainingError: the model has no such layer or head, the projections of two modules differ, or the optimiser has
-            a state for only one of them. Nothing is swapped then.
+        TrainingError: the model has no such layer or head, the projections of two modules differ or hold something
+            that has no row for each of a head's outputs, such as an adapter of PEFT, or the optimiser has a state for
+            only one of them. Nothing is swapped then.
         DataError: two modules share a place.
     """
     modules = keyed_by_place((module.spec.place, module) for module in ordinary_modules(model))
@@ -56,17 +57,21 @@ def swap_heads(model: nn.Module, swaps: Sequence[Swap], optimiser: torch.optim.O
                 raise TrainingError(
                     f"{both} {module.spec.place} has {module.spec.heads} heads, found number {head + 1}"
                 )
-        if _swapped(first) != _swapped(second):
+            if not _is_by_row(module):
+                raise TrainingError(
+                    f"{both} the projection of {module.spec.place} is a {type(module.in_projection).__name__} of "
+                    f"{_shown(module)}; expected a Linear, each of whose rows belongs to one head, without adapters"
+                )
+        if _shapes(first) != _shapes(second):
             raise TrainingError(
                 f"{both} their projections are {_shown(first)} and {_shown(second)}; expected heads of one width, and "
                 "biases in both or in neither"
             )
-        projections = first.in_projection.parameters(), second.in_projection.parameters()
-        if any((mine in known) != (theirs in known) for mine, theirs in zip(*projections, strict=True)):
+        if any((mine in known) != (theirs in known) for mine, theirs in _pairs(first, second)):
             raise TrainingError(f"{both} the optimiser trains one of the two modules; expected both or neither")
     for (_, one, other), (first, second) in zip(swaps, pairs, strict=True):
         rows, others = _rows(first, one.head), _rows(second, other.head)
-        for mine, theirs in zip(first.in_projection.parameters(), second.in_projection.parameters(), strict=True):
+        for mine, theirs in _pairs(first, second):
             _exchange(mine, rows, theirs, others)
             if mine in known:
                 state, their_state = known[mine], known[theirs]
@@ -89,14 +94,29 @@ def _rows(module: MultiHeadAttention, head: int) -> Tensor:
     return torch.cat([own + block * width for block in range(3)])
 
 
-def _swapped(module: MultiHeadAttention) -> dict[str, int]:
-    """The parameters whose rows a swap exchanges: name, and numbers per head."""
-    heads = 3 * module.spec.heads
-    return {name: p.numel() // heads for name, p in module.in_projection.named_parameters()}
+def _is_by_row(module: MultiHeadAttention) -> bool:
+    """Whether everything in the projection has a row for each number that its heads' projections put out, 3·H·K."""
+    rows = 3 * module.spec.heads * module.spec.d_head
+    by_row = all(x.shape[:1] == (rows,) for x in _tensors(module).values())
+    return by_row and isinstance(module.in_projection, nn.Linear)
+
+
+def _tensors(module: MultiHeadAttention) -> dict[str, Tensor]:
+    """What a swap exchanges rows of: parameters, and buffers such as the masks of `torch.nn.utils.prune`."""
+    return dict(module.in_projection.named_parameters()) | dict(module.in_projection.named_buffers())
+
+
+def _pairs(first: MultiHeadAttention, second: MultiHeadAttention) -> Iterable[tuple[Tensor, Tensor]]:
+    return zip(_tensors(first).values(), _tensors(second).values(), strict=True)
+
+
+def _shapes(module: MultiHeadAttention) -> dict[str, tuple[int, ...]]:
+    """The shapes of a head's part, which another head's must equal; modules may have different numbers of heads."""
+    return {name: (module.spec.d_head, *x.shape[1:]) for name, x in _tensors(module).items()}
 
 
 def _shown(module: MultiHeadAttention) -> str:
-    return " and ".join(f"{name} {tuple(p.shape)}" for name, p in module.in_projection.named_parameters())
+    return " and ".join(f"{name} {tuple(x.shape)}" for name, x in _tensors(module).items())
 
 
 def _exchange(a: Tensor, rows: Tensor, b: Tensor, others: Tensor) -> None:
