@@ -33,7 +33,8 @@ def _idle(module: nn.Module) -> set[nn.Module]:
     original, copies = (module._modules.get(name) for name in ("original_module", "modules_to_save"))
     if original is None or not isinstance(copies, nn.ModuleDict):
         return set()
-    adapters = [] if module.disable_adapters else module.active_adapters
+    adapters = module.active_adapter  # one, or a list of at most one
+    adapters = [] if module.disable_adapters else [adapters] if isinstance(adapters, str) else adapters
     runs = next((copies[adapter] for adapter in adapters if adapter in copies), original)
     return {original, *copies.values()} - {runs}
 
