@@ -58,8 +58,8 @@ class TransformersHooks(BetweenEpochs):
         self.on_train_end(args, state, control)
         begin = self.model.register_forward_pre_hook(self._open)
         end = self.model.register_forward_hook(self._close, with_kwargs=True, always_call=True)
-        own = [p.register_post_accumulate_grad_hook(self._keep) for p in self.steps.method.own_parameters(self.model)]
-        self.hooks = [begin, end, *own]
+        own = [p for p in self.steps.method.own_parameters(self.model) if p.requires_grad]  # the user may freeze some
+        self.hooks = [begin, end, *(p.register_post_accumulate_grad_hook(self._keep) for p in own)]
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Leave the model alone."""

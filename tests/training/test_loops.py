@@ -137,7 +137,7 @@ def test_lightning_itself_trains_the_same_model():
 # ---- transformers
 
 
-def trained(page, folder, with_callback, method, **settings):
+def trained(page, folder, with_callback, method, frozen=False, **settings):
     args = transformers.TrainingArguments(
         str(folder), per_device_train_batch_size=3, use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True,
         **{"num_train_epochs": 2, "max_grad_norm": 0.0, "learning_rate": 1e-2, "optim": "sgd", **settings}
@@ -145,6 +145,8 @@ def trained(page, folder, with_callback, method, **settings):
     model = page.small()
     torch.manual_seed(4)
     method = headdiv.insert(model, method)
+    for parameter in method.own_parameters(model)[:1] if frozen else ():
+        parameter.requires_grad = False
     if with_callback:
         callbacks = [transformers_callback(model, method)]
         trainer = transformers.Trainer(model, args, train_dataset=page.rows, callbacks=callbacks)
@@ -159,18 +161,15 @@ def hooks(model):
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-@pytest.mark.parametrize("method", ["deacon", "disagreement", "mixing"])
+@pytest.mark.parametrize("method", ["deacon", "partly frozen", "disagreement", "mixing"])
 def test_transformers_callback_trains_the_model_that_the_mixin_trains(method, accumulate, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = run(SETUP, CALLBACK)
-    options = {
-        "deacon": {"name": "deacon", "m": 3, "architecture": "direct"},
-        "disagreement": page.method,
-        "mixing": {"name": "mixing", "start": 0.5},
-    }[method]
-    models = [
-        trained(page, tmp_path, way, options, gradient_accumulation_steps=accumulate).model for way in (True, False)
-    ]
+    options = {"disagreement": page.method, "mixing": {"name": "mixing", "start": 0.5}}.get(
+        method, {"name": "deacon", "m": 3, "architecture": "direct"}
+    )
+    settings = {"frozen": method == "partly frozen", "gradient_accumulation_steps": accumulate}
+    models = [trained(page, tmp_path, way, options, **settings).model for way in (True, False)]
     must_be_equal(*models)
     assert hooks(models[0]) == hooks(models[1])  # the callback's own are gone
 
