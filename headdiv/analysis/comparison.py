@@ -24,6 +24,7 @@ from headdiv.core.arguments import listed, must_be, must_be_number
 
 SEED, POWER = 12345, 16  # of the Sobol points for simultaneous quantiles: 2^16 of them
 DEPENDENT = 1e-6  # of a difference's variance: what others leave of it, up to which it counts as a sum of them
+ROUNDING = 1e-12  # of the largest score: residuals up to this are none, so that equal runs have an error of 0
 
 COCHRAN, FEWEST = 0.001, 4  # level of the test for uneven variances, and the fewest variants for it
 
@@ -157,7 +158,8 @@ class _Model:
         self.inverse = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T  # (variants, variants)
         self.fitted = self.inverse @ (y.sum(axis=1) - share @ y.sum(axis=0))  # (variants,)
         of_seeds = (y - np.where(self.there, self.fitted[:, None], 0)).sum(axis=0) / self.there.sum(axis=0)
-        self.residuals = np.where(self.there, y - self.fitted[:, None] - of_seeds, 0)  # (variants, seeds)
+        residuals = np.where(self.there, y - self.fitted[:, None] - of_seeds, 0)  # (variants, seeds)
+        self.residuals = np.where(np.abs(residuals) > ROUNDING * np.abs(y).max(initial=0), residuals, 0)
         self.freedom = int(counts.sum()) - len(columns) - int(kept.sum())
 
     def squares(self) -> dict[str, tuple[float, int]]:

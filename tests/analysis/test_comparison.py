@@ -109,6 +109,16 @@ def test_equal_runs_do_not_differ():
     assert (found.mean, found.half) == (pytest.approx(0), pytest.approx(0, abs=1e-9))
 
 
+def test_rounding_is_no_residual():
+    """Runs that differ by constants alone: nothing is left that an interval, or a test for uneven rows, could be of."""
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        seeds, means = rng.uniform(0, 40, 3), rng.uniform(0, 40, 6)
+        scores = {f"v{row}": dict(enumerate((mean + seeds).tolist())) for row, mean in enumerate(means)}
+        assert {one.half for one in against(scores, "v0").values()} == {0.0}
+        assert uneven(scores) == set()
+
+
 def test_an_interaction_is_a_difference_of_differences():
     scores = balanced(variants=4, seeds=5)
     (one,) = contrasts(scores, [{"v3": 1, "v2": -1, "v1": -1, "v0": 1}])
