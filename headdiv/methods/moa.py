@@ -123,6 +123,10 @@ class Experts(nn.Module):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
+    def forward(self, x: Tensor, at: Sequence[Tensor], to: Sequence[Tensor], lines: int) -> Tensor:
+        """`expert_product` with these matrices, without the bias."""
+        return expert_product(x, self.weight, at, to, lines)
+
 
 class MixtureAttention(AttentionModule):
     """Attention whose heads are chosen for each token: each token has k slots, filled by the experts chosen for it.
@@ -193,7 +197,7 @@ class MixtureAttention(AttentionModule):
         routing = self.router(x)
         groups = ExpertGroups.of(routing.experts, self.experts)
         P = x.shape[0] * self.k
-        q = expert_product(x, self.query.weight, groups.rows, groups.pairs, P)  # (P, K)
+        q = self.query(x, groups.rows, groups.pairs, P)  # (P, K)
         q = q.view(-1, self.k, self.d_head)
         if self.query.bias is not None:
             q = q + F.embedding(routing.experts, self.query.bias).to(q.dtype)
@@ -202,7 +206,7 @@ class MixtureAttention(AttentionModule):
     def _mix(self, heads: Tensor, routing: Routing, groups: ExpertGroups) -> Tensor:
         """Σ gate · head · W^o: (T, k, K) -> (T, D)."""
         gated = (heads * routing.gates.unsqueeze(-1).to(heads.dtype)).view(-1, self.d_head)  # (P, K)
-        y = expert_product(gated, self.output.weight, groups.pairs, groups.rows, heads.shape[0])
+        y = self.output(gated, groups.pairs, groups.rows, heads.shape[0])
         return y + self.output_bias.to(y.dtype)
 
     # ---- one token at a time

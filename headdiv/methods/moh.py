@@ -24,13 +24,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.methods.base import Method, RequiredRecords, ValidationSplit
 from headdiv.methods.options.modules import Gates, MohOptions
 from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadRecord
+from headdiv.nn.linear import linear_in_float32
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import PackedLayout
 
@@ -60,8 +60,8 @@ class MixtureOfHeads(MultiHeadAttention):
         """g of rows (T, D) -> (T, H), and the router's choice."""
         with full_precision(x):
             x = at_least_float32(x)
-            alpha = F.linear(x, at_least_float32(self.types.weight)).softmax(dim=-1)  # (T, 2)
-            always = F.linear(x, at_least_float32(self.shared.weight)).softmax(dim=-1)  # (T, s)
+            alpha = linear_in_float32(x, self.types).softmax(dim=-1)  # (T, 2)
+            always = linear_in_float32(x, self.shared).softmax(dim=-1)  # (T, s)
             routing = self.router(x)
             chosen = torch.zeros_like(routing.probabilities).scatter(1, routing.experts, routing.gates)
             shared, routed = (self.scales[i] * alpha[:, i : i + 1] for i in (0, 1))  # (T, 1) each

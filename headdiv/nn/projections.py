@@ -66,7 +66,7 @@ class SeparateProjections(nn.Module):
             rows = torch.cat([rows, row], dim=1)
         return rows
 
-    def blocks(self, x: Tensor, first: int) -> Tensor:
+    def forward(self, x: Tensor, first: int) -> Tensor:
         """Queries (T, D) -> (T, W) for ``first`` 0; keys and values of memory (T', kdim + vdim + 1) -> (T', 2·W)."""
         weights, biases = self.weights, (None,) * 3 if self.bias is None else self.bias.chunk(3)
         if first == 0:
@@ -83,7 +83,7 @@ class SeparateProjections(nn.Module):
 def blocks_apart(projection: nn.Module, x: Tensor, first: int) -> Tensor:
     """What `MultiHeadAttention` projects where ``in_projection`` is no Linear, or memory is (T', 2·D): keys, values."""
     if isinstance(projection, SeparateProjections):
-        return projection.blocks(x, first)
+        return projection(x, first)
     if not weight_is_all(projection):
         return torch.cat([projection(y).chunk(3, dim=1)[i] for i, y in enumerate(x.chunk(2, dim=1), 1)], dim=1)
     weights = projection.weight.chunk(3)

@@ -223,20 +223,25 @@ class Adapted(nn.Module):
         return self.layer(x) + x @ self.beside.T
 
 
-@pytest.mark.parametrize("method", ["baseline", "direct"])
-@pytest.mark.parametrize("keys", ["its own", "a memory", "two memories"])
-def test_an_adapter_on_a_projection_takes_part_in_every_kind_of_attention(method, keys):
+READ = [  # methods whose code reads weights of these layers
+    ({"name": "baseline"}, ["in_projection"]),
+    ({"name": "deacon", "m": 2}, ["in_projection", "output.project"]),
+    ({"name": "moh", "shared": 2, "k": 2}, ["in_projection", "shared", "types"]),
+]
+each_kind = pytest.mark.parametrize("keys", ["its own", "a memory", "two memories"])
+
+
+@pytest.mark.parametrize(("options", "paths"), READ, ids=lambda given: str(given)[:17])
+@each_kind
+def test_an_adapter_on_a_projection_takes_part_in_every_kind_of_attention(options, paths, keys):
     torch.manual_seed(0)
-    made = headdiv.make_method("deacon", m=2) if method == "direct" else "baseline"
-    merged = MultiheadAttention(D, H, made, batch_first=True, dtype=torch.float64).eval()
+    merged = MultiheadAttention(D, 4, options, batch_first=True, dtype=torch.float64).eval()
     x, memory, other = random(B, N, D), random(B, S, D, seed=4), random(B, S, D, seed=5)
     inputs = {"its own": (x, x, x), "a memory": (x, memory, memory), "two memories": (x, memory, other)}[keys]
     adapted = copy.deepcopy(merged)
-    places = [("in_projection", "in_projection")]
-    places += [("output.project", "project")] if method == "direct" else []
-    for path, name in places:
+    for path in paths:
         for module, put in ((adapted.attention, True), (merged.attention, False)):
-            parent = module.get_submodule(path.rpartition(".")[0])
+            parent, name = module.get_submodule(path.rpartition(".")[0]), path.rpartition(".")[2]
             layer = getattr(parent, name)
             wrapped = Adapted(layer)
             if put:
@@ -249,15 +254,21 @@ def test_an_adapter_on_a_projection_takes_part_in_every_kind_of_attention(method
     assert all(module.beside.grad is not None for module in adapted.modules() if isinstance(module, Adapted))
 
 
-@pytest.mark.parametrize("keys", ["its own", "a memory", "two memories"])
-def test_a_pruned_projection_is_the_one_of_now_in_every_kind_of_attention(keys):
+MOA = ({"name": "moa", "experts": 3, "k": 2}, ["query", "key_value", "output"])
+WIDTHS = ({"kdim": D, "vdim": D, "add_bias_kv": True}, ["in_projection"])  # `SeparateProjections`
+
+
+@pytest.mark.parametrize(("options", "paths"), [*READ, MOA, WIDTHS], ids=lambda given: str(given)[:17])
+@each_kind
+def test_a_pruned_projection_is_the_one_of_now_in_every_kind_of_attention(options, paths, keys):
     """torch.nn.utils.prune makes the weight anew in a hook before each call of the layer."""
     torch.manual_seed(0)
-    made = headdiv.make_method("deacon", m=2)
-    module = MultiheadAttention(D, H, made, batch_first=True, dtype=torch.float64).eval()
+    given = {"method": options} if "name" in options else options
+    module = MultiheadAttention(D, 4, **given, batch_first=True, dtype=torch.float64).eval()
     x, memory, other = random(B, N, D), random(B, S, D, seed=4), random(B, S, D, seed=5)
+    other = memory if (options, paths) == MOA else other
     inputs = {"its own": (x, x, x), "a memory": (x, memory, memory), "two memories": (x, memory, other)}[keys]
-    layers = module.attention.in_projection, module.attention.output.project
+    layers = [module.attention.get_submodule(path) for path in paths]
     for layer in layers:
         prune.random_unstructured(layer, "weight", 0.3)
     for _ in range(2):  # a second step has a graph of its own
