@@ -159,7 +159,7 @@ class _Model:
         self.fitted = self.inverse @ (y.sum(axis=1) - share @ y.sum(axis=0))  # (variants,)
         of_seeds = (y - np.where(self.there, self.fitted[:, None], 0)).sum(axis=0) / self.there.sum(axis=0)
         residuals = np.where(self.there, y - self.fitted[:, None] - of_seeds, 0)  # (variants, seeds)
-        self.residuals = np.where(np.abs(residuals) > ROUNDING * np.abs(y).max(initial=0), residuals, 0)
+        self.residuals = np.where(np.abs(residuals) <= ROUNDING * np.abs(y).max(initial=0), 0, residuals)
         self.freedom = int(counts.sum()) - len(columns) - int(kept.sum())
 
     def squares(self) -> dict[str, tuple[float, int]]:
