@@ -52,6 +52,27 @@ def test_a_change_needs_something_to_compare_and_to_compare_with(stored):
         figures.draw("mhr_figure7", "p")
 
 
+@pytest.mark.parametrize("layers", [1, 3])
+def test_variants_may_have_layers_of_their_own(layers):
+    """As `settings`, or a tuning, gives them: each is drawn with its own, and compared where both have one."""
+    swapped = {1: ([swap("encoder", (layers, 1), (layers, 2))], False)}
+    put(*(headed(variant, 1) for variant in ("baseline", "cosine", "soft")))
+    put(headed("alphas", 1, layers=layers, heads=4), headed("manual", 1, layers=layers, heads=4, swaps=swapped))
+    put(*(headed(variant, 1, experiment=DPP, layers=n) for variant, n in (("baseline", 2), ("dpp-o", layers))))
+    more = {"decoder.0": {"place": "decoder 1", "cosines": [[1.0, 0.0], [0.0, 1.0]], "mean_absolute_cosine": 0.0}}
+    deep = metrics("nonlinear-8", 1)
+    deep["heads"]["pca_weights"] |= more
+    put(metrics("baseline", 1), *((metrics("direct-8", 1), deep) if layers > 1 else (deep, metrics("average-8", 1))))
+    for name in ("deacon_figure6", "dpp_heads", "mhr_figure6", "mhr_figure7"):
+        figures.draw(name, "p")
+    upper = figures.draw("mhr_figure5", "p").axes[0]
+    assert upper.get_xticks().tolist() == list(range(1, max(layers, 2) + 1))
+    manual, soft = figures.draw("mhr_swaps", "p").axes[:4:3]
+    assert [len(ax.patches) for ax in (manual, soft)] == [layers, 2]
+    both = heads.changes(groups.by_variant("p", MHR), "baseline", "cosine")["alphas"]
+    assert {layer for _, layer in both} == set(range(1, min(layers, 2) + 1))
+
+
 def test_results_without_measures_are_named():
     put(headed("baseline", 1), headed("alphas", 1) | {"heads": {}}, headed("manual", 2) | {"heads": {"measures": {}}})
     put(*(metrics(variant, 1) | {"paper": "dpp"} for variant in ("baseline", "dpp-o")))

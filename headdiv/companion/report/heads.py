@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 import numpy as np
 from matplotlib.colors import Normalize
@@ -63,10 +64,12 @@ def draw_pca_weights(profile: str, figure: FigureEntry) -> Figure:
         variant: [PCAWeights.model_validate(found) for found in runs[0].heads.artifact("pca_weights").values()]
         for variant, runs in groups.items()
     }
-    columns = len(next(iter(weights.values())))
+    columns = max(map(len, weights.values()))  # a variant may have layers of its own
     drawn, axes = plotting.new_figure(1.3 * columns + 1.3, 1.75 * len(groups) + 0.7, len(groups), columns)
     for row, (variant, modules) in zip(axes, weights.items(), strict=True):
-        for ax, module in zip(row, modules, strict=True):
+        for ax in row[len(modules) :]:
+            ax.set_visible(False)
+        for ax, module in zip(row, modules, strict=False):
             cosines = np.array(module.cosines)
             hidden = np.eye(len(cosines), dtype=bool) & (limit < 1)
             plotting.draw_matrix(ax, np.ma.masked_array(cosines, hidden), Normalize(-limit, limit))
@@ -157,14 +160,13 @@ def draw_confidence(profile: str, figure: FigureEntry) -> Figure:
     groups = plotting.runs_of_figure(profile, figure, "measures")
     heads = {variant: ranked(runs, "confidence") for variant, runs in groups.items()}
     labels, look = labels_of(figure.experiment, groups), looks_of(figure.experiment, groups)
-    modules = next(iter(heads.values()))
-    kinds = kinds_of(modules)
+    every = {at for modules in heads.values() for at in modules}  # a variant may have layers of its own
+    kinds = kinds_of(every)
     drawn, axes = plotting.new_figure(2.9 * len(kinds) + 0.5, 5.0, 2, len(kinds), sharey="row", height_ratios=(3, 2))
     step = 0.8 / len(groups)
     for (upper, lower), kind in zip(axes.T, kinds, strict=True):
-        layers = _layers(modules, kind)
         for (variant, confidence), offset in zip(heads.items(), plotting.side_by_side(len(groups), step), strict=True):
-            colour, marker = look[variant]["color"], look[variant]["marker"]
+            colour, marker, layers = look[variant]["color"], look[variant]["marker"], _layers(confidence, kind)
             for at, layer in zip(np.array(layers) + offset, layers, strict=True):
                 each = confidence[kind, layer].mean(axis=0)  # (H,)
                 upper.plot([at] * len(each), each, ls="", ms=3.5, alpha=0.75, mew=0, color=colour, marker=marker)
@@ -173,7 +175,7 @@ def draw_confidence(profile: str, figure: FigureEntry) -> Figure:
             lower.plot(layers, deviations, ms=4.5, lw=1.2, label=labels[variant], **look[variant])
         upper.set_title(KIND_LABELS[kind])
         for ax in (upper, lower):
-            plotting.number_layers(ax, layers)
+            plotting.number_layers(ax, _layers(every, kind))
             plotting.add_grid(ax, "y")
     axes[0][0].set_ylabel("confidence of each head\n(0 to 1; bar: mean of the layer)")
     axes[1][0].set_ylabel("standard deviation\nover a layer's heads")
@@ -203,7 +205,8 @@ def discrepancy(pairs: np.ndarray, distance: str) -> float:
 def changes(groups: Groups, base: str, distance: str) -> dict[str, dict[Module, float]]:
     """By variant and module, in percent, how far its total discrepancy is above (+) or below (−) that of ``base``.
 
-    Formed seed by seed; mean over the seeds that both have. A variant that has none in common has {}.
+    Formed seed by seed; mean over the seeds that both have, for the modules that both have. A variant that has none in
+    common has {}.
 
     Raises:
         DataError: a module has a single head.
@@ -221,7 +224,7 @@ def changes(groups: Groups, base: str, distance: str) -> dict[str, dict[Module, 
     bases, found = totals.pop(base), {}
     for variant, by_seed in totals.items():
         both = [(mine, bases[seed]) for seed, mine in by_seed.items() if seed in bases]
-        modules = both[0][0] if both else {}
+        modules = [at for at in both[0][0] if at in both[0][1]] if both else []
         found[variant] = {at: float(np.mean([100 * (mine[at] / its[at] - 1) for mine, its in both])) for at in modules}
     return found
 
@@ -268,8 +271,10 @@ def draw_measures(profile: str, figure: FigureEntry) -> Figure:
     What no run has is left out.
     """
     groups = plotting.runs_of_figure(profile, figure, "measures")
-    labels, names = labels_of(figure.experiment, groups), list(next(iter(groups.values()))[0].heads.measures)
-    kinds = [place.partition(" ")[0] for place in names]
+    labels = labels_of(figure.experiment, groups)
+    kinds = {  # of a variant's modules; it may have layers of its own
+        variant: [place.partition(" ")[0] for place in runs[0].heads.measures] for variant, runs in groups.items()
+    }
     values = {  # (seeds, modules) by variant
         name: {variant: np.array([measures_by_module(run, name) for run in runs]) for variant, runs in groups.items()}
         for name in MEASURES
@@ -279,8 +284,8 @@ def draw_measures(profile: str, figure: FigureEntry) -> Figure:
     rows = -(-len(shown) // columns)
     drawn, axes = plotting.new_figure(9.2, rows * (0.24 * len(groups) + 0.9) + 0.6, rows, columns, sharey=True)
     for ax, (name, of) in zip(axes.flat, shown.items(), strict=False):
-        for line, modules in enumerate(of.values()):
-            for mean, kind in zip(modules.mean(axis=0), kinds, strict=True):
+        for line, (variant, modules) in enumerate(of.items()):
+            for mean, kind in zip(modules.mean(axis=0), kinds[variant], strict=True):
                 ax.plot(mean, line + 0.3, KIND_MARKERS[kind], color="0.7", ms=3, mew=0)
             plotting.add_interval(ax, line, interval(modules.mean(axis=1).tolist()), "D", color=plotting.BLUE)
         if BASELINE in of:
@@ -296,7 +301,8 @@ def draw_measures(profile: str, figure: FigureEntry) -> Figure:
         ax.set_axis_off()
     dot = {"ls": "none", "color": "0.7", "ms": 4}
     handles = [
-        Line2D([], [], marker=KIND_MARKERS[kind], label=KIND_LABELS[kind], **dot) for kind in dict.fromkeys(kinds)
+        Line2D([], [], marker=KIND_MARKERS[kind], label=KIND_LABELS[kind], **dot)
+        for kind in dict.fromkeys(chain.from_iterable(kinds.values()))
     ]
     handles.append(Line2D([], [], marker="D", ls="-", color=plotting.BLUE, ms=4, label="mean over modules"))
     if BASELINE in groups:

@@ -69,16 +69,18 @@ def draw_swaps(profile: str, figure: FigureEntry) -> Figure:
     groups = chosen(profile, experiment, figure.label, variants, "measures")
     labels = labels_of(experiment, groups)
     swaps = {variant: swaps_of(runs[0]) for variant, runs in groups.items()}
-    modules = measure_by_module(next(iter(groups.values()))[0], "confidence")
-    kinds, H = kinds_of(modules), max(map(len, modules.values()))
-    layers = max(layer for _, layer in modules)
+    modules = {variant: measure_by_module(runs[0], "confidence") for variant, runs in groups.items()}
+    every = {at: heads for of in modules.values() for at, heads in of.items()}  # a variant may have sizes of its own
+    kinds, H = kinds_of(every), max(len(heads) for of in modules.values() for heads in of.values())
+    layers = max(layer for _, layer in every)
     last = max([swap.epoch for made in swaps.values() for swap in made], default=2)
     height = max(1.05, 0.024 * _height(layers, H, H))  # inches
     size = (max(2.4, 0.13 * last + 0.6) * len(kinds) + 0.8, (height + 0.15) * len(groups) + 1.2)
     drawn, axes = new_figure(*size, len(groups), len(kinds), sharex=True, sharey=True)
     for row, (variant, made) in zip(axes, swaps.items(), strict=True):
         for ax, kind in zip(row, kinds, strict=True):
-            _draw_layers(ax, [layer for k, layer in modules if k == kind], H)
+            own = {layer: len(heads) for (k, layer), heads in modules[variant].items() if k == kind}
+            _draw_layers(ax, own, [layer for k, layer in every if k == kind], H)
             _draw_swaps(ax, [swap for swap in made if swap.kind == kind], H)
         row[0].set_ylabel(f"{textwrap.fill(labels[variant], 16)}\nlayer", fontsize=SMALL)
     for ax, kind in zip(axes[0], kinds, strict=True):
@@ -97,11 +99,11 @@ def _height(layer: int, head: int, H: int) -> int:
     return (layer - 1) * (H + 2) + head
 
 
-def _draw_layers(ax: Axes, layers: list[int], H: int) -> None:
-    """A band for every layer."""
-    for layer in layers:
-        ax.axhspan(_height(layer, 1, H) - 0.8, _height(layer, H, H) + 0.8, color="0.95", zorder=0)
-    ax.set(yticks=[_height(layer, 1, H) + (H - 1) / 2 for layer in layers], yticklabels=layers)
+def _draw_layers(ax: Axes, own: dict[int, int], every: list[int], H: int) -> None:
+    """A band for every layer of a variant, as high as it has heads; the axis is that of all variants' layers."""
+    for layer, heads in own.items():
+        ax.axhspan(_height(layer, 1, H) - 0.8, _height(layer, heads, H) + 0.8, color="0.95", zorder=0)
+    ax.set(yticks=[_height(layer, 1, H) + (H - 1) / 2 for layer in every], yticklabels=every)
     ax.tick_params(axis="y", length=0)
 
 
