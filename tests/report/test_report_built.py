@@ -24,6 +24,7 @@ in_a_browser = pytest.mark.skipif(
     CHROMIUM is None, reason="no Chromium is installed: `apt-get install chromium` brings one"
 )
 
+TITLE = """--config profile="p", 'p'..."""
 COMPANION = {
     "cells": [
         {"cell_type": "markdown", "metadata": {}, "source": "# Companion\n\nInline $x^2$ and\n\n$$ \\sqrt{\\xi} $$"},
@@ -65,7 +66,8 @@ def folder(prepared_home, tmp_path_factory):
     """The report of a profile of which two seeds of one variant, and a baseline of everything are stored."""
     with pytest.MonkeyPatch.context() as patch:
         home = enter(patch, shutil.copytree(prepared_home, tmp_path_factory.mktemp("site") / "home"))
-        write_profile(Project(home), "p", *EXPERIMENTS, "deacon/dissection")  # which has a figure of its own name
+        own_name = "deacon/dissection"  # of a figure of it
+        write_profile(Project(home), "p", *EXPERIMENTS, own_name, title=TITLE)
         baseline = metrics("baseline", 1) | {"heads": measures(1)}
         store_all("p", *(metrics("direct-8", seed, bleu=3.0 + seed) for seed in (1, 2)), baseline)
         put(*(metrics(variant, 1, experiment="deacon/dissection") for variant in ("baseline", "direct-8")))
@@ -136,6 +138,10 @@ def test_the_first_page_of_a_toy_compares_nothing(pages):
     assert "No results on real text are stored" in page.text
     assert page.text.count("A toy corpus") == 1
     assert "better" not in page.text.partition("A toy corpus")[2].replace("is better", "")
+
+
+def test_commands_and_quotes_stay_as_they_are(pages):
+    assert f"This profile: {TITLE}" in pages["index.html"].text
 
 
 def test_the_ledger_has_every_claim(pages):

@@ -17,6 +17,7 @@ nb_render_markdown_format = "gfm"  # outputs with tables
 myst_enable_extensions = ["attrs_block", "dollarmath"]
 myst_heading_anchors = 3
 myst_footnote_transition = False
+smartquotes = False  # what pages say stays as it is: --config in a command, quotes in a title
 suppress_warnings = ["mystnb.unknown_mime_type", "mystnb.mime_priority", "myst.header", "config.cache"]
 
 html_theme = "furo"
