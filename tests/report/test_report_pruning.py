@@ -196,6 +196,17 @@ def test_heads_that_can_be_masked_end_where_the_loss_first_rises_too_far(profile
     assert "Heads that can be masked, of 12" in data.markdown()
 
 
+def test_the_table_names_the_heads_of_each_variant_and_steps_of_several_heads(profile):
+    record_importance(by_loss("baseline", 1, *[0.0] * 12), profile)
+    assert "step" not in table_data(profile, f"{EXPERIMENT}_pruning").markdown()
+    larger = importance("own", scores=(30.0, 20.0, 10.0, 0.0)) | {"modules": MODULES | {"encoder 2": 4}}
+    record_importance(larger, profile)
+    data = table_data(profile, f"{EXPERIMENT}_pruning")
+    assert data.numbers.set_index("variant")["heads"].to_dict() == {"baseline": 12, "own": 16}
+    for said in ("12 or 16 heads in 3 or 4 attention modules", "masked, of 12 or 16 |", "masked in 3 steps, so"):
+        assert said in data.markdown()
+
+
 def test_the_rise_of_the_loss_is_drawn_where_no_score_was_measured(profile):
     for seed in (1, 2):
         record_importance(by_loss("baseline", seed, 0.01, 0.06 + 0.001 * seed, 0.2), profile)

@@ -65,6 +65,11 @@ class ImportanceResult(RunIdentity):
     heads: list[HeadChange]
     curve: list[Kept]
 
+    @property
+    def every(self) -> int:
+        """The number of heads of all modules."""
+        return sum(self.modules.values())
+
     def can_be_masked(self, rise: float) -> int:
         """How many heads can be masked before the validation loss is more than ``rise`` above that with all heads.
 
@@ -223,7 +228,7 @@ def stored_importance(profile: str, experiment: str) -> dict[str, list[Importanc
                 f"{path}: of run {result.hash}, expected {expected} as in the metrics beside it; "
                 + remedy(path, profile, result.command)
             )
-        points = min(steps, sum(result.modules.values())) + 1
+        points = min(steps, result.every) + 1
         if len(result.curve) < points:
             raise DataError(
                 f"{path}: a curve of {len(result.curve)} points, expected {points}, as pruning: {steps} of profile "

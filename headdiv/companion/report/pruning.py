@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from headdiv.companion.experiments.results import stored
 from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.companion.report.contrasts import set_apart
 from headdiv.companion.report.differences import draw_rows
-from headdiv.companion.report.formats import NONE, plural, with_intervals, with_unit
+from headdiv.companion.report.formats import NONE, plural, plurals, with_intervals, with_unit
 from headdiv.companion.report.groups import failed_trainings, labels_of, not_judged_yet, over_seeds
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.plotting import (
@@ -62,6 +64,11 @@ def heads_to_mask(groups: ImportanceGroups) -> dict[str, dict[int, float]]:
     return {name: {run.seed: float(run.can_be_masked(RISE)) for run in runs} for name, runs in groups.items()}
 
 
+def _heads(runs: Iterable[ImportanceResult]) -> str:
+    """ "192"; "96 or 192" where settings give variants heads of their own."""
+    return " or ".join(map(str, sorted({run.every for run in runs})))
+
+
 def pruning_data(profile: str, experiment: str) -> TableData:
     """How many heads each method's models can lose, and that number minus the baseline's.
 
@@ -74,14 +81,14 @@ def pruning_data(profile: str, experiment: str) -> TableData:
     runs = [run for of in groups.values() for run in of]
     first, numbers = runs[0], heads_to_mask(groups)
     apart = comparison.against(numbers, BASELINE)
-    heads = sum(first.modules.values())
+    heads, of_variants = _heads(runs), [of[0].every for of in groups.values()]
     found: dict[str, list[Interval]] = {
         "validation_nll": [interval([run.loss.value for run in of]) for of in groups.values()],
         "heads_to_mask": [interval(list(numbers[variant].values())) for variant in groups],
         "heads_to_mask_difference": [apart.get(variant, NO_DIFFERENCE) for variant in groups],
     }
     seeds, labels = [len(of) for of in groups.values()], [task.label(variant) for variant in groups]
-    table = pd.DataFrame({"variant": list(groups), "label": labels, "seeds": seeds, "heads": heads})
+    table = pd.DataFrame({"variant": list(groups), "label": labels, "seeds": seeds, "heads": of_variants})
     for name, ones in found.items():
         table = table.join(pd.DataFrame([ends(name, one) for one in ones]))
     waiting = not_judged_yet(profile, experiment, groups)
@@ -99,13 +106,16 @@ def pruning_data(profile: str, experiment: str) -> TableData:
         ]
     scale = (
         f"Profile {Runs(profile).name}: {data_title(first.config.data['name'])}, {heads} heads in "
-        f"{plural(len(first.modules), 'attention module')}, validation split, without dropout and label smoothing."
+        f"{plurals((len(run.modules) for run in runs), 'attention module')}, validation split, without dropout and label "
+        "smoothing."
     )
     how = (
         f"A head can be masked as long as the validation loss is at most {RISE} {SPECS[first.kind].unit} above that "
         "with all heads. Heads are masked in increasing order of what each alone adds to it, measured again when half "
         "of them are gone, without retraining."
     )
+    steps = [len(run.curve) - 1 for run in runs if run.curve[-1].kept == 0 and len(run.curve) <= run.every]
+    how += f" They are masked in {plurals(steps, 'step')}, so numbers are those of whole steps." if steps else ""
     alone = comparison.uneven(numbers)
     said = [
         *[waiting] * bool(waiting),
@@ -165,7 +175,7 @@ def _draw_by_loss(profile: str, panels: dict[str, ImportanceGroups]) -> Figure:
             left.plot([kept[0] - count for count in kept], rises, lw=1.3, label=labels[variant], **own)
         first = next(iter(groups.values()))[0]
         left.axhline(RISE, color="0.35", lw=1, ls="--", zorder=1)
-        left.set(ylim=(-RISE, SHOWN * RISE), xlabel=f"heads masked, of {sum(first.modules.values())}")
+        left.set(ylim=(-RISE, SHOWN * RISE), xlabel=f"heads masked, of {_heads(chain.from_iterable(groups.values()))}")
         left.set_ylabel(f"rise of the validation loss ({first.loss.unit})", fontsize=SMALL)
         data = data_title(first.config.data["name"])
         left.set_title(f"{task_of(experiment).title}\n{data}, {over_seeds(groups)}", fontsize=SMALL)
