@@ -34,7 +34,7 @@ from headdiv.methods.options.swaps import SwapOptions
 from headdiv.methods.registry import make_method
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, BlockSpec, record_heads
 from headdiv.nn.folding import fold
-from headdiv.nn.linear import LINEAR
+from headdiv.nn.linear import LINEAR, WeightAndBias
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import PackedLayout, added_mask, full_side, padded_side, real_rows
 from headdiv.nn.projections import SeparateProjections, from_torch, to_torch
@@ -396,5 +396,5 @@ def _initialise(attention: MultiHeadAttention) -> None:
     """As `torch.nn.MultiheadAttention` does: Xavier over all three projections at once, and no bias."""
     nn.init.xavier_uniform_(attention.in_projection.weight)
     for layer in (attention.in_projection, attention.output):
-        if isinstance(layer, nn.Linear) and layer.bias is not None:
+        if isinstance(layer, nn.Linear | WeightAndBias) and layer.bias is not None:
             nn.init.zeros_(layer.bias)

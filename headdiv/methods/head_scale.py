@@ -14,10 +14,10 @@ from headdiv.methods.base import Method
 from headdiv.methods.options.modules import HeadScaleOptions
 from headdiv.nn.attention import AttentionSpec
 from headdiv.nn.batch_norm import normalisation
-from headdiv.nn.linear import Linear, linear
+from headdiv.nn.linear import WeightAndBias, linear
 
 
-class ScaledOutput(Linear):
+class ScaledOutput(WeightAndBias):
     """W^O on normalised and gated heads."""
 
     def __init__(self, spec: AttentionSpec, options: HeadScaleOptions) -> None:
@@ -51,8 +51,7 @@ class ScaledOutput(Linear):
     @torch.no_grad()
     def take_over(self, weight: Tensor, bias: Tensor) -> None:
         """Start from an existing W^O, (D, H·K) and (D,), times the scale."""
-        self.weight.copy_(weight * self.first_scale)
-        self.bias.copy_(bias)
+        super().take_over(weight * self.first_scale, bias)
 
     def forward(self, z: Tensor) -> Tensor:
         """(T, H·K) -> (T, D)."""

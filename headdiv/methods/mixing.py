@@ -29,10 +29,10 @@ from headdiv.core.precision import at_least_float32
 from headdiv.methods.base import Method, ValidationSplit, groups, of_kinds
 from headdiv.methods.options.modules import MixingOptions
 from headdiv.nn.attention import AttentionSpec, HeadRecord, attention_modules, keyed_by_place
-from headdiv.nn.linear import Linear, linear
+from headdiv.nn.linear import WeightAndBias, linear
 
 
-class MixingOutput(Linear):
+class MixingOutput(WeightAndBias):
     """W^O after the mixture of heads. Both are linear, so they are multiplied first: T rows pay for one.
 
     It is W^O itself with two more parameters: a fresh model is, number for number, its baseline.

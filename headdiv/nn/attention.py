@@ -254,12 +254,15 @@ class AttentionModule(HeadModule):
                 f"{type(self).__name__}: its heads cannot be masked; expected a submodule `output` that reads them "
                 "side by side, or a method mask_heads"
             )
+        return self._mask_inputs(output, mask)
+
+    def _mask_inputs(self, reader: nn.Module, mask: Tensor) -> torch.utils.hooks.RemovableHandle:
         wide = mask.repeat_interleave(self.head_width)  # (H·K,)
 
         def multiply(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
             return (inputs[0] * wide.to(inputs[0]),)
 
-        return output.register_forward_pre_hook(multiply, prepend=True)  # what stands in front of it sees masked heads
+        return reader.register_forward_pre_hook(multiply, prepend=True)
 
     # ---- one token at a time
 

@@ -23,6 +23,29 @@ class Linear(nn.Linear):
         return linear(x, self.weight, self.bias)
 
 
+class WeightAndBias(nn.Module):
+    """A linear layer's parameters, drawn as there, in a module that does more with its input than multiply by them.
+
+    It is no nn.Linear, since peft would merge adapters into the weight of one: the output would then be another.
+    """
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        drawn = Linear(in_features, out_features)
+        self.weight, self.bias = drawn.weight, drawn.bias
+
+    @torch.no_grad()
+    def take_over(self, weight: Tensor, bias: Tensor) -> None:
+        """Start from an existing layer's, (out_features, in_features) and (out_features,)."""
+        self.weight.copy_(weight)
+        self.bias.copy_(bias)
+
+    def extra_repr(self) -> str:
+        """For print(model)."""
+        return f"in_features={self.in_features}, out_features={self.out_features}"
+
+
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x weightᵀ + bias: (…, D) -> (…, N), as torch's.
 

@@ -6,11 +6,12 @@ D model width, K head width (d_k); one token at a time N lines of n texts with W
 
 from __future__ import annotations
 
-from functools import partial
 from typing import ClassVar
 
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
+from headdiv.core.modules import active_modules
 from headdiv.nn.attention import AttentionLayout, AttentionModule, AttentionSpec
 from headdiv.nn.caches import BeamState, Cache
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
@@ -68,16 +69,28 @@ class MultiHeadAttention(AttentionModule):
         if before_output is not None:
             self._before = getattr(before_output, "registered_as", "before_output")
             output.add_module(self._before, before_output)
-            output.register_forward_pre_hook(partial(_through, name=self._before))
 
     @property
     def before_output(self) -> nn.Module | None:
         """What the heads go through in front of the output stage; None: nothing."""
-        return None if self._before is None else getattr(self.output, self._before)
+        if self._before is None or self._before in self.output._modules:
+            return self.output._modules.get(self._before)
+        parts = active_modules(self.output, nn.Module).items()  # adapters have wrapped the stage
+        return next(part for name, part in parts if name.rpartition(".")[2] == self._before)
+
+    def mask_heads(self, mask: Tensor) -> RemovableHandle:
+        """See `AttentionModule`; what stands in front of the output stage sees masked heads."""
+        before = self.before_output
+        return self._mask_inputs(self.output if before is None else before, mask)
 
     def forward(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
         """See `AttentionModule`."""
-        return self.output(self.attend(x, memory, layout))
+        return self._put_out(self.attend(x, memory, layout))
+
+    def _put_out(self, heads: Tensor) -> Tensor:
+        """(T, H·K) -> (T, D). An adapter on the stage thus reads what the stage reads."""
+        before = self.before_output
+        return self.output(heads if before is None else before(heads))
 
     def attend(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
         """The heads side by side, as the output stage reads them: (T, H·K)."""
@@ -141,13 +154,9 @@ class MultiHeadAttention(AttentionModule):
             heads = self.edited(heads.view(shape), one_token_each(len(heads), cache.lines.position, x.device)).flatten(
                 1
             )
-        return self.output(heads)
+        return self._put_out(heads)
 
 
 def is_identity_in_evaluation(module: nn.Module | None) -> bool:
     """Whether a module returns its input: it is None, a dropout, or its attribute of this name says so."""
     return module is None or type(module) in IDENTITIES or getattr(module, "is_identity_in_evaluation", False)
-
-
-def _through(output: nn.Module, inputs: tuple[Tensor], name: str) -> tuple[Tensor]:
-    return (getattr(output, name)(inputs[0]),)

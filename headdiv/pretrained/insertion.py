@@ -30,7 +30,7 @@ from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.options.swaps import SwapOptions
 from headdiv.methods.registry import METHODS, make_method
 from headdiv.nn.attention import BlockSpec
-from headdiv.nn.linear import LINEAR
+from headdiv.nn.linear import LINEAR, WeightAndBias
 from headdiv.nn.projections import NAMES, SeparateProjections
 from headdiv.nn.sizes import ATTENTION_KINDS, Kind, Sizes
 from headdiv.pretrained.attached import AttachedHeads, attach_heads, attachment_of, detach_heads
@@ -302,7 +302,7 @@ def _take_over(stage: nn.Module, weight: Tensor, offset: Tensor | None) -> None:
     values = torch.zeros(len(weight)) if offset is None else offset
     if hasattr(stage, "take_over"):
         stage.take_over(weight, values)
-    elif isinstance(stage, nn.Linear):  # W^O and more
+    elif isinstance(stage, nn.Linear):
         stage.weight.copy_(weight)
         stage.bias.copy_(values)
     else:
@@ -310,7 +310,7 @@ def _take_over(stage: nn.Module, weight: Tensor, offset: Tensor | None) -> None:
             f"the output stage {type(stage).__name__} cannot start from a projection's weights; "
             "expected an nn.Linear, or a method take_over(weight, bias)"
         )
-    projection = stage if isinstance(stage, nn.Linear) else getattr(stage, "project", None)
+    projection = stage if isinstance(stage, nn.Linear | WeightAndBias) else getattr(stage, "project", None)
     if projection is not None:
         projection.weight.requires_grad_(weight.requires_grad)
         projection.bias.requires_grad_((weight if offset is None else offset).requires_grad)

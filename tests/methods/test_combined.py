@@ -69,7 +69,7 @@ def test_winners_are_taken_before_heads_are_mixed(methods):
     stage.alphas += 0.3 * torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     stage.beta += 0.1
     z = torch.randn(5, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    for row, y in zip(z, stage(z), strict=True):
+    for row, y in zip(z, stage(module.before_output(z)), strict=True):
         kept = []
         for head in row.view(3, 4):
             limit = sorted(head.tolist())[-2]

@@ -130,11 +130,11 @@ def test_a_homeostasis_brings_rare_units_back():
 @pytest.mark.parametrize("mechanism", COUNTING)
 def test_gradients_are_those_of_what_passes(mechanism, training):
     module = trained(mechanism, smart_evaluation="expectation").train(training)
-    output = MultiHeadAttention(AttentionSpec("encoder", 0, G * N, G), before_output=module).output.double()
+    attention = MultiHeadAttention(AttentionSpec("encoder", 0, G * N, G), before_output=module).double()
 
     def run(x):
         torch.manual_seed(4)
-        return output(x)
+        return attention.output(attention.before_output(x))
 
     assert torch.autograd.gradcheck(run, rows(9, 5).requires_grad_())
 

@@ -183,7 +183,7 @@ def test_what_has_one_projection_of_keys_and_values_is_refused():
 )  # fmt: skip
 def test_torch_loads_our_state_and_does_the_same(options, more):
     ours = drop_in(options, **more).eval()
-    nn.init.normal_(ours.attention.output.bias) if isinstance(ours.attention.output, nn.Linear) else None
+    nn.init.normal_(ours.attention.output.bias) if hasattr(ours.attention.output, "bias") else None
     state = ours.torch_state_dict()
     theirs = nn.MultiheadAttention(
         D, 4, batch_first=True, dtype=torch.float64, **{**more, "bias": "in_proj_bias" in state}
@@ -280,3 +280,24 @@ def test_a_pruned_projection_is_the_one_of_now_in_every_kind_of_attention(option
     for layer in layers:
         prune.remove(layer, "weight")
     torch.testing.assert_close(found, module(*inputs)[0])
+
+
+@pytest.mark.parametrize("options", [
+    {"name": "mixing"}, {"name": "head-scale", "normalisation": "layer"}, {"name": "deacon", "m": 2},
+    {"name": "homeostasis", "attention": "kwta", "s_att": 0.5}, {"name": "moh", "shared": 2, "k": 2},
+], ids=lambda options: options["name"])  # fmt: skip
+def test_merged_adapters_of_peft_compute_what_they_did_before(options):
+    peft = pytest.importorskip("peft")
+    attention = drop_in(options)
+    with torch.no_grad():
+        for parameter in attention.parameters():
+            parameter.add_(random(*parameter.shape))
+    config = peft.LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)
+    adapted = peft.get_peft_model(nn.ModuleDict({"attention": attention}), config).double().eval()
+    x, found = random(B, N, D), []
+    for _ in range(2):
+        with headdiv.masked_heads(attention, {"encoder 1": [1, 0, 1, 1]}):
+            found.append([attention(x, x, x)[0]])
+        found[-1].append(attention(x, x, x)[0])
+        adapted.merge_and_unload()
+    torch.testing.assert_close(*found)
