@@ -160,7 +160,7 @@ def draw_confidence(profile: str, figure: FigureEntry) -> Figure:
     groups = plotting.runs_of_figure(profile, figure, "measures")
     heads = {variant: ranked(runs, "confidence") for variant, runs in groups.items()}
     labels, look = labels_of(figure.experiment, groups), looks_of(figure.experiment, groups)
-    every = {at for modules in heads.values() for at in modules}  # a variant may have layers of its own
+    every = dict.fromkeys(chain.from_iterable(heads.values()))  # a variant may have layers of its own
     kinds = kinds_of(every)
     drawn, axes = plotting.new_figure(2.9 * len(kinds) + 0.5, 5.0, 2, len(kinds), sharey="row", height_ratios=(3, 2))
     step = 0.8 / len(groups)

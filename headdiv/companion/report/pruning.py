@@ -106,8 +106,8 @@ def pruning_data(profile: str, experiment: str) -> TableData:
         ]
     scale = (
         f"Profile {Runs(profile).name}: {data_title(first.config.data['name'])}, {heads} heads in "
-        f"{plurals((len(run.modules) for run in runs), 'attention module')}, validation split, without dropout and label "
-        "smoothing."
+        f"{plurals((len(run.modules) for run in runs), 'attention module')}, validation split, without dropout and "
+        "label smoothing."
     )
     how = (
         f"A head can be masked as long as the validation loss is at most {RISE} {SPECS[first.kind].unit} above that "
