@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-Module = TypeVar("Module", bound=nn.Module)
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
-def active_modules(model: nn.Module, kind: type[Module] | tuple[type[Module], ...]) -> dict[str, Module]:
+def active_modules(model: nn.Module, kind: type[AnyModule] | tuple[type[AnyModule], ...]) -> dict[str, AnyModule]:
     """Modules of these classes by name, in the model's order, each once.
 
     Where PEFT's ``modules_to_save`` keeps a module beside copies that adapters train, only the one that runs is among
