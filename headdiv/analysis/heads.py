@@ -40,6 +40,7 @@ from headdiv.nn.attention import AttentionSpec, Edit, HeadModule, HeadRecord, at
 from headdiv.nn.linear import LINEAR
 from headdiv.nn.multi_head_attention import IDENTITIES, MultiHeadAttention
 from headdiv.nn.packing import PackedLayout
+from headdiv.nn.projections import must_be_merged
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -276,6 +277,8 @@ class ModelHeads:
                 raise DataError(
                     f"{place}: heads cannot be removed from a {type(module).__name__} with its output stage"
                 )
+            for name in ("in_projection", "output"):
+                must_be_merged(f"{place}: its {name}", getattr(module, name))
             if not len(kept[place]):
                 raise DataError(f"{place}: all of its heads are to be removed; expected one that stays")
         for place, module in modules.items():

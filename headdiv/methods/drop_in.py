@@ -37,7 +37,7 @@ from headdiv.nn.folding import fold
 from headdiv.nn.linear import LINEAR, WeightAndBias
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import PackedLayout, added_mask, full_side, padded_side, real_rows
-from headdiv.nn.projections import SeparateProjections, from_torch, to_torch
+from headdiv.nn.projections import SeparateProjections, from_torch, must_be_merged, to_torch
 from headdiv.nn.sizes import ATTENTION_KINDS, Kind, Sizes
 
 MADE: WeakKeyDictionary[Method, Counter[Kind]] = WeakKeyDictionary()  # modules made without a layer, by method
@@ -304,13 +304,9 @@ class MultiheadAttention(nn.Module):
             is_causal: bool = False,
         ) -> tuple[Tensor, Tensor | None]:
             """See `forward`."""
-            ...
 
     def _lays_out(self) -> bool:
-        """Whether padding is left out: where torch traces it is computed, unless it would act on others.
-
-        Shapes should not depend on data there.
-        """
+        """Whether padding is left out; in traces, whose shapes should not depend on data, only if it acts on others."""
         return not is_traced() or (self.training and not (self.attention.rowwise and self.attention.recorder is None))
 
     def _queries_before(self) -> PackedLayout | None:
@@ -369,8 +365,10 @@ class MultiheadAttention(nn.Module):
         projections nor its output have a bias, torch's has none either.
 
         Raises:
-            ValueError: in evaluation the attention is not ordinary attention, or some of its heads were removed.
+            ValueError: in evaluation it is not ordinary attention, or it has adapters, pruning masks or fewer heads.
         """
+        if self.attention.is_plain:
+            must_be_merged("in_projection", self.attention.in_projection, ValueError)
         attention = fold(self).attention
         stage = getattr(attention, "output", None)
         if not attention.is_plain or type(stage) not in LINEAR or stage.in_features != self.embed_dim:

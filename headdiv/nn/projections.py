@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from headdiv.core.errors import DataError
 from headdiv.nn.linear import weight_is_all
 
 LEARNT, ZERO = 1, 2  # in the last column
@@ -92,6 +93,16 @@ def blocks_apart(projection: nn.Module, x: Tensor, first: int) -> Tensor:
 
 
 # ---- names of parameters
+
+
+def must_be_merged(where: str, projection: nn.Module, error: type[Exception] = DataError, but: str = "") -> None:
+    """Raise an error where a projection, or torch's attention, holds more than parameters, ``but`` this submodule."""
+    known = {name for names in NAMES.items() for name in (names[0], names[1].rpartition(".")[2])}
+    if more := {name for name in projection.state_dict() if name.partition(".")[0] != but} - known:
+        raise error(
+            f"{where} holds {min(more)}, which would be lost; expected adapters, parametrisations and pruning masks to "
+            "be merged before"
+        )
 
 
 def from_torch(state: dict[str, Tensor], prefix: str) -> None:

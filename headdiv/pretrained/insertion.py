@@ -30,8 +30,8 @@ from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.options.swaps import SwapOptions
 from headdiv.methods.registry import METHODS, make_method
 from headdiv.nn.attention import BlockSpec
-from headdiv.nn.linear import LINEAR, WeightAndBias
-from headdiv.nn.projections import NAMES, SeparateProjections
+from headdiv.nn.linear import WeightAndBias
+from headdiv.nn.projections import NAMES, must_be_merged
 from headdiv.nn.sizes import ATTENTION_KINDS, Kind, Sizes
 from headdiv.pretrained.attached import AttachedHeads, attach_heads, attachment_of, detach_heads
 from headdiv.pretrained.projections import attention_of, bias, is_plain, kind_of
@@ -148,7 +148,8 @@ def remove_method(model: nn.Module) -> None:
     was there before.
 
     Raises:
-        DataError: nothing was inserted, or heads have been removed since, which torch's own attention needs.
+        DataError: nothing was inserted, or torch's own attention would lack what it needs or has no place for: heads
+            that have been removed since, or adapters on its projections.
     """
     attachment = attachment_of(model)
     inserted = [
@@ -166,21 +167,32 @@ def remove_method(model: nn.Module) -> None:
             f"{fewer.attention.spec.place}: has {fewer.num_heads} heads of {fewer.replaced.num_heads}; expected all of "
             "them, since torch's own attention has no place for fewer"
         )
+    for module in ours:
+        for name, part in _projections(module).items():
+            before = getattr(module.attention.before_output, "registered_as", "before_output")
+            must_be_merged(f"{module.attention.spec.place}: its {name}", part, but=before)
     for each in attachment.heads if attachment else ():
         each.unwatch()
     for module in ours:
         _give_back(module)
-    for module in {module for _, _, module in inserted}:
-        module.replaced.to(next(iter(module.parameters()))).train(module.training)
-        _move_hooks(module, module.replaced)
+    former = {module: _former(module) for _, _, module in inserted}
+    for module, old in former.items():
+        _move_hooks(module, old)
     for owner, name, module in inserted:
-        setattr(owner, name, module.replaced)
+        setattr(owner, name, former[module])
         if isinstance(module, InsertedOutput):
             module.attached.built_by = None
     for each in attachment.heads if attachment else ():
         each.watch()
     if recorded:
         record(model, "method", None)
+
+
+def _former(module: InsertedOutput | MultiheadAttention) -> nn.Module:
+    """What takes the place of an inserted module; a projection that the method kept, with the adapters on it now."""
+    if isinstance(module, InsertedOutput) and module.replaced in module.stage.modules():
+        return module.stage
+    return module.replaced.to(next(iter(module.parameters()))).train(module.training)
 
 
 def inserted_method(model: nn.Module) -> Method | None:
@@ -210,6 +222,7 @@ def _torchs_own(model: nn.Module) -> list[tuple[str, nn.MultiheadAttention]]:
             )
         if type(module) is not nn.MultiheadAttention:
             raise DataError(f"{path}: a {kind_of(module)}; expected torch.nn.MultiheadAttention itself")
+        must_be_merged(path, module)
     if found and (others := [spec.place for spec, _ in attention_of(model)]):
         raise DataError(
             f"{type(model).__name__}: has torch.nn.MultiheadAttention ({found[0][0]}) beside transformers' own "
@@ -266,6 +279,7 @@ def _insert(each: AttachedHeads, method: Method) -> None:
                 f"{each.spec.place}: the method takes the place of the output projection, which is no plain Linear of "
                 f"torch.nn but a {kind_of(old)}: what else it holds would be lost"
             )
+        must_be_merged(f"{each.spec.place}: its output projection", old)
         stage = method.output_stage(each.spec)
         _take_over(stage, weight, bias(old))
     before = method.before_output(each.spec) if "before_output" in made else None
@@ -288,11 +302,15 @@ def _refuse_adapters(model: nn.Module) -> None:
 
 
 def _move_hooks(old: nn.Module, new: nn.Module) -> None:
-    """Move the hooks of forward and backward passes; their handles stay valid."""
+    """Move the hooks of forward and backward passes, whose handles stay valid; torch's own, as of pruning, stay."""
     for name, value in vars(nn.Module()).items():
         if "_hooks" in name and name.startswith(("_forward", "_backward")):
-            new.__dict__[name] = old.__dict__[name]
-            old.__dict__[name] = type(value)()
+            moved, left = old.__dict__[name], type(value)()
+            for number, hook in list(moved.items()):
+                if any(cls.__module__.startswith("torch.nn.utils.") for cls in type(hook).__mro__):
+                    left[number] = moved.pop(number)
+            moved.update(new.__dict__[name])
+            new.__dict__[name], old.__dict__[name] = moved, left
     new._is_full_backward_hook, old._is_full_backward_hook = old._is_full_backward_hook, None
 
 
@@ -352,12 +370,19 @@ def _replace(model: nn.Module, method: Method, theirs: list[tuple[str, nn.Multih
 
 def _kept(new: MultiheadAttention, old: nn.MultiheadAttention) -> Iterator[tuple[nn.Module, str, nn.Module, str]]:
     """Which parameters of ours are which of torch's, by module and name: not those of a method's output stage."""
-    replaced = "output_stage" in new.method.options.hooks_for(new.attention.spec.kind)
+    parts = _projections(new)
     for theirs, ours in NAMES.items():
         (where, name), (owner, _, last) = ours.split("."), theirs.rpartition(".")
-        part = getattr(new.attention, where)
-        if type(part) in (*LINEAR, SeparateProjections) and not (replaced and where == "output"):
-            yield part, name, old.get_submodule(owner), last
+        if where in parts:
+            yield parts[where], name, old.get_submodule(owner), last
+
+
+def _projections(new: MultiheadAttention) -> dict[str, nn.Module]:
+    """Ours that stand for torch's own, by name: not a method's output stage."""
+    found = {"in_projection": new.attention.in_projection}
+    if "output_stage" not in new.method.options.hooks_for(new.attention.spec.kind):
+        found["output"] = new.attention.output
+    return found
 
 
 def _give_back(new: MultiheadAttention) -> None:

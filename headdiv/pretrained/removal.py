@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from headdiv.core.errors import DataError
 from headdiv.core.precision import HALF, at_least_float32
 from headdiv.core.tracing import uncompiled
+from headdiv.nn.projections import must_be_merged
 from headdiv.pretrained.attached import AttachedHeads, attachment_of
 from headdiv.pretrained.projections import bias, is_plain, kind_of, outermost, runs_by_table, sizes
 from headdiv.pretrained.recorded import changes, must_be_recorded, record_removed
@@ -51,6 +52,7 @@ def remove_heads(model: nn.Module, gone: Mapping[str, Sequence[int]]) -> None:
                     f"{place}: heads cannot be removed from a {kind_of(projection)}; expected a plain Linear of "
                     "torch.nn"
                 )
+            must_be_merged(f"{place}: its projection", projection)
     with all_or_nothing(model):
         for place, numbers in gone.items():
             each = heads[place]

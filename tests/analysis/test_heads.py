@@ -6,6 +6,7 @@ import pytest
 import torch
 from examples import EXAMPLES, heads_by_sentence, some_pairs, tiny
 from torch import nn
+from torch.nn.utils import prune
 
 import headdiv
 from headdiv.analysis.heads import ModelHeads
@@ -238,6 +239,16 @@ def test_heads_are_not_removed_where_something_stands_in_front_of_the_output():
     model = model_of(Halved())
     before = loss(model(*batch_of()))
     with pytest.raises(DataError, match="encoder 1: heads cannot be removed from a MultiHeadAttention with its output"):
+        ModelHeads(model).remove([("encoder 1", 1)])
+    assert loss(model(*batch_of())) == before
+
+
+def test_heads_are_not_removed_from_pruned_projections():
+    model = model_of()
+    module = headdiv.ModelHeads(model).modules[0]
+    prune.random_unstructured(module.output, "weight", 0.5)
+    before = loss(model(*batch_of()))
+    with pytest.raises(DataError, match="encoder 1: its output holds weight_mask, which would be lost"):
         ModelHeads(model).remove([("encoder 1", 1)])
     assert loss(model(*batch_of())) == before
 

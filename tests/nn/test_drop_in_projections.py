@@ -9,7 +9,7 @@ import torch
 from examples import ARCHITECTURES, EXAMPLES, deacon, of_attention
 from torch import nn
 from torch.func import functional_call
-from torch.nn.utils import prune
+from torch.nn.utils import parametrizations, prune
 
 import headdiv
 from headdiv.methods.drop_in import MultiheadAttention
@@ -209,6 +209,13 @@ def test_what_has_lost_a_head_is_not_put_into_torchs_state():
     headdiv.ModelHeads(module).remove([("encoder 1", 2)])
     with pytest.raises(ValueError, match=r"what torch\.nn\.MultiheadAttention cannot"):
         module["self_attn"].torch_state_dict()
+
+
+def test_what_is_parametrised_is_not_put_into_torchs_state():
+    module = drop_in({"name": "baseline"})
+    parametrizations.weight_norm(module.attention.in_projection)
+    with pytest.raises(ValueError, match=r"in_projection holds parametrizations.*, which would be lost"):
+        module.torch_state_dict()
 
 
 class Adapted(nn.Module):

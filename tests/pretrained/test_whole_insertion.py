@@ -6,6 +6,7 @@ import pytest
 import torch
 from attachable import arguments, difference, logits, model_of, other, output
 from torch import nn
+from torch.nn.utils import prune
 
 import headdiv
 from headdiv.core.errors import ConfigError, DataError
@@ -297,3 +298,46 @@ def test_a_method_is_not_taken_out_where_torchs_attention_would_have_the_removed
     with pytest.raises(DataError, match="decoder 1: has 3 heads of 4"):
         headdiv.remove_method(model)
     assert torch.equal(model(*given), before)
+
+
+def test_adapters_on_a_projection_that_a_method_kept_stay_or_it_is_not_taken_out():
+    peft = pytest.importorskip("peft")
+    config = {"r": 2, "target_modules": "all-linear", "init_lora_weights": False}
+    model = model_of("bert")
+    headdiv.insert(model, {"name": "drop-head", "start": 0.5})
+    adapted = peft.get_peft_model(model, peft.LoraConfig(**config)).eval()
+    given = arguments(model)
+    before = logits(adapted, given)
+    headdiv.remove_method(adapted)
+    assert not headdiv.inserted_modules(model)
+    assert difference(logits(adapted, given), before, given) < 1e-5
+    model, given = of_torch(), (torch.randn(2, 5, 16), torch.randn(2, 3, 16))
+    headdiv.insert(model, {"name": "homeostasis", "attention": "kwta", "s_att": 0.5})
+    adapted = peft.get_peft_model(model, peft.LoraConfig(**config)).eval()
+    before = adapted(*given)
+    with pytest.raises(DataError, match=r"encoder 1: its in_projection holds base_layer.*, which would be lost"):
+        headdiv.remove_method(adapted)
+    assert torch.equal(adapted(*given), before)
+
+
+@pytest.mark.parametrize("pruned", ["in_proj_weight", "out_proj.weight"])
+def test_pruning_masks_are_kept_or_the_method_is_refused(pruned):
+    model = model_of("bert")
+    for layer in model.bert.encoder.layer:
+        prune.random_unstructured(layer.attention.output.dense, "weight", 0.5)
+    given, before = arguments(model), state_of(model)
+    plain = logits(model, given)
+    with pytest.raises(DataError, match="encoder 1: its output projection holds weight_mask, which would be lost"):
+        headdiv.insert(model, MIXING)
+    assert same(state_of(model), before)
+    headdiv.insert(model, {"name": "drop-head", "start": 0.5})
+    for _ in range(2):
+        model(**arguments(model, labels=True)).loss.backward()  # the second needs a new product with the mask
+    assert difference(logits(model, given), plain, given) < 1e-4
+    headdiv.remove_method(model)
+    assert torch.equal(logits(model, given), plain)
+    model = of_torch()
+    path, _, name = f"decoder.layers.0.self_attn.{pruned}".rpartition(".")
+    prune.random_unstructured(model.get_submodule(path), name, 0.5)
+    with pytest.raises(DataError, match=rf"decoder.layers.0.self_attn holds {pruned}_mask, which would be lost"):
+        headdiv.insert(model, "baseline")
