@@ -14,7 +14,7 @@ def active_modules(model: nn.Module, kind: type[AnyModule] | tuple[type[AnyModul
     """Modules of these classes by name, in the model's order, each once.
 
     Where PEFT's ``modules_to_save`` keeps a module beside copies that adapters train, only the one that runs is among
-    them: the active adapter's copy, or the module itself where no adapter is active.
+    them: the active adapter's copy, or the module itself where no adapter is active or another layer shares it.
     """
     return {name: module for name, module in _active(model, "", set()) if isinstance(module, kind)}
 
@@ -22,21 +22,22 @@ def active_modules(model: nn.Module, kind: type[AnyModule] | tuple[type[AnyModul
 def _active(module: nn.Module, name: str, seen: set[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
     if module in seen:
         return
-    seen |= {module, *_idle(module)}
+    seen.add(module)
     yield name, module
-    for child_name, child in module.named_children():
+    for child_name, child in _running(module):
         yield from _active(child, f"{name}.{child_name}" if name else child_name, seen)
 
 
-def _idle(module: nn.Module) -> set[nn.Module]:
-    """What a wrapper of PEFT holds and does not run."""
+def _running(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """A module's children; of those that a wrapper of PEFT holds, the one that it runs."""
     original, copies = (module._modules.get(name) for name in ("original_module", "modules_to_save"))
     if original is None or not isinstance(copies, nn.ModuleDict):
-        return set()
+        yield from module.named_children()
+        return
     adapters = module.active_adapter  # one, or a list of at most one
     adapters = [] if module.disable_adapters else [adapters] if isinstance(adapters, str) else adapters
-    runs = next((copies[adapter] for adapter in adapters if adapter in copies), original)
-    return {original, *copies.values()} - {runs}
+    running = ((f"modules_to_save.{adapter}", copies[adapter]) for adapter in adapters if adapter in copies)
+    yield next(running, ("original_module", original))
 
 
 class Holder:

@@ -39,6 +39,17 @@ def test_a_module_under_two_names_is_found_once():
     assert list(active_modules(model, (nn.LayerNorm, nn.Linear))) == ["a", "b.1"]
 
 
+def test_an_original_that_another_layer_shares_is_found_there():
+    """PEFT wraps a module under the first of its names."""
+    peft = pytest.importorskip("peft")
+    norm = nn.LayerNorm(4)
+    config = peft.LoraConfig(target_modules=["0"], modules_to_save=["1"])
+    model = peft.get_peft_model(nn.Sequential(nn.Linear(4, 4), norm, nn.Tanh(), norm), config)
+    assert [name.rpartition("model.")[2] for name in active_modules(model, nn.LayerNorm)] == [
+        "1.modules_to_save.default", "3",
+    ]  # fmt: skip
+
+
 def test_a_holder_is_that_of_the_copied_layer_and_stays_where_a_part_alone_is_copied():
     layer = nn.Sequential(nn.Identity())
     layer[0].holder = Holder(layer)
