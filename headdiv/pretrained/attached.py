@@ -27,7 +27,7 @@ from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadModule
 from headdiv.nn.packing import PackedLayout
 from headdiv.pretrained.checkpointing import leave_checkpointing, watch_checkpointing
 from headdiv.pretrained.padding import Inputs
-from headdiv.pretrained.projections import METHOD, NAMINGS, Projections, attention_of, outermost, runs_by_table
+from headdiv.pretrained.projections import METHOD, NAMINGS, Projections, attention_of, keeper, outermost, runs_by_table
 
 NAME = "attached_heads"  # of the submodule
 REMOVED = "headdiv_removed"  # attribute of a module that was detached after heads were removed: `original` and `kept`
@@ -265,13 +265,7 @@ class Attachment:
 def attachment_of(model: nn.Module) -> Attachment | None:
     """The attachment of an attached model, also from within or around what wraps it: peft, DDP, the user's module."""
     must_be("model", model, nn.Module, "a torch.nn.Module")
-    return _owner(model).__dict__.get("headdiv_attachment")
-
-
-def _owner(model: nn.Module) -> nn.Module:
-    """What keeps the attachment: the only model of transformers in a module; the module itself if there are several."""
-    found = outermost(model)
-    return found[0] if len(found) == 1 else model
+    return keeper(model).__dict__.get("headdiv_attachment")
 
 
 def attach_heads(model: nn.Module) -> Attachment:
@@ -316,13 +310,13 @@ def attach_heads(model: nn.Module) -> Attachment:
     for each in heads:
         each.projections.module.add_module(NAME, each)
         each.watch()
-    hooks = [models[0].register_forward_pre_hook(inputs.read, with_kwargs=True)]
+    hooks = [each.register_forward_pre_hook(inputs.read, with_kwargs=True) for each in outermost(model)]
     for each in models:
         hooks.append(each.register_forward_pre_hook(partial(_begin, heads, inputs)))
         hooks.append(each.register_forward_hook(inputs.end, always_call=True))
-    hooks.append(models[0].register_forward_hook(inputs.forget, always_call=True))
+    hooks += [each.register_forward_hook(inputs.forget, always_call=True) for each in outermost(model)]
     made = Attachment(heads, inputs, models[0].config, list(configs.values()), hooks)
-    _owner(model).__dict__["headdiv_attachment"] = made
+    keeper(model).__dict__["headdiv_attachment"] = made
     return made
 
 
@@ -378,7 +372,7 @@ def detach_heads(model: nn.Module) -> None:
     for hook in attachment.hooks:
         hook.remove()
     leave_checkpointing(model)
-    del _owner(model).__dict__["headdiv_attachment"]
+    del keeper(model).__dict__["headdiv_attachment"]
 
 
 def _register(name: str) -> None:

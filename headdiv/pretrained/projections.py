@@ -106,6 +106,14 @@ def outermost(model: nn.Module) -> list[nn.Module]:
     return found
 
 
+def keeper(model: nn.Module) -> nn.Module:
+    """What keeps an attachment: the only model of transformers in a module, or the innermost module around several."""
+    found = outermost(model)
+    if len(found) < 2:
+        return found[0] if found else model
+    return next((keeper(part) for part in model.children() if len(outermost(part)) == len(found)), model)
+
+
 def runs_by_table(module: nn.Module) -> bool:
     """Whether an attention module finds its function in transformers' table; GPT-J and GPT-Neo have a method."""
     return hasattr(sys.modules.get(type(module).__module__), "ALL_ATTENTION_FUNCTIONS")

@@ -209,6 +209,22 @@ def test_special_tokens_are_those_that_the_decoder_reads_where_only_labels_are_g
     assert one[1].queries < int(given["attention_mask"].sum())
 
 
+def test_of_two_models_in_a_module_each_reads_its_own_labels_and_both_are_found_around_it():
+    both = torch.nn.ModuleDict({"one": model_of("bart"), "other": model_of("bart", seed=2)})
+    both.forward = lambda **given: [model(**given) for model in both.values()]
+    around = torch.nn.ModuleDict({"both": both})
+    heads, given = headdiv.pretrained.attach(both), arguments(both["one"], labels=True)
+    given["labels"][:, 4:] = -100
+    with heads.record() as records:
+        both(**given)
+    assert {record.layout.queries.tokens for record in records if record.spec.kind == "decoder"} == {3 * 4}
+    assert headdiv.attach(around).modules == heads.modules
+    method = headdiv.insert(around, {"name": "mixing"})
+    assert headdiv.pretrained.inserted_method(both).options == method.options
+    headdiv.remove_method(around)
+    assert headdiv.pretrained.inserted_method(both) is None
+
+
 def test_a_refusal_to_remove_heads_leaves_the_model_as_it_was():
     heads = headdiv.pretrained.attach(model_of("bert"))
     query, before = heads.modules[1].projections.inputs[0], copy.deepcopy(heads.model.state_dict())
