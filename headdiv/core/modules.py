@@ -1,13 +1,15 @@
-"""The modules of a model that take part in its forward pass."""
+"""The modules of a model that take part in its forward pass, and copies of parts of it."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from torch import nn
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
+Made = TypeVar("Made")
 
 
 def active_modules(model: nn.Module, kind: type[AnyModule] | tuple[type[AnyModule], ...]) -> dict[str, AnyModule]:
@@ -38,6 +40,13 @@ def _running(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     adapters = [] if module.disable_adapters else [adapters] if isinstance(adapters, str) else adapters
     running = ((f"modules_to_save.{adapter}", copies[adapter]) for adapter in adapters if adapter in copies)
     yield next(running, ("original_module", original))
+
+
+def with_state(made: Made, memo: dict[int, Any]) -> Made:
+    """What `copy.deepcopy` makes of an object without a ``__deepcopy__`` of its own."""
+    copied = memo[id(made)] = made.__new__(type(made))
+    copied.__dict__.update(copy.deepcopy(made.__dict__, memo))
+    return copied
 
 
 class Holder:

@@ -23,6 +23,7 @@ from torch.utils.hooks import RemovableHandle
 
 from headdiv.core.arguments import must_be
 from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.modules import Holder, with_state
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadModule
 from headdiv.nn.packing import PackedLayout
 from headdiv.pretrained.checkpointing import leave_checkpointing, watch_checkpointing
@@ -71,6 +72,11 @@ class AttachedHeads(HeadModule):
         self.hooks: tuple[RemovableHandle, ...] = ()
         self.checked = False  # whether the output projection was seen to read the heads' outputs
         self.expected: Tensor | None = None  # what it should read
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> AttachedHeads:
+        """A copy of the output projection alone, as peft makes it, has the same heads in front of it."""
+        apart = id(self.projections.module) not in memo and not self.inputs.copied_in(memo)
+        return self if apart else with_state(self, memo)
 
     @property
     def output(self) -> nn.Module:
@@ -289,7 +295,7 @@ def attach_heads(model: nn.Module) -> Attachment:
             f"{type(model).__name__}: a part of it, or a model with the same config, is attached already; expected "
             "that to be detached, or a config of its own (copy.deepcopy(config) before the model is made)"
         )
-    inputs = Inputs()
+    inputs = Inputs(models=[Holder(each) for each in models])
     heads = [AttachedHeads(spec, projections, inputs) for spec, projections in attention_of(model)]
     if not heads or not all(hasattr(each.projections.module, "config") for each in heads):
         known = ", ".join("/".join((*naming.inputs, naming.output)) for naming in NAMINGS)
@@ -312,7 +318,7 @@ def attach_heads(model: nn.Module) -> Attachment:
         each.watch()
     hooks = [each.register_forward_pre_hook(inputs.read, with_kwargs=True) for each in outermost(model)]
     for each in models:
-        hooks.append(each.register_forward_pre_hook(partial(_begin, heads, inputs)))
+        hooks.append(each.register_forward_pre_hook(partial(_begin, inputs)))
         hooks.append(each.register_forward_hook(inputs.end, always_call=True))
     hooks += [each.register_forward_hook(inputs.forget, always_call=True) for each in outermost(model)]
     made = Attachment(heads, inputs, models[0].config, list(configs.values()), hooks)
@@ -320,10 +326,10 @@ def attach_heads(model: nn.Module) -> Attachment:
     return made
 
 
-def _begin(heads: list[AttachedHeads], inputs: Inputs, model: nn.Module, _: Any) -> None:
+def _begin(inputs: Inputs, model: nn.Module, _: Any) -> None:
     inputs.begin()
     if model.training:
-        watch_checkpointing(model, heads, inputs)
+        watch_checkpointing(model, inputs)
 
 
 def _must_be_supported(config: Any, owner: str) -> None:

@@ -9,7 +9,7 @@ form, whose first pass has none inside.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -69,13 +69,14 @@ def _with(states: dict[HeadModule, dict[str, Any]]) -> Iterator[None]:
             vars(each).update(state)
 
 
-def watch_checkpointing(model: nn.Module, heads: Sequence[HeadModule], inputs: Inputs) -> None:
+def watch_checkpointing(model: nn.Module, inputs: Inputs) -> None:
     """Make a model's layers use `Checkpointed` for checkpointing, which may be switched on later."""
     for module in model.modules():
         function = vars(module).get(FUNCTION)
         if getattr(module, "gradient_checkpointing", False) and function and not isinstance(function, Checkpointed):
-            own = {part for part in module.modules() if isinstance(part, HeadModule)}
-            vars(module)[FUNCTION] = Checkpointed(function, [each for each in heads if each in own], inputs)
+            heads = [part for part in module.modules() if isinstance(part, HeadModule)]
+            own = [each for each in heads if getattr(each, "inputs", None) is inputs]  # copies of peft's, too
+            vars(module)[FUNCTION] = Checkpointed(function, own, inputs)
 
 
 def leave_checkpointing(model: nn.Module) -> None:

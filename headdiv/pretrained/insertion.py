@@ -198,7 +198,7 @@ def _former(module: InsertedOutput | MultiheadAttention) -> nn.Module:
 def inserted_method(model: nn.Module) -> Method | None:
     """A new object of the method in a loaded or attached model; None where nothing was inserted."""
     attachment = attachment_of(model)
-    if attachment is None or not any(isinstance(each.projections.output, InsertedOutput) for each in attachment.heads):
+    if attachment is None or not any(isinstance(module, InsertedOutput) for module in model.modules()):
         return None
     return make_method(attachment.config.headdiv["method"])
 

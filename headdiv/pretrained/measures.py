@@ -23,7 +23,7 @@ from headdiv.analysis.heads import Metric, ModelHeads, evaluating, head_table
 from headdiv.analysis.masking import Head, least_important_first, masks_without
 from headdiv.core.arguments import listed
 from headdiv.core.errors import DataError
-from headdiv.nn.attention import HeadRecord
+from headdiv.nn.attention import HeadRecord, attention_modules
 from headdiv.pretrained.attached import AttachedHeads, Attachment, attach_heads, attachment_of, detach_heads
 from headdiv.pretrained.removal import remove_if_right
 
@@ -66,8 +66,9 @@ class PretrainedHeads(ModelHeads):
 
     @property
     def modules(self) -> list[AttachedHeads]:
-        """The heads of every attention module, in the order of a forward pass."""
-        return self.attachment.heads
+        """The heads of every attention module that runs, in the order of a forward pass."""
+        inputs = self.attachment.inputs
+        return [each for each in attention_modules(self.model) if getattr(each, "inputs", None) is inputs]
 
     def detach(self) -> None:
         """Leave the model as it was, except for removed heads: see `detach_heads`."""

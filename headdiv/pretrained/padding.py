@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.modules import Holder, with_state
 from headdiv.core.tracing import NO_PASS, backward_pass
 from headdiv.nn.attention import AttentionSpec
 from headdiv.nn.packing import PackedLayout, padded_side
@@ -49,6 +50,7 @@ class Inputs:
         decoder: the last one of a decoder's self-attention.
         labels: (B, N) which tokens of the decoder have an answer or come before one; None: all.
         within: the backward pass in which the model started, see `backward_pass`.
+        models: the attached ones. A copy of a part without them, as peft makes it, reads what they are given.
     """
 
     passes: dict[str, Pass] = field(default_factory=dict)
@@ -56,6 +58,14 @@ class Inputs:
     decoder: Pass | None = None
     labels: Tensor | None = None
     within: int = NO_PASS
+    models: list[Holder] = field(default_factory=list)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Inputs:
+        return with_state(self, memo) if self.copied_in(memo) else self
+
+    def copied_in(self, memo: dict[int, Any]) -> bool:
+        """Whether one of the models is being copied."""
+        return any(id(each.module) in memo for each in self.models)
 
     def read(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward pre-hook of the model: a decoder ends with the labels, unless a mask says where it does.

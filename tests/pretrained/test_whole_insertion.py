@@ -341,3 +341,27 @@ def test_pruning_masks_are_kept_or_the_method_is_refused(pruned):
     prune.random_unstructured(model.get_submodule(path), name, 0.5)
     with pytest.raises(DataError, match=rf"decoder.layers.0.self_attn holds {pruned}_mask, which would be lost"):
         headdiv.insert(model, "baseline")
+
+
+@pytest.mark.parametrize("options", [{"name": "disagreement", "term": "output"}, MIXING], ids=lambda o: o["name"])
+@pytest.mark.parametrize("part", ["o_proj", "layers.1"])
+def test_heads_are_those_of_the_parts_that_peft_copies(part, options):
+    """Also where the copied part is more, or less, than what the method inserted."""
+    peft, found = pytest.importorskip("peft"), []
+    for adapted in (False, True):
+        model = around = model_of("llama")
+        method, given = headdiv.insert(model, options), arguments(model, labels=True)
+        if adapted:
+            around = peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"], modules_to_save=[part]))
+        heads = headdiv.attach(around)
+        with headdiv.record_heads(around.train()) as records:
+            loss = around(**given).loss
+        added = method.aux_loss(around, records, 0.5, 12)
+        method.after_backward(around, 0.5)
+        scores = [each.change for each in heads.importance([given])]
+        with heads.edited({"decoder 2": lambda outputs, _: outputs * 0}):
+            edited = around(**given).loss
+        found.append([loss, added, *scores, edited])
+    torch.testing.assert_close(*found)
+    if options is MIXING:
+        assert headdiv.pretrained.inserted_method(around).options == method.options
