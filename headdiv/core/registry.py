@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
+from headdiv.core import code
 from headdiv.core.errors import ConfigError, HeaddivError
 from headdiv.core.files import short_hash
 
@@ -45,6 +46,12 @@ class Registry(Mapping[str, Value]):
         if name not in self._builtin:
             self._added[name] = value
         return value
+
+    @property
+    def added(self) -> Mapping[str, Value]:
+        """What was not there from the beginning."""
+        self._all()
+        return self._added
 
     def _all(self) -> dict[str, Value]:
         if not self._searched:
@@ -87,6 +94,7 @@ def load_plugin(path: Path) -> ModuleType:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         with _named(f"plugin {path}"):
+            code.remember(module, path)
             spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from headdiv.core.code import code_of
 from headdiv.core.errors import ConfigError
 from headdiv.core.registry import Registry
 from headdiv.methods.base import Method
@@ -77,6 +78,12 @@ def register(method: type[Registered], name: str | None = None) -> type[Register
     METHODS.add(name, method)
     OPTIONS.add(name, method.Options)
     return method
+
+
+def own_code(method: Mapping[str, Any]) -> list[str]:
+    """What changes with the code of a configuration's methods, those of a combination too, that are not headdiv's."""
+    classes = (METHODS.get(part["name"]) for part in method.get("methods", [method]))
+    return [code for one in classes if one and (code := code_of(one))]
 
 
 def make_method(method: str | Mapping[str, Any], at: tuple[str | int, ...] = ("method",), **values: Any) -> Method:

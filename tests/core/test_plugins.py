@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from headdiv.core import registry
+from headdiv.core.code import code_of
 from headdiv.core.errors import ConfigError
 
 
@@ -23,6 +24,18 @@ def test_two_plugins_of_one_name_do_not_replace_each_other(tmp_path, monkeypatch
     with pytest.raises(ConfigError, match=taken):
         registry.load_plugin(files[1])
     assert known["mine"] is module.Mine
+
+
+def test_a_plugins_code_is_what_was_loaded_of_it(tmp_path):
+    file, found = tmp_path / "mine.py", []
+    for text in ("class Mine: ...\n", "class Mine: ...  # changed\n"):
+        file.write_text(text)
+        module = registry.load_plugin(file)
+        file.write_text("class Mine: ...  # later, which nobody has read\n")
+        found.append(code_of(module.Mine))
+        del sys.modules[module.__name__]
+    assert len({*found}) == 2
+    assert code_of(registry.Registry) is None
 
 
 @pytest.mark.parametrize("code", ["import sys; sys.exit(0)", "[][1]", "raise BaseException('no')", "def ("])

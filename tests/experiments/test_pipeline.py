@@ -143,6 +143,26 @@ def test_a_method_that_is_registered_later_is_known_then(planned):
     assert [run.variant for run in make_plan("tiny").runs[EXPERIMENT]] == ["mine"]
 
 
+@pytest.mark.usefixtures("own_methods")
+def test_a_changed_method_of_ones_own_is_another_run(planned):
+    """With the same options: a class that was edited, in a notebook or in a plugin, must not find its old runs."""
+
+    def names(code):
+        exec(code, {"__name__": "notebook"})
+        planned.write_profile("tiny", define=define, variants=["baseline", "mine", "both"])
+        return {run.variant: run.decisive for run in make_plan("tiny").runs[EXPERIMENT] if run.seed == 1}
+
+    both = {"name": "combined", "methods": [{"name": "own"}, {"name": "drop-head"}]}
+    define = {"mine": {"name": "own"}, "both": both}
+    code = (
+        "import headdiv\n\ndef weight():\n    return 1.0\n\nclass Own(headdiv.Method):\n    name = 'own'\n"
+        "    def aux_loss(self, *of):\n        return weight()\n\nheaddiv.register(Own)\n"
+    )
+    first, again, changed = names(code), names(f"# a remark\n{code}"), names(code.replace("1.0", "2.0"))
+    assert first == again
+    assert {variant for variant in first if first[variant] != changed[variant]} == {"mine", "both"}
+
+
 def test_an_experiment_without_a_notebook_is_named(planned):
     (planned.home / NOTEBOOK).unlink()
     with pytest.raises(DataError, match=f"{NOTEBOOK}: no such notebook"):

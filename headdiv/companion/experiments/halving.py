@@ -13,13 +13,12 @@ from __future__ import annotations
 import math
 from statistics import mean
 
-from headdiv.companion.data.cache import content_key
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import note_owner
 from headdiv.companion.experiments.running import choose_device, discard_checkpoints, train_until
 from headdiv.companion.experiments.tuning import FORMAT, Arm, Choice, Origin, Setting, Tried, read_stored
 from headdiv.companion.provenance import commit, origin, provenance
-from headdiv.companion.tasks.run_config import RunConfig, run_name
+from headdiv.companion.tasks.run_config import RunConfig, content_of, run_name
 from headdiv.core import progress
 from headdiv.core.errors import ConfigError, DivergenceError, TrainingError
 from headdiv.core.files import write_json
@@ -111,7 +110,7 @@ def tune(profile: str, experiment: str, variant: str | None = None) -> list[Choi
 def tune_arm(arm: Arm) -> Choice:
     """An arm's choice: that which is stored for this data, or train what is not stored, choose, and keep the choice."""
     choice = arm.choice
-    if choice is None or choice.content not in (None, content_key(arm.configs[0].data)):
+    if choice is None or choice.content not in (None, content_of(arm.configs[0])):
         choice = _choose(arm)
     for number in range(len(arm.settings)):
         for seed in arm.tune.seeds:
@@ -142,7 +141,7 @@ def _choose(arm: Arm) -> Choice:
         experiment=arm.experiment,
         arm=arm.variant,
         key=arm.key,
-        content=content_key(arm.configs[0].data),
+        content=content_of(arm.configs[0]),
         seeds=tune.seeds,
         rungs=tune.rungs,
         keep=tune.keep,

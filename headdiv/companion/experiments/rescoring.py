@@ -131,13 +131,14 @@ def _scores(run: Run, file: Path, profile: str, tokens: list[list[str]] | None =
 def _other_data(stored: RunResult, config: RunConfig, run: Run) -> str | None:
     """Why the profile's data are not those of a stored run, in words; None where they are.
 
-    The name of a run has the checksums of its data's files. Of a run from before some of today's keys of ``data`` that
-    name can no longer be worked out: what was counted in the corpus is compared instead.
+    The name of a run has the checksums of its data's files, and the code of a method of one's own. Of a run from before
+    some of today's keys of ``data`` that name can no longer be worked out: what was counted in the corpus is compared.
     """
     if stored.hash == (name := run_name(config)):
         return None
     if config.data.model_dump(mode="json").keys() <= stored.config.data.keys():
-        return f"hash is {stored.hash}, expected {name} by the profile's settings and the checksums of its data"
+        of = "by the profile's settings and the checksums of its data and plugins"
+        return f"hash is {stored.hash}, expected {name} {of}"
     return corpus_difference(stored.data, check(DataStatistics, run.corpus.statistics))
 
 

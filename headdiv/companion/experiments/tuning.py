@@ -125,8 +125,8 @@ class Choice(Settings):
 
     Attributes:
         key: that of the arm (`Arm.key`) it was made for.
-        content: of the data it was made with (`content_key`), which a plan of stored results need not have; None for
-            choices that were made before it was kept.
+        content: of the data it was made with, and of a method of one's own (`content_of`), which a plan of stored
+            results need not have; None for choices that were made before it was kept.
         seconds: of training, in all.
         origins: of what was decided by, each once; `provenance` is that of the last step.
     """

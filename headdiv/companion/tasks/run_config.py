@@ -69,8 +69,19 @@ class RunConfig(Settings):
 
 
 def run_name(config: RunConfig) -> str:
-    """Names a trained model by all that decides it: its configuration and the content of its corpus."""
-    return short_hash([config.hash, content_key(config.data)])
+    """Names a trained model by all that decides it: its configuration, and what `content_of` changes with."""
+    return short_hash([config.hash, content_of(config)])
+
+
+def content_of(config: RunConfig) -> str:
+    """Changes with the content of the corpus and, of a method from outside headdiv, with its code."""
+    content = content_key(config.data)
+    if all(part["name"] not in OPTIONS.added for part in config.method.get("methods", [config.method])):
+        return content
+    from headdiv.methods.registry import own_code  # here: torch, which a method of one's own has imported anyway
+
+    code = own_code(config.method)
+    return short_hash([content, *code]) if code else content
 
 
 def first_difference(
