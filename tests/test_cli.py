@@ -389,11 +389,11 @@ def test_log_takes_errors_about_names_that_are_no_text(project):
 def test_log_takes_all_output(project):
     log = project.home / "a.log"
     log.write_text("of an earlier try")
-    result = start("--log", log, "init", project.home / "new")
+    result = start("--log", log, "init", project.home / "my new")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     said = log.read_text()
-    assert re.match(rf"{project.home}/new: \d+ files written.*\n", said)
-    assert "headdiv demo" in said  # what to do next
+    assert re.match(rf"{project.home}/my new: \d+ files written.*\n", said)
+    assert f"cd '{project.home}/my new'\n  headdiv demo" in said  # what to do next
 
 
 @pytest.mark.parametrize(

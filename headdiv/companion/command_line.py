@@ -81,11 +81,11 @@ def _send_output_to(log: Path) -> None:
 @click.argument("folder", type=PATH)
 def init(folder: Path) -> None:
     """Write profiles, notebooks and the workflow into FOLDER, for `snakemake` and `jupyter lab` there."""
-    from headdiv.companion.project import NEXT, write_project
+    from headdiv.companion.project import next_steps, write_project
 
     written = write_project(folder)
     say(f"{folder}: {len(written)} files written; what was there has stayed as it is")
-    say(NEXT.format(folder=folder))
+    say(next_steps(folder))
 
 
 @cli.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from headdiv import __version__
@@ -31,6 +32,11 @@ Next:
   headdiv reproduce       # all five papers, small, minutes
   jupyter lab notebooks/  # begin with your_method.ipynb
 Your own data: data/README.md; your own methods and all settings: config/README.md"""
+
+
+def next_steps(folder: Path) -> str:
+    """What can be done in a project's folder, as commands for a shell."""
+    return NEXT.format(folder=shlex.quote(str(folder)))
 
 
 def write_project(folder: Path) -> list[Path]:
