@@ -153,6 +153,13 @@ def test_heads_by_epoch_are_drawn_where_they_are_measured(project):
     assert cka.get_ydata() == pytest.approx([(e + 1.5) / 100 + 0.1 for e in cka.get_xdata()])
     assert len(figure.axes[2].get_lines()) == 3  # DEACON's alone
     assert name in catalogue.figures_of([("deacon/translation", "baseline")], {"deacon/translation"})
+    text = (project.home / "config" / "p.yaml").read_text()
+    own = "deacon/translation:\n    settings: {own: {train.share: 0.5}}"
+    project.write_config("p", text.replace("deacon/translation:", own))
+    for run in runs[4:]:
+        run["config"]["train"] = run["config"]["train"] | {"share": 0.5}
+    put(*runs[4:])
+    assert "50 % or all of" in figures.draw(name, "p").get_suptitle()
     del runs[0]["curve"][0]["heads"]
     put(runs[0])
     with pytest.raises(DataError, match=r"baseline, seed 1: .* expected train.epoch_heads: true in profile p"):

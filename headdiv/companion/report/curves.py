@@ -265,7 +265,8 @@ def draw_heads(profile: str, figure: FigureEntry) -> Figure:
     for ax in axes.flat[len(values) :]:
         ax.set_axis_off()
     add_legend(drawn, [axes.flat[0]], columns=4, fontsize=SMALL)
-    what = f"{data_title(run.data_name)}, {training_size(run)}, {over_seeds(groups)}"
+    every = [one for of in groups.values() for one in of]
+    what = f"{data_title(run.data_name)}, {training_size(*every)}, {over_seeds(groups)}"
     add_title(drawn, f"Heads by epoch, mean over attention modules: {what}")
     return drawn
 
