@@ -56,6 +56,12 @@ def test_real_results_come_first_and_a_lower_score_is_no_gain(project):
     assert "toy corpus" not in page
 
 
+def test_the_main_finding_names_the_unit_of_its_loss(project):
+    write_profile(project, "p", "qa", seeds=(1, 2))
+    put(*(metrics(variant, seed, task="qa", data="mine") for variant in ("baseline", "direct-8") for seed in (1, 2)))
+    assert "lowest validation loss of any epoch, in nats/answer, none of 1 variant" in sources(project, "p")["index"]
+
+
 def test_what_is_not_stored_is_named(project):
     write_profile(project, "some", "translation", "lm", "moa/translation")
     store.record(metrics("baseline", 1), "some")

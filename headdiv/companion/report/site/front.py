@@ -23,6 +23,7 @@ from headdiv.companion.report.groups import by_variant
 from headdiv.companion.report.outcomes import Outcome, outcomes
 from headdiv.companion.report.site.markup import interactive, link, plain
 from headdiv.companion.report.verdicts import BETTER, LOWEST_LOSS, NOT_JUDGED, verdict
+from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import HeaddivError
 
 FOREST = "forest"  # the kind of a figure of many methods
@@ -106,9 +107,10 @@ class Finding:
         if not judged:
             return ""
         better = [one for one in judged if said[one] == BETTER]
+        unit = SPECS[groups[BASELINE][0].kind].unit
         named = "; ".join(f"{task.label(one)} ({signed(found[one].mean, 3, found[one].half)})" for one in better)
         return (
-            f"By the lowest validation loss of any epoch, in nats a token, {len(better) or 'none'} of "
+            f"By the lowest validation loss of any epoch, in {unit}, {len(better) or 'none'} of "
             f"{plural(len(judged), 'variant')} {'is' if len(better) < 2 else 'are'} better than the baseline"
             f"{f': {named}' if named else ''}."
         )
