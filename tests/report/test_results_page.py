@@ -30,6 +30,10 @@ RUNS = {
     "ten": ("headtohead-10", "headtohead/translation"),
     "sweep": ("diversity", "headtohead/translation"),
     "tuned": ("contest", "headtohead/tuned"),
+    "qa": ("tables", "deacon/qa"),
+    "mhr": ("tables", "mhr/translation"),
+    "dpp": ("tables", "dpp/translation"),
+    "lm": ("tables", "deacon/lm"),
 }
 
 
@@ -58,6 +62,8 @@ TEST_SETS = "bleu chrf bleu_test_2017_flickr bleu_test_2017_mscoco"
 OWN = ["long/baseline", "parts/baseline", "dropout/baseline", "", "tuned/baseline"]
 SCORES = "training_loss validation_nll lowest validation_accuracy bleu"
 SMALL_MODEL = "training_loss validation_nll validation_accuracy validation_bleu training_imi bleu paper:bleu"
+OF_A_PART = [f"mhr/{row}" for row in "baseline alphas manual soft cosine".split()] + ["dpp/dis-a", "dpp/dis-v"]
+DEACON = "direct-8; batch-norm"
 PAPER = re.sub(r"training_loss|validation_accuracy|bleu", r"\g<0> paper:\g<0>", SCORES)
 # Heading and number of a table, the runs of its rows, and what its columns show of them ("" and "-": nothing stored):
 # a score, or the paper's; where the row is a difference, also the score "of" the first or of the one taken "off".
@@ -72,6 +78,14 @@ TABLES = [
     ("DEACON dissected", 1, ["dropout/baseline - parts/baseline", *over("dropout", PARTS)[:2]], f"seeds {SCORES}"),
     ("DEACON dissected", 2, over("toy", "batch-norm; frozen; optimiser; direct-8; "), "validation_nll bleu"),
     ("DEACON dissected", 2, over("toy", TOY), "- - validation_nll bleu"),
+    ("SQuAD, trained on a part", 0, ["qa/baseline", "qa/direct-8", "qa/batch-norm"], "lowest - em f1"),
+    ("SQuAD, trained on a part", 0, ["", *over("qa", DEACON)], "- lowest"),
+    ("IWSLT'14, trained on a part", 0, OF_A_PART, "lowest - bleu"),
+    ("IWSLT'14, trained on a part", 0, ["", *(f"{row} - {row[:3]}/baseline" for row in OF_A_PART[1:])], "- lowest - bleu"),
+    ("IWSLT'14, trained on a part", 0, OF_A_PART[:4] + [""] * 3, "- - - - paper:bleu"),
+    ("WikiText-2", 0, ["lm/baseline", "lm/direct-8", "lm/batch-norm"], "lowest - perplexity"),
+    ("WikiText-2", 0, ["", *over("lm", DEACON)], "- lowest - perplexity"),
+    ("WikiText-2", 0, ["lm/baseline", "lm/direct-8", ""], "- - - - paper:perplexity"),
     ("bfloat16 against float32", 0, [*FLOATS, ""], "off:validation_nll validation_nll off:bleu bleu"),
     ("bfloat16 against float32", 0, ["", "", *over("float32", "direct-8")], "validation_nll - bleu"),
     ("Homeostasis, small model", 0, HOMEOSTASIS, SMALL_MODEL),
