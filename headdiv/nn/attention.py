@@ -89,6 +89,11 @@ class AttentionLayout:
         return attention_mask(self.queries, self.keys, causal=True) if self.mask is None else self.mask
 
     @property
+    def full(self) -> bool:
+        """Whether no slot is empty: windows of a language model, of the same shape in every batch."""
+        return self.queries.full and self.keys.full
+
+    @property
     def wide(self) -> bool:
         """Whether a window has too many weights to hold for the backward pass."""
         return self.queries.sentences.shape[1] * self.keys.sentences.shape[1] > WIDE

@@ -5,7 +5,8 @@ Letters for shapes: T rows (real tokens), R windows, N query slots, S key slots,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -80,7 +81,21 @@ def dot_product(
         z, p = ScaledDotProduct.apply(q, k, v, layout.written_out())
         return z, p if weights else None
     mask = layout.mask if layout.mask is None else layout.mask.to(q.dtype)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None), None
+    with contextlib.nullcontext() if layout.full or q.device.type == "cpu" or is_traced() else _without_cudnn():
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None), None
+
+
+@contextlib.contextmanager
+def _without_cudnn() -> Iterator[None]:
+    """Leave out cuDNN's kernel, torch's choice for masks on an H200: it takes long for each shape that is new to it."""
+    flags = torch.backends.cuda
+    before = flags.cudnn_sdp_enabled()
+    try:
+        if flags.mem_efficient_sdp_enabled() or flags.math_sdp_enabled():  # else the caller has chosen cuDNN's alone
+            flags.enable_cudnn_sdp(False)
+        yield
+    finally:
+        flags.enable_cudnn_sdp(before)
 
 
 def after_dropout(weights: Tensor, layout: AttentionLayout | Cache) -> Tensor:

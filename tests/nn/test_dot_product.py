@@ -1,12 +1,20 @@
 """The arithmetic of attention by itself: windows slot by slot, and the product's own backward pass."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from packed import H, K, random
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from headdiv.nn.dot_product import ScaledDotProduct, into_windows, out_of_windows
-from headdiv.nn.packing import assign_windows, lay_out
+from headdiv.nn import attention
+from headdiv.nn.attention import AttentionLayout
+from headdiv.nn.dot_product import ScaledDotProduct, dot_product, into_windows, out_of_windows
+from headdiv.nn.packing import assign_windows, attention_mask, lay_out
+
+EVERY = [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION]
 
 
 @given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=5), width=st.integers(1, 12))
@@ -35,3 +43,30 @@ def test_backward_takes_a_softmax_that_autocast_has_widened(monkeypatch):
     monkeypatch.setattr(torch, "softmax", lambda x, dim: softmax(x.float(), dim=dim))
     ScaledDotProduct.apply(q, k, v, mask)[0].sum().backward()
     torch.testing.assert_close([x.grad for x in (q, k, v)], narrow, atol=0.05, rtol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "device", "chosen", "used"),
+    [
+        ([5, 3], "cuda", EVERY, False),
+        ([4, 4], "cuda", EVERY, True),  # full: the same shape in every batch
+        ([5, 3], "cuda", [SDPBackend.CUDNN_ATTENTION], True),  # or nothing could compute it
+        ([5, 3], "cuda", [SDPBackend.MATH], False),
+        ([5, 3], "cpu", [SDPBackend.MATH, SDPBackend.CUDNN_ATTENTION], True),
+    ],
+)
+def test_a_gpu_computes_windows_of_changing_shape_without_cudnn(lengths, device, chosen, used, monkeypatch):
+    """Its kernel is slow at every shape that is new to it. The caller's own choice is there again afterwards."""
+    flags, seen = torch.backends.cuda, []
+    monkeypatch.setattr(attention, "WIDE", 0)
+    monkeypatch.setattr(
+        F, "scaled_dot_product_attention", lambda q, *_, **more: seen.append(flags.cudnn_sdp_enabled()) or q
+    )
+    side = lay_out(lengths, [[0], [1]])
+    layout = AttentionLayout(side, side, attention_mask(side, side))
+    with FakeTensorMode():
+        q = torch.empty(2, H, max(lengths), K, device=device)
+    with sdpa_kernel(chosen):
+        dot_product(q, q, q, layout)
+        assert seen == [used]
+        assert flags.cudnn_sdp_enabled() is (SDPBackend.CUDNN_ATTENTION in chosen)
