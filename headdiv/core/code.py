@@ -43,6 +43,11 @@ def _parts(value: Any, module: str, seen: set[int]) -> Iterator[str]:
         yield repr(value)
     elif isinstance(value, tuple):
         yield from (part for one in value for part in _parts(one, module, seen))
+    elif isinstance(value, list | dict) and id(value) not in seen:  # it may hold itself
+        seen.add(id(value))
+        yield from _parts(tuple(value if isinstance(value, list) else value.items()), module, seen)
+    elif isinstance(value, set | frozenset):
+        yield repr(sorted(map(repr, value)))
     elif isinstance(value, FunctionType | type) and value.__module__ == module and id(value) not in seen:
         seen.add(id(value))
         yield value.__qualname__
@@ -64,8 +69,7 @@ def _of_function(value: FunctionType, module: str, seen: set[int]) -> Iterator[s
     for code in codes:
         codes += [one for one in code.co_consts if isinstance(one, CodeType)]
         yield from (code.co_code.hex(), repr(code.co_names), repr(code.co_varnames))
-        yield from _parts(tuple(one for one in code.co_consts if not isinstance(one, frozenset)), module, seen)
-        yield from (repr(sorted(map(repr, one))) for one in code.co_consts if isinstance(one, frozenset))
+        yield from _parts(code.co_consts, module, seen)
     names = dict.fromkeys(name for code in codes for name in code.co_names)
     named = (value.__globals__[name] for name in names if name in value.__globals__)
     yield from (part for one in named for part in _parts(one, module, seen))

@@ -155,7 +155,8 @@ def test_a_changed_method_of_ones_own_is_another_run(planned):
     both = {"name": "combined", "methods": [{"name": "own"}, {"name": "drop-head"}]}
     define = {"mine": {"name": "own"}, "both": both}
     code = (
-        "import headdiv\n\ndef weight():\n    return 1.0\n\nclass Own(headdiv.Method):\n    name = 'own'\n"
+        "import headdiv\n\nWEIGHTS = {'all': [1.0]}\n\ndef weight():\n    return WEIGHTS['all'][0]\n\n"
+        "class Own(headdiv.Method):\n    name = 'own'\n"
         "    def aux_loss(self, *of):\n        return weight()\n\nheaddiv.register(Own)\n"
     )
     first, again, changed = names(code), names(f"# a remark\n{code}"), names(code.replace("1.0", "2.0"))
