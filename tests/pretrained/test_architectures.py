@@ -1,7 +1,7 @@
 """What works with which architecture of transformers; the table of docs/architectures.md is made from it.
 
-Attaching changes no bit; masking acts; cached generation, models with heads removed or a method inserted, and both
-after saving and loading are equal to the last bit. What does not work is refused, never wrong.
+Attaching changes no bit, and no generated token; masking acts; with heads removed, outputs are the masked model's up to
+rounding; with heads removed or a method inserted, saving and loading changes no bit. What does not work is refused.
 """
 
 import os
