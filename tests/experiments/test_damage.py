@@ -1,5 +1,6 @@
 """A stored file of a run that is not what was written is named, with the command that makes it anew."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -62,10 +63,14 @@ def test_each_damaged_file_is_named_by_whatever_reads_the_run(path):
     assert len(runs_frame("tiny"))
 
 
-def test_what_the_sentence_says_makes_the_file_anew(path):
+def test_what_the_sentence_says_makes_the_file_anew_in_a_shell_too(path):
     whole = path.with_name("counts.csv").read_bytes()
+    folder = (paths.home() / "config").rename(paths.home() / "my config")
+    record(read_json(path), profile := str(folder / "tiny.yaml"))
     flip(path.with_name("counts.csv"))
-    headdiv("train", EXPERIMENT, "baseline", "--seed", "1")
+    said = refusal("check", profile=profile)
+    assert said.endswith(f"`headdiv train {EXPERIMENT} baseline --seed 1 --profile '{profile}'` makes it anew")
+    cli(shlex.split(said.split("`")[-2])[1:], standalone_mode=False)
     assert path.with_name("counts.csv").read_bytes() == whole
     RunResult.read(path)
 

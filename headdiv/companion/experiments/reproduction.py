@@ -14,6 +14,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from headdiv.companion import paths
+from headdiv.companion.commands import headdiv_command
 from headdiv.companion.experiments.warm import warm_process
 from headdiv.core.errors import ConfigError, HeaddivError
 from headdiv.core.progress import PLAIN
@@ -77,7 +78,7 @@ def reproduce(profile: str, arguments: Iterable[str] = (), say: Callable[[str], 
     """
     home, name = paths.home(), paths.profile_file(profile).stem
     if not (home / "Snakefile").is_file():
-        raise HeaddivError(f"{home}: no Snakefile here; `headdiv init {home}` writes the workflow")
+        raise HeaddivError(f"{home}: no Snakefile here; `{headdiv_command('init', home)}` writes the workflow")
     log = home / "logs" / name / "snakemake.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from headdiv.companion import paths
+from headdiv.companion.commands import reproduce_command
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import DataStatistics, RunResult, metrics_path, stored_files
 from headdiv.companion.tasks.counts import counts_path, tokens_path
@@ -84,7 +85,7 @@ def stored(profile: str, experiment: str) -> list[RunResult]:
     """
     known = Runs(profile)
     found = {path: RunResult.read(path, profile) for path in stored_files(profile, known.of(experiment))}
-    command = f"`snakemake reproduce-all --config profile={profile}`"
+    command = f"`{reproduce_command(profile)}`"
     if not found:
         raise NotStoredError(f"{paths.results(profile) / experiment}: no stored results; {command} makes them")
     first, free = next(iter(found)), known.free_keys(experiment)

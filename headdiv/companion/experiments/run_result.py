@@ -16,6 +16,7 @@ from pydantic_core import CoreSchema
 from pydantic_core.core_schema import no_info_after_validator_function
 
 from headdiv.companion import paths
+from headdiv.companion.commands import headdiv_command
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core import manifest
@@ -394,5 +395,5 @@ def stored_files(profile: str, runs: Iterable[RunConfig]) -> dict[Path, RunConfi
 def remedy(path: Path, profile: str | None = None, command: str = "train") -> str:
     """The end of a sentence about a file among a run's results that cannot be used: what makes it anew."""
     *_, name, paper, task, variant, seed, _ = path.parts
-    run = f"{paper}/{task} {variant} --seed {seed.removeprefix('seed')} --profile {profile or name}"
-    return f"`headdiv {command} {run}` makes it anew"
+    run = f"{paper}/{task}", variant, "--seed", seed.removeprefix("seed")
+    return f"`{headdiv_command(command, *run, '--profile', profile or name)}` makes it anew"

@@ -28,6 +28,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field, model_validator
 
 from headdiv.companion import paths
+from headdiv.companion.commands import headdiv_command
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json, short_hash
@@ -223,7 +224,7 @@ class Arm:
     def untuned(self) -> str:
         """The sentence about an arm without a choice."""
         why = "was made for other settings" if self.choice_file.is_file() else "is not there"
-        command = f"headdiv tune {self.experiment} --profile {self.profile} --arm {self.variant}"
+        command = headdiv_command("tune", self.experiment, "--profile", self.profile, "--arm", self.variant)
         return f"{self.experiment} {self.variant}: not tuned yet, {self.choice_file} {why}; `{command}` tunes it"
 
     def tuned(self, seed: int) -> RunConfig | None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from headdiv.companion.commands import reproduce_command
 from headdiv.companion.experiments.papers import Column, load_paper, task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import stored
@@ -65,7 +66,7 @@ def chosen(profile: str, experiment: str, figure: str, variants: Sequence[str] =
     if lacking:
         raise DataError(
             f"{figure}: the stored results of {', '.join(lacking)} have no heads.{needs}; remove their metrics.json, "
-            f"and `snakemake reproduce-all --config profile={profile}` makes them anew"
+            f"and `{reproduce_command(profile)}` makes them anew"
         )
     return shown
 

@@ -9,6 +9,7 @@ from tabulate import tabulate
 
 from headdiv.analysis.comparison import Difference, differences
 from headdiv.analysis.statistics import interval
+from headdiv.companion.commands import headdiv_command
 from headdiv.companion.experiments.claims.ledger import ledger, verdict_counts
 from headdiv.companion.experiments.outdated import outdated_among
 from headdiv.companion.experiments.papers import BASELINE, task_of
@@ -266,7 +267,7 @@ def summary_text(profile: str, brief: bool = False) -> str:
     rows = [["experiment", "score", "baseline", "best mean of several seeds", "", "runs"], *map(_line, found)]
     lines = [line.rstrip() for line in tabulate(rows, tablefmt="plain", disable_numparse=True).splitlines()]
     if left_out := len(stored) - len(shown):
-        lines.append(f"and {plural(left_out, 'experiment')} more: headdiv summary --profile {profile}")
+        lines.append(f"and {plural(left_out, 'experiment')} more: {headdiv_command('summary', '--profile', profile)}")
     lines.append(
         "↑ more is better, ↓ less is better; ±: 95 % interval over seeds, of differences simultaneous over all variants"
     )

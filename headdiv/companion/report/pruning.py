@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from headdiv.analysis import comparison
 from headdiv.analysis.statistics import Interval, interval
+from headdiv.companion.commands import headdiv_command
 from headdiv.companion.experiments.catalogue import OF_PRUNING, FigureEntry
 from headdiv.companion.experiments.importance import ImportanceResult, stored_importance
 from headdiv.companion.experiments.papers import BASELINE, task_of
@@ -127,7 +128,7 @@ def pruning_data(profile: str, experiment: str) -> TableData:
 
 
 def _makes_it(profile: str, of: str) -> str:
-    made = f"`headdiv importance PAPER/TASK VARIANT --profile {profile}` makes it"
+    made = f"`{headdiv_command('importance', 'PAPER/TASK', 'VARIANT', '--profile', profile)}` makes it"
     return f"profile {profile} has no stored importance of heads of {of}; {made}"
 
 

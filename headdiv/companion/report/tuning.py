@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from headdiv.companion.commands import headdiv_command
 from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.profiles import Runs
@@ -45,7 +46,11 @@ def choices_of(profile: str, experiment: str) -> dict[str, Choice]:
     arms = Runs(profile).arms.get(experiment, {})
     choices = {variant: choice for variant, arm in arms.items() if (choice := arm.choice)}
     if not choices:
-        does_it = f"`headdiv tune {experiment} --profile {profile}` does it" if arms else "it has no section 'tune'"
+        does_it = (
+            f"`{headdiv_command('tune', experiment, '--profile', profile)}` does it"
+            if arms
+            else "it has no section 'tune'"
+        )
         raise NotStoredError(f"profile {profile}: no arm of {experiment} is tuned; {does_it}")
     return choices
 
