@@ -53,6 +53,10 @@ def _check_more_tests(config: TranslationData, at: Place, source: Source | None)
         if name in (config.test, BEST):
             taken = "is data.test, which is scored anyway" if name == config.test else "is the best epoch's name"
             raise config_error(place, f"{name!r} {taken}; expected another split", source)
+        scores = [f"{score}_{name}" for score in (TRANSLATION.test_score_name, *TRANSLATION.also_compared)]
+        if taken := [score for score in scores if score in TRANSLATION.score_labels]:
+            what = f"its score would replace {taken[0]} ({TRANSLATION.score_label(taken[0])}) of the test set"
+            raise config_error(place, f"{name!r} cannot be used: {what}; expected another name", source)
         for language in (config.source, config.target):
             if not {"archive", language} & set(roles[name]):
                 raise config_error(
