@@ -133,6 +133,14 @@ def test_means_and_standard_deviations_over_seeds(recorded):
     assert list(table["training_seconds"]) == [15, 15, 10]
 
 
+@pytest.mark.parametrize("table", [EXPERIMENT, "deacon/dissection"])
+def test_epochs_are_those_of_all_seeds(project, table):
+    """With ``train.patience`` seeds end at different ones."""
+    write_profile(project, "p", table.partition("/")[2])
+    put(*(metrics("baseline", seed, experiment=table, epochs=epochs) for seed, epochs in ((1, 2), (2, 5))))
+    assert list(tables.table_data("p", table).numbers["epochs"]) == [3.5]
+
+
 def test_training_examples_are_those_that_were_learnt_from(project):
     run = metrics("baseline", 1)
     run["config"]["train"] |= {"share": 0.1}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -109,11 +110,11 @@ def _must_agree(profile: str, experiment: str, run: RunResult, found: float) -> 
 def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFrame:
     """One line a variant, in the order of the paper's file, of these runs by variant and their comparison.
 
-    Columns: variant, label, seeds, epochs; of BLEU, training_seconds, sentences_per_second, peak_memory_mib and the
-    head measures: mean over seeds, and ``<name>_low``, ``<name>_high``, the ends of Student's 95 % interval (empty for
-    one seed); of BLEU's difference from the baseline the same, with Dunnett's simultaneous interval, the number of
-    common_seeds, equivalence_p, the p-value of equivalence within `MARGINS`, and own_interval, whether the row is left
-    out of the additive model (`headdiv.analysis.comparison.uneven`); of the bootstrap p_lowest and
+    Columns: variant, label, seeds, epochs (a mean); of BLEU, training_seconds, sentences_per_second, peak_memory_mib
+    and the head measures: mean over seeds, and ``<name>_low``, ``<name>_high``, the ends of Student's 95 % interval
+    (empty for one seed); of BLEU's difference from the baseline the same, with Dunnett's simultaneous interval, the
+    number of common_seeds, equivalence_p, the p-value of equivalence within `MARGINS`, and own_interval, whether the
+    row is left out of the additive model (`headdiv.analysis.comparison.uneven`); of the bootstrap p_lowest and
     p_highest over seeds, p_below_5_percent and p_seeds, how many seeds are below 0.05 of how many; parameters and
     parameters_of_base (%); front_parameters and front_training_seconds, whether no other variant has as much BLEU for
     less (by differences; by time empty where other work kept the machine busy).
@@ -125,7 +126,7 @@ def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFr
     for variant, runs in groups.items():
         p = compared.p_values.get(variant, [])
         row: dict[str, Any] = {"variant": variant, "label": labels[variant], "seeds": len(runs)}
-        row |= {"epochs": runs[0].epochs} | ends(SCORE, interval([run.value(SCORE) for run in runs]))
+        row |= {"epochs": mean(run.epochs for run in runs)} | ends(SCORE, interval([run.value(SCORE) for run in runs]))
         apart = compared.differences.get(variant, NO_DIFFERENCE)
         row |= ends(f"{SCORE}_difference", apart)
         row |= {"common_seeds": apart.count, "equivalence_p": apart.equivalence(MARGINS[SCORE])}

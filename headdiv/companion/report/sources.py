@@ -11,7 +11,7 @@ from headdiv.companion import paths
 from headdiv.companion.experiments.papers import DataTable
 from headdiv.companion.experiments.results import stored
 from headdiv.companion.experiments.run_result import RunResult
-from headdiv.companion.report.formats import as_printed, plural, with_unit
+from headdiv.companion.report.formats import as_printed, plurals, with_unit
 from headdiv.companion.report.scale import data_title, toy
 from headdiv.companion.report.table_data import BESIDE, PLUS_MINUS, TableData
 
@@ -54,9 +54,9 @@ def sources_data(profile: str, experiment: str, table: DataTable) -> TableData:
     sums = {name: numbers[name].sum() for name in numbers.columns if name not in total}
     seeds = len({run.seed for run in runs})
     shown = pd.DataFrame([_cells(row, table, seeds) for row in [*numbers.to_dict("records"), total | sums]])
-    epochs, size = runs[0].epochs, runs[0].config.data["epoch_tokens"]
+    epochs, size = plurals((run.epochs for run in runs), "epoch"), runs[0].config.data["epoch_tokens"]
     said = (
-        f"{_begin(runs, profile)}, {plural(epochs, 'epoch')} of {size:,} tokens, "
+        f"{_begin(runs, profile)}, {epochs} of {size:,} tokens, "
         f"{'one seed' if seeds == 1 else f'mean over {seeds} seeds'}. "
         "Tokens drawn are those of whole documents up to the last block read, document ends included."
     )

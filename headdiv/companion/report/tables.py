@@ -78,9 +78,10 @@ def table_data(profile: str, table: str) -> TableData:
 def results_table(profile: str, experiment: str) -> pd.DataFrame:
     """One line a variant: mean (and standard deviation, from two seeds on) of ours, and what the paper reports.
 
-    Columns: variant, label, seeds, epochs, training_examples, epoch_tokens (where an epoch is so many tokens of
-    a stream), then for each of the paper's columns ``<name>``, ``<name>_sd``, ``<name>_paper``, for every other
-    score ``<name>``, ``<name>_sd``; at last speed and cost.
+    Columns: variant, label, seeds, epochs (a mean: ``train.patience`` ends seeds at different ones),
+    training_examples, epoch_tokens (where an epoch is so many tokens of a stream), then for each of the paper's columns
+    ``<name>``, ``<name>_sd``, ``<name>_paper``, for every other score ``<name>``, ``<name>_sd``; at last speed and
+    cost.
 
     Raises:
         ConfigError: no such profile or experiment.
@@ -107,7 +108,7 @@ def _row(task: PaperTask, more: list[str], variant: str, runs: list[RunResult], 
         "variant": variant,
         "label": task.label(variant),
         "seeds": len(runs),
-        "epochs": first.epochs,
+        "epochs": mean(run.epochs for run in runs),
         "training_examples": math.nan if first.training_examples is None else first.training_examples,
         "epoch_tokens": first.config.data.get("epoch_tokens", math.nan),
     }
