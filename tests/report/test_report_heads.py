@@ -68,6 +68,7 @@ def test_variants_may_have_layers_of_their_own(layers):
     upper = figures.draw("mhr_figure5", "p").axes[0]
     assert upper.get_xticks().tolist() == list(range(1, max(layers, 2) + 1))
     manual, soft = figures.draw("mhr_swaps", "p").axes[:4:3]
+    assert [tick for tick in soft.get_xticks() if 1.4 < tick < 2.6] == [2]  # of two epochs
     assert [len(ax.patches) for ax in (manual, soft)] == [layers, 2]
     both = heads.changes(groups.by_variant("p", MHR), "baseline", "cosine")["alphas"]
     assert {layer for _, layer in both} == set(range(1, min(layers, 2) + 1))

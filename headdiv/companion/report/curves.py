@@ -30,6 +30,7 @@ from headdiv.companion.report.plotting import (
     add_legend,
     add_title,
     new_figure,
+    whole_ticks,
     wrapped,
 )
 from headdiv.companion.report.scale import data_title, training_size
@@ -86,7 +87,7 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
             ax.tick_params(axis="x", length=0)
         column[-1].spines["bottom"].set_visible(True)
         column[-1].set_xlabel("epoch")
-        column[-1].xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        whole_ticks(column[-1], 6)
     for ax, variant in zip(axes[:, 0], [BASELINE] * bool(base) + list(rows), strict=True):
         ax.set_ylabel(wrapped(labels[variant], 24), rotation=0, ha="right", va="center", fontsize=SMALL)
     every = [one for of in groups.values() for one in of]
@@ -260,7 +261,7 @@ def draw_heads(profile: str, figure: FigureEntry) -> Figure:
         ax.set_title(BY_EPOCH[name], fontsize=SMALL)
         ax.tick_params(labelsize=SMALL, labelbottom=True)
         ax.set_xlabel("epoch", fontsize=SMALL)
-        ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        whole_ticks(ax, 6)
         add_grid(ax, "y")
     for ax in axes.flat[len(values) :]:
         ax.set_axis_off()

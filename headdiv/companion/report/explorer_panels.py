@@ -27,7 +27,7 @@ from headdiv.companion.report import explorer_view as explorer
 from headdiv.companion.report.explorer_view import MEASURES, View
 from headdiv.companion.report.formats import plural
 from headdiv.companion.report.groups import KIND_LABELS, place_name
-from headdiv.companion.report.plotting import BLUE, ORANGE, SMALL, STYLE, add_grid, new_figure
+from headdiv.companion.report.plotting import BLUE, ORANGE, SMALL, STYLE, add_grid, new_figure, whole_ticks
 from headdiv.companion.report.show import as_text
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.companion.tasks.unknown import UNKNOWN_WORD
@@ -296,7 +296,7 @@ def show_components(view: View | Markdown) -> Shown:
     right.plot(range(1, k + 1), found.best, color="0.45", marker="o", label="principal components", **style)
     right.plot(range(1, M + 1), found.kept, color=BLUE, marker="s", label="columns of w", **style)
     right.set(ylim=(0, 1.03), xlim=(0.5, k + 0.5), xlabel="how many, from the first", ylabel="variance in their span")
-    right.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    whole_ticks(right, 8)
     right.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     add_grid(right)
     right.legend(frameon=False, fontsize=SMALL, loc="lower right")

@@ -16,6 +16,7 @@ from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from headdiv.analysis.statistics import Interval
 from headdiv.companion.experiments.catalogue import FigureEntry
@@ -144,6 +145,11 @@ def spread_around_zero(ax: Axes, named: bool) -> None:
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:+g}".replace("-", "−") if value else "0")
     if named:
         ax.set_ylabel(f"{ax.get_ylabel()}\n(logarithmic beyond ±1)")
+
+
+def whole_ticks(ax: Axes, most: int) -> None:
+    """Ticks at whole numbers alone, about ``most`` of them; one where there is room for no other, as of one epoch."""
+    ax.xaxis.set_major_locator(MaxNLocator(most, integer=True, min_n_ticks=1))
 
 
 def number_layers(ax: Axes, layers: Sequence[int]) -> None:

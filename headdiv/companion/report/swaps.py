@@ -8,13 +8,12 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
 from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.run_result import Record, RunResult
 from headdiv.companion.report.groups import KIND_LABELS, by_variant, chosen, kinds_of, labels_of, title
 from headdiv.companion.report.heads import measure_by_module
-from headdiv.companion.report.plotting import BLUE, ORANGE, SMALL, add_handles, add_title, new_figure
+from headdiv.companion.report.plotting import BLUE, ORANGE, SMALL, add_handles, add_title, new_figure, whole_ticks
 from headdiv.core.errors import NotStoredError
 from headdiv.methods.options import OPTIONS, option_classes
 from headdiv.methods.options.swaps import SwapOptions
@@ -87,7 +86,7 @@ def draw_swaps(profile: str, figure: FigureEntry) -> Figure:
         ax.set_title(KIND_LABELS[kind])
     for ax in axes[-1]:
         ax.set(xlabel="before epoch", xlim=(1.4, last + 0.6))
-        ax.xaxis.set_major_locator(MaxNLocator(10, integer=True))
+        whole_ticks(ax, 10)
     entries = ((False, "two heads are swapped"), (True, "and return"))
     add_handles(drawn, [Line2D([], [], marker="o", ms=4, label=label, **STYLES[back]) for back, label in entries], 2)
     add_title(drawn, title("Swaps of heads", groups, first=True))

@@ -11,7 +11,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
 from headdiv.companion.commands import headdiv_command
 from headdiv.companion.experiments.catalogue import FigureEntry
@@ -211,7 +210,7 @@ def _draw_arm(ax: Axes, choice: Choice) -> None:
             ax.annotate(name, (epoch, y), (4, 0), color=colour, **beside)
     at_top = {"transform": ax.transAxes, "ha": "right", "va": "top", "fontsize": plotting.SMALL - 1}
     ax.text(0.98, 0.97, "\n".join(beyond), color=plotting.GREY, **at_top)
-    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    plotting.whole_ticks(ax, 6)
     plotting.add_grid(ax, "y")
 
 
