@@ -24,9 +24,9 @@ RESTING = [
 LINEAR = {"name": "deacon", "architecture": "average", "m": 4}
 
 
-def fresh_run(project, method):
+def fresh_run(project, method, **sections):
     """A run whose model was not trained: its outputs are as good a test, and all different."""
-    config = project.config("tried", variants=["tried"], define={"tried": method})
+    config = project.config("tried", variants=["tried"], define={"tried": method}, **sections)
     corpus = TASKS[config.kind].load(config.data)
     model = build_model(config, vocabulary_of(corpus))[0]
     torch.manual_seed(1)
@@ -69,6 +69,22 @@ def test_marian_writes_the_same_words(project, method):
         (found,) = model.generate(words, num_beams=1, do_sample=False, max_length=WORDS + 1).tolist()
         assert found[1 : len(output) + 1] == output
         assert found[len(output) + 1] == 3  # END
+
+
+def test_marian_searches_as_the_run_does(project):
+    transformers = pytest.importorskip("transformers")
+    decode = {"beam": 1, "length_penalty": 0.7, "max_length_factor": 0, "max_length_offset": 30}
+    for beam in (3, 1):
+        run = fresh_run(project, {"name": "baseline"}, decode=decode | {"beam": beam})
+        model = transformers.MarianMTModel.from_pretrained(export(run, project.home / "exported", "huggingface"))
+        search = model.generation_config
+        assert (search.num_beams, search.length_penalty, search.max_length) == (beam, 0.7, 1 + 30)
+    sources = run.corpus.test.pairs.source
+    outputs = translate(run.model, sources, run.config.decode)
+    assert max(map(len, outputs)) > 20  # transformers' own limit
+    for source, output in zip(sources, outputs, strict=True):
+        (found,) = model.generate(torch.tensor([[*source.tolist(), 3]])).tolist()
+        assert found[1 : len(output) + 1] == output
 
 
 def test_what_is_not_plain_attention_is_refused(project):

@@ -29,7 +29,8 @@ NEVER = -1e9
 FILES = (
     {"config.json", "model.bin", "source_vocabulary.json", "target_vocabulary.json"},
     {"config.json", "model.bin", "shared_vocabulary.json"},
-    {"config.json", "model.safetensors", "target_vocab.json", "vocab.json"},
+    {"config.json", "generation_config.json", "model.safetensors", "target_vocab.json", "vocab.json"},
+    {"config.json", "model.safetensors", "target_vocab.json", "vocab.json"},  # as 0.2 and earlier versions wrote
 )
 
 
@@ -163,6 +164,13 @@ def _to_huggingface(model: Transformer, run: Run, folder: Path, quantization: st
             put(f"{at}.final_layer_norm", layer.feed_forward_norm.weight[order], layer.feed_forward_norm.bias[order])
     folder.mkdir()
     save_file({name: value.detach().contiguous() for name, value in found.items()}, folder / "model.safetensors")
+    special = {
+        "pad_token_id": PAD,
+        "bos_token_id": BEGIN,
+        "eos_token_id": END,
+        "decoder_start_token_id": BEGIN,
+        "forced_eos_token_id": END,
+    }
     config = {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
@@ -180,15 +188,22 @@ def _to_huggingface(model: Transformer, run: Run, folder: Path, quantization: st
         "share_encoder_decoder_embeddings": False,
         "tie_word_embeddings": False,
         "is_encoder_decoder": True,
-        "pad_token_id": PAD,
-        "bos_token_id": BEGIN,
-        "eos_token_id": END,
-        "decoder_start_token_id": BEGIN,
-        "forced_eos_token_id": END,
+        **special,
     }
     write_json(folder / "config.json", config)
+    write_json(folder / "generation_config.json", special | _huggingface_search(run))
     for name, vocabulary in (("vocab", corpus.source), ("target_vocab", corpus.target)):
         write_json(folder / f"{name}.json", {word: index for index, word in enumerate(vocabulary.words)})
+
+
+def _huggingface_search(run: Run) -> dict[str, float]:
+    """The run's search; the longest output, BEGIN counted, is that of the longest training text, in place of 20 words.
+
+    Here every text has a limit of its own, which transformers does not know.
+    """
+    decode, longest = run.config.decode, int(run.corpus.train.pairs.sizes("source").max())
+    limit = min(int(longest * decode.max_length_factor + decode.max_length_offset), MAX_POSITIONS)
+    return {"num_beams": decode.beam, "length_penalty": decode.length_penalty, "max_length": 1 + limit}
 
 
 def _output_bias(model: Transformer) -> Tensor:
