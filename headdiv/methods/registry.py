@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from headdiv.core.code import code_of
+from headdiv.core.code import code_of, file_of
 from headdiv.core.errors import ConfigError
 from headdiv.core.registry import Registry
 from headdiv.methods.base import Method
@@ -76,6 +76,7 @@ def register(method: type[Registered], name: str | None = None) -> type[Register
     if not isinstance(name, str):
         raise ConfigError(f"register: {method!r} has no name")
     METHODS.add(name, method)
+    file_of(method)  # as it is now, while it is imported: it may be edited before the first run
     OPTIONS.add(name, method.Options)
     return method
 

@@ -1,8 +1,10 @@
 """Registries that files of the user's own add to."""
 
+import importlib
 import os
 import subprocess
 import sys
+from hashlib import sha256
 
 import pytest
 
@@ -36,6 +38,17 @@ def test_a_plugins_code_is_what_was_loaded_of_it(tmp_path):
         del sys.modules[module.__name__]
     assert len({*found}) == 2
     assert code_of(registry.Registry) is None
+
+
+@pytest.mark.usefixtures("own_methods")
+def test_an_imported_methods_code_is_its_file_as_it_was_imported(tmp_path, monkeypatch):
+    """In a notebook the file may be edited before the first run of the method."""
+    text = "import headdiv\n\nclass Mine(headdiv.Method):\n    name = 'imported'\n\nheaddiv.register(Mine)\n"
+    (tmp_path / "imported_method.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("imported_method")
+    (tmp_path / "imported_method.py").write_text(f"{text}# edited\n")
+    assert code_of(module.Mine) == sha256(text.encode()).hexdigest()
 
 
 @pytest.mark.parametrize("code", ["import sys; sys.exit(0)", "[][1]", "raise BaseException('no')", "def ("])
