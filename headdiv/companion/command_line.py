@@ -261,14 +261,14 @@ def summary(profile: str, brief: bool) -> None:
 @cli.command()
 @profile_option()
 def check(profile: str) -> None:
-    """Check that the profile's stored runs have its settings and have learnt something.
+    """Check that the profile's stored runs have its settings, data and plugins, and have learnt something.
 
     What makes scores of texts doubtful is said as well: outputs far longer or shorter than references, unknown words.
     """
-    from headdiv.companion.experiments.outdated import outdated
+    from headdiv.companion.experiments.outdated import of_other_content, outdated
     from headdiv.companion.experiments.results import doubts, failures
 
-    if found := [*outdated(profile), *failures(profile)]:
+    if found := [*outdated(profile), *of_other_content(profile), *failures(profile)]:
         raise HeaddivError("\n".join(found))
     for sentence in doubts(profile):
         say_prose(f"read with care: {sentence}")

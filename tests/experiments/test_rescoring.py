@@ -2,6 +2,7 @@
 
 import pytest
 
+from headdiv.companion.experiments.outdated import of_other_content
 from headdiv.companion.experiments.rescoring import rescore
 from headdiv.companion.experiments.results import doubts
 from headdiv.companion.experiments.run_result import metrics_path
@@ -15,6 +16,12 @@ EXPERIMENT = "deacon/translation"
 def path(finished):
     """The stored metrics of a run."""
     return metrics_path("tiny", EXPERIMENT, "baseline", 1)
+
+
+def of_another_run(path, content):
+    """The metrics with another hash, and another content of the data."""
+    metrics = read_json(path)
+    write_json(path, metrics | {"hash": "0" * 16, "data": metrics["data"] | {"content": content}})
 
 
 def test_a_run_scored_by_its_own_tokens_stays_as_it_is(path):
@@ -51,7 +58,7 @@ def test_scores_are_made_anew_from_outputs_and_references_alone(path):
             lambda path: write_json(path.with_name("outputs.json"), ["a"]),
             "seed1/outputs.json: BLEU: found 1 translations and 8 references.*makes it anew",
         ),
-        (lambda path: write_json(path, read_json(path) | {"hash": "0" * 16}), "checksums of its data"),
+        (lambda path: of_another_run(path, "0"), "checksums of its data"),
     ],
     ids=["no outputs", "another number", "other references"],
 )
@@ -64,6 +71,22 @@ def test_what_cannot_be_scored_leaves_all_runs_as_they_were(path, spoil, message
     with pytest.raises(DataError, match=message):
         rescore("tiny")
     assert other.read_bytes() == changed
+
+
+def test_outputs_of_a_method_whose_code_has_changed_are_scored(path):
+    of_another_run(path, read_json(path)["data"]["content"])
+    assert [run.changed for run in rescore("tiny")] == [{}, {}]
+
+
+def test_runs_whose_data_or_code_has_changed_are_named(finished, path):
+    assert of_other_content("tiny") == []
+    of_another_run(path, "0")
+    (found,) = of_other_content("tiny")
+    assert found.startswith(f"{path}: hash is {'0' * 16}, expected ")
+    finished.write_profile(top={"threads": 2})
+    assert of_other_content("tiny") == [found]
+    finished.write_profile(train={"epochs": 3})
+    assert of_other_content("tiny") == []  # `outdated` says it
 
 
 def test_doubtful_scores_are_named(path):

@@ -11,7 +11,7 @@ from pins import ROOT, in_lines, pinned
 
 from headdiv.companion.data.cache import PREPARATION, content_key
 from headdiv.companion.experiments.importance import ImportanceResult
-from headdiv.companion.experiments.outdated import outdated, outdated_among
+from headdiv.companion.experiments.outdated import of_other_content, outdated, outdated_among
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.tasks.run_config import OF_NO_EFFECT, RECIPE, run_name
 from headdiv.core.files import checksum, read_json, short_hash
@@ -92,7 +92,7 @@ def test_every_stored_run_has_the_name_that_its_profile_gives(profile, monkeypat
 
 @pytest.mark.parametrize("profile", RESULTS)
 def test_no_stored_run_is_outdated(profile):
-    assert outdated(profile) == []
+    assert [*outdated(profile), *of_other_content(profile)] == []
 
 
 def test_none_is_left_out():

@@ -43,13 +43,14 @@ def test_metrics_lie_where_the_pipeline_looks_for_them(project):
         ("train.examples", {"train": {"examples": 28999}}, "28999, but 29000"),
         ("refused", {"refused": {"empty": 2}}, "{'empty': 2}, but {}"),
         ("valid.unigram_nll", {"valid": {"unigram_nll": 4.001}}, "4.001, but 4.0"),
+        ("content", {"content": "new"}, "'new', but 'old'"),
     ],
 )
 def test_runs_of_another_corpus_are_refused(key, change, found):
     """As where one's own files were changed, of which the settings have the names alone."""
     runs = [metrics("baseline", 1), metrics("own", 1)]
     for run in runs:
-        run["data"]["valid"] = {"unigram_nll": 4.0}
+        run["data"] |= {"valid": {"unigram_nll": 4.0}, "content": "old"}
     store.record(runs[0], "p")
     runs[1]["data"] |= {
         "a key that came later": 1,
@@ -61,6 +62,18 @@ def test_runs_of_another_corpus_are_refused(key, change, found):
     store.record(runs[1] | {"data": runs[1]["data"] | change}, "p")
     one, other = (metrics_path("p", EXPERIMENT, variant, 1) for variant in ("own", "baseline"))
     with pytest.raises(DataError, match=re.escape(f"{one}: data.{key} is {found} in {other}; remove the older")):
+        store.stored("p", EXPERIMENT)
+
+
+def test_runs_of_a_variant_that_were_trained_with_other_code_are_refused():
+    for variant, seed, code in (("own", 1, "a"), ("own", 2, None), ("direct-8", 1, "b")):
+        run = metrics(variant, seed)
+        run["provenance"]["method_code"] = code
+        store.record(run, "p")
+    assert len(store.stored("p", EXPERIMENT)) == 3
+    store.record(run | {"variant": "own", "seed": 2}, "p")
+    one, other = (metrics_path("p", EXPERIMENT, "own", seed) for seed in (2, 1))
+    with pytest.raises(DataError, match=re.escape(f"{one}: provenance.method_code is 'b', but 'a' in {other}")):
         store.stored("p", EXPERIMENT)
 
 

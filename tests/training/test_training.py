@@ -8,6 +8,7 @@ import torch
 from conftest import STEPS
 from small_runs import Power, fail_after, interrupt, result
 
+from headdiv.companion.data.cache import content_key
 from headdiv.companion.experiments import running
 from headdiv.companion.experiments.running import load_run, run_folder, train
 from headdiv.companion.tasks import TASKS
@@ -36,7 +37,7 @@ def test_a_run_learns(project, variant):
     assert sorted(path.name for path in run.folder.iterdir()) == names
     assert read_json(run.folder / "config.json") == config.model_dump(mode="json")
     assert run.record["parameters"] == sum(p.numel() for p in run.model.parameters())
-    assert run.record["data"] == run.corpus.statistics | {"stream": {}}
+    assert run.record["data"] == run.corpus.statistics | {"content": content_key(config.data), "stream": {}}
     assert run.record["cost"]["target_tokens_per_second"] > 0
     assert (run.record["provenance"]["threads"], run.record["provenance"]["ranks"]) == (1, 1)
     loaded = load_run(config)

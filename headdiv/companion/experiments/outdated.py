@@ -1,17 +1,19 @@
-"""Stored runs whose configuration is no longer the profile's.
+"""Stored runs whose configuration, data or code is no longer the profile's.
 
 Snakemake makes such runs anew where it has made them before; of a clone's stored runs it knows no configuration.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 
 from headdiv.companion import paths
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.results import OF_VARIANT, difference
+from headdiv.companion.experiments.results import DECIDING, OF_VARIANT, difference
 from headdiv.companion.experiments.run_result import RunIdentity, RunResult, metrics_path, remedy, stored_files
-from headdiv.core.errors import DataError
+from headdiv.companion.tasks.run_config import OF_NO_EFFECT, has_name, run_name
+from headdiv.core.errors import ConfigError, DataError
 
 
 def outdated(profile: str, experiment: str | None = None) -> list[str]:
@@ -31,6 +33,28 @@ def outdated_among(profile: str, runs: Iterable[RunIdentity]) -> dict[str, str]:
         config = known.one(run.experiment, run.variant, run.seed).model_dump(mode="json")
         if differs := difference(run.config.sections(), config, OF_VARIANT):
             found[run.name] = f"{path}: {differs} in {file}; {remedy(path, profile, run.command)}"
+    return found
+
+
+def of_other_content(profile: str) -> list[str]:
+    """One sentence for each stored run of a profile whose data files, or whose own method's code, have changed since.
+
+    Of settings that differ `outdated` says it. Nothing is said where files of the data are not here, and of runs from
+    before some of today's settings, whose name can no longer be worked out.
+    """
+    found = []
+    for path, planned in stored_files(profile, Runs(profile).all()).items():
+        run = RunResult.read(path, profile)
+        config = planned.model_copy(update={"threads": run.provenance.threads})
+        theirs, ours = run.config.sections(), config.model_dump(mode="json")
+        if difference(theirs, ours, DECIDING) or any(
+            ours[section].keys() - theirs[section].keys() - {*OF_NO_EFFECT} for section in DECIDING
+        ):
+            continue
+        with contextlib.suppress(ConfigError, DataError):
+            if not has_name(config, run.hash):
+                expected = f"expected {run_name(config)} by the checksums of the profile's data and plugins"
+                found.append(f"{path}: hash is {run.hash}, {expected}; {remedy(path, profile, run.command)}")
     return found
 
 

@@ -9,15 +9,16 @@ from typing import Any
 from torch import nn
 
 from headdiv.companion import paths
+from headdiv.companion.data.cache import content_key
 from headdiv.companion.experiments.evaluation import named
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.results import corpus_difference
+from headdiv.companion.experiments.results import DECIDING, corpus_difference, difference
 from headdiv.companion.experiments.run_result import DataStatistics, RunResult, remedy, stored_files
 from headdiv.companion.experiments.running import run_folder
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, Score, Task
 from headdiv.companion.tasks.counts import counts_path, tokens_path, write_counts
-from headdiv.companion.tasks.run_config import RunConfig, run_name
+from headdiv.companion.tasks.run_config import RunConfig, has_name, run_name
 from headdiv.companion.tasks.task_spec import BEST
 from headdiv.core import manifest
 from headdiv.core.errors import DataError
@@ -131,14 +132,17 @@ def _scores(run: Run, file: Path, profile: str, tokens: list[list[str]] | None =
 def _other_data(stored: RunResult, config: RunConfig, run: Run) -> str | None:
     """Why the profile's data are not those of a stored run, in words; None where they are.
 
-    The name of a run has the checksums of its data's files, and the code of a method of one's own. Of a run from before
-    some of today's keys of ``data`` that name can no longer be worked out: what was counted in the corpus is compared.
+    The name of a run has the checksums of its data's files, and the code of a method of one's own, which matters only
+    where the checksums are not stored by themselves. Of a run from before some of today's keys of ``data`` that name
+    can no longer be worked out: what was counted in the corpus is compared.
     """
-    if stored.hash == (name := run_name(config)):
+    ours = config.model_dump(mode="json")
+    same = difference(stored.config.sections(), ours, DECIDING) is None
+    if has_name(config, stored.hash) or (same and stored.data.content == content_key(config.data)):
         return None
-    if config.data.model_dump(mode="json").keys() <= stored.config.data.keys():
+    if ours["data"].keys() <= stored.config.data.keys():
         of = "by the profile's settings and the checksums of its data and plugins"
-        return f"hash is {stored.hash}, expected {name} {of}"
+        return f"hash is {stored.hash}, expected {run_name(config)} {of}"
     return corpus_difference(stored.data, check(DataStatistics, run.corpus.statistics))
 
 

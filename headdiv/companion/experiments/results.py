@@ -23,6 +23,7 @@ from headdiv.core.files import checksum, read_json, write_json, write_text
 # Sections of the configuration that all runs of an experiment have in common, but for keys that are tuned …
 SHARED = ("data", "train")
 OF_VARIANT = ("data", "model", "method", "train", "decode")  # … and those that all runs of a variant do
+DECIDING = OF_VARIANT[:-1]  # what a run is trained to
 RATIOS = 0.9, 1.1  # of the lengths of outputs and references, within which scores are taken as they are …
 UNKNOWN = 1.0  # … and of unknown words, %
 COSTS = ("training_seconds", "target_tokens_per_second", "peak_memory_mib")
@@ -80,8 +81,8 @@ def stored(profile: str, experiment: str) -> list[RunResult]:
     Raises:
         ConfigError: no such profile or experiment, or none of its variants is tuned yet.
         DataError: none of its runs is stored, one has metrics of another format, or two were not made alike: with
-            other data (by its settings, or by what was counted in it) or training, or, of one variant, with another
-            model, method or search.
+            other data (by its settings, its files' checksums, or what was counted in it) or training, or, of one
+            variant, with another model, method or search.
     """
     known = Runs(profile)
     found = {path: RunResult.read(path, profile) for path in stored_files(profile, known.of(experiment))}
@@ -94,7 +95,8 @@ def stored(profile: str, experiment: str) -> list[RunResult]:
         of_its_own = of_variant.setdefault(run.variant, path)
         for one, sections, may_differ in ((first, SHARED, free), (of_its_own, OF_VARIANT, ())):
             differs = difference(run.config.sections(), found[one].config.sections(), sections, may_differ)
-            if differs := differs or corpus_difference(run.data, found[one].data):
+            differs = differs or corpus_difference(run.data, found[one].data)
+            if differs := differs or (one is of_its_own and code_difference(run, found[one])):
                 raise DataError(f"{path}: {differs} in {one}; remove the older of the two, and {command} makes it anew")
     return list(found.values())
 
@@ -168,6 +170,14 @@ def corpus_difference(one: DataStatistics, other: DataStatistics) -> str | None:
         if values[0] != values[1] and not (isinstance(values[0], float) and math.isclose(*values)):
             return f"data.{key} is {values[0]!r}, but {values[1]!r}"
     return None
+
+
+def code_difference(one: RunResult, other: RunResult) -> str | None:
+    """That two runs of a method of one's own were trained with other code, in words; None where they were not."""
+    codes = one.provenance.method_code, other.provenance.method_code
+    if None in codes or codes[0] == codes[1]:
+        return None
+    return f"provenance.method_code is {codes[0]!r}, but {codes[1]!r}"
 
 
 def runs_frame(profile: str) -> pd.DataFrame:

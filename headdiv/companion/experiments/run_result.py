@@ -175,6 +175,7 @@ class DataStatistics(Record):
     valid: SplitStatistics
     test: SplitStatistics
     refused: dict[str, int] = Field(default_factory=dict)
+    content: str | None = None  # `content_key` of its files; None where it was not kept yet
     stream: StreamStatistics = StreamStatistics()
 
     def split(self, name: str) -> dict[str, Any]:
@@ -203,6 +204,7 @@ class Provenance(Record):
     ranks: int | tuple[tuple[int, int], ...] = 1
     commit: str | None = None
     evaluated_at_commit: str | None = None
+    method_code: str | None = None  # changes with the code of a method of one's own, since that is kept
     python: str | None = None
     system: str | None = None
     packages: dict[str, str] = Field(default_factory=dict)

@@ -21,15 +21,16 @@ from torch.overrides import TorchFunctionMode
 
 from headdiv.analysis.similarity import averages, compare_heads
 from headdiv.companion import paths
+from headdiv.companion.data.cache import content_key
 from headdiv.companion.experiments.curve_log import Callback
 from headdiv.companion.provenance import other_load, peak_memory_mib, provenance
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, held_out_loss, observed_heads, vocabulary_of
-from headdiv.companion.tasks.run_config import RunConfig, run_name
+from headdiv.companion.tasks.run_config import RunConfig, code_of_methods, run_name
 from headdiv.companion.tasks.task_spec import BEST
 from headdiv.core import distributed, manifest, runtime
 from headdiv.core.errors import ConfigError, DamageError, TrainingError
-from headdiv.core.files import read_json, remove_leftovers, replacing, write_json
+from headdiv.core.files import read_json, remove_leftovers, replacing, short_hash, write_json
 from headdiv.methods.base import Method
 from headdiv.methods.registry import make_method
 from headdiv.nn.transformer import checkpoint_layers, count_parameters, initialise
@@ -175,17 +176,19 @@ def _train(config: RunConfig, folder: Path, device: torch.device, callback: Call
     task = TASKS[config.kind]
     if not distributed.is_first():
         distributed.wait()  # the first rank prepares the corpus where that is still to be done
+    content, code = content_key(config.data), code_of_methods(config)
     corpus = task.load(config.data)
     if distributed.is_first():
         distributed.wait()
         remove_leftovers(folder)
         write_json(folder / "config.json", config.model_dump(mode="json"))
     origin = provenance(config.threads, device)  # now: files may change while the run lasts
+    origin |= {"method_code": short_hash(code)} if code else {}
     trainer = _trainer(config, folder, corpus, device, callback)
     state, model = trainer.run(), trainer.model
     record = {
         "parameters": count_parameters(model),
-        "data": corpus.statistics | {"stream": trainer.stream.report()},
+        "data": corpus.statistics | {"content": content, "stream": trainer.stream.report()},
         "curve": state.curve,
         "best_epoch": trainer.kept_epoch or None,  # None: a training that began before best epochs were kept
         "evaluated_epoch": trainer.kept_epoch if config.train.patience else len(state.curve),

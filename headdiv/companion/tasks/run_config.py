@@ -73,15 +73,24 @@ def run_name(config: RunConfig) -> str:
     return short_hash([config.hash, content_of(config)])
 
 
+def has_name(config: RunConfig, name: str) -> bool:
+    """Whether a run has this name, or had it before the code of a method of one's own was part of it."""
+    return name in (run_name(config), short_hash([config.hash, content_key(config.data)]))
+
+
 def content_of(config: RunConfig) -> str:
     """Changes with the content of the corpus and, of a method from outside headdiv, with its code."""
-    content = content_key(config.data)
+    content, code = content_key(config.data), code_of_methods(config)
+    return short_hash([content, *code]) if code else content
+
+
+def code_of_methods(config: RunConfig) -> list[str]:
+    """What changes with the code of those of a run's methods that are not headdiv's."""
     if all(part["name"] not in OPTIONS.added for part in config.method.get("methods", [config.method])):
-        return content
+        return []
     from headdiv.methods.registry import own_code  # here: torch, which a method of one's own has imported anyway
 
-    code = own_code(config.method)
-    return short_hash([content, *code]) if code else content
+    return own_code(config.method)
 
 
 def first_difference(
