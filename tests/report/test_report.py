@@ -135,6 +135,15 @@ def test_what_is_stored_is_drawn_and_the_rest_named(project):
     assert sorted(path.name for path in tables.iterdir()) == ["deacon_qa.csv", "deacon_qa.md"]
 
 
+def test_drawing_needs_no_data(project):
+    """As in a clone with stored results of files that are elsewhere."""
+    split = {"en": "$NOWHERE/a.en", "de": "$NOWHERE/a.de"}
+    own = {"name": "own", "files": dict.fromkeys(("train", "valid", "test"), split), "held_out": 500}
+    project.write_profile("own", data=own)
+    with pytest.raises(NotStoredError, match="no stored results"):
+        draw_paper("own", "deacon")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [({}, "format None, expected 3"), ([1], "format None"), ({"format": 2}, "format 2"), ({"format": 3}, "paper")],

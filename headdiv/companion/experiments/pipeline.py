@@ -178,22 +178,7 @@ def make_plan(profile: str) -> Plan:
         besides = config.data.scored_besides()
         decisive = short_hash([name, config.decode.model_dump(mode="json"), *[besides] * bool(besides)])
         runs[config.experiment].append(PlannedRun(config.variant, config.seed, decisive))
-    tables = {}
-    pruned = known.pruned()
-    for table, experiment in tables_of(runs, tuned, pruned).items():
-        task, about = task_of(experiment), data_table_of(table)
-        of = next((f", {end[1:]}" for end in (OF_TUNING, OF_PRUNING) if table.endswith(end)), "")
-        caption = f"{(about or task).table}{of}. {(about or task).title}"
-        paper = experiment.partition("/")[0]
-        reads = ("outputs.json",) if table == experiment and task.compares_outputs else ()
-        reads += (IMPORTANCE,) if table.endswith(OF_PRUNING) else ()
-        tables[table.replace("/", "_")] = Product(paper, [experiment], caption, reads)
-    by_epoch = {config.experiment for config in configs if config.train.epoch_heads}
-    configured = ((name, run.variant) for name, listed in runs.items() for run in listed)
-    figures = {}
-    for name, entry in figures_of(configured, by_epoch, tuned, pruned).items():
-        shown = [one for one in entry.experiments_in(runs) if not entry.of_importance or one in pruned]
-        figures[name] = Product(entry.paper, shown, entry.caption, (IMPORTANCE,) * entry.of_importance)
+    tables, figures = products(known)
     papers = {name: load_paper(name) for name in sorted({config.paper for config in configs})}
     # What tables and figures show besides their paper's file and runs: code of one's own, and what caution leaves out.
     besides = [checksum(paths.home() / plugin) for plugin in known.profile.plugins]
@@ -204,7 +189,7 @@ def make_plan(profile: str) -> Plan:
         **{key: getattr(known.profile, key) for key in ("threads", "gpu", "ranks")},
         runs=runs,
         tuned=tuned,
-        pruned=pruned,
+        pruned=known.pruned(),
         tables=tables,
         figures=figures,
         papers={name: paper.title for name, paper in papers.items()},
@@ -214,6 +199,26 @@ def make_plan(profile: str) -> Plan:
         },
         notebooks=[EXPLORER, *known.profile.notebooks],
     )
+
+
+def products(known: Runs) -> tuple[dict[str, Product], dict[str, Product]]:
+    """The tables and the figures of a profile, by the files' name; its data need not be there."""
+    configs, tuned, pruned = known.planned(), known.arms, known.pruned()
+    tables, figures = {}, {}
+    for table, experiment in tables_of(known.experiments(), tuned, pruned).items():
+        task, about = task_of(experiment), data_table_of(table)
+        of = next((f", {end[1:]}" for end in (OF_TUNING, OF_PRUNING) if table.endswith(end)), "")
+        caption = f"{(about or task).table}{of}. {(about or task).title}"
+        paper = experiment.partition("/")[0]
+        reads = ("outputs.json",) if table == experiment and task.compares_outputs else ()
+        reads += (IMPORTANCE,) if table.endswith(OF_PRUNING) else ()
+        tables[table.replace("/", "_")] = Product(paper, [experiment], caption, reads)
+    by_epoch = {config.experiment for config in configs if config.train.epoch_heads}
+    configured = [(config.experiment, config.variant) for config in configs]
+    for name, entry in figures_of(configured, by_epoch, tuned, pruned).items():
+        shown = [one for one in entry.experiments_in(known.experiments()) if not entry.of_importance or one in pruned]
+        figures[name] = Product(entry.paper, shown, entry.caption, (IMPORTANCE,) * entry.of_importance)
+    return tables, figures
 
 
 def load_plan(profile: str) -> Plan:

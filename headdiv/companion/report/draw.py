@@ -6,7 +6,8 @@ from functools import partial
 
 from headdiv.companion import paths
 from headdiv.companion.experiments.outdated import refuse_outdated
-from headdiv.companion.experiments.pipeline import make_plan
+from headdiv.companion.experiments.pipeline import products
+from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.report.figures import write_figure
 from headdiv.companion.report.table_files import write_table
 from headdiv.core.errors import DataError, NotStoredError
@@ -20,17 +21,19 @@ def draw_paper(profile: str, paper: str) -> None:
         DataError: the profile has no such paper, or stored results that were made with other settings.
         NotStoredError: some are made of results that are not stored; all others are written.
     """
-    plan, folder = make_plan(profile), paths.results(profile)
-    if paper not in plan.papers:
-        raise DataError(f"{paper}: profile {profile} has no such paper{nearest(paper, list(plan.papers))}")
-    for experiment in plan.runs:
+    known, folder = Runs(profile), paths.results(profile)
+    papers = sorted({config.paper for config in known.planned()})
+    if paper not in papers:
+        raise DataError(f"{paper}: profile {profile} has no such paper{nearest(paper, papers)}")
+    for experiment in known.experiments():
         if experiment.startswith(f"{paper}/"):
             refuse_outdated(profile, experiment)
     writers = []
-    for name in plan.tables_of(paper):
+    tables, figures = ([name for name, one in made.items() if one.paper == paper] for made in products(known))
+    for name in tables:
         files = (folder / "tables" / f"{name}.{end}" for end in ("csv", "md"))
         writers.append(partial(write_table, profile, name.replace("_", "/", 1), *files))  # a paper's name has no _
-    for name in plan.figures_of(paper):
+    for name in figures:
         writers.append(
             partial(write_figure, name, profile, *(folder / "figures" / f"{name}.{end}" for end in ("png", "svg")))
         )
