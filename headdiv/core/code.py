@@ -52,6 +52,13 @@ def remember(module: ModuleType, path: Path) -> None:
     setattr(module, LOADED, checksum(path))
 
 
+def changed(module: ModuleType, path: Path) -> str | None:
+    """The checksum of a module's file where it is no longer what `remember` noted; None where it is, or is gone."""
+    noted = getattr(module, LOADED, None)
+    found = checksum(path) if noted and path.is_file() else None
+    return None if found == noted else found
+
+
 def _parts(value: Any, module: str, seen: Seen) -> Iterator[str]:
     """Everything of a value that decides what it does, and of the classes and functions of its module that it names."""
     if isinstance(value, PLAIN):

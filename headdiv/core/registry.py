@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +18,8 @@ from headdiv.core.errors import ConfigError, HeaddivError
 from headdiv.core.files import short_hash
 
 Value = TypeVar("Value")
+
+log = logging.getLogger(__name__)
 
 
 class Registry(Mapping[str, Value]):
@@ -78,7 +82,7 @@ def _origin(value: object) -> tuple[str, str]:
 
 
 def load_plugin(path: Path) -> ModuleType:
-    """Run a Python file once, so that it can register what it defines.
+    """Run a Python file once, so that it can register what it defines; a warning says where it has changed since.
 
     Raises:
         ConfigError: there is no such file, or running it fails.
@@ -86,6 +90,8 @@ def load_plugin(path: Path) -> ModuleType:
     path = path.resolve()
     for module in list(sys.modules.values()):
         if getattr(module, "__file__", None) == str(path):
+            if (now := code.changed(module, path)) is not None:
+                _warn_of_change(path, now)
             return module
     if not path.is_file():
         raise ConfigError(f"plugin {path}: no such file")
@@ -100,6 +106,15 @@ def load_plugin(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+@cache  # once for each content
+def _warn_of_change(path: Path, content: str) -> None:
+    log.warning(
+        "plugin %s: has changed since it was loaded; this process goes on with what it was then, and a new one (in a "
+        "notebook, after a restart of the kernel) takes what it is now",
+        path,
+    )
 
 
 @contextlib.contextmanager

@@ -28,13 +28,20 @@ def test_two_plugins_of_one_name_do_not_replace_each_other(tmp_path, monkeypatch
     assert known["mine"] is module.Mine
 
 
-def test_a_plugins_code_is_what_was_loaded_of_it(tmp_path):
+def test_a_plugins_code_is_what_was_loaded_of_it(tmp_path, caplog):
     file, found = tmp_path / "mine.py", []
     for text in ("class Mine: ...\n", "class Mine: ...  # changed\n"):
         file.write_text(text)
         module = registry.load_plugin(file)
-        file.write_text("class Mine: ...  # later, which nobody has read\n")
+        assert registry.load_plugin(file) is module
+        assert not caplog.messages
+        file.write_text(f"{text}# later, which nobody has read\n")
         found.append(code_of(module.Mine))
+        for _ in range(2):
+            assert registry.load_plugin(file) is module
+        (said,) = caplog.messages
+        assert said.startswith(f"plugin {file}: has changed since it was loaded")
+        caplog.clear()
         del sys.modules[module.__name__]
     assert len({*found}) == 2
     assert code_of(registry.Registry) is None
