@@ -15,7 +15,7 @@ from headdiv.companion.data import cache
 from headdiv.companion.experiments import halving, pipeline
 from headdiv.companion.experiments.cost import cost_of, profile_hours
 from headdiv.companion.experiments.evaluation import evaluate
-from headdiv.companion.experiments.outdated import outdated
+from headdiv.companion.experiments.outdated import of_other_content, outdated
 from headdiv.companion.experiments.profiles import Runs, run_config
 from headdiv.companion.experiments.results import record, stored
 from headdiv.companion.experiments.run_result import metrics_path
@@ -244,7 +244,11 @@ def test_results_may_differ_in_what_is_tuned_and_in_nothing_else(tuning):
         record(evaluate(train(config)), "tiny")
     assert [run.config.train["learning_rate"] for run in stored("tiny", EXPERIMENT)] == [0.02, 0.005]
     assert len(table_data("tiny", EXPERIMENT).numbers) == 2
-    assert outdated("tiny") == []
+    assert outdated("tiny") == of_other_content("tiny") == []
+    choice = Runs("tiny").arms[EXPERIMENT]["direct-8"].choice_file
+    write_json(choice, read_json(choice) | {"content": "other files"})
+    (found,) = of_other_content("tiny")
+    assert found.startswith(f"{choice}: content is other files, expected ")
     path = metrics_path("tiny", EXPERIMENT, "direct-8", 1)
     metrics = read_json(path)
     metrics["config"]["train"]["warmup_steps"] = 7

@@ -12,7 +12,7 @@ from headdiv.companion import paths
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import DECIDING, OF_VARIANT, difference
 from headdiv.companion.experiments.run_result import RunIdentity, RunResult, metrics_path, remedy, stored_files
-from headdiv.companion.tasks.run_config import OF_NO_EFFECT, has_name, run_name
+from headdiv.companion.tasks.run_config import OF_NO_EFFECT, content_of, has_name, run_name
 from headdiv.core.errors import ConfigError, DataError
 
 
@@ -37,13 +37,18 @@ def outdated_among(profile: str, runs: Iterable[RunIdentity]) -> dict[str, str]:
 
 
 def of_other_content(profile: str) -> list[str]:
-    """One sentence for each stored run of a profile whose data files, or whose own method's code, have changed since.
+    """One sentence for each choice and run of a profile whose data files, or own method's code, have changed since.
 
     Of settings that differ `outdated` says it. Nothing is said where files of the data are not here, and of runs from
     before some of today's settings, whose name can no longer be worked out.
     """
-    found = []
-    for path, planned in stored_files(profile, Runs(profile).all()).items():
+    known, found = Runs(profile), []
+    for arm in (arm for arms in known.arms.values() for arm in arms.values()):
+        with contextlib.suppress(ConfigError, DataError):
+            if (choice := arm.choice) and choice.content not in (None, now := content_of(arm.configs[0])):
+                what = f"content is {choice.content}, expected {now} by the checksums of the profile's data and plugins"
+                found.append(f"{arm.choice_file}: {what}; `{arm.command}` makes it anew")
+    for path, planned in stored_files(profile, known.all()).items():
         run = RunResult.read(path, profile)
         config = planned.model_copy(update={"threads": run.provenance.threads})
         theirs, ours = run.config.sections(), config.model_dump(mode="json")

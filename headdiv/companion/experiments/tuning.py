@@ -221,11 +221,15 @@ class Arm:
         return read_stored(Choice, self.choice_file, key=self.key)
 
     @property
+    def command(self) -> str:
+        """What tunes it."""
+        return headdiv_command("tune", self.experiment, "--profile", self.profile, "--arm", self.variant)
+
+    @property
     def untuned(self) -> str:
         """The sentence about an arm without a choice."""
         why = "was made for other settings" if self.choice_file.is_file() else "is not there"
-        command = headdiv_command("tune", self.experiment, "--profile", self.profile, "--arm", self.variant)
-        return f"{self.experiment} {self.variant}: not tuned yet, {self.choice_file} {why}; `{command}` tunes it"
+        return f"{self.experiment} {self.variant}: not tuned yet, {self.choice_file} {why}; `{self.command}` tunes it"
 
     def tuned(self, seed: int) -> RunConfig | None:
         """Its run with the setting that was chosen; None where there is none yet."""
