@@ -88,7 +88,8 @@ def _digest(value: Any) -> str:
     if hasattr(value, "detach"):
         import torch  # here: what plans a profile does not wait for it
 
-        value = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()  # numpy lacks some kinds
+        numbers = value.detach().cpu().to_dense().contiguous().flatten()
+        value = numbers.view(torch.uint8).numpy()  # numpy lacks some kinds
     return sha256(value.tobytes()).hexdigest()
 
 

@@ -34,6 +34,7 @@ IN_CLASS = {
     "class of another module": ("x = nn.#", "ReLU", "GELU"),
     "tensor": ("x = torch.tensor([1, #])", "2.0", "3.0"),
     "narrow tensor": ("x = torch.tensor(#, dtype=torch.bfloat16)", "2.0", "3.0"),
+    "sparse tensor": ("x = torch.tensor([0, #]).to_sparse()", "2.0", "3.0"),
     "array": ("x = np.array([1, #])", "2.0", "3.0"),
     "kind of number": ("x = torch.#", "float32", "bfloat16"),
     "partial": ("x = partial(nn.functional.leaky_relu, negative_slope=#)", "0.1", "0.2"),
