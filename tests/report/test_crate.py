@@ -15,6 +15,10 @@ ROOT = Path(__file__).parents[2]
 
 def test_a_crate_has_every_file_and_an_action_for_the_pipeline_and_each_training(project, tmp_path):
     write_profile(project, "p")
+    profile = project.home / "config" / "p.yaml"
+    profile.write_text(f"{profile.read_text()}\nplugins: [code/mine.py]\n")
+    (project.home / "code").mkdir()
+    (project.home / "code" / "mine.py").write_text("MINE = 1\n")
     (project.home / "Snakefile").write_text("rule all:\n")
     store_all("p", metrics("baseline", 1), metrics("direct-8", 1))
     left = project.home / "results" / "p" / ".report.0123abcd.tmp" / "index.html"
@@ -25,7 +29,8 @@ def test_a_crate_has_every_file_and_an_action_for_the_pipeline_and_each_training
     assert root["mainEntity"] == {"@id": "Snakefile"}
     assert "https://w3id.org/ro/wfrun/workflow/0.5" in [one["@id"] for one in root["conformsTo"]]
     file = "results/p/deacon/translation/direct-8/seed1/metrics.json"
-    assert (tmp_path / "crate" / file).is_file()
+    assert all((tmp_path / "crate" / one).is_file() for one in (file, "code/mine.py"))
+    assert {"@id": "code/mine.py"} in entities["#reproduce-all"]["object"]
     assert not [name for name in entities if ".tmp" in name]
     actions = [one for one in entities.values() if one["@type"] == "CreateAction"]
     assert {action["@id"] for action in actions} == {one["@id"] for one in root["mentions"]}

@@ -27,7 +27,8 @@ def write_crate(profile: str, folder: Path) -> Path:
     """Write the crate of a profile's stored results to ``folder``, which may not be there yet.
 
     Its root names the profiles that it follows. The pipeline is the main workflow and one action of it has all results;
-    every training is an action of its own, with configuration, seed, commit and machine.
+    every training is an action of its own, with configuration, seed, commit and machine. The profile's plugins are in
+    it as far as they lie in the project's folder.
 
     Returns:
         Its ro-crate-metadata.json.
@@ -52,13 +53,15 @@ def write_crate(profile: str, folder: Path) -> Path:
         for name in PROFILES
     ]
     workflow = crate.add_workflow(home / "Snakefile", "Snakefile", main=True, lang="snakemake")
-    settings = crate.add_file(paths.profile_file(profile), f"config/{runs.name}.yaml")
+    settings = [crate.add_file(paths.profile_file(profile), f"config/{runs.name}.yaml")]
+    plugins = [(home / plugin).resolve() for plugin in runs.profile.plugins]
+    settings += [crate.add_file(file, file.relative_to(home).as_posix()) for file in plugins if home in file.parents]
     files = {
         path: crate.add_file(path, f"results/{runs.name}/{path.relative_to(results).as_posix()}")
         for path in sorted(results.rglob("*"))
         if path.is_file() and _archived(path.relative_to(results))
     }
-    action = {"@type": "CreateAction", "name": "reproduce-all", "instrument": workflow, "object": [settings],
+    action = {"@type": "CreateAction", "name": "reproduce-all", "instrument": workflow, "object": settings,
               "result": list(files.values())}  # fmt: skip
     crate.root_dataset["mentions"] = [crate.add(ContextEntity(crate, "#reproduce-all", action))]
     code = crate.add(ContextEntity(crate, "#headdiv", {"@type": "SoftwareApplication", "name": "headdiv"}))
@@ -70,7 +73,7 @@ def write_crate(profile: str, folder: Path) -> Path:
             "description": f"hash {run.hash}; commit {run.provenance.commit or 'outside git'}; {machine(run)}; "
             f"{run.cost.training_seconds:.0f} s of training",
             "instrument": code,
-            "object": [settings],
+            "object": settings,
             "result": [entity for path, entity in files.items() if path.parent == made],
         }
         name = f"#{run.experiment}/{run.variant}/{made.name}"  # two experiments may have one training, with one hash
