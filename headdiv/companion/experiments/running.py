@@ -29,7 +29,7 @@ from headdiv.companion.tasks.base import Run, held_out_loss, observed_heads, voc
 from headdiv.companion.tasks.run_config import RunConfig, code_of_methods, run_name
 from headdiv.companion.tasks.task_spec import BEST
 from headdiv.core import distributed, manifest, runtime
-from headdiv.core.errors import ConfigError, DamageError, TrainingError
+from headdiv.core.errors import ConfigError, DamageError, DataError, TrainingError
 from headdiv.core.files import read_json, remove_leftovers, replacing, short_hash, write_json
 from headdiv.methods.base import Method
 from headdiv.methods.registry import make_method
@@ -107,8 +107,21 @@ def train(config: RunConfig, device: torch.device | str | None = None, callback:
     folder = run_folder(config)
     with distributed.process_group(device), _alone(folder):
         if distributed.agreed(distributed.is_first() and not _finished(folder)):
-            return _train(config, folder, device, callback)
+            run = _train(config, folder, device, callback)
+            _warn_of_change(config, folder)
+            return run
     return load_run(config, device)
+
+
+def _warn_of_change(config: RunConfig, folder: Path) -> None:
+    """Say that what names a run has changed while it was trained, so that `load_run` does not find it."""
+    with contextlib.suppress(ConfigError, DataError):  # files that are no longer there
+        if run_folder(config) != folder:
+            log.warning(
+                "%s: the data's files, or what its method's class names, changed while it was trained, so the next "
+                "call trains it again; what a method counts belongs in a module's buffer, or in the method's object",
+                config.label,
+            )
 
 
 def train_until(config: RunConfig, epochs: int) -> TrainerState:
