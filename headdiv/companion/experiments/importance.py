@@ -19,9 +19,10 @@ from headdiv.analysis.masking import (
     masking_changes,
     pruning_steps,
 )
+from headdiv.companion.commands import remedy
 from headdiv.companion.experiments.outdated import outdated_among
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.run_result import IMPORTANCE, RunIdentity, StoredScore, metrics_path, remedy
+from headdiv.companion.experiments.run_result import IMPORTANCE, RunIdentity, StoredScore, metrics_path
 from headdiv.companion.provenance import commit
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, Score, held_out_loss, score

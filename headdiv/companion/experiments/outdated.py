@@ -9,9 +9,10 @@ import contextlib
 from collections.abc import Iterable
 
 from headdiv.companion import paths
+from headdiv.companion.commands import remedy
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import DECIDING, OF_VARIANT, difference
-from headdiv.companion.experiments.run_result import RunIdentity, RunResult, metrics_path, remedy, stored_files
+from headdiv.companion.experiments.run_result import RunIdentity, RunResult, metrics_path, stored_files
 from headdiv.companion.tasks.run_config import OF_NO_EFFECT, content_of, has_name, run_name
 from headdiv.core.errors import ConfigError, DataError
 

@@ -9,11 +9,12 @@ from typing import Any
 from torch import nn
 
 from headdiv.companion import paths
+from headdiv.companion.commands import remedy
 from headdiv.companion.data.cache import content_key
 from headdiv.companion.experiments.evaluation import named
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import DECIDING, corpus_difference, difference
-from headdiv.companion.experiments.run_result import DataStatistics, RunResult, remedy, stored_files
+from headdiv.companion.experiments.run_result import DataStatistics, RunResult, stored_files
 from headdiv.companion.experiments.running import run_folder
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, Score, Task

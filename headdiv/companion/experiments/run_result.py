@@ -16,7 +16,7 @@ from pydantic_core import CoreSchema
 from pydantic_core.core_schema import no_info_after_validator_function
 
 from headdiv.companion import paths
-from headdiv.companion.commands import headdiv_command
+from headdiv.companion.commands import remedy
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core import manifest
@@ -392,10 +392,3 @@ def stored_files(profile: str, runs: Iterable[RunConfig]) -> dict[Path, RunConfi
     """The metrics that are stored of these runs of a profile, each with its run."""
     files = {metrics_path(profile, run.experiment, run.variant, run.seed): run for run in runs}
     return {path: run for path, run in files.items() if is_stored(path)}
-
-
-def remedy(path: Path, profile: str | None = None, command: str = "train") -> str:
-    """The end of a sentence about a file among a run's results that cannot be used: what makes it anew."""
-    *_, name, paper, task, variant, seed, _ = path.parts
-    run = f"{paper}/{task}", variant, "--seed", seed.removeprefix("seed")
-    return f"`{headdiv_command(command, *run, '--profile', profile or name)}` makes it anew"

@@ -111,7 +111,7 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
             if one in verdicts
         ]
         add_handles(drawn, areas, 4, SMALL)
-    add_title(drawn, f"{task.title}: {what}{key}")
+    add_title(drawn, f"{task.subject}: {what}{key}")
     return drawn
 
 

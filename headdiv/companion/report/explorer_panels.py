@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from pandas.io.formats.style import Styler
 from scipy.cluster import hierarchy
 
-from headdiv.companion.commands import headdiv_command
+from headdiv.companion.commands import run_command
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.running import load_run
 from headdiv.companion.report import explorer_view as explorer
@@ -72,7 +72,7 @@ def look_at(
     if not trained:
         of = "".join(f" {part}" for part in (experiment, variant, seed and f"seed {seed}") if part)
         first = Runs(profile).of(experiment, variant, seed)[0]
-        command = headdiv_command("train", first.experiment, first.variant, "--seed", first.seed, "--profile", profile)
+        command = run_command("train", first.experiment, first.variant, first.seed, profile)
         return Markdown(
             f"*Profile {profile} has no trained run{of and f' of{of}'} on this machine; `{command}` trains one.*"
         )

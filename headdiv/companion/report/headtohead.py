@@ -13,8 +13,9 @@ import pandas as pd
 
 from headdiv.analysis.comparison import Difference, uneven
 from headdiv.analysis.statistics import interval
+from headdiv.companion.commands import remedy
 from headdiv.companion.experiments.papers import BASELINE, Column, task_of
-from headdiv.companion.experiments.run_result import RunResult, SearchCost, metrics_path, remedy
+from headdiv.companion.experiments.run_result import RunResult, SearchCost, metrics_path
 from headdiv.companion.report.contrasts import (
     compared_scores,
     differences_of,

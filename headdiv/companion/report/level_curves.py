@@ -60,7 +60,7 @@ def draw_level_curves(profile: str, figure: FigureEntry) -> Figure:
     lines = [Line2D([], [], lw=1.6, label=name, color=colour) for name, colour in colours.items()]
     add_handles(drawn, [*lines, ring], 4, SMALL)
     what = f"{data_title(every[0].data_name)}, {training_size(*every)}, {over_seeds(groups)}"
-    add_title(drawn, f"{task_of(figure.experiment).title}: {what}")
+    add_title(drawn, f"{task_of(figure.experiment).subject}: {what}")
     return drawn
 
 

@@ -179,7 +179,7 @@ def _draw_by_loss(profile: str, panels: dict[str, ImportanceGroups]) -> Figure:
         left.set(ylim=(-RISE, SHOWN * RISE), xlabel=f"heads masked, of {_heads(chain.from_iterable(groups.values()))}")
         left.set_ylabel(f"rise of the validation loss ({first.loss.unit})", fontsize=SMALL)
         data = data_title(first.config.data["name"])
-        left.set_title(f"{task_of(experiment).title}\n{data}, {over_seeds(groups)}", fontsize=SMALL)
+        left.set_title(f"{task_of(experiment).subject}\n{data}, {over_seeds(groups)}", fontsize=SMALL)
         add_grid(left)
         numbers = heads_to_mask(groups)
         apart = comparison.against(numbers, BASELINE)
@@ -243,5 +243,6 @@ def _name_axes(ax: Axes, experiment: str, run: ImportanceResult, groups: Importa
     if score.name.endswith("perplexity"):
         ax.set_yscale("log")
     modules = plural(len(run.modules), "module")
-    ax.set_title(f"{task_of(experiment).title}\n{data_title(run.config.data['name'])}, {modules}, {over_seeds(groups)}")
+    what = f"{data_title(run.config.data['name'])}, {modules}, {over_seeds(groups)}"
+    ax.set_title(f"{task_of(experiment).subject}\n{what}")
     add_grid(ax)

@@ -100,6 +100,11 @@ class PaperTask(Table):
     control: str = Field("", description="a variant that has all of a method but what it does to the heads")
     contrasts: list[Contrast] = Field(default_factory=list, description="pairs of variants that differ in one thing")
 
+    @property
+    def subject(self) -> str:
+        """The title without the paper's data in brackets: figures name the data that they show."""
+        return re.sub(r" \([^()]*\)$", "", self.title)
+
     def numbers(self) -> dict[str, dict[str, float]]:
         """See `Table`."""
         return {variant: row.reported for variant, row in self.variants.items()}

@@ -21,9 +21,9 @@ from markupsafe import Markup
 from pydantic import BaseModel, Field, RootModel, model_validator
 
 from headdiv.companion import paths
-from headdiv.companion.commands import headdiv_command
+from headdiv.companion.commands import remedy, run_command
 from headdiv.companion.experiments.papers import task_of
-from headdiv.companion.experiments.run_result import RunResult, metrics_path, remedy
+from headdiv.companion.experiments.run_result import RunResult, metrics_path
 from headdiv.companion.report.formats import NONE, shortened, significant, with_unit
 from headdiv.companion.report.groups import place_name, score_label
 from headdiv.companion.report.measures import PAIRS
@@ -131,9 +131,7 @@ class RunPage:
             "Training": f"{run.cost.training_seconds:,.1f} s, {run.cost.target_tokens_per_second:,.0f} tokens/s",
             "Peak memory": f"{run.cost.peak_memory_mib:,.0f} MiB",
             "Stored in": str(path.relative_to(paths.home())),
-            "Command": headdiv_command(
-                "train", run.experiment, run.variant, "--seed", run.seed, "--profile", self.profile
-            ),
+            "Command": run_command("train", run.experiment, run.variant, run.seed, self.profile),
         }
 
     def scores(self) -> Markup:
