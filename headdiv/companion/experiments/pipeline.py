@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from headdiv.companion import paths
+from headdiv.companion.commands import run_command
 from headdiv.companion.experiments.catalogue import OF_PRUNING, OF_TUNING, figures_of, tables_of
 from headdiv.companion.experiments.papers import data_table_of, load_paper, task_of
 from headdiv.companion.experiments.profiles import Runs
@@ -104,11 +105,11 @@ class Plan:
 
     def tables_of(self, paper: str) -> dict[str, Product]:
         """Its tables, by name."""
-        return {name: product for name, product in self.tables.items() if product.paper == paper}
+        return of_paper(self.tables, paper)
 
     def figures_of(self, paper: str) -> dict[str, Product]:
         """Its figures, by name."""
-        return {name: product for name, product in self.figures.items() if product.paper == paper}
+        return of_paper(self.figures, paper)
 
     def drawn_from(self, paper: str) -> list[str]:
         """The files of runs and of tuning that its tables and figures are made from."""
@@ -144,9 +145,10 @@ class Plan:
         if self.ranks == 1:
             return ""
         log = shlex.quote(f"logs/{self.name}/{experiment}/{variant}/seed{seed}/ranks.log")
+        train = run_command("train", experiment, variant, seed, self.profile)
         return (
-            f"python -m torch.distributed.run --standalone --nproc-per-node {self.ranks} -m headdiv train {experiment}"
-            f" {variant} --seed {seed} --profile {shlex.quote(self.profile)} --no-scores 2>&1 | tee {log} && "
+            f"python -m torch.distributed.run --standalone --nproc-per-node {self.ranks} -m {train} --no-scores 2>&1 | "
+            f"tee {log} && "
         )
 
     def decisive(self, experiment: str, variant: str, seed: int) -> str:
@@ -179,7 +181,7 @@ def make_plan(profile: str) -> Plan:
         decisive = short_hash([name, config.decode.model_dump(mode="json"), *[besides] * bool(besides)])
         runs[config.experiment].append(PlannedRun(config.variant, config.seed, decisive))
     tables, figures = products(known)
-    papers = {name: load_paper(name) for name in sorted({config.paper for config in configs})}
+    papers = {name: load_paper(name) for name in known.papers()}
     # What tables and figures show besides their paper's file and runs: code of one's own, and what caution leaves out.
     besides = [checksum(paths.home() / plugin) for plugin in known.profile.plugins]
     besides += ["cautious"] * known.profile.cautious
@@ -219,6 +221,11 @@ def products(known: Runs) -> tuple[dict[str, Product], dict[str, Product]]:
         shown = [one for one in entry.experiments_in(known.experiments()) if not entry.of_importance or one in pruned]
         figures[name] = Product(entry.paper, shown, entry.caption, (IMPORTANCE,) * entry.of_importance)
     return tables, figures
+
+
+def of_paper(made: Mapping[str, Product], paper: str) -> dict[str, Product]:
+    """Those of a paper, by name."""
+    return {name: product for name, product in made.items() if product.paper == paper}
 
 
 def load_plan(profile: str) -> Plan:

@@ -109,6 +109,10 @@ class Runs:
         """<paper>/<task> of each experiment."""
         return list(self.profile.experiments)
 
+    def papers(self) -> list[str]:
+        """The papers that the runs are of, by name."""
+        return sorted({config.paper for config in self.planned()})
+
     def of(self, experiment: str | None = None, variant: str | None = None, seed: int | None = None) -> list[RunConfig]:
         """The runs with these names, any where one is left out.
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from headdiv.companion import paths
 from headdiv.companion.experiments.outdated import refuse_outdated
-from headdiv.companion.experiments.pipeline import products
+from headdiv.companion.experiments.pipeline import of_paper, products
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.report.figures import write_figure
 from headdiv.companion.report.table_files import write_table
@@ -22,14 +22,13 @@ def draw_paper(profile: str, paper: str) -> None:
         NotStoredError: some are made of results that are not stored; all others are written.
     """
     known, folder = Runs(profile), paths.results(profile)
-    papers = sorted({config.paper for config in known.planned()})
-    if paper not in papers:
+    if paper not in (papers := known.papers()):
         raise DataError(f"{paper}: profile {profile} has no such paper{nearest(paper, papers)}")
     for experiment in known.experiments():
         if experiment.startswith(f"{paper}/"):
             refuse_outdated(profile, experiment)
     writers = []
-    tables, figures = ([name for name, one in made.items() if one.paper == paper] for made in products(known))
+    tables, figures = (of_paper(made, paper) for made in products(known))
     for name in tables:
         files = (folder / "tables" / f"{name}.{end}" for end in ("csv", "md"))
         writers.append(partial(write_table, profile, name.replace("_", "/", 1), *files))  # a paper's name has no _
