@@ -6,6 +6,7 @@ import logging
 import re
 import shutil
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ FILES = ("model.safetensors", "optimiser.safetensors", "state.json")
 KEPT = 2  # checkpoints: if the newest is damaged, there is the one before it
 _NAME = re.compile(r"step(\d+)")
 _BEST = "best.safetensors"  # the parameters of the best epoch so far, in checkpoints that have them
+_RECENT = "recent.safetensors"  # those of the epochs that are to be averaged, "<number>.<name>"
 _PLAIN = "optimiser"  # key of the part of the optimiser's state that is not tensors
 _SETTINGS = "settings"
 
@@ -36,6 +38,7 @@ def save(
     state: dict[str, Any],
     settings: dict[str, Any] | None = None,
     best: dict[str, torch.Tensor] | None = None,
+    recent: Sequence[dict[str, torch.Tensor]] = (),
 ) -> None:
     """Write ``folder/step<step>`` and remove all but it and the one before it; called by all ranks, the first writes.
 
@@ -47,6 +50,7 @@ def save(
         state: everything else, as JSON; the random number generators' states are added.
         settings: what must be the same when training resumes, as JSON.
         best: the model's state after its best epoch so far, as `copied` gives it.
+        recent: its states after the last epochs, which are to be averaged.
     """
     tensors = {"random": distributed.gathered(torch.get_rng_state())}  # (ranks, bytes)
     if torch.cuda.is_available():
@@ -58,6 +62,9 @@ def save(
         save_model(model, temporary / "model.safetensors")
         if best is not None:
             save_file(best, temporary / _BEST)
+        if recent:
+            numbered = {f"{number}.{name}": x for number, state in enumerate(recent) for name, x in state.items()}
+            save_file(numbered, temporary / _RECENT)
         plain: dict[str, Any] = {}
         for number, values in optimiser.state_dict()["state"].items():
             for name, value in values.items():
@@ -65,7 +72,7 @@ def save(
                 into[f"{number}.{name}"] = value.contiguous() if into is tensors else value
         save_file(tensors, temporary / "optimiser.safetensors")
         more = {name: value for name, value in ((_SETTINGS, settings), (_PLAIN, plain)) if value}
-        more |= {} if best is None else {_BEST: True}
+        more |= {name: True for name in (_BEST, _RECENT) if (temporary / name).is_file()}
         write_json(temporary / "state.json", state | more)
         manifest.note(temporary)
     others = sorted(_all(folder).items(), key=lambda found: (found[0] == step, found[0] < step, found[0]))
@@ -99,7 +106,8 @@ def restore(
     state = read_json(newest / "state.json")
     _must_be_the_same(folder, state.pop(_SETTINGS, {}), settings or {})
     load_model(model, newest / "model.safetensors")
-    state.pop(_BEST, None)
+    for name in (_BEST, _RECENT):
+        state.pop(name, None)
     path = newest / "optimiser.safetensors"
     tensors = _read(path)
     random, random_cuda = tensors.pop("random", None), tensors.pop("random_cuda", None)
@@ -129,9 +137,23 @@ def restore(
 
 def restore_best(folder: Path) -> dict[str, torch.Tensor] | None:
     """The state of the best epoch in the newest checkpoint, which `restore` has found intact; None if it has none."""
-    found = _all(folder)
-    path = found[max(found)] / _BEST if found else folder / _BEST
+    path = _in_newest(folder, _BEST)
     return _read(path) if path.is_file() else None
+
+
+def restore_recent(folder: Path) -> list[dict[str, torch.Tensor]]:
+    """The states of the last epochs in the newest checkpoint, which `restore` has found intact."""
+    states: dict[int, dict[str, torch.Tensor]] = {}
+    path = _in_newest(folder, _RECENT)
+    for key, value in _read(path).items() if path.is_file() else ():
+        number, _, name = key.partition(".")
+        states.setdefault(int(number), {})[name] = value
+    return [states[number] for number in sorted(states)]
+
+
+def _in_newest(folder: Path, name: str) -> Path:
+    found = _all(folder)
+    return found[max(found)] / name if found else folder / name
 
 
 def _must_be_the_same(folder: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
@@ -152,8 +174,7 @@ def _set_damaged_aside(folder: Path) -> None:
             manifest.check(path, *FILES)
             if not (state := read_json(path / "state.json")):
                 raise DamageError(f"{path / 'state.json'}: empty")
-            if state.get(_BEST):
-                manifest.check(path, _BEST)
+            manifest.check(path, *(name for name in (_BEST, _RECENT) if state.get(name)))
             return
         except DamageError as error:
             instead = f"the training goes on from step {max(found)}" if found else "the training begins anew"
@@ -176,6 +197,14 @@ def copied(model: nn.Module) -> dict[str, torch.Tensor]:
     return {
         name: value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
         for name, value in model.state_dict().items()
+    }
+
+
+def averaged(states: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """The mean of states as `copied` gives them, running statistics too; what counts (integers) is the last one's."""
+    return {
+        name: torch.stack([state[name] for state in states]).mean(0) if last.is_floating_point() else last
+        for name, last in states[-1].items()
     }
 
 

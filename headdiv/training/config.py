@@ -29,6 +29,11 @@ class TrainerConfig(Settings):
         description="stop after so many epochs without a lower validation loss, and take the best epoch's parameters; "
         "schedules remain those of all epochs",
     )
+    average: int | None = hash_neutral(
+        None,
+        ge=2,
+        description="keep the mean of the parameters after each of the last so many epochs beside the others",
+    )
     optimiser: dict[str, Any] | None = hash_neutral(
         None, description="name of a class of torch.optim, and its options; absent: AdamW with the three keys below"
     )
@@ -61,6 +66,12 @@ class TrainerConfig(Settings):
 
             check_optimiser(value)
         return value
+
+    @model_validator(mode="after")
+    def _averages_epochs_that_there_are(self) -> TrainerConfig:
+        if self.average and self.average > self.epochs:
+            raise ValueError(f"average: found {self.average}, expected at most the {self.epochs} epochs")
+        return self
 
     @model_validator(mode="after")
     def _adamw_alone_has_these_keys(self) -> TrainerConfig:

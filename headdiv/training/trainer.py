@@ -132,6 +132,7 @@ class Trainer:
         self._within_step = False  # whether a step was begun but not finished
         self._random: list[torch.Tensor] = []  # the generators' states after the last epoch
         self.best: dict[str, torch.Tensor] | None = None  # the model's state after its best epoch, in main memory
+        self._recent: list[dict[str, torch.Tensor]] = []  # and after the epochs that `average` is taken over
 
     def run(self, until: int | None = None) -> TrainerState:
         """Train to the end, from the newest checkpoint if there is one, and return what was measured.
@@ -252,6 +253,8 @@ class Trainer:
         point |= scores
         if distributed.agreed(best_epoch([*state.curve, point]) == number + 1):
             self.best = checkpoints.copied(self.model)  # before the method changes what was validated
+        if self.config.average:
+            self._recent = [*self._recent, checkpoints.copied(self.model)][-self.config.average :]
         goes_on = number + 1 < self.config.epochs and not self._out_of_patience([*state.curve, point])
         if goes_on and (done := self._between_epochs(number + 1)):
             point["method"] = done
@@ -271,6 +274,13 @@ class Trainer:
         """Whether a curve has gone as many epochs without a better one as `TrainerConfig.patience` allows."""
         patience = self.config.patience
         return patience is not None and distributed.agreed(len(curve) - best_epoch(curve) >= patience)
+
+    def average(self) -> dict[str, torch.Tensor] | None:
+        """The mean of the model's states after the last `TrainerConfig.average` epochs; None where none was asked for.
+
+        Batch normalisation's running statistics are averaged too, not measured anew.
+        """
+        return checkpoints.averaged(self._recent) if self._recent else None
 
     @property
     def kept_epoch(self) -> int:
@@ -311,7 +321,9 @@ class Trainer:
             self.state.stream = self.stream.state()
             state = {key: value for key, value in asdict(self.state).items() if key != "ranks" or value}
             model, optimiser = self.model, self.learner.optimiser
-            checkpoints.save(self.folder, self.state.step, model, optimiser, state, self._settings(), self.best)
+            checkpoints.save(
+                self.folder, self.state.step, model, optimiser, state, self._settings(), self.best, self._recent
+            )
 
     def _settings(self) -> dict[str, Any]:
         """What determines a training run, besides its model and data; JSON."""
@@ -334,6 +346,7 @@ class Trainer:
                 forget()
         self.stream.restore(self.state.stream)
         self.best = checkpoints.restore_best(self.folder)
+        self._recent = checkpoints.restore_recent(self.folder)
         if distributed.is_first():
             progress.message(f"{self.name}: going on from step {self.state.step}")
         return True

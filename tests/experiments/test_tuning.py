@@ -91,6 +91,19 @@ def test_settings_fall_out_by_the_mean_of_the_lowest_validation_loss(tuning, mon
     assert [point["validation_nll"] for point in train(config).record["curve"]][:3] == choice.chosen.curves[101]
 
 
+def test_a_further_seed_joins_at_a_later_rung(project, monkeypatch):
+    project.write_profile(train={"epochs": 4}, tune={**TUNE, "seeds_per_rung": [1, 2]})
+    steps = counted_steps(monkeypatch)
+    (choice,) = halving.tune("tiny", EXPERIMENT, "baseline")
+    assert steps[0] == STEPS_AN_EPOCH * (3 * 1 + 2 * 2 + 2 * 3)
+    assert Runs("tiny").profile.experiments[EXPERIMENT].tune.epochs("baseline") == 3 * 1 + 2 * 2 + 2 * 3
+    for tried in choice.tried:
+        assert set(tried.curves) == ({101} if tried.fell_out == 1 else {101, 102})
+        assert tried.losses[0] == min(tried.curves[101][:1])
+        if tried.fell_out != 1:
+            assert tried.losses[1] == pytest.approx(sum(map(min, tried.curves.values())) / 2)
+
+
 def test_a_tuning_that_was_killed_or_lost_its_checkpoints_chooses_the_same(tuning, tuned_home, monkeypatch):
     for steps in (3, 12, 31, 20):  # within and between rungs
         with monkeypatch.context() as patch:
@@ -304,6 +317,7 @@ def test_hours_of_a_profile_are_those_of_its_tuning_and_its_runs(tuning):
         ({"keep": [1]}, "keep", "expected a number for each rung, the last of them 1, found [1]"),
         ({"keep": [1, 2, 1], "rungs": [1, 2, 3]}, "keep", "expected fewer survivors, or as many, from rung to rung"),
         ({"keep": [4, 1]}, "keep", "found [4, 1] of 3 settings of baseline"),
+        ({"seeds_per_rung": [1, 1]}, "seeds_per_rung", "the last of them the 2 seeds, found [1, 1]"),
         ({"seeds": [101, 1]}, "seeds.1", "1 is a seed of the runs too"),
         ({"arms": {"basline": []}}, "arms.basline", "no variant of the experiment; did you mean 'baseline'?"),
         ({"settings": [GRID[0], GRID[0]]}, "settings.1", "trains the same as setting 1 of baseline"),

@@ -12,11 +12,13 @@ from headdiv.companion.experiments import evaluation, running
 from headdiv.companion.experiments.evaluation import evaluate, fit_temperature
 from headdiv.companion.experiments.results import record
 from headdiv.companion.experiments.run_result import RunResult
-from headdiv.companion.experiments.running import best_run, load_run, run_folder, train
+from headdiv.companion.experiments.running import averaged_run, best_run, load_run, run_folder, train
 from headdiv.companion.tasks import TASKS, seq2seq
 from headdiv.companion.tasks.base import Task, score
-from headdiv.core.errors import DamageError
+from headdiv.core.errors import ConfigError, DamageError
 from headdiv.core.files import read_json
+from headdiv.core.settings import check
+from headdiv.training.config import TrainerConfig
 
 EPOCHS = {"epochs": 4, "checkpoint_seconds": 1e-9}
 BEST = "best/model.safetensors"
@@ -119,6 +121,43 @@ def test_the_best_epoch_is_scored_and_its_outputs_are_stored(project, second, mo
     assert not searched
     record(metrics | {"more_outputs": {}}, "tiny")
     assert not path.with_name("outputs_best.json").exists()
+
+
+def test_the_mean_of_the_last_epochs_is_evaluated_beside_the_best(project, monkeypatch):
+    """Whatever it was interrupted at; literal: of the parameters after epochs 2, 3 and 4, and of running statistics."""
+    states, finish = [], running.Trainer._finish_epoch
+
+    def remembered(self, number, name):
+        states.append(copy.deepcopy(self.model.state_dict()))
+        return finish(self, number, name)
+
+    config = project.config("direct-8", train=EPOCHS | {"average": 3, "patience": 4})
+    with monkeypatch.context() as patch:
+        patch.setattr(running.Trainer, "_finish_epoch", remembered)
+        run = train(config)
+    kept = load_file(run.folder / "average" / "model.safetensors")
+    for name, value in kept.items():
+        if value.is_floating_point():
+            torch.testing.assert_close(value, sum(state[name] for state in states[1:]) / 3)
+        else:
+            assert torch.equal(value, states[-1][name])
+    run.folder.rename(run.folder.with_name("before"))
+    interrupt(config, 8, 4, 7)
+    assert tensors(train(config).folder / "average" / "model.safetensors") == {
+        name: value.numpy().tobytes() for name, value in kept.items()
+    }
+    metrics = evaluate(train(config))
+    scores, average = metrics["scores"], averaged_run(train(config))
+    assert scores["validation_nll_average"]["value"] == running.held_out_loss(average, "valid")["nll"]
+    assert scores["validation_nll_average"]["value"] != scores["validation_nll_best"]["value"]
+    assert "mean of the parameters of epochs 2 to 4" in scores["bleu_average"]["signature"]
+    path = record(metrics, "tiny")
+    assert read_json(path.with_name("outputs_average.json")) == TASKS["translation"].outputs(average)
+
+
+def test_more_epochs_cannot_be_averaged_than_there_are():
+    with pytest.raises(ConfigError, match="average: found 5, expected at most the 4 epochs"):
+        check(TrainerConfig, {"epochs": 4, "average": 5})
 
 
 def test_nothing_is_searched_again_where_the_last_epoch_is_the_best(project, monkeypatch):

@@ -15,11 +15,19 @@ from scipy.optimize import minimize_scalar
 from headdiv.analysis.similarity import averages, by_place, compare_heads
 from headdiv.companion import paths
 from headdiv.companion.experiments.run_result import FORMAT, RunResult
-from headdiv.companion.experiments.running import best_run
+from headdiv.companion.experiments.running import averaged_run, best_run
 from headdiv.companion.experiments.showcase import write_showcase
 from headdiv.companion.provenance import commit
-from headdiv.companion.tasks.base import Run, Score, evaluation_loss, observed_heads, score, vocabulary_of
-from headdiv.companion.tasks.task_spec import BEST
+from headdiv.companion.tasks.base import (
+    Run,
+    Score,
+    evaluation_loss,
+    held_out_loss,
+    observed_heads,
+    score,
+    vocabulary_of,
+)
+from headdiv.companion.tasks.task_spec import AVERAGE, BEST
 from headdiv.methods.base import ValidationSplit
 from headdiv.methods.registry import make_method
 
@@ -45,6 +53,9 @@ def evaluate(run: Run) -> dict[str, Any]:
     if best := best_run(run):
         scores |= best_scores(run, best, scores)
         others |= {BEST: best} if best is not run else {}
+    if average := averaged_run(run):
+        scores |= average_scores(average)
+        others |= {AVERAGE: average}
     smoothing, simplest = config.train.label_smoothing, record["data"]["valid"]["unigram_nll"]
     which = "the last epoch's steps" if last is record["curve"][-1] else f"the steps of epoch {last['epoch']}"
     noisy = f"mean over {which}, dropout {config.model.dropout}, label smoothing {smoothing}"
@@ -128,6 +139,14 @@ def best_scores(run: Run, best: Run, scores: Mapping[str, Score]) -> dict[str, S
         "best_epoch": score(epoch, "epochs", "with the lowest validation loss, the first of equal ones"),
         **named(found, BEST, f"parameters of {what}"),
     }
+
+
+def average_scores(average: Run) -> dict[str, Score]:
+    """The validation loss, and what `Task.compared_scores` gives, of the mean of the last epochs' parameters."""
+    task, (first, last) = average.task, average.record["averaged_epochs"]
+    loss = score(held_out_loss(average, "valid")["nll"], task.spec.unit, "without label smoothing and dropout")
+    found = {"validation_nll": loss, **task.compared_scores(average)}
+    return named(found, AVERAGE, f"mean of the parameters of epochs {first} to {last}")
 
 
 def named(scores: Mapping[str, Score], suffix: str, what: str) -> dict[str, Score]:

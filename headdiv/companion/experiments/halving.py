@@ -124,9 +124,9 @@ def _choose(arm: Arm) -> Choice:
     trainings: dict[int, list[Training]] = {}  # of each setting, by seed
     losses: dict[int, list[float]] = {number: [] for number in alive}
     fell_out: dict[int, int] = {}
-    for rung, keep in zip(tune.rungs, tune.keep, strict=True):
+    for rung, keep, seeds in zip(tune.rungs, tune.keep, tune.rung_seeds, strict=True):
         for number in alive:
-            trainings[number] = [_training(arm, number, seed, rung) for seed in tune.seeds]
+            trainings[number] = [_training(arm, number, seed, rung) for seed in seeds]
             losses[number].append(mean(training.lowest(rung) for training in trainings[number]))
         kept = sorted(alive, key=lambda number: (losses[number][-1], number))[:keep]
         fell_out |= {number: rung for number in alive if number not in kept}

@@ -20,7 +20,7 @@ from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, Score, Task
 from headdiv.companion.tasks.counts import counts_path, tokens_path, write_counts
 from headdiv.companion.tasks.run_config import RunConfig, has_name, run_name
-from headdiv.companion.tasks.task_spec import BEST
+from headdiv.companion.tasks.task_spec import AVERAGE, BEST, OF_PARAMETERS
 from headdiv.core import manifest
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
@@ -101,7 +101,7 @@ def _of_more_outputs(
     The name of a run leaves out what further sets hold; the folder that each was searched in has it.
     """
     task, found = TASKS[stored.kind], {}
-    others = task.further_tests(run) | {BEST: run}
+    others = task.further_tests(run) | {BEST: run, AVERAGE: run}
     for name in others if scores else ():
         compared = {one: f"{one}_{name}" for one in (task.spec.test_score_name, *task.spec.also_compared)}
         if not stored.scores.keys() >= set(compared.values()):
@@ -109,7 +109,11 @@ def _of_more_outputs(
         file, searched = path.with_name(f"outputs_{name}.json"), stored.more_outputs.get(name)
         if searched and not file.is_file():
             raise DataError(f"{file}: missing, so that {stored.name} cannot be scored anew")
-        if searched and name != BEST and (held := Path(searched).parent.name) != (now := others[name].folder.name):
+        if (
+            searched
+            and name not in OF_PARAMETERS
+            and (held := Path(searched).parent.name) != (now := others[name].folder.name)
+        ):
             raise DataError(
                 f"{path}: of a further test set {held}, expected {now} by the content of its files, so the references "
                 f"are not known to be this run's; {remedy(path, profile)}"

@@ -305,7 +305,7 @@ class RunResult(RunIdentity):
     Attributes:
         outputs: file of the test set's outputs.
         more_outputs: files of further outputs by name: "best", of the best epoch's parameters where these are others,
-            and the names of further test splits.
+            "average", of the mean of the last epochs', and the names of further test splits.
         evaluated_epoch: the epoch, from 1, whose parameters are scored; None for runs stored before it was: the last.
     """
 

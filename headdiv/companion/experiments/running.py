@@ -27,7 +27,7 @@ from headdiv.companion.provenance import other_load, peak_memory_mib, provenance
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, held_out_loss, observed_heads, vocabulary_of
 from headdiv.companion.tasks.run_config import RunConfig, code_of_methods, run_name
-from headdiv.companion.tasks.task_spec import BEST
+from headdiv.companion.tasks.task_spec import AVERAGE, BEST
 from headdiv.core import distributed, manifest, runtime
 from headdiv.core.errors import ConfigError, DamageError, DataError, TrainingError
 from headdiv.core.files import read_json, remove_leftovers, replacing, short_hash, write_json
@@ -165,8 +165,8 @@ def _finished(folder: Path) -> bool:
         return False
     try:
         manifest.check(folder, *FILES)
-        if _has_best(read_json(folder / FILES[-1])):
-            manifest.check(folder / BEST, FILES[0])
+        for kept in _kept_beside(read_json(folder / FILES[-1])):
+            manifest.check(folder / kept, FILES[0])
     except DamageError as error:
         aside = folder / "damaged"
         log.warning("%s; the run is trained again, its files are in %s", error, aside)
@@ -182,6 +182,11 @@ def _finished(folder: Path) -> bool:
 def _has_best(record: dict[str, Any]) -> bool:
     """Whether the best epoch's parameters are kept beside the evaluated ones."""
     return record.get("best_epoch") not in (None, record.get("evaluated_epoch"))
+
+
+def _kept_beside(record: dict[str, Any]) -> list[str]:
+    """The folders of parameters that are kept beside the evaluated ones."""
+    return [*([BEST] if _has_best(record) else []), *([AVERAGE] if "averaged_epochs" in record else [])]
 
 
 def _train(config: RunConfig, folder: Path, device: torch.device, callback: Callback | None) -> Run:
@@ -205,6 +210,7 @@ def _train(config: RunConfig, folder: Path, device: torch.device, callback: Call
         "curve": state.curve,
         "best_epoch": trainer.kept_epoch or None,  # None: a training that began before best epochs were kept
         "evaluated_epoch": trainer.kept_epoch if config.train.patience else len(state.curve),
+        **_averaged_epochs(config, len(state.curve)),
         "cost": {
             "training_seconds": state.seconds,
             "target_tokens_per_second": state.tokens / state.seconds,
@@ -215,11 +221,13 @@ def _train(config: RunConfig, folder: Path, device: torch.device, callback: Call
     }
     if distributed.is_first():
         model_file, record_file = (folder / name for name in FILES)
-        shutil.rmtree(folder / BEST, ignore_errors=True)
-        if _has_best(record):
-            with replacing(folder / BEST) as temporary:
+        for name in (BEST, AVERAGE):
+            shutil.rmtree(folder / name, ignore_errors=True)
+        for name in _kept_beside(record):
+            state = trainer.best if name == BEST else trainer.average()
+            with replacing(folder / name) as temporary:
                 temporary.mkdir()
-                save_file(trainer.best or {}, temporary / FILES[0])
+                save_file(state or {}, temporary / FILES[0])
                 manifest.note(temporary)
         with replacing(model_file) as temporary:
             checkpoints.save_model(model, temporary)
@@ -276,11 +284,31 @@ def best_run(run: Run) -> Run | None:
         return run if last else None
     if not _has_best(run.record):
         return run
-    folder = run.folder / BEST
+    return _with_parameters(run, BEST, {"evaluated_epoch": epoch})
+
+
+def averaged_run(run: Run) -> Run | None:
+    """The run with the mean of its last epochs' parameters; None where ``train.average`` did not ask for it.
+
+    Raises:
+        DamageError: the file of this model is not what was written.
+    """
+    return _with_parameters(run, AVERAGE, {}) if "averaged_epochs" in run.record else None
+
+
+def _with_parameters(run: Run, name: str, record: dict[str, Any]) -> Run:
+    """The run with parameters that are kept beside its own, which are ``run.folder / name``."""
+    folder = run.folder / name
     manifest.check(folder, FILES[0])
     model, _ = build_model(run.config, vocabulary_of(run.corpus), run.device)
     checkpoints.load_model(model, folder / FILES[0])
-    return replace(run, folder=folder, model=model.eval(), record=run.record | {"evaluated_epoch": epoch})
+    return replace(run, folder=folder, model=model.eval(), record=run.record | record)
+
+
+def _averaged_epochs(config: RunConfig, epochs: int) -> dict[str, list[int]]:
+    """The first and the last epoch, from 1, that are averaged; {} where none are."""
+    count = config.train.average
+    return {"averaged_epochs": [max(1, epochs - count + 1), epochs]} if count else {}
 
 
 def run_folder(config: RunConfig) -> Path:

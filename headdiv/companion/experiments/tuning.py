@@ -49,6 +49,9 @@ class Tune(Settings):
     seeds: Distinct[Annotated[int, Field(ge=0, lt=2**63)]] = Field(min_length=1, description="others than the runs'")
     rungs: list[Annotated[int, Field(ge=1)]] = Field(min_length=1, description="epochs after which settings fall out")
     keep: list[Annotated[int, Field(ge=1)]] = Field(description="how many survive each rung; the last one: 1")
+    seeds_per_rung: list[Annotated[int, Field(ge=1)]] | None = Field(
+        None, description="how many of the seeds, the first ones, each rung trains; all where left out"
+    )
     settings: list[Setting] = Field(default_factory=list, description="tried for every arm")
     arms: dict[str, list[Setting]] = Field(min_length=1, description="variants, each with settings of its own")
 
@@ -58,6 +61,13 @@ class Tune(Settings):
             raise ValueError(f"rungs: expected epochs that rise from rung to rung, found {self.rungs}")
         if len(self.keep) != len(self.rungs) or self.keep[-1] != 1:
             raise ValueError(f"keep: expected a number for each rung, the last of them 1, found {self.keep}")
+        if (per_rung := self.seeds_per_rung) is not None and (
+            len(per_rung) != len(self.rungs) or per_rung[-1] != len(self.seeds) or sorted(per_rung) != per_rung
+        ):
+            raise ValueError(
+                f"seeds_per_rung: expected a number for each rung that does not fall, the last of them the "
+                f"{len(self.seeds)} seeds, found {per_rung}"
+            )
         for arm, own in self.arms.items():
             counts = [len(self.settings) + len(own), *self.keep]
             if any(later > earlier for earlier, later in pairwise(counts)):
@@ -80,8 +90,16 @@ class Tune(Settings):
     def epochs(self, arm: str) -> int:
         """How many epochs the tuning of an arm trains, over all settings and seeds."""
         trained = [len(list(self.of_arm(arm))), *self.keep[:-1]]
-        steps = [later - earlier for earlier, later in pairwise([0, *self.rungs])]
-        return len(self.seeds) * sum(count * epochs for count, epochs in zip(trained, steps, strict=True))
+        total, before = 0, dict.fromkeys(self.seeds, 0)
+        for count, rung, seeds in zip(trained, self.rungs, self.rung_seeds, strict=True):
+            total += sum(count * (rung - before[seed]) for seed in seeds)
+            before |= dict.fromkeys(seeds, rung)
+        return total
+
+    @property
+    def rung_seeds(self) -> list[list[int]]:
+        """The seeds that each rung trains."""
+        return [self.seeds[:count] for count in self.seeds_per_rung or [len(self.seeds)] * len(self.rungs)]
 
 
 def by_section(setting: Mapping[str, Any], at: Place, source: Source) -> dict[str, dict[str, Any]]:
@@ -213,7 +231,8 @@ class Arm:
     def key(self) -> str:
         """Changes with all settings that decide the choice."""
         hashes = [self.config(number, seed).hash for number in range(len(self.configs)) for seed in self.tune.seeds]
-        return short_hash([self.tune.rungs, self.tune.keep, hashes])
+        per_rung = self.tune.seeds_per_rung
+        return short_hash([self.tune.rungs, self.tune.keep, hashes] + ([per_rung] if per_rung else []))
 
     @property
     def choice(self) -> Choice | None:

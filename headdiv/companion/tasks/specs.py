@@ -14,7 +14,7 @@ from headdiv.companion.data.data_config import DataConfig, LMData, MLMData, QADa
 from headdiv.companion.data.readers.documents import SLIMPAJAMA
 from headdiv.companion.data.readers.ted import languages_of
 from headdiv.companion.tasks.task_spec import (
-    BEST,
+    OF_PARAMETERS,
     TRAINING_LOSS,
     VALIDATION_LOSS,
     Cut,
@@ -50,8 +50,9 @@ def _check_more_tests(config: TranslationData, at: Place, source: Source | None)
         place = (*at, "more_tests", position)
         if name not in roles:
             raise config_error(place, f"{name!r} is not known; there are: {', '.join(sorted(roles))}", source)
-        if name in (config.test, BEST):
-            taken = "is data.test, which is scored anyway" if name == config.test else "is the best epoch's name"
+        if name in (config.test, *OF_PARAMETERS):
+            own = f"is the name of scores {OF_PARAMETERS.get(name)}"
+            taken = "is data.test, which is scored anyway" if name == config.test else own
             raise config_error(place, f"{name!r} {taken}; expected another split", source)
         scores = [f"{score}_{name}" for score in (TRANSLATION.test_score_name, *TRANSLATION.also_compared)]
         if taken := [score for score in scores if score in TRANSLATION.score_labels]:

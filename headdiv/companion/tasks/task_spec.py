@@ -11,6 +11,8 @@ from headdiv.core.settings import Place, Settings, Source
 from headdiv.nn.sizes import Sizes
 
 BEST = "best"  # what scores and outputs of the best epoch's parameters are called, and their folder in a run's
+AVERAGE = "average"  # and those of the mean of the last epochs' parameters
+OF_PARAMETERS = {BEST: "of the best epoch", AVERAGE: "of the mean of the last epochs"}
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ class TaskSpec:
         for base in (self.test_score_name, *self.also_compared, "validation_nll"):
             if name not in known and name.startswith(f"{base}_"):
                 of = name.removeprefix(f"{base}_")
-                return f"{self.score_label(base)} {'of the best epoch' if of == BEST else f'on {of}'}"
+                return f"{self.score_label(base)} {OF_PARAMETERS.get(of, f'on {of}')}"
         return known.get(name) or name.replace("_", " ").capitalize()
 
     def training_size(self, data: Mapping[str, Any], statistics: Mapping[str, Any], whole: int | None = None) -> str:
