@@ -46,16 +46,15 @@ test: $(STAMP) ## run the tests, without the slow ones
 test-slow: $(STAMP) ## run the slow tests
 	$(BIN)/pytest -n 2 --dist loadfile -m slow
 
-torture: $(STAMP) ## kill, damage, mislead and fuzz headdiv (TORTURE=--slice: a tenth of it)
+torture: $(STAMP) ## kill headdiv, damage its files, fill its disk (TORTURE=--slice: a tenth of it)
 	$(BIN)/python tests/torture/torture.py $(TORTURE)
 
-lint: $(STAMP) ## check style, formatting, the workflow and the words
+lint: $(STAMP) ## check style, formatting, imports and the workflow
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/snakefmt --check Snakefile
 	$(BIN)/snakemake --lint
-	$(BIN)/python tests/retired_words.py
 
 format: $(STAMP) ## format the code and clear the notebooks' outputs
 	$(BIN)/ruff check --fix

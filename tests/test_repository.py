@@ -9,7 +9,6 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
-import retired_words
 
 import headdiv
 from headdiv.companion.experiments.papers import load_paper
@@ -221,20 +220,6 @@ def test_a_notebook_has_parameters_and_calls_public_names_only(path):
             for name, package in (("headdiv", headdiv), ("companion", headdiv.companion)):
                 if isinstance(node, ast.Attribute) and ast.unparse(node.value) == name:
                     assert node.attr in package.__all__, f"{relative(path)}: {name}.{node.attr}"
-
-
-# --- words
-
-
-def test_retired_words_are_found_in_text_and_identifiers_and_allowed_in_their_phrases():
-    rows = ("| not | but | where it stays |", "|---|---|---|", "| told, spelt (out) | result | |")
-    table = "\n".join([*rows, "| blank | mask | `blank_share` |", ""])
-    words = retired_words.retired_words(f"# Glossary\n\n{table}\nafterwards | nothing |\n")
-    assert words == {"told": ("result", []), "spelt": ("result", []), "blank": ("mask", ["blank_share"])}
-    lines = ["what_told = 1", "Told so", "untold", "blank_share: 0.8", "blank_share of blank tokens", "as SPELT here"]
-    assert [list(retired_words.hits(line, words)) for line in lines] == [
-        ["told"], ["told"], [], [], ["blank"], ["spelt"]
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("results/*/companions/*.ipynb")), ids=relative)

@@ -1,18 +1,21 @@
 """Tables from metrics written by hand: numbers, rounding, what is said above and below them."""
 
 import math
+import re
 import statistics
 
 import pandas as pd
 import pytest
+from markdown_it import MarkdownIt
 from reported import EXPERIMENTS, metrics, put, store_all, worked_out, write_profile
 
 from headdiv.companion.experiments import catalogue
 from headdiv.companion.experiments import results as store
+from headdiv.companion.options import printable
 from headdiv.companion.report import formats, tables
 from headdiv.companion.report.outcomes import outcomes
-from headdiv.companion.report.table_data import BESIDE
-from headdiv.companion.report.table_files import write_table
+from headdiv.companion.report.table_data import BESIDE, TableData
+from headdiv.companion.report.table_files import as_latex, write_table
 
 EXPERIMENT = "deacon/translation"
 
@@ -247,6 +250,28 @@ def test_markdown_has_scale_tables_signatures_and_notes(recorded):
         assert all(row.count("|") == table[0].count("|") for row in table)
     assert "- BLEU: how bleu is made" in lines
     assert any("The paper names its data WMT-16" in line for line in lines)
+
+
+HOSTILE = (
+    "<script>hostile()</script>", "</title><img src=x onerror='hostile()'>", "[link](javascript:hostile)", 
+    "![a](b.txt)",
+    "```{include} secret.txt\n```", "{raw}`html <b id=hostile></b>`", "# heading\n- list", "| a | b |\n|---|---|",
+    "*emphasis* `code` $x_{$", "\\input{secret} % & # _ ^ ~", "\x1b[31mred\x00", "&lt;b&gt; <x@y.example>",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_title_that_is_code_elsewhere_stays_text(text):
+    frame = pd.DataFrame([[text, "1"]], columns=["Architecture", text])
+    table = TableData("Table 1", text, text, frame, {text: frame}, {"BLEU": text}, [text], [text])
+    tokens = MarkdownIt("commonmark").enable("table").parse(table.markdown())
+    kinds = {token.type for token in [*tokens, *(child for each in tokens for child in each.children or ())]}
+    assert not kinds & {"html_block", "html_inline", "link_open", "image", "fence"}
+    assert [token.type for token in tokens].count("tr_open") == 2
+    latex = re.sub("^%.*$", "", as_latex(table), flags=re.MULTILINE)
+    assert latex.count(r"\begin{table}") == latex.count(r"\end{tabular}") == 1
+    assert r"\input" not in latex
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", printable(text))
 
 
 def test_a_score_measured_in_two_ways_has_both(recorded):

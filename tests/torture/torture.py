@@ -1,10 +1,9 @@
-"""Kills, damage, bad inputs and a full disk: does headdiv end with the same bits, or with one clear sentence?
+"""Kills, damage and a full disk: does headdiv end with the same bits, or with one clear sentence?
 
     python tests/torture/torture.py [--seed N] [--slice]
-        [--part trainings|preparations|pipeline|damages|inputs|disk|hostile|fuzz]...
+        [--part trainings|preparations|pipeline|damages|disk]...
 
-Bad inputs are data, see inputs.yaml; so are texts that are code to somebody (hostile.yaml). A fuzzer (fuzz.py) has rows
-of its own. A table of figures is printed; the exit status is 1 if anything went wrong.
+A table of figures is printed; the exit status is 1 if anything went wrong.
 """
 
 from __future__ import annotations
@@ -25,8 +24,6 @@ import yaml
 
 sys.path[:0] = [str(Path(__file__).parents[part]) for part in (0, 1, 2)]  # where it is run from is its user's matter
 
-import fuzz  # noqa: E402
-import hostile  # noqa: E402
 from processes import (  # noqa: E402
     PROFILE,
     Outcome,
@@ -41,9 +38,8 @@ from processes import (  # noqa: E402
     snakemake,
 )
 
-PARTS = ("trainings", "preparations", "pipeline", "damages", "inputs", "disk", "hostile", "fuzz")
+PARTS = ("trainings", "preparations", "pipeline", "damages", "disk")
 TIMES = ("training_days", "inference_ms")  # scores that are no two times the same
-INPUTS = Path(__file__).with_name("inputs.yaml")
 RUNS = (
     ("deacon/translation", "direct-8"),
     ("deacon/translation", "rotation"),
@@ -255,41 +251,6 @@ class Torture:
             else:
                 row.fail(name, outcome)
 
-    # ---- bad inputs
-
-    def inputs(self, row: Row) -> None:
-        """Mistakes of users: one clear sentence each, or a documented acceptance."""
-        content = yaml.safe_load(INPUTS.read_text(encoding="utf-8"))
-        cases = content["inputs"]
-        if self.share < 1:
-            cases = self.chance.sample(cases, self.times(len(cases)))
-        for number, case in enumerate(cases):
-            self._input(row, self.folder / f"input{number}", content["base"], case)
-
-    def _input(self, row: Row, home: Path, base: dict[str, Any], case: dict[str, Any]) -> None:
-        profile = json.loads(json.dumps(base))
-        experiment = profile["experiments"]["deacon/translation"]
-        for section, value in case.get("profile", {}).items():
-            old = experiment.get(section)
-            experiment[section] = old | value if isinstance(old, dict) and isinstance(value, dict) else value
-        text = case.get("text") or yaml.safe_dump(profile | case.get("top", {}), sort_keys=False)
-        if "repeat" in case:
-            text = case["repeat"]["text"] * case["repeat"]["times"]
-        make_home(home, text)
-        for name, written in case.get("files", {}).items():
-            whole = written["text"] * written["times"] if isinstance(written, dict) else written
-            (home / name).parent.mkdir(parents=True, exist_ok=True)
-            (home / name).write_text(whole, encoding="utf-8")
-        command = case.get("command", "train deacon/translation baseline --profile torture").split()
-        outcome = row.see(run(home, *command, **{name: str(value) for name, value in case.get("env", {}).items()}))
-        if "accepted" in case:
-            row.count("accepted") if outcome.status == 0 else row.fail(case["what"], outcome)
-        elif outcome.refused and case["says"] in outcome.err:
-            row.count("one sentence")
-        else:
-            row.fail(case["what"], outcome)
-        shutil.rmtree(home)
-
     # ---- a full disk
 
     def full_disk(self, row: Row) -> None:
@@ -368,17 +329,12 @@ def main() -> None:
             "preparations": ("kills of preparations", torture.killed_preparations),
             "pipeline": ("kills of the pipeline", torture.killed_pipelines),
             "damages": ("damaged files", torture.damages),
-            "inputs": ("bad inputs", torture.inputs),
             "disk": ("full disk", torture.full_disk),
-            "hostile": ("hostile texts in every field and output", lambda row: hostile.attempt(torture, row)),
         }
-        if not chosen.part or set(chosen.part) - {"inputs", "pipeline", "hostile", "fuzz"}:
+        if chosen.part != ["pipeline"]:
             torture.reference()
         for part in chosen.part or PARTS:
-            if part == "fuzz":
-                fuzz.attempt(torture, chosen.seed)
-            else:
-                torture.attempt(*parts[part])
+            torture.attempt(*parts[part])
     failures = [failure for row in torture.rows for failure in row.failures]
     print(f"\n{torture.table()}\n\nseed {chosen.seed}, {time.monotonic() - began:.0f} s, {len(failures)} failures")
     wrong = failures or any(row.tracebacks or row.hangs for row in torture.rows)
