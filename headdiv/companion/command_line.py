@@ -8,7 +8,6 @@ import logging
 import os
 import sys
 import traceback
-from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
@@ -130,15 +129,6 @@ def prepare(experiment: str, profile: str) -> None:
 
 
 @cli.command()
-@profile_option()
-def plan(profile: str) -> None:
-    """Print what the pipeline makes of a profile, as JSON: runs, tables, figures. (For sizes: `cost`.)"""
-    from headdiv.companion.experiments.pipeline import make_plan
-
-    print_json(asdict(make_plan(profile)))
-
-
-@cli.command()
 @EXPERIMENT
 @profile_option()
 @JSON
@@ -236,16 +226,6 @@ def report(folder: Path | None, profile: str) -> None:
     from headdiv.companion.report.site.build import report_folder, write_report
 
     say(f"report: {write_report(profile, folder or report_folder(profile))}")
-
-
-@cli.command()
-@click.argument("folder", type=PATH)
-@profile_option()
-def crate(folder: Path, profile: str) -> None:
-    """Write the profile's stored results to FOLDER as a Workflow Run RO-Crate, for an archive."""
-    from headdiv.companion.report.crate import write_crate
-
-    say(f"{write_crate(profile, folder)}")
 
 
 @cli.command()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import io
 import json
-import math
 import os
 import re
 import shutil
@@ -26,17 +25,6 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 PATH = click.Path(path_type=Path)
 GAP = 2  # characters between two columns of a table
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-class NumberRange(click.FloatRange):
-    """A number in a range, which nan is not, though no comparison says so."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See `click.ParamType`."""
-        number = super().convert(value, param, ctx)
-        if math.isnan(number):
-            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
-        return number
 
 
 def printable(text: str) -> str:
