@@ -324,29 +324,6 @@ def test_a_summary_says_what_came_out(finished, headdiv_says):
     assert out.splitlines()[3].startswith("the papers' claims: follows ")
 
 
-@pytest.mark.slow
-def test_bench_measures_something(project, headdiv_says, monkeypatch):
-    monkeypatch.setattr("headdiv.companion.experiments.bench.GEMM", 32)
-    for name, value in {"WARM_UP": 1, "MOA_WIDTH": 16, "MOA_ROWS": 60}.items():
-        monkeypatch.setattr(f"headdiv.companion.experiments.bench.{name}", value)
-    status, out, err = headdiv_says("bench", "--profile", "tiny", "--rounds", "3", "--json")
-    assert status == 0, err
-    result = json.loads(out)
-    speeds = ("deacon_step_over_baseline", "moa_step_over_baseline", "moa_e32_over_e4")
-    for name in (*speeds, "baseline_over_nn_transformer", "gemm_share", "decode_over_ctranslate2"):
-        assert 0 < result[name]["low"] <= result[name]["median"] <= result[name]["high"]
-    monkeypatch.setattr("headdiv.companion.experiments.bench.measure", lambda *_: result)
-    first, *_, last = headdiv_says("bench", "--profile", "tiny", "--rounds", "3")[1].splitlines()
-    assert first.split()[:2] == ["deacon_step_over_baseline", f"{result['deacon_step_over_baseline']['median']:.3f}"]
-    assert f"baseline {result['tokens_per_second']['baseline']:,}" in last
-
-
-def test_the_library_is_measured_without_a_profile(headdiv_says):
-    status, out, err = headdiv_says("bench", "--profile", "quick", "--library")
-    assert (status, out) == (2, "")
-    assert "--profile: found it, expected none" in err
-
-
 def test_claims_are_printed_counted_and_filtered(project, headdiv_says):
     status, out, err = headdiv_says("claims", "--paper", "dpp", "--verdict", "contradicted")
     assert (status, err) == (0, "")

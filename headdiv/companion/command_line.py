@@ -24,7 +24,6 @@ from headdiv.companion.options import (
     print_table,
     printable,
     profile_option,
-    refuse_given,
     say,
     say_prose,
     terminal_width,
@@ -253,26 +252,6 @@ def check(profile: str) -> None:
     for sentence in doubts(profile):
         say_prose(f"read with care: {sentence}")
     say_prose("Every stored run has learnt: its loss fell, and validation beats frequencies alone.")
-
-
-@cli.command()
-@profile_option("multi30k")
-@click.option("--rounds", type=click.IntRange(1), default=15, show_default=True, help="Steps of each kind.")
-@click.option("--library", is_flag=True, help="The library's attention in layers of torch and transformers instead.")
-@JSON
-def bench(profile: str, rounds: int, library: bool, as_json: bool) -> None:
-    """Measure what the methods cost, and how fast the baseline is, on this machine."""
-    if library:
-        refuse_given("profile", "with --library layers are measured, of no profile")
-        from headdiv.companion.experiments.bench_library import library_table, measure_library
-
-        ratios = measure_library(rounds)
-        print_json([each._asdict() for each in ratios]) if as_json else say(library_table(ratios))
-        return
-    from headdiv.companion.experiments.bench import measure, message
-
-    measured = measure(profile, rounds)
-    print_json(measured) if as_json else say(message(measured))
 
 
 @cli.command()

@@ -136,12 +136,6 @@ def profile_option(default: str = "quick") -> Callable[[Command], Command]:
     )
 
 
-def refuse_given(name: str, why: str) -> None:
-    """An option of the running command that says nothing beside another: a click.UsageError if it was given."""
-    if click.get_current_context().get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
-        raise click.UsageError(f"--{name}: found it, expected none: {why}")
-
-
 class Whole(click.Group):
     """Its list of commands says of each its whole first sentence."""
 

@@ -1,4 +1,4 @@
-"""Commands that train, mask, score and export the runs of a profile."""
+"""Commands that train, mask and score the runs of a profile."""
 
 from __future__ import annotations
 
@@ -118,26 +118,4 @@ def reproduce(profile: str, arguments: tuple[str, ...]) -> None:
     say(f"report: {run(profile, arguments, say)}")
 
 
-@click.command()
-@EXPERIMENT
-@VARIANT
-@click.argument("folder", type=PATH)
-@click.option("--to", type=click.Choice(["ctranslate2", "huggingface"]), required=True, help="The format.")
-@click.option("--quantization", help="CTranslate2's type of weights: int8, int16, float16, …; float32 where left out.")
-@SEED
-@profile_option()
-def export(
-    experiment: str, variant: str, folder: Path, to: str, quantization: str | None, seed: int, profile: str
-) -> None:
-    """Write a trained translation or summarisation run to FOLDER for another library.
-
-    A method that is linear in evaluation is multiplied into the weights; of others the export is refused.
-    """
-    from headdiv.companion.experiments.export import export as write
-    from headdiv.companion.experiments.profiles import run_config
-    from headdiv.companion.experiments.running import load_run
-
-    say(f"{write(load_run(run_config(profile, experiment, variant, seed)), folder, to, quantization)}")
-
-
-COMMANDS = (train, importance, rescore, reproduce, export)
+COMMANDS = (train, importance, rescore, reproduce)
