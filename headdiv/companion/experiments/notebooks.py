@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from headdiv.companion import paths
-from headdiv.companion.experiments import warm
 from headdiv.core import progress
 from headdiv.core.errors import ConfigError, DataError, HeaddivError
 from headdiv.core.files import replacing
@@ -38,16 +37,8 @@ def execute(notebook: Path, output: Path, parameters: dict[str, Any], scratch: P
     sys.modules.setdefault("rfc3987_syntax", None)
     import nbformat
     import papermill
-    from jupyter_client.manager import AsyncKernelManager
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillException, PapermillExecutionError
-
-    class WarmKernel(AsyncKernelManager):
-        """A kernel that is a fork of the warm process."""
-
-        def format_kernel_cmd(self, extra_arguments: list[str] | None = None) -> list[str]:
-            _, _, _launcher, *arguments = super().format_kernel_cmd(extra_arguments)
-            return [sys.executable, "-m", "headdiv", "kernel", *arguments]
 
     if not notebook.is_file():
         raise DataError(f"{notebook}: no such notebook")
@@ -84,7 +75,6 @@ def execute(notebook: Path, output: Path, parameters: dict[str, Any], scratch: P
                 autosave_cell_every=30,
                 # Jupyter interrupts a kernel before it ends it; one that is still busy would call that an error.
                 extra_arguments=["--log-level=CRITICAL"],
-                kernel_manager_class=WarmKernel if os.environ.get(warm.SOCKET) else AsyncKernelManager,
             )
         except PapermillExecutionError as error:
             what = f"{error.ename}: {error.evalue}"
