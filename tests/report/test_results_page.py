@@ -210,11 +210,15 @@ def test_the_first_page_of_the_report_has_the_readmes_finding(monkeypatch):
     assert " 3 of 10 variants are better than the baseline: " in found.by_loss()
 
 
+def in_one_line(page):
+    return " ".join((ROOT / page).read_text().split())
+
+
 def test_the_headline_is_what_the_stored_runs_of_part_1_say(monkeypatch):
     monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
     said = "After 4,680 updates, with the settings tried, three papers' methods did not beat a tuned"
     for page in ("README.md", "docs/results.md"):
-        assert said in " ".join((ROOT / page).read_text().split())
+        assert said in in_one_line(page)
     assert {run.curve[-1].steps for runs in runs_of(*RUNS["tuned"]).values() for run in runs} == {4680}
     methods = {"tuned/direct-8", "tuned/alphas", "tuned/rfb-80"}
     by_loss, by_cka = (against_baseline("tuned", score) for score in ("lowest", "cka"))
@@ -229,7 +233,7 @@ def test_batch_normalisation_is_equal_over_the_seeds_of_both_parts(monkeypatch):
     found = comparison.differences(both, [BATCH_NORM])[BATCH_NORM]
     assert (found.count, round(found.mean, 3), round(found.half, 3)) == (11, 0.002, 0.007)
     assert round(found.equivalence(0.01), 3) == 0.016
-    assert "it has +0.002 ± 0.007: equal within 0.01 (p = 0.016)" in (ROOT / "docs" / "results.md").read_text()
+    assert "it has +0.002 ± 0.007: equal within 0.01 (p = 0.016)" in in_one_line("docs/results.md")
 
 
 def test_how_often_translations_of_iwslt_repeat_themselves():
@@ -242,4 +246,4 @@ def test_how_often_translations_of_iwslt_repeat_themselves():
     ends = [f"{value:.1f}" for value in (min(shares["baseline"]), max(shares["baseline"]), max(shares["others"]))]
     assert ends == ["4.9", "5.3", "7.5"]
     said = "In {} to {} % of the Transformer's outputs, and up to {} % of the others'"
-    assert said.format(*ends) in (ROOT / "docs" / "results.md").read_text()
+    assert said.format(*ends) in in_one_line("docs/results.md")
