@@ -26,7 +26,7 @@ from headdiv.companion.report.contrasts import (
 )
 from headdiv.companion.report.diversity import diversity_sentences
 from headdiv.companion.report.formats import NONE, as_printed, enough, plural, signed, with_intervals, with_unit
-from headdiv.companion.report.groups import Groups, chosen, labels_of, measured
+from headdiv.companion.report.groups import Groups, chosen, judged_with, labels_of, measured, more_rows
 from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import TableData, ends
@@ -48,6 +48,7 @@ COSTS: dict[str, Callable[[RunResult], float]] = {  # the time of a search is Na
 class Comparison:
     """Every variant against the baseline of the same seed, on the same test set."""
 
+    rows: Groups  # of the model
     differences: dict[str, Difference] = field(default_factory=dict)  # of BLEU, by variant
     p_values: dict[str, list[float]] = field(default_factory=dict)  # of the bootstrap, likewise
     signature: str | None = None  # of the bootstrap; None where there was none
@@ -68,7 +69,8 @@ def compare(profile: str, experiment: str, groups: Groups) -> Comparison:
     Raises:
         DataError: outputs or counts do not have the BLEU of their metrics.
     """
-    result = Comparison(differences_of(groups, SCORE))
+    rows = judged_with(profile, experiment)
+    result = Comparison(rows, differences_of(rows, SCORE))
     for baseline in groups.get(BASELINE, []):
         seed = baseline.seed
         runs = {variant: run for variant, found in groups.items() for run in found if run.seed == seed}
@@ -122,7 +124,7 @@ def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFr
     """
     labels = labels_of(experiment, groups)
     base = groups[BASELINE][0].parameters if BASELINE in groups else math.nan
-    alone = uneven(scores_of(groups, SCORE))
+    alone = uneven(scores_of(compared.rows, SCORE))
     rows = []
     for variant, runs in groups.items():
         p = compared.p_values.get(variant, [])
@@ -180,23 +182,23 @@ def comparison_data(profile: str, experiment: str) -> TableData:
     if searches:
         how = {_search(search) for search in searches}
         signatures["sentences/s"] = f"one pass over the test set, by the wall clock: {'; '.join(sorted(how))}"
-    said = [*sentences(task, groups), *diversity_sentences(groups)]
-    notes = [*task.notes, *_notes(table, compared, bool(searches))]
+    said = [*sentences(task, groups, compared.rows), *diversity_sentences(groups)]
+    notes = [*task.notes, *_notes(table, compared, bool(searches)), *more_rows(compared.rows, groups)]
     scores, costs, heads = _display_tables(table)
     shown = {"score, and its difference from the baseline": scores}
     if learnt := {name: column for name, column in compared_scores(task).items() if name != SCORE}:
         signatures |= measured(runs, learnt)
-        shown["training, and differences from the baseline"] = _learning(table, groups, learnt)
+        shown["training, and differences from the baseline"] = _learning(table, groups, learnt, compared.rows)
     shown |= {"cost": costs, "measures of the heads": heads}
     return TableData(task.table, task.title, scale(runs, profile), table, shown, signatures, said, notes)
 
 
-def _learning(table: pd.DataFrame, groups: Groups, scores: dict[str, Column]) -> pd.DataFrame:
+def _learning(table: pd.DataFrame, groups: Groups, scores: dict[str, Column], rows: Groups) -> pd.DataFrame:
     """Losses and the like, and their differences from the baseline, seed by seed; their means enter ``table`` too."""
     shown = {"Method": list(table["label"])}
     for name, column in scores.items():
         own = means_of(groups, name).values()
-        found = differences_of(groups, name)
+        found = differences_of(rows, name)
         apart = [found.get(variant, NO_DIFFERENCE) for variant in groups]
         table[name] = [one.mean for one in own]
         columns = pd.DataFrame([ends(f"{name}_difference", one) for one in apart])

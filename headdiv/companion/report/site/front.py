@@ -19,7 +19,7 @@ from headdiv.companion.experiments.results import with_results
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.contrasts import differences_of, scores_of
 from headdiv.companion.report.formats import NONE, plural, signed
-from headdiv.companion.report.groups import by_variant
+from headdiv.companion.report.groups import by_variant, judged_with
 from headdiv.companion.report.outcomes import Outcome, outcomes
 from headdiv.companion.report.site.markup import interactive, link, plain
 from headdiv.companion.report.verdicts import BETTER, LOWEST_LOSS, NOT_JUDGED, verdict
@@ -101,7 +101,8 @@ class Finding:
     def by_loss(self) -> str:
         """Which variants reach a lower validation loss than the baseline, at any epoch; "" where none is judged."""
         task, groups = task_of(self.outcome.experiment), by_variant(self.profile, self.outcome.experiment)
-        found = differences_of(groups, LOWEST_LOSS)
+        of_all = differences_of(judged_with(self.profile, self.outcome.experiment), LOWEST_LOSS)
+        found = {variant: one for variant, one in of_all.items() if variant in groups}
         said = {variant: verdict(one, higher=False) for variant, one in found.items()}
         judged = sorted((one for one in said if said[one] != NOT_JUDGED), key=lambda one: found[one].mean)
         if not judged:
