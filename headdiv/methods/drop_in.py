@@ -175,6 +175,8 @@ class MultiheadAttention(nn.Module):
         output and weights are zero, and they enter no batch statistics. There, is_causal alone is a mask; with
         attn_mask it adds nothing. Values may differ from keys where the method has ordinary projections.
 
+        Where a query may see no key its heads and weights are zero, whether weights are wanted or not.
+
         Self-attention means that query equals key, whether it is the same object, a view of it or a copy, in a module
         whose ``kind`` is not "cross". Where only values could tell, they are compared; a GPU waits for that. Each
         argument gets its own gradient.
