@@ -242,15 +242,6 @@ class MultiheadAttention(nn.Module):
             asking = real if own else None
             if self._lays_out():
                 keys = queries = padded_side(real)
-                nothing = not is_traced() and not keys.tokens  # a traced size has no value to look at
-                if own and nothing:
-                    self.query_side, S = None, S + extra
-                    weights = mask.new_zeros((B, N, S) if average_attn_weights else (B, slots, N, S))
-                    return torch.zeros_like(query if self.batch_first else query.transpose(0, 1)), (
-                        weights if need_weights else None
-                    )
-                if nothing:
-                    keys = full_side(B, S, query.device)
         if not own:
             queries = full_side(B, N, query.device)
             before = self._lays_out() and self._queries_before()

@@ -159,6 +159,8 @@ class _IntoWindows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, side: PackedLayout, parts: int, heads: int) -> tuple[Tensor, ...]:
         ctx.side = side
+        if not x.shape[0] and not side.full:  # padding throughout: an empty slot holds zeros, for want of a row
+            x = x.new_zeros(1, x.shape[1])
         return _gather(x, side, parts, heads).unbind(0)
 
     @staticmethod

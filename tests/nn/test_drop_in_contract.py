@@ -65,6 +65,24 @@ def test_where_a_query_sees_no_key_recording_changes_nothing_and_weights_are_0(o
     assert not heads.outputs[blind].any()
 
 
+@every_method("combined")
+def test_of_padding_alone_zeros_stay_connected_and_nothing_is_learnt(options):
+    """Otherwise the next step under DistributedDataParallel fails."""
+    module = drop_in(options, training=True)
+    x, every, before = torch.randn(2, 4, D), torch.ones(2, 4, dtype=torch.bool), copy.deepcopy(module.state_dict())
+    with record_heads(module) as records:
+        output, weights = module(x, x, x, every)
+    assert not output.any()
+    assert not weights.any()
+    added = module.method.aux_loss(module, records, 0.5, 8)
+    assert added is None or added.isfinite()
+    output.sum().backward()
+    assert all(torch.equal(p.grad, torch.zeros_like(p)) for p in module.parameters())
+    module.method.after_backward(module, 0.5)
+    for name, value in module.state_dict().items():
+        assert not value.is_floating_point() or "rate" in name or torch.equal(value, before[name])  # a schedule
+
+
 @pytest.mark.slow
 @every_method("combined", "moa")
 def test_an_exported_module_takes_any_number_and_length_of_sentences(options):
