@@ -119,6 +119,18 @@ def test_all_heads_of_a_module_and_generation_after_removal(kind):
     assert torch.equal(model.generate(**ids, **settings), tokens)  # with cached keys and values
 
 
+def test_weights_of_a_text_of_padding_alone_are_zero_as_its_heads_are():
+    model = model_of("bart", attn_implementation="sdpa")
+    given = arguments(model)
+    given["attention_mask"][1] = 0
+    with headdiv.pretrained.attach(model).record() as records, torch.no_grad():
+        model(**given)
+    for record in (record for record in records if record.spec.kind == "cross"):
+        assert not record.outputs[record.layout.queries.sentence_of_row() == 1].any()
+        assert record.weights.any(-1)[[0, 2]].all()
+        assert not record.weights[1].any()
+
+
 @pytest.mark.parametrize("kind", ["marian", "bart", "t5"])
 def test_records_of_generation_leave_out_the_texts_padding(kind):
     model = model_of(kind).eval()
