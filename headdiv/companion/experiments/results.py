@@ -124,10 +124,10 @@ def best_profiles(experiment: str) -> list[str]:
     ranks: dict[str, tuple[bool, float, int]] = {}
     for profile in sorted(folder.name for folder in (paths.home() / "results").glob("*/")):
         with contextlib.suppress(HeaddivError):
-            files = stored_files(profile, Runs(profile).of(experiment))
-            runs = [RunResult.read(path, profile) for path in list(files)[:1]]  # the others are trained alike
-            seeds = len({config.seed for config in files.values()})
-            ranks |= {profile: (run.data_name != "toy", work_of(run), seeds) for run in runs}
+            if files := stored_files(profile, Runs(profile).of(experiment)):
+                run = RunResult.read(next(iter(files)), profile)  # the others are trained alike
+                seeds = len({config.seed for config in files.values()})
+                ranks[profile] = (run.data_name != "toy", work_of(run), seeds)
     return sorted(ranks, key=ranks.__getitem__, reverse=True)
 
 
