@@ -1,4 +1,4 @@
-"""The companions: every display of stored results, with the best that is stored and with each profile that they name."""
+"""The companions: every display of stored results, of the best that is stored and of each profile that they name."""
 
 import ast
 import re
@@ -13,12 +13,13 @@ from headdiv import companion
 from headdiv.companion.experiments.notebooks import execute
 from headdiv.companion.report import figures, heads, show
 from headdiv.companion.report.groups import by_variant
+from headdiv.companion.report.table_data import TableData
 from headdiv.core.files import read_json
 
 ROOT = Path(__file__).parents[2]
 COMPANIONS = ("deacon", "mhr", "dpp", "homeostasis", "moa", "headtohead", "contest")
 NOTHING_STORED = {  # by any profile
-    "deacon": {"deacon/summarisation", "deacon/sources"},
+    "deacon": {"deacon/summarisation"},
     "mhr": {"mhr/spanish", "mhr_spanish_curves"},
     "homeostasis": {
         *(f"homeostasis/{task}" for task in ("memorisation", "base", "big")),
@@ -51,11 +52,11 @@ WITH_PROFILES = [(name, profile) for name in COMPANIONS for profile in profiles(
 
 @pytest.fixture(scope="module", autouse=True)
 def this_repository():
-    """Its stored results, each drawn once; audits, which read data, are left out."""
+    """Its stored results, each figure drawn once; neither audits, which read data, nor tables, which have a test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEADDIV_HOME", str(ROOT))
         patch.setattr(figures, "draw", cache(figures.draw))
-        patch.setattr(show, "table_data", cache(show.table_data))
+        patch.setattr(show, "table_data", lambda profile, table: TableData("", "", profile, pd.DataFrame()))
         patch.setattr(show, "parameter_table", lambda profile, experiment: pd.DataFrame())
         patch.setattr(show, "display", lambda line: None)
         yield
