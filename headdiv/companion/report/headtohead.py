@@ -178,13 +178,14 @@ def comparison_data(profile: str, experiment: str) -> TableData:
     if compared.signature:
         what = "bootstrap over test sentences, one training each, paired with the baseline of the same seed"
         signatures["p"] = f"{what}, {compared.signature}"
-    searches = [run.cost.search for run in runs if run.cost.search]
+    quiet = all_quiet(groups)
+    searches = [run.cost.search for run in runs if run.cost.search and quiet]
     if searches:
         how = {_search(search) for search in searches}
         signatures["sentences/s"] = f"one pass over the test set, by the wall clock: {'; '.join(sorted(how))}"
     said = [*sentences(task, groups, compared.rows), *diversity_sentences(groups)]
-    notes = [*task.notes, *_notes(table, compared, bool(searches)), *more_rows(compared.rows, groups)]
-    scores, costs, heads = _display_tables(table)
+    notes = [*task.notes, *_notes(table, compared, quiet, bool(searches)), *more_rows(compared.rows, groups)]
+    scores, costs, heads = _display_tables(table, quiet)
     shown = {"score, and its difference from the baseline": scores}
     if learnt := {name: column for name, column in compared_scores(task).items() if name != SCORE}:
         signatures |= measured(runs, learnt)
@@ -218,8 +219,8 @@ def _with_interval(table: pd.DataFrame, name: str, digits: int, printed: Callabl
     return [printed(mean, digits, half) for mean, half in rows]
 
 
-def _display_tables(table: pd.DataFrame) -> list[pd.DataFrame]:
-    """Scores, costs and heads, each a table of text."""
+def _display_tables(table: pd.DataFrame, quiet: bool) -> list[pd.DataFrame]:
+    """Scores, costs and heads, each a table of text; times where nothing else kept the machine busy."""
     fronts = table[["front_parameters", "front_training_seconds"]].itertuples(index=False)
     scores = {
         "Seeds": list(map(str, table["seeds"])),
@@ -227,11 +228,14 @@ def _display_tables(table: pd.DataFrame) -> list[pd.DataFrame]:
         "Against the baseline": _with_interval(table, f"{SCORE}_difference", 2, signed),
         "p": [_p_values(row) for _, row in table.iterrows()],
     }
+    times = {
+        "Training (s)": _with_interval(table, "training_seconds", enough(table["training_seconds"], 0)),
+        "Translating (sentences/s)": _with_interval(table, "sentences_per_second", 1),
+    }
     costs = {
         "Parameters": [f"{count:,}" for count in table["parameters"]],
         "Relative to the baseline (%)": [as_printed(share, 2) for share in table["parameters_of_base"]],
-        "Training (s)": _with_interval(table, "training_seconds", enough(table["training_seconds"], 0)),
-        "Translating (sentences/s)": _with_interval(table, "sentences_per_second", 1),
+        **(times if quiet else {}),
         "Peak memory (MiB)": [as_printed(value, 0) for value in table["peak_memory_mib"]],
         "Pareto front": [", ".join(n for n, on in zip(("size", "time"), f, strict=True) if on) for f in fronts],
     }
@@ -270,7 +274,7 @@ def _about_intervals(table: pd.DataFrame) -> str:
     return f"{said} Shown to be {within}: {', '.join(equal) if len(equal) else 'none'}."
 
 
-def _notes(table: pd.DataFrame, compared: Comparison, timed: bool) -> list[str]:
+def _notes(table: pd.DataFrame, compared: Comparison, quiet: bool, timed: bool) -> list[str]:
     count, notes = int(table["p_seeds"].sum()), [_about_intervals(table)]
     if count:
         notes.append(
@@ -280,17 +284,13 @@ def _notes(table: pd.DataFrame, compared: Comparison, timed: bool) -> list[str]:
         )
     if compared.lacking:
         notes.append(f"Without stored counts of n-grams, and so without p: {', '.join(compared.lacking)}.")
-    notes.append(
-        "Times are by the wall clock, measured once per run; runs that share a machine slow each other down, so a "
-        "difference that is small beside its interval, or from one seed, says nothing. Peak memory is that of a GPU's "
-        "allocator, or of the whole process on a CPU."
-    )
-    if not timed:
-        notes.append("These runs' searches were not timed.")
+    if quiet:
+        notes.append("Times are by the wall clock, measured once per run.")
+        notes += ["These runs' searches were not timed."] * (not timed)
+    notes.append("Peak memory is that of a GPU's allocator, or of the whole process on a CPU.")
     front = "Pareto front: no other method has as high a BLEU with fewer parameters (size)"
-    by_time = table["front_training_seconds"].notna().any()
-    busy = ". Other work kept the machine busy during these runs, so there is none by time."
-    notes.append(front + (", or after less training (time)." if by_time else busy))
+    busy = ". These runs are not known to have had the machine to themselves, so no times are shown."
+    notes.append(front + (", or after less training (time)." if quiet else busy))
     notes.append(
         "Measures of heads are on the validation split, means over the attention modules and their heads or pairs of "
         "heads, before the output stage. In a mixture of heads, head 1 is each token's first choice."

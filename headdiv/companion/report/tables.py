@@ -18,7 +18,6 @@ from headdiv.analysis.statistics import half_width
 from headdiv.companion.experiments.catalogue import OF_PRUNING, OF_TUNING
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, data_table_of, task_of
 from headdiv.companion.experiments.parameters import audit
-from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.contrasts import compared_scores, differences_of, scores_of, set_apart_by_score
 from headdiv.companion.report.factors import design_of, factor_data
@@ -43,7 +42,7 @@ from headdiv.companion.report.tuning import tuning_data
 from headdiv.companion.report.verdicts import NO_DIFFERENCE
 
 TIMES = ("training_hours", "training_days", "inference_ms")  # by the wall clock, which other work lengthens
-UNTIMED = "Times are left out: other work kept the machine busy during these runs."
+UNTIMED = "Times are left out: these runs are not known to have had the machine to themselves."
 
 
 def experiment_of_table(table: str) -> str:
@@ -143,12 +142,12 @@ def _value(run: RunResult, name: str, base: float) -> float:
 def results_data(profile: str, experiment: str) -> TableData:
     """The results of an experiment: the paper's columns with ours beside them, then what else was measured.
 
-    For people, a profile that is `cautious` has no times of runs beside which the machine did other work.
+    For people, there are no times of runs beside which the machine did other work, or may have done.
     """
     task, groups = task_of(experiment), by_variant(profile, experiment)
     table, runs = _table(task, groups), [run for group in groups.values() for run in group]
     waiting = not_judged_yet(profile, experiment, groups)
-    hidden = TIMES if Runs(profile).profile.cautious and not all_quiet(groups) else ()
+    hidden = () if all_quiet(groups) else TIMES
     task = task.model_copy(update={"columns": {key: of for key, of in task.columns.items() if key not in hidden}})
     model = judged_with(profile, experiment)
     differences = _differences(task, groups, model)

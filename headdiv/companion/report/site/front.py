@@ -15,7 +15,7 @@ from headdiv.companion import paths
 from headdiv.companion.experiments.catalogue import figures_of_paper
 from headdiv.companion.experiments.claims import ledger as claims
 from headdiv.companion.experiments.papers import BASELINE, load_paper, task_of
-from headdiv.companion.experiments.results import with_results
+from headdiv.companion.experiments.results import with_results, work_of
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.contrasts import differences_of, scores_of
 from headdiv.companion.report.formats import NONE, plural, signed
@@ -127,10 +127,7 @@ class Finding:
 
 def evidence_of(profile: str, stored: dict[str, list[RunResult]]) -> list[Finding]:
     """What a profile's stored runs say, by experiment."""
-    work = {
-        name: max(run.parameters * run.curve[-1].steps * run.config.train["tokens_per_batch"] for run in runs)
-        for name, runs in stored.items()
-    }
+    work = {name: max(map(work_of, runs)) for name, runs in stored.items()}
     return [Finding(profile, outcome, work[outcome.experiment]) for outcome in outcomes(profile, stored)]
 
 
