@@ -38,7 +38,7 @@ demo: $(STAMP) ## train two small models side by side and compare their heads (a
 	@$(BIN)/headdiv demo
 
 reproduce: $(STAMP) ## train, evaluate and report all five papers, small (about ten minutes on two cores)
-	@$(BIN)/headdiv reproduce
+	$(BIN)/snakemake reproduce-all --logger rich
 
 test: $(STAMP) ## run the tests, without the slow ones
 	$(BIN)/pytest -n 2 --dist worksteal

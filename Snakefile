@@ -16,7 +16,6 @@ min_version("9.0")
 try:
     pipeline.check_config(config)
     PLAN = pipeline.load_plan(config.get("profile", "quick"))
-    pipeline.unlock_after_kill()
 except HeaddivError as error:
     raise WorkflowError(str(error)) from None
 

@@ -20,6 +20,7 @@ from .report.explorer_panels import show_likeness as show_likeness
 from .report.explorer_panels import show_maps as show_maps
 from .report.explorer_panels import show_masking as show_masking
 from .report.illustrations import deacon_geometry as deacon_geometry
+from .report.illustrations import deacon_rows as deacon_rows
 from .report.illustrations import gha_convergence as gha_convergence
 from .report.illustrations import inhibition_readings as inhibition_readings
 from .report.moa import router_words as router_words

@@ -29,7 +29,7 @@ NEXT = """
 Next:
   cd {folder}
   headdiv demo            # two small models, about a minute
-  headdiv reproduce       # all five papers, small, minutes
+  snakemake reproduce-all # all five papers, small, minutes
   jupyter lab notebooks/  # begin with your_method.ipynb
 Your own data: data/README.md; your own methods and all settings: config/README.md"""
 

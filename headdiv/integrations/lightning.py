@@ -78,9 +78,11 @@ class LightningHooks:
         with self.steps.records() as records:
             found = original(batch, *args, **options)
         loss = found["loss"] if isinstance(found, dict) else found
+        if not isinstance(loss, Tensor):  # None: Lightning skips the batch
+            return found
         count = self.count(batch) if self.count else 1
         added = self.steps.added(records, _progress(trainer), int(distributed.total_numbers(count)[0]))
-        if added is None or not isinstance(loss, Tensor):  # None: Lightning skips the batch
+        if added is None:
             return found
         pl_module.log("auxiliary_loss", added.detach())
         return {**found, "loss": loss + added} if isinstance(found, dict) else loss + added
@@ -93,7 +95,8 @@ class LightningHooks:
         """Let the method act where another epoch follows."""
         epoch, epochs = trainer.current_epoch + 1, trainer.max_epochs
         if epochs < 0:  # of a training that ends by its number of steps, if at all
-            epochs = math.ceil(min(epoch * trainer.estimated_stepping_batches / trainer.global_step, sys.maxsize))
+            steps = max(trainer.global_step, 1)
+            epochs = math.ceil(min(epoch * trainer.estimated_stepping_batches / steps, sys.maxsize))
         if epoch < epochs:
             optimiser = trainer.optimizers[0]
             self.history.append(self.steps.between_epochs(optimiser, epoch, epochs, list(self.history)))

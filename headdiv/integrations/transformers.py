@@ -35,7 +35,7 @@ class TransformersHooks(BetweenEpochs):
 
     Raises:
         ConfigError: see `headdiv.insert`; or, when training begins, there are several processes.
-        TrainingError: while it trains: the model does not compute the loss itself.
+        TrainingError: at a step: the model has not computed the loss itself.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class TransformersHooks(BetweenEpochs):
         self.records: list[HeadRecord] = []
         self.hooks: list[Any] = []
         self.kept: dict[nn.Parameter, Tensor] = {}  # gradients that clipping does not see
+        self.with_loss: set[bool] = set()  # whether the passes of this step that the method adds to had one
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Add to the loss of the model's forward passes from now on."""
@@ -85,11 +86,9 @@ class TransformersHooks(BetweenEpochs):
         added = self.steps.added(records, self.progress, own)
         if added is None:
             return output
-        if getattr(output, "loss", None) is None:
-            raise TrainingError(
-                "the model computes no loss that the method's could be added to; expected labels in its inputs, or "
-                "headdiv.pretrained.Trainer"
-            )
+        self.with_loss.add(getattr(output, "loss", None) is not None)
+        if getattr(output, "loss", None) is None:  # perhaps a pass that only renews statistics
+            return output
         share = 1.0 if in_step is None or self.steps.method.counts_predictions() else count / own
         output.loss = output.loss + added * share
         return output
@@ -101,9 +100,14 @@ class TransformersHooks(BetweenEpochs):
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """The method's update."""
+        if self.with_loss == {False}:
+            raise TrainingError(
+                "the model computes no loss that the method's could be added to; expected labels in its inputs, or "
+                "headdiv.pretrained.Trainer"
+            )
         for parameter, gradient in self.kept.items():
             parameter.grad = gradient
-        self.kept = {}
+        self.kept, self.with_loss = {}, set()
         self.steps.update(self.progress)
 
 

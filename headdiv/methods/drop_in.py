@@ -175,6 +175,8 @@ class MultiheadAttention(nn.Module):
         output and weights are zero, and they enter no batch statistics. There, is_causal alone is a mask; with
         attn_mask it adds nothing. Values may differ from keys where the method has ordinary projections.
 
+        Where a query may see no key its heads and weights are zero, whether weights are wanted or not.
+
         Self-attention means that query equals key, whether it is the same object, a view of it or a copy, in a module
         whose ``kind`` is not "cross". Where only values could tell, they are compared; a GPU waits for that. Each
         argument gets its own gradient.
@@ -240,15 +242,6 @@ class MultiheadAttention(nn.Module):
             asking = real if own else None
             if self._lays_out():
                 keys = queries = padded_side(real)
-                nothing = not is_traced() and not keys.tokens  # a traced size has no value to look at
-                if own and nothing:
-                    self.query_side, S = None, S + extra
-                    weights = mask.new_zeros((B, N, S) if average_attn_weights else (B, slots, N, S))
-                    return torch.zeros_like(query if self.batch_first else query.transpose(0, 1)), (
-                        weights if need_weights else None
-                    )
-                if nothing:
-                    keys = full_side(B, S, query.device)
         if not own:
             queries = full_side(B, N, query.device)
             before = self._lays_out() and self._queries_before()

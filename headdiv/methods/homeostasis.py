@@ -171,7 +171,7 @@ class Homeostasis(Method):
     def after_backward(self, model: nn.Module, progress: float) -> None:
         """Add up what this step's masks counted on all ranks, in one exchange, and remember it."""
         layers = inhibitions(model)
-        if not layers:
+        if not layers or (distributed.world() == 1 and all(layer.pending is None for layer in layers)):
             return
         own = [torch.zeros_like(layer.total) if layer.pending is None else layer.pending for layer in layers]
         pooled = distributed.total(torch.cat(own))

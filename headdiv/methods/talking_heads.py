@@ -18,7 +18,7 @@ from headdiv.methods.base import Method
 from headdiv.methods.options.modules import TalkingHeadsOptions
 from headdiv.nn.attention import AttentionLayout, AttentionSpec
 from headdiv.nn.caches import Cache
-from headdiv.nn.dot_product import after_dropout
+from headdiv.nn.dot_product import after_dropout, masked_softmax
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 
 
@@ -41,7 +41,7 @@ class TalkingHeadsAttention(MultiHeadAttention):
         """See `MultiHeadAttention`; the weights are those after the second mixture, before dropout."""
         scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)  # (R, H, N, S)
         scores = torch.einsum("rhns,hg->rgns", scores, self.mix_logits.to(scores.dtype))
-        p = torch.softmax(scores + layout.written_out(), dim=-1).to(v.dtype)
+        p = masked_softmax(scores + layout.written_out(), layout).to(v.dtype)
         weights = torch.einsum("rhns,hg->rgns", p, self.mix_weights.to(p.dtype))
         return after_dropout(weights, layout) @ v, weights
 

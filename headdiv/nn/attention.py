@@ -23,7 +23,7 @@ from headdiv.core.modules import active_modules
 from headdiv.core.tracing import is_recomputing
 from headdiv.nn.caches import BeamState, PositionCache, RowCache
 from headdiv.nn.numbering import numbered
-from headdiv.nn.packing import PackedLayout, attention_mask, padded_side
+from headdiv.nn.packing import MASKED, PackedLayout, attention_mask, padded_side
 from headdiv.nn.padded import PaddedHeads, padded_heads
 from headdiv.nn.sizes import Kind
 
@@ -79,14 +79,21 @@ class AttentionLayout:
     queries: PackedLayout
     keys: PackedLayout
     mask: Tensor | None  # (R, 1, N, S), added to the scores; (R, H, N, S) where each head has its own mask
-    # Of the weights. Where it is a number, attention is computed as torch.nn.MultiheadAttention does: a query that
-    # may see nothing is NaN, and the mask has a gradient.
+    # Of the weights. Where it is a number, attention is computed as torch.nn.MultiheadAttention does: the mask has a
+    # gradient, and only -inf excludes.
     dropout: float | None = None
     dropped: list[Tensor] | None = None  # where weights after dropout are wanted, as torch returns them: put here
 
     def written_out(self) -> Tensor:
         """The mask, even where it is only implied."""
         return attention_mask(self.queries, self.keys, causal=True) if self.mask is None else self.mask
+
+    @property
+    def blind(self) -> Tensor | None:
+        """(R, 1 or H, N, 1) which queries may see no key: their weights are 0. None: each sees one."""
+        if self.dropout is None and (self.keys is self.queries or not self.keys.gaps):
+            return None
+        return (self.mask <= (MASKED if self.dropout is None else -torch.inf)).all(-1, keepdim=True)
 
     @property
     def full(self) -> bool:

@@ -71,19 +71,20 @@ def _statistics(norm: Normalised, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance of each of the rows (C, N), over all ranks."""
     if distributed.world() == 1 and torch.compiler.is_compiling():
         torch._check(rows.shape[1] > 1)
-    elif distributed.world() == 1 and rows.shape[1] < 2:
+    elif distributed.world() == 1 and rows.shape[1] == 1:
         raise ValueError("batch normalisation needs more than 1 value of each channel in training, found 1")
     n = distributed.total(rows.new_full((1,), rows.shape[1])).detach()
-    mean = distributed.total(rows.sum(dim=1)) / n
+    divisor = n.clamp_min(1)  # of a batch that is padding throughout there is no row
+    mean = distributed.total(rows.sum(dim=1)) / divisor
     centred = rows - mean.detach()[:, None]  # deviations add up to 0: the variance has no gradient in the mean
-    variance = distributed.total(torch.linalg.vecdot(centred, centred)) / n
+    variance = distributed.total(torch.linalg.vecdot(centred, centred)) / divisor
     if is_recomputing():
         return mean, variance
     with torch.no_grad():
         norm.num_batches_tracked += 1
         # Without momentum torch takes the mean over all batches, as its swa_utils.update_bn does.
         share = 1 / int(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
-        norm.running_mean.lerp_(mean.to(norm.running_mean), share)
         unbiased = variance * n / (n - 1).clamp_min(1)  # as torch keeps it
-        norm.running_var.lerp_(unbiased.to(norm.running_var), share)
+        for kept, new in ((norm.running_mean, mean), (norm.running_var, unbiased)):
+            kept.lerp_(torch.where(n > 0, new.to(kept), kept), share)
     return mean, variance

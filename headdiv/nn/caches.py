@@ -99,6 +99,7 @@ class Cache:
 
     dropout: ClassVar[None] = None  # of the weights: there is none in decoding
     dropped: ClassVar[None] = None
+    blind: ClassVar[None] = None  # every line sees itself, and every text has a token
 
     lines: BeamState
     keys: Tensor

@@ -71,11 +71,11 @@ def dot_product(
         if not weights:
             return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=layout.dropout), None
         scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1) + mask
-        p = torch.softmax(scores, dim=-1)
+        p = masked_softmax(scores, layout)
         return after_dropout(p, layout).to(v.dtype) @ v, p.to(v.dtype)
-    if is_transformed():
+    if is_transformed() or layout.blind is not None:
         scores = at_least_float32(q @ k.transpose(-2, -1)) * q.shape[-1] ** -0.5
-        p = torch.softmax(scores + layout.written_out(), dim=-1).to(v.dtype)
+        p = masked_softmax(scores + layout.written_out(), layout).to(v.dtype)
         return p @ v, p if weights else None
     if weights or not layout.wide:
         z, p = ScaledDotProduct.apply(q, k, v, layout.written_out())
@@ -83,6 +83,16 @@ def dot_product(
     mask = layout.mask if layout.mask is None else layout.mask.to(q.dtype)
     with contextlib.nullcontext() if layout.full or q.device.type == "cpu" or is_traced() else _without_cudnn():
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None), None
+
+
+def masked_softmax(scores: Tensor, layout: AttentionLayout | Cache) -> Tensor:
+    """Weights (R, H, N, S) from scores with the mask; 0 where a query may see no key, as torch's fused kernels have it.
+
+    A softmax of -inf alone, and its gradient, would be NaN.
+    """
+    if (blind := layout.blind) is None:
+        return torch.softmax(scores, dim=-1)
+    return torch.softmax(scores.masked_fill(blind, 0.0), dim=-1).masked_fill(blind, 0.0)
 
 
 @contextlib.contextmanager
@@ -149,6 +159,8 @@ class _IntoWindows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, side: PackedLayout, parts: int, heads: int) -> tuple[Tensor, ...]:
         ctx.side = side
+        if not x.shape[0] and not side.full:  # padding throughout: an empty slot holds zeros, for want of a row
+            x = x.new_zeros(1, x.shape[1])
         return _gather(x, side, parts, heads).unbind(0)
 
     @staticmethod

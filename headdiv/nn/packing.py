@@ -36,6 +36,7 @@ class PackedLayout:
     sentences: Tensor  # (R, N) number of the slot's sentence; −1 where it is empty
     full: bool  # no slot is empty and slots are in row order: windows are a view of the rows
     longest: int  # tokens of the longest sentence (of `padded_side`, the width): asking a GPU means waiting
+    gaps: bool = False  # a sentence has no token; known of `lay_out`
 
     @property
     def tokens(self) -> int:
@@ -144,6 +145,7 @@ def lay_out(lengths: Sequence[int], windows: Sequence[Sequence[int]]) -> PackedL
         sentences=torch.from_numpy(sentences.reshape(slot_is_filled.shape)),
         full=total == slot_is_filled.size,
         longest=int(lengths_in_order.max(initial=0)),
+        gaps=not lengths_in_order.all(),
     )
 
 

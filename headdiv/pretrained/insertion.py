@@ -34,7 +34,7 @@ from headdiv.nn.linear import WeightAndBias
 from headdiv.nn.projections import NAMES, must_be_merged
 from headdiv.nn.sizes import ATTENTION_KINDS, Kind, Sizes
 from headdiv.pretrained.attached import AttachedHeads, attach_heads, attachment_of, detach_heads
-from headdiv.pretrained.projections import attention_of, bias, is_plain, kind_of
+from headdiv.pretrained.projections import attention_of, bias, is_packed, is_plain, kind_of
 from headdiv.pretrained.recorded import changes, must_be_recorded, record
 from headdiv.pretrained.rollback import all_or_nothing
 
@@ -272,6 +272,11 @@ def _insert(each: AttachedHeads, method: Method) -> None:
     made, old = method.options.hooks_for(each.spec.kind), each.projections.output
     if not made:
         return
+    if is_packed(old):
+        raise DataError(
+            f"{each.spec.place}: its output projection is a {kind_of(old)}, whose weight is no tensor of numbers that "
+            "the method's parameters could be like; expected a model that is not quantised"
+        )
     weight, stage = old.weight.T if hasattr(old, "nf") else old.weight, old
     if "output_stage" in made:
         if not is_plain(old):

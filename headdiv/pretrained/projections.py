@@ -11,6 +11,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from headdiv.core.errors import DataError
 from headdiv.nn.attention import AttentionSpec
 from headdiv.nn.sizes import Kind
 
@@ -136,12 +137,31 @@ def is_plain(projection: nn.Module) -> bool:
     return kind_of(projection) in PLAIN and "forward" not in vars(projection)
 
 
+def is_packed(projection: nn.Module) -> bool:
+    """Whether its weight is no matrix of numbers: quantised."""
+    weight = getattr(projection, "weight", None)
+    return not isinstance(weight, Tensor) or not weight.is_floating_point()
+
+
 def sizes(projection: nn.Module) -> tuple[int, int]:
-    """Outputs and inputs of a linear layer, or of transformers' ``Conv1D``, whose weight is transposed."""
+    """Outputs and inputs of a linear layer, or of transformers' ``Conv1D``, whose weight is transposed.
+
+    Raises:
+        DataError: it is quantised, and does not say.
+    """
+    if is_packed(projection):
+        found = tuple(getattr(projection, name, None) for name in ("out_features", "in_features"))
+        if None in found:
+            raise DataError(
+                f"a projection of attention is a {kind_of(projection)}, whose weight is no tensor of numbers; expected "
+                "a Linear of torch.nn, or one with in_features and out_features"
+            )
+        return found
     rows, columns = projection.weight.shape
     return (columns, rows) if hasattr(projection, "nf") else (rows, columns)
 
 
 def bias(projection: nn.Module) -> Tensor | None:
-    """The bias of a linear layer."""
-    return getattr(projection, "bias", None)
+    """The bias of a linear layer; torch's quantised ones have a method."""
+    found = getattr(projection, "bias", None)
+    return found() if callable(found) else found

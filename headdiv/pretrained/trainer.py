@@ -13,13 +13,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from headdiv.analysis.similarity import Observed
 from headdiv.core import distributed
 from headdiv.methods.base import Method
 from headdiv.methods.registry import make_method
-from headdiv.nn.attention import record_heads
 from headdiv.pretrained.attached import transformers
 from headdiv.pretrained.insertion import insert, inserted_method
 from headdiv.pretrained.padding import before_the_end
@@ -95,17 +95,15 @@ class HeadTraining:
     ) -> Any:
         """The trainer's own loss, plus in training what the method adds."""
         options |= {"return_outputs": True, "num_items_in_batch": num_items_in_batch}
-        required = self.head_method.required_records() if self.model.training else "nothing"
-        count = self._predictions(inputs, num_items_in_batch)
-        share = self._share(inputs, num_items_in_batch, count)  # before the trainer takes labels out
+        steps, learns = self._between_epochs.steps, self.model.training and torch.is_grad_enabled()
+        if learns:
+            count = self._predictions(inputs, num_items_in_batch)
+            share = self._share(inputs, num_items_in_batch, count)  # before the trainer takes labels out
         inputs = self._with_mask(inputs)
-        with contextlib.ExitStack() as stack:
-            records = []
-            if required != "nothing":
-                records = stack.enter_context(record_heads(self.model, required == "weights"))
+        with steps.records() if learns else contextlib.nullcontext([]) as records:
             loss, outputs = super().compute_loss(model, inputs, **options)
-        if self.model.training:
-            added = self.head_method.aux_loss(self.model, records, self.progress, count)
+        if learns:
+            added = steps.added(records, self.progress, count)
             if added is not None:
                 added = added * share
                 loss = loss + added
@@ -142,9 +140,7 @@ class HeadTraining:
         loss = super().training_step(*args, **options)
         if self.accelerator.sync_gradients:
             self.steps_added += 1
-            for parameter in self.head_method.frozen_parameters(self.model, self.progress):
-                parameter.grad = None
-            self.head_method.after_backward(self.model, self.progress)
+            self._between_epochs.steps.update(self.progress)
         return loss
 
     def log(self, logs: dict[str, float], *args: Any, **options: Any) -> None:

@@ -56,11 +56,17 @@ class MethodSteps:
             yield records
 
     def added(self, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
-        """What is added to the loss of a batch: see `Method.aux_loss`."""
+        """What is added to the loss of a batch: see `Method.aux_loss`; None where the heads it needs have not run."""
+        if not records and self.method.required_records() != "nothing":
+            return None
         return self.method.aux_loss(self.model, records, progress, count)
 
     def update(self, progress: float) -> None:
-        """Once per step, with all gradients in place, before the optimiser's step."""
+        """Once per step, with all gradients in place, before the optimiser's step; without any, nothing is learnt."""
+        own = [parameter for parameter in self.method.own_parameters(self.model) if parameter.requires_grad]
+        if all(parameter.grad is None for parameter in own or self.model.parameters()):
+            forget_interrupted_step(self.model)
+            return
         for parameter in self.method.frozen_parameters(self.model, progress):
             parameter.grad = None
         self.method.before_optimizer_step(self.model, progress)
@@ -78,6 +84,13 @@ class MethodSteps:
         """
         end = EpochEnd(self.model, optimiser, epoch, epochs, self.seed, history, self.observe)
         return self.method.after_epoch(end)
+
+
+def forget_interrupted_step(model: nn.Module) -> None:
+    """Drop what a step that was not taken has left outside the parameters."""
+    for module in model.modules():
+        if callable(forget := getattr(module, "forget_interrupted_step", None)):
+            forget()
 
 
 def nothing_to_observe() -> Iterator[Observed]:

@@ -23,7 +23,7 @@ from headdiv.training import checkpoints
 from headdiv.training.batch_streams import Batches, BatchStream, IterableBatchStream
 from headdiv.training.config import OF_NO_EFFECT, TrainerConfig
 from headdiv.training.learner import Learner, Loss, StepSums, must_be_finite, refuse_another_method
-from headdiv.training.method_steps import nothing_to_observe
+from headdiv.training.method_steps import forget_interrupted_step, nothing_to_observe
 
 NO_VALIDATION = "patience: expected the argument 'validate', a function whose numbers have 'validation_nll'"
 
@@ -341,9 +341,7 @@ class Trainer:
         if not stored:
             return False
         self.state, self._unlogged = TrainerState(**stored | {"epoch": StepSums(**stored["epoch"])}), StepSums()
-        for module in self.model.modules():  # what an interrupted step has left outside the parameters
-            if callable(forget := getattr(module, "forget_interrupted_step", None)):
-                forget()
+        forget_interrupted_step(self.model)
         self.stream.restore(self.state.stream)
         self.best = checkpoints.restore_best(self.folder)
         self._recent = checkpoints.restore_recent(self.folder)

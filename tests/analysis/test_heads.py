@@ -112,6 +112,18 @@ def test_edits_act_in_cached_decoding_too():
     assert seen[2:] == [[position] for position in range(len(expected)) for _ in range(2)]
 
 
+def test_measures_count_a_word_that_sees_no_key_as_zeros():
+    """The first one, where the mask is strictly causal."""
+    model, later = (
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1).eval(),
+        torch.ones(2, 2),
+    )
+    headdiv.insert(model, "baseline")
+    table = ModelHeads(model, run=lambda x: model(x, mask=later.bool().triu())).to_frame([torch.randn(3, 2, 8)])
+    assert not table.isna().any(axis=None)
+    assert table["confidence"].tolist() == [0.5, 0.5]  # the second one sees the first
+
+
 def test_batches_without_a_word_have_no_measures():
     heads = ModelHeads(model_of())
     with pytest.raises(DataError, match="batches: found no word"):

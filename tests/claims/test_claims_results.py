@@ -1,12 +1,15 @@
 """Which stored runs decide a claim, and each verdict on what was measured."""
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from claimed import at, hours, store, translation
 from scipy import stats
 
+from headdiv.analysis import comparison
 from headdiv.analysis.statistics import coefficient_of_variation
 from headdiv.companion.experiments.claims.ledger import ledger
 from headdiv.companion.experiments.claims.verdicts import (
@@ -14,6 +17,7 @@ from headdiv.companion.experiments.claims.verdicts import (
     AGREES,
     CONFIRMED,
     DIFFERS,
+    NOT_COMPARABLE,
     NOT_RUN,
     REFUTED,
     UNDECIDED,
@@ -21,6 +25,8 @@ from headdiv.companion.experiments.claims.verdicts import (
 )
 from headdiv.core.files import write_text
 
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "results.md"
 BLEU = "Table 3, {}, BLEU"
 HIGHER = "§5.1, Direct-8, a higher BLEU than the baseline's, measured"
 
@@ -70,14 +76,14 @@ def test_a_short_run_decides_nothing_for_good_and_more_than_the_papers_is_above(
     assert "; profile full, a short run: multi30k, " in row.working
 
 
-@pytest.mark.parametrize(("loss", "epochs", "verdict"), [(0.5, 10, DIFFERS), (0.5, 30, REFUTED), (0.9, 30, REFUTED)])
-def test_a_loss_that_is_lower_than_the_papers_is_not_above_it_but_another_recipes(home, loss, epochs, verdict):
+@pytest.mark.parametrize(("loss", "epochs"), [(0.5, 10), (0.5, 30), (0.82, 30), (0.9, 30)])
+def test_a_loss_that_is_measured_otherwise_than_the_papers_is_not_comparable(home, loss, epochs):
     runs = seeds("baseline", (28.3, 28.4, 28.5), epochs=epochs)
     for run in runs:
         run["scores"]["training_loss"]["value"] = loss
     store(home, *runs)
     row = at("Table 3, Baseline Transformer, Training loss")
-    assert row.verdict == verdict
+    assert row.verdict == NOT_COMPARABLE
     assert "training mode, with dropout" in row.working
     assert "recipe" in row.working
     assert "recipe" not in at(BLEU.format("Baseline Transformer")).working
@@ -124,11 +130,25 @@ def test_the_residual_of_a_relation_is_pooled_over_all_rows_of_its_table(home, t
     Y = np.array(list(scores.values()))  # (rows, seeds)
     residual = Y - Y.mean(1, keepdims=True) - Y.mean(0) + Y.mean()
     freedom = 2 * (len(Y) - 1)
-    half = stats.t.ppf(0.975, freedom) * math.sqrt(2 / 3 * (residual**2).sum() / freedom)
+    quantile = stats.t.ppf(0.975, freedom)
+    if third:  # then two rows are compared with the baseline: Dunnett's
+        quantile = comparison.simultaneous_quantile(np.array([[1, 0.5], [0.5, 1]]), freedom)
+    half = quantile * math.sqrt(2 / 3 * (residual**2).sum() / freedom)
     gain = Y[1].mean() - Y[0].mean()
     row, ends = at(HIGHER), f"{gain - half:.4g} to {gain + half:.4g}"
     assert row.verdict == (UNDECIDED if third else CONFIRMED)
     assert f"over 3 seeds {ends} (residual degrees of freedom: {freedom})" in row.working
+
+
+def test_direct_8s_accuracy_has_the_interval_of_its_table(monkeypatch):
+    """Student's of this pair alone would confirm it, where docs/results.md leaves it undecided."""
+    monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
+    row = at("§5.1, Direct-8, a higher accuracy than the baseline's, measured")
+    assert row.verdict == UNDECIDED
+    cells, *_ = (line.split("|") for line in PAGE.read_text().splitlines() if line.startswith("| Direct-8 minus base"))
+    mean, half = map(float, cells[6].split("±"))
+    low, high = map(float, re.search(r"seeds (\S+) to (\S+) \(", row.working).groups())
+    assert (low, high) == pytest.approx((mean - half, mean + half), abs=0.01)
 
 
 def test_a_short_run_agrees_with_a_relation_or_differs(home):

@@ -170,32 +170,6 @@ def test_an_experiment_without_a_notebook_is_named(planned):
         load_plan("tiny")
 
 
-# ---- locks of a Snakemake that was killed
-
-
-def test_locks_are_removed_when_no_snakemake_is_at_work(tmp_path):
-    lock = tmp_path / ".snakemake" / "locks" / "0.input.lock"
-    code = "import sys; from headdiv.companion.experiments.pipeline import unlock_after_kill as u; u(); "
-
-    def start(then):
-        return subprocess.Popen(
-            [sys.executable, "-c", code + then], cwd=tmp_path, stdout=subprocess.PIPE, stdin=subprocess.PIPE
-        )
-
-    at_work = start("print(1, flush=True); sys.stdin.read()")
-    try:
-        assert at_work.stdout.readline() == b"1\n"
-        lock.parent.mkdir()
-        lock.touch()  # its own
-        assert start("").wait() == 0
-        assert lock.exists()
-    finally:
-        at_work.kill()
-        at_work.wait()
-    assert start("").wait() == 0
-    assert not lock.exists()
-
-
 # ---- what decides a run
 
 

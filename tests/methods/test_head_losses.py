@@ -159,6 +159,24 @@ def test_an_example_of_padding_alone_adds_nothing(name, term):
     torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["disagreement", "dpp", "orthogonality"])
+def test_the_mean_over_two_ranks_is_the_loss_of_the_whole_batch(name, monkeypatch):
+    """Each has half of the sentences; ``count`` is of both."""
+    pairs = some_pairs(6)
+    model, method = tiny({"name": name, "term": "output"})
+    losses = []
+    for ranks, shares in ((1, [range(6)]), (2, [range(2), range(2, 6)])):
+        monkeypatch.setattr("headdiv.core.distributed.world", lambda ranks=ranks: ranks)
+        added = []
+        for share in shares:
+            with record_heads(model) as records:
+                model(make_batch(pairs, share))
+            added.append(method.aux_loss(model, records, 0.0, 30))
+        losses.append(sum(added) / ranks)
+    assert losses[0]
+    torch.testing.assert_close(*losses)
+
+
 @pytest.mark.parametrize("name", ["disagreement", "dpp", "orthogonality", "hsic"])
 def test_autocast_around_the_loss_changes_nothing(name):
     """Lightning's training step is within it; headdiv's trainer takes the loss outside."""

@@ -18,7 +18,7 @@ from headdiv.methods.base import HOOKS, Method
 from headdiv.methods.options import check_method
 from headdiv.methods.registry import METHODS, make_method
 from headdiv.nn.attention import attention_modules, record_heads
-from headdiv.nn.batching import Pairs, make_batch
+from headdiv.nn.batching import Pairs, assemble, make_batch
 from headdiv.nn.losses import linear_cross_entropy
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.transformer import Transformer
@@ -127,6 +127,31 @@ def test_a_masked_module_lets_nothing_through(options):
     with masked_heads(model, {"cross 1": [0] * H}):
         torch.testing.assert_close(model(other), model(one))
     torch.testing.assert_close(model(one), before)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@every_method()
+def test_an_empty_source_gives_what_it_gives_alone(options, wide, monkeypatch):
+    """Its target sees no key: the heads of cross attention are 0, recorded or not, whatever else is in the batch."""
+    monkeypatch.setattr("headdiv.nn.attention.WIDE", 0 if wide else 10_000)
+    model, method = tiny(options)
+    sources, targets = (
+        [np.array(words, dtype=int) for words in side] for side in ([[5, 6], [], [7]], [[8], [9, 4], [5]])
+    )
+    batch, alone = (
+        assemble(numbers, *([side[i] for i in numbers] for side in (sources, targets, targets)))
+        for numbers in ([0, 1, 2], [1])
+    )
+    with record_heads(model) as records:
+        hidden = model(batch)
+    torch.testing.assert_close(model(batch), hidden)
+    rows = batch.numbers[batch.target_side.sentence_of_row()] == 1
+    torch.testing.assert_close(hidden[rows], model(alone))
+    cross = next(record for record in records if record.spec.kind == "cross")
+    assert not cross.outputs[rows].any()
+    assert not cross.padded().weights[batch.numbers == 1].any()
+    added = method.aux_loss(model, records, 0.5, 8)
+    assert added is None or added.isfinite()
 
 
 def hooks(model):

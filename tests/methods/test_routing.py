@@ -57,6 +57,19 @@ def test_gates_are_the_largest_probabilities(seed, k):
         torch.testing.assert_close(routing.gates[t], p[order])
 
 
+@pytest.mark.parametrize("noisy", [False, True])
+def test_autocast_changes_no_choice(noisy):
+    """The router computes in float32, since near choices differ by less than half precision resolves."""
+    module, x = router(1, noisy=noisy).float(), random(2, T, WIDTH, dtype=torch.float32)
+    found = []
+    for enabled in (False, True):
+        torch.manual_seed(3)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            routing = module(x)
+        found.append([routing.logits, routing.probabilities, routing.experts, routing.gates])
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
 def test_of_equal_probabilities_the_lower_number_comes_first():
     p = torch.tensor([[0.25, 0.25, 0.25, 0.25], [0.1, 0.4, 0.1, 0.4], [0.2, 0.2, 0.4, 0.2]]).repeat(500, 1)
     expected = torch.tensor([[0, 1, 2], [1, 3, 0], [2, 0, 1]]).repeat(500, 1)

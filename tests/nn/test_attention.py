@@ -6,15 +6,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packed import D, H, K, build, pack, random, run_literal, run_packed, sentences, with_gradients
+from packed import D, H, K, build, pack, random, randomly, run_literal, run_packed, sentences, with_gradients
 from torch import nn
 from torch.nn import functional as F
 
 from headdiv.core.errors import DataError
 from headdiv.nn import attention
-from headdiv.nn.attention import AttentionLayout, record_heads
+from headdiv.nn.attention import AttentionLayout, AttentionSpec, record_heads
 from headdiv.nn.caches import BeamState, State
 from headdiv.nn.dot_product import into_windows, out_of_windows
+from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import MASKED, lay_out, pad_rows
 
 seeds = st.integers(0, 2**31 - 1)
@@ -142,6 +143,22 @@ def test_gradient_flows_through_records_and_is_the_same_while_recording():
         grad = module.in_projection.weight.grad
         assert grad.isfinite().all()
         assert (grad != 0).any()
+
+
+# ---- masks of heads
+
+
+def test_what_stands_in_front_of_the_output_reads_masked_heads():
+    """An inhibition that chooses among units must not choose those of a head that is masked."""
+    before, read = nn.Identity(), []
+    before.register_forward_hook(lambda module, inputs, output: read.append(inputs[0]))
+    module = randomly(16, MultiHeadAttention(AttentionSpec("encoder", 0, D, H), before_output=before))
+    x, _, layout, _ = pack(sentences(17, [3, 2]), [], "encoder", 5)
+    handle = module.mask_heads(torch.tensor([0.0, 0.5]))
+    module(x, None, layout)
+    handle.remove()
+    module(x, None, layout)
+    torch.testing.assert_close(read[0], read[1] * torch.tensor([0.0, 0.5]).repeat_interleave(K))
 
 
 # ---- one token at a time

@@ -35,6 +35,15 @@ def test_one_row_has_no_variance():
         scale_and_shift(BatchNorm(3), torch.zeros(3, 1))
 
 
+def test_without_a_row_statistics_stay_and_gradients_are_0():
+    norm, x = BatchNorm(3), torch.zeros(3, 0, requires_grad=True)
+    scale, shift = scale_and_shift(norm, x)
+    (x * scale[:, None] + shift[:, None]).sum().backward()
+    assert not norm.weight.grad.any()
+    assert torch.equal(norm.running_mean, torch.zeros(3))
+    assert torch.equal(norm.running_var, torch.ones(3))
+
+
 @pytest.mark.parametrize(("training", "momentum"), [(True, 0.1), (True, None), (False, 0.1)])
 @pytest.mark.parametrize("shape", [(7, 3), (5, 3, 4)])
 def test_scale_and_shift_do_what_the_layer_does(shape, training, momentum):

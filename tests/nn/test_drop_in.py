@@ -15,10 +15,12 @@ from torch import nn
 from headdiv.analysis.masking import heads_of
 from headdiv.core.errors import ConfigError, DataError, TrainingError
 from headdiv.methods import make_method
+from headdiv.methods.base import Method
 from headdiv.methods.deacon import pca_layers
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.rotation import swap_heads
 from headdiv.nn.attention import record_heads
+from headdiv.nn.multi_head_attention import MultiHeadAttention
 
 D, H = 12, 3
 BASELINE = {"name": "baseline"}
@@ -217,14 +219,39 @@ def test_is_causal_is_a_mask_in_self_attention_and_refused_elsewhere():
 
 
 @pytest.mark.parametrize("need", [True, False])
-def test_a_fully_masked_row_is_what_it_is_in_torch(need):
-    """NaN; with torch's fused function, which it calls where weights are not wanted, the output's bias."""
+def test_a_fully_masked_row_is_what_torchs_fused_function_gives(need):
+    """The output's bias; where weights are wanted too, and are 0. torch's own module then gives NaN."""
     ours, theirs = pair(batch_first=True)
     x, mask = random(2, 4, D), torch.zeros(4, 4, dtype=torch.bool)
     mask[1] = True
-    found, expected = (module(x, x, x, attn_mask=mask, need_weights=need)[0] for module in (ours, theirs))
-    torch.testing.assert_close(found, expected, equal_nan=True)
-    assert found[:, 1].isnan().all() == need
+    found, weights = ours(x, x, x, attn_mask=mask, need_weights=need)
+    torch.testing.assert_close(found, theirs(x, x, x, attn_mask=mask, need_weights=False)[0])
+    assert not need or torch.equal(weights.sum(2).round(), (~mask).any(1).expand(2, 4).double())
+
+
+class OwnSoftmax(MultiHeadAttention):
+    """Weights from the written-out mask, as a method from elsewhere may compute them."""
+
+    def weigh_values(self, q, k, v, layout):
+        weights = torch.softmax(q @ k.mT + layout.written_out(), dim=-1)
+        return weights @ v, weights
+
+
+class OwnAttention(Method):
+    def attention(self, spec):
+        return OwnSoftmax(spec)
+
+
+@pytest.mark.parametrize("method", [OwnAttention(), BASELINE], ids=["own", "baseline"])
+def test_what_padded_queries_may_see_stays_finite_whoever_computes_weights(method):
+    """With padding on the left and a causal mask they see nothing; what they see has no effect."""
+    module = MultiheadAttention(D, H, method, batch_first=True)
+    x, padding = random(2, 4, D).float().requires_grad_(), torch.arange(4) < torch.tensor([[2], [0]])
+    output, weights = module(x, x, x, padding, need_weights=True, is_causal=True)
+    (output.square().sum() + weights.square().sum()).backward()
+    assert all(value.isfinite().all() for value in (output, weights, x.grad))
+    assert all(p.grad.isfinite().all() for p in module.parameters())
+    assert not x.grad[padding].any()
 
 
 # ---- arguments and state
@@ -321,7 +348,9 @@ def test_an_empty_batch_and_one_of_padding_alone_give_zeros(options, average):
     assert not weights.any()
     assert weights.shape == module(x, x, x, average_attn_weights=average)[1].shape
     memory = x.flip(1)
-    assert module(x, memory, memory, everything)[0].isnan().all()  # as in torch: there is nothing to see
+    output, weights = module(x, memory, memory, everything)
+    assert output.isfinite().all()
+    assert not weights.any()
 
 
 @pytest.mark.parametrize(

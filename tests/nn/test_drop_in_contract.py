@@ -20,17 +20,67 @@ D = 16
 BATCH_STATISTICS = ("deacon", "head-scale")  # in training: buffers change, which torch.func refuses
 
 
-def drop_in(options, training=False):
+def drop_in(options, training=False, **more):
     torch.manual_seed(0)
     heads = 4 if options["name"] in ("differential", "moh") else 2
     options = {**options, "m": 2} if options["name"] == "deacon" else of_attention(options)
-    return MultiheadAttention(D, heads, make_method(options), batch_first=True).train(training)
+    return MultiheadAttention(D, heads, make_method(options), batch_first=True, **more).train(training)
 
 
 def arguments(B, N):
     """Self-attention of B sentences of N, N − 1, … words."""
     x = torch.randn(B, N, D, generator=torch.Generator().manual_seed(3))
     return x, x, x, torch.arange(N) >= torch.arange(N, N - B, -1)[:, None]
+
+
+LATER = torch.ones(6, 6, dtype=torch.bool).triu(0)  # strictly causal: the first word sees none
+LEFT = torch.arange(6) < torch.tensor([[3], [0], [6]])  # padding
+NOBODY = {
+    "memory": ("cross", {"key_padding_mask": torch.tensor([[True] * 6, [False] * 6, [False] * 5 + [True]])}),
+    "causal": ("encoder", {"attn_mask": LATER}),
+    "left padding": ("encoder", {"key_padding_mask": LEFT, "is_causal": True}),
+}
+
+
+@pytest.mark.parametrize("case", NOBODY)
+@every_method("combined")
+def test_where_a_query_sees_no_key_recording_changes_nothing_and_weights_are_0(options, case):
+    kind, masks = NOBODY[case]
+    module, x = drop_in(options, training=True, kind=kind), arguments(3, 6)[0].requires_grad_()
+    found = []
+    for weights in (False, True):
+        each = copy.deepcopy(module)
+        torch.manual_seed(1)
+        with record_heads(each, weights) as records:
+            output, given = each(x, x, x, **masks, need_weights=weights)
+        added = each.method.aux_loss(each, records, 0.5, 8) if weights else None
+        (output.square().sum() + (0 if added is None else added)).backward()
+        assert all(p.grad is None or p.grad.isfinite().all() for p in [x, *each.parameters()])
+        found.append(output)
+    torch.testing.assert_close(*found)
+    assert given.isfinite().all()
+    heads = records[0].padded()
+    blind = ~heads.weights.any(-1)  # (B, H, N)
+    assert case == "left padding" or blind.any()
+    assert not heads.outputs[blind].any()
+
+
+@every_method("combined")
+def test_of_padding_alone_zeros_stay_connected_and_nothing_is_learnt(options):
+    """Otherwise the next step under DistributedDataParallel fails."""
+    module = drop_in(options, training=True)
+    x, every, before = torch.randn(2, 4, D), torch.ones(2, 4, dtype=torch.bool), copy.deepcopy(module.state_dict())
+    with record_heads(module) as records:
+        output, weights = module(x, x, x, every)
+    assert not output.any()
+    assert not weights.any()
+    added = module.method.aux_loss(module, records, 0.5, 8)
+    assert added is None or added.isfinite()
+    output.sum().backward()
+    assert all(torch.equal(p.grad, torch.zeros_like(p)) for p in module.parameters())
+    module.method.after_backward(module, 0.5)
+    for name, value in module.state_dict().items():
+        assert not value.is_floating_point() or "rate" in name or torch.equal(value, before[name])  # a schedule
 
 
 @pytest.mark.slow

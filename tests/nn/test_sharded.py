@@ -85,6 +85,15 @@ def test_a_sharded_attention_learns_what_the_whole_one_does(mesh, options, polic
     torch.testing.assert_close(*results, **({} if exact else loose))
 
 
+@pytest.mark.usefixtures("mesh")
+def test_distributed_training_goes_on_after_a_batch_of_padding_alone():
+    wrapped = nn.parallel.DistributedDataParallel(Layers(make_method("baseline")))
+    for padding in (PADDING, torch.ones_like(PADDING), PADDING):
+        wrapped.zero_grad()
+        wrapped(torch.randn(3, 5, D), padding).sum().backward()
+    assert all(p.grad.any() for p in wrapped.parameters() if p.dim() > 1)
+
+
 def as_rank_of_two(rank, store):
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)

@@ -10,6 +10,22 @@ from headdiv.core.errors import DataError
 every_architecture = pytest.mark.parametrize("kind", ARCHITECTURES)
 
 
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_a_finite_bias_in_a_mask_is_no_padding(implementation):
+    """Such as ALiBi's, or of relative positions: only what excludes a key does."""
+    model = model_of("llama", attn_implementation=implementation)
+    ids, N = torch.randint(4, 100, (2, 5), generator=torch.Generator().manual_seed(1)), 5
+    later = torch.ones(N, N, dtype=torch.bool).triu(1)
+    bias = -0.5 * (1 + torch.arange(N)[:, None] - torch.arange(N)).float()  # of a word itself too
+    mask = bias.masked_fill(later, torch.finfo(torch.float32).min).expand(2, 1, N, N).clone()
+    mask[1, :, :, 0] = torch.finfo(torch.float32).min  # padding on the left
+    with headdiv.pretrained.attach(model).record() as records, torch.no_grad():
+        model(input_ids=ids, attention_mask=mask)
+    for record in records:
+        assert record.layout.queries.lengths.tolist() == [5, 4]
+        assert record.layout.keys.lengths.tolist() == [5, 4]
+
+
 @every_architecture
 def test_another_implementation_set_later_is_recorded_and_masked_too(kind):
     model = model_of(kind)

@@ -21,7 +21,7 @@ LOSS = {
 }
 OF_LOSS = {variant: dict(enumerate(losses, start=1)) for variant, losses in LOSS.items()} | {"frozen": {2: 2.08}}
 AGAINST_BASELINE = [(variant, "baseline") for variant in ("direct-8", "gamma-03", "optimiser", "frozen")]
-ASKED = [("direct-8", "baseline"), ("gamma-03", "direct-8"), ("direct-8", "optimiser"), ("direct-8", "frozen")]
+ASKED = [("gamma-03", "direct-8"), ("direct-8", "optimiser"), ("direct-8", "frozen")]  # and direct-8, the baseline
 
 
 @pytest.fixture
@@ -38,6 +38,7 @@ def test_differences_are_of_one_model_with_intervals_that_hold_together(recorded
     assert seed_by_seed(groups, "frozen", "direct-8", "validation_nll") == pytest.approx([-0.57])
     against = {(name, "baseline"): one for name, one in differences_of(groups, "validation_nll").items()}
     asked = {(one.variant, one.against): found for one, found in asked_differences(task, groups, "validation_nll")}
+    assert asked.pop(("direct-8", "baseline")) == against["direct-8", "baseline"]  # one interval in all of a table
     for pairs, found in ((AGAINST_BASELINE, against), (ASKED, asked)):
         assert set(found) == set(pairs)
         for pair, (mean, half, _) in worked_out(OF_LOSS, *pairs).items():
@@ -49,13 +50,15 @@ def test_changes_are_judged_by_their_simultaneous_intervals(recorded):
     said = sentences(task, groups)
     verdicts = {line.partition(": ")[0].split()[-1]: line for line in said[:-1]}
     assert "simultaneous" in said[0]
-    for (variant, against), (mean, half, _) in worked_out(OF_LOSS, *ASKED).items():
+    expected = worked_out(OF_LOSS, *AGAINST_BASELINE)
+    pairs = worked_out(OF_LOSS, *ASKED) | {("direct-8", "baseline"): expected["direct-8", "baseline"]}
+    for (variant, against), (mean, half, _) in pairs.items():
         (what,) = (one.what for one in task.contrasts if (one.variant, one.against) == (variant, against))
         one_seed = "frozen" in (variant, against)
         verdict = "judged" if one_seed else "Helps" if mean + half < 0 else "Hurts" if mean - half > 0 else "settled"
         assert f"{what} ({signed(mean, 3, half)}, BLEU {signed(-10 * mean, 1, 10 * half)})" in verdicts[verdict]
     assert set(verdicts) == {"Helps", "Hurts", "settled", "judged"}
-    mean, half, _ = worked_out(OF_LOSS, *AGAINST_BASELINE)["gamma-03", "baseline"]
+    mean, half, _ = expected["gamma-03", "baseline"]
     assert "lowest validation loss of all rows but the Transformer: γ starts at 0.3" in said[-1]
     assert f"{signed(mean, 3, half)}, BLEU {signed(-10 * mean, 1, 10 * half)}, 3 seeds" in said[-1]
     data = tables.table_data("p", EXPERIMENT)
@@ -92,6 +95,24 @@ def test_the_figure_has_a_panel_for_each_score_and_a_line_for_each_pair(recorded
     put(headed("direct-8", 1, experiment=EXPERIMENT), profile="q")
     with pytest.raises(DataError, match="deacon_dissection needs two variants to compare"):
         figures.draw("deacon_dissection", "q")
+
+
+def test_two_tables_of_the_same_baseline_have_one_model(project):
+    """Those of a profile and a paper: a row has one interval, whichever table shows it."""
+    losses = {"baseline": OF_LOSS["baseline"], "direct-8": OF_LOSS["direct-8"], "own": {1: 1.0, 2: 4.0, 3: 2.0}}
+    write_profile(project, "p", "deacon/translation", EXPERIMENT, variants=[*losses], seeds=(1, 2, 3))
+    for experiment, variants in (("deacon/translation", losses), (EXPERIMENT, ("baseline", "direct-8"))):
+        runs = [(variant, seed, loss) for variant in variants for seed, loss in losses[variant].items()]
+        put(*(headed(v, seed, experiment=experiment, training_loss=loss, bleu=loss) for v, seed, loss in runs))
+    mean, half, _ = worked_out(losses, *((name, "baseline") for name in losses if name != "baseline"))[
+        "direct-8", "baseline"
+    ]
+    one, other = (tables.table_data("p", name).tables for name in ("deacon/translation", EXPERIMENT))
+    assert one["differences from the baseline"].loc["direct-8", "Training loss"] == signed(mean, 4, half)
+    learnt = other["training, and differences from the baseline"]
+    assert learnt.loc["direct-8", "Training loss, difference"] == signed(mean, 3, half)
+    scores = other["score, and its difference from the baseline"]
+    assert scores.loc["direct-8", "Against the baseline"] == signed(mean, 2, half)
 
 
 def test_what_cannot_be_compared_has_no_difference(project):

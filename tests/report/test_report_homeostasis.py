@@ -69,6 +69,8 @@ def test_what_is_not_stored_is_left_out_and_named_if_nothing_is():
     assert list(curves(figures.draw("homeostasis_figure4", "p"))) == [
         "(B) RFB-kWTA and dropout, s = 0.5, 0.0 M parameters"
     ]
+    said = " ".join(figures.draw("homeostasis_figure4", "p").get_suptitle().split())
+    assert said.endswith("Incomplete; not stored in this profile: (A) Small, homeostasis/big")
 
 
 # ---- activity

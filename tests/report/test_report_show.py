@@ -1,11 +1,14 @@
 """What notebooks show: results where a profile has them, one line where it does not."""
 
+import re
+
 import pandas as pd
 import pytest
 from IPython.display import Markdown
 from matplotlib.figure import Figure
-from reported import metrics, store_all, write_profile
+from reported import headed, metrics, put, store_all, write_profile
 
+from headdiv.companion.experiments.results import best_profiles
 from headdiv.companion.report import formats, show, tables
 from headdiv.core.errors import DataError
 
@@ -56,6 +59,45 @@ def test_heads_that_were_not_measured_by_epoch_are_a_line():
     store_all("p")
     line = "*Profile p does not measure the heads of deacon/qa after each epoch.*"
     assert show.show_figure("deacon_qa_heads_by_epoch", "p").data == line
+
+
+def test_what_a_drawing_lacks_is_a_line(project):
+    write_profile(project, "unmoved", "mhr/translation")
+    put(headed("baseline", 1), profile="unmoved")
+    line = show.show_figure("mhr_swaps", "unmoved").data
+    assert re.fullmatch(r"\*\S+ needs a run of .* among the stored runs of profile unmoved\*", line)
+
+
+def trained(steps, run):
+    """The same after so many steps."""
+    run["curve"][-1]["steps"] = steps
+    return run
+
+
+def test_without_a_profile_the_best_evidence_is_shown(project):
+    for profile in ("real", "long", "seeds"):
+        write_profile(project, profile, "translation")
+    assert show.show_table(None, "deacon/qa").data == "*No profile has stored results of deacon/qa.*"
+    put(trained(99, metrics("baseline", 1)))  # generated text
+    assert show.show_table(None, "deacon/translation").data.startswith("Profile p:")
+    put(trained(3, metrics("baseline", 1, data="multi30k")), profile="real")
+    put(*(trained(3, metrics("baseline", seed, data="multi30k")) for seed in (1, 2)), profile="seeds")
+    put(trained(4, metrics("baseline", 1, data="multi30k")), profile="long")
+    assert best_profiles("deacon/translation") == ["long", "seeds", "real", "p"]
+    assert show.show_table(None, "deacon/translation").data.startswith("Profile long:")
+    assert show.show_table("real", "deacon/translation").data.startswith("Profile real:")
+
+
+def test_a_figure_is_of_the_best_profile_that_has_what_it_shows(project, monkeypatch):
+    above = []
+    monkeypatch.setattr(show, "display", lambda line: above.append(line.data))
+    for profile in ("unmoved", "moved"):
+        write_profile(project, profile, "mhr/translation")
+    put(trained(9, headed("baseline", 1)), profile="unmoved")
+    put(headed("baseline", 1), headed("manual", 1), profile="moved")
+    assert best_profiles("mhr/translation") == ["unmoved", "moved"]
+    assert isinstance(show.show_figure("mhr_swaps", None), Figure)
+    assert above == ["*Profile moved:*"]
 
 
 def test_every_diagram_is_a_drawing_with_its_text_as_text():

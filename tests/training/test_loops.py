@@ -1,5 +1,6 @@
 """docs/training.md: every loop ends with the parameters that headdiv's own trainer, or its mixin, ends with."""
 
+import copy
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -73,7 +74,8 @@ def fit(callback, module, batches, epochs=2, clip=1.0, by_steps=False):
     for trainer.current_epoch in range(epochs):
         for index, batch in enumerate(batches):
             optimiser.zero_grad()
-            module.training_step(batch, index).backward()
+            if (loss := module.training_step(batch, index)) is not None:
+                loss.backward()
             callback.on_before_optimizer_step(trainer, module, optimiser)
             nn.utils.clip_grad_norm_(module.parameters(), clip)
             optimiser.step()
@@ -107,6 +109,36 @@ def test_lightnings_hooks_train_the_same_model():
     must_be_equal(module.model, page.model)
     assert [value for _, value in module.logged] == pytest.approx([end.auxiliary_loss for end in page.seen], rel=1e-3)
     assert "training_step" not in vars(module)
+
+
+class Skipping(Module):
+    """Every second batch is skipped, before the model has run or after a pass that only renews statistics."""
+
+    def __init__(self, page, runs):
+        super().__init__(page)
+        self.runs = runs
+
+    def training_step(self, batch, index):
+        skipped = index % 2 == 1
+        loss = None if skipped and not self.runs else super().training_step(batch, index)
+        return None if skipped else loss
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_lightnings_hooks_learn_nothing_from_a_batch_that_is_skipped(runs):
+    page = run(SETUP)
+    modules = Skipping(page, runs), Module(page)
+    for module, batches in zip(modules, (page.batches, page.batches[::2]), strict=True):
+        fit(LightningHooks(module.method, count=torch.numel), module, batches)
+    must_be_equal(*modules)
+
+
+def test_lightnings_hooks_add_nothing_where_no_heads_have_run():
+    page = run(SETUP)
+    module = Module(page)
+    module.training_step = lambda batch, index: next(module.parameters()).square().sum()
+    fit(LightningHooks(module.method, count=torch.numel), module, page.batches[:1])
+    assert not module.logged
 
 
 @pytest.mark.parametrize("by_steps", [False, True])
@@ -182,9 +214,51 @@ def test_transformers_training_lets_a_method_act_between_epochs(with_callback, l
     assert [entry["method"] for entry in trainer.state.log_history if "method" in entry] == NOTED
 
 
+@pytest.mark.parametrize("method", ["deacon", "disagreement"])
+@pytest.mark.parametrize("with_callback", [True, False])
+def test_transformers_training_learns_nothing_from_batches_that_are_skipped(
+    with_callback, method, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    page, step, seen = run(SETUP, CALLBACK), transformers.Trainer.training_step, []
+
+    def skipping(trainer, model, inputs, *more):
+        if trainer.state.global_step >= 1:
+            seen.append(copy.deepcopy(model))
+            return torch.zeros(())
+        return step(trainer, model, inputs, *more)
+
+    monkeypatch.setattr(transformers.Trainer, "training_step", skipping)
+    options = page.method if method == "disagreement" else {"name": "deacon", "m": 3}
+    model = trained(page, tmp_path, with_callback, options).model
+    assert len(seen) > 2
+    must_be_equal(model, seen[0])
+
+
+@pytest.mark.parametrize("with_callback", [True, False])
+def test_transformers_training_may_be_validated_between_accumulated_batches(with_callback, tmp_path, monkeypatch):
+    """Or given a pass that only renews statistics: neither has a loss, and both leave the step as it was."""
+    monkeypatch.chdir(tmp_path)
+    page, models, passes, step = run(SETUP, CALLBACK), [], [], transformers.Trainer.training_step
+
+    def disturbed(trainer, model, inputs, *more):
+        found = step(trainer, model, inputs, *more)
+        with torch.random.fork_rng():
+            for training, grad in ((False, False), (True, False), (True, True)):
+                with torch.set_grad_enabled(grad):
+                    model.train(training)(input_ids=inputs["input_ids"])
+                    passes.append(training)
+        return found
+
+    for each in (step, disturbed):
+        monkeypatch.setattr(transformers.Trainer, "training_step", each)
+        models.append(trained(page, tmp_path, with_callback, page.method, gradient_accumulation_steps=2).model)
+    assert passes
+    must_be_equal(*models)
+
+
 def test_transformers_callback_refuses_a_model_without_a_loss(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = run(SETUP, CALLBACK)
-    page.rows = [{"input_ids": row["input_ids"]} for row in page.rows]
-    with pytest.raises(TrainingError, match="computes no loss"):
-        trained(page, tmp_path, True, page.method)
+    with pytest.raises(TrainingError, match="computes no loss"):  # the trainer does, and takes the labels
+        trained(page, tmp_path, True, page.method, label_smoothing_factor=0.1)

@@ -105,17 +105,4 @@ def rescore(profile: str) -> None:
     say(f"{len(found)} stored runs, scores of {changed} changed")
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
-@profile_option()
-@click.argument("arguments", nargs=-1, metavar="[SNAKEMAKE'S OPTIONS]")
-def reproduce(profile: str, arguments: tuple[str, ...]) -> None:
-    """Train, evaluate and report everything of a profile with Snakemake, and say how long it will take.
-
-    What is stored is not made again. An interrupted run goes on where it was.
-    """
-    from headdiv.companion.experiments.reproduction import reproduce as run
-
-    say(f"report: {run(profile, arguments, say)}")
-
-
-COMMANDS = (train, importance, rescore, reproduce)
+COMMANDS = (train, importance, rescore)

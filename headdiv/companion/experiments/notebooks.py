@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import base64
+import io
 import os
 import shutil
 import sys
@@ -12,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from headdiv.companion import paths
-from headdiv.companion.experiments import warm
 from headdiv.core import progress
 from headdiv.core.errors import ConfigError, DataError, HeaddivError
 from headdiv.core.files import replacing
@@ -38,16 +39,8 @@ def execute(notebook: Path, output: Path, parameters: dict[str, Any], scratch: P
     sys.modules.setdefault("rfc3987_syntax", None)
     import nbformat
     import papermill
-    from jupyter_client.manager import AsyncKernelManager
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillException, PapermillExecutionError
-
-    class WarmKernel(AsyncKernelManager):
-        """A kernel that is a fork of the warm process."""
-
-        def format_kernel_cmd(self, extra_arguments: list[str] | None = None) -> list[str]:
-            _, _, _launcher, *arguments = super().format_kernel_cmd(extra_arguments)
-            return [sys.executable, "-m", "headdiv", "kernel", *arguments]
 
     if not notebook.is_file():
         raise DataError(f"{notebook}: no such notebook")
@@ -84,7 +77,6 @@ def execute(notebook: Path, output: Path, parameters: dict[str, Any], scratch: P
                 autosave_cell_every=30,
                 # Jupyter interrupts a kernel before it ends it; one that is still busy would call that an error.
                 extra_arguments=["--log-level=CRITICAL"],
-                kernel_manager_class=WarmKernel if os.environ.get(warm.SOCKET) else AsyncKernelManager,
             )
         except PapermillExecutionError as error:
             what = f"{error.ename}: {error.evalue}"
@@ -93,8 +85,24 @@ def execute(notebook: Path, output: Path, parameters: dict[str, Any], scratch: P
             raise HeaddivError(f"{notebook}: the kernel died (the copy is {copy})") from None
         except PapermillException as error:
             raise HeaddivError(f"{notebook}: {error}") from None
+    shrink_pictures(copy)
     with replacing(output) as temporary:
         shutil.move(copy, temporary)  # the results may be another file system
+
+
+def shrink_pictures(notebook: Path) -> None:
+    """Give the pictures in a notebook's outputs 256 colours, which makes them a third as large."""
+    import nbformat
+    from PIL import Image
+
+    content = nbformat.read(notebook, as_version=4)
+    outputs = (output for cell in content.cells for output in cell.get("outputs", ()))
+    for data in (output.data for output in outputs if "image/png" in output.get("data", {})):
+        file = io.BytesIO()
+        with Image.open(io.BytesIO(base64.b64decode(data["image/png"]))) as picture:
+            picture.convert("RGB").quantize(256).save(file, "PNG", optimize=True)
+        data["image/png"] = base64.b64encode(file.getvalue()).decode()
+    nbformat.write(content, notebook)
 
 
 def _declared(cells: Iterable[str]) -> list[str]:

@@ -5,15 +5,12 @@ Nothing here imports torch, which the Snakefile would wait for each time it is r
 
 from __future__ import annotations
 
-import contextlib
 import json
-import logging
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from headdiv.companion import paths
 from headdiv.companion.commands import run_command
@@ -26,10 +23,7 @@ from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import checksum, read_json, short_hash
 from headdiv.core.settings import nearest
 
-log = logging.getLogger(__name__)
-
 EXPLORER = "explore"  # the companion that is of no paper
-_presence: list[IO[str]] = []  # open files, which hold a lock as long as this process lives
 CONFIG = ("profile", "gpu")  # keys of Snakemake's --config
 
 
@@ -214,11 +208,12 @@ def products(known: Runs) -> tuple[dict[str, Product], dict[str, Product]]:
         paper = experiment.partition("/")[0]
         reads = ("outputs.json",) if table == experiment and task.compares_outputs else ()
         reads += (IMPORTANCE,) if table.endswith(OF_PRUNING) else ()
-        tables[table.replace("/", "_")] = Product(paper, [experiment], caption, reads)
+        tables[table.replace("/", "_")] = Product(paper, known.of_one_model(experiment), caption, reads)
     by_epoch = {config.experiment for config in configs if config.train.epoch_heads}
     configured = [(config.experiment, config.variant) for config in configs]
     for name, entry in figures_of(configured, by_epoch, tuned, pruned).items():
         shown = [one for one in entry.experiments_in(known.experiments()) if not entry.of_importance or one in pruned]
+        shown = list(dict.fromkeys(one for experiment in shown for one in known.of_one_model(experiment)))
         figures[name] = Product(entry.paper, shown, entry.caption, (IMPORTANCE,) * entry.of_importance)
     return tables, figures
 
@@ -242,28 +237,6 @@ def load_plan(profile: str) -> Plan:
     for name in Runs(profile).profile.notebooks:
         notebook_code(f"notebooks/{name}.ipynb")
     return plan
-
-
-def unlock_after_kill() -> None:
-    """Remove the locks in ``.snakemake`` that a Snakemake has left which was killed, if none is at work here now.
-
-    Every Snakemake that calls this holds a shared lock of the system's until it ends, however that is. Whoever gets the
-    exclusive one is alone. Where the file system has no such locks nothing is removed, and Snakemake itself says what
-    to do (`snakemake --unlock`).
-    """
-    import fcntl  # which only Unix has, as Snakemake's rules need it
-
-    folder = Path(".snakemake")
-    with contextlib.suppress(OSError):
-        folder.mkdir(exist_ok=True)
-        _presence.append(file := (folder / "headdiv.lock").open("w"))
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if left := list((folder / "locks").glob("*.lock")):
-                for path in left:
-                    path.unlink()
-                log.warning("Snakemake was killed here: its locks are removed, as `snakemake --unlock` does")
-        fcntl.flock(file, fcntl.LOCK_SH)
 
 
 def notebook_code(notebook: str) -> str:

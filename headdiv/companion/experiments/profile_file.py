@@ -70,9 +70,7 @@ class Profile(Settings):
     )
     gpu: int = Field(0, ge=0, description="GPUs that the pipeline asks a cluster for, for each run")
     ranks: int = Field(1, ge=1, le=64, description="processes by which the pipeline trains each run, on one machine")
-    cautious: bool = Field(
-        False, description="no verdict before all runs of an experiment are stored; no times of a busy machine"
-    )
+    cautious: bool = Field(False, description="no verdict before all runs of an experiment are stored")
     experiments: dict[str, Experiment] = Field(min_length=1, description="by <paper>/<task>")
 
     @model_validator(mode="after")

@@ -10,7 +10,7 @@ from numbers import Integral
 
 from headdiv.companion import paths
 from headdiv.companion.experiments.expansion import expanded
-from headdiv.companion.experiments.papers import task_of
+from headdiv.companion.experiments.papers import BASELINE, task_of
 from headdiv.companion.experiments.profile_file import read_profile
 from headdiv.companion.experiments.run_result import RunIdentity
 from headdiv.companion.experiments.tuning import Arm
@@ -108,6 +108,18 @@ class Runs:
     def experiments(self) -> list[str]:
         """<paper>/<task> of each experiment."""
         return list(self.profile.experiments)
+
+    def of_one_model(self, experiment: str) -> list[str]:
+        """The experiments of the same paper that have the same runs of the baseline: their rows are judged together.
+
+        One with rules of its own (`PaperTask.primary`) stands alone.
+        """
+        paper, base = experiment.partition("/")[0], dict[str, list[str]]()
+        for one in self._every:
+            if one.variant == BASELINE and one.paper == paper and one.experiment not in self.arms:
+                base.setdefault(one.experiment, []).append(one.hash)
+        alike = [name for name, of in base.items() if of == base.get(experiment) and not task_of(name).primary]
+        return alike if experiment in alike else [experiment]
 
     def papers(self) -> list[str]:
         """The papers that the runs are of, by name."""

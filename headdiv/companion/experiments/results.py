@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Container, Iterable, Mapping
@@ -17,7 +18,7 @@ from headdiv.companion.experiments.run_result import DataStatistics, RunResult, 
 from headdiv.companion.tasks.counts import counts_path, tokens_path
 from headdiv.companion.tasks.run_config import first_difference
 from headdiv.core import manifest
-from headdiv.core.errors import DataError, NotStoredError
+from headdiv.core.errors import DataError, HeaddivError, NotStoredError
 from headdiv.core.files import checksum, read_json, write_json, write_text
 
 # Sections of the configuration that all runs of an experiment have in common, but for keys that are tuned …
@@ -112,6 +113,27 @@ def with_results(profile: str) -> dict[str, list[RunResult]]:
     there = dict.fromkeys(config.experiment for config in stored_files(profile, runs.all()).values())
     # With nothing stored the first experiment's own error says how to make it.
     return {experiment: stored(profile, experiment) for experiment in there or runs.experiments()[:1]}
+
+
+def best_profiles(experiment: str) -> list[str]:
+    """The profiles with stored runs of an experiment, the best evidence first.
+
+    Real text comes before generated text, longer training before shorter (parameters × tokens, as `work_of` counts),
+    and more seeds before fewer. A profile whose results cannot be read is left out.
+    """
+    ranks: dict[str, tuple[bool, float, int]] = {}
+    for profile in sorted(folder.name for folder in (paths.home() / "results").glob("*/")):
+        with contextlib.suppress(HeaddivError):
+            if files := stored_files(profile, Runs(profile).of(experiment)):
+                run = RunResult.read(next(iter(files)), profile)  # the others are trained alike
+                seeds = len({config.seed for config in files.values()})
+                ranks[profile] = (run.data_name != "toy", work_of(run), seeds)
+    return sorted(ranks, key=ranks.__getitem__, reverse=True)
+
+
+def work_of(run: RunResult) -> float:
+    """How much training there was: parameters × tokens."""
+    return run.parameters * run.curve[-1].steps * run.config.train["tokens_per_batch"]
 
 
 def failures(profile: str) -> list[str]:

@@ -78,33 +78,43 @@ def stored_contrasts(task: PaperTask, groups: Groups) -> list[Contrast]:
     return [one for one in task.contrasts if one.variant in groups and one.against in groups]
 
 
-def asked_differences(task: PaperTask, groups: Groups, score: str) -> list[tuple[Contrast, Difference]]:
-    """The task's questions that these runs answer, with their differences; intervals are simultaneous over them."""
-    asked = stored_contrasts(task, groups)
-    found = comparison.differences(scores_of(groups, score), [(one.variant, one.against) for one in asked])
-    return [(one, found[one.variant, one.against]) for one in asked]
+def asked_differences(
+    task: PaperTask, groups: Groups, score: str, rows: Groups | None = None
+) -> list[tuple[Contrast, Difference]]:
+    """The task's questions that these runs answer, with their differences.
+
+    Intervals of those about the baseline are `differences_of`'s; the others' are simultaneous over them. ``rows``: what
+    the model has (`headdiv.companion.report.groups.judged_with`); by default these runs.
+    """
+    asked, rows = stored_contrasts(task, groups), groups if rows is None else rows
+    pairs = [(one.variant, one.against) for one in asked if one.against != BASELINE]
+    found = comparison.differences(scores_of(rows, score), pairs)
+    found |= {(variant, BASELINE): one for variant, one in differences_of(rows, score).items()}
+    return [(one, found.get((one.variant, one.against), NO_DIFFERENCE)) for one in asked]
 
 
-def sentences(task: PaperTask, groups: Groups) -> list[str]:
+def sentences(task: PaperTask, groups: Groups, rows: Groups | None = None) -> list[str]:
     """Which changes lower the validation loss, which raise it, which is open; and which row has the lowest.
 
     Each with the differences of that loss and of the table's last score, and their simultaneous 95 % intervals. A part
-    is judged, and a row chosen, without the test set; rows of one seed are neither judged nor chosen.
+    is judged, and a row chosen, without the test set; rows of one seed are neither judged nor chosen. ``rows`` as for
+    `asked_differences`.
     """
+    rows = groups if rows is None else rows
     *_, last = scores = compared_scores(task)
     judge = LOWEST_LOSS if LOWEST_LOSS in scores else "validation_nll"
     found: dict[str, list[str]] = {verb: [] for verb in VERBS.values()}
-    pairs = zip(asked_differences(task, groups, judge), asked_differences(task, groups, last), strict=True)
+    pairs = zip(*(asked_differences(task, groups, score, rows) for score in (judge, last)), strict=True)
     for (one, loss), (_, score) in pairs:
         found[VERBS[verdict(loss, higher=False)]].append(f"{one.what} ({_shown(task, judge, loss, score)})")
     said = [f"{verb}: {'; '.join(changes)}." for verb, changes in found.items() if changes]
-    others = {name: one for name, one in differences_of(groups, judge).items() if one.count > 1}
+    others = {name: one for name, one in differences_of(rows, judge).items() if name in groups and one.count > 1}
     if said and others:
         best = min(others, key=lambda variant: others[variant].mean)
         count = plural(others[best].count, "seed")
         said.append(
             f"The lowest validation loss of all rows but the Transformer: {task.label(best)}; against the Transformer "
-            f"{_shown(task, judge, others[best], differences_of(groups, last).get(best, NO_DIFFERENCE))}, {count}."
+            f"{_shown(task, judge, others[best], differences_of(rows, last).get(best, NO_DIFFERENCE))}, {count}."
         )
     if said:
         said[0] = f"Judged by the validation loss; differences have simultaneous 95 % intervals. {said[0]}"

@@ -18,7 +18,7 @@ from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.contrasts import scores_of
 from headdiv.companion.report.factors import beside, design_of
 from headdiv.companion.report.formats import signed
-from headdiv.companion.report.groups import Groups, by_variant, labels_of, not_judged_yet, over_seeds
+from headdiv.companion.report.groups import Groups, by_variant, judged_with, labels_of, not_judged_yet, over_seeds
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.measures import MEASURES
 from headdiv.companion.report.plotting import (
@@ -67,8 +67,9 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     design = design_of(task)
     plain = {*design.plain.values()} if design else set()
     compared = {one: other for one, other in others.items() if one not in plain and other in groups}
+    model = judged_with(profile, figure.experiment)
     for column, panel in zip(axes.T, panels, strict=True):
-        found = _judged(task, panel, groups, compared) if base else {}
+        found = _judged(task, panel, model, compared) if base else {}
         margin = MARGINS[task.primary] if task.primary else None
         said = {one: NOT_YET if waiting else verdict(of, panel.higher, margin) for one, of in found.items()}
         verdicts += said.values()
@@ -115,15 +116,16 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     return drawn
 
 
-def _judged(task: PaperTask, panel: Panel, groups: Groups, compared: Mapping[str, str]) -> dict[str, Difference]:
+def _judged(task: PaperTask, panel: Panel, model: Groups, compared: Mapping[str, str]) -> dict[str, Difference]:
     """Each variant's difference to the one that it is compared with, which decides, in the measure of a panel.
 
     After the last epoch; or, where rules name the score that decides, of that alone, in the panel of its curve.
     """
     if not task.primary:
-        scores = {variant: {run.seed: float(curve_of(panel, run)[-1]) for run in of} for variant, of in groups.items()}
+        scores = {variant: {run.seed: float(curve_of(panel, run)[-1]) for run in of} for variant, of in model.items()}
+        compared = {variant: BASELINE for variant in model if variant != BASELINE} | compared
     elif (task.primary, panel.key) == (LOWEST_LOSS, VALIDATION_LOSS.key):
-        scores = scores_of(groups, LOWEST_LOSS)
+        scores = scores_of(model, LOWEST_LOSS)
     else:
         return {}
     found = comparison.differences(scores, list(compared.items()))

@@ -87,7 +87,7 @@ def where_to_go_on(picture: Path) -> str:
     return DEMO.format(
         picture=picture,
         results="docs/results.md" if clone else "the documentation's results",
-        reproduce="make reproduce" if clone else "headdiv reproduce",
+        reproduce="make reproduce" if clone else "snakemake reproduce-all",
         lab="make lab" if clone else "jupyter lab notebooks/",
     )
 

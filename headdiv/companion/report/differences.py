@@ -33,7 +33,15 @@ from headdiv.companion.report.contrasts import (
 )
 from headdiv.companion.report.factors import conclusions, design_of_figure, effects
 from headdiv.companion.report.formats import as_printed, plural, signed
-from headdiv.companion.report.groups import Groups, chosen, failed_trainings, labels_of, not_judged_yet, title
+from headdiv.companion.report.groups import (
+    Groups,
+    chosen,
+    failed_trainings,
+    judged_with,
+    labels_of,
+    not_judged_yet,
+    title,
+)
 from headdiv.companion.report.headtohead import all_quiet
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.plotting import GREY, SMALL, VERDICT_LOOKS
@@ -99,7 +107,7 @@ def draw_contrasts(profile: str, figure: FigureEntry) -> Figure:
     Beside the stored runs' differences stand the paper's where it reports them.
     """
     groups, task = plotting.runs_of_figure(profile, figure), task_of(figure.experiment)
-    scores = compared_scores(task)
+    model, scores = judged_with(profile, figure.experiment), compared_scores(task)
     rows = [(task.label(name), name, BASELINE) for name in groups if name != BASELINE and BASELINE in groups]
     asked = [(one.what, one.variant, one.against) for one in stored_contrasts(task, groups) if one.against != BASELINE]
     parts = [part for part in (rows, asked) if part]
@@ -111,12 +119,11 @@ def draw_contrasts(profile: str, figure: FigureEntry) -> Figure:
     )
     pairs = [pair for part in parts for _, *pair in part]
     points = {(name, *pair): seed_by_seed(groups, *pair, name) for pair in pairs for name in scores}
-    found = {
-        (name, *pair): one
-        for name in scores
-        for part in parts  # whose intervals hold together
-        for pair, one in comparison.differences(scores_of(groups, name), [(v, a) for _, v, a in part]).items()
-    }
+    found = {}
+    for name in scores:
+        ones = comparison.differences(scores_of(model, name), [(v, a) for _, v, a in asked])
+        ones |= {(variant, BASELINE): one for variant, one in differences_of(model, name).items()}
+        found |= {(name, *pair): ones.get(tuple(pair), NO_DIFFERENCE) for pair in pairs}
     papers = {(name, *pair): reported_difference(task, *pair, name) for pair in pairs for name in scores}
     for ax, name in zip(axes[-1], scores, strict=True):
         keys = [(name, *pair) for pair in pairs]
@@ -186,8 +193,9 @@ def draw_forest(profile: str, figure: FigureEntry) -> Figure:
     groups = chosen(profile, figure.experiment, figure.label)
     if BASELINE not in groups:
         raise NotStoredError(f"{figure.label} needs {BASELINE} among the stored runs of profile {profile}")
-    found = {name: differences_of(groups, name) for name in PANELS}
-    judge = found[LOWEST_LOSS]
+    model = judged_with(profile, figure.experiment)
+    found = {name: differences_of(model, name) for name in PANELS}
+    judge = {variant: one for variant, one in found[LOWEST_LOSS].items() if variant in groups}
     order = sorted(judge, key=lambda variant: (verdict(judge[variant]) == NOT_JUDGED, judge[variant].mean))
     groups = {variant: groups[variant] for variant in [BASELINE, *order]}
     labels, quiet = labels_of(figure.experiment, groups), all_quiet(groups)
@@ -208,7 +216,7 @@ def draw_forest(profile: str, figure: FigureEntry) -> Figure:
     said = ", ".join(f"{counts[one]} {one}" for one in VERDICTS if counts[one])
     intervals = " (simultaneous 95 % intervals)" if counts.keys() - {NOT_JUDGED} else ""
     task, result = task_of(figure.experiment), f"by the lowest validation loss: {said}{intervals}"
-    apart = set_apart_by_score(task, {p.label: comparison.uneven(scores_of(groups, n)) for n, p in PANELS.items()})
+    apart = set_apart_by_score(task, {p.label: comparison.uneven(scores_of(model, n)) for n, p in PANELS.items()})
     lines = [title(task.table, groups), waiting or result, *apart, *failed_trainings(profile, figure.experiment)]
     plotting.add_title(drawn, "\n".join(lines))
     return drawn

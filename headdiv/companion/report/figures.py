@@ -14,6 +14,8 @@ from matplotlib.text import Text
 
 from headdiv.companion.experiments import figure_kinds
 from headdiv.companion.experiments.catalogue import FigureEntry, figure_entry
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.run_result import stored_files
 from headdiv.companion.report import (
     curves,
     differences,
@@ -26,12 +28,14 @@ from headdiv.companion.report import (
     swaps,
     tuning,
 )
-from headdiv.companion.report.plotting import STYLE
+from headdiv.companion.report.groups import labels_of
+from headdiv.companion.report.plotting import STYLE, add_title
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import replacing
 from headdiv.core.settings import check, nearest
 
 _NO_TEXT = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+COMPARING = ("bleu", "changes", "confidence")  # kinds that are about what they set side by side
 FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # and what would change their bytes
 
 # By `FigureEntry.kind`; each raises `DataError` where what it draws is not stored, or lacks what it needs.
@@ -74,9 +78,23 @@ def draw(name: str, profile: str, **options: Any) -> Figure:
     entry = replace(entry, options=checked.model_dump())
     with matplotlib.rc_context(STYLE):
         figure = (entry.draw or DRAWN_BY_KIND[entry.kind])(profile, entry)
+        if entry.kind in COMPARING and (lacking := _lacking(profile, entry)):
+            add_title(figure, f"{figure.get_suptitle()}\nIncomplete; not stored in this profile: {', '.join(lacking)}")
     for one in figure.findobj(Text):  # what results say is no formula, and can be written as XML
         one.set_text(_NO_TEXT.sub("\ufffd", one.get_text()).replace("$", r"\$"))
     return figure
+
+
+def _lacking(profile: str, figure: FigureEntry) -> list[str]:
+    """The variants and further experiments that a figure is about and the profile has no results of."""
+    runs = Runs(profile)
+    stored = {
+        experiment: {config.variant for config in stored_files(profile, runs.of(experiment)).values()}
+        for experiment in figure.experiments_in(runs.experiments())
+    }
+    labels = labels_of(figure.experiment, dict.fromkeys((*figure.against, *figure.variants)))
+    variants = [label for variant, label in labels.items() if variant not in stored[figure.experiment]]
+    return variants + [experiment for experiment in figure.beside if not stored.get(experiment)]
 
 
 def write_figure(name: str, profile: str, *paths: Path, **options: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -38,6 +39,28 @@ def by_variant(profile: str, experiment: str) -> Groups:
         groups.setdefault(run.variant, []).append(run)
     order = dict.fromkeys([*task_of(experiment).variants, *groups])
     return {variant: groups[variant] for variant in order if variant in groups}
+
+
+def judged_with(profile: str, experiment: str) -> Groups:
+    """The stored rows that one model judges (`Runs.of_one_model`); those of other experiments go by ``task/variant``.
+
+    So a difference has one interval, whichever table shows it.
+    """
+    rows = by_variant(profile, experiment)
+    known = {run.hash for runs in rows.values() for run in runs}
+    for other in Runs(profile).of_one_model(experiment):
+        with contextlib.suppress(NotStoredError):
+            for run in stored(profile, other):
+                if run.hash not in known:
+                    rows.setdefault(f"{run.task}/{run.variant}", []).append(run)
+    return rows
+
+
+def more_rows(model: Groups, groups: Groups) -> list[str]:
+    """The sentence about rows of a model that stand in another table; nothing where there are none."""
+    others = [task_of(runs[0].experiment).label(runs[0].variant) for name, runs in model.items() if name not in groups]
+    said = "The model also has the rows of this profile's other tables with the same baseline runs"
+    return [f"{said}: {', '.join(others)}."] if others else []
 
 
 def chosen(profile: str, experiment: str, figure: str, variants: Sequence[str] = (), needs: str = "") -> Groups:

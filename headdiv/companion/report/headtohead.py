@@ -26,7 +26,7 @@ from headdiv.companion.report.contrasts import (
 )
 from headdiv.companion.report.diversity import diversity_sentences
 from headdiv.companion.report.formats import NONE, as_printed, enough, plural, signed, with_intervals, with_unit
-from headdiv.companion.report.groups import Groups, chosen, labels_of, measured
+from headdiv.companion.report.groups import Groups, chosen, judged_with, labels_of, measured, more_rows
 from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import TableData, ends
@@ -48,6 +48,7 @@ COSTS: dict[str, Callable[[RunResult], float]] = {  # the time of a search is Na
 class Comparison:
     """Every variant against the baseline of the same seed, on the same test set."""
 
+    rows: Groups  # of the model
     differences: dict[str, Difference] = field(default_factory=dict)  # of BLEU, by variant
     p_values: dict[str, list[float]] = field(default_factory=dict)  # of the bootstrap, likewise
     signature: str | None = None  # of the bootstrap; None where there was none
@@ -68,7 +69,8 @@ def compare(profile: str, experiment: str, groups: Groups) -> Comparison:
     Raises:
         DataError: outputs or counts do not have the BLEU of their metrics.
     """
-    result = Comparison(differences_of(groups, SCORE))
+    rows = judged_with(profile, experiment)
+    result = Comparison(rows, differences_of(rows, SCORE))
     for baseline in groups.get(BASELINE, []):
         seed = baseline.seed
         runs = {variant: run for variant, found in groups.items() for run in found if run.seed == seed}
@@ -122,7 +124,7 @@ def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFr
     """
     labels = labels_of(experiment, groups)
     base = groups[BASELINE][0].parameters if BASELINE in groups else math.nan
-    alone = uneven(scores_of(groups, SCORE))
+    alone = uneven(scores_of(compared.rows, SCORE))
     rows = []
     for variant, runs in groups.items():
         p = compared.p_values.get(variant, [])
@@ -176,27 +178,28 @@ def comparison_data(profile: str, experiment: str) -> TableData:
     if compared.signature:
         what = "bootstrap over test sentences, one training each, paired with the baseline of the same seed"
         signatures["p"] = f"{what}, {compared.signature}"
-    searches = [run.cost.search for run in runs if run.cost.search]
+    quiet = all_quiet(groups)
+    searches = [run.cost.search for run in runs if run.cost.search and quiet]
     if searches:
         how = {_search(search) for search in searches}
         signatures["sentences/s"] = f"one pass over the test set, by the wall clock: {'; '.join(sorted(how))}"
-    said = [*sentences(task, groups), *diversity_sentences(groups)]
-    notes = [*task.notes, *_notes(table, compared, bool(searches))]
-    scores, costs, heads = _display_tables(table)
+    said = [*sentences(task, groups, compared.rows), *diversity_sentences(groups)]
+    notes = [*task.notes, *_notes(table, compared, quiet, bool(searches)), *more_rows(compared.rows, groups)]
+    scores, costs, heads = _display_tables(table, quiet)
     shown = {"score, and its difference from the baseline": scores}
     if learnt := {name: column for name, column in compared_scores(task).items() if name != SCORE}:
         signatures |= measured(runs, learnt)
-        shown["training, and differences from the baseline"] = _learning(table, groups, learnt)
+        shown["training, and differences from the baseline"] = _learning(table, groups, learnt, compared.rows)
     shown |= {"cost": costs, "measures of the heads": heads}
     return TableData(task.table, task.title, scale(runs, profile), table, shown, signatures, said, notes)
 
 
-def _learning(table: pd.DataFrame, groups: Groups, scores: dict[str, Column]) -> pd.DataFrame:
+def _learning(table: pd.DataFrame, groups: Groups, scores: dict[str, Column], rows: Groups) -> pd.DataFrame:
     """Losses and the like, and their differences from the baseline, seed by seed; their means enter ``table`` too."""
     shown = {"Method": list(table["label"])}
     for name, column in scores.items():
         own = means_of(groups, name).values()
-        found = differences_of(groups, name)
+        found = differences_of(rows, name)
         apart = [found.get(variant, NO_DIFFERENCE) for variant in groups]
         table[name] = [one.mean for one in own]
         columns = pd.DataFrame([ends(f"{name}_difference", one) for one in apart])
@@ -216,8 +219,8 @@ def _with_interval(table: pd.DataFrame, name: str, digits: int, printed: Callabl
     return [printed(mean, digits, half) for mean, half in rows]
 
 
-def _display_tables(table: pd.DataFrame) -> list[pd.DataFrame]:
-    """Scores, costs and heads, each a table of text."""
+def _display_tables(table: pd.DataFrame, quiet: bool) -> list[pd.DataFrame]:
+    """Scores, costs and heads, each a table of text; times where nothing else kept the machine busy."""
     fronts = table[["front_parameters", "front_training_seconds"]].itertuples(index=False)
     scores = {
         "Seeds": list(map(str, table["seeds"])),
@@ -225,11 +228,14 @@ def _display_tables(table: pd.DataFrame) -> list[pd.DataFrame]:
         "Against the baseline": _with_interval(table, f"{SCORE}_difference", 2, signed),
         "p": [_p_values(row) for _, row in table.iterrows()],
     }
+    times = {
+        "Training (s)": _with_interval(table, "training_seconds", enough(table["training_seconds"], 0)),
+        "Translating (sentences/s)": _with_interval(table, "sentences_per_second", 1),
+    }
     costs = {
         "Parameters": [f"{count:,}" for count in table["parameters"]],
         "Relative to the baseline (%)": [as_printed(share, 2) for share in table["parameters_of_base"]],
-        "Training (s)": _with_interval(table, "training_seconds", enough(table["training_seconds"], 0)),
-        "Translating (sentences/s)": _with_interval(table, "sentences_per_second", 1),
+        **(times if quiet else {}),
         "Peak memory (MiB)": [as_printed(value, 0) for value in table["peak_memory_mib"]],
         "Pareto front": [", ".join(n for n, on in zip(("size", "time"), f, strict=True) if on) for f in fronts],
     }
@@ -268,7 +274,7 @@ def _about_intervals(table: pd.DataFrame) -> str:
     return f"{said} Shown to be {within}: {', '.join(equal) if len(equal) else 'none'}."
 
 
-def _notes(table: pd.DataFrame, compared: Comparison, timed: bool) -> list[str]:
+def _notes(table: pd.DataFrame, compared: Comparison, quiet: bool, timed: bool) -> list[str]:
     count, notes = int(table["p_seeds"].sum()), [_about_intervals(table)]
     if count:
         notes.append(
@@ -278,17 +284,13 @@ def _notes(table: pd.DataFrame, compared: Comparison, timed: bool) -> list[str]:
         )
     if compared.lacking:
         notes.append(f"Without stored counts of n-grams, and so without p: {', '.join(compared.lacking)}.")
-    notes.append(
-        "Times are by the wall clock, measured once per run; runs that share a machine slow each other down, so a "
-        "difference that is small beside its interval, or from one seed, says nothing. Peak memory is that of a GPU's "
-        "allocator, or of the whole process on a CPU."
-    )
-    if not timed:
-        notes.append("These runs' searches were not timed.")
+    if quiet:
+        notes.append("Times are by the wall clock, measured once per run.")
+        notes += ["These runs' searches were not timed."] * (not timed)
+    notes.append("Peak memory is that of a GPU's allocator, or of the whole process on a CPU.")
     front = "Pareto front: no other method has as high a BLEU with fewer parameters (size)"
-    by_time = table["front_training_seconds"].notna().any()
-    busy = ". Other work kept the machine busy during these runs, so there is none by time."
-    notes.append(front + (", or after less training (time)." if by_time else busy))
+    busy = ". These runs are not known to have had the machine to themselves, so no times are shown."
+    notes.append(front + (", or after less training (time)." if quiet else busy))
     notes.append(
         "Measures of heads are on the validation split, means over the attention modules and their heads or pairs of "
         "heads, before the output stage. In a mixture of heads, head 1 is each token's first choice."

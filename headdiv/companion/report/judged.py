@@ -81,7 +81,7 @@ def conclusions(experiment: str, groups: Groups) -> list[str]:
     lines = [f"{SAID[one][0].upper()}{SAID[one][1:]}: {', '.join(arms)}." for one, arms in named.items() if arms]
     judged, helping = len(found) - len(named[NOT_JUDGED]), len(named[BETTER])
     verb = "helps" if helping == 1 else "help" if helping else "is shown to help"
-    count = f"{helping or 'None'} of {plural(judged, 'method')} {verb} the {task.label(BASELINE)}."
+    count = f"{helping or 'None'} of {plural(judged, 'arm')} {verb} the {task.label(BASELINE)}."
     return [count, *lines] if judged else lines
 
 

@@ -19,7 +19,7 @@ from headdiv.companion.report import factors, judged
 from headdiv.companion.report.contrasts import scores_of
 from headdiv.companion.report.factors import design_of
 from headdiv.companion.report.formats import NONE, as_printed, enough, plural, signed, with_unit
-from headdiv.companion.report.groups import Groups, not_judged_yet
+from headdiv.companion.report.groups import Groups, judged_with, not_judged_yet
 from headdiv.companion.report.scale import data_title, scale, toy
 from headdiv.companion.report.verdicts import (
     BETTER,
@@ -203,7 +203,9 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
     others = factors.beside(task, values)
     if design:  # the Transformer's own rows at other levels are no methods
         others = {variant: plain for variant, plain in others.items() if variant not in design.plain.values()}
-    apart = differences(values, [pair for pair in others.items() if pair[1] in values])
+    model = scores_of(judged_with(profile, experiment), name)
+    of_the_model = {variant: BASELINE for variant in model if variant not in values} | others
+    apart = differences(model, [pair for pair in of_the_model.items() if pair[1] in values])
     scored = {
         variant: Scored(
             task.label(variant),

@@ -1,13 +1,13 @@
-"""Tables and figures for notebooks; a line of text where the profile lacks them, so one notebook fits all profiles."""
+"""Tables and figures for notebooks, of one profile or of the best that is stored; a line of text where none is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
-from IPython.display import SVG, Markdown
+from IPython.display import SVG, Markdown, display
 from pandas.io.formats.style import Styler
 
 from headdiv.companion.experiments.catalogue import OF_PRUNING, OF_TUNING, figure_entry
@@ -16,17 +16,18 @@ from headdiv.companion.experiments.figure_kinds import HEADS, PRUNING, TUNING
 from headdiv.companion.experiments.importance import stored_importance
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.results import score_table
+from headdiv.companion.experiments.results import best_profiles, score_table
 from headdiv.companion.experiments.run_result import RunResult, stored_files
 from headdiv.companion.report.formats import shortened, significant
 from headdiv.companion.report.tables import experiment_of_table, parameter_table, table_data
 from headdiv.companion.tasks.base import Run
-from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.errors import ConfigError, DataError, NotStoredError
 from headdiv.core.settings import nearest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+T = TypeVar("T")
 
 MADE_OF = {OF_TUNING: TUNING, OF_PRUNING: PRUNING}  # by the end of a table's name: the kind of figure beside it
 DIAGRAMS = Path(__file__).parent / "diagrams"  # <paper>.svg
@@ -45,77 +46,111 @@ def show_diagram(paper: str) -> SVG:
     return SVG(filename=str(path))
 
 
-def show_table(profile: str, table: str) -> Markdown:
+def show_table(profile: str | None, table: str) -> Markdown:
     """A table without its heading, which the notebook has, and with how it is measured folded below it.
+
+    Args:
+        profile: whose results are shown; None: the first of `best_profiles` that has them.
+        table: of an experiment's results, its data, tuning or pruning.
 
     Raises:
         ConfigError: no such profile or table.
-        DataError: no stored results.
+        DataError: results that contradict each other.
     """
+    experiment = experiment_of_table(table)
     made_of = next((kind for end, kind in MADE_OF.items() if table.endswith(end)), "")
-    lacking = _lacking(profile, experiment_of_table(table), kind=made_of)
-    return Markdown(table_data(profile, table).folded()) if lacking is None else lacking
+
+    def made(name: str) -> Markdown:
+        _refuse_lacking(name, experiment, kind=made_of)
+        return Markdown(table_data(name, table).folded())
+
+    return _shown(profile, experiment, made)
 
 
-def show_parameters(profile: str, experiment: str) -> pd.DataFrame | Markdown:
-    """The parameter audit of an experiment.
+def show_parameters(profile: str | None, experiment: str) -> pd.DataFrame | Markdown:
+    """The parameter audit of an experiment; ``profile`` as in `show_table`, and "paper" where nothing is stored.
 
     Raises:
         ConfigError: no such profile or experiment.
     """
     task_of(experiment)
-    lacking = _lacking(profile, experiment, stored=False)
-    if lacking is not None:
-        return lacking
-    try:
-        return parameter_table(profile, experiment)
-    except (ConfigError, DataError) as error:  # vocabularies come from the corpus, which stored results do without
-        return Markdown(f"*{error}*")
+
+    def made(name: str) -> pd.DataFrame:
+        _refuse_lacking(name, experiment, stored=False)
+        try:
+            table = parameter_table(name, experiment)
+        except (ConfigError, DataError) as error:  # vocabularies come from the corpus, which stored results do without
+            raise NotStoredError(str(error)) from None
+        return _named(name, table)
+
+    return _shown(profile, experiment, made, besides=("paper",))
 
 
-def show_figure(name: str, profile: str, **options: Any) -> Figure | Markdown:
-    """A figure by name; ``options`` in the place of its own, as `headdiv figure --option`.
+def show_figure(name: str, profile: str | None, **options: Any) -> Figure | Markdown:
+    """A figure by name, below the profile's; ``options`` in the place of its own, as `headdiv figure --option`.
+
+    ``profile`` is as in `show_table`. A line of text stands for a figure whose results are not stored.
 
     Raises:
         ConfigError: no such profile, or the figure has no such option or value.
-        DataError: no figure of this name, or no stored results to draw it from.
+        DataError: no figure of this name, or results that contradict each other.
     """
     from headdiv.companion.report.figures import draw  # a second and a half that notebooks without figures are spared
 
     entry = figure_entry(name, profile)
-    lacking = _lacking(profile, entry.experiment, entry.variants, entry.against, kind=entry.kind)
-    return draw(name, profile, **options) if lacking is None else lacking
+
+    def made(profile: str) -> Figure:
+        _refuse_lacking(profile, entry.experiment, entry.variants, entry.against, kind=entry.kind)
+        return _named(profile, draw(name, profile, **options))
+
+    return _shown(profile, entry.experiment, made)
 
 
-def _lacking(
+def _shown(profile: str | None, experiment: str, made: Callable[[str], T], besides: Sequence[str] = ()) -> T | Markdown:
+    """What is made of a profile's results, or of the best that there are; a line of text where they are not stored."""
+    lacking = []
+    for name in [profile] if profile else [*best_profiles(experiment), *besides]:
+        try:
+            return made(name)
+        except NotStoredError as error:
+            lacking.append(str(error))
+    return Markdown(f"*{lacking[0] if lacking else f'No profile has stored results of {experiment}.'}*")
+
+
+def _named(profile: str, shown: T) -> T:
+    """The same, with the profile's name in the line above it."""
+    display(Markdown(f"*Profile {Runs(profile).name}:*"))
+    return shown
+
+
+def _refuse_lacking(
     profile: str,
     experiment: str,
     variants: tuple[str, ...] = (),
     all_of: tuple[str, ...] = (),
     stored: bool = True,
     kind: str = "",
-) -> Markdown | None:
-    """A line that names what the profile lacks; None if it lacks nothing. ``kind``: of the figure."""
+) -> None:
+    """Raise NotStoredError with what the profile lacks, if it lacks anything. ``kind``: of the figure."""
     runs = Runs(profile)
     if experiment not in runs.experiments():
-        return Markdown(f"*Profile {runs.name} has no {experiment}.*")
+        raise NotStoredError(f"Profile {runs.name} has no {experiment}.")
     configs = runs.planned(experiment)
     there = {config.variant for config in configs}
     if variants and not there & set(variants):
-        return Markdown(f"*Profile {runs.name} has no {' or '.join(variants)} in {experiment}.*")
+        raise NotStoredError(f"Profile {runs.name} has no {' or '.join(variants)} in {experiment}.")
     if missing := [variant for variant in all_of if variant not in there]:
-        return Markdown(f"*Profile {runs.name} has no {' and no '.join(missing)} in {experiment}.*")
+        raise NotStoredError(f"Profile {runs.name} has no {' and no '.join(missing)} in {experiment}.")
     if kind == TUNING:
-        tuned = any(arm.choice for arm in runs.arms.get(experiment, {}).values())
-        return None if tuned else Markdown(f"*No arm of {experiment} is tuned yet in profile {runs.name}.*")
-    if kind == PRUNING:
-        masked = stored_importance(profile, experiment)
-        return None if masked else Markdown(f"*No heads of {experiment} are masked yet in profile {runs.name}.*")
-    if kind == HEADS and not any(config.train.epoch_heads for config in configs):
-        return Markdown(f"*Profile {runs.name} does not measure the heads of {experiment} after each epoch.*")
-    if stored and not stored_files(profile, configs):
-        return Markdown(f"*There are no stored results of {experiment} in profile {runs.name}.*")
-    return None
+        if not any(arm.choice for arm in runs.arms.get(experiment, {}).values()):
+            raise NotStoredError(f"No arm of {experiment} is tuned yet in profile {runs.name}.")
+    elif kind == PRUNING:
+        if not stored_importance(profile, experiment):
+            raise NotStoredError(f"No heads of {experiment} are masked yet in profile {runs.name}.")
+    elif kind == HEADS and not any(config.train.epoch_heads for config in configs):
+        raise NotStoredError(f"Profile {runs.name} does not measure the heads of {experiment} after each epoch.")
+    elif stored and not stored_files(profile, configs):
+        raise NotStoredError(f"There are no stored results of {experiment} in profile {runs.name}.")
 
 
 def show_scores(metrics: Mapping[str, Any] | RunResult) -> Styler:

@@ -13,16 +13,25 @@ from typing import Any
 
 import pandas as pd
 
+from headdiv.analysis.comparison import uneven
 from headdiv.analysis.statistics import half_width
 from headdiv.companion.experiments.catalogue import OF_PRUNING, OF_TUNING
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, data_table_of, task_of
 from headdiv.companion.experiments.parameters import audit
-from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import RunResult
-from headdiv.companion.report.contrasts import compared_scores, differences_of
+from headdiv.companion.report.contrasts import compared_scores, differences_of, scores_of, set_apart_by_score
 from headdiv.companion.report.factors import design_of, factor_data
 from headdiv.companion.report.formats import as_printed, enough, significant, with_intervals, with_unit
-from headdiv.companion.report.groups import Groups, by_variant, failed_trainings, not_judged_yet, score_label, signature
+from headdiv.companion.report.groups import (
+    Groups,
+    by_variant,
+    failed_trainings,
+    judged_with,
+    more_rows,
+    not_judged_yet,
+    score_label,
+    signature,
+)
 from headdiv.companion.report.headtohead import all_quiet, comparison_data
 from headdiv.companion.report.judged import judged_data
 from headdiv.companion.report.pruning import pruning_data
@@ -33,7 +42,7 @@ from headdiv.companion.report.tuning import tuning_data
 from headdiv.companion.report.verdicts import NO_DIFFERENCE
 
 TIMES = ("training_hours", "training_days", "inference_ms")  # by the wall clock, which other work lengthens
-UNTIMED = "Times are left out: other work kept the machine busy during these runs."
+UNTIMED = "Times are left out: these runs are not known to have had the machine to themselves."
 
 
 def experiment_of_table(table: str) -> str:
@@ -133,15 +142,19 @@ def _value(run: RunResult, name: str, base: float) -> float:
 def results_data(profile: str, experiment: str) -> TableData:
     """The results of an experiment: the paper's columns with ours beside them, then what else was measured.
 
-    For people, a profile that is `cautious` has no times of runs beside which the machine did other work.
+    For people, there are no times of runs beside which the machine did other work, or may have done.
     """
     task, groups = task_of(experiment), by_variant(profile, experiment)
     table, runs = _table(task, groups), [run for group in groups.values() for run in group]
     waiting = not_judged_yet(profile, experiment, groups)
-    hidden = TIMES if Runs(profile).profile.cautious and not all_quiet(groups) else ()
+    hidden = () if all_quiet(groups) else TIMES
     task = task.model_copy(update={"columns": {key: of for key, of in task.columns.items() if key not in hidden}})
-    differences = _differences(task, groups)
+    model = judged_with(profile, experiment)
+    differences = _differences(task, groups, model)
     intervals = [PLUS_MINUS] * bool((table["seeds"] > 1).any()) + [SIMULTANEOUS] * len(differences)
+    scores = compared_scores(task) if differences else {}
+    alone = {of.label: uneven(scores_of(model, name)) & groups.keys() for name, of in scores.items()}
+    intervals += [*set_apart_by_score(task, alone), *more_rows(model, groups)]
     return TableData(
         task.table,
         task.title,
@@ -180,9 +193,9 @@ def _halves(table: pd.DataFrame, name: str) -> list[float]:
     return [math.nan if pd.isna(sd) else half_width(sd, count) for sd, count in rows]
 
 
-def _differences(task: PaperTask, groups: Groups) -> dict[str, pd.DataFrame]:
+def _differences(task: PaperTask, groups: Groups, model: Groups) -> dict[str, pd.DataFrame]:
     """The differences of the paper's columns to the baseline, with their simultaneous intervals; {} for one seed."""
-    scores = {name: differences_of(groups, name) for name in compared_scores(task)}
+    scores = {name: differences_of(model, name) for name in compared_scores(task)}
     scores = {name: found for name, found in scores.items() if any(one.freedom for one in found.values())}
     if not scores:
         return {}

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import mean
 from typing import Any
 
-from headdiv.analysis.comparison import Difference, contrasts
+from headdiv.analysis.comparison import Difference, against, contrasts
 from headdiv.companion import paths
 from headdiv.companion.experiments.claims.files import load_claims, sizes_of, walk
-from headdiv.companion.experiments.papers import PaperTask, load_paper
+from headdiv.companion.experiments.papers import BASELINE, PaperTask, load_paper
 from headdiv.companion.experiments.run_result import RunResult, is_stored
 from headdiv.companion.tasks.run_config import first_difference
 from headdiv.companion.tasks.specs import SPECS
@@ -41,7 +41,7 @@ class Evidence:
     by_row: dict[Row, list[RunResult]]
     share: float  # of the paper's length, at most 1
     scale: str  # how far from the paper's, in words
-    table: dict[Row, list[RunResult]]  # these and all other rows of the same tables, settings and seeds
+    table: dict[Row, list[RunResult]]  # these and all other rows of the same data, settings and seeds
 
     @property
     def runs(self) -> tuple[RunResult, ...]:
@@ -72,13 +72,19 @@ class Evidence:
     def difference(self, weights: Mapping[Row, float], name: str) -> Difference:
         """A quantity's sum over these rows with these weights, which add up to 0, by `headdiv.analysis.comparison`.
 
-        The residual is pooled over all rows of the table. That of a measure of PCA layers is over these rows alone: it
-        is a mean over pairs of m columns, so that it spreads far more where m is small.
+        The residual is pooled over all rows of the table, and the interval of a row's difference from the baseline is
+        the table's, simultaneous over them. For a measure of PCA layers these rows alone count: it is a mean over pairs
+        of m columns, so that it spreads far more where m is small.
         """
         scores = {
             "/".join(row): {run.seed: found for run in runs if (found := _quantity(run, name)) is not None}
             for row, runs in (self.by_row if name in PCA else self.table).items()
         }
+        base = [row for row in weights if row[1] == BASELINE]
+        if base and len(weights) == 2:
+            (other,) = weights.keys() - base
+            found = against(scores, "/".join(base[0]))["/".join(other)]
+            return replace(found, mean=weights[other] * found.mean, half=abs(weights[other]) * found.half)
         return contrasts(scores, [{"/".join(row): weight for row, weight in weights.items()}])[0]
 
 
@@ -135,13 +141,14 @@ class Results:
         machines = {_machine(run) for run in every}
         if not alike or len({run.epochs for run in every}) > 1 or (one_machine and len(machines) > 1):
             return None
-        table = {row: list(found) for row, found in runs.items()}
+        table, hashes = {row: list(found) for row, found in runs.items()}, {run.hash for run in every}
         for run in self._stored[profile]:
             row, settings = (run.task, run.variant), run.config.sections()
             same = first_difference(sections[0], settings, ("data", "train", "decode")) is None
             same = same and run.epochs == first.epochs and (_machine(run) in machines or not one_machine)
-            if same and row not in runs and row[0] in {task for task, _ in wanted} and run.seed in seeds:
+            if same and run.seed in seeds and run.hash not in hashes:  # a run may stand in two tables
                 table.setdefault(row, []).append(run)
+                hashes.add(run.hash)
         share, length = self._length(first)
         data, scale = first.data_name, self.scales[first.task]
         if scale.examples:

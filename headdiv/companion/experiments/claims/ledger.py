@@ -32,9 +32,8 @@ from headdiv.companion.experiments.claims.records import (
 )
 from headdiv.companion.experiments.claims.verdicts import (
     CONTRADICTED,
-    DIFFERS,
+    NOT_COMPARABLE,
     NOT_RUN,
-    REFUTED,
     VERDICTS,
     computed,
     measured,
@@ -159,9 +158,9 @@ class _Judge:
         if claim.kind == "score" and not relation and len(values) > 1:
             cv = coefficient_of_variation([claim.value, *values])
             also.append(f"CV* of the paper's and ours {cv:.2g} %")
-        if verdict in (REFUTED, DIFFERS):
-            quantities = {number.quantity for number in wanted}
-            also += [note for name, note in self.claims.notes.items() if name in quantities]
+        quantities = {number.quantity for number in wanted}
+        if notes := [note for name, note in self.claims.notes.items() if name in quantities]:
+            verdict, also = NOT_COMPARABLE, [*also, *notes]
         return self._judged(claim, verdict, ours, [text + remark, *also], call.what, evidence, cv)
 
     def _margins(self, how: Computation, call: Call, evidence: Evidence) -> list[Interval]:

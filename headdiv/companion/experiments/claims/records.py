@@ -281,7 +281,7 @@ class PaperClaims:
         numbers: by task or table, by column, or by (row, column) where one row differs: how the row's number is
             computed.
         settings: by task, by column's label.
-        notes: by column: why ours may differ; said where a claim is refuted or differs.
+        notes: by column: how ours is measured otherwise, so that no claim on it is comparable.
     """
 
     sentences: Mapping[str, Sequence[Claim]]

@@ -15,6 +15,7 @@ from headdiv.core.settings import nearest
 FOLLOWS, ROUNDING, CONTRADICTED = "follows", "rounding", "contradicted"
 CONFIRMED, ABOVE, REFUTED, UNDECIDED = "confirmed", "above", "refuted", "undecided"
 AGREES, DIFFERS, USED, NOT_RUN = "agrees so far", "differs so far", "used here", "not run here"
+NOT_COMPARABLE = "not comparable"
 
 VERDICTS = {
     FOLLOWS: "computed again from the paper's own numbers, an architecture or a data set, it comes out",
@@ -24,9 +25,10 @@ VERDICTS = {
     "table's score the tolerance is smaller than the effect that the paper reports",
     ABOVE: "measured, and higher than the paper's by more than the tolerance, of a score where higher is better",
     REFUTED: "measured at the paper's own scale: the 95 % interval over seeds lies outside the tolerance, of a loss or "
-    "perplexity on either side (a lower one than the paper's comes of another recipe or measurement)",
+    "perplexity on either side",
     UNDECIDED: "measured at the paper's own scale and left open: by the interval over seeds (one seed has none), or by "
     "a tolerance that is not smaller than the paper's effect",
+    NOT_COMPARABLE: "measured, but otherwise than in the paper, so that it decides nothing",
     AGREES: "a short run: the paper's data, sizes and method, but fewer epochs or steps; its mean lies within",
     DIFFERS: "a short run, and its mean lies outside; a longer one may agree",
     USED: "a setting that the stored runs have",

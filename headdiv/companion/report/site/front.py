@@ -15,11 +15,11 @@ from headdiv.companion import paths
 from headdiv.companion.experiments.catalogue import figures_of_paper
 from headdiv.companion.experiments.claims import ledger as claims
 from headdiv.companion.experiments.papers import BASELINE, load_paper, task_of
-from headdiv.companion.experiments.results import with_results
+from headdiv.companion.experiments.results import with_results, work_of
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.contrasts import differences_of, scores_of
 from headdiv.companion.report.formats import NONE, plural, signed
-from headdiv.companion.report.groups import by_variant
+from headdiv.companion.report.groups import by_variant, judged_with
 from headdiv.companion.report.outcomes import Outcome, outcomes
 from headdiv.companion.report.site.markup import interactive, link, plain
 from headdiv.companion.report.verdicts import BETTER, LOWEST_LOSS, NOT_JUDGED, verdict
@@ -101,7 +101,8 @@ class Finding:
     def by_loss(self) -> str:
         """Which variants reach a lower validation loss than the baseline, at any epoch; "" where none is judged."""
         task, groups = task_of(self.outcome.experiment), by_variant(self.profile, self.outcome.experiment)
-        found = differences_of(groups, LOWEST_LOSS)
+        of_all = differences_of(judged_with(self.profile, self.outcome.experiment), LOWEST_LOSS)
+        found = {variant: one for variant, one in of_all.items() if variant in groups}
         said = {variant: verdict(one, higher=False) for variant, one in found.items()}
         judged = sorted((one for one in said if said[one] != NOT_JUDGED), key=lambda one: found[one].mean)
         if not judged:
@@ -126,10 +127,7 @@ class Finding:
 
 def evidence_of(profile: str, stored: dict[str, list[RunResult]]) -> list[Finding]:
     """What a profile's stored runs say, by experiment."""
-    work = {
-        name: max(run.parameters * run.curve[-1].steps * run.config.train["tokens_per_batch"] for run in runs)
-        for name, runs in stored.items()
-    }
+    work = {name: max(map(work_of, runs)) for name, runs in stored.items()}
     return [Finding(profile, outcome, work[outcome.experiment]) for outcome in outcomes(profile, stored)]
 
 

@@ -21,7 +21,7 @@ from headdiv.companion.experiments.claims import ledger as claims
 from headdiv.companion.experiments.claims.calls import show
 from headdiv.companion.experiments.claims.files import papers_with_claims
 from headdiv.companion.experiments.claims.records import RELATION
-from headdiv.companion.experiments.claims.verdicts import CONFIRMED
+from headdiv.companion.experiments.claims.verdicts import CONFIRMED, REFUTED
 from headdiv.companion.experiments.figure_kinds import FIGURE_KINDS
 from headdiv.companion.experiments.outdated import outdated_among
 from headdiv.companion.experiments.papers import BASELINE, load_paper
@@ -50,7 +50,7 @@ ORDER = ("deacon", "mhr", "dpp", "homeostasis", "moa", "headtohead")  # other pa
 # Of the menu's part about evidence.
 EVIDENCE_DOCUMENTS = ("docs/results.md", "docs/contest.md", "docs/checklist.md", "docs/papers.md")
 CLAIMS_ON_A_PAGE = 25
-OPENS = (claims.CONTRADICTED, claims.REFUTED, CONFIRMED)  # verdicts that the ledger opens on
+OPENS = (claims.CONTRADICTED, REFUTED, CONFIRMED)  # verdicts that the ledger opens on
 FOLDED = 160  # characters from which how a claim was computed is folded
 
 

@@ -128,7 +128,7 @@ class RunPage:
             "Python": made.python or NONE,
             "Packages": ", ".join(f"{name} {version}" for name, version in made.packages.items()),
             "Parameters": f"{run.parameters:,}",
-            "Training": f"{run.cost.training_seconds:,.1f} s, {run.cost.target_tokens_per_second:,.0f} tokens/s",
+            "Training": f"{run.cost.training_seconds:,.1f} s",
             "Peak memory": f"{run.cost.peak_memory_mib:,.0f} MiB",
             "Stored in": str(path.relative_to(paths.home())),
             "Command": run_command("train", run.experiment, run.variant, run.seed, self.profile),

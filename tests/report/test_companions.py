@@ -1,0 +1,122 @@
+"""The companions: every display of stored results, of the best that is stored and of each profile that they name."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from IPython.display import Markdown
+
+from headdiv import companion
+from headdiv.companion.experiments.notebooks import execute
+from headdiv.companion.report import figures, heads, show
+from headdiv.companion.report.groups import by_variant
+from headdiv.companion.report.table_data import TableData
+from headdiv.core.files import read_json
+
+ROOT = Path(__file__).parents[2]
+COMPANIONS = ("deacon", "mhr", "dpp", "homeostasis", "moa", "headtohead", "contest")
+NOTHING_STORED = {  # by any profile
+    "deacon": {"deacon/summarisation"},
+    "mhr": {"mhr/spanish", "mhr_spanish_curves"},
+    "homeostasis": {
+        *(f"homeostasis/{task}" for task in ("memorisation", "base", "big")),
+        *(f"homeostasis_{name}" for name in ("figure1", "figure2", "memorisation_curves", "base_curves", "big_curves")),
+    },
+}
+
+
+def cells(name):
+    """The notebook's code by its tags: ("parameters",) or ()."""
+    found = read_json(ROOT / "notebooks" / f"{name}.ipynb")["cells"]
+    return [
+        (tuple(cell["metadata"].get("tags", ())), "".join(cell["source"]))
+        for cell in found
+        if cell["cell_type"] == "code"
+    ]
+
+
+def parameters(name):
+    return next(source for tags, source in cells(name) if tags)
+
+
+def profiles(name):
+    """None, and the profiles that the notebook's parameters name."""
+    return list(dict.fromkeys([None, *re.findall(r'"([\w-]+)"', parameters(name))]))
+
+
+WITH_PROFILES = [(name, profile) for name in COMPANIONS for profile in profiles(name)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def this_repository():
+    """Its stored results, each figure drawn once; neither audits, which read data, nor tables, which have a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEADDIV_HOME", str(ROOT))
+        patch.setattr(figures, "draw", cache(figures.draw))
+        patch.setattr(show, "table_data", lambda profile, table: TableData("", "", profile, pd.DataFrame()))
+        patch.setattr(show, "parameter_table", lambda profile, experiment: pd.DataFrame())
+        patch.setattr(show, "display", lambda line: None)
+        yield
+
+
+def displays(name, profile):
+    """What each display of stored results gives, by the table or figure that it asks for."""
+    names = {"companion": companion}
+    exec(parameters(name), names)
+    names["profile"] = profile or names["profile"]
+    calls = (node for _, source in cells(name) for node in ast.walk(ast.parse(source.replace("%matplotlib", "#"))))
+    return {
+        next(one.value for one in call.args if isinstance(one, ast.Constant)): eval(ast.unparse(call), names)
+        for call in calls
+        if isinstance(call, ast.Call) and ast.unparse(call.func).startswith("companion.show_") and len(call.args) == 2
+    }
+
+
+@pytest.mark.parametrize(("name", "profile"), WITH_PROFILES)
+def test_every_display_is_made_or_is_a_line_of_what_is_not_stored(name, profile):
+    shown = displays(name, profile)
+    lines = {what for what, one in shown.items() if isinstance(one, Markdown) and re.fullmatch(r"\*.*\*", one.data)}
+    assert shown
+    if profile is None:
+        assert lines == NOTHING_STORED.get(name, set())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "profile"), WITH_PROFILES)
+def test_a_companion_executes_with_every_profile_that_it_names(name, profile, tmp_path):
+    execute(
+        ROOT / "notebooks" / f"{name}.ipynb",
+        tmp_path / "executed.ipynb",
+        {"profile": profile} if profile else {},
+        tmp_path / "scratch",
+    )
+
+
+def test_what_the_mhr_companion_says_of_its_figures_is_what_is_stored():
+    text = (ROOT / "notebooks" / "mhr.ipynb").read_text(encoding="utf-8")
+    of_variant = by_variant("tables", "mhr/translation")
+
+    def confidence(variant):
+        """Mean and standard deviation over a layer's heads, over the seeds: by (kind, layer)."""
+        runs = [heads.measure_by_module(run, "confidence") for run in of_variant[variant]]
+        return pd.DataFrame(
+            {at: [sum(f(run[at]) for run in runs) / len(runs) for f in (lambda x: x.mean(), lambda x: x.std())]
+             for at in runs[0]}, index=["mean", "sd"],
+        ).T  # fmt: skip
+
+    base, mixed, swapped = map(confidence, ("baseline", "alphas", "manual"))
+    assert (mixed["mean"] < base["mean"]).all()
+    assert (mixed["sd"] < base["sd"]).sum() == 8
+    assert (swapped.loc["cross", "mean"] > base.loc["cross", "mean"]).all()
+    means = [f"{one.loc['cross', key].mean():.{digits}f}" for key, digits in (("mean", 2), ("sd", 3))
+             for one in (swapped, base)]  # fmt: skip
+    assert means == ["0.40", "0.36", "0.082", "0.086"]
+    assert "It is higher in all three layers (0.40 on average, beside the baseline's 0.36)" in text
+    assert "(0.082 beside 0.086)" in text
+    for distance, (low, high) in {"cosine": (-1.25, 0.85), "l2": (-64.1, -46.7)}.items():
+        groups = {variant: of_variant[variant] for variant in ("baseline", "alphas")}
+        found = heads.changes(groups, "baseline", distance)["alphas"].values()
+        assert low < min(found) <= max(found) < high
