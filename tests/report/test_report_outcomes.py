@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import runpy
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -14,7 +15,6 @@ from headdiv.companion.experiments import results as store
 from headdiv.companion.experiments.claims import ledger as claims
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.results import with_results
-from headdiv.companion.report import front
 from headdiv.companion.report.outcomes import outcomes, summary_text, verdict_counts
 from headdiv.companion.report.verdicts import NOT_JUDGED
 from headdiv.core.errors import DataError
@@ -214,7 +214,7 @@ def test_a_broken_run_of_another_profile_stops_no_summary_and_one_of_its_own_doe
 
 def test_the_readmes_picture_of_the_finding_has_a_row_for_each_arm_in_both_panels(monkeypatch):
     monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
-    axes = front.draw_finding().axes
+    axes = runpy.run_path(str(ROOT / "scripts" / "readme_figures.py"))["draw_finding"]().axes
     rows = [label.get_text() for label in axes[0].get_yticklabels()]
     assert [len(rows), len(axes)] == [5, 2]
     assert "DEACON, direct, m = 8" in rows

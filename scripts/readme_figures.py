@@ -1,4 +1,4 @@
-"""The two pictures of the README: ``python -m headdiv.companion.report.front docs/figures``.
+"""The two pictures of the README: ``python scripts/readme_figures.py docs/figures``.
 
 The first is drawn from stored results. The second is of a model that `headdiv demo` or `headdiv reproduce` leaves.
 """
@@ -39,14 +39,14 @@ DPI = 160
 def draw_finding() -> Figure:
     """Loss and BLEU of each arm minus the tuned Transformer's, with simultaneous intervals; equivalence shaded."""
     groups, task = by_variant(PROFILE, EXPERIMENT), task_of(EXPERIMENT)
-    found = {name: differences_of(groups, name) for name in PANELS}
-    order = sorted(found[LOWEST_LOSS], key=lambda variant: found[LOWEST_LOSS][variant].mean)
+    differences = {name: differences_of(groups, name) for name in PANELS}
+    order = sorted(differences[LOWEST_LOSS], key=lambda variant: differences[LOWEST_LOSS][variant].mean)
     figure, (axes,) = new_figure(9, 4.2, 1, 2, sharey=True)
-    labels = [task.label(variant) + " (control)" * (variant in CONTROLS) for variant in order]
+    labels = [task.label(variant) + (" (control)" if variant in CONTROLS else "") for variant in order]
     name_rows(axes[0], [wrapped(label, 24) for label in labels])
     verdicts = []
     for ax, (name, panel) in zip(axes, PANELS.items(), strict=True):
-        verdicts += draw_rows(ax, [found[name][variant] for variant in order], panel.higher, MARGINS[name])
+        verdicts += draw_rows(ax, [differences[name][variant] for variant in order], panel.higher, MARGINS[name])
         ax.set_xlabel(f"{panel.label} minus the Transformer's\n({panel.unit})", fontsize=11)
         ax.tick_params(labelsize=11)
         add_grid(ax, "x")
@@ -77,7 +77,7 @@ def _picture(figure: Figure) -> Image.Image:
     return Image.open(content).convert("RGB")
 
 
-def write_front(folder: Path) -> None:
+def write_pictures(folder: Path) -> None:
     """``finding.png`` and ``explorer.png``."""
     folder.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(STYLE), replacing(folder / "finding.png") as temporary:
@@ -87,4 +87,4 @@ def write_front(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    write_front(Path(sys.argv[1]))
+    write_pictures(Path(sys.argv[1]))
