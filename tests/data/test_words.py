@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from small_runs import untrained
 
 from headdiv.companion.data.readers.lines import read_lines
+from headdiv.companion.data.tokenization import subwords
 from headdiv.companion.data.tokenization import words as module
 from headdiv.companion.data.tokenization.vocabulary import Vocabulary
 from headdiv.companion.data.tokenization.words import detokenize, tokenize, tokenize_all
@@ -93,6 +94,32 @@ def test_a_process_that_fails_says_why(monkeypatch):
 def test_words_may_be_found_by_spacy(language, line, words):
     assert tokenize(line, language, tokenizer="spacy") == words
     assert tokenize(line, language, lowercase=True, tokenizer="spacy") == [word.lower() for word in words]
+
+
+# ---- without loss
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("L’été, c’est 3/4!", ["▁L", "’", "été", ",", "▁c", "’", "est", "▁3", "/", "4", "!"]),
+        ("a  “b”\u00a0?", ["▁a", "▁", "▁“", "b", "”", "\u00a0", "?"]),
+        ("नमस्ते दुनिया।", ["▁नमस्ते", "▁दुनिया", "।"]),
+        ("我爱你。今天", ["▁我爱你", "。", "今天"]),
+        ("", []),
+    ],
+)
+def test_words_without_loss_say_where_spaces_stood(line, words):
+    assert tokenize(line, "fr", tokenizer="lossless") == words
+    assert tokenize(line, "fr", tokenizer="lossless", lowercase=True) == [word.lower() for word in words]
+
+
+@given(st.text().map(str.strip).filter(lambda line: "▁" not in line))
+def test_words_without_loss_are_the_text_again(line):
+    words = tokenize(line, "en", tokenizer="lossless")
+    assert detokenize(words, "en", tokenizer="lossless") == line
+    encoding = subwords.train([words, words], 3)
+    assert subwords.join(encoding.encode(words)) == words
 
 
 @given(st.permutations(range(12)))

@@ -28,7 +28,7 @@ from headdiv.nn.sizes import DecodeConfig
 
 # After an epoch; not the run's own search, which may be another for the same training.
 EPOCH_SEARCH = DecodeConfig(beam=1, batch_sentences=128)
-TOKENIZERS = {"moses": "Moses", "spacy": "spaCy"}
+TOKENIZERS = {"moses": "Moses", "spacy": "spaCy", "lossless": "lossless"}
 
 
 class Translation(Seq2Seq):
@@ -97,7 +97,7 @@ class Translation(Seq2Seq):
         """
         data, references, words = run.config.data, self.references(run), TOKENIZERS[run.config.data.tokenizer]
         found = bleu.text_scores(lines, references, data.lowercase)
-        joined = [f"words of {words}"] if data.tokenizer != "moses" else []
+        joined = [f"words of {words}"] if data.tokenizer == "spacy" else []
         joined += ["references that were tokenised"] if data.tokenized else []
         for one in (found["bleu"], found["chrf"]):
             one["signature"] += "".join(f"; {what}, joined by Moses rules" for what in joined)
