@@ -100,6 +100,7 @@ def test_what_bleu_needs_of_each_sentence_is_stored_beside_the_metrics(finished)
     for damage, message in (
         (text.replace("length", "size", 1), "expected matching_1"),
         (text + "a,b\n", "not a table"),
+        (text.splitlines(keepends=True)[0], "no sentence"),
     ):
         path.write_text(damage)
         with pytest.raises(DataError, match=message):

@@ -137,9 +137,10 @@ def paired_bootstrap(baseline: np.ndarray, systems: Mapping[str, np.ndarray], lo
         lowercase: whether case was ignored, for the signature.
 
     Raises:
-        ValueError: the numbers of sentences differ.
+        ValueError: the numbers of sentences differ, or there are none.
     """
-    sentences = len(baseline)
+    if not (sentences := len(baseline)):
+        raise ValueError("no sentences of the baseline, expected at least one")
     for name, counts in systems.items():
         if len(counts) != sentences:
             raise ValueError(f"{len(counts)} sentences of {name}, {sentences} of the baseline")
