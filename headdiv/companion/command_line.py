@@ -118,24 +118,6 @@ def fetch(name: str, folder: Path | None, unverified: bool) -> None:
 
 
 @cli.command()
-@EXPERIMENT
-@profile_option()
-def prepare(experiment: str, profile: str) -> None:
-    """Fetch an experiment's data, prepare its corpus as a run would, and print the corpus's statistics as JSON.
-
-    Of translation they have the BLEU of the test set's references when these are tokenised and joined again.
-    """
-    from headdiv.companion.experiments.profiles import Runs
-    from headdiv.companion.tasks import TASKS
-
-    config = Runs(profile).planned(experiment)[0]
-    task, data = TASKS[config.kind], config.data
-    corpus = task.load(data)
-    scores = {name: score["value"] for name, score in task.reference_scores(data, corpus).items()}
-    print_json(corpus.statistics | {"test": corpus.statistics["test"] | scores})
-
-
-@cli.command()
 @profile_option()
 def plan(profile: str) -> None:
     """Print what the pipeline makes of a profile, as JSON: runs, tables, figures. (For sizes: `cost`.)"""
