@@ -165,3 +165,9 @@ def test_no_address_no_index_no_local_path(text):
     found = re.findall(r"\S*://\S*|file:\S*|--?(?:extra-)?index\S*|--find-links|--hash\S*|(?<=\s)/\w\S*| @ \S+", text)
     assert found == []
     assert re.findall(r"\b[\w-]+\.(?:org|com|net|io|dev)\b", text) == []
+
+
+def test_what_a_checker_would_make_is_there_and_the_container_has_the_locked_packages():
+    manifest = yaml.safe_load((ROOT / "codecheck.yml").read_text(encoding="utf-8"))["manifest"]
+    assert [entry["file"] for entry in manifest if not (ROOT / entry["file"]).is_file()] == []
+    assert "-r requirements.lock" in (ROOT / "Dockerfile").read_text(encoding="utf-8")

@@ -8,7 +8,6 @@ import logging
 import os
 import sys
 import traceback
-from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
@@ -25,7 +24,6 @@ from headdiv.companion.options import (
     print_table,
     printable,
     profile_option,
-    refuse_given,
     say,
     say_prose,
     terminal_width,
@@ -115,15 +113,6 @@ def fetch(name: str, folder: Path | None, unverified: bool) -> None:
     for split, entry in fetched.splits.items():
         say(f"{split}: {entry.count:,} examples in {', '.join(dict.fromkeys(entry.files.values()))}")
     say(f"{where} is complete. Licence: {fetched.licence}")
-
-
-@cli.command()
-@profile_option()
-def plan(profile: str) -> None:
-    """Print what the pipeline makes of a profile, as JSON: runs, tables, figures. (For sizes: `cost`.)"""
-    from headdiv.companion.experiments.pipeline import make_plan
-
-    print_json(asdict(make_plan(profile)))
 
 
 @cli.command()
@@ -227,16 +216,6 @@ def report(folder: Path | None, profile: str) -> None:
 
 
 @cli.command()
-@click.argument("folder", type=PATH)
-@profile_option()
-def crate(folder: Path, profile: str) -> None:
-    """Write the profile's stored results to FOLDER as a Workflow Run RO-Crate, for an archive."""
-    from headdiv.companion.report.crate import write_crate
-
-    say(f"{write_crate(profile, folder)}")
-
-
-@cli.command()
 @profile_option()
 @click.option("--brief", is_flag=True, help="Of a paper's experiments with one kind of task the first alone.")
 def summary(profile: str, brief: bool) -> None:
@@ -262,26 +241,6 @@ def check(profile: str) -> None:
     for sentence in doubts(profile):
         say_prose(f"read with care: {sentence}")
     say_prose("Every stored run has learnt: its loss fell, and validation beats frequencies alone.")
-
-
-@cli.command()
-@profile_option("multi30k")
-@click.option("--rounds", type=click.IntRange(1), default=15, show_default=True, help="Steps of each kind.")
-@click.option("--library", is_flag=True, help="The library's attention in layers of torch and transformers instead.")
-@JSON
-def bench(profile: str, rounds: int, library: bool, as_json: bool) -> None:
-    """Measure what the methods cost, and how fast the baseline is, on this machine."""
-    if library:
-        refuse_given("profile", "with --library layers are measured, of no profile")
-        from headdiv.companion.experiments.bench_library import library_table, measure_library
-
-        ratios = measure_library(rounds)
-        print_json([each._asdict() for each in ratios]) if as_json else say(library_table(ratios))
-        return
-    from headdiv.companion.experiments.bench import measure, message
-
-    measured = measure(profile, rounds)
-    print_json(measured) if as_json else say(message(measured))
 
 
 @cli.command()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import io
 import json
-import math
 import os
 import re
 import shutil
@@ -26,17 +25,6 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 PATH = click.Path(path_type=Path)
 GAP = 2  # characters between two columns of a table
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-class NumberRange(click.FloatRange):
-    """A number in a range, which nan is not, though no comparison says so."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See `click.ParamType`."""
-        number = super().convert(value, param, ctx)
-        if math.isnan(number):
-            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
-        return number
 
 
 def printable(text: str) -> str:
@@ -146,12 +134,6 @@ def profile_option(default: str = "quick") -> Callable[[Command], Command]:
     return click.option(
         "--profile", default=default, show_default=True, help="Name of a file in config/, or the path of a YAML file."
     )
-
-
-def refuse_given(name: str, why: str) -> None:
-    """An option of the running command that says nothing beside another: a click.UsageError if it was given."""
-    if click.get_current_context().get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
-        raise click.UsageError(f"--{name}: found it, expected none: {why}")
 
 
 class Whole(click.Group):

@@ -70,7 +70,7 @@ def test_a_plugin_that_fails_is_named(tmp_path, code):
 def test_a_plugin_that_ends_the_program_fails_the_command(project):
     (project.home / "bad.py").write_text("import sys; sys.exit(0)")
     project.write_profile("tiny", {"plugins": ["bad.py"]})
-    command = [sys.executable, "-m", "headdiv", "plan", "--profile", "tiny"]
+    command = [sys.executable, "-m", "headdiv", "check", "--profile", "tiny"]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1

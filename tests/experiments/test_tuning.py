@@ -13,7 +13,6 @@ from small_runs import Power, enter, fail_after
 from headdiv.companion.command_line import cli
 from headdiv.companion.data import cache
 from headdiv.companion.experiments import halving, pipeline
-from headdiv.companion.experiments.cost import cost_of, profile_hours
 from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.outdated import of_other_content, outdated
 from headdiv.companion.experiments.profiles import Runs, run_config
@@ -96,7 +95,6 @@ def test_a_further_seed_joins_at_a_later_rung(project, monkeypatch):
     steps = counted_steps(monkeypatch)
     (choice,) = halving.tune("tiny", EXPERIMENT, "baseline")
     assert steps[0] == STEPS_AN_EPOCH * (3 * 1 + 2 * 2 + 2 * 3)
-    assert Runs("tiny").profile.experiments[EXPERIMENT].tune.epochs("baseline") == 3 * 1 + 2 * 2 + 2 * 3
     for tried in choice.tried:
         assert set(tried.curves) == ({101} if tried.fell_out == 1 else {101, 102})
         assert tried.losses[0] == min(tried.curves[101][:1])
@@ -294,16 +292,6 @@ def test_what_was_tried_is_shown(tuning):
     assert len(thick) == 1
     expected = [sum(pair) / 2 for pair in zip(*choice.chosen.curves.values(), strict=True)]
     assert thick[0].get_ydata() == pytest.approx(expected)
-
-
-def test_hours_of_a_profile_are_those_of_its_tuning_and_its_runs(tuning):
-    *rows, total = profile_hours("tiny", "h100", 1, 0.4)
-    assert [(row["variant"], row["part"], row["epochs"]) for row in rows] == [
-        ("baseline", "tuning", 14), ("baseline", "runs", 4), ("direct-8", "tuning", 14), ("direct-8", "runs", 4),
-    ]  # fmt: skip
-    hours = cost_of(Runs("tiny").planned(EXPERIMENT, "direct-8")[0], "h100", 1, 0.4)["hours"]
-    assert rows[-1]["hours"] == pytest.approx(hours)
-    assert (total["epochs"], total["hours"]) == (36, pytest.approx(sum(row["hours"] for row in rows)))
 
 
 # ---- mistakes

@@ -1,23 +1,18 @@
-"""One embedding of source, target and output: its storage, gradient, first values, count, checkpoints and export."""
+"""One embedding of source, target and output: its storage, gradient, first values, count, checkpoints."""
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from small_runs import interrupt, result
 
-from headdiv.companion.experiments.cost import _step
-from headdiv.companion.experiments.export import export
 from headdiv.companion.experiments.parameters import count, parameters_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.running import build_model, load_run, run_folder, train
 from headdiv.companion.tasks import TASKS
-from headdiv.companion.tasks.base import Run, vocabulary_of
+from headdiv.companion.tasks.base import vocabulary_of
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import check
-from headdiv.nn.batching import END
-from headdiv.nn.decoding import translate
-from headdiv.nn.sizes import DecodeConfig
 
 TASK = TASKS["translation"]
 NAMES = ("source_embedding.weight", "target_embedding.weight", "output_embedding.weight")
@@ -60,7 +55,6 @@ def test_the_three_are_one_and_its_gradient_is_the_sum(project):
     assert count("translation", {"name": "baseline"}, {"tied": "all"}, (90, 90)) == (
         count("translation", {"name": "baseline"}, {"tied_output": True}, (90, 90)) - 90 * 256
     )
-    assert _step(config, next(TASK.batch_stream(corpus, config).epoch(0))).state == 2 * parameters_of(config, (V, V))
 
 
 def test_first_values_are_those_of_the_target_embedding(project):
@@ -80,32 +74,6 @@ def test_a_run_is_stored_loaded_and_resumed(project):
     run_folder(config).rename(run_folder(config).with_name("before"))
     interrupt(config, 3, 4)
     assert result(train(config).folder) == expected
-
-
-@pytest.mark.parametrize("to", ["ctranslate2", "huggingface"])
-def test_it_is_exported(project, to):
-    package = pytest.importorskip({"huggingface": "transformers"}.get(to, to))
-    config = project.config(**TIED)
-    corpus, model = built(config)
-    torch.manual_seed(1)
-    for name, value in model.state_dict().items():  # else it repeats the word that it reads
-        if name.endswith("bias"):
-            value.normal_(std=0.5)
-    run = Run(config, project.home / "none", corpus, model.eval(), {})
-    sources = corpus.test.pairs.source
-    own = translate(model, sources, DecodeConfig(beam=1, max_length_factor=0, max_length_offset=8))
-    folder = export(run, project.home / "exported", to)
-    assert export(run, folder, to) == folder  # an earlier export is known as one
-    if to == "ctranslate2":
-        translator = package.Translator(str(folder), compute_type="float32", intra_threads=1)
-        words = [corpus.source.decode(source) for source in sources]
-        found = translator.translate_batch(words, beam_size=1, max_decoding_length=7)
-        assert [one.hypotheses[0] for one in found] == [corpus.target.decode(output) for output in own]
-    else:
-        marian = package.MarianMTModel.from_pretrained(folder)
-        source = torch.tensor([[*sources[0].tolist(), END]])
-        written = marian.generate(source, num_beams=1, max_new_tokens=7, do_sample=False)
-        assert written[0, 1:7].tolist() == own[0][:6]  # what follows is forced to be END
 
 
 def test_what_cannot_be_tied_is_refused(project):

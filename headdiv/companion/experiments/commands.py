@@ -1,4 +1,4 @@
-"""Commands that prepare, train, mask, score and export the runs of a profile, and say what they cost."""
+"""Commands that prepare, train, mask and score the runs of a profile."""
 
 from __future__ import annotations
 
@@ -9,16 +9,12 @@ import click
 
 from headdiv.companion.options import (
     EXPERIMENT,
-    JSON,
     PATH,
     SEED,
     VARIANT,
-    NumberRange,
-    print_json,
     print_table,
     profile_option,
     say,
-    say_prose,
 )
 
 STEPS = 10  # of a pruning curve
@@ -127,57 +123,4 @@ def rescore(profile: str) -> None:
     say(f"{len(found)} stored runs, scores of {changed} changed")
 
 
-@click.command()
-@click.argument("experiment", metavar="[PAPER/TASK", required=False)
-@click.argument("variant", metavar="VARIANT]", required=False)
-@profile_option("paper")
-@click.option("--device", default="h100", show_default=True, help="a100, h100, h200, or cpu: this machine's.")
-@click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="Devices that train together.")
-@click.option("--mfu", type=NumberRange(0, 1, min_open=True), default=0.4, show_default=True,
-              help="Share of the peak rate that is reached: assumed; an H200 reached 0.2.")  # fmt: skip
-@JSON
-def cost(
-    experiment: str | None, variant: str | None, profile: str, device: str, count: int, mfu: float, as_json: bool
-) -> None:
-    """Work out parameters, operations, memory and days of a run from its sizes and its data's vocabulary.
-
-    Without a run: the hours of all trainings of the profile, tuning included; on this machine's CPU a few steps of each
-    variant are timed for it. The rate of a CPU is measured, in less than a second; one run takes the profile's threads.
-    """
-    from headdiv.companion.experiments.cost import cost_of, message, profile_hours
-    from headdiv.companion.experiments.profiles import Runs
-
-    if experiment is None or variant is None:
-        if experiment is not None:
-            raise click.UsageError("VARIANT: is missing; without PAPER/TASK too it is the cost of the whole profile")
-        rows = profile_hours(profile, device, count, mfu)
-        shown = [row | {"hours": f"{row['hours']:,.1f}"} for row in rows]
-        print_json(rows) if as_json else print_table(shown, "keys")
-        return
-    found = cost_of(Runs(profile).planned(experiment, variant)[0], device, count, mfu)
-    print_json(found) if as_json else say_prose(message(found))
-
-
-@click.command()
-@EXPERIMENT
-@VARIANT
-@click.argument("folder", type=PATH)
-@click.option("--to", type=click.Choice(["ctranslate2", "huggingface"]), required=True, help="The format.")
-@click.option("--quantization", help="CTranslate2's type of weights: int8, int16, float16, …; float32 where left out.")
-@SEED
-@profile_option()
-def export(
-    experiment: str, variant: str, folder: Path, to: str, quantization: str | None, seed: int, profile: str
-) -> None:
-    """Write a trained translation or summarisation run to FOLDER for another library.
-
-    A method that is linear in evaluation is multiplied into the weights; of others the export is refused.
-    """
-    from headdiv.companion.experiments.export import export as write
-    from headdiv.companion.experiments.profiles import run_config
-    from headdiv.companion.experiments.running import load_run
-
-    say(f"{write(load_run(run_config(profile, experiment, variant, seed)), folder, to, quantization)}")
-
-
-COMMANDS = (prepare, train, importance, rescore, cost, export)
+COMMANDS = (prepare, train, importance, rescore)

@@ -87,15 +87,6 @@ class Tune(Settings):
         """Every key that is tuned, dotted."""
         return {key for arm in self.arms for _, setting in self.of_arm(arm) for key in setting}
 
-    def epochs(self, arm: str) -> int:
-        """How many epochs the tuning of an arm trains, over all settings and seeds."""
-        trained = [len(list(self.of_arm(arm))), *self.keep[:-1]]
-        total, before = 0, dict.fromkeys(self.seeds, 0)
-        for count, rung, seeds in zip(trained, self.rungs, self.rung_seeds, strict=True):
-            total += sum(count * (rung - before[seed]) for seed in seeds)
-            before |= dict.fromkeys(seeds, rung)
-        return total
-
     @property
     def rung_seeds(self) -> list[list[int]]:
         """The seeds that each rung trains."""

@@ -108,14 +108,6 @@ class Task(ABC, Generic[CorpusT]):
     def batch_stream(self, corpus: CorpusT, config: RunConfig) -> BatchStream:
         """The training batches."""
 
-    def sample_batches(self, config: RunConfig) -> tuple[dict[float, Any], int]:
-        """Batches for their sizes alone, by the share of a training batch that they are, and batches of an epoch.
-
-        The corpus is prepared where that is needed.
-        """
-        stream = self.batch_stream(self.load(config.data), config)
-        return {1.0: next(stream.epoch(0))}, stream.batches(0)
-
     @abstractmethod
     def held_out(self, corpus: CorpusT, split: str, config: RunConfig) -> Iterator[Any]:
         """Batches of the split "valid" or "test", each example once; with several ranks, this one's share."""

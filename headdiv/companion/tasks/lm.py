@@ -101,15 +101,6 @@ class StreamTask(Task[StreamCorpus]):
         windows = config.train.tokens_per_batch // context
         return windows, max(1, round(config.data.epoch_tokens / (windows * context)))
 
-    def sample_batches(self, config: RunConfig) -> tuple[dict[float, Windows], int]:
-        """See `Task`: one window, and two, without boundaries; no text is read."""
-        windows, batches = self._sizes(config)
-        return {number / windows: self.full_windows(number, config.data) for number in (1, 2)}, batches
-
-    @abstractmethod
-    def full_windows(self, number: int, data: Any) -> Windows:
-        """So many windows of one token repeated."""
-
     def held_out(self, corpus: StreamCorpus, split: str, config: RunConfig) -> Iterator[Windows]:
         """See `Task`."""
         windows, data = self.windows(corpus, split), config.data
@@ -176,10 +167,6 @@ class LanguageModelling(StreamTask[LMCorpus]):
     def windows(self, corpus: LMCorpus, split: str) -> np.ndarray:
         """See `StreamTask`."""
         return getattr(corpus, split).windows
-
-    def full_windows(self, number: int, data: LMData) -> Windows:
-        """See `StreamTask`."""
-        return make_windows(np.ones((number, data.context + 1), dtype=np.int64), end=0, boundaries=False)
 
     def lay_out(self, windows: np.ndarray, corpus: LMCorpus, data: LMData) -> Windows:
         """See `StreamTask`."""

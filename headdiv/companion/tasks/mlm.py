@@ -45,12 +45,6 @@ class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
         """See `StreamTask`."""
         return corpus.masked[split]
 
-    def full_windows(self, number: int, data: MLMData) -> Windows:
-        """See `StreamTask`."""
-        tokens = np.ones((number, 2, data.context), dtype=np.int64)
-        tokens[:, 1, max(1, round(data.mask_share * data.context)) :] = IGNORED
-        return make_masked_windows(tokens, end=0, boundaries=False)
-
     def lay_out(self, windows: np.ndarray, corpus: MaskedCorpus, data: MLMData) -> Windows:
         """See `StreamTask`."""
         return make_masked_windows(windows, corpus.bpe.end, data.boundaries)
