@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import EXPERIMENT
-from faulty import data_set
+from faulty import data_set, put_pairs
 from safetensors import SafetensorError
 
 import headdiv
@@ -173,6 +173,17 @@ def test_prepare_prints_what_was_prepared(project, headdiv_says):
     status, out, err = headdiv_says("prepare", EXPERIMENT, "--profile", "tiny")
     assert (status, err) == (0, "")
     assert json.loads(out)["train"]["examples"] == 60
+    assert json.loads(out)["test"]["bleu_references"] == 100
+
+
+def test_prepare_warns_of_references_that_do_not_come_back(project, headdiv_says, caplog):
+    pairs = [("it rains today", "il pleut aujourd’hui"), ("two of them", "deux d’entre eux ici")] * 2
+    files = put_pairs(project.home, dict.fromkeys(("train", "valid", "test"), pairs))
+    data = {"name": "mine", "files": files, "examples": None, "held_out": 500}
+    status, out, _ = headdiv_says("prepare", EXPERIMENT, "--profile", project.write_profile(data=data))
+    assert status == 0
+    assert f"BLEU of {json.loads(out)['test']['bleu_references']:.2f}: 4 of 4 do not come back" in caplog.text
+    assert "aujourd’hui" in caplog.text
 
 
 def test_train_records_metrics_where_tables_find_them(project, headdiv_says, monkeypatch):

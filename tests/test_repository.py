@@ -3,33 +3,18 @@
 import ast
 import json
 import re
-import subprocess
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from tracked import ROOT, git_files
 
 import headdiv
 from headdiv.companion.experiments.papers import load_paper
 from headdiv.companion.report.show import DIAGRAMS
 
-ROOT = Path(__file__).parents[1]
 MIB = 1024 * 1024  # bytes
-
-
-def git_files(*patterns, untracked=False):
-    """Paths of the files in git (and, if asked, of new ones that git does not ignore) that exist."""
-    options = ["--cached", "--others", "--exclude-standard"] if untracked else ["--cached"]
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", *options, "--", *patterns],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    paths = (ROOT / name for name in sorted(set(listed.split("\0")) - {""}))
-    return [path for path in paths if path.is_file()]
 
 
 PYTHON_FILES = git_files("*.py", untracked=True)
@@ -222,7 +207,7 @@ def test_a_notebook_has_parameters_and_calls_public_names_only(path):
                     assert node.attr in package.__all__, f"{relative(path)}: {name}.{node.attr}"
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("results/*/companions/*.ipynb")), ids=relative)
+@pytest.mark.parametrize("path", git_files("results/*/companions/*.ipynb"), ids=relative)
 def test_a_stored_companion_names_no_path_of_the_machine_that_ran_it(path):
     ran = json.loads(path.read_text(encoding="utf-8"))["metadata"]["papermill"]
     assert not [ran[key] for key in ("input_path", "output_path") if Path(ran[key]).is_absolute()]

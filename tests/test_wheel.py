@@ -12,7 +12,7 @@ import pytest
 import yaml
 from conftest import EXPERIMENT, TINY
 from packaging.requirements import Requirement
-from test_repository import ROOT, git_files
+from tracked import ROOT, git_files
 
 from headdiv.companion.project import DOCS
 

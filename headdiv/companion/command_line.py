@@ -118,18 +118,6 @@ def fetch(name: str, folder: Path | None, unverified: bool) -> None:
 @cli.command()
 @EXPERIMENT
 @profile_option()
-def prepare(experiment: str, profile: str) -> None:
-    """Fetch an experiment's data, prepare its corpus as a run would, and print the corpus's statistics as JSON."""
-    from headdiv.companion.experiments.profiles import Runs
-    from headdiv.companion.tasks import TASKS
-
-    config = Runs(profile).planned(experiment)[0]
-    print_json(TASKS[config.kind].load(config.data).statistics)
-
-
-@cli.command()
-@EXPERIMENT
-@profile_option()
 @JSON
 def params(experiment: str, profile: str, as_json: bool) -> None:
     """Count the parameters of every variant, with the data's vocabulary, and compare them with the paper's."""
@@ -242,7 +230,8 @@ def summary(profile: str, brief: bool) -> None:
 def check(profile: str) -> None:
     """Check that the profile's stored runs have its settings, data and plugins, and have learnt something.
 
-    What makes scores of texts doubtful is said as well: outputs far longer or shorter than references, unknown words.
+    What makes scores of texts doubtful is said as well: outputs far longer or shorter than references, unknown words,
+    references that are not the same once they are tokenised and joined again.
     """
     from headdiv.companion.experiments.outdated import of_other_content, outdated
     from headdiv.companion.experiments.results import doubts, failures

@@ -38,7 +38,8 @@ def test_metrics_hold_everything_that_is_reported(run):
     fitted = ["training_nll_evaluated", "validation_nll_calibrated", "temperature"]
     best = ["validation_nll_best", "best_epoch", "bleu_best", "chrf_best"]
     beside = ["length_ratio", "brevity_penalty", "unknown_words", "unknown_share"]
-    assert list(scores) == [*last, "bleu", "chrf", *beside, "bleu_tokens", *fitted, *best]
+    of_texts = ["bleu", "chrf", *beside, "bleu_references", "bleu_tokens"]
+    assert list(scores) == [*last, *of_texts, *fitted, *best]
     for key in ("training_loss", "validation_accuracy", "validation_nll"):
         assert scores[key]["value"] == metrics["curve"][-1][key]
     assert scores["unigram_nll"]["value"] == metrics["data"]["valid"]["unigram_nll"]
@@ -99,6 +100,7 @@ def test_what_bleu_needs_of_each_sentence_is_stored_beside_the_metrics(finished)
     for damage, message in (
         (text.replace("length", "size", 1), "expected matching_1"),
         (text + "a,b\n", "not a table"),
+        (text.splitlines(keepends=True)[0], "no sentence"),
     ):
         path.write_text(damage)
         with pytest.raises(DataError, match=message):

@@ -1,6 +1,7 @@
 """Profiles expanded into runs."""
 
 import pytest
+from tracked import ROOT, git_files
 
 from headdiv.companion.experiments.profiles import Runs, run_config
 from headdiv.companion.tasks.specs import SPECS
@@ -36,11 +37,8 @@ def runs(project, more=""):
 
 
 def test_every_profile_of_the_project_loads(monkeypatch):
-    from pathlib import Path
-
-    root = Path(__file__).parents[2]
-    monkeypatch.setenv("HEADDIV_HOME", str(root))
-    profiles = sorted(path.stem for path in (root / "config").glob("*.yaml"))
+    monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
+    profiles = [path.stem for path in git_files("config/*.yaml")]
     assert {"multi30k", "quick"} <= set(profiles)
     for profile in profiles:
         found = Runs(profile)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import EXPERIMENT
 from reported import EXPERIMENTS, write_profile
+from tracked import ROOT, git_files
 
 from headdiv.companion.experiments import pipeline
 from headdiv.companion.experiments.pipeline import check_config, load_plan, make_plan, notebook_code
@@ -20,7 +21,6 @@ from headdiv.core.errors import ConfigError, DataError
 from headdiv.methods.options import OPTIONS, MethodOptions
 
 NOTEBOOK = "notebooks/runs/deacon_translation.ipynb"
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -239,10 +239,9 @@ def test_a_change_of_ones_own_files_decides_too(planned):
 
 
 def test_the_profiles_of_the_repository_can_be_planned(planned, monkeypatch):
-    folder = ROOT / "config"
     monkeypatch.setenv("HEADDIV_MIRROR", "nowhere")  # profiles of files of one's own are planned where these are
     own = []
-    for path in sorted(folder.glob("*.yaml")):
+    for path in git_files("config/*.yaml"):
         shutil.copy(path, planned.home / "config" / path.name)
         runs = Runs(path.stem)
         own += [path.stem for config in runs.all() if config.data.files is not None][:1]
@@ -253,5 +252,5 @@ def test_the_profiles_of_the_repository_can_be_planned(planned, monkeypatch):
 
 def test_the_readme_of_the_profiles_names_all_of_them_and_their_keys():
     text = (ROOT / "config" / "README.md").read_text(encoding="utf-8")
-    names = {path.stem for path in (ROOT / "config").glob("*.yaml")} | set(Profile.model_fields) | set(pipeline.CONFIG)
+    names = {path.stem for path in git_files("config/*.yaml")} | set(Profile.model_fields) | set(pipeline.CONFIG)
     assert {name for name in names if f"`{name}`" not in text} == set()

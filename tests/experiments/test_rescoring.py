@@ -93,7 +93,9 @@ def test_doubtful_scores_are_named(path):
     metrics = read_json(path)
     metrics["scores"]["length_ratio"]["value"] = 1.117
     metrics["scores"]["unknown_share"]["value"] = 6.0
+    metrics["scores"]["bleu_references"] |= {"value": 92.96, "signature": "of the references: (l’enfant)"}
     write_json(path, metrics)
-    length, unknown = doubts("tiny")[0], doubts("tiny")[-1]
+    length, references, unknown = doubts("tiny")
+    assert references == f"{EXPERIMENT}: BLEU 92.96, of the references: (l’enfant)"
     assert "baseline (seed 1) 1.12" in length
     assert "<unk>" in unknown

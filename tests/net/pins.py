@@ -10,7 +10,6 @@ from pathlib import Path
 
 from headdiv.core.files import read_json, write_json
 
-ROOT = Path(__file__).parents[2]
 UPDATE = bool(os.environ.get("HEADDIV_UPDATE_GOLDEN"))
 
 

@@ -7,8 +7,9 @@ from functools import cache
 
 import pytest
 import zstandard
-from pins import ROOT, pinned
+from pins import pinned
 from small_runs import enter, small_config
+from tracked import ROOT
 
 from headdiv.companion.data.cache import prepared_folder
 from headdiv.companion.experiments.profiles import Runs

@@ -7,7 +7,8 @@ are.
 """
 
 import pytest
-from pins import ROOT, in_lines, pinned
+from pins import in_lines, pinned
+from tracked import ROOT, git_files
 
 from headdiv.companion.data.cache import PREPARATION, content_key
 from headdiv.companion.experiments.importance import ImportanceResult
@@ -17,8 +18,9 @@ from headdiv.companion.tasks.run_config import OF_NO_EFFECT, RECIPE, run_name
 from headdiv.core.files import checksum, read_json, short_hash
 
 STORED = 270  # runs under results/; there may be more, but not fewer
-PROFILES = sorted(path.stem for path in (ROOT / "config").glob("*.yaml"))
-RESULTS = sorted(path.name for path in (ROOT / "results").iterdir() if any(path.rglob("metrics.json")))
+PROFILES = [path.stem for path in git_files("config/*.yaml")]
+EVERYTHING = git_files("results/*/metrics.json")
+RESULTS = sorted({path.relative_to(ROOT).parts[1] for path in EVERYTHING})
 MIRROR = "$HEADDIV_MIRROR/"
 
 # These 14 runs were stored before a field that is added could leave stored hashes alone (`hash_neutral`). Their
@@ -39,7 +41,7 @@ def _this_repository(monkeypatch):
 
 def files_of(profile):
     """The metrics of a profile's stored runs."""
-    return sorted((ROOT / "results" / profile).rglob("metrics.json"))
+    return [path for path in EVERYTHING if path.is_relative_to(ROOT / "results" / profile)]
 
 
 def listed_files(config):
@@ -97,18 +99,16 @@ def test_no_stored_run_is_outdated(profile):
 
 def test_none_is_left_out():
     """Every run is tested above, and those whose hash is of the early form are the known ones."""
-    everything = sorted((ROOT / "results").rglob("metrics.json"))
-    assert everything == sorted(file for profile in RESULTS for file in files_of(profile))
-    assert len(everything) >= STORED
-    assert sum(file.is_relative_to(folder) for file in everything for folder in EARLY) == 14
+    assert len(EVERYTHING) >= STORED
+    assert sum(file.is_relative_to(folder) for file in EVERYTHING for folder in EARLY) == 14
 
 
 def test_what_is_stored_of_a_run_beside_its_metrics_has_its_name():
-    for file in sorted((ROOT / "results").rglob("importance.json")):
+    for file in git_files("results/*/importance.json"):
         run = ImportanceResult.read(file)
         assert outdated_among(file.relative_to(ROOT).parts[1], [run]) == {}
         assert run.hash == read_json(file.with_name("metrics.json"))["hash"], file
-    for file in sorted((ROOT / "results").rglob("model.json")):
+    for file in git_files("results/*/model.json"):
         name = read_json(file.with_name("metrics.json"))["hash"]
         assert read_json(file)["model"] == f"work/{name}/model.safetensors", file
 

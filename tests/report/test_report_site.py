@@ -3,7 +3,6 @@
 import html
 import re
 import shutil
-from pathlib import Path
 
 import claimed
 import pytest
@@ -12,6 +11,7 @@ from matplotlib.text import Text
 from pages import draw_figures
 from reported import metrics, put, renew, routed, write_profile
 from small_runs import enter
+from tracked import ROOT, git_files
 
 from headdiv.companion.command_line import cli
 from headdiv.companion.experiments import catalogue
@@ -25,11 +25,7 @@ from headdiv.companion.report.site.pages import Site, run_pages
 from headdiv.companion.report.tables import table_data
 from headdiv.core.errors import DataError
 
-ROOT = Path(__file__).parents[2]
-FIGURES, TABLES = (
-    sorted(file for file in (ROOT / "results").glob(pattern) if file.parts[-3] != "quick")  # which is not in git
-    for pattern in ("*/figures/*.svg", "*/tables/*.md")
-)
+FIGURES, TABLES = (git_files(f"results/*/{pattern}") for pattern in ("figures/*.svg", "tables/*.md"))
 
 
 def sources(project, profile):

@@ -2,9 +2,9 @@
 
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
+from tracked import ROOT, git_files
 
 from headdiv.analysis import comparison
 from headdiv.analysis.statistics import interval
@@ -16,7 +16,6 @@ from headdiv.companion.report.measures import MEASURES, mean_measure
 from headdiv.companion.report.site.front import evidence_of
 from headdiv.core.files import read_json
 
-ROOT = Path(__file__).parents[2]
 NUMBER = re.compile(r"[+−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 RUNS = {
     "long": ("multi30k-30", "deacon/translation"),
@@ -185,13 +184,13 @@ def test_the_hours_of_the_checklist_are_those_of_the_stored_runs():
             seconds[profile] = [3600 * float(hours)]
             continue
         if profile == "`contest`, tuning":
-            settings = map(read_json, (ROOT / "results" / "contest").rglob("tune/*/*.json"))
+            settings = map(read_json, git_files("results/contest/*/tune/*.json"))
             seconds[profile] = [one["seconds"] for one in settings if "curve" in one]
         else:
-            stored = (read_json(path) for path in (ROOT / "results" / profile.strip("`")).rglob("metrics.json"))
+            stored = (read_json(path) for path in git_files(f"results/{profile.strip('`')}/*/metrics.json"))
             seconds[profile] = {run["hash"]: run["cost"]["training_seconds"] for run in stored}.values()
         assert (trainings, hours) == (f"{len(seconds[profile])}", f"{sum(seconds[profile]) / 3600:.1f}"), profile
-    stored = {path.relative_to(ROOT / "results").parts[0] for path in (ROOT / "results").rglob("metrics.json")}
+    stored = {path.relative_to(ROOT / "results").parts[0] for path in git_files("results/*/metrics.json")}
     assert {profile.strip("`") for profile in seconds} == {*stored, "quick", "contest`, tuning"}
     total = sum(map(sum, seconds.values())) / 3600
     assert f"Together {total:.1f} hours" in (ROOT / "docs" / "checklist.md").read_text()

@@ -7,12 +7,14 @@ import pytest
 from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu import BLEU, CHRF, corpus_bleu
 from sacrebleu.significance import PairedTest
+from torchtext.data.metrics import bleu_score
 
 from headdiv.companion.tasks.bleu import (
     SAMPLES,
     SEED,
     bleu_of,
     paired_bootstrap,
+    round_trip,
     sentence_counts,
     text_scores,
     token_bleu,
@@ -94,6 +96,42 @@ def test_outputs_and_references_must_be_as_many():
             wrong(["a"], ["a", "b"])
     with pytest.raises(DataError, match="no translations"):
         text_scores([], [])
+
+
+DEGENERATE = {
+    "no reference has a token": (["a"], ["<skipped>"]),  # which BLEU takes out of every text
+    "a reference without a token": (["a", "b c d e"], ["<skipped>", "b c d e"]),
+    "an empty output": (["", "a b c d e"], ["x y", "a b c d e"]),
+    "no output": ([""], ["a b c d e"]),
+    "neither": ([""], [" "]),
+    "one word": (["a"], ["a"]),
+}
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_degenerate_texts_have_the_scores_that_the_libraries_give(name):
+    lines, references = DEGENERATE[name]
+    bleu, found = BLEU().corpus_score(lines, [references]), values(lines, references)
+    assert (found["bleu"], found["brevity_penalty"], found["length_ratio"]) == (bleu.score, bleu.bp, bleu.ratio)
+    assert found["chrf"] == CHRF().corpus_score(lines, [references]).score
+    assert (found["unknown_words"], found["unknown_share"]) == (0, 0)
+    counts = sentence_counts(lines, references)
+    assert bleu_of(counts.sum(axis=0)) == pytest.approx(bleu.score)
+    result = paired_bootstrap(counts, {"same": counts})
+    assert (result.baseline, result.p_values) == (pytest.approx(bleu.score), {"same": 1})
+    words = [[line.split() for line in side] for side in (lines, references)]
+    assert token_bleu(*words) == pytest.approx(100 * bleu_score(words[0], [[line] for line in words[1]]))
+    scorer = RougeScorer(["rouge1", "rouge2", "rougeL", "rougeLsum"], use_stemmer=True)
+    twins = [scorer.score(*pair) for pair in zip(references, lines, strict=True)]
+    for key, score in rouge(lines, references).items():
+        assert score["value"] == pytest.approx(100 * np.mean([one[key].fmeasure for one in twins]))
+
+
+def test_references_of_fewer_than_four_tokens_have_no_bleu(caplog):
+    assert round_trip(["a b"], ["a b"])["value"] == 0
+    assert caplog.messages == [
+        "references, tokenised and joined again as outputs are, have a BLEU of 0.00: none has four tokens"
+    ]
 
 
 # ---- bootstrap
@@ -199,3 +237,5 @@ def test_equal_translations_do_not_differ():
 def test_systems_must_have_as_many_sentences_as_the_baseline():
     with pytest.raises(ValueError, match=r"^1 sentences of x, 2 of the baseline$"):
         paired_bootstrap(np.zeros((2, 10)), {"x": np.zeros((1, 10))})
+    with pytest.raises(ValueError, match=r"^no sentences of the baseline"):
+        paired_bootstrap(np.zeros((0, 10)), {})

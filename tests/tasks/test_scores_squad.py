@@ -74,6 +74,12 @@ def test_scores_as_defined(prediction, golds):
     assert f1(prediction, golds) == pytest.approx(max(slow_f1(prediction, gold) for gold in golds), abs=1e-12)
 
 
+@pytest.mark.parametrize("gold", ["The", "...", "a."])
+def test_an_answer_of_no_words_is_exact_and_has_no_f1_as_in_squads_own_scorer(gold):
+    for prediction, exact in ((gold, True), ("", True), ("word", False)):
+        assert (exact_match(prediction, [gold]), f1(prediction, [gold])) == (exact, 0)
+
+
 # ---- over questions
 
 

@@ -1,6 +1,7 @@
 """Translation in pieces, from typed text to text, and how case is scored."""
 
 import pytest
+from faulty import put_pairs
 from small_runs import untrained
 
 from headdiv.companion.data.tokenization.words import tokenize
@@ -34,6 +35,44 @@ def test_outputs_are_text(project, result):
     assert known
     assert set(known) <= {target for _, target in run.corpus.test.text}
     assert not any("@@" in text for text in texts)
+
+
+SIGNS = ["aujourd’hui il pleut sur l’enfant", "l’acqua dell’acqua è “hello” a 3/4", "“hello” dit l’enfant aujourd’hui"]
+
+
+def own_corpus(project, tokenizer, merges):
+    """Pairs whose two sides are the same lines, with signs that rules of words take off."""
+    pairs = [(line, line) for line in SIGNS]
+    files = put_pairs(project.home, dict.fromkeys(("train", "valid", "test"), pairs))
+    data = {"name": "mine", "files": files, "examples": None, "held_out": 500}
+    return project.config(data=data | {"tokenizer": tokenizer, "merges": merges, "min_frequency": 1})
+
+
+@pytest.mark.parametrize("merges", [None, 20])
+@pytest.mark.parametrize("tokenizer", ["moses", "spacy", "lossless"])
+def test_outputs_that_are_the_references_have_a_bleu_of_100_or_it_is_said_why_not(project, caplog, tokenizer, merges):
+    run = untrained(own_corpus(project, tokenizer, merges))
+    words = [run.corpus.decode(line.tolist()) for line in run.corpus.test.pairs.target]
+    lines = [TASK.as_text(run, line.tolist()) for line in run.corpus.test.pairs.target]
+    scores = TASK.score_lines(run, lines, words)
+    assert scores["bleu_tokens"]["value"] == pytest.approx(100)
+    value = scores["bleu_references"]["value"]
+    assert scores["bleu"]["value"] == pytest.approx(value)
+    assert f"; references joined again: {value:.2f}" in scores["bleu"]["signature"]
+    if tokenizer == "lossless":
+        assert lines == SIGNS
+        assert (value, caplog.text) == (100, "")
+        assert "Moses" not in scores["bleu"]["signature"]
+        return
+    assert value < 95
+    for told in (scores["bleu_references"]["signature"], caplog.text):
+        assert "3 of 3" in told
+        assert "“hello”" in told
+
+
+def test_an_unknown_word_of_a_lossless_corpus_stands_after_a_space(project):
+    run = untrained(own_corpus(project, "lossless", None))
+    assert TASK.as_text(run, run.corpus.encode(["▁il", "▁neige", "’", "▁sur"], "target").tolist()) == "il <unk>’ sur"
 
 
 @pytest.mark.parametrize("lowercase", [False, True])

@@ -66,8 +66,10 @@ class DataConfig(Settings):
 class WordsConfig(DataConfig):
     """Text as words by the rules of a tokeniser, with an index each."""
 
-    tokenizer: Literal["moses", "spacy"] = Field(
-        "moses", description="Moses rules (sacremoses), or those of spaCy's blank pipeline of the language"
+    tokenizer: Literal["moses", "spacy", "lossless"] = Field(
+        "moses",
+        description="Moses rules (sacremoses), those of spaCy's blank pipeline of the language, or lossless: words and "
+        "signs that know whether a space stood before them, so that text comes back as it was, in any language",
     )
     lowercase: bool = Field(
         False,

@@ -1,4 +1,4 @@
-"""Commands that train, mask and score the runs of a profile."""
+"""Commands that prepare, train, mask and score the runs of a profile."""
 
 from __future__ import annotations
 
@@ -18,6 +18,24 @@ from headdiv.companion.options import (
 )
 
 STEPS = 10  # of a pruning curve
+
+
+@click.command()
+@EXPERIMENT
+@profile_option()
+def prepare(experiment: str, profile: str) -> None:
+    """Fetch an experiment's data, prepare its corpus as a run would, and print the corpus's statistics as JSON.
+
+    Of translation they have the BLEU of the test set's references when these are tokenised and joined again.
+    """
+    from headdiv.companion.experiments.profiles import Runs
+    from headdiv.companion.tasks import TASKS
+
+    config = Runs(profile).planned(experiment)[0]
+    task, data = TASKS[config.kind], config.data
+    corpus = task.load(data)
+    scores = {name: score["value"] for name, score in task.reference_scores(data, corpus).items()}
+    print_json(corpus.statistics | {"test": corpus.statistics["test"] | scores})
 
 
 @click.command()
@@ -105,4 +123,4 @@ def rescore(profile: str) -> None:
     say(f"{len(found)} stored runs, scores of {changed} changed")
 
 
-COMMANDS = (train, importance, rescore)
+COMMANDS = (prepare, train, importance, rescore)

@@ -146,7 +146,8 @@ def doubts(profile: str) -> list[str]:
     """A sentence for each reason why scores of texts of a profile's runs must be read with care, by experiment.
 
     Outputs whose length is beyond `RATIOS` of the references' (without BLEU's brevity penalty more words would match),
-    and those of which more than `UNKNOWN` % are unknown words, which match nothing.
+    and those of which more than `UNKNOWN` % are unknown words, which match nothing; and references that do not come
+    back when they are tokenised and joined again, as outputs are.
     """
     found = []
     for experiment, runs in with_results(profile).items():
@@ -155,6 +156,8 @@ def doubts(profile: str) -> list[str]:
         if far:
             low, high = RATIOS
             found.append(f"{experiment}: outputs over references in length, beyond {low} to {high}: {', '.join(far)}")
+        joined = [score for run in runs if (score := run.scores.get("bleu_references")) and score.value < 100]
+        found += dict.fromkeys(f"{experiment}: BLEU {score.value:.2f}, {score.signature}" for score in joined)
         shares = [share for run in runs if (share := run.value("unknown_share")) is not None and share > UNKNOWN]
         if shares:
             found.append(

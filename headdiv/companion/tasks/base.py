@@ -160,6 +160,10 @@ class Task(ABC, Generic[CorpusT]):
         with tempfile.TemporaryDirectory() as folder:
             return self.scores(replace(run, folder=Path(folder)))[self.spec.test_score_name]
 
+    def reference_scores(self, data: Any, corpus: CorpusT) -> dict[str, Score]:
+        """Scores of the test set's references themselves, which bound what the outputs' can be."""
+        return {}
+
     def score_lines(self, run: Run, lines: list[str], tokens: list[list[str]] | None = None) -> dict[str, Score]:
         """The scores that outputs, as `outputs_file` has them, and references decide; none where these are no texts.
 

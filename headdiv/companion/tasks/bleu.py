@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 import sacrebleu
+from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from headdiv.companion.tasks.base import Score, score
 from headdiv.companion.tasks.unknown import UNKNOWN_MARK, UNKNOWN_WORD, scored_references, scored_text, unknown_scores
 from headdiv.core.errors import DataError
 
 SAMPLES, SEED = 1000, 12345  # of the bootstrap, as in sacrebleu
+NAMED_WORDS, LONGEST_NAME = 5, 30  # words that a warning names, and characters of each
+
+log = logging.getLogger(__name__)
 
 
 def text_scores(lines: Sequence[str], references: Sequence[str], lowercase: bool = False) -> dict[str, Score]:
@@ -43,9 +50,40 @@ def text_scores(lines: Sequence[str], references: Sequence[str], lowercase: bool
     return {
         "bleu": score(found.score, "0 to 100", f"{bleu.get_signature()}{written}"),
         "chrf": score(characters.score, "0 to 100", f"{chrf.get_signature()}{written}"),
-        "length_ratio": score(found.sys_len / found.ref_len, "ratio", f"{of_bleu}: outputs over references"),
+        "length_ratio": score(found.ratio, "ratio", f"{of_bleu}: outputs over references"),
         "brevity_penalty": score(found.bp, "0 to 1", of_bleu),
     } | unknown_scores(lines, found.sys_len, "the outputs' tokens, as BLEU counts them")
+
+
+def round_trip(joined: Sequence[str], references: Sequence[str], lowercase: bool = False) -> Score:
+    """BLEU of references that were tokenised and joined again; a warning names words of theirs that did not come back.
+
+    Args:
+        joined: the references as outputs equal to them would be written.
+        references: as they stand.
+        lowercase: ignore case.
+    """
+    metric, tokens, fold = sacrebleu.BLEU(lowercase=lowercase), Tokenizer13a(), str.lower if lowercase else str
+    value = min(metric.corpus_score(joined, [references]).score, 100.0)
+    signature = f"{metric.get_signature()}; of the references, tokenised and joined again"
+    if value < 100:
+        pairs = [(fold(text), fold(reference)) for text, reference in zip(joined, references, strict=True)]
+        lost = [
+            sorted(set(reference.split()) - set(text.split()))
+            for text, reference in pairs
+            if tokens(text) != tokens(reference)
+        ]
+        named = ", ".join(word[:LONGEST_NAME] for word, _ in Counter(chain(*lost)).most_common(NAMED_WORDS))
+        what = f"{len(lost):,} of {len(references):,} do not come back as they were ({named})"
+        what = what if lost else "none has four tokens"
+        signature += f": {what}"
+        log.warning(
+            "references, tokenised and joined again as outputs are, have a BLEU of %.2f: %s%s",
+            value,
+            what,
+            "; data.tokenizer: lossless keeps text as it is" * bool(lost),
+        )
+    return score(value, "0 to 100", signature)
 
 
 def sentence_counts(lines: Sequence[str], references: Sequence[str], lowercase: bool = False) -> np.ndarray:
@@ -99,9 +137,10 @@ def paired_bootstrap(baseline: np.ndarray, systems: Mapping[str, np.ndarray], lo
         lowercase: whether case was ignored, for the signature.
 
     Raises:
-        ValueError: the numbers of sentences differ.
+        ValueError: the numbers of sentences differ, or there are none.
     """
-    sentences = len(baseline)
+    if not (sentences := len(baseline)):
+        raise ValueError("no sentences of the baseline, expected at least one")
     for name, counts in systems.items():
         if len(counts) != sentences:
             raise ValueError(f"{len(counts)} sentences of {name}, {sentences} of the baseline")

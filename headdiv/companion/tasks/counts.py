@@ -32,7 +32,7 @@ def read_counts(path: Path) -> np.ndarray:
     """The same, (S, 10).
 
     Raises:
-        DataError: the file is not of this form.
+        DataError: the file is not of this form, or has no sentence.
     """
     try:
         table = pd.read_csv(path, dtype=int)
@@ -40,4 +40,6 @@ def read_counts(path: Path) -> np.ndarray:
         raise DataError(f"{path}: not a table of whole numbers ({error})") from None
     if list(table.columns) != COLUMNS:
         raise DataError(f"{path}: found the columns {', '.join(table.columns)}; expected {', '.join(COLUMNS)}")
+    if table.empty:
+        raise DataError(f"{path}: found no sentence, expected a line for each")
     return table.to_numpy()

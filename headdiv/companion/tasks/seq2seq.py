@@ -15,11 +15,12 @@ import pandas as pd
 from torch import Tensor
 
 from headdiv.companion.data.corpora.seq2seq import Corpus, word_rules
-from headdiv.companion.data.tokenization.words import detokenize, tokenize
+from headdiv.companion.data.tokenization.words import SPACE, detokenize, tokenize
 from headdiv.companion.provenance import provenance
 from headdiv.companion.tasks.base import CorpusT, Run, Score, Task, outputs_path
 from headdiv.companion.tasks.counts import tokens_path
 from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.companion.tasks.unknown import UNKNOWN_WORD
 from headdiv.core import distributed, manifest
 from headdiv.core.files import read_json, write_json, write_text
 from headdiv.nn.batching import BEGIN, END, Batch, Pairs, batch_numbers, make_batch
@@ -192,7 +193,10 @@ class Seq2Seq(PairTask[Corpus]):
         return self._joined(run, run.corpus.decode(output))
 
     def _joined(self, run: Run, words: list[str]) -> str:
-        return detokenize(words, getattr(run.config.data, "target", "en"))
+        data = run.config.data
+        if data.tokenizer == "lossless" and run.corpus.subwords is None:  # a piece's unknown character brings no space
+            words = [f"{SPACE}{word}" if word == UNKNOWN_WORD else word for word in words]
+        return detokenize(words, getattr(data, "target", "en"), tokenizer=data.tokenizer)
 
     def _search(self, run: Run, sources: Sequence[np.ndarray]) -> list[list[int]]:
         return translate(run.model, sources, run.config.decode, run.device)

@@ -121,6 +121,7 @@ TRANSLATION = TaskSpec(
     score_labels={
         "chrf": "chrF",
         "bleu_tokens": "BLEU of tokens",
+        "bleu_references": "BLEU of the references joined again",
         "training_bleu": "Training BLEU",
         "validation_bleu": "Validation BLEU",
         "training_imi": "Training IMI",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import nn
 
 from headdiv.companion.data.corpora.seq2seq import Corpus, load_further_test, load_translation, word_rules
 from headdiv.companion.data.data_config import TranslationData
-from headdiv.companion.data.tokenization.words import tokenize
+from headdiv.companion.data.tokenization.words import detokenize, tokenize
 from headdiv.companion.tasks import bleu
 from headdiv.companion.tasks.base import Run, Score, score
 from headdiv.companion.tasks.counts import counts_path, write_counts
@@ -28,7 +29,7 @@ from headdiv.nn.sizes import DecodeConfig
 
 # After an epoch; not the run's own search, which may be another for the same training.
 EPOCH_SEARCH = DecodeConfig(beam=1, batch_sentences=128)
-TOKENIZERS = {"moses": "Moses", "spacy": "spaCy"}
+TOKENIZERS = {"moses": "Moses", "spacy": "spaCy", "lossless": "lossless"}
 
 
 class Translation(Seq2Seq):
@@ -90,6 +91,11 @@ class Translation(Seq2Seq):
         """The test set's targets as they stand: sacrebleu folds case itself, and its signature says so."""
         return [target for _, target in run.corpus.test.text]
 
+    def reference_scores(self, data: TranslationData, corpus: Corpus) -> dict[str, Score]:
+        """BLEU of the references, taken apart into words and joined again; below 100 a warning names such words."""
+        rules = tuple(word_rules(data).items())
+        return {"bleu_references": _references_joined(tuple(text for _, text in corpus.test.text), data.target, rules)}
+
     def score_lines(self, run: Run, lines: list[str], tokens: list[list[str]] | None = None) -> dict[str, Score]:
         """The same for translations from anywhere, with ``<unk>`` for unknown words.
 
@@ -97,10 +103,12 @@ class Translation(Seq2Seq):
         """
         data, references, words = run.config.data, self.references(run), TOKENIZERS[run.config.data.tokenizer]
         found = bleu.text_scores(lines, references, data.lowercase)
-        joined = [f"words of {words}"] if data.tokenizer != "moses" else []
+        joined = [f"words of {words}"] if data.tokenizer == "spacy" else []
         joined += ["references that were tokenised"] if data.tokenized else []
         for one in (found["bleu"], found["chrf"]):
             one["signature"] += "".join(f"; {what}, joined by Moses rules" for what in joined)
+        found |= self.reference_scores(data, run.corpus)
+        found["bleu"]["signature"] += f"; references joined again: {found['bleu_references']['value']:.2f}"
         rules = word_rules(data)
         if not tokens:  # case is folded before words are found, since translations have none that the rules could go by
             rules |= {"fold_late": False}
@@ -111,6 +119,14 @@ class Translation(Seq2Seq):
         signature = f"torchtext 0.6.0 bleu_score, {words} tokens, {own}, {case}, one reference"
         found["bleu_tokens"] = score(bleu.token_bleu(tokens, expected), "0 to 100", signature)
         return found
+
+
+@lru_cache  # all runs of an experiment have one test set
+def _references_joined(references: tuple[str, ...], language: str, rules: tuple[tuple[str, Any], ...]) -> Score:
+    options = dict(rules)
+    words = (tokenize(line, language, **options) for line in references)
+    joined = [detokenize(line, language, tokenizer=options["tokenizer"]) for line in words]
+    return bleu.round_trip(joined, references, options["lowercase"])
 
 
 def _by_epoch(curve: Sequence[Mapping[str, Any]], pairs: Mapping[str, int]) -> dict[str, Score]:
