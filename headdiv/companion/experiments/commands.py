@@ -12,6 +12,7 @@ from headdiv.companion.options import (
     PATH,
     SEED,
     VARIANT,
+    print_json,
     print_table,
     profile_option,
     say,
