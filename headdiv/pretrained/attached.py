@@ -210,13 +210,11 @@ def attention_weights(
     N, S = q.shape[2], k.shape[2]
     if mask is None and N > 1 and is_causal(module, options):
         mask = torch.ones(1, 1, N, S, dtype=torch.bool, device=q.device).tril()
-    seen = None
+    seen = 1.0
     if mask is not None and mask.dtype == torch.bool:  # finite, so that a query that sees nothing has no NaN
         seen = mask.any(-1, keepdim=True)
         mask = torch.zeros(mask.shape, dtype=q.dtype, device=q.device).masked_fill(~mask, torch.finfo(q.dtype).min)
-    narrow = v[..., :1]  # values do not affect the weights
-    weights = own_function(module)(module, q, k, narrow, mask, **{**options, "dropout": 0.0})[1]
-    return weights if seen is None else weights * seen
+    return own_function(module)(module, q, k, v[..., :1], mask, **{**options, "dropout": 0.0})[1] * seen  # for any v
 
 
 def own_function(module: nn.Module) -> Callable[..., Any]:

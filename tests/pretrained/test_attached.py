@@ -119,41 +119,6 @@ def test_all_heads_of_a_module_and_generation_after_removal(kind):
     assert torch.equal(model.generate(**ids, **settings), tokens)  # with cached keys and values
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:torch.ao.quantization")
-def test_a_dynamically_quantised_model_is_attached_and_what_needs_its_weights_is_refused():
-    plain = model_of("bert")
-    model = torch.ao.quantization.quantize_dynamic(plain, {torch.nn.Linear}, dtype=torch.qint8)
-    given, spec = arguments(model), headdiv.pretrained.attach(plain).modules[0].spec
-    before = logits(model, given)
-    heads = headdiv.pretrained.attach(model)
-    assert heads.modules[0].spec == spec
-    with heads.record() as records:
-        assert torch.equal(logits(model, given), before)
-    assert len(records) == len(heads.modules)
-    with heads.without([("encoder 1", 1)]):
-        assert not torch.equal(logits(model, given), before)
-    for options in (
-        {"name": "deacon", "m": 2},
-        {"name": "homeostasis", "attention": "kwta", "block": "none", "s_att": 0.5},
-    ):
-        with pytest.raises(
-            DataError, match=r"encoder 1: its output projection is a Linear of torch\.ao.*not quantised"
-        ):
-            headdiv.insert(model, options)
-    with pytest.raises(DataError, match=r"heads cannot be removed from a Linear of torch\.ao"):
-        heads.remove([("encoder 1", 1)], given)
-    assert torch.equal(logits(model, given), before)
-
-
-def test_a_projection_that_does_not_say_its_sizes_is_refused():
-    model = model_of("bert")
-    model.bert.encoder.layer[0].attention.output.dense = torch.nn.Module()
-    with pytest.raises(
-        DataError, match=r"is a Module of torch\.nn.*no tensor of numbers.*in_features and out_features"
-    ):
-        headdiv.pretrained.attach(model)
-
-
 def test_weights_of_a_text_of_padding_alone_are_zero_as_its_heads_are():
     model = model_of("bart", attn_implementation="sdpa")
     given = arguments(model)
