@@ -1,8 +1,7 @@
 # run → tables and figures → companion, report.
 # config/<profile>.yaml says which runs there are and with what settings; it is checked before anything starts.
 #     snakemake reproduce-all --config profile=multi30k
-# The folder work/ (checkpoints, trained models) is not Snakemake's: a run that is there is never trained twice, and
-# model.json among its results says which model it is. `snakemake --report report.zip` packs what has been made.
+# The folder work/ (checkpoints, trained models) is not Snakemake's: a run that is there is never trained twice. `snakemake --report report.zip` packs what has been made.
 import sys
 from pathlib import Path
 
@@ -58,7 +57,7 @@ rule tables:
 
 rule figures:
     input:
-        expand(f"{RESULTS}/figures/{{figure}}.{{kind}}", figure=PLAN.figures, kind=["png", "svg"]),
+        expand(f"{RESULTS}/figures/{{figure}}.svg", figure=PLAN.figures),
 
 
 # The settings of a variant, where the profile tunes it, before its runs. What has been trained is stored beside the
@@ -93,8 +92,7 @@ rule run:
         choice=ancient(lambda w: PLAN.choices([f"{w.paper}/{w.task}"], w.variant)),
     output:
         metrics=f"{RUN}/metrics.json",
-        outputs=f"{RUN}/outputs.json",
-        model=f"{RUN}/model.json",
+        outputs=f"{RUN}/outputs.json.xz",
         heads=f"{RUN}/heads.png",
         notebook=f"{RUN}/run.ipynb",
     log:
@@ -151,7 +149,6 @@ for paper in PLAN.papers:
             PLAN.drawn_from(paper),
         output:
             [f"{RESULTS}/tables/{table}.csv" for table in PLAN.tables_of(paper)],
-            [f"{RESULTS}/figures/{figure}.png" for figure in PLAN.figures_of(paper)],
             [
                 report(
                     f"{RESULTS}/{kind}/{name}.{ending}",

@@ -73,28 +73,6 @@ def check(folder: Path, *names: str, key: str | None = None) -> None:
             note(folder, *(new or names), key=key)
 
 
-def first_damaged(folder: Path) -> tuple[str, str] | None:
-    """The first file of a folder that is not as its manifest says, and a sentence; None where there is none.
-
-    Nothing is written: files that the manifest lacks are accepted as they are.
-    """
-    for number, line in enumerate(_lines(folder), start=1):
-        match = _LINE.fullmatch(line)
-        path = folder / (match[2] if match else MANIFEST)
-        try:
-            if match:
-                _compare(path, match[1])
-            elif number > 1 or not _KEY.fullmatch(line):
-                return path.name, f"{path}, line {number}: damaged, expected the checksum and the name of a file"
-        except DamageError as error:
-            return path.name, f"{error}"
-        except FileNotFoundError:
-            return path.name, f"{path}: missing"
-        except OSError as error:
-            return path.name, f"{path}: cannot be read ({error.strerror or error})"
-    return None
-
-
 def whole(path: Path, remedy: str) -> bool:
     """Whether a file is there and as it was written. If it is damaged, a warning says so, with the remedy."""
     if not path.is_file():

@@ -91,7 +91,7 @@ def test_a_table_that_compares_outputs_needs_them(planned):
     shutil.copy(ROOT / "config" / "headtohead-small.yaml", planned.home / "config")
     plan = make_plan("headtohead-small")
     files = {Path(path).name for path in plan.drawn_from("headtohead")}
-    assert files == {"metrics.json", "outputs.json"}
+    assert files == {"metrics.json", "outputs.json.xz"}
 
 
 # ---- how a plan is made

@@ -6,6 +6,7 @@ from headdiv.companion.experiments.outdated import of_other_content
 from headdiv.companion.experiments.rescoring import rescore
 from headdiv.companion.experiments.results import doubts
 from headdiv.companion.experiments.run_result import metrics_path
+from headdiv.companion.experiments.stored_outputs import FILE, StoredOutputs, read_outputs, write_outputs
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
 
@@ -28,7 +29,7 @@ def test_a_run_scored_by_its_own_tokens_stays_as_it_is(path):
     before = path.read_bytes()
     assert all(run.changed == {} for run in rescore("tiny"))
     assert path.read_bytes() == before
-    assert read_json(path.with_name("tokens.json"))
+    assert read_outputs(path).tokens
 
 
 def test_scores_are_made_anew_from_outputs_and_references_alone(path):
@@ -37,9 +38,8 @@ def test_scores_are_made_anew_from_outputs_and_references_alone(path):
     wrong["scores"]["bleu"] |= {"value": 99.0, "signature": "another measure"}
     del wrong["scores"]["unknown_share"]
     write_json(path, wrong)
-    counts = path.with_name("counts.csv")
-    stored = counts.read_text()
-    counts.write_text("damaged")
+    stored = read_outputs(path)
+    write_outputs(path, stored.model_copy(update={"counts": None}))
     changed = {run.name: run.changed for run in rescore("tiny")}
     assert changed.pop("deacon/translation, baseline, seed 1") == {
         "bleu": (99.0, right["scores"]["bleu"]["value"]),
@@ -47,16 +47,16 @@ def test_scores_are_made_anew_from_outputs_and_references_alone(path):
     }
     assert not any(changed.values())
     assert read_json(path) == right
-    assert counts.read_text() == stored
+    assert read_outputs(path) == stored
 
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda path: path.with_name("outputs.json").unlink(), "missing.*makes it anew"),
+        (lambda path: path.with_name(FILE).unlink(), "missing.*makes it anew"),
         (
-            lambda path: write_json(path.with_name("outputs.json"), ["a"]),
-            "seed1/outputs.json: BLEU: found 1 translations and 8 references.*makes it anew",
+            lambda path: write_outputs(path, StoredOutputs(test=["a"])),
+            "seed1/outputs.json.xz: BLEU: found 1 translations and 8 references.*makes it anew",
         ),
         (lambda path: of_another_run(path, "0"), "checksums of its data"),
     ],

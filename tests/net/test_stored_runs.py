@@ -14,6 +14,7 @@ from headdiv.companion.data.cache import PREPARATION, content_key
 from headdiv.companion.experiments.importance import ImportanceResult
 from headdiv.companion.experiments.outdated import of_other_content, outdated, outdated_among
 from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.stored_outputs import read_outputs
 from headdiv.companion.tasks.run_config import OF_NO_EFFECT, RECIPE, run_name
 from headdiv.core.files import checksum, read_json, short_hash
 
@@ -108,9 +109,8 @@ def test_what_is_stored_of_a_run_beside_its_metrics_has_its_name():
         run = ImportanceResult.read(file)
         assert outdated_among(file.relative_to(ROOT).parts[1], [run]) == {}
         assert run.hash == read_json(file.with_name("metrics.json"))["hash"], file
-    for file in git_files("results/*/model.json"):
-        name = read_json(file.with_name("metrics.json"))["hash"]
-        assert read_json(file)["model"] == f"work/{name}/model.safetensors", file
+    for file in EVERYTHING:
+        read_outputs(file)
 
 
 @pytest.mark.parametrize("profile", PROFILES)

@@ -9,7 +9,7 @@ import yaml
 from conftest import EXPERIMENT, TINY
 from hypothesis import given
 from hypothesis import strategies as st
-from reported import metrics, renew, worked_out
+from reported import metrics, worked_out
 from sacrebleu import corpus_bleu
 from scipy import stats
 
@@ -21,6 +21,7 @@ from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import RunResult, metrics_path
 from headdiv.companion.experiments.running import load_run
+from headdiv.companion.experiments.stored_outputs import FILE, StoredOutputs, write_outputs
 from headdiv.companion.report import figures, tables
 from headdiv.companion.report.formats import signed
 from headdiv.companion.report.headtohead import comparison_data, pareto_front
@@ -30,7 +31,6 @@ from headdiv.companion.report.table_files import write_table
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import observed_heads, outputs_path
 from headdiv.companion.tasks.bleu import sentence_counts
-from headdiv.companion.tasks.counts import counts_path, write_counts
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
@@ -186,9 +186,8 @@ def with_outputs(profile):
             lines = [" ".join(line.split()[: max(4, len(line.split()) - cut)]) for line in references]
             bleu = corpus_bleu(lines, [references]).score
             store.record(result(variant, seed, bleu), profile)
-            counts = counts_path(metrics_path(profile, TABLE, variant, seed).with_name("outputs.json"))
-            write_counts(counts, sentence_counts(lines, references))
-            renew(counts)
+            counts = sentence_counts(lines, references).tolist()
+            write_outputs(metrics_path(profile, TABLE, variant, seed), StoredOutputs(test=lines, counts=counts))
     return profile
 
 
@@ -203,20 +202,18 @@ def test_the_bootstrap_is_of_stored_counts_seed_by_seed(with_outputs):
     assert "(below 0.05: 2 of 2)" in said
 
 
-def counts_of(profile, variant):
-    return metrics_path(profile, TABLE, variant, 2).with_name("counts.csv")
+def outputs_of(profile, variant):
+    return metrics_path(profile, TABLE, variant, 2).with_name(FILE)
 
 
 def test_counts_of_another_run_are_refused(with_outputs):
-    shutil.copy(counts_of(with_outputs, "baseline"), counts_of(with_outputs, "direct-8"))
-    renew(counts_of(with_outputs, "direct-8"))
+    shutil.copy(outputs_of(with_outputs, "baseline"), outputs_of(with_outputs, "direct-8"))
     with pytest.raises(DataError, match=r"seed2: BLEU \d+\.\d+ .* expected the 100.0000 of metrics.json"):
         comparison_table(with_outputs, TABLE)
 
 
 def test_runs_without_counts_are_named(with_outputs):
-    counts_of(with_outputs, "direct-8").unlink()
-    renew(counts_of(with_outputs, "direct-8"))
+    write_outputs(outputs_of(with_outputs, "direct-8"), StoredOutputs(test=["Ein Hund."]))
     assert cell(comparison_table(with_outputs, TABLE), "direct-8", "p_seeds") == 1
     said = tables.table_data(with_outputs, TABLE).markdown()
     assert "Without stored counts of n-grams, and so without p: direct-8 (seed 2)." in said

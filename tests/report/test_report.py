@@ -10,6 +10,7 @@ from reported import metrics, put, renew, write_profile
 
 from headdiv.companion.experiments import results as store
 from headdiv.companion.experiments.run_result import metrics_path
+from headdiv.companion.experiments.stored_outputs import read_outputs
 from headdiv.companion.report import figures, tables
 from headdiv.companion.report.draw import draw_paper
 from headdiv.companion.report.site.build import write_report
@@ -204,9 +205,9 @@ def test_metrics_of_another_run_than_their_path_names_are_refused(changes, messa
 def test_the_outputs_of_a_run_are_stored_beside_its_metrics(project):
     write_json(project.home / "work" / "a" / "outputs-b.json", ["Ein Hund.", "Eine Katze."])
     path = store.record(metrics("baseline", 1) | {"outputs": "work/a/outputs-b.json"}, "p")
-    assert read_json(path.with_name("outputs.json")) == ["Ein Hund.", "Eine Katze."]
+    assert read_outputs(path).test == ["Ein Hund.", "Eine Katze."]
     path = store.record(metrics("baseline", 1, task="lm"), "p")
-    assert not read_json(path.with_name("outputs.json"))
+    assert not read_outputs(path).test
 
 
 def test_metrics_with_fewer_parameters_than_none_are_refused():

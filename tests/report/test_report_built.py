@@ -8,12 +8,13 @@ import pytest
 from browser import CHROMIUM, Browser
 from conftest import EXPERIMENT, Project
 from pages import asks_elsewhere, site, write_site
-from reported import EXPERIMENTS, measures, metrics, put, renew, store_all, write_profile
+from reported import EXPERIMENTS, measures, metrics, put, store_all, write_profile
 from small_runs import enter
 
 from headdiv.companion.experiments import catalogue
 from headdiv.companion.experiments.claims import ledger as claims
 from headdiv.companion.experiments.run_result import metrics_path
+from headdiv.companion.experiments.stored_outputs import StoredOutputs, write_outputs
 from headdiv.companion.report.site import build
 from headdiv.companion.report.site.library import public_names
 from headdiv.companion.report.site.pages import CLAIMS_ON_A_PAGE, OPENS
@@ -72,7 +73,7 @@ def folder(prepared_home, tmp_path_factory):
         store_all("p", *(metrics("direct-8", seed, bleu=3.0 + seed) for seed in (1, 2)), baseline)
         put(*(metrics(variant, 1, experiment="deacon/dissection") for variant in ("baseline", "direct-8")))
         for name, text in (("baseline", "Ein Hund."), ("direct-8", "Ein <b>Hund</b>.")):
-            renew(metrics_path("p", EXPERIMENT, name, 1).with_name("outputs.json"), [text, "Eine Katze."])
+            write_outputs(metrics_path("p", EXPERIMENT, name, 1), StoredOutputs(test=[text, "Eine Katze."]))
         for name in ("deacon", "explore"):
             write_json(home / "results" / "p" / "companions" / f"{name}.ipynb", COMPANION)
         patch.setattr(build.log, "warning", pytest.fail)

@@ -10,6 +10,7 @@ from headdiv.analysis import comparison
 from headdiv.analysis.statistics import interval
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.results import with_results
+from headdiv.companion.experiments.stored_outputs import read_outputs
 from headdiv.companion.report.contrasts import reported_difference
 from headdiv.companion.report.groups import judged_with
 from headdiv.companion.report.measures import MEASURES, mean_measure
@@ -238,8 +239,8 @@ def test_batch_normalisation_is_equal_over_the_seeds_of_both_parts(monkeypatch):
 def test_how_often_translations_of_iwslt_repeat_themselves():
     """A phrase of three stored tokens, at once again."""
     shares = {"baseline": [], "others": []}
-    for path in (ROOT / "results" / "tables").glob("[md][hp][rp]/translation/*/*/tokens.json"):
-        outputs = read_json(path)
+    for path in git_files(*(f"results/tables/{paper}/translation/*/metrics.json" for paper in ("mhr", "dpp"))):
+        outputs = read_outputs(path).tokens
         again = sum(any(x[i : i + 3] == x[i + 3 : i + 6] for i in range(len(x) - 5)) for x in outputs)
         shares["baseline" if path.parts[-3] == "baseline" else "others"].append(100 * again / len(outputs))
     ends = [f"{value:.1f}" for value in (min(shares["baseline"]), max(shares["baseline"]), max(shares["others"]))]

@@ -8,10 +8,10 @@ from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.rescoring import rescore
 from headdiv.companion.experiments.results import record
 from headdiv.companion.experiments.running import train
+from headdiv.companion.experiments.stored_outputs import read_outputs
 from headdiv.companion.tasks import TASKS, seq2seq
 from headdiv.companion.tasks.run_config import first_difference, run_name
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.core.files import read_json
 
 TASK = TASKS["translation"]
 SIZES = {"train": 40, "valid": 4, "test": 5, "other": 6}
@@ -40,8 +40,9 @@ def test_a_further_set_is_scored_as_if_it_were_the_test_set(mine, merges):
         assert found["value"] == expected["scores"][name]["value"]
         assert found["signature"] == expected["scores"][name]["signature"] + "; other"
     path = record(metrics, "tiny")
-    assert read_json(path.with_name("outputs_other.json")) == TASK.outputs(alone)
-    assert len(read_json(path.with_name("outputs.json"))) == SIZES["test"]
+    stored = read_outputs(path)
+    assert stored.more == {"other": TASK.outputs(alone)}
+    assert len(stored.test) == SIZES["test"]
     assert TASK.spec.score_label("bleu_other") == "BLEU on other"
     assert TASK.spec.score_label("chrf_best") == "chrF of the best epoch"
 

@@ -66,8 +66,8 @@ DAMAGES = {
         ("flip", "cut", "zeros", "empty", "delete"),
     ),
     "recorded": (
-        [f"results/*/*/*/*/*/{name}.json" for name in ("metrics", "outputs", "examples", "model")],
-        ("flip", "cut", "zeros", "empty", "braces"),
+        [f"results/*/*/*/*/*/{name}" for name in ("metrics.json", "outputs.json.xz")],
+        ("cut", "zeros", "empty", "braces"),
     ),
 }
 
@@ -84,7 +84,7 @@ def result(home: Path, experiment: str, variant: str) -> dict[str, Any]:
     kept = {key: metrics[key] for key in ("hash", "scores", "curve", "heads", "parameters", "data")}
     model = (home / "work" / metrics["hash"] / "model.safetensors").read_bytes()
     kept["scores"] = {name: score for name, score in kept["scores"].items() if name not in TIMES}
-    outputs = (folder / "outputs.json").read_text()
+    outputs = (folder / "outputs.json.xz").read_bytes()
     return kept | {"model": hashlib.sha256(model).hexdigest(), "outputs": outputs}
 
 
@@ -236,7 +236,7 @@ class Torture:
             damage(path, how, self.chance)
             name = f"{how} {path.relative_to(home)}"
             if kind == "recorded":
-                outcome = row.see(run(home, "table", one[0], "--profile", "torture"))
+                outcome = row.see(run(home, "rescore", "--profile", "torture"))
                 healed = outcome.refused and "makes it anew" in outcome.err and train(home, *one, kill=300).status == 0
                 row.count("named") if healed else row.fail(name, outcome)
                 continue

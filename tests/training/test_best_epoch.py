@@ -13,6 +13,7 @@ from headdiv.companion.experiments.evaluation import evaluate, fit_temperature
 from headdiv.companion.experiments.results import record
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.experiments.running import averaged_run, best_run, load_run, run_folder, train
+from headdiv.companion.experiments.stored_outputs import read_outputs
 from headdiv.companion.tasks import TASKS, seq2seq
 from headdiv.companion.tasks.base import Task, score
 from headdiv.core.errors import ConfigError, DamageError
@@ -44,11 +45,11 @@ def second(project, monkeypatch):
 
 
 def searches(patch):
-    """The searches from now on of more than the showcase's one sentence."""
+    """The sizes of the searches from now on."""
     found, real = [], seq2seq.translate
 
     def counted(model, sources, *rest):
-        found.extend([len(sources)] if len(sources) > 1 else [])
+        found.append(len(sources))
         return real(model, sources, *rest)
 
     patch.setattr(seq2seq, "translate", counted)
@@ -114,13 +115,14 @@ def test_the_best_epoch_is_scored_and_its_outputs_are_stored(project, second, mo
     assert (scores["validation_nll"]["value"], metrics["evaluated_epoch"]) == (5.5, 4)
     path = record(metrics, "tiny")
     task = TASKS["translation"]
-    assert read_json(path.with_name("outputs_best.json")) == task.outputs(ended) == task.outputs(best_run(second))
-    assert read_json(path.with_name("outputs.json")) == task.outputs(second)
+    stored = read_outputs(path)
+    assert stored.more == {"best": task.outputs(ended)} == {"best": task.outputs(best_run(second))}
+    assert (stored.test, stored.tokens) == (task.outputs(second), task.tokens(second))
     searched = searches(monkeypatch)
     assert evaluate(load_run(second.config)) == metrics
     assert not searched
     record(metrics | {"more_outputs": {}}, "tiny")
-    assert not path.with_name("outputs_best.json").exists()
+    assert not read_outputs(path).more
 
 
 def test_the_mean_of_the_last_epochs_is_evaluated_beside_the_best(project, monkeypatch):
@@ -152,7 +154,7 @@ def test_the_mean_of_the_last_epochs_is_evaluated_beside_the_best(project, monke
     assert scores["validation_nll_average"]["value"] != scores["validation_nll_best"]["value"]
     assert "mean of the parameters of epochs 2 to 4" in scores["bleu_average"]["signature"]
     path = record(metrics, "tiny")
-    assert read_json(path.with_name("outputs_average.json")) == TASKS["translation"].outputs(average)
+    assert read_outputs(path).more["average"] == TASKS["translation"].outputs(average)
 
 
 def test_more_epochs_cannot_be_averaged_than_there_are():

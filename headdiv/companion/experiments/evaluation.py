@@ -16,7 +16,6 @@ from headdiv.analysis.similarity import averages, by_place, compare_heads
 from headdiv.companion import paths
 from headdiv.companion.experiments.run_result import FORMAT, RunResult
 from headdiv.companion.experiments.running import averaged_run, best_run
-from headdiv.companion.experiments.showcase import write_showcase
 from headdiv.companion.provenance import commit
 from headdiv.companion.tasks.base import (
     Run,
@@ -40,8 +39,7 @@ def evaluate(run: Run) -> dict[str, Any]:
     """Everything that is reported of a run: metrics.json as a dictionary; with ``failures`` if it has not learnt.
 
     Outputs (translations, summaries, answers) are kept beside the model, so that scoring again with the
-    same search costs nothing, those of the best epoch's parameters in a folder of their own; so is what the report
-    shows of them (`headdiv.companion.experiments.showcase`).
+    same search costs nothing, those of the best epoch's parameters in a folder of their own.
     """
     record, config, last = run.record, run.config, run.point
     task = run.task
@@ -79,7 +77,6 @@ def evaluate(run: Run) -> dict[str, Any]:
         "data": record["data"],
         "provenance": {**record["provenance"], "evaluated_at_commit": commit()},
     }
-    write_showcase(run)
     result = RunResult.parse(metrics)
     for sentence in result.failures():
         log.warning("%s: %s", result.name, sentence)

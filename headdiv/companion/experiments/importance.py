@@ -26,7 +26,7 @@ from headdiv.companion.experiments.run_result import IMPORTANCE, RunIdentity, St
 from headdiv.companion.provenance import commit
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, Score, held_out_loss, score
-from headdiv.core import manifest, progress
+from headdiv.core import progress
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
 from headdiv.core.settings import check
@@ -204,7 +204,6 @@ def record_importance(importance: Mapping[str, Any], profile: str) -> Path:
     run = check(ImportanceResult, importance)
     path = importance_path(profile, run.experiment, run.variant, run.seed)
     write_json(path, importance)
-    manifest.note(path.parent, path.name)
     return path
 
 

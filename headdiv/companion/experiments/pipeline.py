@@ -18,6 +18,7 @@ from headdiv.companion.experiments.catalogue import OF_PRUNING, OF_TUNING, figur
 from headdiv.companion.experiments.papers import data_table_of, load_paper, task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import IMPORTANCE
+from headdiv.companion.experiments.stored_outputs import FILE as OUTPUTS
 from headdiv.companion.tasks.run_config import run_name
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import checksum, read_json, short_hash
@@ -206,7 +207,7 @@ def products(known: Runs) -> tuple[dict[str, Product], dict[str, Product]]:
         of = next((f", {end[1:]}" for end in (OF_TUNING, OF_PRUNING) if table.endswith(end)), "")
         caption = f"{(about or task).table}{of}. {(about or task).title}"
         paper = experiment.partition("/")[0]
-        reads = ("outputs.json",) if table == experiment and task.compares_outputs else ()
+        reads = (OUTPUTS,) if table == experiment and task.compares_outputs else ()
         reads += (IMPORTANCE,) if table.endswith(OF_PRUNING) else ()
         tables[table.replace("/", "_")] = Product(paper, known.of_one_model(experiment), caption, reads)
     by_epoch = {config.experiment for config in configs if config.train.epoch_heads}

@@ -13,17 +13,16 @@ from headdiv.companion.commands import remedy
 from headdiv.companion.data.cache import content_key
 from headdiv.companion.experiments.evaluation import named
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.results import DECIDING, corpus_difference, difference
+from headdiv.companion.experiments.results import DECIDING, corpus_difference, difference, in_lines
 from headdiv.companion.experiments.run_result import DataStatistics, RunResult, stored_files
 from headdiv.companion.experiments.running import run_folder
+from headdiv.companion.experiments.stored_outputs import FILE, Outputs, StoredOutputs, read_outputs, write_outputs
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, Score, Task
-from headdiv.companion.tasks.counts import counts_path, tokens_path, write_counts
 from headdiv.companion.tasks.run_config import RunConfig, has_name, run_name
 from headdiv.companion.tasks.task_spec import AVERAGE, BEST, OF_PARAMETERS
-from headdiv.core import manifest
 from headdiv.core.errors import DataError
-from headdiv.core.files import read_json, write_json
+from headdiv.core.files import read_json, write_text
 from headdiv.core.settings import check
 
 
@@ -58,43 +57,39 @@ def rescore(profile: str) -> list[Rescored]:
             f"{paths.results(profile)}: no stored run of a task that writes texts, so nothing to score anew"
         )
     found = [_rescored(config, path, profile) for path, config in there.items()]
-    for metrics, counts, one in found:
-        beside = counts_path(one.path.with_name("outputs.json"))
-        if counts is not None:
-            write_counts(beside, counts)
+    for metrics, outputs, one in found:
         if metrics is not None:
-            write_json(one.path, metrics)  # after the counts: the bootstrap compares them with it
-            manifest.note(one.path.parent, beside.name, one.path.name)
+            write_outputs(one.path, outputs)  # first: the bootstrap compares their counts with the metrics
+            write_text(one.path, in_lines(metrics))
     return [one for _, _, one in found]
 
 
-def _rescored(config: RunConfig, path: Path, profile: str) -> tuple[dict[str, Any] | None, Any, Rescored]:
-    """Metrics to write (None: they stay), counts to write, and what changed; nothing is written here."""
+def _rescored(config: RunConfig, path: Path, profile: str) -> tuple[dict[str, Any] | None, StoredOutputs, Rescored]:
+    """Metrics to write (None: they stay), outputs with their counts, and what changed; nothing is written here."""
     stored, task = RunResult.read(path, profile), TASKS[config.kind]
-    file = path.with_name("outputs.json")
-    if not file.is_file():
-        raise DataError(f"{file}: missing, so that {stored.name} cannot be scored anew; {remedy(path, profile)}")
-    lines, own = read_json(file), tokens_path(file)
+    outputs = read_outputs(path, profile)
     # No model is needed: outputs and references decide.
     run = Run(config, run_folder(config), task.load(config.data), nn.Identity(), {})
     if differs := _other_data(stored, config, run):
         raise DataError(f"{path}: {differs}, so the references are not known to be this run's; {remedy(path, profile)}")
-    scores = _scores(run, file, profile, read_json(own) if own.is_file() else None)
+    scores = _scores(run, outputs.test, path, profile, outputs.tokens)
     metrics = read_json(path)
     kept = metrics["scores"]
-    scores |= _of_more_outputs(stored, run, path, scores, profile)
+    scores |= _of_more_outputs(stored, run, path, outputs, scores, profile)
     changed = {
         name: (kept[name]["value"] if name in kept else None, one["value"])
         for name, one in scores.items()
         if kept.get(name) != one
     }
-    counts = task.sentence_counts(run, lines) if changed else None
+    counts = task.sentence_counts(run, list(outputs.test)) if changed else None
+    if counts is not None:
+        outputs = outputs.model_copy(update={"counts": counts.tolist()})
     new = metrics | {"scores": _merged(kept, scores)} if changed else None
-    return new, counts, Rescored(stored.name, path, changed)
+    return new, outputs, Rescored(stored.name, path, changed)
 
 
 def _of_more_outputs(
-    stored: RunResult, run: Run, path: Path, scores: dict[str, Score], profile: str
+    stored: RunResult, run: Run, path: Path, outputs: StoredOutputs, scores: dict[str, Score], profile: str
 ) -> dict[str, Score]:
     """The scores of the best epoch's outputs and of further test sets, as far as the run has them.
 
@@ -106,9 +101,9 @@ def _of_more_outputs(
         compared = {one: f"{one}_{name}" for one in (task.spec.test_score_name, *task.spec.also_compared)}
         if not stored.scores.keys() >= set(compared.values()):
             continue
-        file, searched = path.with_name(f"outputs_{name}.json"), stored.more_outputs.get(name)
-        if searched and not file.is_file():
-            raise DataError(f"{file}: missing, so that {stored.name} cannot be scored anew")
+        searched = stored.more_outputs.get(name)
+        if searched and name not in outputs.more:
+            raise DataError(f"{path.with_name(FILE)}: more.{name}: missing; {remedy(path, profile)}")
         if (
             searched
             and name not in OF_PARAMETERS
@@ -119,19 +114,20 @@ def _of_more_outputs(
                 f"are not known to be this run's; {remedy(path, profile)}"
             )
         # The outputs of the best epoch may be those of the last one.
-        own = _scores(others[name], file, profile) if searched else scores
+        own = _scores(others[name], outputs.more[name], path, profile) if searched else scores
         *_, what = stored.scores[compared[task.spec.test_score_name]].signature.rpartition("; ")
         found |= named({one: own[one] for one in compared}, name, what)
     return found
 
 
-def _scores(run: Run, file: Path, profile: str, tokens: list[list[str]] | None = None) -> dict[str, Score]:
-    """What `Task.score_lines` gives a file of outputs, which an error names."""
-    lines = read_json(file)
+def _scores(
+    run: Run, outputs: Outputs, path: Path, profile: str, tokens: list[list[str]] | None = None
+) -> dict[str, Score]:
+    """What `Task.score_lines` gives outputs beside the metrics at ``path``, whose file an error names."""
     try:
-        return run.task.score_lines(run, lines, tokens)
+        return run.task.score_lines(run, list(outputs), tokens)
     except DataError as error:
-        raise DataError(f"{file}: {error}; {remedy(file, profile)}") from None
+        raise DataError(f"{path.with_name(FILE)}: {error}; {remedy(path, profile)}") from None
 
 
 def _other_data(stored: RunResult, config: RunConfig, run: Run) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 from collections.abc import Container, Iterable, Mapping
@@ -15,11 +16,11 @@ from headdiv.companion import paths
 from headdiv.companion.commands import reproduce_command
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import DataStatistics, RunResult, metrics_path, stored_files
-from headdiv.companion.tasks.counts import counts_path, tokens_path
+from headdiv.companion.experiments.stored_outputs import StoredOutputs, write_outputs
+from headdiv.companion.tasks.counts import counts_path, read_counts, tokens_path
 from headdiv.companion.tasks.run_config import first_difference
-from headdiv.core import manifest
 from headdiv.core.errors import DataError, HeaddivError, NotStoredError
-from headdiv.core.files import checksum, read_json, write_json, write_text
+from headdiv.core.files import read_json, write_text
 
 # Sections of the configuration that all runs of an experiment have in common, but for keys that are tuned …
 SHARED = ("data", "train")
@@ -33,38 +34,37 @@ COSTS = ("training_seconds", "target_tokens_per_second", "peak_memory_mib")
 def record(metrics: Mapping[str, Any], profile: str) -> Path:
     """Write a run's metrics to their path in the profile's results; an earlier file is replaced whole.
 
-    Beside them come ``outputs.json``, a copy of the test set's outputs (translations, summaries, answers; an empty list
-    for a task that has none), ``tokens.json``, their tokens before they were joined, ``outputs_best.json``, those of
-    the best epoch's parameters where these are not the ones of ``outputs.json``, ``outputs_<split>.json`` of further
-    test sets, ``counts.csv``, what BLEU needs of each sentence of a translation, ``examples.json``, what the report
-    shows of the run (see ``showcase.py``), and ``model.json``, which says where the trained model lies:
-    path, bytes, SHA-256. ``SHA256SUMS`` holds the checksums of all of them, which `RunResult.read` compares.
+    Beside them comes ``outputs.json.xz``, see `StoredOutputs`.
     """
     result = RunResult.parse(metrics)
     path = metrics_path(profile, result.experiment, result.variant, result.seed)
     note_owner(profile)
-    files = {f"outputs_{name}.json": file for name, file in result.more_outputs.items()}
-    # Of an earlier evaluation.
-    old = [file.name for file in path.parent.glob("outputs_*.json") if file.name not in files]
-    for name in old:
-        path.with_name(name).unlink()
-    for name, outputs in ({"outputs.json": result.outputs} | files).items():
-        write_json(path.with_name(name), read_json(paths.home() / outputs) if outputs else [])
-    copies = {"examples.json": paths.work() / result.hash / "examples.json"}
-    if result.outputs:
-        file, copy = paths.home() / result.outputs, path.with_name("outputs.json")
-        copies |= {beside(copy).name: beside(file) for beside in (counts_path, tokens_path)}
-    for name, file in copies.items():
-        if file.is_file():
-            write_text(path.with_name(name), file.read_text(encoding="utf-8"))
-    model = paths.work() / result.hash / "model.safetensors"
-    if model.is_file():  # not where metrics of another machine are recorded
-        relative = model.relative_to(paths.home()).as_posix()
-        trained = {"model": relative, "bytes": model.stat().st_size, "sha256": checksum(model)}
-        write_json(path.with_name("model.json"), trained)
-    write_json(path, metrics)
-    manifest.note(path.parent, "outputs.json", *files, *old, *copies, "model.json", path.name)
+    write_outputs(path, _outputs_of(result))
+    write_text(path, in_lines(dict(metrics)))
     return path
+
+
+def _outputs_of(result: RunResult) -> StoredOutputs:
+    """What an evaluation has left beside the trained model."""
+    if not result.outputs:
+        return StoredOutputs()
+    file = paths.home() / result.outputs
+    tokens, counts = tokens_path(file), counts_path(file)
+    return StoredOutputs(
+        test=read_json(file),
+        tokens=read_json(tokens) if tokens.is_file() else None,
+        counts=read_counts(counts).tolist() if counts.is_file() else None,
+        more={name: read_json(paths.home() / other) for name, other in result.more_outputs.items()},
+    )
+
+
+def in_lines(content: Mapping[str, Any]) -> str:
+    """JSON with a line for each key: metrics have ten thousands of numbers, which a line each would double."""
+    lines = (
+        f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False, separators=(',', ':'), allow_nan=False)}"
+        for key, value in content.items()
+    )
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def note_owner(profile: str) -> None:

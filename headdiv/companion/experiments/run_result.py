@@ -19,7 +19,6 @@ from headdiv.companion import paths
 from headdiv.companion.commands import remedy
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.specs import SPECS
-from headdiv.core import manifest
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json
 from headdiv.core.settings import check, nearest, refuse_infinite
@@ -259,7 +258,7 @@ class RunIdentity(Record):
 
         Raises:
             DataError: no such file, no JSON, another format, a key that is missing or wrong, or the result of another
-                run than its path names; or a file beside it is not as the folder's manifest says.
+                run than its path names.
         """
         key = (cls, path, *_version(path))
         if (known := _READ.get(key)) is not None:
@@ -278,10 +277,6 @@ class RunIdentity(Record):
         except (ConfigError, DataError) as error:
             place = "" if str(path) in str(error) else f"{path}: "
             raise DataError(f"{place}{error}; {remedy(path, profile, cls.command)}") from None
-        if damaged := manifest.first_damaged(path.parent):
-            name, sentence = damaged
-            command = "importance" if name == IMPORTANCE else "train"
-            raise DataError(f"{sentence}; {remedy(path, profile, command)}")
         _READ[key] = result
         return result
 

@@ -33,9 +33,7 @@ def draw_paper(profile: str, paper: str) -> None:
         files = (folder / "tables" / f"{name}.{end}" for end in ("csv", "md"))
         writers.append(partial(write_table, profile, name.replace("_", "/", 1), *files))  # a paper's name has no _
     for name in figures:
-        writers.append(
-            partial(write_figure, name, profile, *(folder / "figures" / f"{name}.{end}" for end in ("png", "svg")))
-        )
+        writers.append(partial(write_figure, name, profile, folder / "figures" / f"{name}.svg"))
     lacking = []
     for write in writers:
         try:

@@ -13,9 +13,9 @@ import pandas as pd
 
 from headdiv.analysis.comparison import Difference, uneven
 from headdiv.analysis.statistics import interval
-from headdiv.companion.commands import remedy
 from headdiv.companion.experiments.papers import BASELINE, Column, task_of
 from headdiv.companion.experiments.run_result import RunResult, SearchCost, metrics_path
+from headdiv.companion.experiments.stored_outputs import read_outputs
 from headdiv.companion.report.contrasts import (
     compared_scores,
     differences_of,
@@ -32,7 +32,6 @@ from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import TableData, ends
 from headdiv.companion.report.verdicts import ALPHA, MARGINS, NO_DIFFERENCE
 from headdiv.companion.tasks.bleu import paired_bootstrap
-from headdiv.companion.tasks.counts import counts_path, read_counts
 from headdiv.core.errors import DataError
 
 COSTS: dict[str, Callable[[RunResult], float]] = {  # the time of a search is NaN where it was not kept
@@ -90,12 +89,8 @@ def compare(profile: str, experiment: str, groups: Groups) -> Comparison:
 
 def _counts(profile: str, experiment: str, run: RunResult) -> np.ndarray | None:
     """What BLEU needs of each sentence of the test set, where it is stored."""
-    path = metrics_path(profile, experiment, run.variant, run.seed)
-    counts = counts_path(path.with_name("outputs.json"))
-    try:
-        return read_counts(counts) if counts.is_file() else None
-    except DataError as error:
-        raise DataError(f"{error}; {remedy(path, profile)}") from None
+    counts = read_outputs(metrics_path(profile, experiment, run.variant, run.seed), profile).counts
+    return None if counts is None else np.array(counts)
 
 
 def _must_agree(profile: str, experiment: str, run: RunResult, found: float) -> None:

@@ -1,4 +1,4 @@
-"""Files of what BLEU needs of each sentence, so that a stored run can be compared with others without its corpus."""
+"""Files beside a trained model that belong to its outputs: their tokens, and what BLEU needs of each sentence."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ COLUMNS = [*(f"{what}{n}" for what in ("matching_", "all_") for n in (1, 2, 3, 4
 
 def counts_path(outputs: Path) -> Path:
     """The file of the counts that belong to a file of outputs."""
-    return outputs.with_name(outputs.name.replace("outputs", "counts")).with_suffix(".csv")
+    return outputs.with_name(f"counts-{outputs.stem.partition('-')[2]}.csv")
 
 
 def tokens_path(outputs: Path) -> Path:
     """The file of the tokens that a file of outputs was joined of."""
-    return outputs.with_name(outputs.name.replace("outputs", "tokens"))
+    return outputs.with_name(f"tokens-{outputs.stem.partition('-')[2]}.json")
 
 
 def write_counts(path: Path, counts: np.ndarray) -> None:

@@ -14,59 +14,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 from markupsafe import Markup
-from pydantic import BaseModel, Field, RootModel, model_validator
 
 from headdiv.companion import paths
-from headdiv.companion.commands import remedy, run_command
+from headdiv.companion.commands import run_command
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.run_result import RunResult, metrics_path
+from headdiv.companion.experiments.stored_outputs import read_outputs
 from headdiv.companion.report.formats import NONE, shortened, significant, with_unit
 from headdiv.companion.report.groups import place_name, score_label
 from headdiv.companion.report.measures import PAIRS
 from headdiv.companion.report.scale import machine
 from headdiv.companion.report.site.markup import html, link, plain_rows
 from headdiv.companion.tasks.specs import SPECS
-from headdiv.core.errors import ConfigError, DataError
-from headdiv.core.files import read_json
-from headdiv.core.settings import check
 
 EXAMPLES = 5  # outputs that a page shows
 SHELL = "runs/shell"
 _PLACE = re.compile("headdiv-run-([a-z]+)")  # of a run's part in the shell
-
-
-class AttentionOfExample(BaseModel):
-    """The attention weights of each head for one example."""
-
-    keys: list[str]
-    queries: list[str]
-    weights: list[list[list[float]]]
-
-
-class Showcase(BaseModel):
-    """``examples.json``: examples of the test set as a table, and attention by module."""
-
-    columns: list[str]
-    rows: list[list[str]]
-    attention: dict[str, AttentionOfExample] = Field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def _has_a_cell_for_each_column(self) -> Showcase:
-        for number, row in enumerate(self.rows):
-            if len(row) != len(self.columns):
-                raise ValueError(f"rows.{number}: found {len(row)} cells, expected {len(self.columns)}, as in columns")
-        return self
-
-
-class Outputs(RootModel[list[Any] | dict[str, Any]]):
-    """``outputs.json``: outputs of the test set, in its order or by the name of each example."""
-
-
-Beside = TypeVar("Beside", Showcase, Outputs)
 
 
 @dataclass(frozen=True)
@@ -149,12 +116,7 @@ class RunPage:
 
     @cached_property
     def examples(self) -> tuple[list[str], list[list[str]]]:
-        """The first examples of the test set, the output in the last column; before it what was given, if stored.
-
-        Names of the columns, and rows.
-        """
-        if self.showcase:
-            return self.showcase.columns, [[shortened(text) for text in row] for row in self.showcase.rows]
+        """The outputs for the first examples of the test set: names of the columns, and rows."""
         return ["output"], [[shortened(text)] for text in self._outputs()]
 
     @staticmethod
@@ -163,26 +125,10 @@ class RunPage:
         return plain_rows(["Name", "Value"], values.items())
 
     def _outputs(self) -> list[str]:
-        found = self._beside("outputs.json", Outputs)
-        texts = [] if found is None else list(found.root.values()) if isinstance(found.root, dict) else found.root
+        path = metrics_path(self.profile, self.run.experiment, self.run.variant, self.run.seed)
+        found = read_outputs(path, self.profile).test
+        texts = list(found.values()) if isinstance(found, dict) else found
         return [text if isinstance(text, str) else json.dumps(text, ensure_ascii=False) for text in texts[:EXAMPLES]]
-
-    @cached_property
-    def showcase(self) -> Showcase | None:
-        """What the run keeps of some examples; None for runs from before that was kept."""
-        return self._beside("examples.json", Showcase)
-
-    def _beside(self, name: str, schema: type[Beside]) -> Beside | None:
-        """What a file beside the metrics holds; None where there is none. Raises DataError: it holds something else."""
-        run = self.run
-        path = metrics_path(self.profile, run.experiment, run.variant, run.seed).with_name(name)
-        if not path.is_file():
-            return None
-        try:
-            return check(schema, read_json(path))
-        except (ConfigError, DataError) as error:
-            place = "" if str(path) in str(error) else f"{path}: "
-            raise DataError(f"{place}{error}; {remedy(path, self.profile)}") from None
 
     def script(self) -> str:
         """The run's data, as a script that hands it to ``headdiv.js``."""
@@ -249,13 +195,8 @@ class RunPage:
         }
 
     def _heads(self) -> dict[str, Any]:
-        """Maps to draw as panels, by what they show: attention for an example by head, similarity by module."""
+        """Maps to draw as panels, by what they show: similarity by module."""
         maps = {}
-        for place, found in (self.showcase.attention if self.showcase else {}).items():
-            panels = {f"head {number}": z for number, z in enumerate(found.weights, start=1)}
-            names = {"x": found.keys, "y": found.queries}
-            largest = max((weight for head in found.weights for row in head for weight in row), default=1.0)
-            maps[f"attention: {place_name(place)}"] = {"low": 0, "high": largest, "panels": panels, **names}
         measures = self.run.heads.measures
         for key, (label, low) in PAIRS.items():
             panels = {place_name(place): _rounded(found[key]) for place, found in measures.items() if key in found}
