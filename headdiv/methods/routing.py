@@ -35,7 +35,10 @@ from headdiv.core import distributed
 from headdiv.core.errors import TrainingError
 from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.methods.base import ValidationSplit, groups
+from headdiv.methods.options.modules import Renormalise
 from headdiv.nn.attention import HeadRecord
+
+EPSILON = 1e-6  # beside the detached sum of gates, as in the authors' code
 
 
 @dataclass(frozen=True)
@@ -63,12 +66,20 @@ class Router(nn.Module):
         experts: E.
         k: how many are chosen.
         noisy: noise on the logits in training, of learnt size (Eq. 3).
-        renormalise: divide the chosen gates by their sum.
+        renormalise: divide the chosen gates by their sum, whose gradient counts too; "detached": by their sum plus
+            `EPSILON` as a constant, as in the authors' code, where this is commented out.
         floor: of the noise's size.
     """
 
     def __init__(
-        self, d_model: int, experts: int, k: int, *, noisy: bool = False, renormalise: bool = False, floor: float = 0.0
+        self,
+        d_model: int,
+        experts: int,
+        k: int,
+        *,
+        noisy: bool = False,
+        renormalise: Renormalise = False,
+        floor: float = 0.0,
     ) -> None:
         super().__init__()
         self.k, self.renormalise, self.floor = k, renormalise, floor
@@ -94,7 +105,8 @@ class Router(nn.Module):
             experts = chosen(probabilities, self.k)
             gates = probabilities.gather(-1, experts)  # (T, k)
             if self.renormalise:
-                gates = gates / gates.sum(dim=-1, keepdim=True)
+                total = gates.sum(dim=-1, keepdim=True)  # (T, 1)
+                gates = gates / (total.detach() + EPSILON if self.renormalise == "detached" else total)
         return Routing(logits, probabilities, experts, gates)
 
 

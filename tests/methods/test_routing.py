@@ -83,6 +83,23 @@ def test_renormalised_gates_are_the_softmax_of_the_chosen_logits():
     torch.testing.assert_close(routing.gates, routing.logits.gather(1, routing.experts).softmax(-1))
 
 
+def test_detached_gates_are_divided_by_a_constant():
+    """Values of Eq. 2 up to ε; the gradient is that of p over a constant, expert by expert."""
+    (module, joint), x = (router(1, renormalise=how) for how in ("detached", True)), random(2, T, WIDTH)
+    routing, upstream = module(x), random(3, T, module.k)
+    torch.testing.assert_close(routing.gates, joint(x).gates, rtol=1e-5, atol=0)
+    found, through_sum = (
+        torch.autograd.grad((each(x).gates * upstream).sum(), each.weight)[0] for each in (module, joint)
+    )
+    p = (x @ module.weight.T).softmax(-1)
+    literal = 0
+    for t in range(T):
+        total = sum(p[t, e].item() for e in routing.experts[t]) + 1e-6
+        literal = literal + sum(upstream[t, i] * p[t, e] / total for i, e in enumerate(routing.experts[t]))
+    torch.testing.assert_close(found, torch.autograd.grad(literal, module.weight)[0])
+    assert not torch.allclose(found, through_sum, rtol=0.1)
+
+
 @pytest.mark.parametrize("floor", [0.0, 0.01])
 def test_noise_is_eq_3_in_training_and_nothing_in_evaluation(floor):
     """With the floor it is the authors' code's."""

@@ -14,6 +14,7 @@ from headdiv.nn.sizes import ATTENTION_KINDS, Kind, Normalisation, Sizes
 
 Architecture = Literal["direct", "average", "nonlinear"]  # of DEACON
 Gates = Literal["coded", "printed"]  # of MoH
+Renormalise = bool | Literal["detached"]  # of MoA's gates
 Mechanism = Literal["none", "dropout", "kwta", "rfb-kwta", "smart"]  # of homeostasis
 Interpretation = Literal["inhibition", "inverted", "printed"]  # of its Eq. 7
 KWTA: tuple[Mechanism, ...] = ("kwta", "rfb-kwta")
@@ -183,13 +184,15 @@ class MoaOptions(MethodOptions):
     noise_floor: float = hash_neutral(
         0.0, ge=0, description="added to the noise's size; 0.01 as coded, where Eq. 3 has nothing"
     )
-    renormalise: bool = Field(False, description="the gates of a token sum to 1 (Eq. 2)")
+    renormalise: Renormalise = Field(
+        False, description="the gates of a token sum to 1 (Eq. 2); detached: their sum is a constant for the gradient"
+    )
 
     def check(self, model: Sizes) -> tuple[str, str] | None:
         """No more choices than experts, and gates that can learn."""
         if self.k > self.experts:
             return "k", f"{self.k} is more than the {self.experts} experts to choose from"
-        if self.renormalise and self.k == 1:
+        if self.renormalise is True and self.k == 1:
             what = "with k = 1 every gate is 1 and the router learns nothing from the task; expected k ≥ 2"
             return "renormalise", what
         if self.noise_floor and not self.noisy:
