@@ -8,7 +8,7 @@ import pytest
 import torch
 from examples import CONFIG, heads_by_sentence, some_pairs, tiny, watched_pass
 from pydantic import Field
-from small_runs import EVERY_TASK, enter, small_config
+from small_runs import EVERY_TASK, small_config
 from torch import nn
 
 import headdiv
@@ -31,20 +31,6 @@ def registered(own_methods):
     import own_method
 
     headdiv.register(own_method.MultiQuery)  # an import that was made before registers nothing
-
-
-def test_a_class_that_its_training_changes_is_named(tmp_path, monkeypatch, caplog):
-    """In a notebook, where what the class has is part of the run's name: `load_run` would not find it."""
-    code = (
-        "import headdiv\n\nclass Noted(headdiv.Method):\n    name = 'noted'\n    losses = []\n"
-        "    def aux_loss(self, *of):\n        self.losses.append(1.0)\n\nheaddiv.register(Noted)\n"
-    )
-    exec(code, {"__name__": "notebook"})
-    enter(monkeypatch, tmp_path)
-    config = small_config("translation").model_copy(update={"method": {"name": "noted"}})
-    train(config)
-    (said,) = [message for message in caplog.messages if "changed while it was trained" in message]
-    assert said.startswith(config.label)
 
 
 def test_options_are_checked():

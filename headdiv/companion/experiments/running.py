@@ -118,8 +118,8 @@ def _warn_of_change(config: RunConfig, folder: Path) -> None:
     with contextlib.suppress(ConfigError, DataError):  # files that are no longer there
         if run_folder(config) != folder:
             log.warning(
-                "%s: the data's files, or what its method's class names, changed while it was trained, so the next "
-                "call trains it again; what a method counts belongs in a module's buffer, or in the method's object",
+                "%s: the data's files, or its method's code, changed while it was trained, so the next call trains it "
+                "again",
                 config.label,
             )
 
