@@ -11,8 +11,8 @@ from ctranslate2.specs.common_spec import Activation
 from torch import nn
 
 from headdiv.companion.data.corpora.seq2seq import Corpus
-from headdiv.nn.batching import BEGIN, PAD, SPECIALS
-from headdiv.nn.transformer import Transformer
+from headdiv.companion.models.batching import BEGIN, PAD, SPECIALS
+from headdiv.companion.models.transformer import Transformer
 
 NEVER = -1e9  # output bias of the words that are never output
 

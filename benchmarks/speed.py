@@ -32,14 +32,14 @@ from torch import Tensor, nn
 from headdiv.companion.data.corpora.seq2seq import Corpus, load_translation
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.running import build_model, is_trained, load_run, task_loss
+from headdiv.companion.models.batching import PAD, SPECIALS, UNKNOWN, Batch, batch_numbers, make_batch
+from headdiv.companion.models.decoding import translate
+from headdiv.companion.models.transformer import Transformer
 from headdiv.companion.tasks.base import vocabulary_of
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core import runtime
 from headdiv.methods.options import check_method
-from headdiv.nn.batching import PAD, SPECIALS, UNKNOWN, Batch, batch_numbers, make_batch
-from headdiv.nn.decoding import translate
 from headdiv.nn.packing import pad_rows
-from headdiv.nn.transformer import Transformer
 from headdiv.training.learner import Learner
 
 GEMM = 2048  # rows and columns of the large product

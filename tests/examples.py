@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from headdiv.companion.models.batching import Pairs, make_batch
+from headdiv.companion.models.losses import linear_cross_entropy
+from headdiv.companion.models.transformer import Transformer, initialise
 from headdiv.methods import check_method, make_method
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadRecord, record_heads
-from headdiv.nn.batching import Pairs, make_batch
-from headdiv.nn.losses import linear_cross_entropy
 from headdiv.nn.packing import attention_mask, lay_out
 from headdiv.nn.sizes import ModelConfig
-from headdiv.nn.transformer import Transformer, initialise
 
 ARCHITECTURES = ["direct", "average", "nonlinear"]
 PLACES = ["subspace", "position", "output"]

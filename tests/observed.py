@@ -3,9 +3,9 @@
 import torch
 
 from headdiv.analysis.similarity import Observed
+from headdiv.companion.models.batching import make_batch
 from headdiv.companion.tasks import TASKS
 from headdiv.nn.attention import record_heads
-from headdiv.nn.batching import make_batch
 
 SPECIAL_TOKENS = TASKS["translation"].special_tokens
 

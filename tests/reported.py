@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import yaml
 
-from headdiv.analysis.comparison import simultaneous_quantile
+from headdiv.companion.analysis.comparison import simultaneous_quantile
 from headdiv.companion.experiments import results as store
 from headdiv.companion.experiments.papers import task_of
 from headdiv.core import manifest

@@ -7,13 +7,13 @@ import torch
 from safetensors.torch import load_file
 
 from headdiv.companion.experiments.running import build_model, run_folder, task_loss, train
+from headdiv.companion.models.language_model import IGNORED
+from headdiv.companion.models.losses import linear_cross_entropy
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, vocabulary_of
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.files import read_json, write_json
 from headdiv.methods import check_method
-from headdiv.nn.language_model import IGNORED
-from headdiv.nn.losses import linear_cross_entropy
 from headdiv.training.config import TrainConfig
 from headdiv.training.learner import Learner
 

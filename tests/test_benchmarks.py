@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from headdiv.companion.experiments.running import build_model
+from headdiv.companion.models.decoding import translate
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import vocabulary_of
-from headdiv.nn.decoding import translate
 from headdiv.nn.sizes import DecodeConfig
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"

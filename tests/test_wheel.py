@@ -100,7 +100,8 @@ loss = lambda model, x: (model(x, x, x)[0] - x).square()
 headdiv.Trainer(model, [torch.randn(2, 3, 8)], loss, method=method, epochs=1, folder="checkpoints").run()
 
 from headdiv import *
-from headdiv.analysis import attention_maps, components, masking, similarity
+from headdiv.analysis import masking, similarity
+from headdiv.companion.analysis import attention_maps, components
 assert importlib.util.find_spec("headdiv.pretrained") and not hasattr(headdiv, "insrt")
 help(headdiv)
 

@@ -17,10 +17,21 @@ from headdiv.core.arguments import must_be
 from headdiv.core.errors import DivergenceError, TrainingError
 from headdiv.methods.base import Method, refuse_no_attention
 from headdiv.nn.attention import HeadRecord, attention_modules, record_heads
-from headdiv.nn.losses import Losses
 from headdiv.nn.sizes import ATTENTION_KINDS
 from headdiv.training.config import TrainerConfig
 from headdiv.training.optimiser import OPTIMISERS
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Sums over the predictions of one batch."""
+
+    loss: Tensor  # nats, as trained on, with gradient
+    nll: Tensor  # nats, without label smoothing
+    correct: Tensor
+    count: int  # predictions, the number that means are taken over
+    tokens: int  # that went through the decoder, for speed
+
 
 # Called with the model (wrapped, with several ranks) and a batch. A tensor holds the loss of each prediction
 # (``reduction="none"``), or is a scalar: their mean.

@@ -10,8 +10,8 @@ from torch.nn.utils import prune
 
 import headdiv
 from headdiv.analysis.heads import ModelHeads
+from headdiv.companion.models.batching import make_batch
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.nn.batching import make_batch
 from headdiv.pretrained.texts import small_model
 
 D, H = 12, 3

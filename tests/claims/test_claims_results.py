@@ -9,8 +9,8 @@ import pytest
 from claimed import at, hours, store, translation
 from scipy import stats
 
-from headdiv.analysis import comparison
-from headdiv.analysis.statistics import coefficient_of_variation
+from headdiv.companion.analysis import comparison
+from headdiv.companion.analysis.statistics import coefficient_of_variation
 from headdiv.companion.experiments.claims.ledger import ledger
 from headdiv.companion.experiments.claims.verdicts import (
     ABOVE,

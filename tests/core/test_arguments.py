@@ -10,10 +10,11 @@ from torch import nn
 
 import headdiv
 from headdiv import gha
-from headdiv.analysis import comparison, components, masking, similarity, statistics
+from headdiv.analysis import masking, similarity
+from headdiv.companion.analysis import comparison, components, statistics
+from headdiv.companion.models import decoding
 from headdiv.core import arguments
 from headdiv.core.errors import DataError, HeaddivError
-from headdiv.nn import decoding
 from headdiv.nn.sizes import DecodeConfig
 from headdiv.pretrained import mean_loss, small_model, small_tokenizer, text_batches, text_examples
 

@@ -6,7 +6,7 @@ import sys
 
 FAULTS = """
 import resource, torch
-from headdiv.core.runtime import keep_freed_memory
+from headdiv.companion.runtime import keep_freed_memory
 
 def faults_of_a_block(mebibytes):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -26,7 +26,7 @@ def test_a_block_that_was_freed_is_used_again_without_page_faults():
 
 KERNELS = """
 import resource, torch
-from headdiv.core.runtime import configure
+from headdiv.companion.runtime import configure
 
 configure(1)
 weight, bias = torch.ones(512, 129, dtype=torch.bfloat16, requires_grad=True).split([128, 1], dim=1)

@@ -13,8 +13,8 @@ from headdiv.companion.data.corpora.qa import SKIP, load_qa, make_qa_batch, posi
 from headdiv.companion.data.data_config import QAData
 from headdiv.companion.data.readers.squad import Answer, Question
 from headdiv.companion.data.tokenization.words import tokenize
+from headdiv.companion.models.batching import END, SPECIALS
 from headdiv.core.errors import DataError
-from headdiv.nn.batching import END, SPECIALS
 from headdiv.nn.packing import MASKED
 
 GRAZ = "Graz lies on the Mur. Its half-timbered clock tower is 28 metres high."

@@ -20,9 +20,9 @@ from headdiv.companion.data.corpora.masking import (
 from headdiv.companion.data.corpora.mixture import HeldOut
 from headdiv.companion.data.data_config import LMData, MLMData
 from headdiv.companion.data.tokenization.bpe import Bpe
+from headdiv.companion.models.batching import IGNORED
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import check
-from headdiv.nn.batching import IGNORED
 
 V, END = 12, 3
 BPE = Bpe(None, V, END)

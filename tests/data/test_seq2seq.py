@@ -13,10 +13,10 @@ from headdiv.companion.data.corpora.seq2seq import flatten, load_translation, un
 from headdiv.companion.data.data_config import TranslationData
 from headdiv.companion.data.tokenization.words import tokenize
 from headdiv.companion.data.toy import corpora as toy
+from headdiv.companion.models.batching import END, SPECIALS
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import ConfigError
-from headdiv.nn.batching import END, SPECIALS
 
 SPLITS = ("train", "valid", "test")
 SIDES = (("source", "en", 0), ("target", "de", 1))

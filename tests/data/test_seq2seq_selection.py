@@ -12,10 +12,10 @@ from headdiv.companion.data.cache import content_key, locate, prepared_folder
 from headdiv.companion.data.corpora.seq2seq import load_translation
 from headdiv.companion.data.data_config import TranslationData
 from headdiv.companion.data.readers.ted import SETS
+from headdiv.companion.models.batching import SPECIALS, UNKNOWN
 from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import checksum
-from headdiv.nn.batching import SPECIALS, UNKNOWN
 
 TASK = TASKS["translation"]
 PAIRS = [(f"w{n} is here.", f"w{n} ist hier.") for n in range(10)]

@@ -15,10 +15,10 @@ from headdiv.companion.data.corpora import seq2seq as module
 from headdiv.companion.data.corpora.seq2seq import load_summarisation
 from headdiv.companion.data.data_config import SummarisationData
 from headdiv.companion.data.tokenization.words import tokenize
+from headdiv.companion.models.batching import END, SPECIALS, UNKNOWN
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.files import checksum
-from headdiv.nn.batching import END, SPECIALS, UNKNOWN
 
 SPLITS = ("train", "valid", "test")
 ARTICLES = {

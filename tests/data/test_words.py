@@ -19,10 +19,10 @@ from headdiv.companion.data.tokenization import subwords
 from headdiv.companion.data.tokenization import words as module
 from headdiv.companion.data.tokenization.vocabulary import Vocabulary
 from headdiv.companion.data.tokenization.words import detokenize, tokenize, tokenize_all
+from headdiv.companion.models.batching import BEGIN, END, SPECIALS, UNKNOWN
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.bleu import token_bleu
 from headdiv.core.errors import DataError
-from headdiv.nn.batching import BEGIN, END, SPECIALS, UNKNOWN
 
 
 @pytest.mark.parametrize(

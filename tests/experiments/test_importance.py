@@ -20,14 +20,14 @@ from headdiv.companion.experiments.importance import (
     pruning_curve,
     pruning_order,
 )
+from headdiv.companion.models.batching import make_batch
+from headdiv.companion.models.decoding import translate
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import held_out_loss
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import DataError
 from headdiv.methods.moa import MixtureAttention
 from headdiv.nn.attention import record_heads
-from headdiv.nn.batching import make_batch
-from headdiv.nn.decoding import translate
 from headdiv.nn.sizes import DecodeConfig
 
 DECODE = DecodeConfig(beam=2, max_length_factor=1.0, max_length_offset=3)

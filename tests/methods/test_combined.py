@@ -7,6 +7,7 @@ from small_runs import randomise
 from torch import nn
 
 from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.models.batching import make_batch
 from headdiv.core.errors import ConfigError
 from headdiv.methods import make_method
 from headdiv.methods.base import EpochEnd, Method
@@ -14,7 +15,6 @@ from headdiv.methods.deacon import PCAOutput, pca_layers
 from headdiv.methods.homeostasis import Inhibition, inhibitions
 from headdiv.methods.mixing import MixingOutput
 from headdiv.nn.attention import AttentionSpec, BlockSpec
-from headdiv.nn.batching import make_batch
 from headdiv.nn.linear import Linear
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 

@@ -9,6 +9,7 @@ from examples import PLACES, heads_by_sentence, made_up_heads, record_of, some_p
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headdiv.companion.models.batching import make_batch
 from headdiv.core.errors import TrainingError
 from headdiv.methods import make_method
 from headdiv.methods.disagreement import disagreement
@@ -16,7 +17,6 @@ from headdiv.methods.dpp import GramDeterminant, kernel
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.hsic import linear_cka
 from headdiv.nn.attention import record_heads
-from headdiv.nn.batching import make_batch
 
 seeds = st.integers(0, 2**31 - 1)
 for_terms = pytest.mark.parametrize("term", PLACES)

@@ -13,15 +13,15 @@ from examples import CONFIG, EXAMPLES, every_method, some_pairs, tiny, trained_o
 from torch import nn
 
 from headdiv.analysis.masking import heads_of, masked_heads
+from headdiv.companion.models.batching import Pairs, assemble, make_batch
+from headdiv.companion.models.losses import linear_cross_entropy
+from headdiv.companion.models.transformer import Transformer
 from headdiv.core.errors import ConfigError
 from headdiv.methods.base import HOOKS, Method
 from headdiv.methods.options import check_method
 from headdiv.methods.registry import METHODS, make_method
 from headdiv.nn.attention import attention_modules, record_heads
-from headdiv.nn.batching import Pairs, assemble, make_batch
-from headdiv.nn.losses import linear_cross_entropy
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.transformer import Transformer
 
 
 def a_step(model, method, seed=0, progress=0.5):

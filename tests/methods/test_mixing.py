@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import learner_of
 
+from headdiv.companion.models.batching import make_batch
+from headdiv.companion.models.losses import linear_cross_entropy
+from headdiv.companion.models.transformer import Transformer, count_parameters
 from headdiv.core.errors import TrainingError
 from headdiv.methods import make_method
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.mixing import MixingOutput, nuclear_norms
 from headdiv.nn.attention import AttentionSpec
-from headdiv.nn.batching import make_batch
-from headdiv.nn.losses import linear_cross_entropy
 from headdiv.nn.sizes import ModelConfig
-from headdiv.nn.transformer import Transformer, count_parameters
 from headdiv.training.config import TrainConfig
 
 BASELINE = {"name": "baseline"}

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headdiv
+from headdiv.companion.models.batching import make_batch
+from headdiv.companion.models.transformer import count_parameters
 from headdiv.methods import make_method
 from headdiv.methods.drop_head import kept_heads
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.moh import MixtureOfHeads
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, record_heads
-from headdiv.nn.batching import make_batch
 from headdiv.nn.packing import attention_mask, lay_out
-from headdiv.nn.transformer import count_parameters
 
 H, K, D, N, S = 4, 2, 8, 3, 5
 seeds = st.integers(0, 1000)

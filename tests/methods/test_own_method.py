@@ -15,11 +15,11 @@ import headdiv
 from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.importance import importance_record
 from headdiv.companion.experiments.running import train
+from headdiv.companion.models.batching import make_batch
 from headdiv.core.errors import ConfigError
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.options import check_method
 from headdiv.methods.registry import make_method
-from headdiv.nn.batching import make_batch
 
 OWN = {"name": "multi-query", "decay": 0.5}
 MODULES = ["encoder 1", "decoder 1", "cross 1"]

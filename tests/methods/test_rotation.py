@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from torch.nn.utils import prune
 
 from headdiv.analysis.similarity import Measured, Observed, measure_heads
+from headdiv.companion.models.batching import make_batch
+from headdiv.companion.models.losses import linear_cross_entropy
 from headdiv.core.errors import TrainingError
 from headdiv.methods import make_method, rotation
 from headdiv.methods.base import EpochEnd
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.rotation import HeadIndex, swap_heads
 from headdiv.nn.attention import attention_modules, record_heads
-from headdiv.nn.batching import make_batch
-from headdiv.nn.losses import linear_cross_entropy
 
 BASELINE = {"name": "baseline"}
 SIZES = {"encoder_layers": 2, "decoder_layers": 3, "dropout": 0.0, "attention_bias": True}

@@ -14,6 +14,7 @@ from small_runs import EVERY_TASK, enter, small_config, untrained
 from headdiv.analysis.similarity import Observed
 from headdiv.companion.experiments import evaluation
 from headdiv.companion.experiments.running import train
+from headdiv.companion.models.batching import BEGIN, END
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import observed_heads
 from headdiv.methods import check_method, make_method
@@ -29,7 +30,6 @@ from headdiv.methods.routing import (
     words_by_expert,
 )
 from headdiv.nn.attention import record_heads
-from headdiv.nn.batching import BEGIN, END
 from headdiv.nn.sizes import ModelConfig
 
 T, WIDTH, SIZES = 7, 4, ModelConfig(d_model=16, heads=4)

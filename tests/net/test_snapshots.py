@@ -18,10 +18,10 @@ from small_runs import SMALL, small_config
 import headdiv
 from headdiv.companion.experiments.profile_file import Experiment, Profile
 from headdiv.companion.experiments.running import build_model
+from headdiv.companion.models.transformer import Transformer, initialise
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.methods import METHODS, make_method
-from headdiv.nn.transformer import Transformer, initialise
 from headdiv.training.config import TrainConfig, TrainerConfig
 
 ORTHOGONAL = ".w"  # end of the names of what a QR decomposition makes, which each processor rounds in its own way

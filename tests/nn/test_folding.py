@@ -5,10 +5,10 @@ import torch
 from examples import CONFIG, EXAMPLES, combined, deacon, some_pairs, trained_one_step
 
 import headdiv
+from headdiv.companion.models.batching import make_batch
 from headdiv.core.errors import ConfigError
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.nn.attention import attention_modules
-from headdiv.nn.batching import make_batch
 from headdiv.nn.linear import Linear
 from headdiv.pretrained.texts import small_model
 

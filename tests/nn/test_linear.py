@@ -8,10 +8,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from headdiv.companion.models.batching import make_batch
+from headdiv.companion.models.transformer import Transformer
 from headdiv.methods import make_method
-from headdiv.nn.batching import make_batch
 from headdiv.nn.linear import Linear, linear
-from headdiv.nn.transformer import Transformer
 from headdiv.training.config import TrainConfig
 
 PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.mm.out, torch.ops.aten.addmm.default}

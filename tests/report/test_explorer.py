@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import randomise, small_config, untrained
 
-from headdiv.analysis.components import variance_shares
 from headdiv.analysis.masking import heads_of, masked_heads, masks_without
+from headdiv.companion.analysis.components import variance_shares
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.running import run_folder
+from headdiv.companion.models.batching import END
 from headdiv.companion.report.explorer_view import (
     MEASURES,
     View,
@@ -28,7 +29,6 @@ from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.methods.deacon import pca_layers
 from headdiv.nn.attention import record_heads
-from headdiv.nn.batching import END
 
 SOURCE = "The old dog sees a small cat."
 seeds = st.integers(0, 2**31 - 1)

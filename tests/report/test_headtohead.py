@@ -13,8 +13,8 @@ from reported import metrics, worked_out
 from sacrebleu import corpus_bleu
 from scipy import stats
 
-from headdiv.analysis import comparison
 from headdiv.analysis.similarity import BY_HEAD, BY_PAIR, averages, compare_heads
+from headdiv.companion.analysis import comparison
 from headdiv.companion.data.corpora.seq2seq import load_translation
 from headdiv.companion.experiments import results as store
 from headdiv.companion.experiments.evaluation import evaluate

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from headdiv.analysis.attention_maps import AttentionMap
+from headdiv.companion.analysis.attention_maps import AttentionMap
 from headdiv.companion.report import explorer_panels as explorer
 from headdiv.companion.report.explorer_panels import (
     look_at,

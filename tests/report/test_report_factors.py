@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from reported import metrics, put, worked_out, write_profile
 
-from headdiv.analysis.comparison import Difference
+from headdiv.companion.analysis.comparison import Difference
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.results import with_results
 from headdiv.companion.report import figures, tables

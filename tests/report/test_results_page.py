@@ -6,8 +6,8 @@ from functools import cache
 import pytest
 from tracked import ROOT, git_files
 
-from headdiv.analysis import comparison
-from headdiv.analysis.statistics import interval
+from headdiv.companion.analysis import comparison
+from headdiv.companion.analysis.statistics import interval
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.results import with_results
 from headdiv.companion.experiments.stored_outputs import read_outputs

@@ -11,10 +11,10 @@ from small_runs import SMALL
 from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.profiles import run_config
 from headdiv.companion.experiments.running import load_run, train
+from headdiv.companion.models.transformer import count_parameters
 from headdiv.companion.report import run_views
 from headdiv.companion.report.method_pictures import pictures_of
 from headdiv.companion.tasks import TASKS
-from headdiv.nn.transformer import count_parameters
 
 METHODS = {
     "direct": ({"name": "deacon", "architecture": "direct", "m": 4}, ["map", "lines"]),

@@ -14,12 +14,12 @@ from headdiv.companion.data.corpora.mixture import HeldOut
 from headdiv.companion.data.data_config import LMData
 from headdiv.companion.data.readers.records import BadRecords
 from headdiv.companion.experiments.evaluation import examples
+from headdiv.companion.models.language_model import IGNORED
 from headdiv.companion.tasks import TASKS, lm
 from headdiv.companion.tasks.base import held_out_loss
 from headdiv.companion.tasks.lm import convergence_epoch, text_measures
 from headdiv.companion.tasks.text_batch_stream import TextBatchStream
 from headdiv.core.errors import ConfigError
-from headdiv.nn.language_model import IGNORED
 
 TASK = TASKS["lm"]
 

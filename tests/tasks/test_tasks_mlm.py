@@ -10,10 +10,10 @@ from small_runs import small_config, untrained
 
 from headdiv.companion.data.corpora.masking import mask_held_out
 from headdiv.companion.experiments import evaluation
+from headdiv.companion.models.language_model import IGNORED, make_masked_windows
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import held_out_loss
 from headdiv.core.errors import DataError
-from headdiv.nn.language_model import IGNORED, make_masked_windows
 
 TASK = TASKS["mlm"]
 

@@ -22,11 +22,11 @@ from torch.utils._pytree import tree_leaves
 
 import headdiv
 from headdiv.companion.experiments.running import build_model
+from headdiv.companion.models.batching import make_batch
+from headdiv.companion.models.language_model import make_masked_windows, make_windows
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.methods import check_method
-from headdiv.nn.batching import make_batch
-from headdiv.nn.language_model import make_masked_windows, make_windows
 from headdiv.training.config import TrainConfig
 
 PACKAGE = f"{Path(headdiv.__file__).parent}{os.sep}"

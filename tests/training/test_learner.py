@@ -7,13 +7,13 @@ import pytest
 import torch
 from small_runs import learner_of
 
+from headdiv.companion.models.batching import Pairs, make_batch
+from headdiv.companion.models.losses import linear_cross_entropy
+from headdiv.companion.models.transformer import Transformer, initialise
 from headdiv.core.errors import ConfigError, TrainingError
 from headdiv.methods import make_method
 from headdiv.methods.deacon import pca_layers
-from headdiv.nn.batching import Pairs, make_batch
-from headdiv.nn.losses import linear_cross_entropy
 from headdiv.nn.sizes import ModelConfig
-from headdiv.nn.transformer import Transformer, initialise
 from headdiv.training.config import TrainConfig, TrainerConfig
 from headdiv.training.learner import Learner, rate_factor
 from headdiv.training.method_steps import MethodSteps

@@ -16,10 +16,9 @@ from headdiv.core.errors import ConfigError, TrainingError
 from headdiv.methods import make_method
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.rotation import HeadIndex, swap_heads
-from headdiv.nn.losses import Losses
 from headdiv.training import checkpoints, trainer
 from headdiv.training.batch_streams import BatchStream, IterableBatchStream
-from headdiv.training.learner import Learner
+from headdiv.training.learner import Learner, Losses
 from headdiv.training.optimiser import OPTIMISERS
 from headdiv.training.trainer import Trainer, on_device
 

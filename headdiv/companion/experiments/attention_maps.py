@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from headdiv.analysis.attention_maps import AttentionMap, maps_of_records
+from headdiv.companion.analysis.attention_maps import AttentionMap, maps_of_records
 from headdiv.companion.tasks.base import Run
 from headdiv.nn.attention import record_heads
 

@@ -10,13 +10,13 @@ from typing import Any
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.running import build_model
+from headdiv.companion.models.transformer import count_parameters
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.files import canonical_json
 from headdiv.core.settings import check
 from headdiv.methods.options import check_method
-from headdiv.nn.transformer import count_parameters
 
 EXACT, DIFFERENCE, NO = "yes", "difference from the baseline only", "no"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from headdiv.analysis import comparison
-from headdiv.analysis.comparison import Difference
-from headdiv.analysis.statistics import Interval, interval
+from headdiv.companion.analysis import comparison
+from headdiv.companion.analysis.comparison import Difference
+from headdiv.companion.analysis.statistics import Interval, interval
 from headdiv.companion.experiments.papers import BASELINE, Column, Contrast, PaperTask
 from headdiv.companion.report.formats import plural, signed
 from headdiv.companion.report.groups import Groups

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from headdiv.analysis import comparison
-from headdiv.analysis.comparison import Difference
+from headdiv.companion.analysis import comparison
+from headdiv.companion.analysis.comparison import Difference
 from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, task_of
 from headdiv.companion.experiments.run_result import RunResult

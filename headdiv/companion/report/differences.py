@@ -15,9 +15,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from headdiv.analysis import comparison
-from headdiv.analysis.comparison import Difference
-from headdiv.analysis.statistics import Interval, interval
+from headdiv.companion.analysis import comparison
+from headdiv.companion.analysis.comparison import Difference
+from headdiv.companion.analysis.statistics import Interval, interval
 from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.papers import BASELINE, task_of
 from headdiv.companion.report import plotting

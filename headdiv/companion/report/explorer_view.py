@@ -17,10 +17,10 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 from torch import Tensor, nn
 
-from headdiv.analysis.attention_maps import AttentionMap
-from headdiv.analysis.components import Components, compare_components
 from headdiv.analysis.masking import heads_of, masked_heads, masks_without
 from headdiv.analysis.similarity import Observed, compare_heads
+from headdiv.companion.analysis.attention_maps import AttentionMap
+from headdiv.companion.analysis.components import Components, compare_components
 from headdiv.companion.experiments.attention_maps import maps_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.running import is_trained

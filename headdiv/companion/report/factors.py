@@ -13,8 +13,8 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 
-from headdiv.analysis import comparison
-from headdiv.analysis.comparison import Difference
+from headdiv.companion.analysis import comparison
+from headdiv.companion.analysis.comparison import Difference
 from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, task_of
 from headdiv.companion.report.contrasts import compared_scores, means_of, scores_of, set_apart_by_score

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from headdiv.analysis.comparison import Difference
-from headdiv.analysis.statistics import Interval
+from headdiv.companion.analysis.comparison import Difference
+from headdiv.companion.analysis.statistics import Interval
 
 NONE = "–"
 FURTHEST = 7  # decimals of a small number

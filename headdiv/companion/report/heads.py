@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from headdiv.analysis.statistics import interval
+from headdiv.companion.analysis.statistics import interval
 from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.experiments.run_result import Record, RunResult

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headdiv.analysis.comparison import Difference, uneven
-from headdiv.analysis.statistics import interval
+from headdiv.companion.analysis.comparison import Difference, uneven
+from headdiv.companion.analysis.statistics import interval
 from headdiv.companion.experiments.papers import BASELINE, Column, task_of
 from headdiv.companion.experiments.run_result import RunResult, SearchCost, metrics_path
 from headdiv.companion.experiments.stored_outputs import read_outputs
@@ -112,7 +112,7 @@ def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFr
     and the head measures: mean over seeds, and ``<name>_low``, ``<name>_high``, the ends of Student's 95 % interval
     (empty for one seed); of BLEU's difference from the baseline the same, with Dunnett's simultaneous interval, the
     number of common_seeds, equivalence_p, the p-value of equivalence within `MARGINS`, and own_interval, whether the
-    row is left out of the additive model (`headdiv.analysis.comparison.uneven`); of the bootstrap p_lowest and
+    row is left out of the additive model (`analysis.comparison.uneven`); of the bootstrap p_lowest and
     p_highest over seeds, p_below_5_percent and p_seeds, how many seeds are below 0.05 of how many; parameters and
     parameters_of_base (%); front_parameters and front_training_seconds, whether no other variant has as much BLEU for
     less (by differences; by time empty where other work kept the machine busy).

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from headdiv.analysis.comparison import Difference, uneven
+from headdiv.companion.analysis.comparison import Difference, uneven
 from headdiv.companion.experiments.papers import BASELINE, Column, PaperTask, task_of
 from headdiv.companion.report.contrasts import (
     asked_differences,

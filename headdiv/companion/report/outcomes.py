@@ -7,8 +7,8 @@ from statistics import mean
 
 from tabulate import tabulate
 
-from headdiv.analysis.comparison import Difference, differences
-from headdiv.analysis.statistics import interval
+from headdiv.companion.analysis.comparison import Difference, differences
+from headdiv.companion.analysis.statistics import interval
 from headdiv.companion.commands import headdiv_command
 from headdiv.companion.experiments.claims.ledger import ledger, verdict_counts
 from headdiv.companion.experiments.outdated import outdated_among

@@ -11,8 +11,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headdiv.analysis import comparison
-from headdiv.analysis.statistics import Interval, interval
+from headdiv.companion.analysis import comparison
+from headdiv.companion.analysis.statistics import Interval, interval
 from headdiv.companion.commands import headdiv_command
 from headdiv.companion.experiments.catalogue import OF_PRUNING, FigureEntry
 from headdiv.companion.experiments.importance import ImportanceResult, stored_importance

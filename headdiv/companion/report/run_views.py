@@ -16,6 +16,7 @@ from pandas.io.formats.style import Styler
 from torch import nn
 
 from headdiv.companion.experiments.run_result import RunResult, metrics_path
+from headdiv.companion.models.transformer import count_parameters
 from headdiv.companion.report.groups import KIND_LABELS, place_name
 from headdiv.companion.report.method_pictures import Picture, pictures_of
 from headdiv.companion.report.show import as_text
@@ -25,7 +26,6 @@ from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.files import replacing
 from headdiv.nn.attention import AttentionModule
-from headdiv.nn.transformer import count_parameters
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

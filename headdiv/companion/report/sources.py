@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from headdiv.analysis.statistics import half_width
 from headdiv.companion import paths
+from headdiv.companion.analysis.statistics import half_width
 from headdiv.companion.experiments.papers import DataTable
 from headdiv.companion.experiments.results import stored
 from headdiv.companion.experiments.run_result import RunResult

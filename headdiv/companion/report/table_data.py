@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from headdiv.analysis.statistics import Interval
+from headdiv.companion.analysis.statistics import Interval
 
 DIGITS = 10  # significant ones, in a CSV file
 PLUS_MINUS = "The ± after a score is half the width of Student's 95 % interval of the mean over seeds."

@@ -13,8 +13,8 @@ from typing import Any
 
 import pandas as pd
 
-from headdiv.analysis.comparison import uneven
-from headdiv.analysis.statistics import half_width
+from headdiv.companion.analysis.comparison import uneven
+from headdiv.companion.analysis.statistics import half_width
 from headdiv.companion.experiments.catalogue import OF_PRUNING, OF_TUNING
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, data_table_of, task_of
 from headdiv.companion.experiments.parameters import audit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from headdiv.analysis.comparison import Difference
+from headdiv.companion.analysis.comparison import Difference
 from headdiv.companion.experiments.run_result import RunResult
 
 ALPHA = 0.05

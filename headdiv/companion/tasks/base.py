@@ -28,15 +28,15 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.analysis.similarity import Observed
+from headdiv.companion.models.transformer import ModuleFactory
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.task_spec import TaskSpec
 from headdiv.core import distributed
 from headdiv.core.files import short_hash
 from headdiv.nn.attention import record_heads
-from headdiv.nn.losses import Losses
-from headdiv.nn.transformer import ModuleFactory
 from headdiv.training.batch_streams import BatchStream
+from headdiv.training.learner import Losses
 
 CorpusT = TypeVar("CorpusT")
 Score = dict[str, Any]  # value, unit, signature

@@ -19,16 +19,24 @@ from headdiv.companion.data.corpora.lm import LMCorpus, load_lm, open_stream
 from headdiv.companion.data.corpora.masking import MaskedStream
 from headdiv.companion.data.corpora.mixture import HeldOut, Mixture
 from headdiv.companion.data.data_config import LMData
+from headdiv.companion.models.language_model import (
+    IGNORED,
+    LanguageModel,
+    Windows,
+    continue_text,
+    likeliest_tokens,
+    make_windows,
+)
+from headdiv.companion.models.losses import linear_cross_entropy
+from headdiv.companion.models.transformer import ModuleFactory
 from headdiv.companion.tasks.base import Run, Score, Task, held_out_loss, score
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.specs import LANGUAGE_MODELLING
 from headdiv.companion.tasks.text_batch_stream import TextBatchStream
 from headdiv.core import distributed
 from headdiv.core.errors import DataError
-from headdiv.nn.language_model import IGNORED, LanguageModel, Windows, continue_text, likeliest_tokens, make_windows
-from headdiv.nn.losses import Losses, linear_cross_entropy
-from headdiv.nn.transformer import ModuleFactory
 from headdiv.training.batch_streams import BatchStream
+from headdiv.training.learner import Losses
 
 EVALUATION_TOKENS = 8000  # of a batch without training
 REPEATS = 5  # of the timed continuation

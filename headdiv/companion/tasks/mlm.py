@@ -13,13 +13,13 @@ from torch import Tensor
 from headdiv.companion.data.corpora.masking import MaskedCorpus, MaskedStream, load_mlm, open_masked_stream
 from headdiv.companion.data.data_config import MLMData
 from headdiv.companion.data.tokenization.bpe import Bpe
+from headdiv.companion.models.language_model import IGNORED, MaskedModel, Windows, fill_in, make_masked_windows
 from headdiv.companion.tasks.base import Run, Score, held_out_loss, score
 from headdiv.companion.tasks.lm import StreamTask, perplexity
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.specs import MASKED_LANGUAGE_MODELLING
 from headdiv.core.errors import DataError
-from headdiv.nn.language_model import IGNORED, MaskedModel, Windows, fill_in, make_masked_windows
-from headdiv.nn.losses import Losses
+from headdiv.training.learner import Losses
 
 MASK_TOKEN = "[MASK]"
 # With the space before it: an entry of the encoding begins with the space before its word.

@@ -24,6 +24,8 @@ from headdiv.companion.data.corpora.qa import QACorpus, QASplit, load_qa, make_q
 from headdiv.companion.data.data_config import QAData
 from headdiv.companion.data.readers.squad import Question
 from headdiv.companion.data.tokenization.spans import tokenise_with_offsets
+from headdiv.companion.models.batching import Batch, Pairs, batch_numbers
+from headdiv.companion.models.transformer import ModuleFactory, Transformer
 from headdiv.companion.tasks.base import Run, Score, outputs_path
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.seq2seq import PairTask
@@ -32,10 +34,8 @@ from headdiv.companion.tasks.squad_scores import squad_scores
 from headdiv.core import manifest, progress
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
-from headdiv.nn.batching import Batch, Pairs, batch_numbers
-from headdiv.nn.losses import Losses
 from headdiv.nn.packing import MASKED, pad_rows
-from headdiv.nn.transformer import ModuleFactory, Transformer
+from headdiv.training.learner import Losses
 
 
 class QuestionAnswering(PairTask[QACorpus]):

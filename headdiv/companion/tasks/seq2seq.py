@@ -16,6 +16,10 @@ from torch import Tensor
 
 from headdiv.companion.data.corpora.seq2seq import Corpus, word_rules
 from headdiv.companion.data.tokenization.words import SPACE, detokenize, tokenize
+from headdiv.companion.models.batching import BEGIN, END, Batch, Pairs, batch_numbers, make_batch
+from headdiv.companion.models.decoding import translate
+from headdiv.companion.models.losses import linear_cross_entropy
+from headdiv.companion.models.transformer import ModuleFactory, Transformer
 from headdiv.companion.provenance import provenance
 from headdiv.companion.tasks.base import CorpusT, Run, Score, Task, outputs_path
 from headdiv.companion.tasks.counts import tokens_path
@@ -23,12 +27,9 @@ from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.unknown import UNKNOWN_WORD
 from headdiv.core import distributed, manifest
 from headdiv.core.files import read_json, write_json, write_text
-from headdiv.nn.batching import BEGIN, END, Batch, Pairs, batch_numbers, make_batch
-from headdiv.nn.decoding import translate
-from headdiv.nn.losses import Losses, linear_cross_entropy
-from headdiv.nn.transformer import ModuleFactory, Transformer
 from headdiv.training.batch_streams import BatchStream, PlannedBatchStream
 from headdiv.training.config import examples_of
+from headdiv.training.learner import Losses
 
 
 class PairTask(Task[CorpusT]):

@@ -14,6 +14,7 @@ from torch import nn
 from headdiv.companion.data.corpora.seq2seq import Corpus, load_further_test, load_translation, word_rules
 from headdiv.companion.data.data_config import TranslationData
 from headdiv.companion.data.tokenization.words import detokenize, tokenize
+from headdiv.companion.models.decoding import translate
 from headdiv.companion.tasks import bleu
 from headdiv.companion.tasks.base import Run, Score, score
 from headdiv.companion.tasks.counts import counts_path, write_counts
@@ -24,7 +25,6 @@ from headdiv.companion.tasks.specs import TRANSLATION
 from headdiv.companion.tasks.unknown import scored_references, scored_text
 from headdiv.core import manifest
 from headdiv.core.files import short_hash
-from headdiv.nn.decoding import translate
 from headdiv.nn.sizes import DecodeConfig
 
 # After an epoch; not the run's own search, which may be another for the same training.

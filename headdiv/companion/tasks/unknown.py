@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headdiv.companion.models.batching import SPECIALS, UNKNOWN
 from headdiv.companion.tasks.base import Score, score
-from headdiv.nn.batching import SPECIALS, UNKNOWN
 
 UNKNOWN_WORD = SPECIALS[UNKNOWN]
 # What translations have in its place when they are scored, as SentencePiece writes it. sacrebleu's tokenisers leave it

@@ -20,8 +20,8 @@ from headdiv.companion.data.corpora.mixture import HeldOut, Mixture
 from headdiv.companion.data.corpora.seq2seq import unigram_nll
 from headdiv.companion.data.data_config import MLMData
 from headdiv.companion.data.tokenization.bpe import Bpe
+from headdiv.companion.models.batching import IGNORED
 from headdiv.core.errors import DataError
-from headdiv.nn.batching import IGNORED
 
 TRAINING, HELD_OUT = 0x6D61736B, 0x626C616E  # first numbers of the keys of draws, so that no two keys are equal
 

@@ -19,9 +19,9 @@ from headdiv.companion.data.readers.squad import Answer, Question
 from headdiv.companion.data.tokenization.spans import Tokens, answer_to_tokens, tokenise_with_offsets
 from headdiv.companion.data.tokenization.vocabulary import Vocabulary
 from headdiv.companion.data.toy import corpora as toy
+from headdiv.companion.models.batching import END, Batch, Pairs, assemble
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
-from headdiv.nn.batching import END, Batch, Pairs, assemble
 
 TOY_EXAMPLES = 3000
 SKIP = -1  # in place of an answer after the cut

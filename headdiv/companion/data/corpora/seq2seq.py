@@ -23,9 +23,9 @@ from headdiv.companion.data.tokenization import subwords
 from headdiv.companion.data.tokenization.vocabulary import Vocabulary
 from headdiv.companion.data.tokenization.words import detokenize, tokenize_all
 from headdiv.companion.data.toy import corpora as toy
+from headdiv.companion.models.batching import END, UNKNOWN, Pairs
 from headdiv.core.errors import DataError
 from headdiv.core.files import checksum, read_json, write_json
-from headdiv.nn.batching import END, UNKNOWN, Pairs
 from headdiv.nn.packing import MAX_POSITIONS
 
 log = logging.getLogger(__name__)

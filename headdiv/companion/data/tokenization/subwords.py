@@ -13,9 +13,9 @@ from pathlib import Path
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from headdiv.companion.data.tokenization.bpe import check_words
+from headdiv.companion.models.batching import SPECIALS, UNKNOWN
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
-from headdiv.nn.batching import SPECIALS, UNKNOWN
 
 END_OF_WORD = "</w>"
 JOINER = "@@"

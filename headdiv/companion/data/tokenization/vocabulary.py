@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from headdiv.companion.models.batching import END, SPECIALS, UNKNOWN
 from headdiv.core.errors import DataError
-from headdiv.nn.batching import END, SPECIALS, UNKNOWN
 
 
 class Vocabulary:

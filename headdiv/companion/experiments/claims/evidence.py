@@ -13,8 +13,8 @@ from functools import cached_property
 from statistics import mean
 from typing import Any
 
-from headdiv.analysis.comparison import Difference, against, contrasts
 from headdiv.companion import paths
+from headdiv.companion.analysis.comparison import Difference, against, contrasts
 from headdiv.companion.experiments.claims.files import load_claims, sizes_of, walk
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, load_paper
 from headdiv.companion.experiments.run_result import RunResult, is_stored
@@ -70,7 +70,7 @@ class Evidence:
         return mean(values) if position is None else values[position]
 
     def difference(self, weights: Mapping[Row, float], name: str) -> Difference:
-        """A quantity's sum over these rows with these weights, which add up to 0, by `headdiv.analysis.comparison`.
+        """A quantity's sum over these rows with these weights, which add up to 0, by `analysis.comparison`.
 
         The residual is pooled over all rows of the table, and the interval of a row's difference from the baseline is
         the table's, simultaneous over them. For a measure of PCA layers these rows alone count: it is a mean over pairs

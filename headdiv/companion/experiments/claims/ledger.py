@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headdiv.analysis.statistics import Interval, coefficient_of_variation, interval
 from headdiv.companion import paths
+from headdiv.companion.analysis.statistics import Interval, coefficient_of_variation, interval
 from headdiv.companion.data.public_sets import load_registry
 from headdiv.companion.experiments.claims.calls import Call, ClaimError, Given, show
 from headdiv.companion.experiments.claims.evidence import Evidence, Results, is_quantity

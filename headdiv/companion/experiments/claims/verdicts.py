@@ -6,8 +6,8 @@ import math
 import operator
 from collections.abc import Sequence
 
-from headdiv.analysis.comparison import Difference
-from headdiv.analysis.statistics import Interval
+from headdiv.companion.analysis.comparison import Difference
+from headdiv.companion.analysis.statistics import Interval
 from headdiv.companion.experiments.claims.calls import ClaimError, show
 from headdiv.companion.experiments.claims.records import RELATION, Claim
 from headdiv.core.settings import nearest

@@ -10,8 +10,8 @@ from pathlib import Path
 import pandas as pd
 from markupsafe import Markup
 
-from headdiv.analysis import comparison
 from headdiv.companion import paths
+from headdiv.companion.analysis import comparison
 from headdiv.companion.experiments.catalogue import figures_of_paper
 from headdiv.companion.experiments.claims import ledger as claims
 from headdiv.companion.experiments.papers import BASELINE, load_paper, task_of

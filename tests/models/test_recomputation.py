@@ -5,9 +5,9 @@ import torch
 from examples import CONFIG, EXAMPLES, some_pairs
 from small_runs import learner_of, small_config
 
+from headdiv.companion.models.batching import make_batch
+from headdiv.companion.models.transformer import Layer, Transformer, checkpoint_layers, initialise
 from headdiv.methods import make_method
-from headdiv.nn.batching import make_batch
-from headdiv.nn.transformer import Layer, Transformer, checkpoint_layers, initialise
 from headdiv.training.config import TrainConfig
 
 TRAIN = TrainConfig(label_smoothing=0.1, learning_rate=0.01, warmup_steps=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,17 +15,6 @@ from headdiv.nn.linear import rounded, with_rounded_rows
 CHUNK_ELEMENTS = 1 << 20  # logits held at a time: 4 MiB in float32, which stay in a CPU's cache
 GPU_CHUNK_ELEMENTS = 1 << 26  # there: each chunk is some 17 launches, which small ones wait for
 HELD_ELEMENTS = 1 << 22  # of the logits' gradient in half precision, until they meet the rows: 8 MiB
-
-
-@dataclass(frozen=True)
-class Losses:
-    """Sums over the predictions of one batch."""
-
-    loss: Tensor  # nats, as trained on, with gradient
-    nll: Tensor  # nats, without label smoothing
-    correct: Tensor
-    count: int  # predictions, the number that means are taken over
-    tokens: int  # that went through the decoder, for speed
 
 
 def linear_cross_entropy(

@@ -16,15 +16,15 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from headdiv.companion.models.batching import Batch
+from headdiv.companion.models.recomputation import recomputed
 from headdiv.core.errors import ConfigError
 from headdiv.core.precision import autocast
 from headdiv.nn.attention import AttentionLayout, AttentionSpec, BlockSpec
-from headdiv.nn.batching import Batch
 from headdiv.nn.caches import BeamState, Cache, State
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.linear import Linear
 from headdiv.nn.packing import MAX_POSITIONS
-from headdiv.nn.recomputation import recomputed
 from headdiv.nn.sizes import Kind, ModelConfig, Sizes
 
 
@@ -102,7 +102,7 @@ def run_layers(layers: nn.ModuleList, x: Tensor, memory: Tensor | None, layouts:
 
 
 def checkpoint_layers(model: nn.Module) -> None:
-    """Do not keep activations of layers in training: see `headdiv.nn.recomputation.recomputed`."""
+    """Do not keep activations of layers in training: see `headdiv.companion.models.recomputation.recomputed`."""
     for layer in model.modules():
         if isinstance(layer, Layer):
             layer.recompute = True

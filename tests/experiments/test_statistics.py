@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headdiv.analysis.statistics import coefficient_of_variation, interval
+from headdiv.companion.analysis.statistics import coefficient_of_variation, interval
 
 # Student's t, two-sided 95 %, as tables print it.
 PRINTED = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262, 10: 2.228, 29: 2.045, 120: 1.980}

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from headdiv.companion.models.batching import BEGIN, END, PAD
+from headdiv.companion.models.transformer import Transformer
 from headdiv.core import progress
 from headdiv.core.arguments import listed
 from headdiv.nn.attention import AttentionLayout
-from headdiv.nn.batching import BEGIN, END, PAD
 from headdiv.nn.packing import (
     MAX_POSITIONS,
     PackedLayout,
@@ -28,7 +29,6 @@ from headdiv.nn.packing import (
     pad_rows,
 )
 from headdiv.nn.sizes import DecodeConfig
-from headdiv.nn.transformer import Transformer
 
 NEVER = (PAD, BEGIN, END)  # no hypothesis continues with these
 ROWS = 16  # lines are rounded up to a multiple of this for a product

@@ -1,7 +1,7 @@
 """Single-stack Transformers on windows of tokens: a decoder for language modelling, an encoder for masked text.
 
 GPT-2's parts (learned positions, biases everywhere, output tied to the embedding) with the layers of
-`headdiv.nn.transformer`: post-norm, no layer norm at the end. With GPT-2 medium's sizes and the 50,254 entries of
+`transformer`: post-norm, no layer norm at the end. With GPT-2 medium's sizes and the 50,254 entries of
 GPT-NeoX's byte-pair encoding that makes 354,818,048 parameters, the baseline of DEACON's Table 6.
 
 Letters for shapes: R windows, N tokens of each, T = R·N rows, D model width, V vocabulary.
@@ -17,15 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from headdiv.companion.models.batching import IGNORED
+from headdiv.companion.models.transformer import ModuleFactory, make_layers, run_layers, step_layers
 from headdiv.core.errors import DataError
 from headdiv.core.precision import autocast
 from headdiv.nn.attention import AttentionLayout
-from headdiv.nn.batching import IGNORED
 from headdiv.nn.caches import BeamState, State
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.packing import PackedLayout, attention_mask, lay_out
 from headdiv.nn.sizes import Kind, LMConfig
-from headdiv.nn.transformer import ModuleFactory, make_layers, run_layers, step_layers
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from statistics import stdev
 
 import numpy as np
 
-from headdiv.analysis.statistics import LEVEL, MOST, Interval, interval
+from headdiv.companion.analysis.statistics import LEVEL, MOST, Interval, interval
 from headdiv.core.arguments import listed, must_be, must_be_number
 
 SEED, POWER = 12345, 16  # of the Sobol points for simultaneous quantiles: 2^16 of them

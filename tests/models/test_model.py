@@ -9,13 +9,13 @@ from examples import deacon
 from small_runs import randomise
 from torch import nn
 
+from headdiv.companion.models.batching import PAD, Pairs, make_batch
+from headdiv.companion.models.losses import linear_cross_entropy
+from headdiv.companion.models.transformer import MAX_POSITIONS, Transformer, count_parameters, initialise
 from headdiv.core.errors import DataError
 from headdiv.methods import make_method
-from headdiv.nn.batching import PAD, Pairs, make_batch
-from headdiv.nn.losses import linear_cross_entropy
 from headdiv.nn.packing import pad_rows
 from headdiv.nn.sizes import ModelConfig
-from headdiv.nn.transformer import MAX_POSITIONS, Transformer, count_parameters, initialise
 
 SMALL = ModelConfig(d_model=12, heads=3, encoder_layers=2, decoder_layers=2, d_ff=20, dropout=0.3)
 WORDS = 15

@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from headdiv.analysis.comparison import Difference, against, contrasts, differences, simultaneous_quantile, uneven
-from headdiv.analysis.statistics import interval
+from headdiv.companion.analysis.comparison import (
+    Difference,
+    against,
+    contrasts,
+    differences,
+    simultaneous_quantile,
+    uneven,
+)
+from headdiv.companion.analysis.statistics import interval
 
 # Dunnett 1955 and 1964, two-sided 5 %, by (treatments, degrees of freedom), equal group sizes.
 DUNNETT = {(1, 10): 2.23, (2, 10): 2.57, (4, 10): 2.89, (3, 20): 2.54, (9, 20): 2.95, (5, 60): 2.58}

@@ -7,7 +7,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headdiv.nn.batching import BEGIN, END, PAD, SPECIALS, UNKNOWN, Pairs, assemble, batch_numbers, make_batch
+from headdiv.companion.models.batching import (
+    BEGIN,
+    END,
+    PAD,
+    SPECIALS,
+    UNKNOWN,
+    Pairs,
+    assemble,
+    batch_numbers,
+    make_batch,
+)
 from headdiv.nn.packing import attention_mask
 
 lengths = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from headdiv.nn import losses
-from headdiv.nn.losses import linear_cross_entropy
+from headdiv.companion.models import losses
+from headdiv.companion.models.losses import linear_cross_entropy
 
 seeds = st.integers(0, 2**31 - 1)
 

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from small_runs import METHODS, assert_gradients_of_the_loss, randomise
 from torch.nn import functional as F
 
-from headdiv.core.errors import DataError
-from headdiv.methods import make_method
-from headdiv.nn.language_model import (
+from headdiv.companion.models.language_model import (
     IGNORED,
     LanguageModel,
     MaskedModel,
@@ -22,10 +20,12 @@ from headdiv.nn.language_model import (
     make_masked_windows,
     make_windows,
 )
-from headdiv.nn.losses import linear_cross_entropy
+from headdiv.companion.models.losses import linear_cross_entropy
+from headdiv.companion.models.transformer import count_parameters, initialise
+from headdiv.core.errors import DataError
+from headdiv.methods import make_method
 from headdiv.nn.packing import MASKED
 from headdiv.nn.sizes import LMConfig
-from headdiv.nn.transformer import count_parameters, initialise
 
 V, CONTEXT, END = 9, 8, 2  # V is the mask token too
 SMALL = LMConfig(d_model=packed.D, heads=packed.H, d_ff=10, layers=2, dropout=0.3)

@@ -1,0 +1,1 @@
+"""The Transformers of the papers, their loss and their search for outputs."""
